@@ -1,0 +1,291 @@
+"""The values of the chain: Run, Measurement, Diagnosis.
+
+Frozen, made of plain fields, and each survives a round trip through JSON
+(`core.codec`). Seconds, bytes and fractions only; None means "not observed".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+SCHEMA = 1
+"""Version of every file in a run folder and of the JSON envelope."""
+
+PHASES = (
+    "input_wait",
+    "h2d",
+    "forward",
+    "loss",
+    "forward_and_loss",
+    "backward",
+    "gradient_processing",
+    "communication",
+    "optimizer",
+    "sync",
+    "other",
+)
+"""Phases that partition a step; their fractions sum to 1."""
+
+INNER_PHASES = ("fetch", "collate")
+"""Parts of `input_wait`, seen where the loading happens in the training process."""
+
+SPANS = ("evaluation", "checkpoint", "epoch_start", "compile")
+"""What is kept apart from the steps, with totals of its own."""
+
+
+class BottleneckKind(str, Enum):
+    """What a diagnosis may conclude; `style.md` section 3 has the list."""
+
+    INPUT_BOUND = "INPUT_BOUND"
+    COMMUNICATION_BOUND = "COMMUNICATION_BOUND"
+    COMPUTE_BOUND = "COMPUTE_BOUND"
+    STRAGGLER = "STRAGGLER"
+    CONTENDED = "CONTENDED"
+    BALANCED = "BALANCED"
+    INCONCLUSIVE = "INCONCLUSIVE"
+
+
+class Severity(str, Enum):
+    """How much a finding matters."""
+
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+class RunState(str, Enum):
+    """How the command of a run ended, as far as is known."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
+    KILLED = "killed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantity:
+    """A median with its 95 % interval and the number of values behind it."""
+
+    median: float
+    low: float
+    high: float
+    n: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One round of optimizer updates on one rank, spans taken out.
+
+    `wall_s`, `cpu_s` and `device_s` hold exclusive times by phase name (`fetch`
+    and `collate` apart from `input_wait`); `spans_s` what was kept apart from the
+    step. The first step of a stream has no beginning of its own: `is_first`.
+    """
+
+    index: int
+    end_s: float
+    wall_s: Mapping[str, float]
+    cpu_s: Mapping[str, float]
+    spans_s: Mapping[str, float]
+    device_s: Mapping[str, float] | None = None
+    num_updates: int = 1
+    num_backwards: int = 0
+    num_skipped: int = 0
+    num_copies: int = 0
+    num_syncs: int = 0
+    num_batches: int = 0
+    optimizers: tuple[int, ...] = ()
+    is_first: bool = False
+
+    @property
+    def step_time_s(self) -> float:
+        """Wall time of the step [s], spans excluded."""
+        return sum(self.wall_s.values())
+
+    @property
+    def step_cpu_s(self) -> float:
+        """Process CPU time of the step [s], spans excluded."""
+        return sum(self.cpu_s.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """One phase over the steady window; None where it was not observed.
+
+    Attributes:
+        name: one of `PHASES` or `INNER_PHASES`.
+        median_s: median wall time a step [s].
+        fraction: the phase's total over the total of the steady window.
+        cpu_median_s: median process CPU time a step [s].
+        device_median_s: median device time a step [s].
+        missing: why it was not observed, a machine word.
+    """
+
+    name: str
+    median_s: float | None = None
+    fraction: float | None = None
+    cpu_median_s: float | None = None
+    device_median_s: float | None = None
+    missing: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Time kept apart from the steps, summed over the whole run of one rank."""
+
+    name: str
+    total_s: float
+    num_steps_touched: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteadyWindow:
+    """The steps that count: those after warmup, without steps disturbed by a look of ours."""
+
+    first_step: int
+    num_steps: int
+    num_warmup_steps: int
+    rule: str
+    step_time_s: Quantity | None = None
+    step_cpu_s: Quantity | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSummary:
+    """One process that stepped."""
+
+    rank: int
+    pid: int
+    world_size: int
+    python_version: str
+    torch_version: str
+    device: str
+    num_threads: int | None
+    num_steps: int
+    num_optimizer_updates: int
+    num_backwards: int
+    step_time_s: Quantity | None
+    step_cpu_s: Quantity | None
+    phases: tuple[Phase, ...]
+    ended_cleanly: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSummary:
+    """What the DataLoader's worker processes reported, over all of them."""
+
+    num_workers: int
+    num_batches: int
+    fetch_s_per_batch: float
+    collate_s_per_batch: float
+    cpu_s_per_batch: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostLoad:
+    """Load of the machine while the steady window ran, in cores; means over samples."""
+
+    num_cores: int
+    job_cores: float
+    others_cores: float
+    num_samples: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overhead:
+    """What Steptime itself cost inside the training process."""
+
+    cpu_s_per_step: float
+    fraction: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Something a reader must know about the record: a stable code and its facts.
+
+    `facts` are the numbers or names for the sentence; the wording is in `report/`.
+    """
+
+    code: str
+    facts: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessEnd:
+    """How the command ended."""
+
+    state: RunState
+    exit_code: int | None = None
+    signal: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What was seen of one run."""
+
+    schema: int
+    run_id: str
+    command: tuple[str, ...]
+    started_unix_s: float
+    duration_s: float | None
+    end: ProcessEnd
+    num_steps: int
+    num_optimizer_updates: int
+    num_backwards: int
+    num_skipped_updates: int
+    num_ranks: int
+    period: int | None
+    steady: SteadyWindow | None
+    phases: tuple[Phase, ...]
+    spans: tuple[Span, ...]
+    copies_per_step: float | None
+    syncs_per_step: float | None
+    ranks: tuple[RankSummary, ...]
+    workers: WorkerSummary | None
+    host: HostLoad | None
+    overhead: Overhead | None
+    notes: tuple[Note, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """One number behind a finding; `unit` is s, fraction, count, cores or x."""
+
+    name: str
+    value: float
+    unit: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One diagnosed fact.
+
+    Attributes:
+        kind: bottleneck kind, or None where the finding is no bottleneck.
+        cause: machine word for what lies under it.
+        severity: how much it matters.
+        evidence: the numbers it rests on.
+        where: file and line in the user's code, if known.
+        headroom_speedup: step time now over step time without the phase's exposed time.
+        missing: signals that would have sharpened it but were not observed.
+    """
+
+    kind: BottleneckKind | None
+    cause: str | None
+    severity: Severity
+    evidence: tuple[Evidence, ...]
+    where: str | None = None
+    headroom_speedup: float | None = None
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """The primary bottleneck kind and all findings, most severe first."""
+
+    schema: int
+    run_id: str
+    kind: BottleneckKind
+    findings: tuple[Finding, ...]

@@ -1,0 +1,45 @@
+"""The errors of Steptime; catch the root to catch them all.
+
+SteptimeError              exit code 1
+├── UsageError             2    the command line or an argument is wrong
+├── NotFoundError          2    no such run, file or executable
+├── StoreError             1    the store cannot be read or written
+└── DamagedRunError        1    a run folder is damaged, foreign or of another schema
+"""
+
+
+class SteptimeError(Exception):
+    """Root of all errors raised on purpose; `hint` says what to do next."""
+
+    exit_code = 1
+    code = "internal"
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class UsageError(SteptimeError):
+    """The command line is wrong."""
+
+    exit_code = 2
+    code = "usage"
+
+
+class NotFoundError(SteptimeError):
+    """What was named does not exist."""
+
+    exit_code = 2
+    code = "not_found"
+
+
+class StoreError(SteptimeError):
+    """The store cannot be read or written."""
+
+    code = "store"
+
+
+class DamagedRunError(SteptimeError):
+    """A run folder cannot be understood."""
+
+    code = "damaged_run"

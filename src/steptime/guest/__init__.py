@@ -1,0 +1,12 @@
+"""The guest: lives inside each Python process of the user's command and watches.
+
+`inject/site/sitecustomize.py` loads this folder by location, under a private name, once
+torch has been executed. Standard library only, and the torch the script imported. The
+guest may lose a sample; it may never break or change the training.
+"""
+
+from __future__ import annotations
+
+from .bootstrap import start
+
+__all__ = ["start"]

@@ -1,0 +1,155 @@
+"""Puts the hooks in place once torch has been executed, and says goodbye at the exit."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import multiprocessing.util
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from . import distributed, hooks, loaders, tensors
+from .device import DeviceClock
+from .record import Recorder, append
+from .timeline import Timeline
+
+OLDEST_TORCH = (2, 4)
+
+INSTALLERS: tuple[Callable[[hooks.Context], None], ...] = (
+    hooks.hook_calls,
+    hooks.hook_backward,
+    hooks.hook_optimizers,
+    hooks.hook_scaler,
+    hooks.hook_clipping,
+    hooks.hook_checkpoints,
+    loaders.hook_loaders,
+    tensors.hook_tensors,
+    tensors.hook_synchronize,
+    distributed.hook_distributed,
+)
+
+
+def start(torch: Any, run: str, targets: dict[str, Callable[[Any], None]]) -> hooks.Context | None:
+    """Install all hooks into this process.
+
+    Args:
+        torch: the module that has just been executed.
+        run: the run's folder.
+        targets: module name to what is called after that module has been executed.
+    """
+    version = str(torch.__version__)
+    facts: dict[str, Any] = {"version": version}
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_TORCH:
+        announce(run, "torch", facts | {"too_old": True})
+        return None
+    recorder = Recorder(run, lambda: make_head(torch))
+    context = hooks.Context(torch, recorder)
+    for install in INSTALLERS:
+        context.guarded(f"install:{install.__name__}", install, context)
+    targets["torch._dynamo.callback"] = lambda module: hooks.hook_compile(context, module)
+    context.guarded("install:end", install_ends, context)
+    announce(run, "torch", facts | recorder.failed())
+    return context
+
+
+def install_ends(context: hooks.Context) -> None:
+    """Say goodbye at the exit; begin afresh in a forked child."""
+    recorder = context.recorder
+    atexit.register(finish, context)
+
+    def after_fork() -> None:
+        recorder.reset()
+        context.local.timeline.reset()
+        context.num_forwards = context.num_batches = 0
+
+    os.register_at_fork(after_in_child=after_fork)
+    open_stream = recorder._open
+
+    def open_and_prepare() -> None:
+        open_stream()
+        context.guarded("prepare", prepare, context)
+
+    recorder._open = open_and_prepare  # type: ignore[method-assign]
+
+
+def prepare(context: hooks.Context) -> None:
+    """At the first update: a device clock if there is one, what a nested call costs, an end."""
+    torch, recorder = context.torch, context.recorder
+    recorder.nested_ns = measure_nested_call(context)
+    if torch.cuda.is_initialized():
+        context.local.timeline.device = DeviceClock(
+            lambda: torch.cuda.Event(enable_timing=True), torch.cuda.is_current_stream_capturing
+        )
+    # A forked child leaves by os._exit, which runs multiprocessing's finalizers but not atexit's.
+    multiprocessing.util.Finalize(None, lambda: finish(context), exitpriority=0)
+
+
+def measure_nested_call(context: hooks.Context) -> int:
+    """What the pass-through of a nested module call costs [ns], hot."""
+    timeline: Timeline = context.timeline
+    clock, rounds = time.thread_time_ns, 200
+    local, is_compiling = context.local, context.torch.compiler.is_dynamo_compiling
+
+    def nothing(*args: Any, **kwargs: Any) -> None: ...
+
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        if is_compiling():
+            return nothing(*args, **kwargs)
+        if 0 <= local.timeline.top:
+            return nothing(*args, **kwargs)
+
+    began = clock()
+    for _ in range(rounds):
+        nothing(timeline)
+    middle = clock()
+    for _ in range(rounds):
+        wrapped(timeline)
+    return max(0, clock() - middle - (middle - began)) // rounds
+
+
+def finish(context: hooks.Context) -> None:
+    """The process ends in order."""
+    recorder = context.recorder
+    if recorder.is_closed or context.is_worker or recorder.pid != os.getpid():
+        return
+    recorder.is_closed = True
+    context.guarded("finish", recorder.close)
+    facts = {
+        "updates": recorder.num_updates,
+        "backwards": recorder.num_backwards,
+        "forwards": context.num_forwards,
+        "batches": context.num_batches,
+    } | recorder.failed()
+    context.guarded("finish", announce, recorder.run, "exit", facts)
+
+
+def announce(run: str, kind: str, facts: dict[str, Any]) -> None:
+    """Add a line on this process to processes.jsonl."""
+    line = {"k": kind, "pid": os.getpid(), "t": time.time()} | facts
+    append(os.path.join(run, "processes.jsonl"), json.dumps(line) + "\n")
+
+
+def make_head(torch: Any) -> dict[str, Any]:
+    """Who this stream is: rank and world from torch.distributed, else the environment."""
+    dist = torch.distributed
+    rank: int | None
+    if dist.is_available() and dist.is_initialized():
+        rank, world, source = dist.get_rank(), dist.get_world_size(), "distributed"
+    elif os.environ.get("RANK", "").isdigit():
+        rank, source = int(os.environ["RANK"]), "environment"
+        world = int(os.environ.get("WORLD_SIZE") or 1)
+    else:
+        rank, world, source = None, 1, "order"
+    has_device = torch.cuda.is_initialized()
+    return {
+        "rank": rank,
+        "rank_source": source,
+        "world_size": world,
+        "local_rank": int(os.environ.get("LOCAL_RANK") or 0),
+        "torch": str(torch.__version__),
+        "device": "cuda" if has_device else "cpu",
+        "device_name": torch.cuda.get_device_name() if has_device else None,
+        "num_threads": torch.get_num_threads(),
+    }

@@ -1,0 +1,422 @@
+"""Hooks on torch's own classes and registries: calls, backward, optimizers, scaler, clipping.
+
+Nothing is ever attached to an object of the user's. Each wrapper hands over to the
+original while torch compiles, and its code object bears the file name of what it wraps,
+so that dynamo treats it as torch's own frame (docs/explanation/guest.md).
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from .record import Recorder
+from .timeline import (
+    BACKWARD,
+    BATCHES,
+    CHECKPOINT,
+    COMPILE,
+    EVALUATION,
+    FORWARD,
+    GRADIENT_PROCESSING,
+    LOSS,
+    NUM_BUCKETS,
+    Timeline,
+)
+
+MAX_KNOWN_MODULES = 10_000
+"""Beyond it the memory of module kinds is dropped: scripts that make modules each step."""
+
+PATCHES: list[tuple[Any, str, Any, Any]] = []
+"""What was put where: owner, name, what its namespace held before (None: inherited), ours."""
+
+EVALUATES, IS_LOSS, IS_FORWARD, IS_PLAIN, IS_QUIET = range(5)
+
+
+class Context:
+    """What all hooks share: torch, the recorder, one timeline a thread, what is known."""
+
+    def __init__(self, torch: Any, recorder: Recorder) -> None:
+        self.torch = torch
+        self.is_grad_enabled = torch.is_grad_enabled
+        self.loss_class = torch.nn.modules.loss._Loss
+        self.recorder = recorder
+        self.kinds: dict[int, tuple[Any, int]] = {}
+        self.trained: set[int] = set()
+        self.trained_datasets: set[int] = set()
+        self.dataset: int | None = None
+        self.num_forwards = 0
+        self.num_batches = 0
+        self.is_worker = False
+        self.ddp_models: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.optimizer_hooks: tuple[Any, ...] = ()
+        self.before_update: Callable[[Timeline], None] | None = None
+        new_timeline = functools.partial(Timeline, recorder)
+
+        class Local(threading.local):
+            def __init__(self) -> None:
+                self.timeline = new_timeline()
+
+        self.local = Local()
+
+    @property
+    def timeline(self) -> Timeline:
+        """The calling thread's timeline."""
+        return self.local.timeline
+
+    def guarded(self, place: str, act: Callable[..., None], *args: Any) -> None:
+        """Do something of ours; a failure is counted and goes no further."""
+        try:
+            act(*args)
+        except Exception:
+            self.recorder.fail(place)
+
+
+def replace(owner: Any, name: str, wrapper: Any, *, file_of: Any = None) -> None:
+    """Put `wrapper` in the place of `owner.name`, looking like it to pickle, help and dynamo."""
+    original = owner.__dict__.get(name, None) if isinstance(owner, type) else None
+    original = getattr(owner, name) if original is None else original
+    original = original.__func__ if isinstance(original, staticmethod) else original
+    functools.update_wrapper(wrapper, original)
+    code = getattr(file_of if file_of is not None else original, "__code__", None)
+    if code is not None:
+        wrapper.__code__ = wrapper.__code__.replace(
+            co_filename=code.co_filename, co_firstlineno=code.co_firstlineno
+        )
+    PATCHES.append((owner, name, owner.__dict__.get(name), wrapper))
+    setattr(owner, name, wrapper)
+
+
+def marked(context: Context, original: Any, bucket: int) -> Any:
+    """A wrapper that books the whole call to `bucket`, unless it is open already."""
+    is_compiling = context.torch.compiler.is_dynamo_compiling
+    local, guarded, fail = context.local, context.guarded, context.recorder.fail
+
+    enter, leave = Timeline.enter, Timeline.leave
+    if bucket >= EVALUATION:
+        enter, leave = Timeline.enter_span, Timeline.leave_span
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(*args, **kwargs)
+        timeline = local.timeline
+        if timeline.top == bucket:
+            return original(*args, **kwargs)
+        try:
+            enter(timeline, bucket)
+        except Exception:
+            fail("enter")
+        try:
+            return original(*args, **kwargs)
+        finally:
+            guarded("leave", leave, timeline)
+
+    return wrapper
+
+
+# -- the outermost call of a model
+
+
+def hook_calls(context: Context) -> None:
+    """Time the outermost `Module.__call__`; nested ones pass through.
+
+    The wrapper takes the place of torch's own two-way switch instead of calling it, so a
+    nested call costs two look-ups and no frame, and tracebacks keep their length. Its
+    lines stand so that the nested call bears the line number of torch's.
+    """
+    module_class = context.torch.nn.Module
+    original = module_class.__call__
+    if original.__code__.co_names != ("_compiled_call_impl", "_call_impl"):
+        raise RuntimeError(f"unknown Module.__call__: {original.__code__.co_names}")
+    is_compiling = context.torch.compiler.is_dynamo_compiling
+    local = context.local
+
+    # fmt: off
+    def _wrapped_call_impl(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not (is_compiling() or 0 < local.timeline.top < NUM_BUCKETS):
+            return observe_call(context, original, self, args, kwargs)
+        if self._compiled_call_impl is None:
+            return self._call_impl(*args, **kwargs)
+        return self._compiled_call_impl(*args, **kwargs)
+    # fmt: on
+
+    replace(module_class, "__call__", _wrapped_call_impl)
+
+
+def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
+    """Run an outermost call inside the marker that fits it."""
+    timeline = context.local.timeline
+    kind = begin_call(context, timeline, module)
+    try:
+        result = original(module, *args, **kwargs)
+    except BaseException:
+        end_call(context, timeline, module, kind, None)
+        raise
+    end_call(context, timeline, module, kind, result)
+    return result
+
+
+def begin_call(context: Context, timeline: Timeline, module: Any) -> int:
+    """Open the marker that fits the call; returns its kind."""
+    try:
+        kind = classify(context, module)
+        if kind == IS_FORWARD:
+            timeline.enter_forward()
+        elif kind == EVALUATES:
+            timeline.enter_evaluation()
+        elif kind == IS_LOSS:
+            timeline.enter(LOSS)
+        elif kind == IS_PLAIN:
+            timeline.enter(FORWARD)
+    except Exception:
+        context.recorder.fail("call")
+        return IS_QUIET
+    return kind
+
+
+def classify(context: Context, module: Any) -> int:
+    """What this outermost call is for, from what is known of the module and the mode."""
+    known = context.kinds.get(id(module))
+    kind = known[1] if known is not None and known[0]() is module else None
+    if kind == IS_QUIET:
+        return IS_QUIET
+    if context.is_grad_enabled():
+        if kind is None and isinstance(module, context.loss_class):
+            kind = remember(context, module, IS_LOSS)
+        return IS_LOSS if kind == IS_LOSS else IS_FORWARD
+    if not getattr(module, "training", True) and is_evaluation(context, module):
+        return EVALUATES
+    return IS_PLAIN
+
+
+def is_evaluation(context: Context, module: Any) -> bool:
+    """Without gradients and in eval mode: evaluation, or a teacher inside the step?
+
+    It is evaluation if the module also trains, if nothing has trained yet, or if its
+    batch came from a data set that never fed training. A target network or a teacher
+    (never trained here, fed by the training loader) stays in the step's forward.
+    """
+    if not context.trained or id(module) in context.trained:
+        return True
+    timeline = context.timeline
+    has_batch = timeline.wall[BATCHES] > timeline.mark[BATCHES]
+    return has_batch and context.dataset not in context.trained_datasets
+
+
+def end_call(context: Context, timeline: Timeline, module: Any, kind: int, result: Any) -> None:
+    """Close the marker of `begin_call` and learn what kind of module it was."""
+    try:
+        if kind == IS_FORWARD:
+            timeline.leave_forward(loss_inside=has_scalar(context.torch, result))
+            context.num_forwards += 1
+            if context.dataset is not None:
+                context.trained_datasets.add(context.dataset)
+            if id(module) not in context.trained:
+                learn(context, module, result)
+        elif kind == EVALUATES:
+            timeline.leave_evaluation()
+        elif kind == IS_LOSS:
+            timeline.leave_loss()
+        elif kind == IS_PLAIN:
+            timeline.leave()
+    except Exception:
+        context.recorder.fail("call")
+
+
+def learn(context: Context, module: Any, result: Any) -> None:
+    """Remember a module after its first call with gradients.
+
+    One without parameters is a loss if it returned a scalar to go backward from, and is
+    left alone (a transform, a metric) if it returned nothing that needs a gradient.
+    """
+    if next(iter(module.parameters()), None) is not None:
+        if module.training:
+            for part in module.modules():
+                context.trained.add(id(part))
+            context.recorder.nested_per_update = max(
+                context.recorder.nested_per_update, sum(1 for _ in module.modules())
+            )
+        return
+    if result is None:
+        return
+    if has_scalar(context.torch, result):
+        remember(context, module, IS_LOSS)
+    elif not getattr(result, "requires_grad", True):
+        remember(context, module, IS_QUIET)
+
+
+def remember(context: Context, module: Any, kind: int) -> int:
+    """Keep a module's kind, by weak reference: numbers of dead objects are given again."""
+    if len(context.kinds) > MAX_KNOWN_MODULES:
+        context.kinds.clear()
+    context.kinds[id(module)] = (weakref.ref(module), kind)
+    return kind
+
+
+def has_scalar(torch: Any, result: Any) -> bool:
+    """True if a scalar that needs a gradient is among the outputs: the loss was inside."""
+    tensor = torch.Tensor
+    if isinstance(result, tensor):
+        return result.dim() == 0 and bool(result.requires_grad)
+    if isinstance(result, dict):
+        result = result.values()
+    elif not isinstance(result, (tuple, list)):
+        result = (getattr(result, "loss", None),)
+    return any(isinstance(v, tensor) and v.dim() == 0 and v.requires_grad for v in result)
+
+
+# -- backward
+
+
+def hook_backward(context: Context) -> None:
+    """Time `Tensor.backward` and `autograd.backward`; `autograd.grad` is timed, not counted."""
+    torch = context.torch
+    for owner in (torch.Tensor, torch.autograd):
+        wrapper = make_backward(context, owner.backward)
+        replace(owner, "backward", wrapper)
+    replace(torch.autograd, "grad", make_grad(context, torch.autograd.grad))
+
+
+def make_backward(context: Context, original: Any) -> Any:
+    is_compiling = context.torch.compiler.is_dynamo_compiling
+    local, guarded, fail = context.local, context.guarded, context.recorder.fail
+
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(*args, **kwargs)
+        timeline = local.timeline
+        if timeline.in_backward:
+            return original(*args, **kwargs)
+        timeline.in_backward = True
+        try:
+            timeline.enter_backward()
+        except Exception:
+            fail("backward")
+        try:
+            return original(*args, **kwargs)
+        finally:
+            timeline.in_backward = False
+            guarded("backward", timeline.leave_backward)
+
+    return backward
+
+
+def make_grad(context: Context, original: Any) -> Any:
+    is_compiling = context.torch.compiler.is_dynamo_compiling
+    local, guarded = context.local, context.guarded
+
+    def grad(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(*args, **kwargs)
+        timeline = local.timeline
+        if 0 < timeline.top < NUM_BUCKETS:
+            return original(*args, **kwargs)
+        guarded("grad", timeline.enter, BACKWARD)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            guarded("grad", timeline.leave)
+
+    return grad
+
+
+# -- optimizers
+
+
+def hook_optimizers(context: Context) -> None:
+    """Global step hooks, marked so that a compiled `step` still calls them."""
+    from torch.optim.optimizer import (
+        register_optimizer_step_post_hook,
+        register_optimizer_step_pre_hook,
+    )
+
+    local, recorder = context.local, context.recorder
+
+    def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+        try:
+            closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
+            local.timeline.enter_optimizer(has_closure=callable(closure))
+        except Exception:
+            recorder.fail("optimizer")
+
+    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+        try:
+            timeline = local.timeline
+            if timeline.optimizer_depth == 1 and context.before_update is not None:
+                context.before_update(timeline)
+            skipped = found_inf(optimizer) if timeline.scaler is not None else 0
+            timeline.leave_optimizer(optimizer, skipped)
+        except Exception:
+            recorder.fail("optimizer")
+
+    for hook in (before, after):
+        hook._torchdynamo_disable = True  # type: ignore[attr-defined]  # calling compiler.disable imports dynamo
+    context.optimizer_hooks = (before, after)
+    register_optimizer_step_pre_hook(before)
+    register_optimizer_step_post_hook(after)
+
+
+def found_inf(optimizer: Any) -> int | None:
+    """Whether a fused optimizer is told to skip: 0 or 1, None where asking would synchronize."""
+    flag = getattr(optimizer, "found_inf", None)
+    if flag is None:
+        return 0
+    return int(bool(flag.item())) if flag.device.type == "cpu" else None
+
+
+def hook_scaler(context: Context) -> None:
+    """A scaler that skips calls no optimizer hook; it counts as an update, marked skipped."""
+    scaler_class = context.torch.amp.GradScaler
+    original = scaler_class.step
+    local, guarded = context.local, context.guarded
+
+    def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        timeline = local.timeline
+        before, timeline.scaler = timeline.num_updates, self
+        try:
+            result = original(self, optimizer, *args, **kwargs)
+        finally:
+            timeline.scaler = None
+        if timeline.num_updates == before and getattr(self, "_enabled", False):
+            guarded("scaler", timeline.skip_update, optimizer)
+        return result
+
+    replace(scaler_class, "step", step)
+    unscale = marked(context, scaler_class.unscale_, GRADIENT_PROCESSING)
+    replace(scaler_class, "unscale_", unscale)
+
+
+def hook_clipping(context: Context) -> None:
+    """Clipping is gradient processing wherever it stands."""
+    utils = context.torch.nn.utils
+    for name in ("clip_grad_norm_", "clip_grad_value_"):
+        wrapper = marked(context, getattr(utils.clip_grad, name), GRADIENT_PROCESSING)
+        replace(utils.clip_grad, name, wrapper)
+        setattr(utils, name, wrapper)
+
+
+def hook_checkpoints(context: Context) -> None:
+    """Writing a checkpoint is kept apart from the steps."""
+    torch = context.torch
+    wrapper = marked(context, torch.serialization.save, CHECKPOINT)
+    replace(torch.serialization, "save", wrapper)
+    torch.save = wrapper
+
+
+def hook_compile(context: Context, callback_module: Any) -> None:
+    """Compiling is kept apart from the steps; called once dynamo has been imported."""
+    handler = callback_module.callback_handler
+
+    def started(*_: Any) -> None:
+        context.guarded("compile", context.timeline.enter_span, COMPILE)
+
+    def ended(*_: Any) -> None:
+        timeline = context.timeline
+        if timeline.top == COMPILE:
+            context.guarded("compile", timeline.leave_span)
+
+    handler.register_start_callback(started)
+    handler.register_end_callback(ended)

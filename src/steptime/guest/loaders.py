@@ -1,0 +1,182 @@
+"""Hooks on the DataLoader: waiting for a batch, in-process fetch and collate, its workers.
+
+A worker process never becomes a rank: it writes sums a batch to a file of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing.util
+import os
+import time
+from typing import Any
+
+from .hooks import Context, replace
+from .record import FLUSH_NS, append
+from .timeline import BATCHES, COLLATE, EPOCH_START, FETCH, INPUT_WAIT, NUM_BUCKETS
+
+
+def hook_loaders(context: Context) -> None:
+    """Patch the iterators' `__next__`, the loader's `__iter__`, the fetchers' making."""
+    dataloader = context.torch.utils.data.dataloader
+    hook_next(context, dataloader._BaseDataLoaderIter)
+    hook_iter(context, dataloader.DataLoader)
+    hook_fetchers(context, dataloader._DatasetKind)
+
+
+def hook_next(context: Context, iterator_class: Any) -> None:
+    """The wait for a batch; the first one from workers is part of the epoch's start."""
+    original = iterator_class.__next__
+    local, guarded, fail = context.local, context.guarded, context.recorder.fail
+
+    def __next__(self: Any) -> Any:
+        timeline = local.timeline
+        if 0 < timeline.top < NUM_BUCKETS:
+            return original(self)
+        spins_up = self._num_workers > 0 and self._num_yielded == 0
+        try:
+            timeline.enter_input(EPOCH_START if spins_up else INPUT_WAIT)
+        except Exception:
+            fail("loader")
+        try:
+            batch = original(self)
+            timeline.wall[BATCHES] += 1
+            context.num_batches += 1
+            context.dataset = id(self._dataset)
+            return batch
+        finally:
+            guarded("loader", timeline.leave_input)
+
+    replace(iterator_class, "__next__", __next__)
+
+
+def hook_iter(context: Context, loader_class: Any) -> None:
+    """Starting workers is an epoch's start, not a step's."""
+    original = loader_class.__iter__
+    local, guarded = context.local, context.guarded
+
+    def __iter__(self: Any) -> Any:
+        timeline = local.timeline
+        if not getattr(self, "num_workers", 0) or 0 < timeline.top < NUM_BUCKETS:
+            return original(self)
+        guarded("loader", timeline.enter_span, EPOCH_START)
+        try:
+            return original(self)
+        finally:
+            guarded("loader", timeline.leave_span)
+
+    replace(loader_class, "__iter__", __iter__)
+
+
+def hook_fetchers(context: Context, kind_class: Any) -> None:
+    """A fetcher belongs to torch's iterator, so its two callables may be wrapped on it."""
+    original = kind_class.create_fetcher
+
+    def create_fetcher(*args: Any, **kwargs: Any) -> Any:
+        fetcher = original(*args, **kwargs)
+        try:
+            if context.torch.utils.data.get_worker_info() is not None:
+                time_worker(context, fetcher)
+            else:
+                time_in_process(context, fetcher)
+        except Exception:
+            context.recorder.fail("fetcher")
+        return fetcher
+
+    replace(kind_class, "create_fetcher", create_fetcher)
+    kind_class.create_fetcher = staticmethod(kind_class.create_fetcher)
+
+
+def time_in_process(context: Context, fetcher: Any) -> None:
+    """Book fetch and collate of a loader without workers."""
+    fetch, collate = fetcher.fetch, fetcher.collate_fn
+    local, guarded, fail = context.local, context.guarded, context.recorder.fail
+
+    def timed(call: Any, bucket: int) -> Any:
+        def wrapper(argument: Any) -> Any:
+            timeline = local.timeline
+            if not timeline.is_sampled or timeline.top not in (INPUT_WAIT, FETCH):
+                return call(argument)  # or inside an evaluation or an epoch's start
+            try:
+                timeline.enter(bucket)
+            except Exception:
+                fail("loader")
+            try:
+                return call(argument)
+            finally:
+                guarded("loader", timeline.leave)
+
+        return wrapper
+
+    fetcher.fetch = timed(fetch, FETCH)
+    fetcher.collate_fn = timed(collate, COLLATE)
+
+
+class WorkerSums:
+    """Sums of one worker process, written to `worker-PPID-NUMBER.jsonl` now and then.
+
+    The workers of each epoch with the same number share the file, so that a thousand
+    epochs do not make thousands of files.
+    """
+
+    def __init__(self, context: Context, number: int) -> None:
+        name = f"worker-{os.getppid()}-{number}.jsonl"
+        self.path = os.path.join(context.recorder.run, name)
+        self.batches = 0
+        self.fetch_ns = 0
+        self.collate_ns = 0
+        self.cpu_zero_ns = time.process_time_ns()
+        self.began_ns = time.perf_counter_ns()
+        self.due_ns = 0
+        flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+        os.close(os.open(self.path, flags, 0o644))
+        head = {"k": "head", "schema": 1, "pid": os.getpid(), "ppid": os.getppid()}
+        append(self.path, json.dumps(head | {"worker": number}) + "\n")
+
+    def write(self, now: int) -> None:
+        """Append the sums so far; the last line of a pid counts.
+
+        The pause grows with the age (2 % of it), so a long run's file stays small.
+        """
+        self.due_ns = now + max(FLUSH_NS, (now - self.began_ns) // 50)
+        sums = {
+            "k": "w",
+            "pid": os.getpid(),
+            "batches": self.batches,
+            "fetch_ns": self.fetch_ns - self.collate_ns,
+            "collate_ns": self.collate_ns,
+            "cpu_ns": time.process_time_ns() - self.cpu_zero_ns,
+        }
+        append(self.path, json.dumps(sums) + "\n")
+
+
+def time_worker(context: Context, fetcher: Any) -> None:
+    """Sum fetch and collate in a worker process; from here on it is no rank."""
+    context.is_worker = True
+    sums = WorkerSums(context, context.torch.utils.data.get_worker_info().id)
+    fetch, collate = fetcher.fetch, fetcher.collate_fn
+    clock = time.perf_counter_ns
+
+    def timed_fetch(index: Any) -> Any:
+        began = clock()
+        try:
+            return fetch(index)
+        finally:
+            now = clock()
+            sums.fetch_ns += now - began
+            sums.batches += 1
+            if now > sums.due_ns:
+                context.guarded("worker", sums.write, now)
+
+    def timed_collate(samples: Any) -> Any:
+        began = clock()
+        try:
+            return collate(samples)
+        finally:
+            sums.collate_ns += clock() - began
+
+    fetcher.fetch = timed_fetch
+    fetcher.collate_fn = timed_collate
+    multiprocessing.util.Finalize(
+        None, lambda: context.guarded("worker", sums.write, clock()), exitpriority=1
+    )

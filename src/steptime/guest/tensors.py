@@ -1,0 +1,91 @@
+"""Hooks on tensors: reads that make the host wait, and copies between host and device.
+
+Without a device there is no queue to wait for and no copy to make: calls are counted,
+nothing is timed. One read fires several methods (printing a scalar: twelve), so only the
+outermost counts. An optimizer reads its step counters, a call a parameter: not counted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .hooks import Context, marked, replace
+from .timeline import COPIES, H2D, OPTIMIZER, SYNC, SYNCS, Timeline
+
+READS = ("item", "tolist", "numpy", "__array__", "__bool__", "__float__", "__int__")
+READS += ("__index__", "__format__", "__repr__", "cpu")
+COPYING = ("to", "cuda")
+
+
+def hook_tensors(context: Context) -> None:
+    """Patch the scalar reads and the copies on `torch.Tensor`."""
+    tensor_class = context.torch.Tensor
+    for name in READS:
+        hook_method(context, tensor_class, name, SYNCS, SYNC)
+    for name in COPYING:
+        hook_method(context, tensor_class, name, COPIES, H2D)
+
+
+def hook_method(context: Context, tensor_class: Any, name: str, count: int, bucket: int) -> None:
+    """Count the outermost call; with a device, time it too.
+
+    A tensor subclass or mode that handles torch functions must see the public method
+    as `func`, since its tables are keyed by `torch.Tensor.<name>`: that is ours now.
+    """
+    original = getattr(tensor_class, name)
+    is_compiling = context.torch.compiler.is_dynamo_compiling
+    overrides = context.torch.overrides
+    has_torch_function = overrides.has_torch_function_unary
+    handle = overrides.handle_torch_function
+    local = context.local
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(self, *args, **kwargs)
+        if has_torch_function(self):
+            return handle(method, (self,), self, *args, **kwargs)
+        timeline = local.timeline
+        if timeline.in_tensor_call or timeline.top == OPTIMIZER:
+            return original(self, *args, **kwargs)
+        timeline.in_tensor_call = True
+        timeline.wall[count] += 1
+        try:
+            if timeline.device is None:
+                return original(self, *args, **kwargs)
+            return timed_call(context, timeline, bucket, original, self, args, kwargs)
+        finally:
+            timeline.in_tensor_call = False
+
+    replace(tensor_class, name, method, file_of=tensor_class.__format__)
+
+
+def timed_call(
+    context: Context,
+    timeline: Timeline,
+    bucket: int,
+    original: Any,
+    tensor: Any,
+    args: Any,
+    kwargs: Any,
+) -> Any:
+    """Time one call on a machine with a device; give the time back if nothing was moved."""
+    on_device = tensor.device.type != "cpu"
+    if bucket == SYNC and not on_device:
+        return original(tensor, *args, **kwargs)
+    context.guarded("tensor", timeline.enter, bucket)
+    moved = True
+    try:
+        result = original(tensor, *args, **kwargs)
+        if bucket == H2D:
+            moved = result.device != tensor.device
+        return result
+    finally:
+        context.guarded("tensor", timeline.leave if moved else timeline.leave_unmoved)
+
+
+def hook_synchronize(context: Context) -> None:
+    """Explicit waits for the device."""
+    torch = context.torch
+    for module in (torch.cuda, torch.accelerator if hasattr(torch, "accelerator") else None):
+        if module is not None and hasattr(module, "synchronize"):
+            replace(module, "synchronize", marked(context, module.synchronize, SYNC))
