@@ -81,7 +81,9 @@ class Step:
 
     `wall_s`, `cpu_s` and `device_s` hold exclusive times by phase name (`fetch`
     and `collate` apart from `input_wait`); `spans_s` what was kept apart from the
-    step. The first step of a stream has no beginning of its own: `is_first`.
+    step. The first step of a stream has no beginning of its own: `is_first`. Where
+    not `is_detailed`, all CPU time is in `other`, and `fetch` and `collate` are in
+    `input_wait`: the guest takes them apart on sampled updates only.
     """
 
     index: int
@@ -98,6 +100,7 @@ class Step:
     num_batches: int = 0
     optimizers: tuple[int, ...] = ()
     is_first: bool = False
+    is_detailed: bool = True
 
     @property
     def step_time_s(self) -> float:

@@ -97,7 +97,7 @@ def measure_nested_call(context: hooks.Context) -> int:
     def wrapped(*args: Any, **kwargs: Any) -> None:
         if is_compiling():
             return nothing(*args, **kwargs)
-        if 0 <= local.timeline.top:
+        if local.timeline.top >= 0:
             return nothing(*args, **kwargs)
 
     began = clock()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 from .timeline import NUM_BUCKETS, OTHER
@@ -61,7 +62,7 @@ class DeviceClock:
         while self.waiting and self.waiting[0][1][-1][1].query():
             number, marks = self.waiting.popleft()
             sums = [0] * NUM_BUCKETS
-            for (_, begin), (bucket, end) in zip(marks, marks[1:]):
+            for (_, begin), (bucket, end) in pairwise(marks):
                 index = bucket if bucket < NUM_BUCKETS else OTHER
                 sums[index] += int(begin.elapsed_time(end) * 1e6)
             self.pool += [event for _, event in marks[:-1]]

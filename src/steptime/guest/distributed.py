@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .hooks import Context, marked, replace
+from .hooks import Context, marked
+from .patch import drop_frame, replace
 from .timeline import BACKWARD, COMMUNICATION, Timeline
 
 COLLECTIVES = (
@@ -60,7 +61,11 @@ def hook_ddp(context: Context) -> None:
     original = ddp_class.__init__
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
+        try:
+            original(self, *args, **kwargs)
+        except BaseException as error:
+            drop_frame(error)
+            raise
         context.guarded("ddp", watch, context, self)
 
     replace(ddp_class, "__init__", __init__)

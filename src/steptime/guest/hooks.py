@@ -13,6 +13,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from .outputs import has_scalar, wants_gradient
+from .patch import drop_frame, replace
 from .record import Recorder
 from .timeline import (
     BACKWARD,
@@ -30,9 +32,6 @@ from .timeline import (
 MAX_KNOWN_MODULES = 10_000
 """Beyond it the memory of module kinds is dropped: scripts that make modules each step."""
 
-PATCHES: list[tuple[Any, str, Any, Any]] = []
-"""What was put where: owner, name, what its namespace held before (None: inherited), ours."""
-
 EVALUATES, IS_LOSS, IS_FORWARD, IS_PLAIN, IS_QUIET = range(5)
 
 
@@ -43,6 +42,7 @@ class Context:
         self.torch = torch
         self.is_grad_enabled = torch.is_grad_enabled
         self.loss_class = torch.nn.modules.loss._Loss
+        self.graph_class = torch.fx.GraphModule
         self.recorder = recorder
         self.kinds: dict[int, tuple[Any, int]] = {}
         self.trained: set[int] = set()
@@ -75,21 +75,6 @@ class Context:
             self.recorder.fail(place)
 
 
-def replace(owner: Any, name: str, wrapper: Any, *, file_of: Any = None) -> None:
-    """Put `wrapper` in the place of `owner.name`, looking like it to pickle, help and dynamo."""
-    original = owner.__dict__.get(name, None) if isinstance(owner, type) else None
-    original = getattr(owner, name) if original is None else original
-    original = original.__func__ if isinstance(original, staticmethod) else original
-    functools.update_wrapper(wrapper, original)
-    code = getattr(file_of if file_of is not None else original, "__code__", None)
-    if code is not None:
-        wrapper.__code__ = wrapper.__code__.replace(
-            co_filename=code.co_filename, co_firstlineno=code.co_firstlineno
-        )
-    PATCHES.append((owner, name, owner.__dict__.get(name), wrapper))
-    setattr(owner, name, wrapper)
-
-
 def marked(context: Context, original: Any, bucket: int) -> Any:
     """A wrapper that books the whole call to `bucket`, unless it is open already."""
     is_compiling = context.torch.compiler.is_dynamo_compiling
@@ -102,17 +87,21 @@ def marked(context: Context, original: Any, bucket: int) -> Any:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return original(*args, **kwargs)
-        timeline = local.timeline
-        if timeline.top == bucket:
-            return original(*args, **kwargs)
         try:
-            enter(timeline, bucket)
-        except Exception:
-            fail("enter")
-        try:
-            return original(*args, **kwargs)
-        finally:
-            guarded("leave", leave, timeline)
+            timeline = local.timeline
+            if timeline.top == bucket:
+                return original(*args, **kwargs)
+            try:
+                enter(timeline, bucket)
+            except Exception:
+                fail("enter")
+            try:
+                return original(*args, **kwargs)
+            finally:
+                guarded("leave", leave, timeline)
+        except BaseException as error:
+            drop_frame(error)
+            raise
 
     return wrapper
 
@@ -124,8 +113,8 @@ def hook_calls(context: Context) -> None:
     """Time the outermost `Module.__call__`; nested ones pass through.
 
     The wrapper takes the place of torch's own two-way switch instead of calling it, so a
-    nested call costs two look-ups and no frame, and tracebacks keep their length. Its
-    lines stand so that the nested call bears the line number of torch's.
+    nested call costs two look-ups and no frame. Its lines stand so that the nested calls
+    bear the line numbers of torch's, and tracebacks show what they show without us.
     """
     module_class = context.torch.nn.Module
     original = module_class.__call__
@@ -136,14 +125,19 @@ def hook_calls(context: Context) -> None:
 
     # fmt: off
     def _wrapped_call_impl(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not (is_compiling() or 0 < local.timeline.top < NUM_BUCKETS):
-            return observe_call(context, original, self, args, kwargs)
-        if self._compiled_call_impl is None:
+        if (busy := is_compiling() or 0 < local.timeline.top < NUM_BUCKETS) and self._compiled_call_impl is not None:  # noqa: E501
+            return self._compiled_call_impl(*args, **kwargs)
+        if busy:
             return self._call_impl(*args, **kwargs)
-        return self._compiled_call_impl(*args, **kwargs)
+        try:
+            return observe_call(context, original, self, args, kwargs)
+        except BaseException as error:
+            drop_frame(error)
+            raise
     # fmt: on
 
     replace(module_class, "__call__", _wrapped_call_impl)
+    module_class._wrapped_call_impl = _wrapped_call_impl  # its own name, by which pickle finds it
 
 
 def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
@@ -152,8 +146,9 @@ def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs
     kind = begin_call(context, timeline, module)
     try:
         result = original(module, *args, **kwargs)
-    except BaseException:
+    except BaseException as error:
         end_call(context, timeline, module, kind, None)
+        drop_frame(error)
         raise
     end_call(context, timeline, module, kind, result)
     return result
@@ -181,6 +176,8 @@ def classify(context: Context, module: Any) -> int:
     """What this outermost call is for, from what is known of the module and the mode."""
     known = context.kinds.get(id(module))
     kind = known[1] if known is not None and known[0]() is module else None
+    if kind is None and isinstance(module, context.graph_class) and not has_parameters(module):
+        kind = remember(context, module, IS_QUIET)  # a compiler's own: it lifts them to inputs
     if kind == IS_QUIET:
         return IS_QUIET
     if context.is_grad_enabled():
@@ -232,7 +229,7 @@ def learn(context: Context, module: Any, result: Any) -> None:
     One without parameters is a loss if it returned a scalar to go backward from, and is
     left alone (a transform, a metric) if it returned nothing that needs a gradient.
     """
-    if next(iter(module.parameters()), None) is not None:
+    if has_parameters(module):
         if module.training:
             for part in module.modules():
                 context.trained.add(id(part))
@@ -242,10 +239,16 @@ def learn(context: Context, module: Any, result: Any) -> None:
         return
     if result is None:
         return
-    if has_scalar(context.torch, result):
+    torch = context.torch
+    if has_scalar(torch, result):
         remember(context, module, IS_LOSS)
-    elif not getattr(result, "requires_grad", True):
+    elif isinstance(result, torch.Tensor) and not wants_gradient(torch, result):
         remember(context, module, IS_QUIET)
+
+
+def has_parameters(module: Any) -> bool:
+    """True if there is anything to train in it."""
+    return next(iter(module.parameters()), None) is not None
 
 
 def remember(context: Context, module: Any, kind: int) -> int:
@@ -254,18 +257,6 @@ def remember(context: Context, module: Any, kind: int) -> int:
         context.kinds.clear()
     context.kinds[id(module)] = (weakref.ref(module), kind)
     return kind
-
-
-def has_scalar(torch: Any, result: Any) -> bool:
-    """True if a scalar that needs a gradient is among the outputs: the loss was inside."""
-    tensor = torch.Tensor
-    if isinstance(result, tensor):
-        return result.dim() == 0 and bool(result.requires_grad)
-    if isinstance(result, dict):
-        result = result.values()
-    elif not isinstance(result, (tuple, list)):
-        result = (getattr(result, "loss", None),)
-    return any(isinstance(v, tensor) and v.dim() == 0 and v.requires_grad for v in result)
 
 
 # -- backward
@@ -281,44 +272,54 @@ def hook_backward(context: Context) -> None:
 
 
 def make_backward(context: Context, original: Any) -> Any:
+    """A wrapper that times and counts the outermost backward call."""
     is_compiling = context.torch.compiler.is_dynamo_compiling
     local, guarded, fail = context.local, context.guarded, context.recorder.fail
 
     def backward(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return original(*args, **kwargs)
-        timeline = local.timeline
-        if timeline.in_backward:
-            return original(*args, **kwargs)
-        timeline.in_backward = True
         try:
-            timeline.enter_backward()
-        except Exception:
-            fail("backward")
-        try:
-            return original(*args, **kwargs)
-        finally:
-            timeline.in_backward = False
-            guarded("backward", timeline.leave_backward)
+            timeline = local.timeline
+            if timeline.in_backward:
+                return original(*args, **kwargs)
+            timeline.in_backward = True
+            try:
+                timeline.enter_backward()
+            except Exception:
+                fail("backward")
+            try:
+                return original(*args, **kwargs)
+            finally:
+                timeline.in_backward = False
+                guarded("backward", timeline.leave_backward)
+        except BaseException as error:
+            drop_frame(error)
+            raise
 
     return backward
 
 
 def make_grad(context: Context, original: Any) -> Any:
+    """A wrapper that books `autograd.grad` outside other markers to backward, uncounted."""
     is_compiling = context.torch.compiler.is_dynamo_compiling
     local, guarded = context.local, context.guarded
 
     def grad(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return original(*args, **kwargs)
-        timeline = local.timeline
-        if 0 < timeline.top < NUM_BUCKETS:
-            return original(*args, **kwargs)
-        guarded("grad", timeline.enter, BACKWARD)
         try:
-            return original(*args, **kwargs)
-        finally:
-            guarded("grad", timeline.leave)
+            timeline = local.timeline
+            if 0 < timeline.top < NUM_BUCKETS:
+                return original(*args, **kwargs)
+            guarded("grad", timeline.enter, BACKWARD)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                guarded("grad", timeline.leave)
+        except BaseException as error:
+            drop_frame(error)
+            raise
 
     return grad
 
@@ -378,6 +379,9 @@ def hook_scaler(context: Context) -> None:
         before, timeline.scaler = timeline.num_updates, self
         try:
             result = original(self, optimizer, *args, **kwargs)
+        except BaseException as error:
+            drop_frame(error)
+            raise
         finally:
             timeline.scaler = None
         if timeline.num_updates == before and getattr(self, "_enabled", False):

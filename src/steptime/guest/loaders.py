@@ -9,9 +9,12 @@ import json
 import multiprocessing.util
 import os
 import time
+import types
+import weakref
 from typing import Any
 
-from .hooks import Context, replace
+from .hooks import Context
+from .patch import drop_frame, replace
 from .record import FLUSH_NS, append
 from .timeline import BATCHES, COLLATE, EPOCH_START, FETCH, INPUT_WAIT, NUM_BUCKETS
 
@@ -30,22 +33,26 @@ def hook_next(context: Context, iterator_class: Any) -> None:
     local, guarded, fail = context.local, context.guarded, context.recorder.fail
 
     def __next__(self: Any) -> Any:
-        timeline = local.timeline
-        if 0 < timeline.top < NUM_BUCKETS:
-            return original(self)
-        spins_up = self._num_workers > 0 and self._num_yielded == 0
         try:
-            timeline.enter_input(EPOCH_START if spins_up else INPUT_WAIT)
-        except Exception:
-            fail("loader")
-        try:
-            batch = original(self)
-            timeline.wall[BATCHES] += 1
-            context.num_batches += 1
-            context.dataset = id(self._dataset)
-            return batch
-        finally:
-            guarded("loader", timeline.leave_input)
+            timeline = local.timeline
+            if 0 < timeline.top < NUM_BUCKETS:
+                return original(self)
+            spins_up = self._num_workers > 0 and self._num_yielded == 0
+            try:
+                timeline.enter_input(EPOCH_START if spins_up else INPUT_WAIT)
+            except Exception:
+                fail("loader")
+            try:
+                batch = original(self)
+                timeline.wall[BATCHES] += 1
+                context.num_batches += 1
+                context.dataset = id(self._dataset)
+                return batch
+            finally:
+                guarded("loader", timeline.leave_input)
+        except BaseException as error:
+            drop_frame(error)
+            raise
 
     replace(iterator_class, "__next__", __next__)
 
@@ -62,6 +69,9 @@ def hook_iter(context: Context, loader_class: Any) -> None:
         guarded("loader", timeline.enter_span, EPOCH_START)
         try:
             return original(self)
+        except BaseException as error:
+            drop_frame(error)
+            raise
         finally:
             guarded("loader", timeline.leave_span)
 
@@ -87,24 +97,37 @@ def hook_fetchers(context: Context, kind_class: Any) -> None:
     kind_class.create_fetcher = staticmethod(kind_class.create_fetcher)
 
 
+def loosely_bound_fetch(fetcher: Any) -> Any:
+    """The fetcher's own fetch, to be kept on it without a cycle.
+
+    In a cycle the user's data set would live until the next collection, and the `finally`
+    of its generator would not run when the loader's iterator is let go, or in a worker ever.
+    """
+    return types.MethodType(type(fetcher).fetch, weakref.proxy(fetcher))
+
+
 def time_in_process(context: Context, fetcher: Any) -> None:
     """Book fetch and collate of a loader without workers."""
-    fetch, collate = fetcher.fetch, fetcher.collate_fn
+    fetch, collate = loosely_bound_fetch(fetcher), fetcher.collate_fn
     local, guarded, fail = context.local, context.guarded, context.recorder.fail
 
     def timed(call: Any, bucket: int) -> Any:
         def wrapper(argument: Any) -> Any:
-            timeline = local.timeline
-            if not timeline.is_sampled or timeline.top not in (INPUT_WAIT, FETCH):
-                return call(argument)  # or inside an evaluation or an epoch's start
             try:
-                timeline.enter(bucket)
-            except Exception:
-                fail("loader")
-            try:
-                return call(argument)
-            finally:
-                guarded("loader", timeline.leave)
+                timeline = local.timeline
+                if not timeline.is_sampled or timeline.top not in (INPUT_WAIT, FETCH):
+                    return call(argument)  # or inside an evaluation or an epoch's start
+                try:
+                    timeline.enter(bucket)
+                except Exception:
+                    fail("loader")
+                try:
+                    return call(argument)
+                finally:
+                    guarded("loader", timeline.leave)
+            except BaseException as error:
+                drop_frame(error)
+                raise
 
         return wrapper
 
@@ -154,13 +177,16 @@ def time_worker(context: Context, fetcher: Any) -> None:
     """Sum fetch and collate in a worker process; from here on it is no rank."""
     context.is_worker = True
     sums = WorkerSums(context, context.torch.utils.data.get_worker_info().id)
-    fetch, collate = fetcher.fetch, fetcher.collate_fn
+    fetch, collate = loosely_bound_fetch(fetcher), fetcher.collate_fn
     clock = time.perf_counter_ns
 
     def timed_fetch(index: Any) -> Any:
         began = clock()
         try:
             return fetch(index)
+        except BaseException as error:
+            drop_frame(error)
+            raise
         finally:
             now = clock()
             sums.fetch_ns += now - began
@@ -172,6 +198,9 @@ def time_worker(context: Context, fetcher: Any) -> None:
         began = clock()
         try:
             return collate(samples)
+        except BaseException as error:
+            drop_frame(error)
+            raise
         finally:
             sums.collate_ns += clock() - began
 

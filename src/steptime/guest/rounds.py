@@ -82,6 +82,13 @@ class Rounds:
     def _line(self) -> str:
         head = [self.first, self.thread, self.rounds, self.updates, self.skipped]
         sampled = self.sampled_cpu or [0] * NUM_BUCKETS
-        row = [*head, self.start, self.end, *self.totals[:NUM_WRITTEN], self.sampled_rounds, *sampled]
+        row = [
+            *head,
+            self.start,
+            self.end,
+            *self.totals[:NUM_WRITTEN],
+            self.sampled_rounds,
+            *sampled,
+        ]
         text = f'"row":{row},"rw":{self.step_walls},"rc":{self.step_cpus}'.replace(" ", "")
         return f'{{"k":"b",{text}}}\n'

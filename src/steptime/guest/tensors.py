@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from .hooks import Context, marked, replace
+from .hooks import Context, marked
+from .patch import drop_frame, replace
 from .timeline import COPIES, H2D, OPTIMIZER, SYNC, SYNCS, Timeline
 
-READS = ("item", "tolist", "numpy", "__array__", "__bool__", "__float__", "__int__")
-READS += ("__index__", "__format__", "__repr__", "cpu")
+READS = (
+    *("item", "tolist", "numpy", "__array__", "cpu"),
+    *("__bool__", "__float__", "__int__", "__index__", "__format__", "__repr__"),
+)
 COPYING = ("to", "cuda")
 
 
@@ -42,19 +45,23 @@ def hook_method(context: Context, tensor_class: Any, name: str, count: int, buck
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return original(self, *args, **kwargs)
-        if has_torch_function(self):
-            return handle(method, (self,), self, *args, **kwargs)
-        timeline = local.timeline
-        if timeline.in_tensor_call or timeline.top == OPTIMIZER:
-            return original(self, *args, **kwargs)
-        timeline.in_tensor_call = True
-        timeline.wall[count] += 1
         try:
-            if timeline.device is None:
+            if has_torch_function(self):
+                return handle(method, (self,), self, *args, **kwargs)
+            timeline = local.timeline
+            if timeline.in_tensor_call or timeline.top == OPTIMIZER:
                 return original(self, *args, **kwargs)
-            return timed_call(context, timeline, bucket, original, self, args, kwargs)
-        finally:
-            timeline.in_tensor_call = False
+            timeline.in_tensor_call = True
+            timeline.wall[count] += 1
+            try:
+                if timeline.device is None:
+                    return original(self, *args, **kwargs)
+                return timed_call(context, timeline, bucket, original, self, args, kwargs)
+            finally:
+                timeline.in_tensor_call = False
+        except BaseException as error:
+            drop_frame(error)
+            raise
 
     replace(tensor_class, name, method, file_of=tensor_class.__format__)
 
@@ -79,6 +86,9 @@ def timed_call(
         if bucket == H2D:
             moved = result.device != tensor.device
         return result
+    except BaseException as error:
+        drop_frame(error)
+        raise
     finally:
         context.guarded("tensor", timeline.leave if moved else timeline.leave_unmoved)
 

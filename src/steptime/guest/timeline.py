@@ -81,8 +81,11 @@ class Sink(Protocol):
 
     due_ns: int
 
-    def add(self, timeline: Timeline, optimizer: Any, skipped: int | None) -> None: ...
-    def flush(self) -> None: ...
+    def add(self, timeline: Timeline, optimizer: Any, skipped: int | None) -> None:
+        """Take the sums of a finished update."""
+
+    def flush(self) -> None:
+        """Write what is pending."""
 
 
 class Timeline:
@@ -269,12 +272,16 @@ class Timeline:
 
     def enter_input(self, bucket: int) -> None:
         """The wait for a batch; after a backward a new micro-batch begins."""
-        if self.top == AFTER_BACKWARD:
+        begins = self.top == AFTER_BACKWARD
+        if begins:
             self.anchor()
         if bucket == INPUT_WAIT:
             self.enter(bucket)
         else:
             self.enter_span(bucket)
+        if begins:
+            self.stack[-1] = OTHER
+            self.move(AFTER_BACKWARD, OTHER)
 
     def leave_input(self) -> None:
         """A batch is there."""
@@ -354,6 +361,9 @@ class Timeline:
 
     def enter_optimizer(self, *, has_closure: bool) -> None:
         """An optimizer's step begins; nested ones count once."""
+        if has_closure and self.top in (AFTER_FORWARD, CLOSURE_TAIL) and self.optimizer_depth:
+            self.closure_depth = 0  # a step hands its closure on before calling it: that one
+            self.drop_stale_optimizer()  # was left by an exception inside the closure
         self.optimizer_depth += 1
         if self.optimizer_depth > 1:
             return
@@ -405,9 +415,5 @@ class Timeline:
             self.num_sampled += 1
         self._open_books()
         self.num_updates = number = self.num_updates + 1
-        self.is_sampled = (
-            number < SAMPLED_AT_FIRST or (number // SAMPLE_BLOCK) % SAMPLE_EVERY == 0
-        )
-        self.is_detailed = (
-            self.is_sampled or self.events is not None or self.device is not None
-        )
+        self.is_sampled = number < SAMPLED_AT_FIRST or (number // SAMPLE_BLOCK) % SAMPLE_EVERY == 0
+        self.is_detailed = self.is_sampled or self.events is not None or self.device is not None

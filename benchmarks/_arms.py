@@ -1,0 +1,87 @@
+"""The loop whose cost is compared: a 41-module MLP, SGD, a DataLoader, `loss.item()` a step.
+
+Runs in a child of overhead.py, under Steptime's guest or beside TraceML. Prints one JSON line:
+the CPU time of a step [µs] in each block, by arm and round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+BLOCK, SETTLE = 60, 5
+
+
+class Loop:
+    """The training loop; one optimizer step a call of `step`."""
+
+    def __init__(self, around: Callable[[Any], Any]) -> None:
+        torch.manual_seed(0)
+        torch.set_num_threads(1)
+        layers: list[nn.Module] = []
+        for _ in range(20):
+            layers += [nn.Linear(64, 64), nn.ReLU()]
+        self.model = nn.Sequential(*layers)
+        self.loss = nn.MSELoss()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+        data = torch.utils.data.TensorDataset(torch.randn(32_000, 64), torch.randn(32_000, 64))
+        self.loader = torch.utils.data.DataLoader(data, batch_size=32)
+        self.around = around
+
+    def block(self, *, is_on: bool) -> float:
+        """CPU time of a step in a fresh block [µs], after some steps to settle."""
+        batches = iter(self.loader)
+        around = self.around if is_on else contextlib.nullcontext
+        began = 0
+        for i in range(SETTLE + BLOCK):
+            if i == SETTLE:
+                began = time.process_time_ns()
+            with around(self.model):
+                x, y = next(batches)
+                self.optimizer.zero_grad()
+                loss = self.loss(self.model(x), y)
+                loss.backward()
+                self.optimizer.step()
+                loss.item()
+        return (time.process_time_ns() - began) / BLOCK / 1000
+
+
+def main() -> None:
+    kind, rounds = os.environ["ARMS"].split()
+    switch: Callable[[Literal["on", "off"]], None]
+    if kind == "traceml":
+        import traceml_ai
+
+        traceml_ai.init(mode="auto")
+        loop, switch = Loop(traceml_ai.trace_step), lambda state: None
+    else:
+        from _switch import Switch
+
+        loop, switch = Loop(contextlib.nullcontext), Switch().turn
+    for on in (True, False) * 3:
+        switch("on" if on else "off")
+        loop.block(is_on=on)
+    blocks: list[dict[str, float]] = []
+    for _ in range(int(rounds)):
+        # Two equal arms without hooks show what the comparison itself cannot tell apart.
+        arms = [("off", False), ("off_again", False), ("on", True)]
+        random.shuffle(arms)
+        found = {}
+        for name, on in arms:
+            switch("on" if on else "off")
+            found[name] = loop.block(is_on=on)
+        blocks.append(found)
+    switch("on")
+    with open(os.environ["ARMS_OUT"], "w") as file:
+        json.dump(blocks, file)
+
+
+main()

@@ -1,0 +1,111 @@
+"""The end of `steptime run`: fold, save, report.
+
+Each act is tried by itself: a full disk costs the saved files, not the report.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from steptime.cli.main import attempt
+from steptime.cli.output import console_for, error_text, say, write_json
+from steptime.cli.run import RunOptions
+from steptime.core.listing import add_to_index
+from steptime.core.store import write_value
+from steptime.core.types import RunState
+from steptime.errors import NotFoundError, StoreError
+from steptime.measure.launch import NotStarted
+from steptime.report.envelope import Envelope, ErrorItem, run_envelope
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from steptime.cli.prepare import EndedRun
+    from steptime.cli.results import Result
+
+
+def refuse(options: RunOptions, found: NotStarted) -> int:
+    """Say why nothing was started; the exit code a shell gives."""
+    name = options.command[0]
+    hint = "Check the name, and PATH."
+    if name.endswith(".py"):
+        hint = f"Name its interpreter: steptime run -- {shlex.join(['python', *options.command])}"
+    error = NotFoundError(f"the command `{name}` {found.reason}.", hint=hint)
+    say(error_text(error))
+    if options.json is not None:
+        item = ErrorItem(code=error.code, message=str(error), hint=hint)
+        document = Envelope(command="run", exit_code=found.exit_code, errors=(item,))
+        attempt(lambda: write_json(str(options.json), document), tell=_tell)
+    return found.exit_code
+
+
+def conclude(
+    options: RunOptions, ended: EndedRun | None, notes: list[str], *, exit_code: int
+) -> None:
+    """Report on the run, where and how the options say; `notes` are what went wrong so far."""
+    result = attempt(lambda: _fold_and_save(ended, notes), tell=notes.append)
+    for note in notes:
+        _tell(note)
+    if result is not None:
+        attempt(lambda: _report(options, result), tell=_tell)
+    if options.json is None:
+        return
+    if result is None:
+        item = ErrorItem(code="not_observed", message=" ".join(notes))
+        document = Envelope(command="run", exit_code=exit_code, errors=(item,))
+    else:
+        document = run_envelope(
+            result.measurement, result.diagnosis, command="run", exit_code=exit_code
+        )
+    attempt(lambda: write_json(str(options.json), document), tell=_tell)
+
+
+def _tell(note: str) -> None:
+    say(f"steptime: {note}")
+
+
+def _fold_and_save(ended: EndedRun | None, notes: list[str]) -> Result:
+    if ended is None:
+        raise StoreError("the command ran unobserved.")
+    run = ended.run
+    if not run.folder.is_dir():
+        notes.clear()  # whatever failed, this is why
+        raise NotFoundError(
+            f"the run folder {run.folder} was deleted while the command ran; nothing to report."
+        )
+    if run.instead_of is not None:
+        notes.append(f"{run.instead_of} cannot be written; the run is in {run.folder}")
+    attempt(lambda: write_value(run, "command.json", ended.record), tell=notes.append)
+    from steptime.cli.results import fold, save
+
+    result = fold(run, ended.end)
+    attempt(lambda: save(run, result), tell=notes.append)
+    add_to_index(run)
+    return result
+
+
+def _report(options: RunOptions, result: Result) -> None:
+    if options.report is not None:
+        with Path(options.report).open("w", encoding="utf-8") as file:
+            _render(result, console_for(file, is_plain=True))
+    elif sys.stderr is not None:
+        _render(result, console_for(sys.stderr))
+
+
+def _render(result: Result, console: Console) -> None:
+    from steptime.report.text import render
+    from steptime.report.words import describe_end, describe_note
+
+    measurement = result.measurement
+    if measurement.num_steps > 0:
+        render(measurement, result.diagnosis, console=console)
+        return
+    end = f"{describe_end(measurement.end)} before its first step"
+    if measurement.end.state is RunState.FINISHED:
+        end = "finished without a step"
+    text = f"steptime: the command {end}; nothing to measure. Run {measurement.run_id}."
+    reasons = [describe_note(note) for note in measurement.notes]
+    console.print(" ".join([text, *reasons]), soft_wrap=True, markup=False, highlight=False)

@@ -1,0 +1,144 @@
+"""The `steptime` command: parse, hand over to one command, turn errors into words and codes.
+
+Built without importing a wing: `steptime --help` answers at once. Broad `except` stands here
+alone; what it catches is our failure, kept in a file that the message names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from typing import NoReturn, TypeVar
+
+import steptime
+from steptime.cli import run, runs, show
+from steptime.cli.output import error_text, say, write_failure
+from steptime.errors import SteptimeError, UsageError
+
+T = TypeVar("T")
+
+COMMANDS = ("run", "runs", "show")
+_MODULES = (run, runs, show)
+
+_EXAMPLES = """\
+examples:
+  steptime run -- python train.py --lr 3e-4    measure a training, unmodified
+  steptime runs                                list what was measured here
+  steptime show last                           print the newest report again
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises instead of exiting: argparse has no other door for that before Python 3.14."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}.", hint=f"See `{self.prog} --help`.")
+
+
+class _Version(argparse.Action):
+    """Prints the version, which is looked up only then."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        print(f"steptime {steptime.__version__}")
+        parser.exit()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _run_command(words)
+    except SteptimeError as error:
+        return _fail(error, words)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of our stdout left; so that Python does not complain at its exit:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 141
+    except SystemExit as end:  # argparse, after --help and --version
+        return int(end.code or 0)
+    except Exception as error:
+        return _fail(SteptimeError(_describe_failure(error)), words)
+
+
+def attempt(action: Callable[[], T], *, tell: Callable[[str], None]) -> T | None:
+    """The action's result, or None if it failed: what must not touch the user's command."""
+    try:
+        return action()
+    except SteptimeError as error:
+        tell(str(error))
+    except OSError as error:
+        tell(f"this failed: {error}")
+    except Exception as error:
+        tell(_describe_failure(error))
+    return None
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
+    parser = _Parser(
+        prog="steptime",
+        description="Measure a training command, unmodified, and say what holds it back.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    commands = parser.add_subparsers(title="commands", metavar="VERB")
+    for name, module in zip(COMMANDS, _MODULES, strict=True):
+        command = commands.add_parser(
+            name,
+            help=module.SUMMARY,
+            description=module.DESCRIPTION,
+            usage=module.USAGE,
+            epilog=module.EXAMPLES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        module.add_options(command)
+        command.set_defaults(execute=module.execute)
+    return parser
+
+
+def _run_command(words: list[str]) -> int:
+    ours, command = _split(words)
+    parser = build_parser()
+    if not ours:
+        parser.print_help(sys.stderr)
+        return UsageError.exit_code
+    options = parser.parse_args(ours)
+    options.command = command
+    code: int = options.execute(options)
+    return code
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str] | None]:
+    """Our words and the user's command, which is everything behind the first `--` of `run`."""
+    if words[:1] != ["run"] or "--" not in words:
+        return words, None
+    place = words.index("--")
+    return words[:place], words[place + 1 :]
+
+
+def _fail(error: SteptimeError, words: list[str]) -> int:
+    say(error_text(error))
+    ours, _ = _split(words)
+    write_failure(error, ours)
+    return error.exit_code
+
+
+def _describe_failure(error: Exception) -> str:
+    """A sentence about a failure of ours, its details saved in a file."""
+    kind = f"{type(error).__name__}: {error}"
+    try:
+        descriptor, path = tempfile.mkstemp(prefix="steptime-error-", suffix=".txt")
+        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+            traceback.print_exception(error, file=file)
+    except OSError:
+        return f"a failure of Steptime itself: {kind}."
+    return f"a failure of Steptime itself: {kind}. The details are in {path}."

@@ -1,0 +1,115 @@
+"""What the commands say, and where: words to stderr, reports and documents where they belong."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from steptime.errors import SteptimeError, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from steptime.report.envelope import Envelope
+
+STDOUT = "-"
+"""Target of `--json` without a file."""
+
+_REPORT_WIDTH = 100
+
+
+def say(text: str) -> None:
+    """Print a line to stderr; a stderr that is closed or full is no reason to fail."""
+    if sys.stderr is None:
+        return
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        # What is left in its buffer would make Python end with 120.
+        sys.stderr = None
+
+
+def error_text(error: SteptimeError) -> str:
+    """The error as people read it: what happened, then what to do."""
+    lines = [*str(error).splitlines(), *(error.hint or "").splitlines()]
+    return "error: " + "\n       ".join(lines)
+
+
+def open_store(folder: str) -> Path:
+    """The store of the runs that were started in `folder`.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    from steptime.core.store import find_store, store_in
+
+    store = find_store(Path(folder))
+    if store != store_in(Path(folder)):
+        say(f"steptime: no runs are kept in {folder}; these are in {store}")
+    return store
+
+
+def console_for(file: TextIO, *, is_plain: bool = False) -> Console:
+    """A console; a plain one has neither colour nor the width of any terminal."""
+    from rich.console import Console
+
+    if is_plain:
+        return Console(file=file, width=_REPORT_WIDTH, force_terminal=False, color_system=None)
+    return Console(file=file)
+
+
+def write_json(target: str, envelope: Envelope) -> None:
+    """Write the one document to stdout or to the named file.
+
+    Raises:
+        SteptimeError: the file cannot be written.
+    """
+    from steptime.report.envelope import render_json
+
+    text = render_json(envelope)
+    if target == STDOUT:
+        print(text, end="")
+        return
+    try:
+        Path(target).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SteptimeError(f"--json: {error}") from error
+
+
+def write_failure(error: SteptimeError, words: Sequence[str]) -> None:
+    """Write the document of a command that failed, if the words ask for one.
+
+    The words are read by hand, for they may be what argparse refused.
+    """
+    from steptime.report.envelope import error_envelope
+
+    target = None
+    for index, word in enumerate(words):
+        if word.startswith("--json="):
+            target = word.partition("=")[2]
+        elif word == "--json":
+            following = words[index + 1] if index + 1 < len(words) else STDOUT
+            target = STDOUT if following.startswith("-") else following
+    if target and not (target == STDOUT and words[0] == "run"):
+        with suppress(SteptimeError):
+            write_json(target, error_envelope(words[0], error))
+
+
+def check_target(flag: str, value: str | None) -> None:
+    """Refuse a file that cannot be written, before anything is started.
+
+    Raises:
+        UsageError: its folder is missing, or it is a folder.
+    """
+    if value is None:
+        return
+    path = Path(value)
+    if not path.parent.is_dir():
+        raise UsageError(
+            f"{flag}: there is no folder `{path.parent}`.", hint=f"Make it: mkdir -p {path.parent}"
+        )
+    if path.is_dir():
+        raise UsageError(f"{flag}: `{path}` is a folder.", hint="Name a file in it.")

@@ -1,0 +1,44 @@
+"""From a run's folder to its measurement and diagnosis, stored or folded now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from steptime.core.listing import read_end
+from steptime.core.store import Run, read_value, write_value
+from steptime.core.types import Diagnosis, Measurement, ProcessEnd
+from steptime.diagnose.engine import diagnose
+from steptime.errors import DamagedRunError
+from steptime.measure.measurement import measure
+from steptime.measure.records import read_records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What is known about one run."""
+
+    measurement: Measurement
+    diagnosis: Diagnosis
+
+
+def fold(run: Run, end: ProcessEnd) -> Result:
+    """Read the raw files, measure and diagnose."""
+    measurement = measure(read_records(run.folder), end=end)
+    return Result(measurement=measurement, diagnosis=diagnose(measurement))
+
+
+def save(run: Run, result: Result) -> None:
+    """Write `measurement.json` and `diagnosis.json`."""
+    write_value(run, "measurement.json", result.measurement)
+    write_value(run, "diagnosis.json", result.diagnosis)
+
+
+def load(run: Run) -> Result:
+    """What was saved; folded from the raw files where that is missing or damaged."""
+    try:
+        return Result(
+            measurement=read_value(run, "measurement.json", Measurement),
+            diagnosis=read_value(run, "diagnosis.json", Diagnosis),
+        )
+    except (OSError, DamagedRunError):
+        return fold(run, read_end(run))

@@ -1,0 +1,85 @@
+"""`steptime run`: start the command, wait for it, say what was seen."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from steptime.cli.output import check_target
+from steptime.errors import UsageError
+
+SUMMARY = "measure a training command, unmodified"
+DESCRIPTION = "Run a training command as it is, measure its steps, and say what holds it back."
+USAGE = "steptime run [options] -- COMMAND [ARG ...]"
+EXAMPLES = """\
+The command keeps its input, output, signals and exit code. When it has ended,
+the report goes to stderr.
+
+examples:
+  steptime run -- python train.py --lr 3e-4
+  steptime run --json result.json -- torchrun --nproc-per-node 2 train.py
+  steptime run --report report.txt -- bash train.sh
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What the command line of `run` says."""
+
+    command: tuple[str, ...]
+    store: Path
+    report: str | None
+    json: str | None
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `run`."""
+    output = parser.add_argument_group("output")
+    output.add_argument("--report", metavar="FILE", help="write the report there, as plain text")
+    output.add_argument("--json", metavar="FILE", help="write the result as one JSON document")
+    output.add_argument(
+        "--store", metavar="DIR", help="folder that holds .steptime (default: this one)"
+    )
+    parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Run the command; the exit code is its own."""
+    settings = _settings(options)
+    from steptime.cli.supervise import supervise
+
+    return supervise(settings)
+
+
+def _settings(options: argparse.Namespace) -> RunOptions:
+    if sys.platform == "win32":
+        raise UsageError(
+            "`steptime run` does not work on Windows.", hint="Use it in WSL 2, a Linux."
+        )
+    if options.words:
+        raise UsageError(
+            "the command must stand behind `--`.", hint=f"Write: {_corrected(options)}"
+        )
+    if not options.command:
+        raise UsageError("no command was given.", hint=f"usage: {USAGE}")
+    check_target("--report", options.report)
+    check_target("--json", options.json)
+    return RunOptions(
+        command=tuple(options.command),
+        store=Path(options.store or "."),
+        report=options.report,
+        json=options.json,
+    )
+
+
+def _corrected(options: argparse.Namespace) -> str:
+    """The command line with a `--` where it belongs; a later one is the command's own."""
+    flags = {"--report": options.report, "--json": options.json, "--store": options.store}
+    words = ["steptime", "run"]
+    for flag, value in flags.items():
+        words += [] if value is None else [flag, value]
+    rest = [] if options.command is None else ["--", *options.command]
+    return shlex.join([*words, "--", *options.words, *rest])

@@ -1,0 +1,99 @@
+"""What `steptime run` does around the command: prepare, start, watch, conclude.
+
+A failure of ours is a line on stderr, said when the command has ended, and never changes the
+exit code.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from steptime.cli.main import attempt
+from steptime.cli.output import say
+from steptime.cli.prepare import EndedRun, Plan, end_run, note_child, prepare
+from steptime.cli.run import RunOptions
+from steptime.measure import launch
+
+if TYPE_CHECKING:
+    from steptime.measure.sample import HostSampler
+
+_NEVER_S = 1e6
+
+
+def supervise(options: RunOptions) -> int:
+    """Run the command under watch; its exit code."""
+    notes: list[str] = []  # nothing is said while the command runs
+    environment = launch.user_environment()
+    found = launch.find_executable(options.command[0], environment)
+    if isinstance(found, launch.NotStarted):
+        return _refuse(options, found)
+    plan = attempt(lambda: prepare(options, environment), tell=notes.append)
+    child = launch.start(options.command, plan.environment if plan else environment)
+    if isinstance(child, launch.NotStarted):
+        return _refuse(options, child)
+    _release_streams()
+    if plan is None:
+        end, ended = launch.wait(child, lambda: _NEVER_S), None
+    else:
+        ended = _watch(plan, child, notes)
+        end = ended.end
+    code = launch.shell_exit_code(end)
+    try:
+        attempt(lambda: _conclude(options, ended, notes, code), tell=say)
+    except KeyboardInterrupt:
+        say("steptime: the report was interrupted. Print it: steptime show last")
+    return code
+
+
+# `conclude` and the sampler bring much along that the command need not wait for at its start.
+
+
+def _refuse(options: RunOptions, found: launch.NotStarted) -> int:
+    from steptime.cli.conclude import refuse
+
+    return refuse(options, found)
+
+
+def _conclude(options: RunOptions, ended: EndedRun | None, notes: list[str], code: int) -> None:
+    from steptime.cli.conclude import conclude
+
+    conclude(options, ended, notes, exit_code=code)
+
+
+def _watch(plan: Plan, child: launch.Child, notes: list[str]) -> EndedRun:
+    """Wait for the command and sample the machine meanwhile."""
+    sampler = attempt(lambda: _start_sampler(plan, child.pid), tell=notes.append)
+    end = launch.wait(child, lambda: _sample(sampler, notes))
+    num_failures = sampler.num_failures if sampler else None
+    return end_run(plan, child.pid, end, num_sample_failures=num_failures)
+
+
+def _start_sampler(plan: Plan, child_pid: int) -> HostSampler:
+    """A sampler that has looked once; the child's id is in the run folder then, too."""
+    note_child(plan, child_pid)
+    from steptime.measure.sample import HostSampler, system_readers
+
+    sampler = HostSampler(
+        plan.run.folder / "host.jsonl",
+        root_pid=child_pid,
+        num_cores=os.cpu_count() or 1,
+        readers=system_readers(),
+    )
+    sampler.take()
+    return sampler
+
+
+def _sample(sampler: HostSampler | None, notes: list[str]) -> float:
+    """Seconds until the next look."""
+    wait_s = attempt(sampler.take, tell=notes.append) if sampler else None
+    return _NEVER_S if wait_s is None else wait_s
+
+
+def _release_streams() -> None:
+    """Let go of stdin and stdout: whoever is at the other end must see the command close them."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1):
+        os.dup2(null, stream)
+    if null > 1:
+        os.close(null)

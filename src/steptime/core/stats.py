@@ -1,0 +1,199 @@
+"""Statistics of step times: median and its interval, warmup, period.
+
+In: plain sequences. Out: numbers and `Quantity`. All of it is distribution-free, because step
+times are skewed, have far outliers, and depend on the step before. Comparing is left to others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from itertools import pairwise
+
+from steptime.core.types import Quantity
+
+BATCH = 5
+"""Values a batch in MSER-5; White (1997) chose five to smooth without hiding a short warmup."""
+
+MIN_BATCHES_LEFT = 3
+"""With two left, chance cut a fifth of twenty equal steps on average; with three, a twelfth."""
+
+WINSORIZED_FRACTION = 0.05
+"""Pulled in at each end: one step in twenty may stall (collection, logging) and say nothing."""
+
+MAX_AUTOCORRELATION = 0.95
+"""Cap of r: above it the estimate from one run is all noise, and n_eff would be under n / 39."""
+
+MAX_PERIOD = 64
+"""Longest period looked for: accumulation over 64 micro-batches is the longest that is common."""
+
+MIN_REPEAT_FRACTION = 0.9
+"""Share of steps that must repeat one period later: epochs end in the middle of a period."""
+
+MSER5_RULE = (
+    "warmup ends where the marginal standard error of what remains is smallest (MSER-5, "
+    "White 1997; batches of 5 values winsorized at 5 %), within the first half"
+)
+"""The rule of `warmup_length` in one sentence."""
+
+_Z = 1.959964  # 97.5 % point of the normal distribution
+_MAX_EXACT = (
+    1000  # 2 ** -n must not underflow; above it the normal approximation is exact to a rank
+)
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle value, or the mean of the two middle ones.
+
+    Raises:
+        ValueError: there are no values.
+    """
+    if not values:
+        raise ValueError("`values` must not be empty")
+    ordered, half = sorted(values), len(values) // 2
+    return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def weighted_median(values: Sequence[float], weights: Sequence[float]) -> float:
+    """The value with half of the weight on either side; with equal weights the plain median.
+
+    Args:
+        values: in any order.
+        weights: one a value, above zero.
+
+    Raises:
+        ValueError: there are no values.
+    """
+    if not values:
+        raise ValueError("`values` must not be empty")
+    pairs = sorted(zip(values, weights, strict=True))
+    half, below = sum(weights) / 2, 0.0
+    for index, (value, weight) in enumerate(pairs[:-1]):
+        below += weight
+        if below == half:
+            return (value + pairs[index + 1][0]) / 2
+        if below > half:
+            return value
+    return pairs[-1][0]
+
+
+def median_interval(values: Sequence[float]) -> Quantity:
+    """Median with a 95 % interval between two order statistics.
+
+    The ranks are those of the binomial distribution for the effective sample size, scaled to
+    the number of values. With fewer than six effective values no such interval exists: it is
+    then the range of the values, which covers less.
+
+    Args:
+        values: in order of time, for neighbors depend on each other.
+
+    Raises:
+        ValueError: there are no values.
+
+    Source: Hahn and Meeker, Statistical Intervals (1991), section 5.2.
+    """
+    n = len(values)
+    num_effective = effective_size(values)
+    rank = _low_rank(num_effective) * (n + 1) // (num_effective + 1)
+    rank = max(1, rank)
+    ordered = sorted(values)
+    return Quantity(median=median(values), low=ordered[rank - 1], high=ordered[n - rank], n=n)
+
+
+def _low_rank(n: int) -> int:
+    """Largest l with P(Binomial(n, 1/2) < l) at most 2.5 %; 0 if there is none."""
+    if n > _MAX_EXACT:
+        return math.floor((n - _Z * math.sqrt(n)) / 2)
+    rank = 0
+    probability = cumulative = 0.5**n
+    while cumulative <= 0.025:
+        rank += 1
+        probability *= (n - rank + 1) / rank
+        cumulative += probability
+    return rank
+
+
+def effective_size(values: Sequence[float]) -> int:
+    """Number of independent values that say as much: n (1 - r) / (1 + r), at least 1.
+
+    r is the lag-1 autocorrelation of the winsorized values, between 0 and 0.95: outliers would
+    hide the dependence of all others (docs/explanation/how-we-measure.md has the coverage).
+
+    Source: Zwiers and von Storch, Journal of Climate 8 (1995), for a process of first order.
+    """
+    r = min(max(lag1_autocorrelation(winsorize(values)), 0.0), MAX_AUTOCORRELATION)
+    return max(1, math.floor(len(values) * (1 - r) / (1 + r)))
+
+
+def lag1_autocorrelation(values: Sequence[float]) -> float:
+    """Correlation of each value with the next; 0 where nothing varies.
+
+    Source: Box and Jenkins, Time Series Analysis (1970), section 2.1.
+    """
+    if not values:
+        return 0.0
+    mean = math.fsum(values) / len(values)
+    away = [value - mean for value in values]
+    total = math.fsum(d * d for d in away)
+    return math.fsum(a * b for a, b in pairwise(away)) / total if total > 0 else 0.0
+
+
+def winsorize(values: Sequence[float]) -> list[float]:
+    """The values in their order, the outer 5 % at each end pulled in to the next one inside.
+
+    Below three values there is nothing inside, and they stay as they are.
+
+    Source: Dixon, Annals of Mathematical Statistics 31 (1960).
+    """
+    num_outer = math.ceil(WINSORIZED_FRACTION * len(values))
+    if len(values) < 3:
+        return list(values)
+    ordered = sorted(values)
+    low, high = ordered[num_outer], ordered[-1 - num_outer]
+    return [min(max(value, low), high) for value in values]
+
+
+def warmup_length(values: Sequence[float]) -> int:
+    """How many values to cut off at the front; `MSER5_RULE` says by which rule.
+
+    A multiple of `BATCH`, at most half of the values, and 0 below twenty of them.
+
+    Args:
+        values: step times in order of time.
+
+    Source: White, Simulation 69 (1997); White, Cobb and Spratt, Winter Simulation Conference
+        (2000) for the batches of five and the limit to the first half.
+    """
+    smooth = winsorize(values)
+    num_batches = len(values) // BATCH
+    batches = [math.fsum(smooth[i * BATCH : (i + 1) * BATCH]) for i in range(num_batches)]
+    best, best_error = 0, math.inf
+    mean = squares = 0.0
+    # From the back, so that each candidate costs one addition (Welford 1962).
+    for cut in range(num_batches - 1, -1, -1):
+        count = num_batches - cut
+        away = batches[cut] - mean
+        mean += away / count
+        squares += away * (batches[cut] - mean)
+        error = squares / count**2
+        is_allowed = 2 * cut <= num_batches and count >= MIN_BATCHES_LEFT
+        if is_allowed and error <= best_error:
+            best, best_error = cut, error
+    return best * BATCH
+
+
+def find_period(kinds: Sequence[Hashable], *, max_period: int = MAX_PERIOD) -> int | None:
+    """After how many steps the kinds of step repeat; 1 where all are alike, None if never.
+
+    The smallest p for which at least nine in ten steps equal the one p later, with two full
+    periods at least.
+
+    Source: the match count over shifts is the autocorrelation of a symbolic sequence, as in
+        Elfeky, Aref and Elmagarmid, IEEE Transactions on Knowledge and Data Engineering 17 (2005).
+    """
+    n = len(kinds)
+    for period in range(1, min(max_period, n // 2) + 1):
+        num_equal = sum(a == b for a, b in zip(kinds, kinds[period:], strict=False))
+        if num_equal >= MIN_REPEAT_FRACTION * (n - period):
+            return period
+    return None

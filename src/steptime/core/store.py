@@ -1,0 +1,176 @@
+"""The door to the disk: the `.steptime` store with one folder a run.
+
+In: values and texts. Out: files, each written whole or not at all, and what is found in them
+again. `docs/reference/run-folder.md` has the files. What is in a measurement is left to others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import stat
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from steptime.core.codec import from_json, to_json
+from steptime.core.types import SCHEMA
+from steptime.errors import DamagedRunError, NotFoundError, StoreError
+
+NAME = ".steptime"
+_NUM_TRIES = 100  # run ids of one second: 65,536
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run's folder [absolute]; `instead_of` is the store that was wanted but not writable."""
+
+    run_id: str
+    folder: Path
+    instead_of: Path | None = None
+
+    @property
+    def store(self) -> Path:
+        """The store it lies in."""
+        return self.folder.parent.parent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """The machine of a run, without its name."""
+
+    hostname_hash: str
+    cpu: str | None
+    num_cores: int | None
+    memory_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandRecord:
+    """`command.json`: what was started, where, by which versions, and how it ended."""
+
+    run_id: str
+    argv: tuple[str, ...]
+    cwd: str | None
+    environment_names: tuple[str, ...]
+    started_unix_s: float
+    steptime_version: str
+    python_version: str
+    git_revision: str | None
+    machine: Machine
+    parent_pid: int
+    child_pid: int | None = None
+    ended_unix_s: float | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    num_sample_failures: int | None = None
+    schema: int = SCHEMA
+
+
+def store_in(folder: Path) -> Path:
+    """The store that belongs to a folder [absolute]; a folder of the store's name is it itself."""
+    folder = folder.absolute()
+    return folder if folder.name == NAME else folder / NAME
+
+
+def create_run(folder: Path, *, started_unix_s: float) -> Run:
+    """A new, empty run folder; below the temporary folder where `folder` cannot be written.
+
+    Raises:
+        StoreError: neither can be written.
+    """
+    try:
+        return _create_run(store_in(folder), started_unix_s)
+    except OSError as error:
+        reason = str(error)
+    try:
+        fallback = _fallback_folder()
+        fallback.mkdir(mode=0o700, exist_ok=True)
+        _check_owner(fallback)
+        run = _create_run(fallback / NAME, started_unix_s)
+    except OSError as error:
+        raise StoreError(f"no run folder can be made: {reason}; {error}") from error
+    return Run(run_id=run.run_id, folder=run.folder, instead_of=folder / NAME)
+
+
+def _create_run(store: Path, started_unix_s: float) -> Run:
+    (store / "runs").mkdir(parents=True, exist_ok=True)
+    # Keeps the store out of the user's git. An existing file is the user's word.
+    with suppress(FileExistsError), (store / ".gitignore").open("x") as file:
+        file.write("*\n")
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(started_unix_s))
+    for _ in range(_NUM_TRIES):
+        run_id = f"{stamp}-{secrets.token_hex(2)}"
+        with suppress(FileExistsError):
+            (store / "runs" / run_id).mkdir()
+            return Run(run_id=run_id, folder=store / "runs" / run_id)
+    raise FileExistsError(f"{_NUM_TRIES} run ids of {stamp} are taken")
+
+
+def _fallback_folder() -> Path:
+    return Path(tempfile.gettempdir()) / f"steptime-{os.getuid()}"
+
+
+def _check_owner(folder: Path) -> None:
+    """Others may write to the temporary folder too, and could have put a folder there for us."""
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to somebody else")
+
+
+def find_store(folder: Path) -> Path:
+    """The store in which runs started in `folder` lie.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    try:
+        wanted = store_in(folder)
+        if (wanted / "runs").is_dir():
+            return wanted
+        fallback = _fallback_folder()
+        if (fallback / NAME / "runs").is_dir():
+            _check_owner(fallback)
+            return fallback / NAME
+    except OSError as error:
+        raise NotFoundError(f"no runs were found: {error}") from error
+    raise NotFoundError(
+        f"there are no runs in {wanted}.", hint="Make one: steptime run -- python train.py"
+    )
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file of the store, whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def write_value(run: Run, name: str, value: object) -> None:
+    """Write a value of the chain, a dataclass, as a file of the run."""
+    write_text(run.folder / name, json.dumps(to_json(value)) + "\n")
+
+
+def read_value(run: Run, name: str, cls: type[T]) -> T:
+    """The value in a file of the run.
+
+    Raises:
+        OSError: the file cannot be read.
+        DamagedRunError: it is damaged, foreign or of another schema.
+    """
+    path = run.folder / name
+    try:
+        document = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise DamagedRunError(f"{path}: not JSON: {error}") from error
+    return from_json(cls, document, where=name)

@@ -1,0 +1,95 @@
+"""Quantities as text for people: the only place with milliseconds, GiB and percent.
+
+In: seconds, bytes, fractions, counts. Out: three significant digits and a unit. Which numbers
+are shown, and where, is left to `report`.
+"""
+
+from __future__ import annotations
+
+import math
+
+_SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+_BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_LAST_COUNT_IN_FULL = 100_000
+
+
+def format_seconds(value_s: float) -> str:
+    """A time: `380 µs`, `12.3 ms`, `1.50 s`, `2 min 05 s`, `3 h 07 min`."""
+    if value_s < 0:
+        return "-" + format_seconds(-value_s)
+    # Rounded before the unit is chosen: 0.9996 s is 1.00 s, not 1000 ms.
+    rounded = _significant(value_s)
+    if rounded >= 60:
+        return _long_time(round(value_s))
+    if rounded == 0:
+        return "0 s"
+    scale, unit = next((row for row in _SECONDS if rounded >= row[0]), _SECONDS[-1])
+    return f"{_digits(rounded / scale)} {unit}"
+
+
+def format_bytes(value_bytes: float) -> str:
+    """A size in powers of 1024: `512 B`, `1.50 GiB`."""
+    if value_bytes < 0:
+        return "-" + format_bytes(-value_bytes)
+    size, power = value_bytes, 0
+    # 1023.5 would be shown as 1024 of its unit.
+    while size >= 1023.5 and power < len(_BYTES) - 1:
+        size, power = size / 1024, power + 1
+    return f"{round(size) if power == 0 else _digits(size)} {_BYTES[power]}"
+
+
+def format_percent(fraction: float) -> str:
+    """A fraction of 1 as percent: `34.7 %`; `<0.1 %` where the digits end but something is."""
+    percent = fraction * 100
+    if 0 < percent < 0.05:
+        return "<0.1 %"
+    return f"{percent:.1f} %"
+
+
+def format_speedup(ratio: float) -> str:
+    """A ratio of times: `1.38x`."""
+    return f"{_digits(ratio)}x"
+
+
+def format_count(value: float) -> str:
+    """A number of things: `512`, `2.5`, `99,999`, `1.20 million`."""
+    if abs(value) >= 1e6:
+        return f"{_digits(value / 1e6)} million" if abs(value) < 1e9 else f"{value:.2e}"
+    if value == round(value) or abs(value) >= _LAST_COUNT_IN_FULL:
+        return f"{round(value):,}"
+    return f"{value:,.2f}".rstrip("0").rstrip(".")
+
+
+def format_value(value: float, unit: str) -> str:
+    """A number with its unit as `Evidence` spells it: s, bytes, fraction, count, cores or x."""
+    if unit == "s":
+        return format_seconds(value)
+    if unit == "bytes":
+        return format_bytes(value)
+    if unit == "fraction":
+        return format_percent(value)
+    if unit == "x":
+        return format_speedup(value)
+    return f"{format_count(value)} cores" if unit == "cores" else format_count(value)
+
+
+def _significant(value: float) -> float:
+    """The value rounded to three significant digits."""
+    if value == 0:
+        return 0.0
+    return round(value, 2 - math.floor(math.log10(abs(value))))
+
+
+def _digits(value: float) -> str:
+    """Three significant digits without an exponent, all of those before the point."""
+    if value >= 99.95:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+
+
+def _long_time(seconds: int) -> str:
+    minutes, rest_s = divmod(seconds, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest_s:02d} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes:02d} min"

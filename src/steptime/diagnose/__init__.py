@@ -1,0 +1,1 @@
+"""Judges a Measurement: what holds the steps back, by rules with stated thresholds."""

@@ -1,0 +1,39 @@
+"""How a wrapper takes the place of a function of torch's and looks like it.
+
+To pickle, to `help`, to dynamo, and in the traceback of an exception that passes through.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+PATCHES: list[tuple[Any, str, Any, Any]] = []
+"""What was put where: owner, name, what its namespace held before (None: inherited), ours."""
+
+
+def replace(owner: Any, name: str, wrapper: Any, *, file_of: Any = None) -> None:
+    """Put `wrapper` in the place of `owner.name`, looking like it to pickle, help and dynamo."""
+    original = owner.__dict__.get(name, None) if isinstance(owner, type) else None
+    original = getattr(owner, name) if original is None else original
+    original = original.__func__ if isinstance(original, staticmethod) else original
+    functools.update_wrapper(wrapper, original)
+    if not hasattr(original, "__module__"):  # a method in C; pickle looks by these
+        wrapper.__module__, wrapper.__qualname__ = owner.__module__, f"{owner.__name__}.{name}"
+    code = getattr(file_of if file_of is not None else original, "__code__", None)
+    if code is not None:
+        wrapper.__code__ = wrapper.__code__.replace(
+            co_filename=code.co_filename, co_firstlineno=code.co_firstlineno
+        )
+    PATCHES.append((owner, name, owner.__dict__.get(name), wrapper))
+    setattr(owner, name, wrapper)
+
+
+def drop_frame(error: BaseException) -> None:
+    """Take the caller out of the traceback of an exception it is about to raise again.
+
+    A wrapper bears torch's file name, so its entry would show a line of torch's that has
+    nothing to do with it. In Python 3.10 the entry stays.
+    """
+    if error.__traceback__ is not None:
+        error.__traceback__ = error.__traceback__.tb_next

@@ -1,0 +1,1 @@
+"""Starts the user's command, reads what the guest wrote, and measures."""

@@ -1,0 +1,223 @@
+"""The Measurement of a run: the second value of the chain.
+
+In: `RunRecords`. Out: a `Measurement`. Ranks are folded and windowed one by one, then put
+together; docs/explanation/how-we-measure.md says how. Judging it is left to `diagnose`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from steptime.core.types import (
+    SCHEMA,
+    HostLoad,
+    Measurement,
+    Note,
+    Overhead,
+    ProcessEnd,
+    RankSummary,
+    RunState,
+    SteadyWindow,
+    WorkerSummary,
+)
+from steptime.measure.notes import Seen, make_notes
+from steptime.measure.phases import (
+    find_missing,
+    mean_per_step,
+    summarize_phases,
+    summarize_spans,
+)
+from steptime.measure.records import RunRecords
+from steptime.measure.steps import NS, RankSteps, fold_stream
+from steptime.measure.window import (
+    Window,
+    combine,
+    series_of,
+    steady_window,
+    window_of,
+)
+
+
+def measure(records: RunRecords, *, end: ProcessEnd | None = None) -> Measurement:
+    """What was seen of a run.
+
+    Args:
+        records: what its folder holds.
+        end: how its command ended, where more is known than `command.json` says (that it
+            is still running, say).
+    """
+    end = _end_of(records) if end is None else end
+    ranks = select_ranks(records)
+    windows = [window_of(rank) for rank in ranks]
+    has_ended = end.state in (RunState.FINISHED, RunState.FAILED, RunState.KILLED)
+    seen = Seen(records=records, has_ended=has_ended, ranks=ranks, windows=windows)
+    bare = _without_steps(records, end, make_notes(seen))
+    return _with_steps(bare, records, ranks, windows) if ranks else bare
+
+
+def _without_steps(records: RunRecords, end: ProcessEnd, notes: tuple[Note, ...]) -> Measurement:
+    command = records.command
+    return Measurement(
+        schema=SCHEMA,
+        run_id=command.run_id,
+        command=command.argv,
+        started_unix_s=command.started_unix_s,
+        duration_s=_duration_s(records),
+        end=end,
+        num_steps=0,
+        num_optimizer_updates=0,
+        num_backwards=0,
+        num_skipped_updates=0,
+        num_ranks=0,
+        period=None,
+        steady=None,
+        phases=summarize_phases([], {}),
+        spans=(),
+        copies_per_step=None,
+        syncs_per_step=None,
+        ranks=(),
+        workers=_workers_of(records),
+        host=None,
+        overhead=None,
+        notes=notes,
+    )
+
+
+def _with_steps(
+    bare: Measurement, records: RunRecords, ranks: Sequence[RankSteps], windows: Sequence[Window]
+) -> Measurement:
+    """The measurement with what was seen of at least one rank."""
+    pairs = list(zip(ranks, windows, strict=True))
+    busiest, window = max(pairs, key=lambda pair: pair[0].num_updates)
+    has_workers = bool(records.workers)
+    return replace(
+        bare,
+        num_steps=max(rank.num_steps for rank in ranks),
+        num_optimizer_updates=busiest.num_updates,
+        num_backwards=busiest.num_backwards,
+        num_skipped_updates=busiest.num_skipped,
+        num_ranks=len(ranks),
+        period=window.period,
+        steady=_steady_of_run(ranks, windows, period=window.period),
+        phases=summarize_phases(windows, find_missing(ranks, has_workers=has_workers)),
+        spans=summarize_spans(busiest),
+        copies_per_step=mean_per_step(windows, lambda item: item.num_copies),
+        syncs_per_step=mean_per_step(windows, lambda item: item.num_syncs),
+        ranks=tuple(_summarize(*pair, has_workers=has_workers) for pair in pairs),
+        host=_host_load(records, *pairs[0]),
+        overhead=_overhead(busiest, window),
+    )
+
+
+def select_ranks(records: RunRecords) -> list[RankSteps]:
+    """The steps of each rank; of several processes with one rank the one with most updates."""
+    found: dict[int, RankSteps] = {}
+    folded = [fold_stream(stream) for stream in records.streams]
+    for steps in sorted(filter(None, folded), key=lambda s: (s.head.t_unix_s, s.head.pid)):
+        known = found.get(steps.head.rank)
+        if known is None or steps.num_updates > known.num_updates:
+            found[steps.head.rank] = steps
+    return [found[rank] for rank in sorted(found)]
+
+
+def _end_of(records: RunRecords) -> ProcessEnd:
+    command = records.command
+    if command.signal is not None:
+        return ProcessEnd(state=RunState.KILLED, signal=command.signal)
+    if command.exit_code is None:
+        return ProcessEnd(state=RunState.UNKNOWN)
+    state = RunState.FAILED if command.exit_code else RunState.FINISHED
+    return ProcessEnd(state=state, exit_code=command.exit_code)
+
+
+def _duration_s(records: RunRecords) -> float | None:
+    """None while it runs, and where the time of day was set back meanwhile."""
+    command = records.command
+    if command.ended_unix_s is None or command.ended_unix_s < command.started_unix_s:
+        return None
+    return command.ended_unix_s - command.started_unix_s
+
+
+def _steady_of_run(
+    ranks: Sequence[RankSteps], windows: Sequence[Window], *, period: int | None
+) -> SteadyWindow:
+    if len(ranks) == 1:
+        return windows[0].steady
+    return steady_window(combine([series_of(rank) for rank in ranks]), period=period)
+
+
+def _summarize(rank: RankSteps, window: Window, *, has_workers: bool) -> RankSummary:
+    return RankSummary(
+        rank=rank.head.rank,
+        pid=rank.head.pid,
+        world_size=rank.head.world_size,
+        python_version=rank.head.python,
+        torch_version=rank.head.torch,
+        device=rank.head.device,
+        num_threads=rank.head.num_threads,
+        num_steps=rank.num_steps,
+        num_optimizer_updates=rank.num_updates,
+        num_backwards=rank.num_backwards,
+        step_time_s=window.steady.step_time_s,
+        step_cpu_s=window.steady.step_cpu_s,
+        phases=summarize_phases([window], find_missing([rank], has_workers=has_workers)),
+        ended_cleanly=rank.end is not None,
+    )
+
+
+def _workers_of(records: RunRecords) -> WorkerSummary | None:
+    """Sums over all worker processes; those of a later epoch take the place of the earlier."""
+    num_batches = sum(sums.batches for _, sums in records.workers)
+    if num_batches == 0:
+        return None
+    cpu_ns = [sums.cpu_ns for _, sums in records.workers if sums.cpu_ns is not None]
+    has_cpu = len(cpu_ns) == len(records.workers)
+    return WorkerSummary(
+        num_workers=len({(head.ppid, head.worker) for head, _ in records.workers}),
+        num_batches=num_batches,
+        fetch_s_per_batch=sum(sums.fetch_ns for _, sums in records.workers) * NS / num_batches,
+        collate_s_per_batch=sum(sums.collate_ns for _, sums in records.workers) * NS / num_batches,
+        cpu_s_per_batch=sum(cpu_ns) * NS / num_batches if has_cpu else None,
+    )
+
+
+def _host_load(records: RunRecords, rank: RankSteps, window: Window) -> HostLoad | None:
+    """Mean load while the window ran, each sample weighted by how much of it lies inside."""
+    if records.num_cores is None or not window.num_steps:
+        return None
+    begin = rank.head.t_unix_s + window.start_s
+    end = rank.head.t_unix_s + window.end_s
+    inside = [
+        (min(end, sample.t_unix_s) - max(begin, sample.t_unix_s - sample.dt_s), sample)
+        for sample in records.host
+    ]
+    inside = [(overlap_s, sample) for overlap_s, sample in inside if overlap_s > 0]
+    if not inside:
+        return None
+    total_s = math.fsum(overlap_s for overlap_s, _ in inside)
+    busy = math.fsum(overlap_s * sample.busy_cores for overlap_s, sample in inside) / total_s
+    job = math.fsum(overlap_s * sample.job_cores for overlap_s, sample in inside) / total_s
+    return HostLoad(
+        num_cores=records.num_cores,
+        job_cores=job,
+        # The two come from different counters, so the difference may fall below zero.
+        others_cores=max(0.0, busy - job),
+        num_samples=len(inside),
+    )
+
+
+def _overhead(rank: RankSteps, window: Window) -> Overhead | None:
+    """What the guest spent a step: its markers, its writing, and calls that pass through."""
+    cost = rank.cost
+    if cost is None or cost.updates == 0:
+        return None
+    spent_s = (cost.self_ns + cost.flush_ns + cost.nested_calls * cost.nested_ns) * NS
+    num_updates = sum(item.num_updates for item in rank.items)
+    per_step_s = spent_s / cost.updates * (num_updates / rank.num_steps)
+    step_cpu_s = window.steady.step_cpu_s
+    return Overhead(
+        cpu_s_per_step=per_step_s,
+        fraction=per_step_s / step_cpu_s.median if step_cpu_s and step_cpu_s.median > 0 else None,
+    )

@@ -1,0 +1,175 @@
+"""What a reader must know about a record before believing it, as codes with facts.
+
+In: the raw records and the ranks folded from them. Out: `Note`s; docs/explanation/how-we-measure.md
+lists the codes. One small function a note, in a visible tuple; the wording is left to `report`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from steptime.core.types import Note
+from steptime.measure.records import ProcessExit, RunRecords, TorchLoaded
+from steptime.measure.steps import RankSteps
+from steptime.measure.stream import StreamEnd
+from steptime.measure.window import Window
+
+Said = TorchLoaded | ProcessExit | StreamEnd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What the notes are made of: the records, the ranks that count, and their windows."""
+
+    records: RunRecords
+    has_ended: bool
+    ranks: Sequence[RankSteps]
+    windows: Sequence[Window]
+
+
+def make_notes(seen: Seen) -> tuple[Note, ...]:
+    """All notes that apply, in the order of `NOTES`."""
+    found = [rule(seen) for rule in NOTES]
+    return tuple(note for note in found if note is not None)
+
+
+def no_python_seen(seen: Seen) -> Note | None:
+    """No Python process let the guest in."""
+    records = seen.records
+    is_seen = records.starts or records.torches or records.streams
+    return None if is_seen else Note(code="no_python_seen")
+
+
+def old_python(seen: Seen) -> Note | None:
+    """A Python too old for the guest."""
+    versions = {start.python for start in seen.records.starts if start.k == "old"}
+    return _listed("old_python", "versions", versions)
+
+
+def no_torch_seen(seen: Seen) -> Note | None:
+    """Python ran with the guest in it, and torch never did."""
+    records = seen.records
+    has_guest = any(start.k == "start" for start in records.starts)
+    is_seen = not has_guest or records.torches or records.streams
+    return None if is_seen else Note(code="no_torch_seen")
+
+
+def old_torch(seen: Seen) -> Note | None:
+    """A torch too old for the hooks."""
+    versions = {torch.version or "unknown" for torch in seen.records.torches if torch.too_old}
+    return _listed("old_torch", "versions", versions)
+
+
+def hooks_failed(seen: Seen) -> Note | None:
+    """Torch was there and the hooks could not be installed."""
+    reasons = {torch.failed for torch in seen.records.torches if torch.failed is not None}
+    return _listed("hooks_failed", "reasons", reasons)
+
+
+def no_steps_seen(seen: Seen) -> Note | None:
+    """Hooks were in place and no optimizer made an update."""
+    records = seen.records
+    is_watched = any(not (t.too_old or t.failed) for t in records.torches)
+    if seen.ranks or not is_watched:
+        return None
+    if not records.exits:
+        return Note(code="no_steps_seen")
+    facts = {
+        "forwards": str(sum(exit_.forwards for exit_ in records.exits)),
+        "backwards": str(sum(exit_.backwards for exit_ in records.exits)),
+        "batches": str(sum(exit_.batches for exit_ in records.exits)),
+    }
+    return Note(code="no_steps_seen", facts=facts)
+
+
+def ended_abruptly(seen: Seen) -> Note | None:
+    """A rank without an end line although the command is over: killed, crashed, `os._exit`."""
+    ranks = {str(rank.head.rank) for rank in seen.ranks if rank.end is None}
+    return _listed("ended_abruptly", "ranks", ranks) if seen.has_ended else None
+
+
+def several_threads_stepped(seen: Seen) -> Note | None:
+    """More threads than one made updates; the steps are those of the busiest."""
+    ranks = {str(rank.head.rank) for rank in seen.ranks if rank.num_threads_stepped > 1}
+    return _listed("several_threads_stepped", "ranks", ranks)
+
+
+def several_processes_stepped(seen: Seen) -> Note | None:
+    """More processes than one stepped as the same rank; the busiest is shown."""
+    shown = {(rank.head.rank, rank.head.pid) for rank in seen.ranks}
+    heads = [stream.head for stream in seen.records.streams if stream.updates or stream.blocks]
+    ranks = {str(head.rank) for head in heads if (head.rank, head.pid) not in shown}
+    return _listed("several_processes_stepped", "ranks", ranks)
+
+
+def lost_updates(seen: Seen) -> Note | None:
+    """Updates that the guest could not write (a full disk, a deleted folder)."""
+    costs = [stream.cost for stream in seen.records.streams if stream.cost is not None]
+    return _counted("lost_updates", sum(cost.lost_updates for cost in costs))
+
+
+def torn_lines(seen: Seen) -> Note | None:
+    """Lines that were cut short or held something else."""
+    return _counted("torn_lines", seen.records.num_torn_lines)
+
+
+def guest_failures(seen: Seen) -> Note | None:
+    """The guest's own failures by place, each with the text of the first.
+
+    A process says them after its hooks, at the end of its stream and at its exit: the
+    largest count holds.
+    """
+    records = seen.records
+    said: list[tuple[int, Said]] = [(line.pid, line) for line in records.torches]
+    said += [(line.pid, line) for line in records.exits]
+    said += [(stream.head.pid, stream.end) for stream in records.streams if stream.end]
+    by_process: dict[int, Counter[str]] = {}
+    texts: dict[str, str] = {}
+    for pid, line in said:
+        by_process[pid] = by_process.get(pid, Counter()) | Counter(line.failures or {})
+        texts |= line.failure_texts or {}
+    total: Counter[str] = sum(by_process.values(), Counter())
+    facts = {
+        place: f"{count} ({texts[place]})" if place in texts else str(count)
+        for place, count in sorted(total.items())
+    }
+    return Note(code="guest_failures", facts=facts) if facts else None
+
+
+def device_time_missing(seen: Seen) -> Note | None:
+    """Ranks on a device none of whose steady steps has device times."""
+    ranks = {
+        str(rank.head.rank)
+        for rank, window in zip(seen.ranks, seen.windows, strict=True)
+        if rank.head.device != "cpu" and all(step.device_s is None for step in window.steps)
+    }
+    return _listed("device_time_missing", "ranks", ranks)
+
+
+NOTES: tuple[Callable[[Seen], Note | None], ...] = (
+    no_python_seen,
+    old_python,
+    no_torch_seen,
+    old_torch,
+    hooks_failed,
+    no_steps_seen,
+    ended_abruptly,
+    several_threads_stepped,
+    several_processes_stepped,
+    lost_updates,
+    torn_lines,
+    guest_failures,
+    device_time_missing,
+)
+"""Every note there is, those that explain an empty record first."""
+
+
+def _listed(code: str, name: str, words: set[str]) -> Note | None:
+    facts: Mapping[str, str] = {name: ", ".join(sorted(words))}
+    return Note(code=code, facts=facts) if words else None
+
+
+def _counted(code: str, count: int) -> Note | None:
+    return Note(code=code, facts={"count": str(count)}) if count else None

@@ -1,0 +1,172 @@
+"""What the guest and the launcher wrote into a run folder, as frozen values.
+
+In: a folder as docs/reference/run-folder.md describes it. Out: `RunRecords`. A line that was cut
+short is skipped and counted; a file of another schema is refused. What the lines mean together is
+left to `measure.steps`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from steptime.core.codec import from_json
+from steptime.core.store import CommandRecord
+from steptime.errors import DamagedRunError, NotFoundError, StoreError
+from steptime.measure.jsonl import Torn, read_rows, take_all, take_head
+from steptime.measure.stream import Stream, read_stream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessStart:
+    """A Python process began; `k` is `old` where it is too old for the guest."""
+
+    k: str
+    pid: int
+    python: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchLoaded:
+    """Torch was executed; the hooks are in place unless it `failed` or is `too_old`."""
+
+    pid: int
+    version: str | None = None
+    failed: str | None = None
+    too_old: bool = False
+    failures: Mapping[str, int] | None = None
+    failure_texts: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessExit:
+    """A process that had torch reached its end in order."""
+
+    pid: int
+    updates: int
+    backwards: int
+    forwards: int
+    batches: int
+    failures: Mapping[str, int]
+    failure_texts: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerHead:
+    """Who a DataLoader worker is."""
+
+    pid: int
+    ppid: int
+    worker: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSums:
+    """What it did so far; the last line of a worker counts."""
+
+    pid: int
+    batches: int
+    fetch_ns: int
+    collate_ns: int
+    cpu_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSample:
+    """Load of the machine over the `dt_s` before `t_unix_s`, in cores."""
+
+    t_unix_s: float
+    dt_s: float
+    busy_cores: float
+    job_cores: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecords:
+    """Everything a run folder holds; `num_torn_lines` could not be read."""
+
+    command: CommandRecord
+    streams: tuple[Stream, ...]
+    starts: tuple[ProcessStart, ...]
+    torches: tuple[TorchLoaded, ...]
+    exits: tuple[ProcessExit, ...]
+    workers: tuple[tuple[WorkerHead, WorkerSums], ...]
+    num_cores: int | None
+    host: tuple[HostSample, ...]
+    num_torn_lines: int
+
+
+def read_records(folder: Path) -> RunRecords:
+    """Read a run folder.
+
+    Raises:
+        NotFoundError: there is no such folder.
+        DamagedRunError: `command.json` is missing or damaged, or a file is of another schema.
+        StoreError: a file cannot be read.
+    """
+    if not folder.is_dir():
+        raise NotFoundError(f"no run folder at {folder}", hint="list the runs: steptime runs")
+    try:
+        return _read_folder(folder)
+    except OSError as error:
+        raise StoreError(f"cannot read the run in {folder}: {error}") from error
+
+
+def _read_folder(folder: Path) -> RunRecords:
+    torn = Torn()
+    processes = list(read_rows(folder / "processes.jsonl", torn))
+    num_cores, host = _read_host(folder / "host.jsonl", torn)
+    streams = [read_stream(path, torn) for path in sorted(folder.glob("rank-*.jsonl"))]
+    worker_files = sorted(folder.glob("worker-*.jsonl"))
+    return RunRecords(
+        command=_read_command(folder / "command.json"),
+        streams=tuple(stream for stream in streams if stream is not None),
+        starts=take_all(ProcessStart, processes, ("start", "old"), torn),
+        torches=take_all(TorchLoaded, processes, ("torch",), torn),
+        exits=take_all(ProcessExit, processes, ("exit",), torn),
+        workers=tuple(found for path in worker_files for found in _read_workers(path, torn)),
+        num_cores=num_cores,
+        host=host,
+        num_torn_lines=torn.count,
+    )
+
+
+def _read_command(path: Path) -> CommandRecord:
+    try:
+        data = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        hint = "check the path; a run folder is .steptime/runs/<run id>"
+        raise DamagedRunError(
+            f"{path.parent} is no run folder: no {path.name}", hint=hint
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise DamagedRunError(f"{path} is no JSON: {error}") from error
+    return from_json(CommandRecord, data, where=str(path))
+
+
+def _read_workers(path: Path, torn: Torn) -> list[tuple[WorkerHead, WorkerSums]]:
+    """The workers that wrote to this file, one after the other."""
+    rows = read_rows(path, torn)
+    first = take_head(WorkerHead, rows, path, torn)
+    if first is None:
+        return []
+    rest = list(rows)
+    later = take_all(WorkerHead, rest, ("head",), torn)
+    sums = {found.pid: found for found in take_all(WorkerSums, rest, ("w",), torn)}
+    heads = {head.pid: head for head in (first, *later)}
+    return [(head, sums[pid]) for pid, head in heads.items() if pid in sums]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _HostHead:
+    num_cores: int
+
+
+def _read_host(path: Path, torn: Torn) -> tuple[int | None, tuple[HostSample, ...]]:
+    rows = read_rows(path, torn)
+    head = take_head(_HostHead, rows, path, torn)
+    if head is None:
+        return None, ()
+    return head.num_cores, take_all(HostSample, list(rows), ("h",), torn)

@@ -1,0 +1,80 @@
+"""The interpreter shims: small shell scripts put in front of PATH.
+
+A shell script that says `PYTHONPATH=. python train.py` throws our folder out. So each
+interpreter's name on PATH gets a script of the same name that puts the folder back in front
+and becomes the next interpreter of that name. In: folders. Out: the names that were made.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+
+INTERPRETERS = ("python", "python3", *(f"python3.{minor}" for minor in range(6, 31)))
+"""Names that get a shim, if they are on PATH; an interpreter that is not named so gets none."""
+
+_TEMPLATE = """\
+#!/bin/sh
+# Written by `steptime run`: lets its guest in, then becomes the next @NAME@ on PATH.
+name=@NAME@ site=@SITE@ here=@HERE@
+case ":${PYTHONPATH-}:" in
+"::") PYTHONPATH=$site ;;
+":$site:"*) ;;
+*) PYTHONPATH=$site:$PYTHONPATH ;;
+esac
+export PYTHONPATH
+# Another tool's shim may look on PATH too, find this one and come back, in the same process
+# and for ever. A Python that starts itself again looks the same, but does it once or twice.
+round=1 skip=
+case ${STEPTIME_SHIM-} in
+"$$:"*)
+    last=${STEPTIME_SHIM#*:}
+    round=$((${last%%:*} + 1))
+    [ "$round" -gt 3 ] && skip=${last#*:}
+    ;;
+esac
+search=$PATH:
+while [ -n "$search" ]; do
+    folder=${search%%:*} search=${search#*:}
+    next=${folder:-.}/$name
+    if [ -n "$skip" ]; then
+        [ "$next" = "$skip" ] && skip=
+    elif [ "$folder" != "$here" ] && [ -f "$next" ] && [ -x "$next" ]; then
+        STEPTIME_SHIM=$$:$round:$next
+        export STEPTIME_SHIM
+        exec "$next" "$@"
+    fi
+done
+echo "$name: command not found" >&2
+exit 127
+"""
+
+
+def write_shims(folder: Path, site: Path, search: Iterable[str]) -> tuple[str, ...]:
+    """Make a shim for each interpreter on the search path; the names that got one.
+
+    Args:
+        folder: where they go; created. It is to stand first on PATH.
+        site: the folder that each puts first on PYTHONPATH.
+        search: folders of the user's PATH.
+    """
+    places = tuple(search)
+    names = tuple(name for name in INTERPRETERS if any(_is_program(p, name) for p in places))
+    folder.mkdir()
+    for name in names:
+        path = folder / name
+        path.write_bytes(os.fsencode(_fill(name, site, folder)))
+        path.chmod(0o755)
+    return names
+
+
+def _is_program(folder: str, name: str) -> bool:
+    path = os.path.join(folder, name)
+    return os.path.isfile(path) and os.access(path, os.X_OK)
+
+
+def _fill(name: str, site: Path, here: Path) -> str:
+    text = _TEMPLATE.replace("@NAME@", name)
+    return text.replace("@SITE@", shlex.quote(str(site))).replace("@HERE@", shlex.quote(str(here)))

@@ -1,0 +1,220 @@
+"""Folds optimizer updates into steps, by the rule in docs/reference/run-folder.md.
+
+In: the `Stream` of one process. Out: `RankSteps`, the steps of the thread that stepped most. Which
+of them count is left to `measure.window`, what they say to `measure.phases`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from steptime.core.types import INNER_PHASES, PHASES, SPANS, Step
+from steptime.measure.stream import Block, GuestCost, Stream, StreamEnd, StreamHead, Update
+
+NS = 1e-9
+US = 1e-6
+
+_INSIDE = (*PHASES, *INNER_PHASES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepBlock:
+    """Consecutive steps known by their times one by one, and by phase in sums only.
+
+    The guest writes no row an update after the first 20,000. `cpu_s` and fetch and collate
+    in `wall_s` are sums over `num_detailed` of the steps.
+    """
+
+    first_index: int
+    start_s: float
+    end_s: float
+    times_s: tuple[float, ...]
+    cpu_times_s: tuple[float, ...]
+    wall_s: Mapping[str, float]
+    cpu_s: Mapping[str, float]
+    spans_s: Mapping[str, float]
+    num_detailed: int
+    num_updates: int
+    num_skipped: int
+    num_backwards: int
+    num_copies: int
+    num_syncs: int
+    num_batches: int
+
+    @property
+    def num_steps(self) -> int:
+        """Steps in the block."""
+        return len(self.times_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSteps:
+    """The steps of one rank: first one by one, then in blocks.
+
+    `num_threads_stepped` counts the threads that made updates; the steps are of the one
+    that made most. `tail_s` is what was kept apart after the last update.
+    """
+
+    head: StreamHead
+    cost: GuestCost | None
+    end: StreamEnd | None
+    steps: tuple[Step, ...]
+    blocks: tuple[StepBlock, ...]
+    num_threads_stepped: int
+    tail_s: Mapping[str, float]
+
+    @property
+    def items(self) -> tuple[Step | StepBlock, ...]:
+        """Steps and blocks, in order."""
+        return (*self.steps, *self.blocks)
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of this rank."""
+        return len(self.steps) + sum(block.num_steps for block in self.blocks)
+
+    @property
+    def num_updates(self) -> int:
+        """Updates; by the guest's own count where that is higher, for lines may be lost."""
+        seen = sum(item.num_updates for item in self.items)
+        return max(seen, self._own_end.updates) if self._own_end is not None else seen
+
+    @property
+    def num_backwards(self) -> int:
+        """Backward calls, with those after the last update where the end was seen."""
+        seen = sum(item.num_backwards for item in self.items)
+        return max(seen, self._own_end.backwards) if self._own_end is not None else seen
+
+    @property
+    def num_skipped(self) -> int:
+        """Updates that the gradient scaler skipped."""
+        return sum(item.num_skipped for item in self.items)
+
+    @property
+    def _own_end(self) -> StreamEnd | None:
+        """The process's own counts, where they are those of this thread alone."""
+        return self.end if self.num_threads_stepped == 1 else None
+
+
+def fold_stream(stream: Stream) -> RankSteps | None:
+    """The steps of a process, or None if it made no update that was recorded."""
+    updates = Counter(update.thread for update in stream.updates)
+    for block in stream.blocks:
+        updates[block.thread] += block.num_updates
+    if not updates:
+        return None
+    thread = max(sorted(updates), key=lambda t: updates[t])
+    steps = _fold_updates(stream, thread)
+    return RankSteps(
+        head=stream.head,
+        cost=stream.cost,
+        end=stream.end,
+        steps=steps,
+        blocks=_fold_blocks(stream, thread, first_index=len(steps)),
+        num_threads_stepped=len(updates),
+        tail_s=_tail(stream),
+    )
+
+
+def _tail(stream: Stream) -> dict[str, float]:
+    tail = stream.end.tail if stream.end is not None else ()
+    if len(tail) != len(stream.head.buckets):
+        return dict.fromkeys(SPANS, 0.0)
+    return _split(tail, stream.head)[1]
+
+
+def split_rounds(updates: Iterable[Update]) -> list[list[Update]]:
+    """Rounds of updates: a new one begins when an optimizer of this one is to step again."""
+    rounds: list[list[Update]] = []
+    stepped: set[int] = set()
+    for update in updates:
+        if not rounds or update.optimizer in stepped:
+            rounds.append([])
+            stepped = set()
+        rounds[-1].append(update)
+        stepped.add(update.optimizer)
+    return rounds
+
+
+def _fold_updates(stream: Stream, thread: int) -> tuple[Step, ...]:
+    # By number, for a flush that failed half way may have written a line twice.
+    numbered = {update.number: update for update in stream.updates if update.thread == thread}
+    rounds = split_rounds(numbered[number] for number in sorted(numbered))
+    return tuple(_step(index, updates, stream) for index, updates in enumerate(rounds))
+
+
+def _step(index: int, updates: Sequence[Update], stream: Stream) -> Step:
+    head = stream.head
+    wall_s, spans_s = _split(_sum([u.wall_ns for u in updates]), head)
+    cpu_s, _ = _split(_sum([u.cpu_ns for u in updates]), head)
+    counts = dict(zip(head.counts, _sum([u.counts for u in updates]), strict=True))
+    device_ns = [stream.device_ns[u.number] for u in updates if u.number in stream.device_ns]
+    has_device = len(device_ns) == len(updates)
+    return Step(
+        index=index,
+        end_s=updates[-1].end_ns * NS,
+        wall_s=wall_s,
+        cpu_s=cpu_s,
+        spans_s=spans_s,
+        device_s=_split(_sum(device_ns), head)[0] if has_device else None,
+        num_updates=len(updates),
+        num_backwards=counts.get("backwards", 0),
+        num_skipped=sum(u.is_skipped is True for u in updates),
+        num_copies=counts.get("copies", 0),
+        num_syncs=counts.get("syncs", 0),
+        num_batches=counts.get("batches", 0),
+        optimizers=tuple(u.optimizer for u in updates),
+        is_first=index == 0,
+        is_detailed=all(u.is_detailed for u in updates),
+    )
+
+
+def _fold_blocks(stream: Stream, thread: int, *, first_index: int) -> tuple[StepBlock, ...]:
+    numbered = {block.first_number: block for block in stream.blocks if block.thread == thread}
+    found = []
+    for number in sorted(numbered):
+        block = _block(first_index, numbered[number], stream.head)
+        found.append(block)
+        first_index += block.num_steps
+    return tuple(found)
+
+
+def _block(first_index: int, block: Block, head: StreamHead) -> StepBlock:
+    wall_s, spans_s = _split(block.wall_ns, head)
+    cpu_s, _ = _split(block.cpu_ns, head)
+    counts = dict(zip(head.counts, block.counts, strict=True))
+    return StepBlock(
+        first_index=first_index,
+        start_s=block.start_ns * NS,
+        end_s=block.end_ns * NS,
+        times_s=tuple(us * US for us in block.round_wall_us),
+        cpu_times_s=tuple(us * US for us in block.round_cpu_us),
+        wall_s=wall_s,
+        cpu_s=cpu_s,
+        spans_s=spans_s,
+        num_detailed=block.num_detailed,
+        num_updates=block.num_updates,
+        num_skipped=block.num_skipped,
+        num_backwards=counts.get("backwards", 0),
+        num_copies=counts.get("copies", 0),
+        num_syncs=counts.get("syncs", 0),
+        num_batches=counts.get("batches", 0),
+    )
+
+
+def _sum(rows: Sequence[Sequence[int]]) -> Sequence[int]:
+    return rows[0] if len(rows) == 1 else [sum(column) for column in zip(*rows, strict=True)]
+
+
+def _split(values_ns: Sequence[int], head: StreamHead) -> tuple[dict[str, float], dict[str, float]]:
+    """Sums by bucket as phases [s] and spans [s]; what a newer guest adds counts as other."""
+    phases_s = dict.fromkeys(_INSIDE, 0.0)
+    spans_s = dict.fromkeys(SPANS, 0.0)
+    for bucket, value_ns in zip(head.buckets, values_ns, strict=True):
+        if bucket in spans_s:
+            spans_s[bucket] += value_ns * NS
+        else:
+            phases_s[bucket if bucket in phases_s else "other"] += value_ns * NS
+    return phases_s, spans_s

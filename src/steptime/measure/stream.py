@@ -1,0 +1,232 @@
+"""The file of one rank: its updates, blocks, device times, cost and end as frozen values.
+
+In: a path. Out: a `Stream`. The file may have 30 MB, so its lines are converted by hand and one
+by one; a line of another shape is skipped and counted. Steps are left to `measure.steps`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from steptime.core.codec import from_json
+from steptime.errors import DamagedRunError
+from steptime.measure.jsonl import Row, Torn, read_rows, take_head
+
+# What a line of another shape than its `k` promises raises: it is skipped like one cut short.
+_MISSHAPEN = (KeyError, TypeError, ValueError, DamagedRunError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamHead:
+    """First line of a rank's file; names the positions of the numbers in all others."""
+
+    pid: int
+    rank: int
+    rank_source: str
+    world_size: int
+    python: str
+    torch: str
+    device: str
+    t_unix_s: float
+    buckets: tuple[str, ...]
+    counts: tuple[str, ...]
+    num_threads: int | None = None
+    device_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """One optimizer update; times [ns] since the head's clock, sums in the order of the head.
+
+    Not `is_detailed`: all CPU time is in `other`, fetch and collate are in `input_wait`.
+    """
+
+    number: int
+    thread: int
+    optimizer: int
+    start_ns: int
+    end_ns: int
+    is_skipped: bool | None
+    is_detailed: bool
+    wall_ns: tuple[int, ...]
+    cpu_ns: tuple[int, ...]
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Rounds that the guest folded; sums over the block, and times of each round [µs].
+
+    `cpu_ns` and the buckets fetch and collate are sums over `num_detailed` rounds alone.
+    """
+
+    first_number: int
+    thread: int
+    num_updates: int
+    num_skipped: int
+    start_ns: int
+    end_ns: int
+    wall_ns: tuple[int, ...]
+    cpu_ns: tuple[int, ...]
+    num_detailed: int
+    counts: tuple[int, ...]
+    round_wall_us: tuple[int, ...]
+    round_cpu_us: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestCost:
+    """What the guest spent so far; the last line counts."""
+
+    updates: int
+    self_ns: int
+    flush_ns: int
+    nested_calls: int
+    nested_ns: int
+    lost_updates: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamEnd:
+    """Last line of a process that ended in order; `tail` is wall time after all updates [ns]."""
+
+    updates: int
+    backwards: int
+    failures: Mapping[str, int]
+    failure_texts: Mapping[str, str] | None = None
+    tail: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """One process that stepped; `device_ns` maps an update's number to its device sums."""
+
+    head: StreamHead
+    updates: tuple[Update, ...]
+    blocks: tuple[Block, ...]
+    device_ns: Mapping[int, tuple[int, ...]]
+    cost: GuestCost | None
+    end: StreamEnd | None
+
+
+class _Lines:
+    """The lines of a rank's file so far."""
+
+    def __init__(self, head: StreamHead) -> None:
+        self.head = head
+        self.updates: list[Update] = []
+        self.blocks: list[Block] = []
+        self.device_ns: dict[int, tuple[int, ...]] = {}
+        self.cost: GuestCost | None = None
+        self.end: StreamEnd | None = None
+
+    def add_updates(self, row: Row) -> None:
+        """Updates, a row each."""
+        self.updates += [_update(values, self.head) for values in row["rows"]]
+
+    def add_block(self, row: Row) -> None:
+        """Rounds folded in the guest."""
+        self.blocks.append(_block(row, self.head))
+
+    def add_device(self, row: Row) -> None:
+        """Device times, which come later than their update."""
+        (number,) = _ints((row["n"],), 1)
+        self.device_ns[number] = _ints(row["d"], len(self.head.buckets))
+
+    def set_cost(self, row: Row) -> None:
+        """The guest's own cost so far."""
+        self.cost = from_json(GuestCost, row)
+
+    def set_end(self, row: Row) -> None:
+        """The end in order."""
+        self.end = from_json(StreamEnd, row)
+
+
+_TAKE: Mapping[str, Callable[[_Lines, Row], None]] = {
+    "u": _Lines.add_updates,
+    "b": _Lines.add_block,
+    "d": _Lines.add_device,
+    "o": _Lines.set_cost,
+    "end": _Lines.set_end,
+}
+
+
+def read_stream(path: Path, torn: Torn) -> Stream | None:
+    """The stream in a rank's file; None where the head is missing, for it names the positions."""
+    rows = read_rows(path, torn)
+    head = take_head(StreamHead, rows, path, torn)
+    if head is None:
+        return None
+    lines = _Lines(head)
+    for row in rows:
+        take = _TAKE.get(row["k"])
+        try:
+            if take is not None:
+                take(lines, row)
+        except _MISSHAPEN:
+            torn.count += 1
+    return Stream(
+        head=head,
+        updates=tuple(lines.updates),
+        blocks=tuple(lines.blocks),
+        device_ns=lines.device_ns,
+        cost=lines.cost,
+        end=lines.end,
+    )
+
+
+def _update(values: Any, head: StreamHead) -> Update:
+    (number, thread, optimizer, start_ns, end_ns, skipped, is_detailed), wall, counts, cpu = _cut(
+        values, 7, len(head.buckets), len(head.counts), len(head.buckets)
+    )
+    return Update(
+        number=number,
+        thread=thread,
+        optimizer=optimizer,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        is_skipped=None if skipped < 0 else skipped > 0,
+        is_detailed=is_detailed > 0,
+        wall_ns=wall,
+        cpu_ns=cpu,
+        counts=counts,
+    )
+
+
+def _block(row: Row, head: StreamHead) -> Block:
+    leading, wall, counts, (num_detailed,), cpu = _cut(
+        row["row"], 7, len(head.buckets), len(head.counts), 1, len(head.buckets)
+    )
+    first, thread, num_rounds, num_updates, num_skipped, start_ns, end_ns = leading
+    return Block(
+        first_number=first,
+        thread=thread,
+        num_updates=num_updates,
+        num_skipped=num_skipped,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        wall_ns=wall,
+        cpu_ns=cpu,
+        num_detailed=num_detailed,
+        counts=counts,
+        round_wall_us=_ints(row["rw"], num_rounds),
+        round_cpu_us=_ints(row["rc"], num_rounds),
+    )
+
+
+def _cut(values: Any, *sizes: int) -> Iterator[tuple[int, ...]]:
+    """The values in pieces of these sizes."""
+    whole, begin = _ints(values, sum(sizes)), 0
+    for size in sizes:
+        yield whole[begin : begin + size]
+        begin += size
+
+
+def _ints(values: Any, size: int) -> tuple[int, ...]:
+    """The values as a tuple, if they are `size` whole numbers."""
+    if len(values) != size or set(map(type, values)) - {int}:
+        raise ValueError(f"`values` must be {size} whole numbers, got {values!r:.60}")
+    return tuple(values)

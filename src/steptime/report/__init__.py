@@ -1,0 +1,1 @@
+"""What people and programs read: typed values in, text or one JSON document out."""

@@ -1,0 +1,110 @@
+"""The lines of a terminal report: labelled blocks, bars and columns on a page of known width.
+
+In: text that may hold anything (arguments, paths). Out: `rich` Text, one a line, already
+wrapped. Nothing is ever read as markup, and no control character reaches the terminal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.text import Text
+
+LABEL_WIDTH = 11
+"""Columns of the labels at the left, the gap included."""
+
+MAX_WIDTH = 100
+"""A wider page makes the eye lose the row."""
+
+MIN_WIDTH = 50
+"""On a narrower terminal the lines are left to the terminal to fold."""
+
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_ASCII = str.maketrans("·µ×", "-ux")
+_NUMBER_GAP = re.compile(r"(?<=\d) (?=[\w%µ])")
+_GLUE = "\ue000"  # private use: `printable` lets none through
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Where the report is shown."""
+
+    console: Console
+    width: int
+    ascii_only: bool
+
+    def write(self, lines: Iterable[Text]) -> None:
+        """Print the lines as they are: no wrapping, no markup, no highlighting."""
+        for line in lines:
+            line.rstrip()
+            if self.ascii_only:
+                line.plain = _as_ascii(line.plain)
+            self.console.print(line, soft_wrap=True)
+
+    def block(self, label: str, content: Text | str, *, style: str = "") -> list[Text]:
+        """The content wrapped to the page, its label at the left of the first line."""
+        body = Text(content, style=style) if isinstance(content, str) else content.copy()
+        # A number and its unit stay on one line.
+        body.plain = _NUMBER_GAP.sub(_GLUE, body.plain)
+        lines: list[Text] = []
+        for row in body.wrap(self.console, self.width - LABEL_WIDTH):
+            row.plain = row.plain.replace(_GLUE, " ")
+            head = f"{'' if lines else label:<{LABEL_WIDTH}}"
+            lines.append(Text.assemble((head, "dim"), row))
+        return lines
+
+    def bar(self, fraction: float, width: int) -> str:
+        """A bar of `width` columns for a fraction of 0 to 1, in eighths where the page can."""
+        eighths = round(max(0.0, min(1.0, fraction)) * width * 8)
+        full, part = divmod(eighths, 8)
+        if self.ascii_only:
+            return ("#" * (full + (part >= 4))).ljust(width)
+        return ("█" * full + (_EIGHTHS[part] if part else "")).ljust(width)
+
+
+def _as_ascii(text: str) -> str:
+    return text.translate(_ASCII).encode("ascii", "backslashreplace").decode()
+
+
+def page_of(console: Console) -> Page:
+    """The page that a console gives."""
+    width = max(MIN_WIDTH, min(MAX_WIDTH, console.width))
+    return Page(console=console, width=width, ascii_only=console.options.ascii_only)
+
+
+def joined(parts: Iterable[str]) -> str:
+    """The parts in one paragraph; lines break between them, not within."""
+    return " · ".join(part.replace(" ", _GLUE) for part in parts)
+
+
+def printable(text: str) -> str:
+    """The text with every control character written out, so that it can do no harm."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def shortened(text: str, width: int) -> str:
+    """The text on one line of at most `width` columns; what is cut off shows as `...`."""
+    line = Text(printable(text))
+    if line.cell_len <= width:
+        return line.plain
+    line.truncate(width - 3)
+    return line.plain.rstrip() + "..."
+
+
+def columns(rows: Sequence[Sequence[str]], *, left: int = 1, gap: int = 2) -> list[Text]:
+    """Rows as aligned columns: the first `left` to the left, the others to the right.
+
+    The first row is the heading.
+    """
+    cells = [[Text(cell) for cell in row] for row in rows]
+    widths = [max(cell.cell_len for cell in column) for column in zip(*cells, strict=True)]
+    lines = []
+    for row in cells:
+        for i, cell in enumerate(row):
+            cell.align("left" if i < left else "right", widths[i])
+        lines.append(Text(" " * gap).join(row))
+    lines[0].stylize("dim")
+    return lines

@@ -1,0 +1,265 @@
+"""The terminal report: what a person reads on one screen after a run.
+
+In: a Measurement and its Diagnosis. Out: lines on a console. The sections are a visible list;
+words come from `words`, the next act from `advice`, layout from `page`, rows from `tables`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.text import Text
+
+from steptime.core.types import (
+    Diagnosis,
+    Finding,
+    Measurement,
+    Quantity,
+    RunState,
+    Severity,
+)
+from steptime.core.units import format_count, format_percent, format_seconds
+from steptime.report import words
+from steptime.report.advice import next_act
+from steptime.report.page import LABEL_WIDTH, Page, joined, page_of, printable, shortened
+from steptime.report.tables import phase_lines, rank_lines, unseen_phases
+
+MAX_LINES = 40
+"""One screen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Detail:
+    """How much is shown; what is left out is counted, and in the JSON."""
+
+    num_findings: int
+    num_notes: int
+    num_ranks: int
+    small_fraction: float
+
+
+# Tried in turn until the report fits a screen. Below one hundredth of a step phases share a
+# line even where there is room: the eye looks for what is large.
+_DETAILS = (
+    _Detail(num_findings=3, num_notes=4, num_ranks=8, small_fraction=0.01),
+    _Detail(num_findings=2, num_notes=2, num_ranks=4, small_fraction=0.02),
+    _Detail(num_findings=1, num_notes=1, num_ranks=2, small_fraction=0.05),
+    _Detail(num_findings=1, num_notes=1, num_ranks=1, small_fraction=0.1),
+)
+
+_COLORS = {Severity.INFO: "green", Severity.WARNING: "yellow", Severity.CRITICAL: "red"}
+
+
+def render(measurement: Measurement, diagnosis: Diagnosis | None, *, console: Console) -> None:
+    """Print the report of one run, at most `MAX_LINES` lines."""
+    page = page_of(console)
+    for detail in _DETAILS:
+        lines = _report(measurement, diagnosis, page=page, detail=detail)
+        if len(lines) <= MAX_LINES:
+            break
+    page.write(lines)
+
+
+def _report(
+    m: Measurement, diagnosis: Diagnosis | None, *, page: Page, detail: _Detail
+) -> list[Text]:
+    gap = [Text()]
+    primary, others = _split_findings(diagnosis)
+    table = phase_lines(m.phases, page=page, small_fraction=detail.small_fraction)
+    return [
+        *_header(m, page),
+        *gap,
+        *_steps(m, page),
+        *_step_time(m, page),
+        *_diagnosis(m, diagnosis, primary, page),
+        *(gap if table else []),
+        *table,
+        *_unseen(m, page),
+        *_apart(m, page),
+        *(rank_lines(m.ranks, page=page, limit=detail.num_ranks) if m.num_ranks > 1 else []),
+        *gap,
+        *_others(m, others, page, limit=detail.num_findings),
+        *_workers(m, page),
+        *_machine(m, page),
+        *_overhead(m, page),
+        *_notes(m, page, limit=detail.num_notes),
+        *gap,
+        *_next(m, diagnosis, page),
+    ]
+
+
+def _split_findings(diagnosis: Diagnosis | None) -> tuple[Finding | None, list[Finding]]:
+    """The finding behind the diagnosis, and the others."""
+    if diagnosis is None:
+        return None, []
+    primary = next((f for f in diagnosis.findings if f.kind is diagnosis.kind), None)
+    return primary, [f for f in diagnosis.findings if f is not primary]
+
+
+def _header(m: Measurement, page: Page) -> list[Text]:
+    command = shortened(shlex.join(m.command), page.width - LABEL_WIDTH)
+    end = words.describe_end(m.end)
+    if m.duration_s is not None:
+        link = "in" if m.end.state is RunState.FINISHED else "after"
+        end = f"{end} {link} {format_seconds(m.duration_s)}"
+    facts = Text(joined([m.run_id, end, *([_device(m)] if m.ranks else [])]))
+    if m.end.state is not RunState.FINISHED:
+        start = facts.plain.index(" · ") + len(" · ")
+        facts.stylize("yellow", start, start + len(end))
+    return [*page.block("steptime", Text(command, style="bold")), *page.block("run", facts)]
+
+
+def _device(m: Measurement) -> str:
+    device, threads = printable(m.ranks[0].device), m.ranks[0].num_threads
+    if threads is None:
+        return device
+    return f"{device}, {threads} {'thread' if threads == 1 else 'threads'}"
+
+
+def _steps(m: Measurement, page: Page) -> list[Text]:
+    if m.num_steps == 0:
+        return page.block("steps", "none was seen", style="bold")
+    details = "; ".join(_step_details(m))
+    line = Text.assemble(
+        (format_count(m.num_steps), "bold"),
+        f" on each of {m.num_ranks} ranks" if m.num_ranks > 1 else "",
+        f" ({details})" if details else "",
+    )
+    return page.block("steps", line)
+
+
+def _step_details(m: Measurement) -> Iterable[str]:
+    if m.steady is not None:
+        yield f"{m.steady.num_steps:,} counted, {m.steady.num_warmup_steps:,} of warmup left out"
+    if m.num_optimizer_updates != m.num_steps:
+        yield f"{m.num_optimizer_updates:,} optimizer updates"
+    if m.num_backwards != m.num_optimizer_updates:
+        yield f"{m.num_backwards:,} backward passes"
+    if m.num_skipped_updates:
+        yield f"{m.num_skipped_updates:,} updates skipped by the gradient scaler"
+    if m.period is not None and m.period > 1:
+        yield f"kinds of step repeat every {m.period}"
+
+
+def _step_time(m: Measurement, page: Page) -> list[Text]:
+    if m.steady is None or m.steady.step_time_s is None:
+        return []
+    time, cpu = m.steady.step_time_s, m.steady.step_cpu_s
+    line = Text.assemble(
+        (format_seconds(time.median), "bold"),
+        f"  median of {time.n:,}, 95 % interval {_interval(time)}",
+        "" if cpu is None else f" · CPU {format_seconds(cpu.median)}",
+    )
+    return page.block("step time", line)
+
+
+def _interval(quantity: Quantity) -> str:
+    return f"{format_seconds(quantity.low)} to {format_seconds(quantity.high)}"
+
+
+def _diagnosis(
+    m: Measurement, diagnosis: Diagnosis | None, finding: Finding | None, page: Page
+) -> list[Text]:
+    if diagnosis is None or m.num_steps == 0:
+        return []
+    severity = Severity.INFO if finding is None else finding.severity
+    title = (words.describe_title(diagnosis.kind), f"bold {_COLORS[severity]}")
+    if finding is None:
+        return page.block("diagnosis", Text.assemble(title))
+    text = _finding_text(finding, m)
+    return page.block("diagnosis", Text.assemble(title, f": {text}"))
+
+
+def _finding_text(finding: Finding, m: Measurement) -> str:
+    return printable(words.describe_finding(finding, _step_time_s(m)))
+
+
+def _step_time_s(m: Measurement) -> float | None:
+    if m.steady is None or m.steady.step_time_s is None:
+        return None
+    return m.steady.step_time_s.median
+
+
+def _unseen(m: Measurement, page: Page) -> list[Text]:
+    """What was not observed, gathered by reason in one paragraph."""
+    groups = unseen_phases(m.phases)
+    if not groups:
+        return []
+    parts = [
+        ", ".join(map(words.describe_phase, names)) + (f" ({reason})" if reason else "")
+        for reason, names in groups.items()
+    ]
+    return page.block("not seen", "; ".join(parts), style="dim")
+
+
+def _apart(m: Measurement, page: Page) -> list[Text]:
+    parts = [
+        f"{words.describe_span(s.name)} {format_seconds(s.total_s)}"
+        + (f" ({s.num_steps_touched:,}x)" if s.num_steps_touched > 1 else "")
+        for s in m.spans
+        if s.total_s > 0
+    ]
+    return page.block("kept apart", joined(parts)) if parts else []
+
+
+def _others(m: Measurement, findings: list[Finding], page: Page, *, limit: int) -> list[Text]:
+    lines: list[Text] = []
+    for finding in findings[:limit]:
+        name = words.describe_title(finding.kind) if finding.kind else finding.severity.value
+        title = (name, f"bold {_COLORS[finding.severity]}")
+        text = _finding_text(finding, m)
+        lines += page.block("also", Text.assemble(title, f": {text}"))
+    return lines + _left_out("findings", len(findings) - limit, page)
+
+
+def _left_out(what: str, count: int, page: Page) -> list[Text]:
+    return (
+        page.block("", f"more {what} in the document of --json: {count}", style="dim")
+        if count > 0
+        else []
+    )
+
+
+def _workers(m: Measurement, page: Page) -> list[Text]:
+    workers = m.workers
+    if workers is None:
+        return []
+    fetch = format_seconds(workers.fetch_s_per_batch)
+    collate = format_seconds(workers.collate_s_per_batch)
+    text = f"{workers.num_workers}; a batch takes one of them {fetch} to fetch"
+    return page.block("workers", f"{text}, {collate} to collate")
+
+
+def _machine(m: Measurement, page: Page) -> list[Text]:
+    host = m.host
+    if host is None:
+        return []
+    ours, others = format_count(host.job_cores), format_count(host.others_cores)
+    cores = format_count(host.num_cores)
+    return page.block("machine", f"{cores} cores: this run kept {ours} busy, others {others}")
+
+
+def _overhead(m: Measurement, page: Page) -> list[Text]:
+    if m.overhead is None:
+        return []
+    text = f"Steptime itself took {format_seconds(m.overhead.cpu_s_per_step)} of CPU a step"
+    if m.overhead.fraction is not None:
+        text += f" ({format_percent(m.overhead.fraction)} of it)"
+    return page.block("overhead", text)
+
+
+def _notes(m: Measurement, page: Page, *, limit: int) -> list[Text]:
+    lines: list[Text] = []
+    for note in m.notes[:limit]:
+        # A note may hold the text of an exception; it has three lines at most.
+        text = shortened(words.describe_note(note), 3 * (page.width - LABEL_WIDTH))
+        lines += page.block("note", text)
+    return lines + _left_out("notes", len(m.notes) - limit, page)
+
+
+def _next(m: Measurement, diagnosis: Diagnosis | None, page: Page) -> list[Text]:
+    act = next_act(m, diagnosis)
+    return [*page.block("next", act.sentence), Text(" " * LABEL_WIDTH + act.command, style="bold")]

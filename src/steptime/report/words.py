@@ -1,0 +1,265 @@
+"""The wording of every machine word that people meet, in one place: typed values in, text out.
+
+A word that is not in the tables is shown as it is. Layout is left to `text`, what to do
+next to `advice`.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+
+from steptime.core.types import BottleneckKind, Evidence, Finding, Note, ProcessEnd, RunState
+from steptime.core.units import format_count, format_seconds, format_speedup, format_value
+
+PHASES: Mapping[str, str] = {
+    "input_wait": "input wait",
+    "fetch": "fetch",
+    "collate": "collate",
+    "h2d": "copy to device",
+    "forward": "forward",
+    "loss": "loss",
+    "forward_and_loss": "forward and loss",
+    "backward": "backward",
+    "gradient_processing": "gradient processing",
+    "communication": "communication",
+    "optimizer": "optimizer",
+    "sync": "sync stalls",
+    "other": "other Python",
+}
+
+SPANS: Mapping[str, str] = {
+    "evaluation": "evaluation",
+    "checkpoint": "checkpoint",
+    "epoch_start": "epoch start",
+    "compile": "compile",
+}
+
+# What was found, by cause, else by kind. In braces stands the evidence of that name.
+FACTS: Mapping[str, str] = {
+    "INPUT_BOUND": "a step waits {input_wait_median} for data, {input_wait} of its time.",
+    "COMMUNICATION_BOUND": (
+        "even the last rank to arrive spends {least_communication} of a step in the exchange."
+    ),
+    "COMPUTE_BOUND": "forward, backward and optimizer fill {compute} of a step.",
+    "STRAGGLER": "the others wait for rank {late_rank}, {wait} of a step.",
+    "CONTENDED": "other programs kept {others_cores} of {num_cores} cores busy meanwhile.",
+    "BALANCED": "no phase that was seen holds a share worth a remedy.",
+    "worker_startup": (
+        "{num_epoch_starts} starts of an epoch took {epoch_start_total}, {epoch_start} of all "
+        "steps and starts."
+    ),
+    "no_steps": "no optimizer step was seen.",
+    "too_few_steps": (
+        "{num_steady_steps} steps are left after warmup; {min_steady_steps} are needed."
+    ),
+    "noise": (
+        "the times of the steps scatter: their median is known to {step_time_half_width} only."
+    ),
+    "unattributed_time": "{other} of a step is in Python code that no marker explains.",
+}
+
+# What lies under it, where the fact does not say so already.
+CAUSES: Mapping[str, str] = {
+    "fetch": "The training process itself reads and decodes the samples.",
+    "collate": "The training process itself makes batches of the samples.",
+    "loader": "The loader's own work (sampler, pinning) is done in the training process.",
+    "worker_fetch": "The loader's workers are too slow at reading and decoding samples.",
+    "worker_collate": "The loader's workers are too slow at making batches.",
+    "worker_startup": "The loader starts its workers anew each time.",
+    "collectives": "It is the exchange of gradients itself, not a wait for a late rank.",
+    "neighbor": "Trust the shares of a step more than its times.",
+}
+LATE_CAUSE = (
+    "Rank {late_rank} loses its time in {cause}: {excess} of its step more than the others."
+)
+"""A straggler's cause is the phase in which it loses its time."""
+
+# What the headroom takes away, by cause, else by kind.
+REMOVALS: Mapping[str, str] = {
+    "worker_startup": "the starts of workers",
+    "unattributed_time": "that code",
+    "INPUT_BOUND": "the wait",
+    "COMMUNICATION_BOUND": "the exchange",
+    "STRAGGLER": "the wait",
+}
+
+# Why a phase was not observed, and signals that a finding wants.
+MISSING: Mapping[str, str] = {
+    "not_applicable_on_cpu": "the run was on the CPU",
+    "no_loader_seen": "no DataLoader was used",
+    "loads_in_workers": "worker processes do it",
+    "not_split": "the loader does not show its parts",
+    "not_sampled": "no counted step was looked at so closely",
+    "no_module_seen": "no call of a module was seen",
+    "inside_forward": "it is part of the model's forward",
+    "inside_forward_and_loss": "compiled together",
+    "not_compiled_together": "not compiled together",
+    "no_backward_seen": "no backward pass was seen",
+    "single_rank": "there is one rank",
+    "no_steady_steps": "no steady steps",
+    "quiet_machine": "a quiet machine",
+    "host_load": "the load of the machine",
+    "workers": "the times of the loader's workers",
+    "device_time": "times from the device",
+}
+
+OBVIOUS = ("inside_forward_and_loss", "not_compiled_together", "single_rank", "no_steady_steps")
+"""Reasons for an absent phase that other lines of the report make plain."""
+
+# By code; `{facts}` is all facts of the note.
+NOTES: Mapping[str, str] = {
+    "no_python_seen": (
+        "No Python process was seen: the command started none, or in a way that keeps Steptime "
+        "out (-S, -I, -E, a cleaned environment)."
+    ),
+    "old_python": "Python {versions} is too old to be watched; 3.10 or newer is needed.",
+    "no_torch_seen": "Python ran, but it never imported torch.",
+    "old_torch": "torch {versions} is too old to be watched; 2.4 or newer is needed.",
+    "hooks_failed": "Steptime could not get into torch: {reasons}.",
+    "no_steps_seen": "torch was used, but no optimizer made an update ({facts}).",
+    "ended_abruptly": (
+        "Rank {ranks} did not reach its end (killed, crashed or os._exit): at most the last "
+        "0.2 s of its steps are missing."
+    ),
+    "several_threads_stepped": (
+        "Several threads of rank {ranks} stepped; shown is the one that stepped most."
+    ),
+    "several_processes_stepped": (
+        "Several processes stepped as rank {ranks}; shown is the one that stepped most."
+    ),
+    "lost_updates": "Updates that could not be written (a full disk, a deleted folder): {count}.",
+    "torn_lines": "Lines of the record that were cut short and are left out: {count}.",
+    "guest_failures": "Steptime failed inside the training, which went on; where: {facts}.",
+    "device_time_missing": (
+        "Rank {ranks} sent no times from its device; shown is the host's clock alone."
+    ),
+}
+
+
+def describe_title(kind: BottleneckKind | str) -> str:
+    """The name of a kind as people write it: `input-bound`."""
+    return str(getattr(kind, "value", kind)).replace("_", "-").lower()
+
+
+def describe_phase(name: str) -> str:
+    """The name of a phase."""
+    return PHASES.get(name, name)
+
+
+def describe_span(name: str) -> str:
+    """The name of a span."""
+    return SPANS.get(name, name)
+
+
+def describe_missing(word: str) -> str:
+    """Why a phase was not observed, or the signal that was not there."""
+    return MISSING.get(word) or PHASES.get(word, word)
+
+
+def describe_note(note: Note) -> str:
+    """The sentence of a note; its code and facts where there is no sentence for them."""
+    facts = note.facts or {}
+    listed = _listed(facts)
+    sentence = _fill(NOTES.get(note.code), {**facts, "facts": listed})
+    return f"{note.code} {listed}".rstrip() if sentence is None else sentence.replace(" ()", "")
+
+
+def describe_finding(finding: Finding, step_time_s: float | None) -> str:
+    """What was found with its numbers, where, what it would give to mend it, and the cause."""
+    kind = "" if finding.kind is None else finding.kind.value
+    fact = fill_in(FACTS.get(finding.cause or kind, FACTS.get(kind)), finding)
+    if fact is None:
+        numbers = {e.name: _value(e) for e in finding.evidence}
+        fact = f"{finding.cause or kind} {_listed(numbers)}".rstrip() + "."
+    where = None if finding.where is None else f"At {finding.where}."
+    headroom = describe_headroom(finding, step_time_s)
+    parts = (fact, where, headroom, _describe_cause(finding), _describe_wants(finding))
+    return " ".join(part for part in parts if part)
+
+
+def _describe_cause(finding: Finding) -> str | None:
+    """What lies under it; None where the fact says so already."""
+    if finding.kind is None or finding.cause is None or finding.cause in FACTS:
+        return fill_in(CAUSES.get(finding.cause or ""), finding)
+    is_late = finding.kind is BottleneckKind.STRAGGLER
+    sentence = LATE_CAUSE if is_late else CAUSES.get(finding.cause)
+    return fill_in(sentence, finding) or f"Cause: {finding.cause}."
+
+
+def _describe_wants(finding: Finding) -> str | None:
+    """What would make it surer; absent phases are told elsewhere."""
+    wants = [describe_missing(word) for word in finding.missing if word not in PHASES]
+    return f"It would be surer with {' and '.join(wants)}." if wants else None
+
+
+def fill_in(sentence: str | None, finding: Finding) -> str | None:
+    """The sentence with the finding's evidence in it; None if some of it is not there."""
+    return _fill(sentence, _values(finding))
+
+
+def _values(finding: Finding) -> dict[str, str]:
+    """The evidence by name; that of the finding's own cause under general names too."""
+    values = {e.name: _value(e) for e in finding.evidence}
+    if finding.cause is not None:
+        values["cause"] = describe_phase(finding.cause)
+        if f"{finding.cause}_excess" in values:
+            values["excess"] = values[f"{finding.cause}_excess"]
+    return values
+
+
+def _value(evidence: Evidence) -> str:
+    if evidence.unit == "cores":
+        return format_count(evidence.value)
+    return format_value(evidence.value, evidence.unit)
+
+
+def _fill(sentence: str | None, values: Mapping[str, str]) -> str | None:
+    with suppress(KeyError):
+        return None if sentence is None else sentence.format_map(values)
+    return None
+
+
+def _listed(values: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def describe_headroom(finding: Finding, step_time_s: float | None) -> str | None:
+    """What removing the cause could give at most; None where that is not known."""
+    if finding.headroom_speedup is None:
+        return None
+    kind = "" if finding.kind is None else finding.kind.value
+    removed = REMOVALS.get(finding.cause or "") or REMOVALS.get(kind, "it")
+    most = f"at most {format_speedup(finding.headroom_speedup)} faster"
+    if step_time_s is None or finding.cause == "worker_startup":
+        return f"Without {removed} the run would be {most}."
+    left = format_seconds(step_time_s / finding.headroom_speedup)
+    return f"Without {removed} a step would take {left}: {most}."
+
+
+def describe_end(end: ProcessEnd) -> str:
+    """How the command ended, in a few words."""
+    if end.state is RunState.KILLED:
+        return f"killed by {_signal_name(end.signal)}"
+    if end.state is RunState.FAILED:
+        return f"failed with exit code {end.exit_code}"
+    return {RunState.FINISHED: "finished", RunState.RUNNING: "still running"}.get(
+        end.state, "end not seen"
+    )
+
+
+def describe_short_end(end: ProcessEnd) -> str:
+    """How the command ended, for a column: `finished`, `exit 1`, `SIGKILL`, `running`, `?`."""
+    if end.state is RunState.KILLED:
+        return _signal_name(end.signal)
+    if end.state is RunState.FAILED:
+        return f"exit {end.exit_code}"
+    return "?" if end.state is RunState.UNKNOWN else end.state.value
+
+
+def _signal_name(number: int | None) -> str:
+    try:
+        return signal.Signals(number or 0).name
+    except ValueError:
+        return "a signal" if number is None else f"signal {number}"

@@ -1,0 +1,245 @@
+"""Measurements that look real, for the tests of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from steptime.core.types import (
+    INNER_PHASES,
+    PHASES,
+    SCHEMA,
+    SPANS,
+    HostLoad,
+    Measurement,
+    Note,
+    Overhead,
+    Phase,
+    ProcessEnd,
+    Quantity,
+    RankSummary,
+    RunState,
+    Span,
+    SteadyWindow,
+    WorkerSummary,
+)
+
+RUN_ID = "20261120-101500-3fa2"
+
+
+def make_quantity(median: float, *, spread: float = 0.01, n: int = 470) -> Quantity:
+    low, high = round(median * (1 - spread), 7), round(median * (1 + spread), 7)
+    return Quantity(median=median, low=low, high=high, n=n)
+
+
+def make_phases(medians_s: Mapping[str, float], **missing: str) -> tuple[Phase, ...]:
+    """Phases with these medians; fractions follow, the CPU time is the wall time."""
+    total_s = sum(s for name, s in medians_s.items() if name not in INNER_PHASES)
+    seen = [
+        Phase(name=name, median_s=s, fraction=round(s / total_s, 6), cpu_median_s=s)
+        for name, s in medians_s.items()
+    ]
+    return (*seen, *(Phase(name=name, missing=word) for name, word in missing.items()))
+
+
+def make_rank(phases: tuple[Phase, ...], *, rank: int = 0, **changes: Any) -> RankSummary:
+    base = RankSummary(
+        rank=rank,
+        pid=4100 + rank,
+        world_size=1,
+        python_version="3.11.7",
+        torch_version="2.13.0",
+        device="cpu",
+        num_threads=2,
+        num_steps=500,
+        num_optimizer_updates=500,
+        num_backwards=500,
+        step_time_s=make_quantity(sum_of_step_s(phases)),
+        step_cpu_s=make_quantity(round(sum_of_step_s(phases) * 1.9, 6)),
+        phases=phases,
+        ended_cleanly=True,
+    )
+    return replace(base, **changes)
+
+
+def sum_of_step_s(phases: tuple[Phase, ...]) -> float:
+    return round(sum(p.median_s or 0.0 for p in phases if p.name not in INNER_PHASES), 6)
+
+
+def make_steady(step_time_s: float, *, num_steps: int = 470, warmup: int = 30) -> SteadyWindow:
+    return SteadyWindow(
+        first_step=warmup,
+        num_steps=num_steps,
+        num_warmup_steps=warmup,
+        rule="settled",
+        step_time_s=make_quantity(step_time_s, n=num_steps),
+        step_cpu_s=make_quantity(round(step_time_s * 1.9, 6), n=num_steps),
+    )
+
+
+def make_measurement(phases: tuple[Phase, ...], **changes: Any) -> Measurement:
+    base = Measurement(
+        schema=SCHEMA,
+        run_id=RUN_ID,
+        command=("python", "train.py", "--lr", "3e-4"),
+        started_unix_s=1_795_169_700.0,
+        duration_s=64.2,
+        end=ProcessEnd(state=RunState.FINISHED, exit_code=0),
+        num_steps=500,
+        num_optimizer_updates=500,
+        num_backwards=500,
+        num_skipped_updates=0,
+        num_ranks=1,
+        period=None,
+        steady=make_steady(sum_of_step_s(phases)) if phases else None,
+        phases=phases,
+        spans=(),
+        copies_per_step=None,
+        syncs_per_step=1.0,
+        ranks=(make_rank(phases),) if phases else (),
+        workers=None,
+        host=HostLoad(num_cores=2, job_cores=1.91, others_cores=0.04, num_samples=58),
+        overhead=Overhead(cpu_s_per_step=41e-6, fraction=0.00018),
+        notes=(),
+    )
+    return replace(base, **changes)
+
+
+NO_DEVICE = {"h2d": "not_applicable_on_cpu", "sync": "not_applicable_on_cpu"}
+ALONE = {"communication": "single_rank", "forward_and_loss": "not_compiled_together"}
+
+GPT_PHASES = make_phases(
+    {
+        "input_wait": 0.0013,
+        "fetch": 0.0009,
+        "collate": 0.0004,
+        "forward": 0.0412,
+        "loss": 0.0031,
+        "backward": 0.0668,
+        "gradient_processing": 0.0009,
+        "optimizer": 0.0042,
+        "other": 0.0006,
+    },
+    **NO_DEVICE,
+    **ALONE,
+)
+GPT_SPANS = (
+    Span(name="evaluation", total_s=4.13, num_steps_touched=5),
+    Span(name="checkpoint", total_s=0.31, num_steps_touched=1),
+    Span(name="epoch_start", total_s=0.05, num_steps_touched=1),
+)
+
+
+def healthy() -> Measurement:
+    return make_measurement(GPT_PHASES, spans=GPT_SPANS)
+
+
+def input_bound() -> Measurement:
+    phases = make_phases(
+        {
+            "input_wait": 0.0733,
+            "forward": 0.0118,
+            "loss": 0.0012,
+            "backward": 0.0243,
+            "gradient_processing": 0.0,
+            "optimizer": 0.0049,
+            "other": 0.0031,
+        },
+        fetch="loads_in_workers",
+        collate="loads_in_workers",
+        **NO_DEVICE,
+        **ALONE,
+    )
+    workers = WorkerSummary(
+        num_workers=2,
+        num_batches=500,
+        fetch_s_per_batch=0.221,
+        collate_s_per_batch=0.004,
+        cpu_s_per_batch=0.218,
+    )
+    return make_measurement(phases, workers=workers)
+
+
+def straggler() -> Measurement:
+    common = {"input_wait": 0.0021, "optimizer": 0.0049, "other": 0.0008}
+    quick = {"forward": 0.0391, "backward": 0.0652, "communication": 0.0713}
+    late = {"forward": 0.0672, "backward": 0.1021, "communication": 0.0063}
+    phases = [
+        make_phases({**common, **own}, loss="inside_forward", **NO_DEVICE) for own in (quick, late)
+    ]
+    ranks = tuple(make_rank(p, rank=i, world_size=2) for i, p in enumerate(phases))
+    command = ("torchrun", "--nproc-per-node", "2", "train.py")
+    both = {name: (quick[name] + late[name]) / 2 for name in quick}
+    of_run = make_phases({**common, **both}, loss="inside_forward", **NO_DEVICE)
+    return make_measurement(of_run, num_ranks=2, ranks=ranks, command=command)
+
+
+def killed() -> Measurement:
+    return make_measurement(
+        GPT_PHASES,
+        end=ProcessEnd(state=RunState.KILLED, signal=9),
+        duration_s=26.9,
+        num_steps=212,
+        num_optimizer_updates=212,
+        num_backwards=848,
+        num_skipped_updates=2,
+        steady=make_steady(0.1181, num_steps=182),
+        ranks=(make_rank(GPT_PHASES, num_steps=212, ended_cleanly=False),),
+        notes=(Note(code="ended_abruptly", facts={"ranks": "0"}),),
+    )
+
+
+def no_steps() -> Measurement:
+    return make_measurement(
+        (),
+        command=("python", "evaluate.py"),
+        duration_s=3.12,
+        num_steps=0,
+        num_optimizer_updates=0,
+        num_backwards=0,
+        num_ranks=0,
+        syncs_per_step=None,
+        host=None,
+        overhead=None,
+        notes=(Note(code="no_torch_seen"),),
+    )
+
+
+def contended() -> Measurement:
+    host = HostLoad(num_cores=2, job_cores=0.91, others_cores=1.04, num_samples=131)
+    return make_measurement(GPT_PHASES, spans=GPT_SPANS, host=host, duration_s=141.0)
+
+
+CASES = {
+    "healthy": healthy,
+    "input_bound": input_bound,
+    "straggler": straggler,
+    "killed": killed,
+    "no_steps": no_steps,
+    "contended": contended,
+}
+
+
+def crowded() -> Measurement:
+    """All that can be in a report, at once."""
+    times_s = dict.fromkeys(PHASES, 0.0123) | {"input_wait": 0.06, "fetch": 0.03, "collate": 0.03}
+    del times_s["forward_and_loss"]
+    phases = tuple(replace(p, device_median_s=p.median_s) for p in make_phases(times_s))
+    ranks = tuple(make_rank(phases, rank=i, world_size=64, device="cuda") for i in range(64))
+    return make_measurement(
+        phases,
+        command=("torchrun", "--nproc-per-node", "8", "train.py", *("--very-long-flag",) * 20),
+        end=ProcessEnd(state=RunState.FAILED, exit_code=1),
+        num_optimizer_updates=1000,
+        num_backwards=8000,
+        num_skipped_updates=12,
+        num_ranks=64,
+        period=4,
+        spans=tuple(Span(name=n, total_s=123.4, num_steps_touched=17) for n in SPANS),
+        ranks=ranks,
+        workers=WorkerSummary(
+            num_workers=64, num_batches=900, fetch_s_per_batch=1.2, collate_s_per_batch=0.3
+        ),
+        notes=tuple(Note(code="lost_updates", facts={"count": n}) for n in "1234567"),
+    )

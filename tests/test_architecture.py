@@ -1,0 +1,346 @@
+"""The rules of the house that a machine can hold: who imports whom, what stands where, how big."""
+
+import ast
+import re
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SRC = ROOT / "src" / "steptime"
+
+# Folder (or top-level module) → what it may import of ours besides itself; "" is the package's
+# own __init__. A folder that is not here is a decision that has not been made.
+WINGS = {"verify", "measure", "diagnose", "plan", "machine", "levers", "adapters"}
+ARROWS = {
+    "": set(),
+    "errors": set(),
+    "core": {"errors"},
+    "guest": set(),
+    "inject": set(),
+    **{wing: {"core", "errors", ""} for wing in WINGS},
+    **{library: {"core", "errors"} for library in ("methods", "graph", "quantize", "data")},
+    "report": {"core", "errors"},
+    "export": {"core", "errors"},
+    "tune": {*WINGS, "core", "errors", ""},
+    "testing": {*WINGS, "core", "errors"},
+    "cli": {*WINGS, "tune", "report", "export", "core", "errors", ""},
+    "__main__": {"cli"},
+}
+PARENT_THIRD_PARTY = {"rich", "psutil"}
+
+# Functions of their arguments: no clock, no disk, no process, no chance.
+PURE = ("core/codec", "core/stats", "core/types", "core/units", "diagnose/", "report/")
+IMPURE_MODULES = {
+    *("asyncio", "multiprocessing", "os", "psutil", "random", "shutil", "socket", "sqlite3"),
+    *("subprocess", "tempfile", "threading", "time"),
+}
+
+MAX_FUNCTION_LINES = 60
+MAX_PARAMETERS = 8
+MAX_MODULE_LINES = 450
+MAX_COMMAND_LINES = 120
+MAX_LEVER_LINES = 150
+
+MAY_CATCH_ALL = re.compile(r"guest/|tune/trial\.py$|cli/main\.py$|inject/.*sitecustomize\.py$")
+MAY_SPEAK = re.compile(r"cli/|__main__\.py$")
+
+
+def modules():
+    return sorted(SRC.rglob("*.py"))
+
+
+def inside(path):
+    return path.relative_to(SRC).as_posix()
+
+
+def part_of(path):
+    return inside(path).split("/")[0].removesuffix(".py").replace("__init__", "")
+
+
+@cache
+def tree_of(path):
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def walk(path, *kinds):
+    return [node for node in ast.walk(tree_of(path)) if isinstance(node, kinds)]
+
+
+def place(path, node):
+    return f"{inside(path)}:{node.lineno}"
+
+
+def imported_names(path):
+    """(node, absolute dotted name) of each import, relative ones resolved."""
+    package = ("steptime", *path.relative_to(SRC).parts[:-1])
+    for node in walk(path, ast.Import):
+        yield from ((node, alias.name) for alias in node.names)
+    for node in walk(path, ast.ImportFrom):
+        base = package[: len(package) - node.level + 1] if node.level else ()
+        module = ".".join((*base, *filter(None, [node.module])))
+        if module == "steptime":  # the package itself, or a part of it
+            for alias in node.names:
+                is_part = (SRC / alias.name).is_dir() or (SRC / f"{alias.name}.py").is_file()
+                yield node, f"steptime.{alias.name}" if is_part else "steptime"
+        else:
+            yield node, module
+
+
+def our_imports(path):
+    for node, name in imported_names(path):
+        if name == "steptime" or name.startswith("steptime."):
+            yield node, name.removeprefix("steptime").lstrip(".").split(".")[0]
+
+
+def foreign_imports(path):
+    for node, name in imported_names(path):
+        top = name.split(".")[0]
+        if top not in sys.stdlib_module_names and top != "steptime":
+            yield node, top
+
+
+def lines_of_body(function):
+    body = function.body
+    if ast.get_docstring(function) is not None and len(body) > 1:
+        body = body[1:]
+    return function.end_lineno - body[0].lineno + 1
+
+
+def parameters_of(function):
+    arguments = function.args
+    return len(arguments.posonlyargs) + len(arguments.args) + len(arguments.kwonlyargs)
+
+
+def names_in(node):
+    """The last words of a name, an attribute, or a tuple of them: `builtins.Exception` too."""
+    return {
+        part.id if isinstance(part, ast.Name) else part.attr
+        for part in ast.walk(node)
+        if isinstance(part, (ast.Name, ast.Attribute))
+    }
+
+
+# --- who imports whom -----------------------------------------------------------------
+
+
+def test_there_is_something_to_look_at():
+    assert modules()
+
+
+def test_every_folder_has_its_arrows():
+    unknown = {part_of(path) for path in modules()} - set(ARROWS)
+
+    assert not unknown, f"decide what they may import, in ARROWS: {unknown}"
+
+
+def test_imports_follow_the_arrows():
+    wrong = [
+        f"{place(path, node)} imports {target or 'the package itself'}"
+        for path in modules()
+        for node, target in our_imports(path)
+        if target != part_of(path) and target not in ARROWS.get(part_of(path), set())
+    ]
+
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_parent_imports_its_two_dependencies_and_no_framework():
+    wrong = [
+        f"{place(path, node)} imports {top}"
+        for path in modules()
+        if part_of(path) not in {"guest", "inject"}
+        for node, top in foreign_imports(path)
+        if top not in PARENT_THIRD_PARTY
+    ]
+
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_guest_knows_the_standard_library_its_folder_and_torch_inside_functions():
+    wrong = []
+    for path in modules():
+        if part_of(path) not in {"guest", "inject"}:
+            continue
+        at_top = {id(node) for node in tree_of(path).body}
+        wrong += [f"{place(path, n)} imports {top}" for n, top in foreign_imports(path)
+                  if top not in {"torch", "sitecustomize"} or id(n) in at_top]  # fmt: skip
+        wrong += [
+            f"{place(path, node)} names steptime, which the script's Python may not have"
+            for node in walk(path, ast.Import, ast.ImportFrom)
+            if "steptime" in ast.unparse(node)
+        ]
+
+    assert not wrong, "\n".join(wrong)
+
+
+def test_pure_modules_touch_neither_clock_nor_disk_nor_process():
+    wrong = [
+        f"{place(path, node)} imports {name}"
+        for path in modules()
+        if inside(path).startswith(PURE)
+        for node, name in imported_names(path)
+        if name.split(".")[0] in IMPURE_MODULES
+    ]
+
+    assert not wrong, "\n".join(wrong)
+
+
+# --- what stands where ----------------------------------------------------------------
+
+
+def test_only_the_command_line_prints_and_exits():
+    wrong = [
+        f"{place(path, call)}: {ast.unparse(call.func)}"
+        for path in modules()
+        if not MAY_SPEAK.match(inside(path))
+        for call in walk(path, ast.Call)
+        if ast.unparse(call.func) in {"print", "exit", "quit", "sys.exit", "SystemExit"}
+    ]
+
+    assert not wrong, "\n".join(wrong)
+
+
+def test_everything_is_caught_in_four_places_only():
+    broad = {"Exception", "BaseException"}
+    wrong = []
+    for path in modules():
+        if MAY_CATCH_ALL.match(inside(path)):
+            continue
+        wrong += [
+            place(path, handler)
+            for handler in walk(path, ast.ExceptHandler)
+            if handler.type is None or names_in(handler.type) & broad
+        ]
+        wrong += [
+            place(path, call)
+            for call in walk(path, ast.Call)
+            if "suppress" in names_in(call.func) and any(names_in(a) & broad for a in call.args)
+        ]
+
+    assert not wrong, "\n".join(wrong)
+
+
+# --- how big --------------------------------------------------------------------------
+
+
+def test_functions_are_short_and_take_few_parameters():
+    wrong = []
+    for path in modules():
+        for function in walk(path, ast.FunctionDef, ast.AsyncFunctionDef):
+            lines, parameters = lines_of_body(function), parameters_of(function)
+            if lines > MAX_FUNCTION_LINES:
+                wrong.append(f"{place(path, function)} {function.name}: {lines} lines")
+            if parameters > MAX_PARAMETERS:
+                wrong.append(f"{place(path, function)} {function.name}: {parameters} parameters")
+
+    assert not wrong, "\n".join(wrong)
+
+
+def limit_of(path):
+    if part_of(path) == "cli" and path.name != "main.py":
+        return MAX_COMMAND_LINES
+    if part_of(path) == "levers" and path.name not in {"__init__.py", "base.py"}:
+        return MAX_LEVER_LINES
+    return MAX_MODULE_LINES
+
+
+def test_modules_are_short():
+    sizes = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in modules()}
+    wrong = [
+        f"{inside(path)}: {size} lines, at most {limit_of(path)}"
+        for path, size in sizes.items()
+        if size > limit_of(path)
+    ]
+
+    assert not wrong, "\n".join(wrong)
+
+
+# --- what is injected -----------------------------------------------------------------
+
+
+def newer_than_python_2(tree):
+    """Nodes that Python 2.7 could not parse."""
+    newer = (ast.JoinedStr, ast.AnnAssign, ast.NamedExpr, ast.Nonlocal, ast.YieldFrom, ast.Await,
+             ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith, ast.MatMult, ast.Match)  # fmt: skip
+    for node in ast.walk(tree):
+        wrong = (
+            isinstance(node, newer)
+            or (isinstance(node, ast.Constant) and node.value is ...)
+            or (isinstance(node, ast.Raise) and node.cause is not None)
+            or (isinstance(node, ast.ClassDef) and node.keywords)
+            or (isinstance(node, ast.FunctionDef) and node.returns is not None)
+            or (isinstance(node, ast.arguments) and (node.kwonlyargs or node.posonlyargs))
+            or (isinstance(node, ast.arg) and node.annotation is not None)
+            or (isinstance(node, ast.Dict) and None in node.keys)
+            or (isinstance(node, (ast.List, ast.Tuple, ast.Set)) and has_star(node.elts))
+            or (isinstance(node, ast.Call) and has_star(node.args[:-1]))
+            or (isinstance(node, ast.Call) and [k.arg for k in node.keywords].count(None) > 1)
+        )
+        if wrong:
+            yield node
+
+
+def has_star(nodes):
+    return any(isinstance(node, ast.Starred) for node in nodes)
+
+
+@pytest.mark.parametrize("path", sorted((SRC / "inject").rglob("*.py")), ids=lambda p: p.name)
+def test_what_is_injected_can_be_read_by_python_2(path):
+    text = path.read_text(encoding="utf-8")
+
+    assert text.isascii(), "Python 2 reads ASCII unless told otherwise"
+    assert [ast.unparse(node) for node in newer_than_python_2(tree_of(path))] == []
+    assert not re.search(r"\b\d+_\d", text), "digits grouped by underscores"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["f'{x}'", "x: int = 1", "def f(a: int): pass", "def f() -> int: pass", "(x := 1)",
+     "def f(*, a): pass", "def f(a, /): pass", "def f():\n x = 1\n def g():\n  nonlocal x",
+     "raise A from b", "class A(metaclass=B): pass", "x = ...", "[*a]", "{**a}", "f(*a, b)",
+     "first, *rest = a", "async def f(): pass"],
+)  # fmt: skip
+def test_a_newer_syntax_is_noticed(text):
+    assert list(newer_than_python_2(ast.parse(text)))
+
+
+def test_the_injected_folder_on_the_path_holds_one_file_alone():
+    folders = {path.parent for path in (SRC / "inject").rglob("sitecustomize.py")}
+
+    for folder in folders:
+        names = {path.name for path in folder.iterdir() if path.name != "__pycache__"}
+        assert names == {"sitecustomize.py"}
+
+
+# --- what is written ------------------------------------------------------------------
+
+
+def text_files():
+    """Files of the repository that a person wrote, found without git."""
+    made_by_tools = {".git", "__pycache__", "build", "dist", ".steptime", ".hypothesis"}
+    pending = [ROOT]
+    while pending:
+        for path in pending.pop().iterdir():
+            if path.name in made_by_tools or path.name.startswith(".venv"):
+                continue
+            if path.is_dir() and not path.name.endswith("_cache"):
+                pending.append(path)
+            elif path.is_file() and b"\0" not in path.read_bytes():
+                yield path
+
+
+def test_no_path_of_somebodys_machine_is_written_down():
+    # Spelled apart, so that this file does not find itself.
+    somewhere = re.compile(r"(?<![\w.\-*])/(?:" + "|".join(["work", "root", "farm"]) + r")(?:/|\b)")
+    wrong = []
+    for path in text_files():
+        text = path.read_text(encoding="utf-8", errors="replace")
+        wrong += [
+            f"{path.relative_to(ROOT)}: {text[max(0, match.start() - 20) : match.end() + 20]!r}"
+            for match in somewhere.finditer(text)
+        ]
+
+    assert not wrong, "\n".join(wrong)

@@ -1,0 +1,84 @@
+"""What is written for people holds: links lead somewhere, generated pages are up to date."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+CODE = re.compile(r"^(`{3,}|~{3,}).*?^\1", re.MULTILINE | re.DOTALL)
+
+
+def text_of(path):
+    return path.read_text(encoding="utf-8")
+
+
+def anchors_of(page):
+    """The anchors that a code host makes from headings."""
+    headings = re.findall(r"^#+ +(.+)$", CODE.sub("", text_of(page)), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(page):
+    for target in LINK.findall(CODE.sub("", text_of(page))):
+        if re.match(r"[a-z]+:", target):
+            continue  # another site: a test does not reach out
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        leads_somewhere = file.exists() and ROOT in file.parents
+        if leads_somewhere and anchor and file.suffix == ".md":
+            leads_somewhere = anchor in anchors_of(file)
+        if not leads_somewhere:
+            yield target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page):
+    assert list(broken_links(page)) == []
+
+
+def test_every_page_can_be_reached_from_the_index():
+    index = ROOT / "docs" / "index.md"
+    linked = {
+        (index.parent / name.split("#")[0]).resolve() for name in LINK.findall(text_of(index))
+    }
+
+    assert set((ROOT / "docs").rglob("*.md")) - {index} <= linked
+
+
+def test_readme_is_short():
+    assert len(text_of(ROOT / "README.md").splitlines()) < 150
+
+
+def test_readme_marks_the_place_of_its_report():
+    readme = text_of(ROOT / "README.md")
+
+    assert readme.index("<!-- report -->") < readme.index("<!-- /report -->")
+
+
+def test_contributing_fits_one_screen():
+    assert len(text_of(ROOT / "CONTRIBUTING.md").splitlines()) <= 50
+
+
+def test_changelog_has_a_place_for_what_is_new():
+    assert "## Unreleased" in text_of(ROOT / "CHANGELOG.md")
+
+
+@pytest.mark.skipif(
+    sys.version_info[:2] != (3, 11),
+    reason="argparse lays help out a little differently in each Python; the page is made with 3.11",
+)
+def test_the_command_line_reference_is_what_the_commands_say():
+    generator = ROOT / "scripts" / "gen_cli_reference.py"
+
+    done = subprocess.run(
+        [sys.executable, str(generator), "--stdout"], capture_output=True, text=True, timeout=60
+    )
+
+    assert done.returncode == 0, done.stderr
+    page = text_of(ROOT / "docs" / "reference" / "cli.md")
+    assert done.stdout == page, "run `python scripts/gen_cli_reference.py`"

@@ -1,0 +1,393 @@
+"""The command line: what it says, where, and the codes it ends with."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import steptime
+from steptime.cli import conclude, main, output, run, runs
+from steptime.cli.results import load, save
+from steptime.core.store import CommandRecord, Machine, Run, create_run, write_value
+from steptime.errors import SteptimeError, StoreError
+
+NOON = 1_790_000_000.0
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+
+
+def make_run(
+    folder: Path, *, exit_code: int = 0, argv: tuple[str, ...] = ("python", "x.py")
+) -> Run:
+    """A run whose command ended without a step."""
+    run = create_run(folder, started_unix_s=NOON)
+    record = CommandRecord(
+        run_id=run.run_id,
+        argv=argv,
+        cwd=str(folder),
+        environment_names=(),
+        started_unix_s=NOON,
+        steptime_version="0.1.0",
+        python_version="3.11.7",
+        git_revision=None,
+        machine=Machine(hostname_hash="abc", cpu=None, num_cores=2, memory_bytes=None),
+        parent_pid=1,
+        ended_unix_s=NOON + 5,
+        exit_code=exit_code,
+    )
+    write_value(run, "command.json", record)
+    return run
+
+
+def check_failure(capsys: Capture, *words: str, code: int, says: str) -> None:
+    """The command fails with the code, says the words on stderr, and nothing on stdout."""
+    assert main.main(list(words)) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert says in err
+
+
+# -- the shape of the command line
+
+
+def test_without_a_command_the_help_goes_to_stderr(capsys: Capture) -> None:
+    check_failure(capsys, code=2, says="steptime run -- python train.py")
+
+
+def test_help_and_version_go_to_stdout(capsys: Capture) -> None:
+    assert main.main(["--help"]) == 0
+    assert main.main(["--version"]) == 0
+    out, err = capsys.readouterr()
+    assert "examples:" in out
+    assert out.endswith(f"steptime {steptime.__version__}\n")
+    assert err == ""
+
+
+@pytest.mark.parametrize("words", [[], *([name] for name in main.COMMANDS)], ids=str)
+def test_help_fits_a_terminal_of_80_columns_and_24_lines(
+    words: list[str], capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main.main([*words, "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["bogus"], "invalid choice: 'bogus'"),
+        (["run", "--repot", "--", "true"], "unrecognized arguments: --repot."),
+        (["run", "--rep", "--", "true"], "unrecognized arguments: --rep."),
+        (["run"], "no command was given"),
+        (["run", "--"], "usage: steptime run [options] -- COMMAND"),
+        (["run", "--json"], "expected one argument"),
+        (["show"], "ID"),
+        (["runs", "--store"], "expected one argument"),
+    ],
+)
+def test_wrong_usage_says_what_is_wrong(words: list[str], says: str, capsys: Capture) -> None:
+    check_failure(capsys, *words, code=2, says=says)
+
+
+def test_a_command_without_the_dashes_is_shown_as_it_should_be(capsys: Capture) -> None:
+    words = ["run", "--report", "my report", "python", "train.py", "--lr", "3", "--", "x"]
+    right = "steptime run --report 'my report' -- python train.py --lr 3 -- x"
+    check_failure(capsys, *words, code=2, says=f"Write: {right}")
+
+
+def test_options_behind_the_dashes_belong_to_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[run.RunOptions] = []
+    module = type(sys)("steptime.cli.supervise")
+    module.supervise = lambda options: seen.append(options) or 7  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "steptime.cli.supervise", module)
+    words = ["run", "--store", "s", "--", "x", "--json", "a", "--", "--help"]
+    assert main.main(words) == 7
+    command = ("x", "--json", "a", "--", "--help")
+    expected = run.RunOptions(command=command, store=Path("s"), report=None, json=None)
+    assert seen == [expected]
+
+
+def test_windows_is_refused_in_one_sentence(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    check_failure(capsys, "run", "--", "true", code=2, says="does not work on Windows")
+
+
+@pytest.mark.parametrize("flag", ["--report", "--json"])
+def test_a_file_in_a_missing_folder_is_refused_before_anything_starts(
+    flag: str, tmp_path: Path, capsys: Capture
+) -> None:
+    words = ("run", flag, "no/such/file", "--", "touch", "started")
+    check_failure(capsys, *words, code=2, says=f"{flag}: there is no folder `no/such`.")
+    assert not (tmp_path / "started").exists()
+
+
+def test_a_folder_as_file_is_refused(tmp_path: Path, capsys: Capture) -> None:
+    words = ("show", "last", f"--json={tmp_path}")
+    check_failure(capsys, *words, code=2, says="is a folder")
+
+
+# -- failures
+
+
+def test_an_unexpected_failure_is_kept_in_a_file_that_is_named(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> int:
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr(runs, "execute", fail)
+    assert main.main(["runs"]) == 1
+    err = capsys.readouterr().err
+    found = re.search(r"The details are in (\S+)\.\n", err)
+    assert found is not None
+    assert "ZeroDivisionError: by zero" in Path(found[1]).read_text()
+
+
+def test_a_failure_without_a_place_for_its_details_is_still_said(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "execute", lambda _: 1 // 0)
+    monkeypatch.setattr(tempfile, "tempdir", "/no/such/folder")
+    check_failure(capsys, "runs", code=1, says="a failure of Steptime itself: ZeroDivisionError")
+
+
+def test_ctrl_c_ends_with_130(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs, "execute", interrupt)
+    assert main.main(["runs"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_an_error_shows_its_hint_below() -> None:
+    error = SteptimeError("the first line\nthe second", hint="what to do")
+    assert output.error_text(error) == "error: the first line\n       the second\n       what to do"
+
+
+@pytest.mark.parametrize(
+    ("failure", "says"),
+    [
+        (StoreError("no store"), "no store"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (RecursionError("deep"), "RecursionError: deep"),
+    ],
+)
+def test_an_attempt_that_fails_is_told_and_gives_nothing(failure: Exception, says: str) -> None:
+    def fail() -> int:
+        raise failure
+
+    notes: list[str] = []
+    assert main.attempt(fail, tell=notes.append) is None
+    assert says in notes[0]
+    assert main.attempt(lambda: 3, tell=notes.append) == 3
+    assert len(notes) == 1
+
+
+@pytest.mark.parametrize("failure", [OSError(28, "full"), ValueError("closed")])
+def test_a_stderr_that_fails_is_not_used_again(
+    failure: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken:
+        def write(self, _: str) -> int:
+            raise failure
+
+    monkeypatch.setattr(sys, "stderr", Broken())
+    output.say("hello")
+    assert sys.stderr is None
+    output.say("hello again")
+
+
+def test_a_reader_that_leaves_early_is_no_failure_of_ours(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def leave(_: object) -> int:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(runs, "execute", leave)
+    stdout = os.dup(1)
+    assert main.main(["runs"]) == 141
+    os.dup2(stdout, 1)
+    os.close(stdout)
+    assert capfd.readouterr().err == ""
+
+
+# -- documents of failures
+
+
+@pytest.mark.parametrize("words", [["show", "x", "--json"], ["runs", "--json", "--store", "x"]])
+def test_a_failure_is_one_document_on_stdout(words: list[str], capsys: Capture) -> None:
+    assert main.main(words) == 2
+    document = json.loads(capsys.readouterr().out)
+    assert (document["command"], document["status"]) == (words[0], "error")
+    assert (document["exit_code"], document["errors"][0]["code"]) == (2, "not_found")
+
+
+@pytest.mark.parametrize("words", [["--json", "f"], ["--json=f"]])
+def test_a_failure_is_one_document_in_the_named_file(
+    words: list[str], tmp_path: Path, capsys: Capture
+) -> None:
+    assert main.main(["show", "x", *words]) == 2
+    assert capsys.readouterr().out == ""
+    assert json.loads((tmp_path / "f").read_text())["errors"][0]["code"] == "not_found"
+
+
+def test_even_words_that_cannot_be_parsed_give_a_document(capsys: Capture) -> None:
+    assert main.main(["show", "--json", "--bogus"]) == 2
+    assert json.loads(capsys.readouterr().out)["errors"][0]["code"] == "usage"
+
+
+def test_a_json_of_the_users_command_is_not_ours(capsys: Capture) -> None:
+    check_failure(capsys, "run", "--store", "--", "x", "--json", code=2, says="expected one")
+
+
+def test_run_never_writes_to_stdout(capsys: Capture) -> None:
+    check_failure(capsys, "run", "--json", code=2, says="expected one argument")
+
+
+def test_a_document_that_cannot_be_written_is_an_error() -> None:
+    from steptime.report.envelope import Envelope
+
+    with pytest.raises(SteptimeError, match=r"--json: .*No such file"):
+        output.write_json("no/such/file", Envelope(command="show", exit_code=0))
+
+
+# -- show and runs
+
+
+def test_show_prints_the_report_on_stdout(tmp_path: Path, capsys: Capture) -> None:
+    run = make_run(tmp_path)
+    assert main.main(["show", "last"]) == 0
+    out, err = capsys.readouterr()
+    assert run.run_id in out
+    assert err == ""
+
+
+def test_show_writes_the_document_on_stdout(tmp_path: Path, capsys: Capture) -> None:
+    run = make_run(tmp_path, exit_code=3)
+    assert main.main(["show", run.run_id[:8], "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["command"], document["status"]) == ("show", "partial")
+    assert document["data"]["end"]["exit_code"] == 3
+
+
+def test_show_of_an_unknown_run_names_the_nearest(tmp_path: Path, capsys: Capture) -> None:
+    run = make_run(tmp_path)
+    wanted = run.run_id.replace("-", "")
+    check_failure(capsys, "show", wanted, code=2, says=f"Nearest: {run.run_id}.")
+
+
+def test_show_where_nothing_was_measured_says_how_to_begin(capsys: Capture) -> None:
+    check_failure(capsys, "show", "last", code=2, says="steptime run -- python train.py")
+
+
+def test_runs_kept_elsewhere_are_listed_with_a_word(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / ".steptime").write_text("a file in the way")
+    run = make_run(tmp_path)
+    assert main.main(["runs"]) == 0
+    out, err = capsys.readouterr()
+    assert run.run_id in out
+    assert err == f"steptime: no runs are kept in .; these are in {run.store}\n"
+
+
+def test_what_was_saved_is_shown_and_folded_anew_where_it_is_damaged(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    folded = load(run)
+    save(run, folded)
+    (run.folder / "command.json").write_text("{}")
+    assert load(run) == folded
+    (run.folder / "measurement.json").write_text('{"schema": 1, "run')
+    with pytest.raises(SteptimeError, match=r"command\.json"):
+        load(run)
+
+
+def test_runs_lists_with_the_whole_command_in_a_pipe(tmp_path: Path, capsys: Capture) -> None:
+    command = ("python", "train.py", "--name", "x" * 200)
+    run = make_run(tmp_path, argv=command)
+    assert main.main(["runs"]) == 0
+    heading, line = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["run", "state", "diagnosis", "steps", "step", "time", "command"]
+    assert line.startswith(f"{run.run_id}  finished")
+    assert line.endswith("x" * 200)
+
+
+def test_runs_cuts_the_command_on_a_terminal(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path, argv=("python", "x" * 200))
+    terminal = Console(width=80, force_terminal=True, color_system=None, highlight=False)
+    monkeypatch.setattr(runs, "console_for", lambda _: terminal)
+    assert main.main(["runs"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) == 80
+    assert lines[1].endswith("...")
+
+
+def test_runs_writes_the_document(tmp_path: Path, capsys: Capture) -> None:
+    run = make_run(tmp_path)
+    assert main.main(["runs", "--reindex", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["status"] == "ok"
+    assert [row["run_id"] for row in document["data"]["runs"]] == [run.run_id]
+
+
+# -- the end of a run
+
+
+def make_options(**fields: str | None) -> run.RunOptions:
+    values = {"report": None, "json": None} | fields
+    return run.RunOptions(command=("x",), store=Path("."), **values)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "says"),
+    [
+        (0, "the command finished without a step; nothing to measure."),
+        (1, "the command failed with exit code 1 before its first step; nothing to measure."),
+    ],
+)
+def test_a_run_without_steps_is_one_line(
+    exit_code: int, says: str, tmp_path: Path, capsys: Capture
+) -> None:
+    result = load(make_run(tmp_path, exit_code=exit_code))
+    conclude._report(make_options(), result)
+    err = capsys.readouterr().err
+    assert err.startswith(f"steptime: {says} Run {result.measurement.run_id}.")
+    assert err.count("\n") == 1
+
+
+def test_notes_are_said_when_nothing_was_kept(tmp_path: Path, capsys: Capture) -> None:
+    options = make_options(json=str(tmp_path / "f"))
+    conclude.conclude(options, None, ["no place to write"], exit_code=3)
+    assert capsys.readouterr().err.splitlines() == [
+        "steptime: no place to write",
+        "steptime: the command ran unobserved.",
+    ]
+    document = json.loads((tmp_path / "f").read_text())
+    assert (document["status"], document["exit_code"]) == ("error", 3)
+    assert "no place to write" in document["errors"][0]["message"]
+
+
+def test_a_stderr_that_is_closed_costs_the_report_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = load(make_run(tmp_path))
+    monkeypatch.setattr(sys, "stderr", None)
+    conclude._report(make_options(), result)

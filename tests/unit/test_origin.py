@@ -1,0 +1,96 @@
+"""What `command.json` says about where a run comes from."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+import pytest
+
+from steptime.measure import origin
+from steptime.measure.origin import describe_run, read_git_revision, read_machine
+
+REVISION = "3adf61e0c0ffee00c0ffee00c0ffee00c0ffee00"
+SHORT = "3adf61e0c0ff"
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_names_of_variables_are_kept_and_values_are_not() -> None:
+    environment = {"TOKEN": "secret", "HOME": "/home/me"}
+    record = describe_run("id", ("x",), environment=environment, started_unix_s=5.0)
+    assert record.environment_names == ("HOME", "TOKEN")
+    assert "secret" not in repr(record)
+    assert (record.parent_pid, record.cwd) == (os.getpid(), os.getcwd())
+
+
+def test_a_deleted_working_folder_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> Path:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(Path, "cwd", fail)
+    record = describe_run("id", ("x",), environment={}, started_unix_s=5.0)
+    assert (record.cwd, record.git_revision) == (None, None)
+
+
+def test_the_machine_is_known_without_its_name() -> None:
+    machine = read_machine()
+    assert machine.num_cores == os.cpu_count()
+    assert machine.memory_bytes is not None
+    assert machine.memory_bytes > 2**28
+    assert platform.node() not in repr(machine)
+
+
+def test_a_processor_without_a_name_is_its_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(Path, "open", fail)
+    assert origin._cpu_model() == platform.machine()
+
+
+def test_the_revision_is_that_of_the_branch(tmp_path: Path) -> None:
+    write(tmp_path / ".git" / "HEAD", "ref: refs/heads/main\n")
+    write(tmp_path / ".git" / "refs" / "heads" / "main", REVISION + "\n")
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    assert read_git_revision(below) == SHORT
+
+
+def test_a_detached_head_is_the_revision(tmp_path: Path) -> None:
+    write(tmp_path / ".git" / "HEAD", REVISION + "\n")
+    assert read_git_revision(tmp_path) == SHORT
+
+
+def test_a_packed_branch_is_found(tmp_path: Path) -> None:
+    write(tmp_path / ".git" / "HEAD", "ref: refs/heads/main\n")
+    write(tmp_path / ".git" / "packed-refs", f"# pack-refs\n{REVISION} refs/heads/main\n")
+    assert read_git_revision(tmp_path) == SHORT
+
+
+def test_a_worktree_shares_the_branches_of_its_repository(tmp_path: Path) -> None:
+    write(tmp_path / "main" / ".git" / "refs" / "heads" / "topic", REVISION)
+    git = tmp_path / "main" / ".git" / "worktrees" / "topic"
+    write(git / "HEAD", "ref: refs/heads/topic\n")
+    write(git / "commondir", "../..\n")
+    write(tmp_path / "topic" / ".git", f"gitdir: {git}\n")
+    assert read_git_revision(tmp_path / "topic") == SHORT
+
+
+@pytest.mark.parametrize("head", [None, "ref: refs/heads/main\n"])
+def test_a_repository_without_a_commit_has_no_revision(tmp_path: Path, head: str | None) -> None:
+    (tmp_path / ".git").mkdir()
+    if head is not None:
+        write(tmp_path / ".git" / "HEAD", head)
+        write(tmp_path / ".git" / "packed-refs", "# pack-refs\n")
+    assert read_git_revision(tmp_path) is None
+
+
+def test_a_damaged_head_is_no_failure(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "HEAD").write_bytes(b"\xff\xfe")
+    assert read_git_revision(tmp_path) is None

@@ -1,0 +1,473 @@
+import io
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+import steptime
+from report_cases import (
+    CASES,
+    RUN_ID,
+    crowded,
+    healthy,
+    input_bound,
+    make_measurement,
+    make_phases,
+    make_quantity,
+    make_steady,
+    no_steps,
+)
+from steptime.core.index import RunSummary
+from steptime.core.types import (
+    INNER_PHASES,
+    PHASES,
+    SCHEMA,
+    SPANS,
+    BottleneckKind,
+    Diagnosis,
+    Evidence,
+    Finding,
+    Measurement,
+    Note,
+    Overhead,
+    ProcessEnd,
+    RunState,
+    Severity,
+)
+from steptime.diagnose.engine import diagnose
+from steptime.measure.notes import NOTES
+from steptime.report import words
+from steptime.report.advice import REMEDIES, next_act
+from steptime.report.tables import runs_table
+from steptime.report.text import MAX_LINES, render
+
+SOURCE = Path(steptime.__file__).parent
+
+
+def show(
+    measurement: Measurement, diagnosis: Diagnosis | None = None, *, width: int = 80, **options: Any
+) -> str:
+    file = io.StringIO()
+    render(
+        measurement,
+        diagnosis or diagnose(measurement),
+        console=Console(file=file, width=width, **options),
+    )
+    return file.getvalue()
+
+
+def diagnosis_of(*findings: Finding) -> Diagnosis:
+    kind = findings[0].kind or BottleneckKind.BALANCED
+    return Diagnosis(schema=SCHEMA, run_id=RUN_ID, kind=kind, findings=findings)
+
+
+def finding(kind: BottleneckKind | None, cause: str | None, **more: Any) -> Finding:
+    more = {"severity": Severity.WARNING, "evidence": ()} | more
+    return Finding(kind=kind, cause=cause, **more)
+
+
+# -- the whole report
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_reports_are_golden(name: str, check_golden: Callable[[str, str], None]) -> None:
+    check_golden(f"{name}.txt", show(CASES[name]()))
+
+
+@pytest.mark.parametrize("make", [*CASES.values(), crowded])
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_a_report_fits_one_screen(make: Callable[[], Measurement], width: int) -> None:
+    lines = show(make(), width=width).splitlines()
+    assert len(lines) <= MAX_LINES
+    # The last line is a command to copy: it is never broken.
+    assert max(len(line) for line in lines[:-1]) <= width
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_colour_adds_nothing_but_colour(name: str) -> None:
+    coloured = show(CASES[name](), force_terminal=True, color_system="standard")
+    assert "\x1b[" in coloured
+    assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == show(CASES[name]())
+
+
+def test_labels_are_dim_and_what_they_label_is_not() -> None:
+    text = show(input_bound(), force_terminal=True, color_system="standard")
+    assert "\x1b[2mdiagnosis  \x1b[0m\x1b[1;31minput-bound\x1b[0m: a step waits" in text
+
+
+def test_a_dumb_terminal_gets_no_escape_codes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    assert "\x1b" not in show(healthy(), force_terminal=True)
+
+
+def test_no_color_takes_the_colours_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    text = show(healthy(), force_terminal=True, color_system="standard")
+    assert not re.search(r"\x1b\[[\d;]*3\d", text)
+
+
+def test_a_file_that_takes_ascii_only_gets_ascii_only() -> None:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding="ascii")
+    measurement = replace(healthy(), command=("python", "trän.py"))
+    render(measurement, diagnose(measurement), console=Console(file=file, width=80))
+    file.flush()
+    assert b"####" in raw.getvalue()
+    assert rb"tr\xe4n.py" in raw.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("word", "shown"),
+    [
+        ("[red]x[/red]", "[red]x[/red]"),
+        ("[/]", "[/]"),
+        (":smile:", ":smile:"),
+        ("\x1b[2J", r"\x1b[2J"),
+        ("a\nb", r"a\nb"),
+        ("\u202e", r"\u202e"),
+        ("\udc80", r"\udc80"),
+    ],
+)
+def test_what_the_user_typed_is_shown_and_never_interpreted(word: str, shown: str) -> None:
+    text = show(replace(healthy(), command=("python", word)), force_terminal=True, no_color=True)
+    assert shown in text
+    assert word == shown or word not in text
+
+
+def test_where_and_facts_of_notes_are_never_interpreted() -> None:
+    measurement = replace(
+        healthy(), notes=(Note(code="hooks_failed", facts={"reasons": "[bold]\x1b[2J"}),)
+    )
+    diagnosis = diagnosis_of(finding(BottleneckKind.BALANCED, None, where="/x/[red]\x1b.py:3"))
+    text = show(measurement, diagnosis)
+    assert r"[bold]\x1b[2J" in text
+    assert r"/x/[red]\x1b.py:3" in text
+
+
+# -- its parts
+
+
+def test_the_first_lines_say_how_many_steps_how_long_and_what_holds_them_back() -> None:
+    text = "\n".join(show(input_bound()).splitlines()[:6])
+    assert "steps      500" in text
+    assert "step time  119 ms  median of 470, 95 % interval 117 ms to 120 ms" in text
+    assert "input-bound: a step waits 73.3 ms for data, 61.8 % of its time." in text
+
+
+def test_the_diagnosis_says_what_is_gained_at_most() -> None:
+    text = " ".join(show(input_bound()).split())
+    assert "Without the wait a step would take 45.3 ms: at most 2.62x faster." in text
+
+
+def test_a_phase_not_observed_has_no_row_but_a_reason() -> None:
+    text = show(healthy())
+    assert "not seen   copy to device, sync stalls (the run was on the CPU)" in text
+    assert not re.search(r"^sync stalls", text, re.MULTILINE)
+
+
+def test_what_is_plain_anyway_is_not_said() -> None:
+    assert "communication" not in show(healthy())
+    assert "forward and loss" not in show(healthy())
+
+
+def test_parts_of_the_input_wait_are_indented_below_it() -> None:
+    rows = {"input_wait": 0.05, "fetch": 0.03, "collate": 0.02, "forward": 0.05}
+    lines = show(make_measurement(make_phases(rows))).splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("input wait"))
+    assert lines[start + 1].startswith("  fetch")
+    assert lines[start + 2].startswith("  collate")
+
+
+def test_device_times_have_a_column_of_their_own() -> None:
+    assert "device" not in show(healthy()).split("not seen")[0]
+    assert "device" in show(crowded())
+
+
+def test_what_is_left_out_for_want_of_room_is_counted() -> None:
+    text = show(crowded())
+    assert "more notes in the document of --json: 6" in text
+    assert "more ranks, which wait longer for the others: 63" in text
+
+
+def test_of_many_ranks_those_are_shown_that_wait_least_for_the_others() -> None:
+    many = crowded()
+    late = replace(
+        many.ranks[37],
+        phases=tuple(
+            replace(p, median_s=0.0001) if p.name == "communication" else p
+            for p in many.ranks[37].phases
+        ),
+    )
+    ranks = tuple(late if rank.rank == 37 else rank for rank in many.ranks)
+    assert re.search(r"^37 ", show(replace(many, ranks=ranks)), re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("threads", "text"), [(None, "· cpu\n"), (1, "cpu, 1 thread\n"), (2, "cpu, 2 threads\n")]
+)
+def test_the_device_is_named_with_its_threads(threads: int | None, text: str) -> None:
+    rank = replace(healthy().ranks[0], num_threads=threads)
+    assert text in show(replace(healthy(), ranks=(rank,)))
+
+
+def test_a_run_without_steps_is_a_few_lines() -> None:
+    text = show(no_steps())
+    assert len(text.splitlines()) < 12
+    assert "none was seen" in text
+    assert "never imported torch" in text
+
+
+def test_a_report_without_a_diagnosis_has_no_line_for_it() -> None:
+    file = io.StringIO()
+    render(healthy(), None, console=Console(file=file, width=80))
+    assert "diagnosis" not in file.getvalue()
+    assert file.getvalue().endswith(f"steptime show {RUN_ID}\n")
+
+
+def test_steps_of_several_updates_and_backward_passes_say_so() -> None:
+    measurement = replace(
+        healthy(), num_optimizer_updates=1000, num_backwards=4000, num_skipped_updates=3, period=4
+    )
+    text = " ".join(show(measurement).split())
+    assert "1,000 optimizer updates" in text
+    assert "4,000 backward passes" in text
+    assert "3 updates skipped by the gradient scaler" in text
+    assert "kinds of step repeat every 4" in text
+
+
+def test_the_overhead_is_always_said() -> None:
+    assert "Steptime itself took 41.0 µs of CPU a step (<0.1 % of it)" in show(healthy())
+
+
+def test_what_is_not_known_has_no_line() -> None:
+    unknown = replace(
+        healthy(),
+        duration_s=None,
+        steady=None,
+        phases=(),
+        host=None,
+        overhead=Overhead(cpu_s_per_step=41e-6, fraction=None),
+    )
+    text = show(unknown, diagnosis_of(finding(BottleneckKind.INPUT_BOUND, "fetch")))
+    assert "finished · cpu" in text
+    assert "step time" not in text
+    assert "machine" not in text
+    assert "Steptime itself took 41.0 µs of CPU a step\n" in text
+    no_cpu = replace(make_steady(0.1), step_cpu_s=None)
+    assert "· CPU" not in show(replace(healthy(), steady=no_cpu))
+
+
+def test_a_diagnosis_without_findings_is_its_kind_alone() -> None:
+    empty = Diagnosis(schema=SCHEMA, run_id=RUN_ID, kind=BottleneckKind.BALANCED, findings=())
+    assert "diagnosis  balanced\n" in show(healthy(), empty)
+
+
+def test_findings_that_are_no_bottleneck_stand_below_with_their_severity() -> None:
+    leak = finding(None, "leak", evidence=(Evidence(name="growth", value=0.5, unit="fraction"),))
+    balanced = finding(BottleneckKind.BALANCED, None)
+    text = show(healthy(), diagnosis_of(balanced, leak, leak, leak, leak))
+    assert "also       warning: leak growth 50.0 %" in text
+    assert "more findings in the document of --json: 1" in text
+
+
+def test_a_screen_too_narrow_for_all_still_gets_all() -> None:
+    lines = show(crowded(), width=50).splitlines()
+    assert lines[-1].strip() == "steptime run -- ..."
+
+
+def test_a_note_with_a_long_exception_is_cut() -> None:
+    note = Note(code="guest_failures", facts={"hooks.backward": f"1 (ValueError: {'x ' * 500})"})
+    text = show(replace(healthy(), notes=(note,)))
+    assert "where: hooks.backward 1 (ValueError: x x" in " ".join(text.split())
+    assert len(text.splitlines()) < 30
+
+
+# -- what to do next
+
+
+def test_the_last_line_is_a_command() -> None:
+    for make in (*CASES.values(), crowded):
+        assert show(make()).splitlines()[-1].strip().startswith("steptime ")
+
+
+def test_advice_does_not_repeat_what_was_done() -> None:
+    in_process = next_act(healthy(), diagnosis_of(finding(BottleneckKind.INPUT_BOUND, "fetch")))
+    assert "num_workers above 0" in in_process.sentence
+    with_workers = next_act(input_bound(), diagnose(input_bound()))
+    assert "num_workers above 0" not in with_workers.sentence
+    assert "more workers than 2" in with_workers.sentence
+
+
+def test_the_same_command_is_given_to_copy_as_a_shell_reads_it() -> None:
+    measurement = replace(input_bound(), command=("python", "my train.py", "--x=$HOME"))
+    act = next_act(measurement, diagnose(measurement))
+    assert act.command == "steptime run -- python 'my train.py' '--x=$HOME'"
+
+
+@pytest.mark.parametrize("words_", [("python", "x" * 300), ("bash", "-c", "a\nb")])
+def test_a_command_nobody_can_copy_is_not_repeated(words_: tuple[str, ...]) -> None:
+    measurement = replace(input_bound(), command=words_)
+    assert next_act(measurement, diagnose(measurement)).command == "steptime run -- ..."
+
+
+def test_a_run_that_goes_on_is_to_be_looked_at_later() -> None:
+    measurement = replace(input_bound(), end=ProcessEnd(state=RunState.RUNNING))
+    assert "later" in next_act(measurement, diagnose(measurement)).sentence
+
+
+def test_a_script_that_failed_before_its_first_step_is_to_be_mended_first() -> None:
+    measurement = replace(no_steps(), end=ProcessEnd(state=RunState.FAILED, exit_code=1))
+    assert "Mend" in next_act(measurement, diagnose(measurement)).sentence
+
+
+def test_balanced_asks_for_nothing() -> None:
+    act = next_act(healthy(), diagnosis_of(finding(BottleneckKind.BALANCED, None)))
+    assert act.command == f"steptime show {RUN_ID}"
+
+
+# -- the words
+
+
+def test_every_phase_and_span_has_words() -> None:
+    assert set(words.PHASES) == {*PHASES, *INNER_PHASES}
+    assert set(words.SPANS) == set(SPANS)
+
+
+def test_every_note_has_a_sentence() -> None:
+    assert set(words.NOTES) == {rule.__name__ for rule in NOTES}
+
+
+def test_every_reason_for_an_absent_phase_has_words() -> None:
+    source = (SOURCE / "measure" / "phases.py").read_text(encoding="utf-8")
+    literals = set(re.findall(r'"([a-z]+(?:_[a-z]+)+)"', source))
+    assert literals - {*PHASES, *SPANS} <= set(words.MISSING)
+
+
+def test_every_cause_of_the_diagnosis_has_words_and_a_remedy() -> None:
+    source = "".join(p.read_text(encoding="utf-8") for p in (SOURCE / "diagnose").glob("*.py"))
+    for word in {*words.FACTS, *words.CAUSES, *REMEDIES}:
+        assert f'"{word}"' in source or word in BottleneckKind.__members__, word
+    page = SOURCE.parents[1] / "docs" / "explanation" / "diagnosis.md"
+    rows = re.findall(r"^\|.*?\| `[A-Z_]+` \| `(\w+)` \|", page.read_text("utf-8"), re.MULTILINE)
+    assert len(rows) >= 10
+    assert set(rows) <= {*words.FACTS, *words.CAUSES}
+
+
+def test_every_kind_is_named_with_its_numbers() -> None:
+    for kind in set(BottleneckKind) - {BottleneckKind.INCONCLUSIVE}:
+        assert kind.value in words.FACTS
+
+
+@pytest.mark.parametrize("sentence", [*words.FACTS.values(), *REMEDIES.values()])
+def test_the_evidence_a_sentence_names_is_given_by_a_rule(sentence: str) -> None:
+    source = "".join(p.read_text(encoding="utf-8") for p in (SOURCE / "diagnose").glob("*.py"))
+    for name in re.findall(r"{(\w+)}", sentence):
+        assert f'"{name}"' in source or name.removesuffix("_median") in PHASES, name
+
+
+def test_unknown_words_are_shown_as_they_are() -> None:
+    assert words.describe_phase("warp") == "warp"
+    assert words.describe_span("nap") == "nap"
+    assert words.describe_missing("no_idea") == "no_idea"
+    assert words.describe_note(Note(code="odd", facts={"n": "3"})) == "odd n 3"
+    assert words.describe_note(Note(code="odd")) == "odd"
+    unknown = finding(None, "leak", evidence=(Evidence(name="growth", value=0.5, unit="fraction"),))
+    assert words.describe_finding(unknown, None) == "leak growth 50.0 %."
+    strange = finding(BottleneckKind.BALANCED, "gremlin")
+    assert words.describe_finding(strange, None).endswith("Cause: gremlin.")
+
+
+def test_a_note_whose_facts_are_not_there_is_shown_as_its_code() -> None:
+    assert words.describe_note(Note(code="lost_updates")) == "lost_updates"
+
+
+def test_a_note_without_numbers_has_no_empty_brackets() -> None:
+    text = words.describe_note(Note(code="no_steps_seen"))
+    assert text == "torch was used, but no optimizer made an update."
+
+
+def test_a_finding_says_what_would_make_it_surer() -> None:
+    doubtful = finding(BottleneckKind.INPUT_BOUND, None, missing=("quiet_machine", "fetch"))
+    assert words.describe_finding(doubtful, None).endswith(
+        "It would be surer with a quiet machine."
+    )
+
+
+@pytest.mark.parametrize(
+    ("end", "text", "short"),
+    [
+        (ProcessEnd(state=RunState.FINISHED, exit_code=0), "finished", "finished"),
+        (ProcessEnd(state=RunState.FAILED, exit_code=3), "failed with exit code 3", "exit 3"),
+        (ProcessEnd(state=RunState.KILLED, signal=9), "killed by SIGKILL", "SIGKILL"),
+        (ProcessEnd(state=RunState.KILLED, signal=250), "killed by signal 250", "signal 250"),
+        (ProcessEnd(state=RunState.KILLED), "killed by a signal", "a signal"),
+        (ProcessEnd(state=RunState.RUNNING), "still running", "running"),
+        (ProcessEnd(state=RunState.UNKNOWN), "end not seen", "?"),
+    ],
+)
+def test_an_end_in_words(end: ProcessEnd, text: str, short: str) -> None:
+    assert words.describe_end(end) == text
+    assert words.describe_short_end(end) == short
+
+
+def test_headroom_over_the_whole_run_names_no_step_time() -> None:
+    startup = finding(BottleneckKind.INPUT_BOUND, "worker_startup", headroom_speedup=1.3)
+    text = words.describe_headroom(startup, 0.1)
+    assert text == "Without the starts of workers the run would be at most 1.30x faster."
+
+
+# -- the list of runs
+
+
+def show_runs(*rows: RunSummary, **options: Any) -> str:
+    file = io.StringIO()
+    runs_table(rows, console=Console(file=file, width=80, **options))
+    return file.getvalue()
+
+
+def make_row(**changes: Any) -> RunSummary:
+    row = RunSummary(
+        run_id=RUN_ID,
+        started_unix_s=1.0,
+        command=("python", "train.py", "--lr", "3e-4"),
+        state=RunState.FINISHED,
+        exit_code=0,
+        num_steps=500,
+        step_time_s=0.118,
+        kind="COMPUTE_BOUND",
+    )
+    return replace(row, **changes)
+
+
+def test_the_list_of_runs_has_a_row_a_run_and_ends_in_a_command() -> None:
+    killed = make_row(state=RunState.KILLED, signal=9, num_steps=None, step_time_s=None, kind=None)
+    lines = show_runs(make_row(), killed).splitlines()
+    assert lines[0].split() == ["run", "end", "diagnosis", "steps", "step", "time", "command"]
+    assert lines[1].split()[:6] == [RUN_ID, "finished", "compute-bound", "500", "118", "ms"]
+    assert lines[2].split()[:5] == [RUN_ID, "SIGKILL", "-", "-", "-"]
+    assert lines[-1].strip() == f"steptime show {RUN_ID}"
+
+
+def test_a_long_command_is_whole_in_a_pipe_and_cut_on_a_terminal() -> None:
+    row = make_row(command=("python", "train.py", "x" * 200))
+    assert show_runs(row).splitlines()[1].endswith("x" * 200)
+    line = show_runs(row, force_terminal=True, color_system=None).splitlines()[1]
+    assert len(line) <= 80
+    assert line.endswith("...")
+
+
+def test_a_store_without_runs_says_how_to_make_one() -> None:
+    assert show_runs().splitlines()[-1].strip() == "steptime run -- python train.py"
+
+
+def test_an_interval_is_shown_with_its_n() -> None:
+    measurement = healthy()
+    assert measurement.steady is not None
+    steady = replace(measurement.steady, step_time_s=make_quantity(1.5, spread=0.1, n=12))
+    assert "1.50 s  median of 12, 95 % interval 1.35 s to 1.65 s" in show(
+        replace(measurement, steady=steady)
+    )

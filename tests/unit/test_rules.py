@@ -1,0 +1,469 @@
+"""What each rule says, when it abstains, and which finding is primary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steptime.core.types import BottleneckKind, Finding, Measurement, Severity, Span, WorkerSummary
+from steptime.diagnose.engine import diagnose
+from steptime.diagnose.rules import (
+    find_communication,
+    find_compute,
+    find_contention,
+    find_input_wait,
+    find_no_steps,
+    find_noise,
+    find_straggler,
+    find_unattributed,
+    find_worker_startup,
+)
+from steptime.diagnose.signals import find_missing_signals, headroom, phase_evidence
+from unit.builders import make_measurement, make_quantity, make_rank, make_steady
+
+Kind = BottleneckKind
+
+
+def numbers(finding: Finding | None) -> dict[str, float]:
+    assert finding is not None
+    return {evidence.name: evidence.value for evidence in finding.evidence}
+
+
+# -- input
+
+
+@pytest.mark.parametrize(
+    ("input_wait_s", "severity"),
+    [
+        (0.09, None),
+        (0.10, Severity.INFO),
+        (0.19, Severity.INFO),
+        (0.20, Severity.WARNING),
+        (0.33, Severity.WARNING),
+        (0.34, Severity.CRITICAL),
+    ],
+)
+def test_input_wait_is_judged_by_its_share(input_wait_s: float, severity: Severity | None) -> None:
+    found = find_input_wait(make_measurement(input_wait_s=input_wait_s, compute_s=1 - input_wait_s))
+
+    assert (found.severity if found else None) == severity
+
+
+def test_input_wait_above_a_third_of_the_step_is_input_bound() -> None:
+    diagnosis = diagnose(make_measurement(input_wait_s=0.4, fetch_s=0.4, compute_s=0.6))
+
+    assert diagnosis.kind is Kind.INPUT_BOUND
+    assert diagnosis.findings[0].severity is Severity.CRITICAL
+    assert diagnosis.findings[0].headroom_speedup == pytest.approx(1 / 0.6)
+
+
+@pytest.mark.parametrize(
+    ("times_s", "cause"),
+    [
+        ({"fetch_s": 0.3, "collate_s": 0.1}, "fetch"),
+        ({"fetch_s": 0.1, "collate_s": 0.3}, "collate"),
+        ({"fetch_s": 0.1, "collate_s": 0.1}, "loader"),
+    ],
+)
+def test_in_process_loading_names_the_larger_part(times_s: dict[str, float], cause: str) -> None:
+    found = find_input_wait(make_measurement(input_wait_s=0.5, **times_s))
+
+    assert found is not None
+    assert (found.cause, found.missing) == (cause, ())
+    assert numbers(found)["fetch"] == times_s["fetch_s"]
+
+
+IN_WORKERS = {"fetch": "loads_in_workers", "collate": "loads_in_workers"}
+
+
+@pytest.mark.parametrize(
+    ("fetch_s", "collate_s", "cause"), [(0.8, 0.1, "worker_fetch"), (0.1, 0.8, "worker_collate")]
+)
+def test_loading_in_workers_names_their_larger_sum(
+    fetch_s: float, collate_s: float, cause: str
+) -> None:
+    workers = WorkerSummary(
+        num_workers=2, num_batches=9, fetch_s_per_batch=fetch_s, collate_s_per_batch=collate_s
+    )
+
+    found = find_input_wait(make_measurement(input_wait_s=0.5, missing=IN_WORKERS, workers=workers))
+
+    assert found is not None
+    assert found.cause == cause
+    assert numbers(found)["worker_fetch_per_batch"] == fetch_s
+
+
+def test_a_wait_that_nothing_explains_has_no_cause_and_says_what_is_missing() -> None:
+    found = find_input_wait(make_measurement(input_wait_s=0.5, missing=IN_WORKERS))
+
+    assert found is not None
+    assert found.cause is None
+    assert found.missing == ("fetch", "workers")
+
+
+def test_input_wait_that_was_not_observed_is_no_finding() -> None:
+    measurement = make_measurement(missing={"input_wait": "no_loader_seen"})
+
+    assert find_input_wait(measurement) is None
+    assert find_missing_signals(measurement) == ("input_wait",)
+
+
+def test_the_share_of_cpu_time_stands_beside_the_share_of_wall_time() -> None:
+    found = find_input_wait(
+        make_measurement(input_wait_s=0.5, compute_s=0.5, cpu_s={"input_wait": 0.1})
+    )
+
+    assert numbers(found) == {
+        "input_wait": 0.5,
+        "input_wait_median": 0.5,
+        "input_wait_cpu": 0.1,
+        "fetch": 0.0,
+        "fetch_median": 0.0,
+        "collate": 0.0,
+        "collate_median": 0.0,
+    }
+
+
+def test_without_cpu_time_there_is_no_share_of_it() -> None:
+    measurement = make_measurement(
+        steady=make_steady(make_quantity(1.0), step_cpu_s=make_quantity(0))
+    )
+
+    assert [e.name for e in phase_evidence(measurement, "forward")] == ["forward", "forward_median"]
+    assert phase_evidence(make_measurement(steady=None), "forward")[-1].name == "forward_median"
+    assert phase_evidence(make_measurement(missing={"forward": "inside"}), "forward") == ()
+
+
+# -- worker start-up
+
+
+def with_starts(total_s: float, num_steps_touched: int = 5, **fields: Any) -> Measurement:
+    span = Span(name="epoch_start", total_s=total_s, num_steps_touched=num_steps_touched)
+    return make_measurement(compute_s=0.1, num_steps=100, spans=(span,), **fields)
+
+
+def test_workers_started_again_and_again_are_input_bound() -> None:
+    diagnosis = diagnose(with_starts(total_s=5.0))
+
+    assert diagnosis.kind is Kind.INPUT_BOUND
+    assert diagnosis.findings[0].cause == "worker_startup"
+    assert numbers(diagnosis.findings[0])["epoch_start"] == pytest.approx(5 / 15)
+
+
+@pytest.mark.parametrize(
+    "measurement",
+    [
+        with_starts(total_s=5.0, num_steps_touched=1),
+        with_starts(total_s=0.5),
+        with_starts(total_s=5.0, steady=None),
+        with_starts(total_s=5.0, steady=make_steady(None)),
+        make_measurement(),
+    ],
+    ids=["one start", "short", "no window", "empty window", "no start"],
+)
+def test_a_start_that_does_not_matter_is_no_finding(measurement: Measurement) -> None:
+    assert find_worker_startup(measurement) is None
+
+
+# -- ranks
+
+
+def with_ranks(*times_s: Mapping[str, float], **fields: Any) -> Measurement:
+    ranks = [
+        make_rank(i, world_size=len(times_s), **{"forward": 1.0, **own})
+        for i, own in enumerate(times_s)
+    ]
+    return make_measurement(compute_s=0.7, communication_s=0.3, ranks=tuple(ranks), **fields)
+
+
+def test_an_exchange_that_all_ranks_pay_for_is_communication_bound() -> None:
+    measurement = with_ranks({"communication": 0.5}, {"communication": 0.6})
+
+    diagnosis = diagnose(measurement)
+
+    assert diagnosis.kind is Kind.COMMUNICATION_BOUND
+    assert diagnosis.findings[0].cause == "collectives"
+    assert numbers(diagnosis.findings[0])["least_communication"] == pytest.approx(1 / 3)
+    assert find_straggler(measurement) is None
+
+
+def test_a_rank_the_others_wait_for_is_a_straggler() -> None:
+    waits, works = {"communication": 0.7, "input_wait": 0.3}, {"input_wait": 1.0}
+    measurement = with_ranks(waits, works)
+
+    diagnosis = diagnose(measurement)
+
+    assert diagnosis.kind is Kind.STRAGGLER
+    assert diagnosis.findings[0].cause == "input_wait"
+    assert numbers(diagnosis.findings[0])["late_rank"] == 1
+    assert numbers(diagnosis.findings[0])["wait"] == pytest.approx(0.35)
+    assert numbers(diagnosis.findings[0])["input_wait_excess"] == pytest.approx(0.35)
+    assert find_communication(measurement) is None
+
+
+def test_of_many_ranks_the_one_that_waits_least_is_late() -> None:
+    waits = {"communication": 1.0}
+    found = find_straggler(with_ranks(waits, waits, {"backward": 1.0}, waits))
+
+    assert numbers(found)["late_rank"] == 2
+    assert found is not None
+    assert found.cause == "backward"
+
+
+def test_a_straggler_whose_time_is_lost_in_many_places_has_no_cause() -> None:
+    late = {"forward": 1.25, "backward": 0.35, "optimizer": 0.3, "other": 0.1}
+    found = find_straggler(with_ranks({"communication": 1.0}, late))
+
+    assert found is not None
+    assert found.cause is None
+    assert numbers(found)["backward_excess"] == pytest.approx(0.175)
+
+
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        (make_rank(0, world_size=2, communication=1.0),),
+        (make_rank(0, communication=1.0), make_rank(1)),
+        (make_rank(0, world_size=2, communication=1.0), make_rank(1, world_size=2, n=0)),
+        (make_rank(0, world_size=2, communication=1.0), make_rank(1, world_size=2, n=5)),
+    ],
+    ids=["one rank", "not one job", "no steps", "too few steps"],
+)
+def test_a_straggler_needs_two_ranks_to_compare(ranks: Any) -> None:
+    assert find_straggler(make_measurement(ranks=ranks)) is None
+
+
+def test_without_communication_there_is_nothing_to_wait_for() -> None:
+    alone = make_measurement(missing={"communication": "single_rank"}, ranks=())
+
+    assert find_communication(alone) is None
+    assert find_missing_signals(with_ranks({}, {}, missing={"communication": "?"})) == (
+        "communication",
+    )
+
+
+# -- contention
+
+
+@pytest.mark.parametrize(
+    ("others_cores", "idle_cores", "severity"),
+    [
+        (0.3, 0.0, None),
+        (0.4, 0.0, Severity.INFO),
+        (0.8, 0.0, Severity.WARNING),
+        (2.0, 0.0, Severity.CRITICAL),
+        (2.0, 0.4, Severity.CRITICAL),
+        (2.0, 0.6, Severity.INFO),
+    ],
+)
+def test_others_on_the_cores_are_contention_if_none_is_idle(
+    others_cores: float, idle_cores: float, severity: Severity | None
+) -> None:
+    found = find_contention(make_measurement(others_cores=others_cores, idle_cores=idle_cores))
+
+    assert (found.severity if found else None) == severity
+
+
+def test_a_load_that_was_not_observed_is_no_finding() -> None:
+    measurement = make_measurement(others_cores=None)
+
+    assert find_contention(measurement) is None
+    assert "host_load" in find_missing_signals(measurement)
+    found = find_input_wait(make_measurement(input_wait_s=1.0, others_cores=None))
+    assert found is not None
+    assert found.missing == ("host_load",)
+
+
+def test_a_healthy_run_beside_a_busy_neighbor_is_contended() -> None:
+    diagnosis = diagnose(make_measurement(others_cores=2.0))
+
+    assert diagnosis.kind is Kind.CONTENDED
+    assert [finding.kind for finding in diagnosis.findings] == [Kind.CONTENDED, Kind.COMPUTE_BOUND]
+
+
+def test_contention_stands_beside_a_finding_on_phases() -> None:
+    diagnosis = diagnose(make_measurement(input_wait_s=0.5, others_cores=2.0))
+
+    assert diagnosis.kind is Kind.INPUT_BOUND
+    assert [finding.kind for finding in diagnosis.findings] == [Kind.INPUT_BOUND, Kind.CONTENDED]
+    assert diagnosis.findings[0].missing == ("quiet_machine",)
+
+
+def test_contention_below_a_warning_is_never_primary() -> None:
+    diagnosis = diagnose(make_measurement(compute_s=0.8, other_s=0.2, others_cores=0.5))
+
+    assert diagnosis.kind is Kind.BALANCED
+    assert Kind.CONTENDED in [finding.kind for finding in diagnosis.findings]
+
+
+# -- compute
+
+
+def test_arithmetic_that_fills_nine_tenths_of_the_step_is_compute_bound() -> None:
+    assert diagnose(make_measurement(compute_s=0.91, other_s=0.09)).kind is Kind.COMPUTE_BOUND
+    assert diagnose(make_measurement(compute_s=0.89, other_s=0.11)).kind is Kind.BALANCED
+
+
+ON_GPU = (make_rank(device="cuda", forward=1.0),)
+
+
+def test_on_a_device_only_its_own_clock_says_compute_bound() -> None:
+    device_s = {"forward": 0.4, "backward": 0.55}
+    busy = make_measurement(compute_s=1.0, device_s=device_s, ranks=ON_GPU)
+    idle = make_measurement(compute_s=1.0, device_s={"forward": 0.4}, ranks=ON_GPU)
+    blind = make_measurement(compute_s=1.0, ranks=ON_GPU)
+
+    assert numbers(find_compute(busy)) == {"compute": pytest.approx(0.95)}
+    assert find_compute(idle) is None
+    assert find_compute(blind) is None
+    assert find_missing_signals(blind) == ("device_time",)
+    assert find_missing_signals(busy) == ()
+
+
+@pytest.mark.parametrize("steady", [None, make_steady(None)])
+def test_without_a_step_time_a_device_is_not_judged(steady: Any) -> None:
+    assert (
+        find_compute(make_measurement(device_s={"forward": 1}, ranks=ON_GPU, steady=steady)) is None
+    )
+
+
+# -- no verdict
+
+
+def test_a_run_without_steps_is_inconclusive() -> None:
+    diagnosis = diagnose(make_measurement(num_steps=0, steady=None, others_cores=2.0))
+
+    assert diagnosis.kind is Kind.INCONCLUSIVE
+    assert [finding.cause for finding in diagnosis.findings] == ["no_steps"]
+
+
+def test_five_steady_steps_are_too_few_and_six_are_enough() -> None:
+    def run(num_steps: int) -> Measurement:
+        steady = make_steady(make_quantity(1.0, n=num_steps), num_steps=num_steps)
+        return make_measurement(input_wait_s=0.5, compute_s=0.5, steady=steady)
+
+    few = find_no_steps(run(5))
+
+    assert few is not None
+    assert few.cause == "too_few_steps"
+    assert diagnose(run(5)).kind is Kind.INCONCLUSIVE
+    assert diagnose(run(6)).kind is Kind.INPUT_BOUND
+
+
+def scattered(wall: float, cpu: float, **fields: Any) -> Measurement:
+    steady = make_steady(
+        make_quantity(1.0, half_width=wall), step_cpu_s=make_quantity(1.0, half_width=cpu)
+    )
+    return make_measurement(steady=steady, **fields)
+
+
+def test_step_times_that_scatter_in_wall_and_cpu_time_are_inconclusive() -> None:
+    diagnosis = diagnose(scattered(0.3, 0.25))
+
+    assert diagnosis.kind is Kind.INCONCLUSIVE
+    assert diagnosis.findings[0].cause == "noise"
+    assert numbers(diagnosis.findings[0]) == {
+        "step_time_half_width": pytest.approx(0.3),
+        "step_cpu_half_width": pytest.approx(0.25),
+    }
+
+
+@pytest.mark.parametrize(
+    "measurement",
+    [
+        scattered(0.3, 0.1),
+        scattered(0.1, 0.3),
+        scattered(0.3, 0.3, period=4),
+        make_measurement(steady=None),
+        make_measurement(steady=make_steady(make_quantity(0.0))),
+    ],
+    ids=["steady CPU time", "steady wall time", "kinds of step", "no window", "no time"],
+)
+def test_scatter_with_a_good_reason_is_no_noise(measurement: Measurement) -> None:
+    assert find_noise(measurement) is None
+
+
+def test_a_clear_finding_holds_in_spite_of_noise() -> None:
+    assert diagnose(scattered(0.3, 0.3, input_wait_s=0.5)).kind is Kind.INPUT_BOUND
+
+
+def test_a_step_that_nothing_explains_is_inconclusive_and_says_what_was_missing() -> None:
+    measurement = make_measurement(
+        compute_s=0.6, other_s=0.4, missing={"input_wait": "no_loader_seen"}
+    )
+
+    diagnosis = diagnose(measurement)
+
+    assert diagnosis.kind is Kind.INCONCLUSIVE
+    assert diagnosis.findings[0].cause == "unattributed_time"
+    assert diagnosis.findings[0].missing == ("input_wait",)
+    assert diagnosis.findings[0].headroom_speedup == pytest.approx(1 / 0.6)
+
+
+def test_a_run_without_phases_has_nothing_unattributed() -> None:
+    assert find_unattributed(make_measurement(missing={"other": "no_steady_steps"})) is None
+
+
+# -- the verdict
+
+
+def test_a_healthy_run_is_balanced_and_says_what_it_could_not_see() -> None:
+    measurement = make_measurement(
+        compute_s=0.8, other_s=0.2, missing={"input_wait": "no_loader_seen"}, others_cores=None
+    )
+
+    diagnosis = diagnose(measurement)
+
+    assert diagnosis.kind is Kind.BALANCED
+    assert diagnosis.findings[-1].missing == ("input_wait", "host_load")
+    assert diagnosis.run_id == measurement.run_id
+
+
+def test_the_largest_headroom_is_primary() -> None:
+    ranks = [{"communication": 0.9}, {"input_wait": 0.9}]
+
+    diagnosis = diagnose(with_ranks(*ranks, input_wait_s=0.4))
+
+    assert [f.kind for f in diagnosis.findings] == [Kind.STRAGGLER, Kind.INPUT_BOUND]
+    assert diagnosis.kind is Kind.STRAGGLER
+
+
+def test_a_finding_at_info_alone_is_not_primary() -> None:
+    diagnosis = diagnose(make_measurement(input_wait_s=0.15, compute_s=0.85))
+
+    assert diagnosis.kind is Kind.BALANCED
+    assert diagnosis.findings[0].kind is Kind.BALANCED
+    assert diagnosis.findings[1].kind is Kind.INPUT_BOUND
+
+
+def test_a_step_that_is_all_waiting_has_no_finite_headroom_and_comes_first() -> None:
+    assert headroom(1.0) is None
+    assert diagnose(make_measurement(input_wait_s=1.0, compute_s=0.0)).kind is Kind.INPUT_BOUND
+
+
+@given(
+    input_wait_s=st.floats(0, 1),
+    compute_s=st.floats(0.01, 1),
+    other_s=st.floats(0, 1),
+    others_cores=st.none() | st.floats(0, 4),
+)
+def test_every_measurement_has_a_kind_and_a_finding_of_it(
+    input_wait_s: float, compute_s: float, other_s: float, others_cores: float | None
+) -> None:
+    diagnosis = diagnose(
+        make_measurement(
+            input_wait_s=input_wait_s,
+            compute_s=compute_s,
+            other_s=other_s,
+            others_cores=others_cores,
+        )
+    )
+
+    severities = [finding.severity for finding in diagnosis.findings]
+    order = [Severity.CRITICAL, Severity.WARNING, Severity.INFO]
+    assert diagnosis.kind in [finding.kind for finding in diagnosis.findings]
+    assert severities == sorted(severities, key=order.index)

@@ -1,0 +1,428 @@
+"""The store: run folders, the files in them, and the index of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sqlite3
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from steptime.core import index, listing, store
+from steptime.core.index import RunSummary
+from steptime.core.listing import find_run, list_runs
+from steptime.core.store import CommandRecord, Machine, Run, create_run
+from steptime.core.types import RunState
+from steptime.errors import DamagedRunError, NotFoundError, StoreError
+
+NOON = 1_790_000_000.0
+
+
+@pytest.fixture(autouse=True)
+def _own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store of last resort lies below the temporary folder, which all runs share."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+
+
+def make_record(run: Run, *, started_unix_s: float = NOON, **fields: object) -> CommandRecord:
+    machine = Machine(hostname_hash="abc", cpu=None, num_cores=2, memory_bytes=None)
+    values: dict[str, object] = {
+        "run_id": run.run_id,
+        "argv": ("python", "train.py"),
+        "cwd": "/home/me",
+        "environment_names": ("HOME",),
+        "started_unix_s": started_unix_s,
+        "steptime_version": "0.1.0",
+        "python_version": "3.11.7",
+        "git_revision": None,
+        "machine": machine,
+        "parent_pid": 1,
+    }
+    return CommandRecord(**(values | fields))  # type: ignore[arg-type]
+
+
+def make_run(
+    folder: Path, *, started_unix_s: float = NOON, num_steps: int | None = 500, **fields: object
+) -> Run:
+    """A run that ended well, with as much of a measurement as the list needs."""
+    run = create_run(folder, started_unix_s=started_unix_s)
+    record = make_record(run, started_unix_s=started_unix_s, **({"exit_code": 0} | fields))
+    store.write_value(run, "command.json", record)
+    if num_steps is not None:
+        steady = {"step_time_s": {"median": 0.25}}
+        write(run, "measurement.json", {"num_steps": num_steps, "steady": steady})
+        write(run, "diagnosis.json", {"kind": "INPUT_BOUND"})
+    return run
+
+
+def write(run: Run, name: str, document: dict[str, object]) -> None:
+    (run.folder / name).write_text(json.dumps({"schema": 1, **document}))
+
+
+# -- making a run
+
+
+def test_a_run_gets_a_folder_of_its_own_below_the_store(tmp_path: Path) -> None:
+    run = create_run(tmp_path, started_unix_s=NOON)
+    assert run.folder == tmp_path / ".steptime" / "runs" / run.run_id
+    assert run.folder.is_dir()
+    assert list(run.folder.iterdir()) == []
+    assert run.instead_of is None
+
+
+def test_a_run_id_is_the_local_time_and_four_digits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secrets, "token_hex", lambda _: "3fa2")
+    monkeypatch.setattr(time, "localtime", time.gmtime)
+    assert create_run(tmp_path, started_unix_s=NOON).run_id == "20260921-141320-3fa2"
+
+
+def test_an_id_that_is_taken_is_drawn_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draws = iter(["aaaa", "aaaa", "bbbb"])
+    monkeypatch.setattr(secrets, "token_hex", lambda _: next(draws))
+    first = create_run(tmp_path, started_unix_s=NOON)
+    second = create_run(tmp_path, started_unix_s=NOON)
+    assert (first.run_id[-4:], second.run_id[-4:]) == ("aaaa", "bbbb")
+
+
+def test_a_second_whose_ids_are_all_taken_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secrets, "token_hex", lambda _: "aaaa")
+    create_run(tmp_path, started_unix_s=NOON)
+    assert create_run(tmp_path, started_unix_s=NOON).instead_of == tmp_path / ".steptime"
+    with pytest.raises(StoreError, match="are taken"):
+        create_run(tmp_path, started_unix_s=NOON)
+
+
+def test_runs_that_start_at_once_get_different_folders(tmp_path: Path) -> None:
+    runs: list[Run] = []
+    threads = [
+        threading.Thread(target=lambda: runs.append(create_run(tmp_path, started_unix_s=NOON)))
+        for _ in range(16)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({run.folder for run in runs}) == 16
+
+
+def test_the_store_stays_out_of_the_users_git(tmp_path: Path) -> None:
+    create_run(tmp_path, started_unix_s=NOON)
+    assert (tmp_path / ".steptime" / ".gitignore").read_text() == "*\n"
+
+
+def test_a_gitignore_that_is_there_is_left_alone(tmp_path: Path) -> None:
+    ignore = tmp_path / ".steptime" / ".gitignore"
+    ignore.parent.mkdir()
+    ignore.write_text("!keep\n")
+    create_run(tmp_path, started_unix_s=NOON)
+    assert ignore.read_text() == "!keep\n"
+
+
+def test_a_store_folder_may_be_named_itself(tmp_path: Path) -> None:
+    run = create_run(tmp_path / ".steptime", started_unix_s=NOON)
+    assert run.store == tmp_path / ".steptime"
+
+
+def test_an_unwritable_folder_falls_back_to_the_temporary_one_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / ".steptime").write_text("a file in the way")
+    run = create_run(tmp_path, started_unix_s=NOON)
+    assert run.instead_of == tmp_path / ".steptime"
+    assert run.folder.is_relative_to(tempfile.gettempdir())
+    assert store.find_store(tmp_path) == run.store
+
+
+def test_no_writable_folder_at_all_is_a_store_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".steptime").write_text("a file in the way")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    with pytest.raises(StoreError, match="no run folder can be made"):
+        create_run(tmp_path, started_unix_s=NOON)
+
+
+def test_a_fallback_that_somebody_else_planted_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ".steptime").write_text("a file in the way")
+    planted = Path(tempfile.gettempdir()) / f"steptime-{os.getuid()}"
+    planted.symlink_to(tmp_path)
+    with pytest.raises(StoreError, match="belongs to somebody else"):
+        create_run(tmp_path, started_unix_s=NOON)
+
+
+# -- files
+
+
+def test_a_value_survives_the_way_to_the_disk_and_back(tmp_path: Path) -> None:
+    run = create_run(tmp_path, started_unix_s=NOON)
+    record = make_record(run, argv=("python", "tr\udcffin.py", "--name", "ü"))
+    store.write_value(run, "command.json", record)
+    assert store.read_value(run, "command.json", CommandRecord) == record
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = create_run(tmp_path, started_unix_s=NOON)
+    path = run.folder / "command.json"
+    store.write_text(path, "old")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match="No space left"):
+        store.write_text(path, "new")
+    assert path.read_text() == "old"
+    assert list(run.folder.iterdir()) == [path]
+
+
+def test_a_file_that_is_no_json_is_a_damaged_run(tmp_path: Path) -> None:
+    run = create_run(tmp_path, started_unix_s=NOON)
+    (run.folder / "command.json").write_text('{"schema": 1, "run')
+    with pytest.raises(DamagedRunError, match=r"command\.json: not JSON"):
+        store.read_value(run, "command.json", CommandRecord)
+
+
+# -- finding
+
+
+def test_a_run_is_found_by_id_by_its_beginning_and_as_last(tmp_path: Path) -> None:
+    old = make_run(tmp_path, started_unix_s=NOON)
+    new = make_run(tmp_path, started_unix_s=NOON + 3600)
+    for wanted, run in ((old.run_id, old), (new.run_id[:11], new), ("last", new)):
+        assert find_run(run.store, wanted).folder == run.folder
+
+
+def test_an_unknown_id_names_the_nearest(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    with pytest.raises(NotFoundError, match="there is no run") as caught:
+        find_run(run.store, run.run_id.replace("-", ""))
+    assert run.run_id in (caught.value.hint or "")
+
+
+def test_an_id_like_no_other_points_to_the_list(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError) as caught:
+        find_run(make_run(tmp_path).store, "zzz")
+    assert caught.value.hint == "List them: steptime runs"
+
+
+def test_a_beginning_of_several_ids_asks_for_more_of_it(tmp_path: Path) -> None:
+    first, second = make_run(tmp_path), make_run(tmp_path)
+    with pytest.raises(NotFoundError, match="2 runs begin with") as caught:
+        find_run(first.store, first.run_id[:8])
+    assert second.run_id in (caught.value.hint or "")
+
+
+def test_a_folder_without_runs_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="there are no runs in") as caught:
+        store.find_store(tmp_path)
+    assert "steptime run --" in (caught.value.hint or "")
+
+
+def test_runs_of_a_fallback_that_belongs_to_somebody_else_are_not_shown(tmp_path: Path) -> None:
+    planted = Path(tempfile.gettempdir()) / f"steptime-{os.getuid()}"
+    make_run(tmp_path / "theirs")
+    planted.symlink_to(tmp_path / "theirs")
+    with pytest.raises(NotFoundError, match="belongs to somebody else"):
+        store.find_store(tmp_path)
+
+
+def test_looking_for_runs_makes_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError):
+        store.find_store(tmp_path)
+    assert list(Path(tempfile.gettempdir()).iterdir()) == []
+
+
+def test_a_store_that_cannot_be_read_is_a_store_error(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot be read"):
+        list_runs(tmp_path / "missing")
+
+
+# -- listing
+
+
+def test_runs_are_listed_newest_first_with_what_their_files_say(tmp_path: Path) -> None:
+    old = make_run(tmp_path, started_unix_s=NOON)
+    new = make_run(tmp_path, started_unix_s=NOON + 3600, exit_code=None, signal=9)
+    first, second = list_runs(old.store)
+    assert (first.run_id, first.state, first.signal) == (new.run_id, RunState.KILLED, 9)
+    assert second == RunSummary(
+        run_id=old.run_id,
+        started_unix_s=NOON,
+        command=("python", "train.py"),
+        state=RunState.FINISHED,
+        exit_code=0,
+        num_steps=500,
+        step_time_s=0.25,
+        kind="INPUT_BOUND",
+    )
+
+
+def test_the_second_list_comes_from_the_index_and_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path)
+    before = list_runs(run.store)
+    monkeypatch.setattr(listing, "summarize", lambda run: pytest.fail("read the folder again"))
+    assert list_runs(run.store) == before
+
+
+def test_a_run_without_a_measurement_is_not_settled_in_the_index(tmp_path: Path) -> None:
+    run = make_run(tmp_path, num_steps=None)
+    assert list_runs(run.store)[0].num_steps is None
+    write(run, "measurement.json", {"num_steps": 7})
+    assert list_runs(run.store)[0].num_steps == 7
+
+
+def test_a_deleted_run_leaves_the_list_and_the_index(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    list_runs(run.store)
+    (run.folder / "command.json").unlink()
+    (run.folder / "measurement.json").unlink()
+    (run.folder / "diagnosis.json").unlink()
+    run.folder.rmdir()
+    assert list_runs(run.store) == ()
+    assert index.read_rows(run.store / "index.sqlite") == {}
+
+
+def test_foreign_folders_and_damaged_files_do_not_break_the_list(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    (run.store / "runs" / "notes").mkdir()
+    write(run, "command.json", {"argv": "python", "started_unix_s": "now", "exit_code": "0"})
+    (run.folder / "measurement.json").write_text('{"schema": 99, "num_steps": 3}')
+    (run.folder / "diagnosis.json").write_text("[]")
+    (row,) = list_runs(run.store)
+    assert (row.command, row.started_unix_s, row.num_steps, row.kind) == ((), None, None, None)
+
+
+def test_reindex_reads_the_folders_again(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    list_runs(run.store)
+    write(run, "measurement.json", {"num_steps": 900})
+    assert list_runs(run.store)[0].num_steps == 500
+    assert listing.reindex(run.store)[0].num_steps == 900
+
+
+def test_an_ended_run_is_put_into_the_index(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    listing.add_to_index(run)
+    assert set(index.read_rows(run.store / "index.sqlite")) == {run.run_id}
+
+
+# -- how it ended
+
+
+def test_a_run_whose_processes_live_and_whose_files_are_fresh_is_running(tmp_path: Path) -> None:
+    run = make_run(tmp_path, exit_code=None, parent_pid=os.getpid(), num_steps=None)
+    assert listing.read_end(run).state is RunState.RUNNING
+
+
+@pytest.mark.parametrize(("parent_pid", "age_s"), [(2**22 + 1, 0.0), (os.getpid(), 3600.0)])
+def test_a_run_without_processes_or_with_old_files_has_no_known_end(
+    tmp_path: Path, parent_pid: int, age_s: float
+) -> None:
+    run = make_run(tmp_path, exit_code=None, parent_pid=parent_pid, num_steps=None)
+    path = run.folder / "command.json"
+    changed_s = path.stat().st_mtime - age_s
+    os.utime(path, (changed_s, changed_s))
+    assert listing.read_end(run).state is RunState.UNKNOWN
+
+
+def test_a_process_of_somebody_else_is_alive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refuse)
+    run = make_run(tmp_path, exit_code=None, num_steps=None)
+    assert listing.read_end(run).state is RunState.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        (b"7 (python) Z 1", RunState.UNKNOWN),
+        (b"7 (a) Z) S 1", RunState.RUNNING),
+        (None, RunState.RUNNING),
+    ],
+)
+def test_a_dead_process_that_nobody_waited_for_is_not_running(
+    status: bytes | None, state: RunState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path, exit_code=None, parent_pid=os.getpid(), num_steps=None)
+    read_bytes = Path.read_bytes
+
+    def read(path: Path) -> bytes:
+        if not path.is_relative_to("/proc"):
+            return read_bytes(path)
+        if status is None:
+            raise FileNotFoundError
+        return status
+
+    monkeypatch.setattr(Path, "read_bytes", read)
+    assert listing.read_end(run).state is state
+
+
+def test_a_run_that_vanishes_while_it_is_looked_at_has_no_known_end(tmp_path: Path) -> None:
+    run = Run(run_id="20261120-101500-3fa2", folder=tmp_path / "gone")
+    assert listing.read_end(run).state is RunState.UNKNOWN
+
+
+# -- the index
+
+
+def test_a_damaged_index_is_thrown_away_and_built_anew(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    path = run.store / "index.sqlite"
+    path.write_bytes(b"this is no database" * 100)
+    assert [row.run_id for row in list_runs(run.store)] == [run.run_id]
+    assert set(index.read_rows(path)) == {run.run_id}
+
+
+def test_an_index_with_rows_of_another_kind_is_thrown_away(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    path = run.store / "index.sqlite"
+    list_runs(run.store)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE runs SET state = 'asleep'")
+    connection.close()
+    assert list_runs(run.store)[0].state is RunState.FINISHED
+
+
+def test_an_index_of_another_version_is_built_anew(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    path = run.store / "index.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE runs (name TEXT)")
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    assert len(list_runs(run.store)) == 1
+    assert set(index.read_rows(path)) == {run.run_id}
+
+
+def test_a_busy_index_is_done_without_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index, "_BUSY_S", 0.0)
+    run = make_run(tmp_path)
+    list_runs(run.store)
+    path = run.store / "index.sqlite"
+    other = sqlite3.connect(path)
+    other.execute("BEGIN EXCLUSIVE")
+    assert len(list_runs(run.store)) == 1
+    assert not index.write_rows(path, list_runs(run.store))
+    other.close()
+    assert set(index.read_rows(path)) == {run.run_id}
