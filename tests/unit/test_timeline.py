@@ -581,6 +581,7 @@ def test_a_reset_forgets_what_was_open(loop: Loop) -> None:
     loop.timeline.enter(COMMUNICATION)
     loop.spend(1000)
     loop.timeline.reset()
+    assert (loop.timeline.thread, loop.timeline.num_updates) == (-1, 0)
     loop.step(5)
 
     assert loop.update.wall == {"optimizer": 5}

@@ -1,7 +1,8 @@
 """Device time by pooled events that are read later, never with a synchronize.
 
 At each change of marker an event is put on the current stream; the device time between
-two events belongs to the marker that was open on the host between them. Events are read
+two events belongs to the marker that was open on the host between them, by the name that
+the host's timeline gives it in the end. Events are read
 when the last one of an update has passed. Not yet run on a GPU by us; the logic is tested
 with events made up by the tests.
 """
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from .timeline import NUM_BUCKETS, OTHER
+from .timeline import EVALUATION, NUM_BUCKETS, OTHER, SPANS_KEPT
 
 MAX_WAITING = 200
 """Updates whose events may wait to be read; beyond it the oldest are given up and counted."""
@@ -37,6 +38,7 @@ class DeviceClock:
         self.waiting: deque[tuple[int, list[tuple[int, Any]]]] = deque()
         self.lines: list[str] = []
         self.num_lost = 0
+        self.batch_at = self.anchor_at = 0
 
     def mark(self, bucket: int) -> None:
         """Device work put since the last mark belongs to `bucket`."""
@@ -46,12 +48,33 @@ class DeviceClock:
         event.record()
         self.marks.append((bucket, event))
 
+    def mark_batch(self) -> None:
+        """The work on a batch begins here."""
+        self.batch_at = len(self.marks)
+
+    def anchor(self) -> None:
+        """An evaluation that follows takes all since here."""
+        self.anchor_at = len(self.marks)
+
+    def rename(self, source: int, target: int, *, since: int = 0) -> None:
+        """What was put under `source` in this update turned out to be `target`."""
+        for i, (bucket, event) in enumerate(self.marks[since:], start=since):
+            if bucket == source:
+                self.marks[i] = (target, event)
+
+    def take_evaluation(self) -> None:
+        """What was put since the anchor was for an evaluation."""
+        for i, (bucket, event) in enumerate(self.marks[self.anchor_at :], start=self.anchor_at):
+            if bucket not in SPANS_KEPT:
+                self.marks[i] = (EVALUATION, event)
+
     def close_update(self, number: int) -> None:
         """The marks so far are those of update `number`; the last one opens the next."""
         if not self.marks:
             return
         self.waiting.append((number, self.marks))
         self.marks = [self.marks[-1]]
+        self.batch_at = self.anchor_at = 0
         if len(self.waiting) > MAX_WAITING:
             _, marks = self.waiting.popleft()
             self.pool += [event for _, event in marks[:-1]]

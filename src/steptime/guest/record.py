@@ -70,7 +70,7 @@ class Recorder:
         self.path: str | None = None
         self.rows: list[list[int]] = []
         self.lines: list[str] = []
-        self.blocks: dict[int, Rounds] = {}
+        self.rounds: list[Rounds] = []  # one a timeline
         self.optimizers: dict[int, tuple[int, Any]] = {}
         self.num_optimizers = 0
         self.timelines: list[Timeline] = []
@@ -104,6 +104,7 @@ class Recorder:
         if timeline.thread < 0:
             timeline.thread = len(self.timelines)
             self.timelines.append(timeline)
+            self.rounds.append(Rounds(timeline.thread))
         number = self.num_updates
         self.num_updates = number + 1
         self.num_backwards += timeline.wall[BACKWARDS]
@@ -118,10 +119,12 @@ class Recorder:
             *timeline.wall[:NUM_WRITTEN],
             *timeline.cpu[:NUM_BUCKETS],
         ]
-        if number < FULL_UPDATES or (row[2] != 0 and not self.blocks):
-            self.rows.append(row)  # blocks begin with a round, hence with its first optimizer
-        else:
-            self._add_to_block(row)
+        rounds = self.rounds[timeline.thread]
+        begins = rounds.begins_with(row[2])
+        if number < FULL_UPDATES or not (begins or rounds.is_open):
+            self.rows.append(row)
+        elif (done := rounds.add(row, begins=begins)) is not None:
+            self.lines.append(done)
         if timeline.events:
             self._take_events(number, timeline)
         timeline.events = (
@@ -150,14 +153,6 @@ class Recorder:
             self.num_optimizers += 1
             self.optimizers[key] = known
         return known[0]
-
-    def _add_to_block(self, row: list[int]) -> None:
-        rounds = self.blocks.get(row[1])
-        if rounds is None:
-            rounds = self.blocks[row[1]] = Rounds(row[1])
-        done = rounds.add(row)
-        if done is not None:
-            self.lines.append(done)
 
     # -- writing
 
@@ -202,7 +197,8 @@ class Recorder:
             "k": "o",
             "updates": self.num_updates,
             "self_ns": sum(
-                t.self_ns * t.num_updates // max(1, t.num_sampled) for t in self.timelines
+                t.self_ns * t.num_updates // max(1, t.num_sampled) + t.detail_ns
+                for t in self.timelines
             ),
             "flush_ns": self.flush_ns,
             "nested_calls": self.nested_per_update * self.num_updates,
@@ -215,7 +211,7 @@ class Recorder:
         """The process ends in order: write what is left and say so."""
         if self.path is None or self.pid != os.getpid():
             return
-        self.lines += [line for line in (r.close() for r in self.blocks.values()) if line]
+        self.lines += [line for line in (r.close() for r in self.rounds) if line]
         self.flush()
         self._write_overhead(now_due=True)
         tails = [timeline.wall[:NUM_BUCKETS] for timeline in self.timelines]

@@ -21,11 +21,11 @@ def _plus(a: list[int], b: list[int]) -> list[int]:
 
 
 class Rounds:
-    """One thread's block of rounds in the making."""
+    """One thread's rounds; once rows are added, its block in the making."""
 
     def __init__(self, thread: int) -> None:
         self.thread = thread
-        self.seen: set[int] = set()
+        self.seen: set[int] = set()  # the optimizers that have stepped in this round
         self.sums: list[int] = []
         self._begin_block()
 
@@ -40,18 +40,30 @@ class Rounds:
         self.step_cpus: list[int] = []
         self.start = self.end = 0
 
-    def add(self, row: list[int]) -> str | None:
+    def begins_with(self, optimizer: int) -> bool:
+        """Whether this update begins a round; to be asked once for each update."""
+        begins = optimizer in self.seen or not self.seen
+        if begins:
+            self.seen.clear()
+        self.seen.add(optimizer)
+        return begins
+
+    @property
+    def is_open(self) -> bool:
+        """True once rows are added, which must begin with a round."""
+        return self.first >= 0
+
+    def add(self, row: list[int], *, begins: bool) -> str | None:
         """Take an update's row; a finished block comes back as its line."""
-        number, _, optimizer, start, end, skipped = row[:6]
+        number, _, _, start, end, skipped = row[:6]
         done = None
-        if optimizer in self.seen:
+        if begins and self.is_open:
             self._end_round()
             if self.rounds == ROUNDS_A_BLOCK:
                 done = self._line()
                 self._begin_block()
         if self.first < 0:
             self.first, self.start = number, start
-        self.seen.add(optimizer)
         self.sums = _plus(self.sums, row[7:])
         self.round_updates += 1
         self.round_skipped += skipped == 1
@@ -61,7 +73,7 @@ class Rounds:
 
     def close(self) -> str | None:
         """The line of the unfinished block, if it holds anything."""
-        if self.seen:
+        if self.is_open:
             self._end_round()
         return self._line() if self.rounds else None
 
@@ -75,7 +87,6 @@ class Rounds:
         if self.round_sampled == self.round_updates:
             self.sampled_rounds += 1
             self.sampled_cpu = _plus(self.sampled_cpu, self.sums[NUM_WRITTEN:])
-        self.seen = set()
         self.sums = []
         self.round_updates = self.round_skipped = self.round_sampled = 0
 

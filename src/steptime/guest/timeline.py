@@ -63,8 +63,8 @@ NUM_BUCKETS = len(BUCKETS)
 NUM_WRITTEN = NUM_BUCKETS + len(COUNTS)
 _SIZE = NUM_WRITTEN + len(PENDING)
 _ZEROS = (0,) * _SIZE
-_SPANS_KEPT = frozenset((EVALUATION, CHECKPOINT, COMPILE))
-_EVALUATED = tuple(i for i in range(_SIZE) if i not in _SPANS_KEPT)
+SPANS_KEPT = frozenset((EVALUATION, CHECKPOINT, COMPILE))
+_EVALUATED = tuple(i for i in range(_SIZE) if i not in SPANS_KEPT)
 
 SAMPLED_AT_FIRST = 256
 SAMPLE_BLOCK = 16
@@ -72,6 +72,9 @@ SAMPLE_EVERY = 8
 """CPU time by bucket, fetch and collate apart, and our own time are taken for the first 256
 updates, then for one block of 16 in eight: the process CPU clock is a system call of 0.6 µs,
 at fourteen markers a step. The CPU time of each update as a whole is always taken."""
+
+INTERRUPTED_NS = 50_000
+"""A marker of ours takes some microseconds; one that seems longer was put off the core meanwhile."""
 
 NEVER = 1 << 62
 
@@ -102,6 +105,7 @@ class Timeline:
         "closure_depth",
         "cpu",
         "cpu_clock",
+        "detail_ns",
         "device",
         "events",
         "in_backward",
@@ -139,15 +143,16 @@ class Timeline:
         self.sink = sink
         self.clock = clock
         self.cpu_clock = cpu_clock
-        self.thread = -1
-        self.num_updates = 0
-        self.self_ns = 0
-        self.num_sampled = 0
         self.device: Any = None
         self.reset()
 
     def reset(self) -> None:
-        """Forget what was open: a new thread, or a child after fork."""
+        """Forget everything: a new thread, or a child after fork."""
+        self.thread = -1
+        self.num_updates = 0
+        self.self_ns = 0
+        self.detail_ns = 0
+        self.num_sampled = 0
         self.started = False
         self.is_sampled = self.is_detailed = True
         self.stack: list[int] = []
@@ -204,13 +209,15 @@ class Timeline:
             self.started = True  # what came before (imports, building the model) is no step
             self.last_cpu = self.cpu_clock()
             self._open_books()
+        lean = self.clock()
         if self.events is not None:
             self.events += (now, self.top)
         if self.device is not None:
             self.device.mark(closed)
         if self.is_sampled:
             self._take_cpu(closed)
-            self.self_ns += self.clock() - now
+            self.self_ns += min(lean - now, INTERRUPTED_NS)
+        self.detail_ns += min(self.clock() - lean, INTERRUPTED_NS)
 
     def enter_span(self, bucket: int) -> None:
         """Open a marker kept apart from the step: its CPU time is always taken."""
@@ -241,17 +248,23 @@ class Timeline:
         wall[target] += wall[source]
         cpu[target] += cpu[source]
         wall[source] = cpu[source] = 0
+        if self.device is not None:
+            self.device.rename(source, target)
 
     def anchor(self) -> None:
         """Remember the sums: an evaluation that follows takes all since here."""
         self.mark = self.wall[:]
         self.mark_cpu = self.cpu[:]
         self.mark_batch()
+        if self.device is not None:
+            self.device.anchor()
 
     def mark_batch(self) -> None:
         """Remember where the work on a batch begins, for models that cannot be seen."""
         self.mark_other = self.wall[OTHER]
         self.mark_other_cpu = self.cpu[OTHER]
+        if self.device is not None:
+            self.device.mark_batch()
 
     # -- what the hooks report
 
@@ -289,8 +302,7 @@ class Timeline:
             self.leave()
         else:
             self.leave_span()
-        self.mark_other = self.wall[OTHER]
-        self.mark_other_cpu = self.cpu[OTHER]
+        self.mark_batch()
 
     def enter_forward(self) -> None:
         """The outermost call of a model, gradients wanted."""
@@ -332,14 +344,15 @@ class Timeline:
         self.cpu[OTHER] -= gone_cpu
         self.wall[FORWARD_AND_LOSS] += gone
         self.cpu[FORWARD_AND_LOSS] += gone_cpu
+        if self.device is not None:
+            self.device.rename(OTHER, FORWARD_AND_LOSS, since=self.device.batch_at)
 
     def leave_backward(self) -> None:
         """What follows is gradient processing if an update comes next."""
         self.leave()
         if not self.is_busy:
             self.top = CLOSURE_TAIL if self.closure_depth else AFTER_BACKWARD
-        self.mark_other = self.wall[OTHER]
-        self.mark_other_cpu = self.cpu[OTHER]
+        self.mark_batch()
 
     def enter_evaluation(self) -> None:
         """A call that only evaluates: all since the last anchor belongs to it."""
@@ -353,6 +366,8 @@ class Timeline:
                 cpu[EVALUATION] += cpu[i] - mark_cpu[i]
             wall[i] = mark[i]
             cpu[i] = mark_cpu[i]
+        if self.device is not None:
+            self.device.take_evaluation()
 
     def leave_evaluation(self) -> None:
         """End of an evaluating call."""
@@ -411,7 +426,7 @@ class Timeline:
             self._take_cpu(OTHER)
         self.sink.add(self, optimizer, skipped)
         if self.is_sampled and self.num_updates:  # the first one opens the file
-            self.self_ns += self.clock() - self.last
+            self.self_ns += min(self.clock() - self.last, INTERRUPTED_NS)
             self.num_sampled += 1
         self._open_books()
         self.num_updates = number = self.num_updates + 1

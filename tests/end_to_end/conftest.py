@@ -1,0 +1,98 @@
+"""Runs a specimen under `steptime run`, once a session."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from steptime.core.types import Diagnosis, Step
+from steptime.diagnose.engine import diagnose
+from steptime.measure.measurement import measure, select_ranks
+from steptime.measure.records import read_records
+
+SPECIMENS = Path(__file__).resolve().parent.parent / "specimens"
+LIMIT_S = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecimenRun:
+    """What `steptime run --json` wrote, what the script printed, and the run's folder."""
+
+    data: dict[str, Any]
+    stdout: str
+    folder: Path
+
+    def steps(self, *, rank: int = 0) -> tuple[Step, ...]:
+        """Every step of a rank, warmup included."""
+        return select_ranks(read_records(self.folder))[rank].steps
+
+    def diagnose_alone(self) -> Diagnosis:
+        """The verdict on the same steps, had nobody else used the machine."""
+        return diagnose(replace(measure(read_records(self.folder)), host=None))
+
+    def median_s(self, phase: str, *, rank: int | None = None) -> float:
+        """A phase's median time a step, of the run or of one rank; it must have been observed."""
+        holder = self.data if rank is None else self.data["ranks"][rank]
+        return float(holder["phases"][phase]["median_s"])
+
+    def fraction(self, *phases: str) -> float:
+        """The share of some phases together; one that was not observed counts as none."""
+        found = [self.data["phases"][name] for name in phases]
+        return sum(phase["fraction"] for phase in found if phase is not None)
+
+    def findings(self, *kinds: str) -> list[dict[str, Any]]:
+        """The findings of these kinds, of all kinds if none is named."""
+        found = self.data["diagnosis"]["findings"]
+        return [finding for finding in found if not kinds or finding["kind"] in kinds]
+
+
+RunSpecimen = Callable[..., SpecimenRun]
+
+
+@pytest.fixture(scope="session")
+def run_specimen(tmp_path_factory: pytest.TempPathFactory) -> RunSpecimen:
+    """Runs a specimen by its name, with arguments, on `nproc` ranks if that is said."""
+    if find_spec("torch") is None:
+        pytest.skip("the specimens train, which needs torch")
+    known: dict[tuple[Any, ...], SpecimenRun] = {}
+
+    def run(name: str, *args: str, nproc: int | None = None) -> SpecimenRun:
+        key = (name, args, nproc)
+        if key not in known:
+            known[key] = _run(tmp_path_factory.mktemp(name), name, *args, nproc=nproc)
+        return known[key]
+
+    return run
+
+
+def _run(folder: Path, name: str, *args: str, nproc: int | None) -> SpecimenRun:
+    launcher = () if nproc is None else ("-m", "torch.distributed.run", "--standalone")
+    ranks = () if nproc is None else (f"--nproc-per-node={nproc}",)
+    command = (sys.executable, *launcher, *ranks, str(SPECIMENS / f"{name}.py"), *args)
+    job = subprocess.run(
+        [sys.executable, "-m", "steptime", "run", "--json", "out.json", "--", *command],
+        cwd=folder,
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert job.returncode == 0, job.stderr
+    (run_folder,) = (folder / ".steptime" / "runs").iterdir()
+    envelope = json.loads((folder / "out.json").read_text())
+    assert envelope["status"] == "ok", job.stderr
+    return SpecimenRun(data=envelope["data"], stdout=job.stdout, folder=run_folder)
+
+
+def _environment() -> dict[str, str]:
+    own = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "STEPTIME"))}
+    return own | {"OMP_NUM_THREADS": "1"}  # spinning threads on a busy machine blur all times

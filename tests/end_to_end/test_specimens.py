@@ -1,0 +1,390 @@
+"""Each loop shape is counted exactly, each planted ailment is found as itself.
+
+The planted times are sleeps, so that a busy machine can only make them longer: windows are
+exact below and wide above. Counts are exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import mean, median
+
+import pytest
+
+from end_to_end.conftest import RunSpecimen, SpecimenRun
+from steptime.core.types import PHASES
+
+TOO_LONG = 3
+"""A sleep takes up to this many times as long in the median of thirty steps, where others work."""
+
+SHORT_S = 0.005
+"""More than the networks here ever take in one phase."""
+
+COMPUTE = ("forward", "loss", "forward_and_loss", "backward", "gradient_processing", "optimizer")
+PHASE_KINDS = ("INPUT_BOUND", "COMMUNICATION_BOUND", "STRAGGLER")
+
+
+@dataclass(frozen=True)
+class Case:
+    """How a specimen is started and what is planted in it."""
+
+    name: str
+    args: tuple[str, ...] = ()
+    nproc: int | None = None
+    steps: int = 0
+    updates: int = 0
+    backwards: int = 0
+    skipped: int = 0
+    period: int = 1
+
+    def run(self, run_specimen: RunSpecimen) -> SpecimenRun:
+        return run_specimen(self.name, *self.args, nproc=self.nproc)
+
+
+def plain(name: str, *args: str, steps: int, **more: int) -> Case:
+    """A loop with one update and one backward a step."""
+    numbers = {"updates": steps, "backwards": steps, **more}
+    return Case(name, args, steps=steps, **numbers)
+
+
+CASES = {
+    "textbook": plain("textbook", steps=36),
+    "no loader": plain("no_loader", steps=30),
+    "several loaders": plain("several_loaders", steps=36),
+    "accumulation": Case("accumulation", steps=24, updates=24, backwards=80, period=3),
+    "GAN": Case("gan", steps=25, updates=50, backwards=75),
+    "actor-critic": Case("actor_critic", steps=25, updates=50, backwards=25),
+    "scaler with SGD": plain("scaler", "--optimizer", "sgd", steps=40, skipped=4),
+    "scaler with fused AdamW": plain("scaler", "--optimizer", "fused_adamw", steps=40, skipped=4),
+    "pieces": plain("pieces", steps=25),
+    "compiled model": plain("compiled_model", steps=30),
+    "compiled function": plain("compiled_function", steps=30),
+    "two ranks": plain("ddp", steps=30, nproc=2),
+    "slow rank": plain("ddp", "--slow-rank", "1", steps=30, nproc=2),
+    "slow fetch": plain("slow_fetch", steps=40),
+    "slow fetch in workers": plain("slow_fetch", "--num-workers", "2", steps=40),
+    "slow collate": plain("slow_collate", steps=40),
+    "checkpointing": plain("checkpointing", steps=30),
+    "closure": plain("closure", steps=25),
+    "teacher": plain("teacher", steps=25),
+    "healthy": plain("healthy", steps=30),
+}
+
+# Specimen, phase, planted time a step [s].
+PLANTED = [
+    ("textbook", "forward", 0.010),
+    ("textbook", "backward", 0.020),
+    ("no loader", "forward", 0.020),
+    ("no loader", "loss", 0.005),
+    ("no loader", "other", 0.010),
+    ("several loaders", "input_wait", 0.018),
+    ("several loaders", "fetch", 0.018),
+    ("accumulation", "gradient_processing", 0.010),
+    ("GAN", "forward", 0.015),
+    ("actor-critic", "other", 0.020),
+    ("scaler with SGD", "gradient_processing", 0.010),
+    ("scaler with fused AdamW", "gradient_processing", 0.010),
+    ("pieces", "forward", 0.020),
+    ("pieces", "loss", 0.010),
+    ("compiled model", "forward", 0.010),
+    ("compiled function", "forward_and_loss", 0.010),
+    ("two ranks", "forward", 0.010),
+    ("slow fetch", "fetch", 0.040),
+    ("slow fetch", "input_wait", 0.040),
+    ("slow collate", "collate", 0.030),
+    ("slow collate", "input_wait", 0.030),
+    ("checkpointing", "forward", 0.010),
+    ("closure", "forward", 0.010),
+    ("closure", "backward", 0.010),
+    ("teacher", "forward", 0.030),
+    ("healthy", "forward", 0.010),
+    ("healthy", "backward", 0.020),
+    ("healthy", "other", 0.008),
+]
+
+# What has tests of its own, since it differs from step to step or from rank to rank.
+PLANTED_ELSEWHERE = {
+    "accumulation": {"forward"},
+    "slow fetch in workers": {"input_wait"},
+    "slow rank": {"forward", "communication"},
+    "two ranks": {"communication"},
+}
+
+
+@pytest.fixture(params=list(CASES))
+def case(request: pytest.FixtureRequest) -> Case:
+    """Every specimen whose steps can be known beforehand."""
+    return CASES[request.param]
+
+
+def is_contended(run: SpecimenRun) -> bool:
+    """True if other programs disturbed the run, as they do where tests share a machine."""
+    return any(f["severity"] != "info" for f in run.findings("CONTENDED"))
+
+
+def assert_takes(planted_s: float, found_s: float) -> None:
+    assert planted_s <= found_s <= TOO_LONG * planted_s
+
+
+# -- counts and sums
+
+
+def test_steps_updates_backwards_and_skips_are_counted_exactly(
+    run_specimen: RunSpecimen, case: Case
+) -> None:
+    data = case.run(run_specimen).data
+
+    assert data["num_steps"] == case.steps
+    assert data["num_optimizer_updates"] == case.updates
+    assert data["num_backwards"] == case.backwards
+    assert data["num_skipped_updates"] == case.skipped
+    assert data["period"] == case.period
+    assert data["num_ranks"] == (case.nproc or 1)
+
+
+def test_the_fractions_of_the_phases_sum_to_one(run_specimen: RunSpecimen, case: Case) -> None:
+    data = case.run(run_specimen).data
+
+    for holder in (data, *data["ranks"]):
+        phases = [holder["phases"][name] for name in PHASES]
+        total = sum(phase["fraction"] for phase in phases if phase is not None)
+        assert total == pytest.approx(1, abs=1e-6)
+
+
+def test_nothing_of_ours_failed(run_specimen: RunSpecimen, case: Case) -> None:
+    run = case.run(run_specimen)
+
+    assert run.data["notes"] == []
+    assert all(rank["ended_cleanly"] for rank in run.data["ranks"])
+
+
+def test_each_step_lasts_from_the_update_before_it_to_its_own(
+    run_specimen: RunSpecimen, case: Case
+) -> None:
+    steps = case.run(run_specimen).steps()
+
+    for before, step in pairwise(steps):
+        whole_s = step.step_time_s + sum(step.spans_s.values())
+        assert whole_s == pytest.approx(step.end_s - before.end_s, abs=1e-6)
+
+
+@pytest.mark.parametrize(("name", "phase", "planted_s"), PLANTED)
+def test_a_planted_time_is_found_in_its_phase(
+    run_specimen: RunSpecimen, name: str, phase: str, planted_s: float
+) -> None:
+    run = CASES[name].run(run_specimen)
+
+    assert_takes(planted_s, run.median_s(phase))
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_a_phase_in_which_nothing_is_planted_is_short(run_specimen: RunSpecimen, name: str) -> None:
+    run = CASES[name].run(run_specimen)
+    planted = {phase for specimen, phase, _ in PLANTED if specimen == name}
+    planted |= PLANTED_ELSEWHERE.get(name, set())
+
+    for phase in set(PHASES) - planted:
+        if run.data["phases"][phase] is not None:
+            assert run.median_s(phase) < SHORT_S
+
+
+# -- loop shapes
+
+
+def test_an_evaluation_after_an_epoch_is_kept_apart(run_specimen: RunSpecimen) -> None:
+    run = CASES["textbook"].run(run_specimen)
+    steps = run.steps()
+    touched = [step.index for step in steps if step.spans_s["evaluation"] > 0]
+
+    assert touched == [12, 24]  # the third one follows the last update
+    assert all(steps[i].spans_s["evaluation"] >= 0.080 for i in touched)
+    assert min(steps[i].step_time_s for i in touched) < 0.080
+    assert run.data["spans"]["evaluation"]["total_s"] >= 2 * 0.080
+
+
+def test_what_an_evaluation_loads_is_not_input_wait(run_specimen: RunSpecimen) -> None:
+    run = CASES["several loaders"].run(run_specimen)
+    steps = run.steps()
+
+    assert [step.num_batches for step in steps] == [2] * len(steps)
+    assert [step.index for step in steps if step.spans_s["evaluation"] > 0] == [12, 24]
+    assert all(steps[i].spans_s["evaluation"] >= 0.080 for i in (12, 24))
+    assert min(steps[i].step_time_s for i in (12, 24)) < 0.080
+
+
+def test_without_a_loader_nothing_is_known_of_input_wait(run_specimen: RunSpecimen) -> None:
+    run = CASES["no loader"].run(run_specimen)
+
+    assert run.data["phases"]["input_wait"] is None
+    assert run.data["phases_missing"]["input_wait"] == "no_loader_seen"
+
+
+def test_micro_batches_are_one_step_and_the_last_may_have_fewer(run_specimen: RunSpecimen) -> None:
+    steps = CASES["accumulation"].run(run_specimen).steps()
+
+    assert [step.num_backwards for step in steps] == [4, 4, 2] * 8
+    for step in steps:
+        assert step.wall_s["forward"] >= 0.005 * step.num_backwards
+
+
+def test_each_round_of_two_optimizers_has_one_update_of_each(run_specimen: RunSpecimen) -> None:
+    for name in ("GAN", "actor-critic"):
+        steps = CASES[name].run(run_specimen).steps()
+
+        assert {step.optimizers for step in steps} == {(0, 1)}
+
+
+def test_rollouts_without_gradients_are_no_evaluation(run_specimen: RunSpecimen) -> None:
+    run = CASES["actor-critic"].run(run_specimen)
+
+    assert run.data["spans"]["evaluation"] is None
+
+
+def test_the_skipped_steps_are_those_that_overflowed(run_specimen: RunSpecimen) -> None:
+    for name in ("scaler with SGD", "scaler with fused AdamW"):
+        steps = CASES[name].run(run_specimen).steps()
+
+        assert [step.index for step in steps if step.num_skipped] == [5, 15, 25, 35]
+
+
+@pytest.mark.parametrize("name", ["compiled model", "compiled function"])
+def test_compiling_is_kept_apart(run_specimen: RunSpecimen, name: str) -> None:
+    run = CASES[name].run(run_specimen)
+    first, *others = run.steps()
+
+    assert first.spans_s["compile"] > 0.1
+    assert run.data["spans"]["compile"]["total_s"] >= first.spans_s["compile"]
+    assert median(step.spans_s["compile"] for step in others) == 0
+
+
+def test_a_compiled_model_still_has_its_forward(run_specimen: RunSpecimen) -> None:
+    run = CASES["compiled model"].run(run_specimen)
+
+    assert run.data["phases"]["forward_and_loss"] is None
+    assert run.data["phases_missing"]["forward_and_loss"] == "not_compiled_together"
+
+
+def test_a_compiled_function_has_forward_and_loss_together(run_specimen: RunSpecimen) -> None:
+    run = CASES["compiled function"].run(run_specimen)
+
+    assert run.data["phases"]["forward"] is None
+    assert run.data["phases"]["loss"] is None
+    assert run.data["phases_missing"]["forward"] == "inside_forward_and_loss"
+
+
+def test_forward_and_backward_inside_a_closure_are_not_the_optimizers(
+    run_specimen: RunSpecimen,
+) -> None:
+    run = CASES["closure"].run(run_specimen)
+
+    assert run.median_s("optimizer") < SHORT_S
+    assert all(step.wall_s["backward"] >= 0.010 for step in run.steps())
+
+
+def test_a_teacher_inside_the_step_is_no_evaluation(run_specimen: RunSpecimen) -> None:
+    steps = CASES["teacher"].run(run_specimen).steps()
+
+    # In the first step nothing has been trained yet: nobody can know that it is a teacher.
+    assert [step.index for step in steps if step.spans_s["evaluation"] > 0] in ([], [0])
+
+
+def test_writing_checkpoints_is_kept_apart(run_specimen: RunSpecimen) -> None:
+    run = CASES["checkpointing"].run(run_specimen)
+    steps = run.steps()
+    touched = [step.index for step in steps if step.spans_s["checkpoint"] > 0]
+
+    assert touched == [5, 10, 15, 20, 25]  # the last one follows the last update
+    assert all(steps[i].spans_s["checkpoint"] >= 0.050 for i in touched)
+    assert min(steps[i].step_time_s for i in touched) < 0.050
+
+
+def test_starting_workers_is_kept_apart(run_specimen: RunSpecimen) -> None:
+    run = CASES["slow fetch in workers"].run(run_specimen)
+    steps = run.steps()
+
+    assert [step.index for step in steps if step.spans_s["epoch_start"] > 0] == [0]
+    assert steps[0].spans_s["epoch_start"] >= 0.040  # the first batch is part of it
+
+
+def test_each_of_two_ranks_is_counted(run_specimen: RunSpecimen) -> None:
+    run = CASES["two ranks"].run(run_specimen)
+
+    assert [rank["rank"] for rank in run.data["ranks"]] == [0, 1]
+    assert [rank["world_size"] for rank in run.data["ranks"]] == [2, 2]
+    assert [rank["num_steps"] for rank in run.data["ranks"]] == [30, 30]
+    assert run.median_s("communication") > 0
+
+
+# -- ailments
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("slow fetch", "fetch"),
+        ("several loaders", "fetch"),
+        ("slow collate", "collate"),
+        ("slow fetch in workers", "worker_fetch"),
+    ],
+)
+def test_a_slow_input_is_input_bound_with_its_cause(
+    run_specimen: RunSpecimen, name: str, cause: str
+) -> None:
+    run = CASES[name].run(run_specimen)
+
+    assert run.data["diagnosis"]["kind"] == "INPUT_BOUND"
+    (finding,) = run.findings(*PHASE_KINDS)
+    assert (finding["cause"], finding["severity"]) == (cause, "critical")
+    assert finding["headroom_speedup"] > 1.5
+
+
+def test_slow_workers_report_what_a_batch_takes_them(run_specimen: RunSpecimen) -> None:
+    run = CASES["slow fetch in workers"].run(run_specimen)
+
+    assert run.data["workers"]["num_workers"] == 2
+    assert run.data["workers"]["num_batches"] == 40
+    assert_takes(0.040, run.data["workers"]["fetch_s_per_batch"])
+    # Two workers load at once, so batches come in pairs: half of the steps wait.
+    waits_s = [step.wall_s["input_wait"] for step in run.steps()[1:]]
+    assert 0.015 <= mean(waits_s) <= TOO_LONG * 0.020
+
+
+def test_a_slow_rank_is_a_straggler_in_its_forward(run_specimen: RunSpecimen) -> None:
+    run = CASES["slow rank"].run(run_specimen)
+
+    assert run.data["diagnosis"]["kind"] == "STRAGGLER"
+    (finding,) = run.findings("STRAGGLER")
+    evidence = {item["name"]: item["value"] for item in finding["evidence"]}
+    assert finding["cause"] == "forward"
+    assert evidence["late_rank"] == 1
+    assert_takes(0.030, run.median_s("communication", rank=0))
+    assert run.median_s("communication", rank=1) < 0.015
+
+
+def test_a_busy_neighbor_is_found(run_specimen: RunSpecimen) -> None:
+    run = run_specimen("busy_neighbor")
+
+    assert f"steps {run.data['num_steps']}\n" in run.stdout
+    (finding,) = run.findings("CONTENDED")
+    assert (finding["cause"], finding["severity"]) == ("neighbor", "critical")
+    assert run.data["host"]["others_cores"] > 0.5 * run.data["host"]["num_cores"]
+    assert run.findings(*PHASE_KINDS) == []
+    assert run.data["diagnosis"]["kind"] == "CONTENDED"
+
+
+def test_a_healthy_loop_is_balanced(run_specimen: RunSpecimen) -> None:
+    run = CASES["healthy"].run(run_specimen)
+
+    assert 0.6 <= run.fraction(*COMPUTE) <= 0.85
+    assert run.fraction("input_wait") < 0.08
+    assert run.findings(*PHASE_KINDS) == []
+    assert run.diagnose_alone().kind == "BALANCED"
+    assert run.data["diagnosis"]["kind"] == ("CONTENDED" if is_contended(run) else "BALANCED")
+
+
+def test_a_loop_that_computes_all_the_time_is_compute_bound(run_specimen: RunSpecimen) -> None:
+    run = CASES["pieces"].run(run_specimen)
+
+    assert [finding["cause"] for finding in run.findings("COMPUTE_BOUND")] == [None]
+    assert run.diagnose_alone().kind == "COMPUTE_BOUND"
