@@ -13,7 +13,7 @@ from typing import Any
 from . import distributed, hooks, loaders, tensors
 from .device import DeviceClock
 from .record import Recorder, append
-from .timeline import Timeline
+from .timeline import BACKWARDS, FORWARDS, Timeline
 
 OLDEST_TORCH = (2, 4)
 
@@ -62,7 +62,7 @@ def install_ends(context: hooks.Context) -> None:
     def after_fork() -> None:
         recorder.reset()
         context.local.timeline.reset()
-        context.num_forwards = context.num_batches = 0
+        context.num_batches = 0
 
     os.register_at_fork(after_in_child=after_fork)
     open_stream = recorder._open
@@ -118,8 +118,8 @@ def finish(context: hooks.Context) -> None:
     context.guarded("finish", recorder.close)
     facts = {
         "updates": recorder.num_updates,
-        "backwards": recorder.num_backwards,
-        "forwards": context.num_forwards,
+        "backwards": recorder.num_backwards + context.timeline.wall[BACKWARDS],
+        "forwards": recorder.num_forwards + context.timeline.wall[FORWARDS],
         "batches": context.num_batches,
     } | recorder.failed()
     context.guarded("finish", announce, recorder.run, "exit", facts)

@@ -44,11 +44,10 @@ class Context:
         self.loss_class = torch.nn.modules.loss._Loss
         self.graph_class = torch.fx.GraphModule
         self.recorder = recorder
-        self.kinds: dict[int, tuple[Any, int]] = {}
+        self.kinds: dict[int, tuple[Any, int, bool]] = {}
         self.trained: set[int] = set()
         self.trained_datasets: set[int] = set()
         self.dataset: int | None = None
-        self.num_forwards = 0
         self.num_batches = 0
         self.is_worker = False
         self.ddp_models: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -78,8 +77,7 @@ class Context:
 def marked(context: Context, original: Any, bucket: int) -> Any:
     """A wrapper that books the whole call to `bucket`, unless it is open already."""
     is_compiling = context.torch.compiler.is_dynamo_compiling
-    local, guarded, fail = context.local, context.guarded, context.recorder.fail
-
+    local, fail = context.local, context.recorder.fail
     enter, leave = Timeline.enter, Timeline.leave
     if bucket >= EVALUATION:
         enter, leave = Timeline.enter_span, Timeline.leave_span
@@ -98,7 +96,10 @@ def marked(context: Context, original: Any, bucket: int) -> Any:
             try:
                 return original(*args, **kwargs)
             finally:
-                guarded("leave", leave, timeline)
+                try:
+                    leave(timeline)
+                except Exception:
+                    fail("leave")
         except BaseException as error:
             drop_frame(error)
             raise
@@ -143,50 +144,61 @@ def hook_calls(context: Context) -> None:
 def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
     """Run an outermost call inside the marker that fits it."""
     timeline = context.local.timeline
-    kind = begin_call(context, timeline, module)
+    known = context.kinds.get(id(module))
+    if known is not None and known[0]() is not module:
+        known = None
+    try:
+        if known is None or not context.is_grad_enabled():
+            kind = begin_call(context, timeline, module, None if known is None else known[1])
+        elif (kind := known[1]) == IS_FORWARD:
+            timeline.enter_forward()
+        elif kind == IS_LOSS:
+            timeline.enter(LOSS)
+    except Exception:
+        context.recorder.fail("call")
+        kind = IS_QUIET
     try:
         result = original(module, *args, **kwargs)
     except BaseException as error:
-        end_call(context, timeline, module, kind, None)
+        context.guarded("call", end_call, context, timeline, module, kind, None)
         drop_frame(error)
         raise
-    end_call(context, timeline, module, kind, result)
+    try:
+        if kind == IS_FORWARD and known is not None and not timeline.is_sampled:
+            timeline.leave_forward(loss_inside=known[2])  # nothing to learn
+        else:
+            end_call(context, timeline, module, kind, result)
+    except Exception:
+        context.recorder.fail("call")
     return result
 
 
-def begin_call(context: Context, timeline: Timeline, module: Any) -> int:
+def begin_call(context: Context, timeline: Timeline, module: Any, known: int | None) -> int:
     """Open the marker that fits the call; returns its kind."""
-    try:
-        kind = classify(context, module)
-        if kind == IS_FORWARD:
-            timeline.enter_forward()
-        elif kind == EVALUATES:
-            timeline.enter_evaluation()
-        elif kind == IS_LOSS:
-            timeline.enter(LOSS)
-        elif kind == IS_PLAIN:
-            timeline.enter(FORWARD)
-    except Exception:
-        context.recorder.fail("call")
-        return IS_QUIET
+    if context.is_grad_enabled():
+        kind = known if known is not None else guess(context, module)
+    elif getattr(module, "training", True) or not is_evaluation(context, module):
+        kind = IS_PLAIN
+    else:
+        kind = EVALUATES
+    if kind == IS_FORWARD:
+        timeline.enter_forward()
+    elif kind == EVALUATES:
+        timeline.enter_evaluation()
+    elif kind == IS_LOSS:
+        timeline.enter(LOSS)
+    elif kind == IS_PLAIN:
+        timeline.enter(FORWARD)
     return kind
 
 
-def classify(context: Context, module: Any) -> int:
-    """What this outermost call is for, from what is known of the module and the mode."""
-    known = context.kinds.get(id(module))
-    kind = known[1] if known is not None and known[0]() is module else None
-    if kind is None and isinstance(module, context.graph_class) and not has_parameters(module):
-        kind = remember(context, module, IS_QUIET)  # a compiler's own: it lifts them to inputs
-    if kind == IS_QUIET:
-        return IS_QUIET
-    if context.is_grad_enabled():
-        if kind is None and isinstance(module, context.loss_class):
-            kind = remember(context, module, IS_LOSS)
-        return IS_LOSS if kind == IS_LOSS else IS_FORWARD
-    if not getattr(module, "training", True) and is_evaluation(context, module):
-        return EVALUATES
-    return IS_PLAIN
+def guess(context: Context, module: Any) -> int:
+    """What a module that is seen for the first time with gradients may be."""
+    if isinstance(module, context.graph_class) and not has_parameters(module):
+        return remember(context, module, IS_QUIET)  # a compiler's own: it lifts them to inputs
+    if isinstance(module, context.loss_class):
+        return remember(context, module, IS_LOSS)
+    return IS_FORWARD
 
 
 def is_evaluation(context: Context, module: Any) -> bool:
@@ -205,42 +217,37 @@ def is_evaluation(context: Context, module: Any) -> bool:
 
 def end_call(context: Context, timeline: Timeline, module: Any, kind: int, result: Any) -> None:
     """Close the marker of `begin_call` and learn what kind of module it was."""
-    try:
-        if kind == IS_FORWARD:
-            timeline.leave_forward(loss_inside=has_scalar(context.torch, result))
-            context.num_forwards += 1
-            if context.dataset is not None:
-                context.trained_datasets.add(context.dataset)
-            if id(module) not in context.trained:
-                learn(context, module, result)
-        elif kind == EVALUATES:
-            timeline.leave_evaluation()
-        elif kind == IS_LOSS:
-            timeline.leave_loss()
-        elif kind == IS_PLAIN:
-            timeline.leave()
-    except Exception:
-        context.recorder.fail("call")
+    if kind == IS_FORWARD:
+        loss_inside = has_scalar(context.torch, result)
+        timeline.leave_forward(loss_inside=loss_inside)
+        if context.dataset is not None:
+            context.trained_datasets.add(context.dataset)
+        learn(context, module, result, loss_inside=loss_inside)
+    elif kind == EVALUATES:
+        timeline.leave_evaluation()
+    elif kind == IS_LOSS:
+        timeline.leave_loss()
+    elif kind == IS_PLAIN:
+        timeline.leave()
 
 
-def learn(context: Context, module: Any, result: Any) -> None:
-    """Remember a module after its first call with gradients.
+def learn(context: Context, module: Any, result: Any, *, loss_inside: bool) -> None:
+    """Remember a module after a call with gradients.
 
     One without parameters is a loss if it returned a scalar to go backward from, and is
     left alone (a transform, a metric) if it returned nothing that needs a gradient.
     """
-    if has_parameters(module):
-        if module.training:
-            for part in module.modules():
-                context.trained.add(id(part))
-            context.recorder.nested_per_update = max(
-                context.recorder.nested_per_update, sum(1 for _ in module.modules())
-            )
-        return
     if result is None:
         return
     torch = context.torch
-    if has_scalar(torch, result):
+    if has_parameters(module):
+        if module.training and id(module) not in context.trained:
+            parts = [id(part) for part in module.modules()]
+            context.trained.update(parts)
+            recorder = context.recorder
+            recorder.nested_per_update = max(recorder.nested_per_update, len(parts))
+        remember(context, module, IS_FORWARD, loss_inside=loss_inside)
+    elif loss_inside:
         remember(context, module, IS_LOSS)
     elif isinstance(result, torch.Tensor) and not wants_gradient(torch, result):
         remember(context, module, IS_QUIET)
@@ -251,11 +258,11 @@ def has_parameters(module: Any) -> bool:
     return next(iter(module.parameters()), None) is not None
 
 
-def remember(context: Context, module: Any, kind: int) -> int:
+def remember(context: Context, module: Any, kind: int, *, loss_inside: bool = False) -> int:
     """Keep a module's kind, by weak reference: numbers of dead objects are given again."""
     if len(context.kinds) > MAX_KNOWN_MODULES:
         context.kinds.clear()
-    context.kinds[id(module)] = (weakref.ref(module), kind)
+    context.kinds[id(module)] = (weakref.ref(module), kind, loss_inside)
     return kind
 
 
@@ -274,7 +281,7 @@ def hook_backward(context: Context) -> None:
 def make_backward(context: Context, original: Any) -> Any:
     """A wrapper that times and counts the outermost backward call."""
     is_compiling = context.torch.compiler.is_dynamo_compiling
-    local, guarded, fail = context.local, context.guarded, context.recorder.fail
+    local, fail = context.local, context.recorder.fail
 
     def backward(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():
@@ -292,7 +299,10 @@ def make_backward(context: Context, original: Any) -> Any:
                 return original(*args, **kwargs)
             finally:
                 timeline.in_backward = False
-                guarded("backward", timeline.leave_backward)
+                try:
+                    timeline.leave_backward()
+                except Exception:
+                    fail("backward")
         except BaseException as error:
             drop_frame(error)
             raise

@@ -16,7 +16,7 @@ from typing import Any
 from .hooks import Context
 from .patch import drop_frame, replace
 from .record import FLUSH_NS, append
-from .timeline import BATCHES, COLLATE, EPOCH_START, FETCH, INPUT_WAIT, NUM_BUCKETS
+from .timeline import BATCHES, COLLATE, EPOCH_START, FETCH, INPUT_WAIT, NUM_BUCKETS, OTHER
 
 
 def hook_loaders(context: Context) -> None:
@@ -30,7 +30,7 @@ def hook_loaders(context: Context) -> None:
 def hook_next(context: Context, iterator_class: Any) -> None:
     """The wait for a batch; the first one from workers is part of the epoch's start."""
     original = iterator_class.__next__
-    local, guarded, fail = context.local, context.guarded, context.recorder.fail
+    local, fail = context.local, context.recorder.fail
 
     def __next__(self: Any) -> Any:
         try:
@@ -39,7 +39,10 @@ def hook_next(context: Context, iterator_class: Any) -> None:
                 return original(self)
             spins_up = self._num_workers > 0 and self._num_yielded == 0
             try:
-                timeline.enter_input(EPOCH_START if spins_up else INPUT_WAIT)
+                if spins_up or timeline.top != OTHER:
+                    timeline.enter_input(EPOCH_START if spins_up else INPUT_WAIT)
+                else:
+                    timeline.enter(INPUT_WAIT)
             except Exception:
                 fail("loader")
             try:
@@ -49,7 +52,10 @@ def hook_next(context: Context, iterator_class: Any) -> None:
                 context.dataset = id(self._dataset)
                 return batch
             finally:
-                guarded("loader", timeline.leave_input)
+                try:
+                    timeline.leave_input()
+                except Exception:
+                    fail("loader")
         except BaseException as error:
             drop_frame(error)
             raise

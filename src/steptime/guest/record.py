@@ -17,7 +17,17 @@ from collections.abc import Callable
 from typing import Any
 
 from .rounds import Rounds
-from .timeline import BACKWARDS, BUCKETS, COUNTS, NEVER, NUM_BUCKETS, NUM_WRITTEN, PENDING, Timeline
+from .timeline import (
+    BACKWARDS,
+    BUCKETS,
+    COUNTS,
+    FORWARDS,
+    NEVER,
+    NUM_BUCKETS,
+    NUM_WRITTEN,
+    PENDING,
+    Timeline,
+)
 
 FLUSH_NS = 200_000_000
 """A step that ended this long ago is on disk at the next marker (docs/reference/run-folder.md)."""
@@ -68,7 +78,7 @@ class Recorder:
         """Start afresh: a new process, or a child after fork that may never step."""
         self.due_ns = NEVER
         self.path: str | None = None
-        self.rows: list[list[int]] = []
+        self.taken: list[tuple[Any, ...]] = []
         self.lines: list[str] = []
         self.rounds: list[Rounds] = []  # one a timeline
         self.optimizers: dict[int, tuple[int, Any]] = {}
@@ -76,6 +86,7 @@ class Recorder:
         self.timelines: list[Timeline] = []
         self.num_updates = 0
         self.num_backwards = 0
+        self.num_forwards = 0
         self.lost_updates = 0
         self.flush_ns = 0
         self.overhead_due_ns = 0
@@ -107,24 +118,24 @@ class Recorder:
             self.rounds.append(Rounds(timeline.thread))
         number = self.num_updates
         self.num_updates = number + 1
-        self.num_backwards += timeline.wall[BACKWARDS]
-        row = [
-            number,
-            timeline.thread,
-            self._optimizer_index(optimizer),
-            timeline.start - self.zero_ns,
-            timeline.last - self.zero_ns,
-            -1 if skipped is None else skipped,
-            int(timeline.is_sampled),
-            *timeline.wall[:NUM_WRITTEN],
-            *timeline.cpu[:NUM_BUCKETS],
-        ]
-        rounds = self.rounds[timeline.thread]
-        begins = rounds.begins_with(row[2])
-        if number < FULL_UPDATES or not (begins or rounds.is_open):
-            self.rows.append(row)
-        elif (done := rounds.add(row, begins=begins)) is not None:
-            self.lines.append(done)
+        key = id(optimizer)
+        known = self.optimizers.get(key)
+        if known is None or known[1]() is not optimizer:
+            known = self._new_optimizer(key, optimizer)
+        # Rows are made when they are written, many at a time: here the caches are cold.
+        self.taken.append(
+            (
+                number,
+                timeline.thread,
+                known[0],
+                timeline.start,
+                timeline.last,
+                skipped,
+                timeline.is_sampled,
+                timeline.wall,
+                timeline.cpu,
+            )
+        )
         if timeline.events:
             self._take_events(number, timeline)
         timeline.events = (
@@ -132,27 +143,20 @@ class Recorder:
         )
         if timeline.device is not None:
             timeline.device.close_update(number)
-        self._schedule(timeline.last)
+        if self.due_ns == NEVER:
+            self.due_ns = timeline.last + FLUSH_NS
+        elif len(self.taken) >= MAX_PENDING:
+            self.flush()
+
+    def _new_optimizer(self, key: int, optimizer: Any) -> tuple[int, Any]:
+        known = self.optimizers[key] = (self.num_optimizers, weakref.ref(optimizer))
+        self.num_optimizers += 1
+        return known
 
     def _take_events(self, number: int, timeline: Timeline) -> None:
         start = timeline.start
         offsets = [v if i % 2 else v - start for i, v in enumerate(timeline.events or ())]
         self.lines.append(f'{{"k":"e","n":{number},"e":{compact(offsets)}}}\n')
-
-    def _schedule(self, now: int) -> None:
-        if self.due_ns == NEVER:
-            self.due_ns = now + FLUSH_NS
-        elif len(self.rows) >= MAX_PENDING:
-            self.flush()
-
-    def _optimizer_index(self, optimizer: Any) -> int:
-        key = id(optimizer)
-        known = self.optimizers.get(key)
-        if known is None or known[1]() is not optimizer:
-            known = (self.num_optimizers, weakref.ref(optimizer))
-            self.num_optimizers += 1
-            self.optimizers[key] = known
-        return known[0]
 
     # -- writing
 
@@ -166,7 +170,7 @@ class Recorder:
             for timeline in self.timelines:
                 if timeline.device is not None:
                     self.lines += timeline.device.take_lines()
-            rows, self.rows = self.rows, []
+            rows = self._make_rows()
             lines, self.lines = self.lines, []
             if rows:
                 lines.insert(0, f'{{"k":"u","rows":{compact(rows)}}}\n')
@@ -177,6 +181,27 @@ class Recorder:
             self.fail("flush")
         finally:
             self.lock.release()
+
+    def _make_rows(self) -> list[list[int]]:
+        """A row for each update taken since the last time; those past the limit go to blocks."""
+        taken, self.taken = self.taken, []
+        rows, zero = [], self.zero_ns
+        for number, thread, optimizer, start, end, skipped, is_sampled, wall, cpu in taken:
+            self.num_backwards += wall[BACKWARDS]
+            self.num_forwards += wall[FORWARDS]
+            row = [
+                *(number, thread, optimizer, start - zero, end - zero),
+                *(-1 if skipped is None else skipped, int(is_sampled)),
+                *wall[:NUM_WRITTEN],
+                *cpu[:NUM_BUCKETS],
+            ]
+            rounds = self.rounds[thread]
+            begins = rounds.begins_with(optimizer)
+            if number < FULL_UPDATES or not (begins or rounds.is_open):
+                rows.append(row)
+            elif (done := rounds.add(row, begins=begins)) is not None:
+                self.lines.append(done)
+        return rows
 
     def _write(self, lines: list[str], num_updates: int = 0) -> None:
         if not lines:
@@ -211,6 +236,7 @@ class Recorder:
         """The process ends in order: write what is left and say so."""
         if self.path is None or self.pid != os.getpid():
             return
+        self.flush()
         self.lines += [line for line in (r.close() for r in self.rounds) if line]
         self.flush()
         self._write_overhead(now_due=True)

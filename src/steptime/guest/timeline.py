@@ -74,7 +74,7 @@ updates, then for one block of 16 in eight: the process CPU clock is a system ca
 at fourteen markers a step. The CPU time of each update as a whole is always taken."""
 
 INTERRUPTED_NS = 50_000
-"""A marker of ours takes some microseconds; one that seems longer was put off the core meanwhile."""
+"""A marker of ours takes some microseconds; one that seems longer was off the core meanwhile."""
 
 NEVER = 1 << 62
 
@@ -268,11 +268,6 @@ class Timeline:
 
     # -- what the hooks report
 
-    @property
-    def is_busy(self) -> bool:
-        """True inside any marker, so that nested calls pass through."""
-        return 0 < self.top < NUM_BUCKETS
-
     def settle(self) -> None:
         """Time after a backward or a call that led to no update is other."""
         wall = self.wall
@@ -302,15 +297,20 @@ class Timeline:
             self.leave()
         else:
             self.leave_span()
-        self.mark_batch()
+        self.mark_other = self.wall[OTHER]
+        self.mark_other_cpu = self.cpu[OTHER]
+        if self.device is not None:
+            self.device.mark_batch()
 
     def enter_forward(self) -> None:
         """The outermost call of a model, gradients wanted."""
         if self.optimizer_depth:
             self.drop_stale_optimizer()
         self.enter(FORWARD)
-        self.settle()
-        self.wall[FORWARDS] += 1
+        wall = self.wall
+        if wall[AFTER_FORWARD] or wall[AFTER_BACKWARD] or wall[CLOSURE_HEAD]:
+            self.settle()
+        wall[FORWARDS] += 1
 
     def leave_forward(self, *, loss_inside: bool) -> None:
         """End of that call; `loss_inside`: it returned a scalar to go backward from."""
@@ -328,13 +328,15 @@ class Timeline:
         if self.optimizer_depth:
             self.drop_stale_optimizer()
         self.enter(BACKWARD)
-        if not self.wall[FORWARDS]:
+        wall = self.wall
+        if not wall[FORWARDS]:
             self.settle()
             self._take_other()
         elif not self.inner_loss:
             self.move(AFTER_FORWARD, LOSS)
-        self.settle()
-        self.wall[BACKWARDS] += 1
+        if wall[AFTER_FORWARD] or wall[AFTER_BACKWARD] or wall[CLOSURE_HEAD]:
+            self.settle()
+        wall[BACKWARDS] += 1
 
     def _take_other(self) -> None:
         """No call of a model was seen: what came since the batch is forward and loss together."""
@@ -350,9 +352,12 @@ class Timeline:
     def leave_backward(self) -> None:
         """What follows is gradient processing if an update comes next."""
         self.leave()
-        if not self.is_busy:
+        if not 0 < self.top < NUM_BUCKETS:  # else inside a call that goes on
             self.top = CLOSURE_TAIL if self.closure_depth else AFTER_BACKWARD
-        self.mark_batch()
+        self.mark_other = self.wall[OTHER]
+        self.mark_other_cpu = self.cpu[OTHER]
+        if self.device is not None:
+            self.device.mark_batch()
 
     def enter_evaluation(self) -> None:
         """A call that only evaluates: all since the last anchor belongs to it."""
@@ -385,7 +390,8 @@ class Timeline:
         self.closure_depth = int(has_closure)
         self.enter(CLOSURE_HEAD if has_closure else OPTIMIZER)
         self.move(AFTER_BACKWARD, GRADIENT_PROCESSING)
-        self.move(AFTER_FORWARD, OTHER)
+        if self.wall[AFTER_FORWARD]:
+            self.move(AFTER_FORWARD, OTHER)
 
     def leave_optimizer(self, optimizer: Any, skipped: int | None) -> None:
         """The update is done: hand over the sums."""
@@ -417,8 +423,9 @@ class Timeline:
 
     def update(self, optimizer: Any, skipped: int | None) -> None:
         """Close the books on one optimizer update."""
-        self.settle()
-        if self.wall[CLOSURE_TAIL]:
+        wall = self.wall
+        if wall[AFTER_FORWARD] or wall[AFTER_BACKWARD] or wall[CLOSURE_HEAD] or wall[CLOSURE_TAIL]:
+            self.settle()
             self.move(CLOSURE_TAIL, OTHER)
         if not self.stack:  # else inside a backward or a call that goes on
             self.top = OTHER
