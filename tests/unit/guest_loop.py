@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +14,6 @@ from steptime.guest.timeline import (
     EPOCH_START,
     INPUT_WAIT,
     LOSS,
-    NEVER,
     NUM_BUCKETS,
     NUM_WRITTEN,
     Timeline,
@@ -41,8 +40,6 @@ class Update:
 @dataclass
 class Sink:
     updates: list[Update] = field(default_factory=list)
-    due_ns: int = NEVER
-    on_flush: Callable[[], None] = lambda: None
 
     def add(self, timeline: Timeline, optimizer: Any, skipped: int | None) -> None:
         self.updates.append(
@@ -59,9 +56,6 @@ class Sink:
             )
         )
 
-    def flush(self) -> None:
-        self.on_flush()
-
 
 def by_name(names: tuple[str, ...], values: list[int]) -> dict[str, int]:
     return {name: value for name, value in zip(names, values, strict=False) if value}
@@ -75,11 +69,13 @@ class Loop:
         self.cpu_now = 0
         self.first_start = 0
         self.sink = Sink() if sink is None else sink
-        self.timeline = Timeline(self.sink, clock=lambda: self.now, cpu_clock=lambda: self.cpu_now)
+        self.timeline = Timeline(self.sink)
+        self.timeline.reset(self.now, self.cpu_now)
 
     def spend(self, wall: int, cpu: int | None = None) -> None:
         self.now += wall
         self.cpu_now += wall if cpu is None else cpu
+        self.timeline.now, self.timeline.cpu_now = self.now, self.cpu_now
 
     @contextmanager
     def marker(self, bucket: int) -> Iterator[None]:

@@ -63,11 +63,11 @@ def go_through(loop: Loop, happenings: Sequence[Happening]) -> None:
         loop.spend(ns // 3)
         loop.backward(3 * ns)
         if is_skipped:
-            loop.timeline.skip_update(OPTIMIZERS[number])
+            loop.timeline.skip_update(loop.sink.index_of(OPTIMIZERS[number]))
             with loop.span(CHECKPOINT):
                 loop.spend(ns)
         else:
-            loop.step(ns, optimizer=OPTIMIZERS[number])
+            loop.step(ns, optimizer=loop.sink.index_of(OPTIMIZERS[number]))
 
 
 def record(

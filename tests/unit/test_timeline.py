@@ -20,7 +20,6 @@ from steptime.guest.timeline import (
     FORWARD,
     GRADIENT_PROCESSING,
     INPUT_WAIT,
-    NEVER,
     NUM_BUCKETS,
     OPTIMIZER,
     OTHER,
@@ -498,29 +497,7 @@ def test_a_step_that_began_before_the_hooks_is_left_out(loop: Loop) -> None:
     assert loop.updates == []
 
 
-# -- writing, sampling
-
-
-def test_writing_falls_to_what_was_open_before(loop: Loop) -> None:
-    loop.sink.on_flush = lambda: loop.spend(50)
-    loop.spend(3)
-    loop.sink.due_ns = loop.now - 1
-    with loop.marker(FORWARD):
-        loop.sink.due_ns = NEVER
-        loop.spend(10)
-    loop.step()
-
-    assert loop.update.wall == {"other": 53, "forward": 10}
-
-
-def test_our_own_time_is_what_passes_while_the_books_are_kept(loop: Loop) -> None:
-    ticks = iter(range(FIRST_TIME, FIRST_TIME + 10_000))
-    loop.timeline.clock = lambda: next(ticks)
-    loop.timeline.self_ns = 0
-
-    loop.timeline.enter(FORWARD)
-
-    assert loop.timeline.self_ns == 1
+# -- sampling
 
 
 def test_cpu_time_by_bucket_is_taken_at_first_and_then_for_one_block_in_eight(loop: Loop) -> None:
@@ -580,7 +557,7 @@ def test_a_reset_forgets_what_was_open(loop: Loop) -> None:
     loop.timeline.enter_optimizer(has_closure=True)
     loop.timeline.enter(COMMUNICATION)
     loop.spend(1000)
-    loop.timeline.reset()
+    loop.timeline.reset(loop.now, loop.cpu_now)
     assert (loop.timeline.thread, loop.timeline.num_updates) == (-1, 0)
     loop.step(5)
 

@@ -10,15 +10,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from . import distributed, hooks, loaders, tensors
+from . import calls, distributed, hooks, loaders, tensors
+from .context import Context
 from .device import DeviceClock
 from .record import Recorder, append
-from .timeline import BACKWARDS, FORWARDS, Timeline
+from .timeline import BACKWARDS, FORWARDS
 
 OLDEST_TORCH = (2, 4)
 
-INSTALLERS: tuple[Callable[[hooks.Context], None], ...] = (
-    hooks.hook_calls,
+INSTALLERS: tuple[Callable[[Context], None], ...] = (
+    calls.hook_calls,
     hooks.hook_backward,
     hooks.hook_optimizers,
     hooks.hook_scaler,
@@ -31,7 +32,7 @@ INSTALLERS: tuple[Callable[[hooks.Context], None], ...] = (
 )
 
 
-def start(torch: Any, run: str, targets: dict[str, Callable[[Any], None]]) -> hooks.Context | None:
+def start(torch: Any, run: str, targets: dict[str, Callable[[Any], None]]) -> Context | None:
     """Install all hooks into this process.
 
     Args:
@@ -45,7 +46,7 @@ def start(torch: Any, run: str, targets: dict[str, Callable[[Any], None]]) -> ho
         announce(run, "torch", facts | {"too_old": True})
         return None
     recorder = Recorder(run, lambda: make_head(torch))
-    context = hooks.Context(torch, recorder)
+    context = Context(torch, recorder)
     for install in INSTALLERS:
         context.guarded(f"install:{install.__name__}", install, context)
     targets["torch._dynamo.callback"] = lambda module: hooks.hook_compile(context, module)
@@ -54,14 +55,14 @@ def start(torch: Any, run: str, targets: dict[str, Callable[[Any], None]]) -> ho
     return context
 
 
-def install_ends(context: hooks.Context) -> None:
+def install_ends(context: Context) -> None:
     """Say goodbye at the exit; begin afresh in a forked child."""
     recorder = context.recorder
     atexit.register(finish, context)
 
     def after_fork() -> None:
         recorder.reset()
-        context.local.timeline.reset()
+        context.journal.reset()
         context.num_batches = 0
 
     os.register_at_fork(after_in_child=after_fork)
@@ -74,21 +75,22 @@ def install_ends(context: hooks.Context) -> None:
     recorder._open = open_and_prepare  # type: ignore[method-assign]
 
 
-def prepare(context: hooks.Context) -> None:
+def prepare(context: Context) -> None:
     """At the first update: a device clock if there is one, what a nested call costs, an end."""
     torch, recorder = context.torch, context.recorder
     recorder.nested_ns = measure_nested_call(context)
     if torch.cuda.is_initialized():
-        context.local.timeline.device = DeviceClock(
+        journal = context.journal
+        journal.timeline.device = DeviceClock(
             lambda: torch.cuda.Event(enable_timing=True), torch.cuda.is_current_stream_capturing
         )
+        journal.is_direct = True
     # A forked child leaves by os._exit, which runs multiprocessing's finalizers but not atexit's.
     multiprocessing.util.Finalize(None, lambda: finish(context), exitpriority=0)
 
 
-def measure_nested_call(context: hooks.Context) -> int:
+def measure_nested_call(context: Context) -> int:
     """What the pass-through of a nested module call costs [ns], hot."""
-    timeline: Timeline = context.timeline
     clock, rounds = time.thread_time_ns, 200
     local, is_compiling = context.local, context.torch.compiler.is_dynamo_compiling
 
@@ -97,29 +99,31 @@ def measure_nested_call(context: hooks.Context) -> int:
     def wrapped(*args: Any, **kwargs: Any) -> None:
         if is_compiling():
             return nothing(*args, **kwargs)
-        if local.timeline.top >= 0:
+        if local.journal.top >= 0:
             return nothing(*args, **kwargs)
 
     began = clock()
     for _ in range(rounds):
-        nothing(timeline)
+        nothing(context)
     middle = clock()
     for _ in range(rounds):
-        wrapped(timeline)
+        wrapped(context)
     return max(0, clock() - middle - (middle - began)) // rounds
 
 
-def finish(context: hooks.Context) -> None:
+def finish(context: Context) -> None:
     """The process ends in order."""
     recorder = context.recorder
     if recorder.is_closed or context.is_worker or recorder.pid != os.getpid():
         return
     recorder.is_closed = True
+    context.guarded("finish", context.journal.replay)
     context.guarded("finish", recorder.close)
+    left = context.journal.timeline.wall
     facts = {
         "updates": recorder.num_updates,
-        "backwards": recorder.num_backwards + context.timeline.wall[BACKWARDS],
-        "forwards": recorder.num_forwards + context.timeline.wall[FORWARDS],
+        "backwards": recorder.num_backwards + left[BACKWARDS],
+        "forwards": recorder.num_forwards + left[FORWARDS],
         "batches": context.num_batches,
     } | recorder.failed()
     context.guarded("finish", announce, recorder.run, "exit", facts)

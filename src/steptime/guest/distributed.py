@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .hooks import Context, marked
+from .context import Context, marked
 from .patch import drop_frame, replace
 from .timeline import BACKWARD, COMMUNICATION, Timeline
 

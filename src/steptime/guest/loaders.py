@@ -13,10 +13,11 @@ import types
 import weakref
 from typing import Any
 
-from .hooks import Context
+from .context import Context
+from .journal import ENTER_EPOCH, ENTER_INPUT, LEAVE, LEAVE_INPUT, LEAVE_SPAN
 from .patch import drop_frame, replace
 from .record import FLUSH_NS, append
-from .timeline import BATCHES, COLLATE, EPOCH_START, FETCH, INPUT_WAIT, NUM_BUCKETS, OTHER
+from .timeline import COLLATE, EPOCH_START, FETCH, INPUT_WAIT, NUM_BUCKETS
 
 
 def hook_loaders(context: Context) -> None:
@@ -34,26 +35,27 @@ def hook_next(context: Context, iterator_class: Any) -> None:
 
     def __next__(self: Any) -> Any:
         try:
-            timeline = local.timeline
-            if 0 < timeline.top < NUM_BUCKETS:
+            journal = local.journal
+            outer = journal.top
+            if 0 < outer < NUM_BUCKETS:
                 return original(self)
             spins_up = self._num_workers > 0 and self._num_yielded == 0
             try:
-                if spins_up or timeline.top != OTHER:
-                    timeline.enter_input(EPOCH_START if spins_up else INPUT_WAIT)
+                if spins_up:
+                    journal.note_with_cpu(ENTER_EPOCH, EPOCH_START)
                 else:
-                    timeline.enter(INPUT_WAIT)
+                    journal.note(ENTER_INPUT, INPUT_WAIT)
             except Exception:
                 fail("loader")
             try:
                 batch = original(self)
-                timeline.wall[BATCHES] += 1
+                journal.batches += 1
                 context.num_batches += 1
                 context.dataset = id(self._dataset)
                 return batch
             finally:
                 try:
-                    timeline.leave_input()
+                    (journal.note_with_cpu if spins_up else journal.note)(LEAVE_INPUT, outer)
                 except Exception:
                     fail("loader")
         except BaseException as error:
@@ -69,17 +71,18 @@ def hook_iter(context: Context, loader_class: Any) -> None:
     local, guarded = context.local, context.guarded
 
     def __iter__(self: Any) -> Any:
-        timeline = local.timeline
-        if not getattr(self, "num_workers", 0) or 0 < timeline.top < NUM_BUCKETS:
+        journal = local.journal
+        if not getattr(self, "num_workers", 0) or 0 < journal.top < NUM_BUCKETS:
             return original(self)
-        guarded("loader", timeline.enter_span, EPOCH_START)
+        outer = journal.top
+        guarded("loader", journal.note_with_cpu, EPOCH_START, EPOCH_START)
         try:
             return original(self)
         except BaseException as error:
             drop_frame(error)
             raise
         finally:
-            guarded("loader", timeline.leave_span)
+            guarded("loader", journal.note_with_cpu, LEAVE_SPAN, outer)
 
     replace(loader_class, "__iter__", __iter__)
 
@@ -115,22 +118,20 @@ def loosely_bound_fetch(fetcher: Any) -> Any:
 def time_in_process(context: Context, fetcher: Any) -> None:
     """Book fetch and collate of a loader without workers."""
     fetch, collate = loosely_bound_fetch(fetcher), fetcher.collate_fn
-    local, guarded, fail = context.local, context.guarded, context.recorder.fail
+    local, guarded = context.local, context.guarded
 
     def timed(call: Any, bucket: int) -> Any:
         def wrapper(argument: Any) -> Any:
             try:
-                timeline = local.timeline
-                if not timeline.is_sampled or timeline.top not in (INPUT_WAIT, FETCH):
+                journal = local.journal
+                outer = journal.top
+                if not journal.is_sampled or outer not in (INPUT_WAIT, FETCH):
                     return call(argument)  # or inside an evaluation or an epoch's start
-                try:
-                    timeline.enter(bucket)
-                except Exception:
-                    fail("loader")
+                guarded("loader", journal.note, bucket, bucket)
                 try:
                     return call(argument)
                 finally:
-                    guarded("loader", timeline.leave)
+                    guarded("loader", journal.note, LEAVE, outer)
             except BaseException as error:
                 drop_frame(error)
                 raise
@@ -179,24 +180,43 @@ class WorkerSums:
         append(self.path, json.dumps(sums) + "\n")
 
 
+SUMS: dict[int, WorkerSums] = {}
+"""By process id; a persistent worker makes a new fetcher each epoch and keeps its sums."""
+
+
+def sums_of_this_worker(context: Context) -> WorkerSums:
+    """The sums of this process, written for the last time when it ends."""
+    sums = SUMS.get(os.getpid())
+    if sums is None:
+        sums = WorkerSums(context, context.torch.utils.data.get_worker_info().id)
+        SUMS[os.getpid()] = sums
+        multiprocessing.util.Finalize(
+            None,
+            lambda: context.guarded("worker", sums.write, time.perf_counter_ns()),
+            exitpriority=1,
+        )
+    return sums
+
+
 def time_worker(context: Context, fetcher: Any) -> None:
     """Sum fetch and collate in a worker process; from here on it is no rank."""
     context.is_worker = True
-    sums = WorkerSums(context, context.torch.utils.data.get_worker_info().id)
+    sums = sums_of_this_worker(context)
     fetch, collate = loosely_bound_fetch(fetcher), fetcher.collate_fn
     clock = time.perf_counter_ns
 
     def timed_fetch(index: Any) -> Any:
         began = clock()
         try:
-            return fetch(index)
+            batch = fetch(index)
+            sums.batches += 1
+            return batch
         except BaseException as error:
             drop_frame(error)
             raise
         finally:
             now = clock()
             sums.fetch_ns += now - began
-            sums.batches += 1
             if now > sums.due_ns:
                 context.guarded("worker", sums.write, now)
 
@@ -212,6 +232,3 @@ def time_worker(context: Context, fetcher: Any) -> None:
 
     fetcher.fetch = timed_fetch
     fetcher.collate_fn = timed_collate
-    multiprocessing.util.Finalize(
-        None, lambda: context.guarded("worker", sums.write, clock()), exitpriority=1
-    )

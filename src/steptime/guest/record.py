@@ -22,7 +22,6 @@ from .timeline import (
     BUCKETS,
     COUNTS,
     FORWARDS,
-    NEVER,
     NUM_BUCKETS,
     NUM_WRITTEN,
     PENDING,
@@ -76,14 +75,14 @@ class Recorder:
 
     def reset(self) -> None:
         """Start afresh: a new process, or a child after fork that may never step."""
-        self.due_ns = NEVER
         self.path: str | None = None
-        self.taken: list[tuple[Any, ...]] = []
+        self.rows: list[list[int]] = []
         self.lines: list[str] = []
         self.rounds: list[Rounds] = []  # one a timeline
         self.optimizers: dict[int, tuple[int, Any]] = {}
         self.num_optimizers = 0
         self.timelines: list[Timeline] = []
+        self.journals: list[Any] = []
         self.num_updates = 0
         self.num_backwards = 0
         self.num_forwards = 0
@@ -108,7 +107,7 @@ class Recorder:
 
     # -- taking
 
-    def add(self, timeline: Timeline, optimizer: Any, skipped: int | None) -> None:
+    def add(self, timeline: Timeline, optimizer: int, skipped: int | None) -> None:
         """Take the sums of a finished update; `timeline` lets go of its lists."""
         if self.path is None:
             self._open()
@@ -118,24 +117,21 @@ class Recorder:
             self.rounds.append(Rounds(timeline.thread))
         number = self.num_updates
         self.num_updates = number + 1
-        key = id(optimizer)
-        known = self.optimizers.get(key)
-        if known is None or known[1]() is not optimizer:
-            known = self._new_optimizer(key, optimizer)
-        # Rows are made when they are written, many at a time: here the caches are cold.
-        self.taken.append(
-            (
-                number,
-                timeline.thread,
-                known[0],
-                timeline.start,
-                timeline.last,
-                skipped,
-                timeline.is_sampled,
-                timeline.wall,
-                timeline.cpu,
-            )
-        )
+        self.num_backwards += timeline.wall[BACKWARDS]
+        self.num_forwards += timeline.wall[FORWARDS]
+        row = [
+            *(number, timeline.thread, optimizer),
+            *(timeline.start - self.zero_ns, timeline.last - self.zero_ns),
+            *(-1 if skipped is None else skipped, int(timeline.is_sampled)),
+            *timeline.wall[:NUM_WRITTEN],
+            *timeline.cpu[:NUM_BUCKETS],
+        ]
+        rounds = self.rounds[timeline.thread]
+        begins = rounds.begins_with(optimizer)
+        if number < FULL_UPDATES or not (begins or rounds.is_open):
+            self.rows.append(row)
+        elif (done := rounds.add(row, begins=begins)) is not None:
+            self.lines.append(done)
         if timeline.events:
             self._take_events(number, timeline)
         timeline.events = (
@@ -143,20 +139,20 @@ class Recorder:
         )
         if timeline.device is not None:
             timeline.device.close_update(number)
-        if self.due_ns == NEVER:
-            self.due_ns = timeline.last + FLUSH_NS
-        elif len(self.taken) >= MAX_PENDING:
-            self.flush()
-
-    def _new_optimizer(self, key: int, optimizer: Any) -> tuple[int, Any]:
-        known = self.optimizers[key] = (self.num_optimizers, weakref.ref(optimizer))
-        self.num_optimizers += 1
-        return known
 
     def _take_events(self, number: int, timeline: Timeline) -> None:
         start = timeline.start
         offsets = [v if i % 2 else v - start for i, v in enumerate(timeline.events or ())]
         self.lines.append(f'{{"k":"e","n":{number},"e":{compact(offsets)}}}\n')
+
+    def index_of(self, optimizer: Any) -> int:
+        """The number of an optimizer, in order of first step."""
+        key = id(optimizer)
+        known = self.optimizers.get(key)
+        if known is None or known[1]() is not optimizer:
+            known = self.optimizers[key] = (self.num_optimizers, weakref.ref(optimizer))
+            self.num_optimizers += 1
+        return known[0]
 
     # -- writing
 
@@ -166,11 +162,10 @@ class Recorder:
             return
         try:
             began = time.thread_time_ns()
-            self.due_ns = NEVER
             for timeline in self.timelines:
                 if timeline.device is not None:
                     self.lines += timeline.device.take_lines()
-            rows = self._make_rows()
+            rows, self.rows = self.rows, []
             lines, self.lines = self.lines, []
             if rows:
                 lines.insert(0, f'{{"k":"u","rows":{compact(rows)}}}\n')
@@ -181,27 +176,6 @@ class Recorder:
             self.fail("flush")
         finally:
             self.lock.release()
-
-    def _make_rows(self) -> list[list[int]]:
-        """A row for each update taken since the last time; those past the limit go to blocks."""
-        taken, self.taken = self.taken, []
-        rows, zero = [], self.zero_ns
-        for number, thread, optimizer, start, end, skipped, is_sampled, wall, cpu in taken:
-            self.num_backwards += wall[BACKWARDS]
-            self.num_forwards += wall[FORWARDS]
-            row = [
-                *(number, thread, optimizer, start - zero, end - zero),
-                *(-1 if skipped is None else skipped, int(is_sampled)),
-                *wall[:NUM_WRITTEN],
-                *cpu[:NUM_BUCKETS],
-            ]
-            rounds = self.rounds[thread]
-            begins = rounds.begins_with(optimizer)
-            if number < FULL_UPDATES or not (begins or rounds.is_open):
-                rows.append(row)
-            elif (done := rounds.add(row, begins=begins)) is not None:
-                self.lines.append(done)
-        return rows
 
     def _write(self, lines: list[str], num_updates: int = 0) -> None:
         if not lines:
@@ -222,8 +196,7 @@ class Recorder:
             "k": "o",
             "updates": self.num_updates,
             "self_ns": sum(
-                t.self_ns * t.num_updates // max(1, t.num_sampled) + t.detail_ns
-                for t in self.timelines
+                j.self_ns * j.num_updates // max(1, j.num_sampled) for j in self.journals
             ),
             "flush_ns": self.flush_ns,
             "nested_calls": self.nested_per_update * self.num_updates,
@@ -234,9 +207,12 @@ class Recorder:
 
     def close(self) -> None:
         """The process ends in order: write what is left and say so."""
-        if self.path is None or self.pid != os.getpid():
+        if self.pid != os.getpid():
             return
-        self.flush()
+        for journal in self.journals:
+            journal.replay()
+        if self.path is None:
+            return
         self.lines += [line for line in (r.close() for r in self.rounds) if line]
         self.flush()
         self._write_overhead(now_due=True)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .hooks import Context, marked
+from .context import Context, marked
+from .journal import LEAVE, LEAVE_UNMOVED
 from .patch import drop_frame, replace
-from .timeline import COPIES, H2D, OPTIMIZER, SYNC, SYNCS, Timeline
+from .timeline import H2D, OPTIMIZER, SYNC
 
 READS = (
     *("item", "tolist", "numpy", "__array__", "cpu"),
@@ -24,12 +25,12 @@ def hook_tensors(context: Context) -> None:
     """Patch the scalar reads and the copies on `torch.Tensor`."""
     tensor_class = context.torch.Tensor
     for name in READS:
-        hook_method(context, tensor_class, name, SYNCS, SYNC)
+        hook_method(context, tensor_class, name, SYNC)
     for name in COPYING:
-        hook_method(context, tensor_class, name, COPIES, H2D)
+        hook_method(context, tensor_class, name, H2D)
 
 
-def hook_method(context: Context, tensor_class: Any, name: str, count: int, bucket: int) -> None:
+def hook_method(context: Context, tensor_class: Any, name: str, bucket: int) -> None:
     """Count the outermost call; with a device, time it too.
 
     A tensor subclass or mode that handles torch functions must see the public method
@@ -48,17 +49,20 @@ def hook_method(context: Context, tensor_class: Any, name: str, count: int, buck
         try:
             if has_torch_function(self):
                 return handle(method, (self,), self, *args, **kwargs)
-            timeline = local.timeline
-            if timeline.in_tensor_call or timeline.top == OPTIMIZER:
+            journal = local.journal
+            if journal.in_tensor_call or journal.top == OPTIMIZER:
                 return original(self, *args, **kwargs)
-            timeline.in_tensor_call = True
-            timeline.wall[count] += 1
+            journal.in_tensor_call = True
+            if bucket == SYNC:
+                journal.syncs += 1
+            else:
+                journal.copies += 1
             try:
-                if timeline.device is None:
+                if not journal.is_direct:
                     return original(self, *args, **kwargs)
-                return timed_call(context, timeline, bucket, original, self, args, kwargs)
+                return timed_call(context, bucket, original, self, args, kwargs)
             finally:
-                timeline.in_tensor_call = False
+                journal.in_tensor_call = False
         except BaseException as error:
             drop_frame(error)
             raise
@@ -67,19 +71,15 @@ def hook_method(context: Context, tensor_class: Any, name: str, count: int, buck
 
 
 def timed_call(
-    context: Context,
-    timeline: Timeline,
-    bucket: int,
-    original: Any,
-    tensor: Any,
-    args: Any,
-    kwargs: Any,
+    context: Context, bucket: int, original: Any, tensor: Any, args: Any, kwargs: Any
 ) -> Any:
     """Time one call on a machine with a device; give the time back if nothing was moved."""
     on_device = tensor.device.type != "cpu"
     if bucket == SYNC and not on_device:
         return original(tensor, *args, **kwargs)
-    context.guarded("tensor", timeline.enter, bucket)
+    journal = context.journal
+    outer = journal.top
+    context.guarded("tensor", journal.note, bucket, bucket)
     moved = True
     try:
         result = original(tensor, *args, **kwargs)
@@ -90,7 +90,7 @@ def timed_call(
         drop_frame(error)
         raise
     finally:
-        context.guarded("tensor", timeline.leave if moved else timeline.leave_unmoved)
+        context.guarded("tensor", journal.note, LEAVE if moved else LEAVE_UNMOVED, outer)
 
 
 def hook_synchronize(context: Context) -> None:

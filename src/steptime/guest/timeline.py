@@ -1,15 +1,14 @@
 """One exclusive timeline a thread: each instant belongs to the innermost open marker.
 
-Hooks call `enter` and `leave` and the few events below; at the end of an update the
-sums go to a sink as one list. Some time can be named only later (what follows the
-model's call is loss if a backward comes next): it waits in a pending bucket. No torch
-here, and the clocks are arguments.
+What the hooks noted (journal.py) is replayed through `enter`, `leave` and the few events
+below; at the end of an update the sums go to a sink as one list. Some time can be named
+only later (what follows the model's call is loss if a backward comes next): it waits in a
+pending bucket. No torch here, and no clock.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 BUCKETS = (
@@ -70,25 +69,22 @@ SAMPLED_AT_FIRST = 256
 SAMPLE_BLOCK = 16
 SAMPLE_EVERY = 8
 """CPU time by bucket, fetch and collate apart, and our own time are taken for the first 256
-updates, then for one block of 16 in eight: the process CPU clock is a system call of 0.6 µs,
-at fourteen markers a step. The CPU time of each update as a whole is always taken."""
-
-INTERRUPTED_NS = 50_000
-"""A marker of ours takes some microseconds; one that seems longer was off the core meanwhile."""
+updates of a thread, then for one block of 16 in eight: the process CPU clock is a system
+call of 0.6 µs, at ten markers a step. The CPU time of each update as a whole is always taken."""
 
 NEVER = 1 << 62
 
 
-class Sink(Protocol):
-    """Where finished updates go; `due_ns` is when it wants to write [ns]."""
+def is_sampled_at(update: int) -> bool:
+    """Whether all is taken in this update of a thread, counted from 0."""
+    return update < SAMPLED_AT_FIRST or (update // SAMPLE_BLOCK) % SAMPLE_EVERY == 0
 
-    due_ns: int
+
+class Sink(Protocol):
+    """Where finished updates go."""
 
     def add(self, timeline: Timeline, optimizer: Any, skipped: int | None) -> None:
         """Take the sums of a finished update."""
-
-    def flush(self) -> None:
-        """Write what is pending."""
 
 
 class Timeline:
@@ -96,20 +92,14 @@ class Timeline:
 
     `wall` holds exclusive nanoseconds by bucket, then the counts, then the pending time;
     `cpu` the process CPU nanoseconds likewise. `top` is the bucket that time flows into now.
-    Every line here runs between the user's kernels, with cold caches: about ten times what
-    a loop over it shows.
     """
 
     __slots__ = (
-        "clock",
         "closure_depth",
         "cpu",
-        "cpu_clock",
-        "detail_ns",
+        "cpu_now",
         "device",
         "events",
-        "in_backward",
-        "in_tensor_call",
         "inner_loss",
         "is_detailed",
         "is_sampled",
@@ -119,11 +109,9 @@ class Timeline:
         "mark_cpu",
         "mark_other",
         "mark_other_cpu",
-        "num_sampled",
+        "now",
         "num_updates",
         "optimizer_depth",
-        "scaler",
-        "self_ns",
         "sink",
         "stack",
         "start",
@@ -133,38 +121,26 @@ class Timeline:
         "wall",
     )
 
-    def __init__(
-        self,
-        sink: Sink,
-        *,
-        clock: Callable[[], int] = time.perf_counter_ns,
-        cpu_clock: Callable[[], int] = time.process_time_ns,
-    ) -> None:
+    def __init__(self, sink: Sink) -> None:
         self.sink = sink
-        self.clock = clock
-        self.cpu_clock = cpu_clock
         self.device: Any = None
-        self.reset()
+        self.reset(0, 0)
 
-    def reset(self) -> None:
+    def reset(self, now: int, cpu_now: int) -> None:
         """Forget everything: a new thread, or a child after fork."""
+        self.now = now
+        self.cpu_now = cpu_now
         self.thread = -1
         self.num_updates = 0
-        self.self_ns = 0
-        self.detail_ns = 0
-        self.num_sampled = 0
         self.started = False
         self.is_sampled = self.is_detailed = True
         self.stack: list[int] = []
         self.optimizer_depth = 0
         self.closure_depth = 0
-        self.in_backward = False
-        self.in_tensor_call = False
-        self.scaler: Any = None
         self.events: list[int] | None = None
         self.top = OTHER
-        self.last = self.clock()
-        self.last_cpu = self.cpu_clock()
+        self.last = now
+        self.last_cpu = cpu_now
         self._open_books()
 
     def _open_books(self) -> None:
@@ -181,10 +157,7 @@ class Timeline:
 
     def enter(self, bucket: int) -> None:
         """Open a marker: from now on time belongs to `bucket`."""
-        now = self.clock()
-        if now > self.sink.due_ns:
-            self.sink.flush()
-            now = self.clock()  # the writing falls to what was open before, not to `bucket`
+        now = self.now
         top = self.top
         self.wall[top] += now - self.last
         self.stack.append(top)
@@ -195,7 +168,7 @@ class Timeline:
 
     def leave(self) -> None:
         """Close the innermost marker."""
-        now = self.clock()
+        now = self.now
         top = self.top
         self.wall[top] += now - self.last
         self.top = self.stack.pop() if self.stack else OTHER
@@ -204,20 +177,17 @@ class Timeline:
             self._detail(top, now)
 
     def _detail(self, closed: int, now: int) -> None:
-        """What is not taken at every marker: raw events, device events, CPU time, our own time."""
+        """What is not taken at every marker: raw events, device events, CPU time."""
         if not self.started:
             self.started = True  # what came before (imports, building the model) is no step
-            self.last_cpu = self.cpu_clock()
+            self.last_cpu = self.cpu_now
             self._open_books()
-        lean = self.clock()
         if self.events is not None:
             self.events += (now, self.top)
         if self.device is not None:
             self.device.mark(closed)
         if self.is_sampled:
             self._take_cpu(closed)
-            self.self_ns += min(lean - now, INTERRUPTED_NS)
-        self.detail_ns += min(self.clock() - lean, INTERRUPTED_NS)
 
     def enter_span(self, bucket: int) -> None:
         """Open a marker kept apart from the step: its CPU time is always taken."""
@@ -233,7 +203,7 @@ class Timeline:
             self._take_cpu(top)
 
     def _take_cpu(self, bucket: int) -> None:
-        cpu = self.cpu_clock()
+        cpu = self.cpu_now
         self.cpu[bucket] += cpu - self.last_cpu
         self.last_cpu = cpu
 
@@ -407,6 +377,10 @@ class Timeline:
             self.move(CLOSURE_TAIL, OPTIMIZER)
         self.update(optimizer, skipped)
 
+    def leave_inner_optimizer(self) -> None:
+        """A step inside a step ends: it counts with the outer one."""
+        self.optimizer_depth = max(0, self.optimizer_depth - 1)
+
     def skip_update(self, optimizer: Any) -> None:
         """A gradient scaler found infinities and left the optimizer out."""
         self.enter(GRADIENT_PROCESSING)
@@ -432,10 +406,7 @@ class Timeline:
         if not self.is_sampled:
             self._take_cpu(OTHER)
         self.sink.add(self, optimizer, skipped)
-        if self.is_sampled and self.num_updates:  # the first one opens the file
-            self.self_ns += min(self.clock() - self.last, INTERRUPTED_NS)
-            self.num_sampled += 1
         self._open_books()
         self.num_updates = number = self.num_updates + 1
-        self.is_sampled = number < SAMPLED_AT_FIRST or (number // SAMPLE_BLOCK) % SAMPLE_EVERY == 0
+        self.is_sampled = is_sampled_at(number)
         self.is_detailed = self.is_sampled or self.events is not None or self.device is not None

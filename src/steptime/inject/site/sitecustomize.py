@@ -76,7 +76,12 @@ class _Finder(object):
         execute = loader.exec_module
 
         def exec_module(module):
-            execute(module)
+            try:
+                execute(module)
+            except BaseException as error:
+                if error.__traceback__ is not None:
+                    error.__traceback__ = error.__traceback__.tb_next  # less this frame
+                raise
             callback = self.targets.pop(name, None)
             try:
                 del loader.exec_module
@@ -99,8 +104,12 @@ def _load_guest(run, folder, finder, torch):
     )
     guest = module_from_spec(spec)
     sys.modules[_GUEST_NAME] = guest
-    spec.loader.exec_module(guest)
-    guest.start(torch, run, finder.targets)
+    try:
+        spec.loader.exec_module(guest)
+        guest.start(torch, run, finder.targets)
+    except Exception as error:
+        line = '{"k": "torch", "pid": %d, "t": %.3f, "failed": %s}\n'
+        _append(run, line % (os.getpid(), time.time(), _quoted(repr(error)[:200])))
 
 
 def _enter():

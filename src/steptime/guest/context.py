@@ -1,0 +1,87 @@
+"""What all hooks share, and the wrapper that most of them are."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from .journal import LEAVE, LEAVE_SPAN, Journal
+from .patch import drop_frame
+from .record import Recorder
+from .timeline import EVALUATION, Timeline
+
+
+class Context:
+    """What all hooks share: torch, the recorder, one timeline a thread, what is known."""
+
+    def __init__(self, torch: Any, recorder: Recorder) -> None:
+        self.torch = torch
+        self.is_grad_enabled = torch.is_grad_enabled
+        self.loss_class = torch.nn.modules.loss._Loss
+        self.graph_class = torch.fx.GraphModule
+        self.recorder = recorder
+        self.kinds: dict[int, tuple[Any, int, bool]] = {}
+        self.trained: set[int] = set()
+        self.trained_datasets: set[int] = set()
+        self.dataset: int | None = None
+        self.num_batches = 0
+        self.is_worker = False
+        self.ddp_models: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.optimizer_hooks: tuple[Any, ...] = ()
+        self.before_update: Callable[[Timeline], None] | None = None
+        new_journal = functools.partial(Journal, recorder)
+
+        class Local(threading.local):
+            def __init__(self) -> None:
+                self.journal = new_journal()
+
+        self.local = Local()
+
+    @property
+    def journal(self) -> Journal:
+        """The calling thread's journal."""
+        return self.local.journal
+
+    def guarded(self, place: str, act: Callable[..., None], *args: Any) -> None:
+        """Do something of ours; a failure is counted and goes no further."""
+        try:
+            act(*args)
+        except Exception:
+            self.recorder.fail(place)
+
+
+def marked(context: Context, original: Any, bucket: int) -> Any:
+    """A wrapper that books the whole call to `bucket`, unless it is open already."""
+    is_compiling = context.torch.compiler.is_dynamo_compiling
+    local, fail = context.local, context.recorder.fail
+    note, leaving = Journal.note, LEAVE
+    if bucket >= EVALUATION:
+        note, leaving = Journal.note_with_cpu, LEAVE_SPAN
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(*args, **kwargs)
+        try:
+            journal = local.journal
+            outer = journal.top
+            if outer == bucket:
+                return original(*args, **kwargs)
+            try:
+                note(journal, bucket, bucket)
+            except Exception:
+                fail("enter")
+            try:
+                return original(*args, **kwargs)
+            finally:
+                try:
+                    note(journal, leaving, outer)
+                except Exception:
+                    fail("leave")
+        except BaseException as error:
+            drop_frame(error)
+            raise
+
+    return wrapper

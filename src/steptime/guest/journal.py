@@ -1,0 +1,256 @@
+"""What the hooks note between the user's kernels: which moment, when, and nothing else.
+
+There our code runs with cold caches, and each line of bookkeeping costs ten times what a
+loop over it shows. So a marker adds three numbers to a list, and the list is replayed
+through the thread's `Timeline` many updates at a time. Where something must act at once
+(device events, DDP's data), the journal is direct: it replays at each marker.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from .record import FLUSH_NS, MAX_PENDING, Recorder
+from .timeline import (
+    BATCHES,
+    COPIES,
+    EPOCH_START,
+    EVALUATION,
+    INPUT_WAIT,
+    NEVER,
+    NUM_BUCKETS,
+    OPTIMIZER,
+    OTHER,
+    SYNCS,
+    Timeline,
+    is_sampled_at,
+)
+
+Act = Callable[[Timeline], None]
+
+
+def _entering(bucket: int) -> Act:
+    """The act that opens a marker; a span's CPU time is always taken."""
+    if bucket >= EVALUATION:
+        return lambda timeline: timeline.enter_span(bucket)
+    return lambda timeline: timeline.enter(bucket)
+
+
+# What may be noted. Entering a bucket bears the bucket's own number.
+_NAMED: tuple[Act, ...] = (
+    Timeline.leave,
+    Timeline.leave_span,
+    Timeline.leave_unmoved,
+    lambda timeline: timeline.enter_input(INPUT_WAIT),
+    lambda timeline: timeline.enter_input(EPOCH_START),
+    Timeline.leave_input,
+    Timeline.enter_forward,
+    lambda timeline: timeline.leave_forward(loss_inside=False),
+    lambda timeline: timeline.leave_forward(loss_inside=True),
+    Timeline.leave_loss,
+    Timeline.enter_backward,
+    Timeline.leave_backward,
+    Timeline.enter_evaluation,
+    Timeline.leave_evaluation,
+    lambda timeline: timeline.enter_optimizer(has_closure=False),
+    lambda timeline: timeline.enter_optimizer(has_closure=True),
+    Timeline.leave_inner_optimizer,
+)
+(
+    LEAVE,
+    LEAVE_SPAN,
+    LEAVE_UNMOVED,
+    ENTER_INPUT,
+    ENTER_EPOCH,
+    LEAVE_INPUT,
+    ENTER_FORWARD,
+    LEAVE_FORWARD,
+    LEAVE_FORWARD_WITH_LOSS,
+    LEAVE_LOSS,
+    ENTER_BACKWARD,
+    LEAVE_BACKWARD,
+    ENTER_EVALUATION,
+    LEAVE_EVALUATION,
+    ENTER_OPTIMIZER,
+    ENTER_OPTIMIZER_WITH_CLOSURE,
+    LEAVE_INNER_OPTIMIZER,
+) = range(NUM_BUCKETS, NUM_BUCKETS + len(_NAMED))
+_ACTS: tuple[Act, ...] = (*(_entering(bucket) for bucket in range(NUM_BUCKETS)), *_NAMED)
+LEAVE_OPTIMIZER = len(_ACTS)
+SKIP_UPDATE = LEAVE_OPTIMIZER + 1
+
+INTERRUPTED_NS = 50_000
+"""A marker of ours takes some microseconds; one that seems longer was off the core meanwhile."""
+
+
+class Journal:
+    """The notes of one thread.
+
+    `top` is the bucket that is open now, or `OTHER` between markers and inside a step's
+    closure, where calls of the user's models are to be seen.
+    """
+
+    __slots__ = (
+        "batches",
+        "clock",
+        "copies",
+        "cpu_clock",
+        "due_ns",
+        "ends",
+        "in_backward",
+        "in_tensor_call",
+        "is_direct",
+        "is_sampled",
+        "log",
+        "num_sampled",
+        "num_updates",
+        "optimizers",
+        "recorder",
+        "scaler",
+        "self_ns",
+        "syncs",
+        "timeline",
+        "top",
+    )
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        *,
+        clock: Callable[[], int] = time.perf_counter_ns,
+        cpu_clock: Callable[[], int] = time.process_time_ns,
+    ) -> None:
+        self.recorder = recorder
+        self.clock = clock
+        self.cpu_clock = cpu_clock
+        self.timeline = Timeline(recorder)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything: a new thread, or a child after fork."""
+        self.timeline.reset(self.clock(), self.cpu_clock())
+        self.log: list[int] = []
+        self.ends: list[tuple[int, int | None, int, int, int]] = []
+        self.top = OTHER
+        self.optimizers: list[int] = []  # what was open around each open optimizer step
+        self.batches = self.copies = self.syncs = 0
+        self.due_ns = NEVER
+        self.in_backward = self.in_tensor_call = self.is_direct = False
+        self.is_sampled = True
+        self.num_sampled = self.num_updates = self.self_ns = 0
+        self.scaler: Any = None
+
+    # -- noting
+
+    def note(self, act: int, top: int) -> None:
+        """`act` happens now; from here on `top` is open."""
+        now = self.clock()
+        if now > self.due_ns:
+            self.flush()
+            now = self.clock()  # the writing falls to what was open before
+        self.top = top
+        if self.is_sampled:
+            self.log += (act, now, self.cpu_clock())
+            self.self_ns += min(self.clock() - now, INTERRUPTED_NS)
+        else:
+            self.log += (act, now, 0)
+        if self.is_direct:
+            self.replay()
+
+    def note_with_cpu(self, act: int, top: int) -> None:
+        """The same, with the CPU time also where it is not taken at each marker: spans."""
+        self.top = top
+        self.log += (act, self.clock(), self.cpu_clock())
+        if self.is_direct:
+            self.replay()
+
+    def enter_optimizer(self, *, has_closure: bool) -> None:
+        """An optimizer's step begins; inside a closure the user's calls are seen."""
+        self.optimizers.append(self.top)
+        if has_closure:
+            self.note(ENTER_OPTIMIZER_WITH_CLOSURE, OTHER)
+        else:
+            self.note(ENTER_OPTIMIZER, OPTIMIZER)
+
+    def leave_optimizer(self, optimizer: Any, skipped: int | None) -> None:
+        """An optimizer's step ends; the outermost one ends the update."""
+        if not self.optimizers:
+            return  # the step began before the hooks did
+        top = self.optimizers.pop()
+        if self.optimizers:
+            self.note(LEAVE_INNER_OPTIMIZER, top)
+        else:
+            self._end_update(LEAVE_OPTIMIZER, top, optimizer, skipped)
+
+    def skip_update(self, optimizer: Any) -> None:
+        """A gradient scaler found infinities and left the optimizer out."""
+        self._end_update(SKIP_UPDATE, self.top, optimizer, 1)
+
+    def _end_update(self, act: int, top: int, optimizer: Any, skipped: int | None) -> None:
+        self.ends.append(
+            (
+                self.recorder.index_of(optimizer),
+                skipped,
+                self.batches,
+                self.copies,
+                self.syncs,
+            )
+        )
+        self.batches = self.copies = self.syncs = 0
+        self.num_sampled += self.is_sampled
+        if not self.num_updates:
+            self.recorder.journals.append(self)
+        self.num_updates += 1
+        self.note_with_cpu(act, top)
+        self.is_sampled = is_sampled_at(self.num_updates)
+        if self.due_ns == NEVER:
+            self.due_ns = self.clock() + FLUSH_NS
+        elif len(self.ends) >= MAX_PENDING:
+            self.flush()
+
+    def drop_stale_optimizers(self) -> None:
+        """A backward while a step without closure seems open: an exception left that step."""
+        if self.top == OPTIMIZER:
+            self.optimizers.clear()
+            self.top = OTHER
+
+    # -- replaying
+
+    def replay(self) -> None:
+        """Take what was noted through the timeline."""
+        log, self.log = self.log, []
+        ends, self.ends = self.ends, []
+        timeline, following = self.timeline, iter(ends)
+        try:
+            numbers = iter(log)
+            for act, timeline.now, timeline.cpu_now in zip(numbers, numbers, numbers, strict=True):
+                if act < LEAVE_OPTIMIZER:
+                    _ACTS[act](timeline)
+                    continue
+                optimizer, skipped, batches, copies, syncs = next(following)
+                self._count(batches, copies, syncs)
+                if act == LEAVE_OPTIMIZER:
+                    timeline.leave_optimizer(optimizer, skipped)
+                else:
+                    timeline.skip_update(optimizer)
+        except Exception:
+            self.recorder.fail("replay")
+            timeline.reset(self.clock(), self.cpu_clock())
+        self._count(self.batches, self.copies, self.syncs)
+        self.batches = self.copies = self.syncs = 0
+
+    def _count(self, batches: int, copies: int, syncs: int) -> None:
+        wall = self.timeline.wall
+        wall[BATCHES] += batches
+        wall[COPIES] += copies
+        wall[SYNCS] += syncs
+
+    def flush(self) -> None:
+        """Replay, and have the recorder write what came of it."""
+        began = time.thread_time_ns()
+        self.due_ns = NEVER
+        self.replay()
+        self.recorder.flush_ns += time.thread_time_ns() - began
+        self.recorder.flush()

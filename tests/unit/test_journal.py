@@ -1,0 +1,228 @@
+"""The journal: what the hooks note, replayed, says the same as the timeline told at once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from steptime.guest.journal import (
+    ENTER_BACKWARD,
+    ENTER_EVALUATION,
+    ENTER_FORWARD,
+    ENTER_INPUT,
+    LEAVE_BACKWARD,
+    LEAVE_EVALUATION,
+    LEAVE_FORWARD,
+    LEAVE_INPUT,
+    LEAVE_LOSS,
+    Journal,
+)
+from steptime.guest.record import FLUSH_NS, MAX_PENDING, Recorder
+from steptime.guest.timeline import (
+    BACKWARD,
+    BUCKETS,
+    COUNTS,
+    EVALUATION,
+    FORWARD,
+    INPUT_WAIT,
+    LOSS,
+    OPTIMIZER,
+    OTHER,
+    SAMPLED_AT_FIRST,
+)
+
+MS = 1_000_000
+
+
+class Optimizer:
+    """Something that steps."""
+
+
+class Script:
+    """A training loop as the hooks note it, on a clock advanced by hand."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now = self.cpu = 0
+        self.recorder = Recorder(str(folder), lambda: {"rank": 0})
+        self.recorder.zero_ns = 0
+        self.journal = Journal(self.recorder, clock=lambda: self.now, cpu_clock=lambda: self.cpu)
+        self.optimizer = Optimizer()
+        self.path = folder / "rank-0.jsonl"
+
+    def spend(self, ms: int) -> None:
+        self.now += ms * MS
+        self.cpu += ms * MS // 2
+
+    def call(self, enter: int, leave: int, bucket: int, ms: int) -> None:
+        self.journal.note(enter, bucket)
+        self.spend(ms)
+        self.journal.note(leave, OTHER)
+
+    def step(self) -> None:
+        journal = self.journal
+        self.call(ENTER_INPUT, LEAVE_INPUT, INPUT_WAIT, 1)
+        journal.batches += 1
+        self.call(ENTER_FORWARD, LEAVE_FORWARD, FORWARD, 2)
+        self.call(LOSS, LEAVE_LOSS, LOSS, 3)
+        self.call(ENTER_BACKWARD, LEAVE_BACKWARD, BACKWARD, 4)
+        self.spend(5)
+        journal.enter_optimizer(has_closure=False)
+        self.spend(6)
+        journal.syncs += 2
+        journal.leave_optimizer(self.optimizer, 0)
+
+    def rows(self) -> list[dict[str, Any]]:
+        self.recorder.close()
+        lines = [json.loads(line) for line in self.path.read_text().splitlines()]
+        rows = [row for line in lines if line["k"] == "u" for row in line["rows"]]
+        return [named(row) for row in rows]
+
+
+def named(row: list[int]) -> dict[str, Any]:
+    wall, rest = row[7 : 7 + len(BUCKETS)], row[7 + len(BUCKETS) :]
+    return {
+        "time": row[4] - row[3],
+        "wall": {name: ns // MS for name, ns in zip(BUCKETS, wall, strict=True) if ns},
+        "counts": {name: n for name, n in zip(COUNTS, rest, strict=False) if n},
+        "cpu": sum(rest[len(COUNTS) :]),
+        "is_sampled": row[6],
+    }
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Script:
+    return Script(tmp_path)
+
+
+def test_notes_are_replayed_into_phases_and_counts(script: Script) -> None:
+    script.step()
+    script.step()
+
+    _, row = script.rows()
+    assert row["wall"] == {
+        "input_wait": 1,
+        "forward": 2,
+        "loss": 3,
+        "backward": 4,
+        "gradient_processing": 5,
+        "optimizer": 6,
+    }
+    assert row["counts"] == {"batches": 1, "syncs": 2, "forwards": 1, "backwards": 1}
+    assert row["time"] == 21 * MS
+
+
+def test_cpu_time_of_an_update_is_taken_whole_where_it_is_not_sampled(script: Script) -> None:
+    for _ in range(SAMPLED_AT_FIRST + 200):
+        script.step()
+
+    rows = script.rows()
+    assert {row["is_sampled"] for row in rows} == {0, 1}
+    assert len({row["cpu"] for row in rows[1:]}) == 1
+
+
+def test_the_pause_of_writing_falls_to_what_was_open_before(script: Script) -> None:
+    flush = script.recorder.flush
+
+    def slow_flush() -> None:
+        flush()
+        script.spend(50)
+
+    script.step()
+    script.recorder.flush = slow_flush  # type: ignore[method-assign]
+    script.spend(FLUSH_NS // MS + 1)
+    script.call(ENTER_FORWARD, LEAVE_FORWARD, FORWARD, 2)
+    script.recorder.flush = flush  # type: ignore[method-assign]
+    script.step()
+
+    wall = script.rows()[1]["wall"]
+    assert wall["forward"] == 4
+    assert wall["other"] == FLUSH_NS // MS + 1 + 50
+
+
+def test_an_update_is_on_disk_at_the_first_marker_that_comes_late_enough(script: Script) -> None:
+    script.step()
+    assert not script.path.exists()
+    script.spend(FLUSH_NS // MS + 1)
+    script.call(ENTER_FORWARD, LEAVE_FORWARD, FORWARD, 2)
+
+    assert '"k":"u"' in script.path.read_text()
+
+
+def test_notes_do_not_pile_up_where_no_time_passes(script: Script) -> None:
+    script.spend = lambda ms: None  # type: ignore[method-assign]
+    for _ in range(MAX_PENDING * 3):
+        script.step()
+
+    assert len(script.journal.ends) < MAX_PENDING
+
+
+def test_counts_of_an_evaluation_are_left_out(script: Script) -> None:
+    script.step()
+    script.journal.batches += 7
+    script.journal.replay()
+    script.journal.note_with_cpu(ENTER_EVALUATION, EVALUATION)
+    script.spend(9)
+    script.journal.note_with_cpu(LEAVE_EVALUATION, OTHER)
+    script.step()
+
+    row = script.rows()[1]
+    assert row["counts"]["batches"] == 1
+    assert row["wall"]["evaluation"] == 9
+
+
+def test_a_call_inside_a_closure_is_seen_and_the_step_ends_once(script: Script) -> None:
+    journal = script.journal
+    journal.enter_optimizer(has_closure=True)
+    assert journal.top == OTHER
+    script.call(ENTER_FORWARD, LEAVE_FORWARD, FORWARD, 2)
+    journal.enter_optimizer(has_closure=False)
+    journal.leave_optimizer(script.optimizer, 0)
+    journal.leave_optimizer(script.optimizer, 0)
+
+    assert len(script.rows()) == 1
+
+
+def test_a_step_left_by_an_exception_is_dropped_at_the_next_backward(script: Script) -> None:
+    journal = script.journal
+    journal.enter_optimizer(has_closure=False)
+    assert journal.top == OPTIMIZER
+    journal.drop_stale_optimizers()
+    script.call(ENTER_BACKWARD, LEAVE_BACKWARD, BACKWARD, 4)
+    script.step()
+
+    assert journal.optimizers == []
+    assert len(script.rows()) == 1
+
+
+def test_a_step_that_began_before_the_hooks_is_left_out(script: Script) -> None:
+    script.journal.leave_optimizer(script.optimizer, 0)
+    script.step()
+
+    assert len(script.rows()) == 1
+
+
+def test_a_skipped_update_counts(script: Script) -> None:
+    script.call(ENTER_BACKWARD, LEAVE_BACKWARD, BACKWARD, 4)
+    script.journal.skip_update(script.optimizer)
+
+    assert script.rows()[0]["wall"]["backward"] == 4
+
+
+def test_our_own_time_counts_an_interruption_as_the_longest_marker(script: Script) -> None:
+    ticks = iter((10, 10 + 7, 100, 100 + 900 * MS))
+    script.journal.clock = lambda: next(ticks)
+    script.journal.note(ENTER_FORWARD, FORWARD)
+    script.journal.note(LEAVE_FORWARD, OTHER)
+
+    assert script.journal.self_ns == 7 + 50_000
+
+
+def test_a_failing_replay_is_counted_and_starts_afresh(script: Script) -> None:
+    script.journal.log += (10_000, 0, 0)
+    script.journal.replay()
+    script.step()
+
+    assert script.recorder.failures == {"replay": 1}
