@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -172,3 +173,24 @@ def test_an_optimizer_that_comes_later_may_begin_the_rounds() -> None:
 
     assert sum(line["k"] == "b" for line in lines) == 5
     assert rank.num_steps == 54  # the last of the warmup makes a round with the first two after it
+
+
+def test_a_kill_in_the_middle_of_a_block_loses_no_step_but_its_phases(tmp_path: Path) -> None:
+    with (
+        patch("steptime.guest.record.FULL_UPDATES", 4),
+        patch("steptime.guest.rounds.ROUNDS_A_BLOCK", 3),
+    ):
+        recorder = Recorder(str(tmp_path), make_head)
+        recorder.zero_ns = FIRST_TIME
+        loop = Loop(recorder)
+        for _ in range(6):
+            go_through(loop, [(0, 2, False), (1, 3, True)])
+            recorder.flush()
+
+    stream = read_stream(tmp_path / "rank-0.jsonl", Torn())
+    assert stream is not None
+    rank = fold_stream(stream)
+    assert rank is not None
+    assert (rank.num_steps, rank.num_updates, rank.num_backwards) == (6, 12, 12)
+    assert [block.has_phases for block in rank.blocks] == [True, False]
+    assert rank.blocks[-1].times_s[0] == pytest.approx(rank.blocks[0].times_s[-1], abs=1e-5)

@@ -167,6 +167,8 @@ class Recorder:
                     self.lines += timeline.device.take_lines()
             rows, self.rows = self.rows, []
             lines, self.lines = self.lines, []
+            if fresh := [row for rounds in self.rounds for row in rounds.take_fresh()]:
+                lines.append(f'{{"k":"p","rows":{compact(fresh)}}}\n')
             if rows:
                 lines.insert(0, f'{{"k":"u","rows":{compact(rows)}}}\n')
             self._write(lines, len(rows))
@@ -214,6 +216,8 @@ class Recorder:
         if self.path is None:
             return
         self.lines += [line for line in (r.close() for r in self.rounds) if line]
+        for rounds in self.rounds:
+            rounds.take_fresh()
         self.flush()
         self._write_overhead(now_due=True)
         tails = [timeline.wall[:NUM_BUCKETS] for timeline in self.timelines]

@@ -6,7 +6,15 @@ one begins when an optimizer that has already stepped in it steps again.
 
 from __future__ import annotations
 
-from .timeline import CHECKPOINT, COMPILE, EPOCH_START, EVALUATION, NUM_BUCKETS, NUM_WRITTEN
+from .timeline import (
+    BACKWARDS,
+    CHECKPOINT,
+    COMPILE,
+    EPOCH_START,
+    EVALUATION,
+    NUM_BUCKETS,
+    NUM_WRITTEN,
+)
 
 ROUNDS_A_BLOCK = 100
 _SPANS = (EVALUATION, CHECKPOINT, EPOCH_START, COMPILE)
@@ -39,6 +47,7 @@ class Rounds:
         self.step_walls: list[int] = []
         self.step_cpus: list[int] = []
         self.start = self.end = 0
+        self.fresh: list[list[int]] = []  # updates of this block that are not on disk yet
 
     def begins_with(self, optimizer: int) -> bool:
         """Whether this update begins a round; to be asked once for each update."""
@@ -69,7 +78,15 @@ class Rounds:
         self.round_skipped += skipped == 1
         self.round_sampled += row[6]
         self.end = end
+        sums = row[7:]
+        times = [_step_us(sums), _step_us(sums[NUM_WRITTEN:])]
+        self.fresh.append([number, self.thread, row[2], end, skipped, sums[BACKWARDS], *times])
         return done
+
+    def take_fresh(self) -> list[list[int]]:
+        """The updates that no line tells of yet, until their block is full."""
+        fresh, self.fresh = self.fresh, []
+        return fresh
 
     def close(self) -> str | None:
         """The line of the unfinished block, if it holds anything."""

@@ -9,9 +9,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from steptime.core.types import INNER_PHASES, PHASES, SPANS, Step
-from steptime.measure.stream import Block, GuestCost, Stream, StreamEnd, StreamHead, Update
+from steptime.measure.stream import (
+    Block,
+    GuestCost,
+    Progress,
+    Stream,
+    StreamEnd,
+    StreamHead,
+    Update,
+)
+
+T = TypeVar("T", Update, Progress)
 
 NS = 1e-9
 US = 1e-6
@@ -42,6 +53,7 @@ class StepBlock:
     num_copies: int
     num_syncs: int
     num_batches: int
+    has_phases: bool = True
 
     @property
     def num_steps(self) -> int:
@@ -125,9 +137,9 @@ def _tail(stream: Stream) -> dict[str, float]:
     return _split(tail, stream.head)[1]
 
 
-def split_rounds(updates: Iterable[Update]) -> list[list[Update]]:
+def split_rounds(updates: Iterable[T]) -> list[list[T]]:
     """Rounds of updates: a new one begins when an optimizer of this one is to step again."""
-    rounds: list[list[Update]] = []
+    rounds: list[list[T]] = []
     stepped: set[int] = set()
     for update in updates:
         if not rounds or update.optimizer in stepped:
@@ -178,7 +190,42 @@ def _fold_blocks(stream: Stream, thread: int, *, first_index: int) -> tuple[Step
         block = _block(first_index, numbered[number], stream.head)
         found.append(block)
         first_index += block.num_steps
-    return tuple(found)
+    rest = _fold_progress(stream, thread, found, first_index)
+    return tuple(found) if rest is None else (*found, rest)
+
+
+def _fold_progress(
+    stream: Stream, thread: int, blocks: Sequence[StepBlock], first_index: int
+) -> StepBlock | None:
+    """The steps after the last full block, where the process did not end in order.
+
+    Their times are known, their phases are not.
+    """
+    begin_ns = max((b.end_ns for b in stream.blocks if b.thread == thread), default=0)
+    numbered = {p.number: p for p in stream.progress if p.thread == thread and p.end_ns > begin_ns}
+    rounds = split_rounds([numbered[number] for number in sorted(numbered)])
+    if not rounds:
+        return None
+    nothing = dict.fromkeys(_INSIDE, 0.0)
+    updates = [update for updates in rounds for update in updates]
+    return StepBlock(
+        first_index=first_index,
+        start_s=begin_ns * NS,
+        end_s=updates[-1].end_ns * NS,
+        times_s=tuple(sum(u.wall_us for u in updates) * US for updates in rounds),
+        cpu_times_s=tuple(sum(u.cpu_us for u in updates) * US for updates in rounds),
+        wall_s=nothing,
+        cpu_s=nothing,
+        spans_s=dict.fromkeys(SPANS, 0.0),
+        num_detailed=0,
+        num_updates=len(updates),
+        num_skipped=sum(u.is_skipped for u in updates),
+        num_backwards=sum(u.num_backwards for u in updates),
+        num_copies=0,
+        num_syncs=0,
+        num_batches=0,
+        has_phases=False,
+    )
 
 
 def _block(first_index: int, block: Block, head: StreamHead) -> StepBlock:

@@ -78,6 +78,20 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """An update of a block that was not full yet: its times [µs] without spans, no phases."""
+
+    number: int
+    thread: int
+    optimizer: int
+    end_ns: int
+    is_skipped: bool
+    num_backwards: int
+    wall_us: int
+    cpu_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GuestCost:
     """What the guest spent so far; the last line counts."""
 
@@ -110,6 +124,7 @@ class Stream:
     device_ns: Mapping[int, tuple[int, ...]]
     cost: GuestCost | None
     end: StreamEnd | None
+    progress: tuple[Progress, ...] = ()
 
 
 class _Lines:
@@ -119,6 +134,7 @@ class _Lines:
         self.head = head
         self.updates: list[Update] = []
         self.blocks: list[Block] = []
+        self.progress: list[Progress] = []
         self.device_ns: dict[int, tuple[int, ...]] = {}
         self.cost: GuestCost | None = None
         self.end: StreamEnd | None = None
@@ -130,6 +146,10 @@ class _Lines:
     def add_block(self, row: Row) -> None:
         """Rounds folded in the guest."""
         self.blocks.append(_block(row, self.head))
+
+    def add_progress(self, row: Row) -> None:
+        """Updates of a block in the making."""
+        self.progress += [_progress(values) for values in row["rows"]]
 
     def add_device(self, row: Row) -> None:
         """Device times, which come later than their update."""
@@ -148,6 +168,7 @@ class _Lines:
 _TAKE: Mapping[str, Callable[[_Lines, Row], None]] = {
     "u": _Lines.add_updates,
     "b": _Lines.add_block,
+    "p": _Lines.add_progress,
     "d": _Lines.add_device,
     "o": _Lines.set_cost,
     "end": _Lines.set_end,
@@ -175,6 +196,7 @@ def read_stream(path: Path, torn: Torn) -> Stream | None:
         device_ns=lines.device_ns,
         cost=lines.cost,
         end=lines.end,
+        progress=tuple(lines.progress),
     )
 
 
@@ -214,6 +236,20 @@ def _block(row: Row, head: StreamHead) -> Block:
         counts=counts,
         round_wall_us=_ints(row["rw"], num_rounds),
         round_cpu_us=_ints(row["rc"], num_rounds),
+    )
+
+
+def _progress(values: Any) -> Progress:
+    number, thread, optimizer, end_ns, skipped, backwards, wall_us, cpu_us = _ints(values, 8)
+    return Progress(
+        number=number,
+        thread=thread,
+        optimizer=optimizer,
+        end_ns=end_ns,
+        is_skipped=skipped > 0,
+        num_backwards=backwards,
+        wall_us=wall_us,
+        cpu_us=cpu_us,
     )
 
 

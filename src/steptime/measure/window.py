@@ -146,6 +146,8 @@ def window_of(rank: RankSteps) -> Window:
         blocks=tuple(
             block
             for block in rank.blocks
-            if block.first_index >= steady.first_step and block.first_index not in series.disturbed
+            if block.has_phases
+            and block.first_index >= steady.first_step
+            and block.first_index not in series.disturbed
         ),
     )
