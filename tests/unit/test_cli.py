@@ -322,8 +322,8 @@ def test_runs_lists_with_the_whole_command_in_a_pipe(tmp_path: Path, capsys: Cap
     command = ("python", "train.py", "--name", "x" * 200)
     run = make_run(tmp_path, argv=command)
     assert main.main(["runs"]) == 0
-    heading, line = capsys.readouterr().out.splitlines()
-    assert heading.split() == ["run", "state", "diagnosis", "steps", "step", "time", "command"]
+    heading, line, *_ = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["run", "end", "diagnosis", "steps", "step", "time", "command"]
     assert line.startswith(f"{run.run_id}  finished")
     assert line.endswith("x" * 200)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,41 +60,13 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _print_table(rows: tuple[RunSummary, ...]) -> None:
-    """The runs in columns; on a terminal a long command is cut, in a pipe it is whole."""
-    from steptime.report.page import columns, shortened
+    from steptime.report.tables import runs_table
 
-    console = console_for(sys.stdout)
-    heading = ("run", "state", "diagnosis", "steps", "step time")
-    lines = columns([heading, *map(_cells, rows)], left=3)
-    commands = ["command", *(_command_text(row) for row in rows)]
-    for line, command in zip(lines, commands, strict=True):
-        left = console.width - line.cell_len - 2
-        text = shortened(command, max(left, 10)) if console.is_terminal else command
-        console.print(line, text, sep="  ", markup=False, highlight=False, soft_wrap=True)
-
-
-def _cells(row: RunSummary) -> tuple[str, ...]:
-    from steptime.core.units import format_seconds
-    from steptime.report.words import describe_title
-
-    return (
-        row.run_id,
-        row.state.value,
-        "" if row.kind is None else describe_title(row.kind),
-        "" if row.num_steps is None else str(row.num_steps),
-        "" if row.step_time_s is None else format_seconds(row.step_time_s),
-    )
-
-
-def _command_text(row: RunSummary) -> str:
-    from steptime.report.page import printable
-
-    return printable(shlex.join(row.command))
+    runs_table(rows, console=console_for(sys.stdout))
 
 
 def _write_document(target: str, store: Path, rows: tuple[RunSummary, ...]) -> None:
-    from steptime.core.codec import to_json
-    from steptime.report.envelope import Envelope
+    from steptime.report.envelope import Envelope, runs_data
 
-    data = {"store": str(store), "runs": [to_json(row) for row in rows]}
+    data = runs_data(str(store), rows)
     write_json(target, Envelope(command="runs", exit_code=0, data=data))
