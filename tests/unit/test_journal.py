@@ -185,11 +185,11 @@ def test_a_call_inside_a_closure_is_seen_and_the_step_ends_once(script: Script) 
     assert len(script.rows()) == 1
 
 
-def test_a_step_left_by_an_exception_is_dropped_at_the_next_backward(script: Script) -> None:
+def test_a_step_left_by_an_exception_can_be_dropped(script: Script) -> None:
     journal = script.journal
     journal.enter_optimizer(has_closure=False)
     assert journal.top == OPTIMIZER
-    journal.drop_stale_optimizers()
+    journal.drop_optimizers()
     script.call(ENTER_BACKWARD, LEAVE_BACKWARD, BACKWARD, 4)
     script.step()
 

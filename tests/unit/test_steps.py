@@ -795,6 +795,16 @@ def test_lost_updates_and_torn_lines_are_counted() -> None:
     assert [note.facts for note in measurement.notes] == [{"count": "7"}, {"count": "1"}]
 
 
+def test_updates_whose_numbers_are_missing_are_lost_too() -> None:
+    first, _, _, last = updates_of(0, 0, 0, 0)
+
+    measurement = measure_lines(first, last)
+
+    assert [note.facts for note in measurement.notes if note.code == "lost_updates"] == [
+        {"count": "2"}
+    ]
+
+
 def test_failures_of_the_guest_are_counted_once_a_process() -> None:
     files = {
         "processes.jsonl": [

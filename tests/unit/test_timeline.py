@@ -445,6 +445,7 @@ def test_an_update_inside_a_backward_ends_there_and_the_backward_goes_on(loop: L
 def test_a_step_left_by_an_exception_does_not_swallow_the_steps_after_it(loop: Loop) -> None:
     loop.timeline.enter_optimizer(has_closure=False)
     loop.spend(8)  # raises, and the script goes on
+    loop.timeline.drop_optimizers()
     loop.batch(100)
     loop.forward(10, loss_inside=True)
     loop.backward(20)
@@ -466,6 +467,7 @@ def test_a_closure_left_by_an_exception_does_not_swallow_the_steps_after_it(
     loop.forward(10)
     if has_backward:
         loop.backward(20)  # raises, out of memory say, and the script goes on
+    loop.timeline.drop_optimizers()
     for _ in range(2):
         loop.batch(100)
         with loop.inside_step(has_closure=True):

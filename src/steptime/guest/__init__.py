@@ -3,6 +3,7 @@
 `inject/site/sitecustomize.py` loads this folder by location, under a private name, once
 torch has been executed. Standard library only, and the torch the script imported. The
 guest may lose a sample; it may never break or change the training.
+Clocks and `dumps` are bound as it is loaded, since a script may replace them later.
 """
 
 from __future__ import annotations

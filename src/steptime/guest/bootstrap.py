@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import atexit
-import json
 import multiprocessing.util
 import os
-import time
 from collections.abc import Callable
+from json import dumps
+from time import thread_time_ns
+from time import time as unix_time
 from typing import Any
 
 from . import calls, distributed, hooks, loaders, tensors
@@ -91,7 +92,7 @@ def prepare(context: Context) -> None:
 
 def measure_nested_call(context: Context) -> int:
     """What the pass-through of a nested module call costs [ns], hot."""
-    clock, rounds = time.thread_time_ns, 200
+    clock, rounds = thread_time_ns, 200
     local, is_compiling = context.local, context.torch.compiler.is_dynamo_compiling
 
     def nothing(*args: Any, **kwargs: Any) -> None: ...
@@ -131,8 +132,8 @@ def finish(context: Context) -> None:
 
 def announce(run: str, kind: str, facts: dict[str, Any]) -> None:
     """Add a line on this process to processes.jsonl."""
-    line = {"k": kind, "pid": os.getpid(), "t": time.time()} | facts
-    append(os.path.join(run, "processes.jsonl"), json.dumps(line) + "\n")
+    line = {"k": kind, "pid": os.getpid(), "t": unix_time()} | facts
+    append(os.path.join(run, "processes.jsonl"), dumps(line) + "\n")
 
 
 def make_head(torch: Any) -> dict[str, Any]:

@@ -30,6 +30,7 @@ class Context:
         self.num_batches = 0
         self.is_worker = False
         self.ddp_models: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.step_code: Any = None  # of torch's frame around an optimizer's step and its hooks
         self.optimizer_hooks: tuple[Any, ...] = ()
         self.before_update: Callable[[Timeline], None] | None = None
         new_journal = functools.partial(Journal, recorder)

@@ -7,6 +7,7 @@ so that dynamo treats it as torch's own frame (docs/explanation/guest.md).
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from .context import Context, marked
@@ -47,10 +48,11 @@ def make_backward(context: Context, original: Any) -> Any:
             if journal.in_backward:
                 return original(*args, **kwargs)
             journal.in_backward = True
-            if journal.top == OPTIMIZER:
-                journal.drop_stale_optimizers()
             outer = journal.top
             try:
+                if outer == OPTIMIZER and not are_running(context, sys._getframe(1)):
+                    journal.drop_optimizers()
+                    outer = OTHER
                 journal.note(ENTER_BACKWARD, BACKWARD)
             except Exception:
                 fail("backward")
@@ -103,12 +105,19 @@ def hook_optimizers(context: Context) -> None:
         register_optimizer_step_pre_hook,
     )
 
+    constants = context.torch.optim.Optimizer.profile_hook_step.__code__.co_consts
+    named = {getattr(value, "co_name", None): value for value in constants}
+    context.step_code = named.get("wrapper")
+
     local, recorder = context.local, context.recorder
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
         try:
             closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
-            local.journal.enter_optimizer(has_closure=callable(closure))
+            journal = local.journal
+            if journal.optimizers and not are_running(context, sys._getframe(2)):
+                journal.drop_optimizers()
+            journal.enter_optimizer(has_closure=callable(closure))
         except Exception:
             recorder.fail("optimizer")
 
@@ -128,6 +137,18 @@ def hook_optimizers(context: Context) -> None:
     context.optimizer_hooks = (before, after)
     register_optimizer_step_pre_hook(before)
     register_optimizer_step_post_hook(after)
+
+
+def are_running(context: Context, frame: Any) -> bool:
+    """Whether the optimizer steps that seem open are on the stack, or an exception left them.
+
+    No hook is called then, and the next update would look like a part of that step.
+    """
+    num_running = 0
+    while frame is not None:
+        num_running += frame.f_code is context.step_code
+        frame = frame.f_back
+    return num_running >= len(context.journal.optimizers)
 
 
 def found_inf(optimizer: Any) -> int | None:

@@ -8,8 +8,8 @@ through the thread's `Timeline` many updates at a time. Where something must act
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+from time import perf_counter_ns, process_time_ns, thread_time_ns
 from typing import Any
 
 from .record import FLUSH_NS, MAX_PENDING, Recorder
@@ -57,6 +57,7 @@ _NAMED: tuple[Act, ...] = (
     lambda timeline: timeline.enter_optimizer(has_closure=False),
     lambda timeline: timeline.enter_optimizer(has_closure=True),
     Timeline.leave_inner_optimizer,
+    Timeline.drop_optimizers,
 )
 (
     LEAVE,
@@ -76,6 +77,7 @@ _NAMED: tuple[Act, ...] = (
     ENTER_OPTIMIZER,
     ENTER_OPTIMIZER_WITH_CLOSURE,
     LEAVE_INNER_OPTIMIZER,
+    DROP_OPTIMIZERS,
 ) = range(NUM_BUCKETS, NUM_BUCKETS + len(_NAMED))
 _ACTS: tuple[Act, ...] = (*(_entering(bucket) for bucket in range(NUM_BUCKETS)), *_NAMED)
 LEAVE_OPTIMIZER = len(_ACTS)
@@ -119,8 +121,8 @@ class Journal:
         self,
         recorder: Recorder,
         *,
-        clock: Callable[[], int] = time.perf_counter_ns,
-        cpu_clock: Callable[[], int] = time.process_time_ns,
+        clock: Callable[[], int] = perf_counter_ns,
+        cpu_clock: Callable[[], int] = process_time_ns,
     ) -> None:
         self.recorder = recorder
         self.clock = clock
@@ -210,11 +212,10 @@ class Journal:
         elif len(self.ends) >= MAX_PENDING:
             self.flush()
 
-    def drop_stale_optimizers(self) -> None:
-        """A backward while a step without closure seems open: an exception left that step."""
-        if self.top == OPTIMIZER:
-            self.optimizers.clear()
-            self.top = OTHER
+    def drop_optimizers(self) -> None:
+        """The steps that seem open were left by an exception."""
+        self.optimizers.clear()
+        self.note(DROP_OPTIMIZERS, OTHER)
 
     # -- replaying
 
@@ -249,8 +250,8 @@ class Journal:
 
     def flush(self) -> None:
         """Replay, and have the recorder write what came of it."""
-        began = time.thread_time_ns()
+        began = thread_time_ns()
         self.due_ns = NEVER
         self.replay()
-        self.recorder.flush_ns += time.thread_time_ns() - began
+        self.recorder.flush_ns += thread_time_ns() - began
         self.recorder.flush()

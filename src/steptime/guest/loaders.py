@@ -5,12 +5,12 @@ A worker process never becomes a rank: it writes sums a batch to a file of its o
 
 from __future__ import annotations
 
-import json
 import multiprocessing.util
 import os
-import time
 import types
 import weakref
+from json import dumps
+from time import perf_counter_ns, process_time_ns
 from typing import Any
 
 from .context import Context
@@ -155,13 +155,13 @@ class WorkerSums:
         self.batches = 0
         self.fetch_ns = 0
         self.collate_ns = 0
-        self.cpu_zero_ns = time.process_time_ns()
-        self.began_ns = time.perf_counter_ns()
+        self.cpu_zero_ns = process_time_ns()
+        self.began_ns = perf_counter_ns()
         self.due_ns = 0
         flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
         os.close(os.open(self.path, flags, 0o644))
         head = {"k": "head", "schema": 1, "pid": os.getpid(), "ppid": os.getppid()}
-        append(self.path, json.dumps(head | {"worker": number}) + "\n")
+        append(self.path, dumps(head | {"worker": number}) + "\n")
 
     def write(self, now: int) -> None:
         """Append the sums so far; the last line of a pid counts.
@@ -175,9 +175,9 @@ class WorkerSums:
             "batches": self.batches,
             "fetch_ns": self.fetch_ns - self.collate_ns,
             "collate_ns": self.collate_ns,
-            "cpu_ns": time.process_time_ns() - self.cpu_zero_ns,
+            "cpu_ns": process_time_ns() - self.cpu_zero_ns,
         }
-        append(self.path, json.dumps(sums) + "\n")
+        append(self.path, dumps(sums) + "\n")
 
 
 SUMS: dict[int, WorkerSums] = {}
@@ -192,7 +192,7 @@ def sums_of_this_worker(context: Context) -> WorkerSums:
         SUMS[os.getpid()] = sums
         multiprocessing.util.Finalize(
             None,
-            lambda: context.guarded("worker", sums.write, time.perf_counter_ns()),
+            lambda: context.guarded("worker", sums.write, perf_counter_ns()),
             exitpriority=1,
         )
     return sums
@@ -203,7 +203,7 @@ def time_worker(context: Context, fetcher: Any) -> None:
     context.is_worker = True
     sums = sums_of_this_worker(context)
     fetch, collate = loosely_bound_fetch(fetcher), fetcher.collate_fn
-    clock = time.perf_counter_ns
+    clock = perf_counter_ns
 
     def timed_fetch(index: Any) -> Any:
         began = clock()

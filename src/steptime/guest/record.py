@@ -7,13 +7,14 @@ A failed write loses lines, counts them, and never raises. No torch here.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable
+from json import dumps
+from time import perf_counter_ns, thread_time_ns
+from time import time as unix_time
 from typing import Any
 
 from .rounds import Rounds
@@ -94,7 +95,7 @@ class Recorder:
         self.is_torn = False
         self.is_closed = False
         self.pid = os.getpid()
-        self.zero_ns = time.perf_counter_ns()
+        self.zero_ns = perf_counter_ns()
 
     def fail(self, place: str) -> None:
         """Count a failure of ours; the training goes on."""
@@ -161,7 +162,7 @@ class Recorder:
         if not self.lock.acquire(blocking=False):
             return
         try:
-            began = time.thread_time_ns()
+            began = thread_time_ns()
             for timeline in self.timelines:
                 if timeline.device is not None:
                     self.lines += timeline.device.take_lines()
@@ -172,7 +173,7 @@ class Recorder:
             if rows:
                 lines.insert(0, f'{{"k":"u","rows":{compact(rows)}}}\n')
             self._write(lines, len(rows))
-            self.flush_ns += time.thread_time_ns() - began
+            self.flush_ns += thread_time_ns() - began
             self._write_overhead()
         except Exception:
             self.fail("flush")
@@ -190,7 +191,7 @@ class Recorder:
             self.lost_updates += num_updates
 
     def _write_overhead(self, *, now_due: bool = False) -> None:
-        now = time.perf_counter_ns()
+        now = perf_counter_ns()
         if now < self.overhead_due_ns and not now_due:
             return
         self.overhead_due_ns = now + OVERHEAD_NS
@@ -205,7 +206,7 @@ class Recorder:
             "nested_ns": self.nested_ns,
             "lost_updates": self.lost_updates,
         }
-        self._write([json.dumps(values) + "\n"])
+        self._write([dumps(values) + "\n"])
 
     def close(self) -> None:
         """The process ends in order: write what is left and say so."""
@@ -223,12 +224,12 @@ class Recorder:
         tails = [timeline.wall[:NUM_BUCKETS] for timeline in self.timelines]
         end = {
             "k": "end",
-            "t": time.perf_counter_ns() - self.zero_ns,
+            "t": perf_counter_ns() - self.zero_ns,
             "updates": self.num_updates,
             "backwards": self.num_backwards,
             "tail": [sum(values) for values in zip(*tails)] if tails else [],
         } | self.failed()
-        self._write([json.dumps(end) + "\n"])
+        self._write([dumps(end) + "\n"])
 
     # -- opening
 
@@ -247,8 +248,8 @@ class Recorder:
             "schema": 1,
             "pid": os.getpid(),
             "python": "{}.{}.{}".format(*sys.version_info[:3]),
-            "t_unix_s": time.time(),
-            "t_ns": time.perf_counter_ns(),
+            "t_unix_s": unix_time(),
+            "t_ns": perf_counter_ns(),
             "argv": sys.argv[:50],
             "buckets": BUCKETS,
             "pending": PENDING,
@@ -256,7 +257,7 @@ class Recorder:
         }
         head["t_unix_s"] -= (head["t_ns"] - self.zero_ns) / 1e9
         head["t_ns"] = self.zero_ns
-        self._write([json.dumps(head) + "\n"])
+        self._write([dumps(head) + "\n"])
 
     def _claim(self, name: str) -> str | None:
         path = os.path.join(self.run, f"{name}.jsonl")

@@ -274,8 +274,6 @@ class Timeline:
 
     def enter_forward(self) -> None:
         """The outermost call of a model, gradients wanted."""
-        if self.optimizer_depth:
-            self.drop_stale_optimizer()
         self.enter(FORWARD)
         wall = self.wall
         if wall[AFTER_FORWARD] or wall[AFTER_BACKWARD] or wall[CLOSURE_HEAD]:
@@ -295,8 +293,6 @@ class Timeline:
 
     def enter_backward(self) -> None:
         """A backward call: now the time before it can be named."""
-        if self.optimizer_depth:
-            self.drop_stale_optimizer()
         self.enter(BACKWARD)
         wall = self.wall
         if not wall[FORWARDS]:
@@ -351,9 +347,6 @@ class Timeline:
 
     def enter_optimizer(self, *, has_closure: bool) -> None:
         """An optimizer's step begins; nested ones count once."""
-        if has_closure and self.top in (AFTER_FORWARD, CLOSURE_TAIL) and self.optimizer_depth:
-            self.closure_depth = 0  # a step hands its closure on before calling it: that one
-            self.drop_stale_optimizer()  # was left by an exception inside the closure
         self.optimizer_depth += 1
         if self.optimizer_depth > 1:
             return
@@ -388,12 +381,13 @@ class Timeline:
         self.move(AFTER_BACKWARD, GRADIENT_PROCESSING)
         self.update(optimizer, 1)
 
-    def drop_stale_optimizer(self) -> None:
-        """A step without closure that holds a forward or backward was left by an exception."""
-        if not self.closure_depth:
-            self.optimizer_depth = 0
-            while self.stack:
-                self.leave()
+    def drop_optimizers(self) -> None:
+        """The steps that seem open were left by an exception; what they took is other."""
+        self.optimizer_depth = self.closure_depth = 0
+        while self.stack:
+            self.leave()
+        self.settle()
+        self.move(CLOSURE_TAIL, OTHER)
 
     def update(self, optimizer: Any, skipped: int | None) -> None:
         """Close the books on one optimizer update."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from steptime.core.types import Note
 from steptime.measure.records import ProcessExit, RunRecords, TorchLoaded
 from steptime.measure.steps import RankSteps
-from steptime.measure.stream import StreamEnd
+from steptime.measure.stream import Stream, StreamEnd
 from steptime.measure.window import Window
 
 Said = TorchLoaded | ProcessExit | StreamEnd
@@ -106,8 +106,14 @@ def several_processes_stepped(seen: Seen) -> Note | None:
 
 def lost_updates(seen: Seen) -> Note | None:
     """Updates that the guest could not write (a full disk, a deleted folder)."""
-    costs = [stream.cost for stream in seen.records.streams if stream.cost is not None]
-    return _counted("lost_updates", sum(cost.lost_updates for cost in costs))
+    return _counted("lost_updates", sum(map(_num_lost, seen.records.streams)))
+
+
+def _num_lost(stream: Stream) -> int:
+    """By the guest's last count, or by the numbers that are missing: the count may be lost too."""
+    numbers = {update.number for update in stream.updates}
+    num_gaps = max(numbers) + 1 - len(numbers) if numbers else 0
+    return max(num_gaps, stream.cost.lost_updates if stream.cost is not None else 0)
 
 
 def torn_lines(seen: Seen) -> Note | None:

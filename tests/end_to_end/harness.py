@@ -1,0 +1,176 @@
+"""Starts commands bare and under `steptime run`, and reads what is left of them."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+SCRIPTS = HERE / "scripts"
+SPECIMENS = HERE.parent / "specimens"
+STEPTIME = (sys.executable, "-m", "steptime")
+LIMIT_S = 120
+
+needs_torch = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="torch is not installed"
+)
+needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes and /proc as on Linux")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """A command that has ended; `document` is the JSON envelope, None for a bare run."""
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+    document: Mapping[str, Any] | None = None
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        assert self.document is not None, self.stderr.decode()
+        return self.document["data"]
+
+    @property
+    def notes(self) -> dict[str, Mapping[str, str]]:
+        return {note["code"]: note["facts"] for note in self.data["notes"]}
+
+
+def environment(folder: Path, **variables: str) -> dict[str, str]:
+    """The tests' own, cleaned; this Python first on PATH, a temporary folder and a home apart."""
+    own = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "STEPTIME"))}
+    for name in ("tmp", "home"):
+        (folder / name).mkdir(exist_ok=True, parents=True)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    own |= {"TMPDIR": str(folder / "tmp"), "HOME": str(folder / "home"), "PATH": path}
+    return own | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"} | variables
+
+
+class Job:
+    """A started command in a session of its own; killed with all its children when let go."""
+
+    def __init__(self, folder: Path, command: Sequence[str], env: Mapping[str, str]) -> None:
+        folder.mkdir(exist_ok=True, parents=True)
+        self.folder = folder
+        self.process = subprocess.Popen(
+            list(command),
+            cwd=folder,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def finish(self) -> Done:
+        """Wait for the end."""
+        try:
+            out, err = self.process.communicate(timeout=LIMIT_S)
+        finally:
+            self.kill_group()
+        path = self.folder / "result.json"
+        document = json.loads(path.read_bytes()) if path.exists() else None
+        return Done(exit_code=self.process.returncode, stdout=out, stderr=err, document=document)
+
+    def kill_group(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Kill what is left and let go of the pipes."""
+        self.kill_group()
+        self.process.communicate()
+
+
+def start_bare(folder: Path, *command: str | Path, **variables: str) -> Job:
+    """The command as it is."""
+    return Job(folder, [str(word) for word in command], environment(folder, **variables))
+
+
+def start_observed(folder: Path, *command: str | Path, **variables: str) -> Job:
+    """The command under `steptime run`; its envelope goes to result.json in the folder."""
+    words = [*STEPTIME, "run", "--json", str(folder / "result.json"), "--"]
+    words += [str(word) for word in command]
+    return Job(folder, words, environment(folder, **variables))
+
+
+def run_observed(folder: Path, *command: str | Path, **variables: str) -> Done:
+    """The same, waited for."""
+    return start_observed(folder, *command, **variables).finish()
+
+
+def run_both(folder: Path, *command: str | Path, **variables: str) -> tuple[Done, Done]:
+    """Bare in folder/bare and observed in folder/observed, side by side."""
+    jobs = [
+        start(folder / name, *command, **variables)
+        for start, name in ((start_bare, "bare"), (start_observed, "observed"))
+    ]
+    bare, observed = [job.finish() for job in jobs]
+    return bare, observed
+
+
+def show(folder: Path, run: str = "last") -> Mapping[str, Any]:
+    """What `steptime show` says of a run."""
+    done = subprocess.run(
+        [*STEPTIME, "show", run, "--json"],
+        cwd=folder,
+        env=environment(folder),
+        capture_output=True,
+        timeout=LIMIT_S,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return json.loads(done.stdout)["data"]
+
+
+def run_folder(folder: Path) -> Path:
+    """The one run in the folder's store."""
+    (found,) = (folder / ".steptime" / "runs").iterdir()
+    return found
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    """The lines of a file of the run folder; those cut short are left out."""
+    found = []
+    for line in path.read_text().splitlines() if path.exists() else ():
+        with contextlib.suppress(ValueError):
+            found.append(json.loads(line))
+    return found
+
+
+def updates(path: Path) -> list[list[int]]:
+    """The rows of all optimizer updates in a stream."""
+    return [row for line in rows(path) if line["k"] == "u" for row in line["rows"]]
+
+
+def wait_until(is_so: Callable[[], object], *, limit_s: float = 60) -> None:
+    """Wait until something is so; it is polled, because another process makes it so."""
+    until = time.monotonic() + limit_s
+    while not is_so():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.02)
+
+
+def names_in(script: str, tuple_name: str) -> list[str]:
+    """The names in a tuple of functions of a script, read without importing it."""
+    tree = ast.parse((SCRIPTS / script).read_text())
+    return list(_names(tree, tuple_name))
+
+
+def _names(tree: ast.Module, tuple_name: str) -> Iterator[str]:
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == tuple_name:
+            assert isinstance(node.value, ast.Tuple)
+            yield from (ast.unparse(item) for item in node.value.elts)
