@@ -67,6 +67,10 @@ def install_ends(context: Context) -> None:
         context.num_batches = 0
 
     os.register_at_fork(after_in_child=after_fork)
+    # A child of multiprocessing leaves by os._exit, which runs its finalizers but not atexit's,
+    # and a forked one forgets the finalizers it was born with.
+    finish_at_end(context)
+    multiprocessing.util.register_after_fork(context, finish_at_end)
     open_stream = recorder._open
 
     def open_and_prepare() -> None:
@@ -76,8 +80,18 @@ def install_ends(context: Context) -> None:
     recorder._open = open_and_prepare  # type: ignore[method-assign]
 
 
+def finish_at_end(context: Context) -> None:
+    """Say goodbye when multiprocessing ends this process, if it stepped at all."""
+
+    def finish_if_stepped() -> None:
+        if context.recorder.journals:
+            finish(context)
+
+    multiprocessing.util.Finalize(None, finish_if_stepped, exitpriority=0)
+
+
 def prepare(context: Context) -> None:
-    """At the first update: a device clock if there is one, what a nested call costs, an end."""
+    """At the first update: a device clock if there is one, and what a nested call costs."""
     torch, recorder = context.torch, context.recorder
     recorder.nested_ns = measure_nested_call(context)
     if torch.cuda.is_initialized():
@@ -86,8 +100,6 @@ def prepare(context: Context) -> None:
             lambda: torch.cuda.Event(enable_timing=True), torch.cuda.is_current_stream_capturing
         )
         journal.is_direct = True
-    # A forked child leaves by os._exit, which runs multiprocessing's finalizers but not atexit's.
-    multiprocessing.util.Finalize(None, lambda: finish(context), exitpriority=0)
 
 
 def measure_nested_call(context: Context) -> int:

@@ -1,6 +1,8 @@
 """Trains while the disk that holds the store is full, then is not, then is again.
 
-full.py FOLDER    on the small disk
+    full.py FOLDER    on the small disk; at most four mebibytes are written there
+
+Full after 20 steps, not after 220, and for good after 260; 460 in all.
 """
 
 import contextlib

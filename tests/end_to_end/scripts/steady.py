@@ -42,18 +42,18 @@ def raise_error():
     raise RuntimeError("the last act")
 
 
-def keep_training_in_a_thread():
-    """The interpreter ends while a daemon thread is between two steps."""
+def train_on_in_a_thread():
+    """The main thread ends; the interpreter waits for this one."""
 
     def work():
         own = torch.nn.Linear(4, 1)
         optimizer = torch.optim.SGD(own.parameters(), lr=0.01)
-        while True:
+        for _ in range(60):
             own(torch.ones(4)).sum().backward()
             optimizer.step()
+            time.sleep(0.01)
 
-    threading.Thread(target=work, daemon=True).start()
-    time.sleep(0.3)
+    threading.Thread(target=work).start()
 
 
 if __name__ == "__main__":
