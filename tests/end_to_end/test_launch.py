@@ -589,5 +589,5 @@ def test_the_store_is_listed_and_shown_again(tmp_path: Path) -> None:
     run(tmp_path, "sh", "-c", "exit 3")
     listed = subprocess.check_output([*STEPTIME, "runs"], cwd=tmp_path, env=environment(tmp_path))
     assert run_folder(tmp_path).name in listed.decode()
-    assert "failed" in listed.decode()
+    assert "exit 3" in listed.decode()
     assert stat.S_ISREG((tmp_path / ".steptime" / "index.sqlite").stat().st_mode)
