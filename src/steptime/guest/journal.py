@@ -204,6 +204,7 @@ class Journal:
         self.num_sampled += self.is_sampled
         if not self.num_updates:
             self.recorder.journals.append(self)
+            self.recorder.enroll(self.timeline)  # in order of first update, not of first replay
         self.num_updates += 1
         self.note_with_cpu(act, top)
         self.is_sampled = is_sampled_at(self.num_updates)

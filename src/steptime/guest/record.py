@@ -108,14 +108,18 @@ class Recorder:
 
     # -- taking
 
+    def enroll(self, timeline: Timeline) -> None:
+        """Number the thread of a timeline: 0 is the first that stepped."""
+        timeline.thread = len(self.timelines)
+        self.timelines.append(timeline)
+        self.rounds.append(Rounds(timeline.thread))
+
     def add(self, timeline: Timeline, optimizer: int, skipped: int | None) -> None:
         """Take the sums of a finished update; `timeline` lets go of its lists."""
         if self.path is None:
             self._open()
         if timeline.thread < 0:
-            timeline.thread = len(self.timelines)
-            self.timelines.append(timeline)
-            self.rounds.append(Rounds(timeline.thread))
+            self.enroll(timeline)
         number = self.num_updates
         self.num_updates = number + 1
         self.num_backwards += timeline.wall[BACKWARDS]
