@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from steptime.core.observations import Quantity
 from steptime.core.types import (
     INNER_PHASES,
     PHASES,
@@ -17,7 +18,6 @@ from steptime.core.types import (
     Overhead,
     Phase,
     ProcessEnd,
-    Quantity,
     RankSummary,
     RunState,
     Span,

@@ -32,7 +32,10 @@ ARROWS = {
 PARENT_THIRD_PARTY = {"rich", "psutil"}
 
 # Functions of their arguments: no clock, no disk, no process, no chance.
-PURE = ("core/codec", "core/stats", "core/types", "core/units", "diagnose/", "report/")
+PURE = (
+    *("core/codec", "core/observations", "core/stats", "core/types", "core/units"),
+    *("diagnose/", "report/"),
+)
 IMPURE_MODULES = {
     *("asyncio", "multiprocessing", "os", "psutil", "random", "shutil", "socket", "sqlite3"),
     *("subprocess", "tempfile", "threading", "time"),

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from steptime.core.observations import Quantity
 from steptime.core.types import (
     INNER_PHASES,
     PHASES,
@@ -15,7 +16,6 @@ from steptime.core.types import (
     Measurement,
     Phase,
     ProcessEnd,
-    Quantity,
     RankSummary,
     RunState,
     SteadyWindow,

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steptime.core.codec import check_schema, from_json, to_json
-from steptime.core.types import Diagnosis, Measurement, Note, Overhead, Quantity, RunState, Span
+from steptime.core.observations import Quantity
+from steptime.core.types import Diagnosis, Measurement, Note, Overhead, RunState, Span
 from steptime.errors import DamagedRunError
 from unit.builders import make_measurement
 

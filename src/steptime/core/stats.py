@@ -10,7 +10,7 @@ import math
 from collections.abc import Hashable, Sequence
 from itertools import pairwise
 
-from steptime.core.types import Quantity
+from steptime.core.observations import Quantity
 
 BATCH = 5
 """Values a batch in MSER-5; White (1997) chose five to smooth without hiding a short warmup."""

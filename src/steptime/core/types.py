@@ -10,6 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from steptime.core.observations import (
+    Compilation,
+    GcPauses,
+    MemoryUse,
+    Operators,
+    Quantity,
+    ScriptError,
+    Site,
+    Suspicion,
+    Switch,
+)
+
 SCHEMA = 1
 """Version of every file in a run folder and of the JSON envelope."""
 
@@ -39,8 +51,10 @@ class BottleneckKind(str, Enum):
     """What a diagnosis may conclude; `style.md` section 3 has the list."""
 
     INPUT_BOUND = "INPUT_BOUND"
-    COMMUNICATION_BOUND = "COMMUNICATION_BOUND"
+    HOST_BOUND = "HOST_BOUND"
     COMPUTE_BOUND = "COMPUTE_BOUND"
+    MEMORY_CAPACITY_BOUND = "MEMORY_CAPACITY_BOUND"
+    COMMUNICATION_BOUND = "COMMUNICATION_BOUND"
     STRAGGLER = "STRAGGLER"
     CONTENDED = "CONTENDED"
     BALANCED = "BALANCED"
@@ -66,16 +80,6 @@ class RunState(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quantity:
-    """A median with its 95 % interval and the number of values behind it."""
-
-    median: float
-    low: float
-    high: float
-    n: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One round of optimizer updates on one rank, spans taken out.
 
@@ -83,7 +87,9 @@ class Step:
     and `collate` apart from `input_wait`); `spans_s` what was kept apart from the
     step. The first step of a stream has no beginning of its own: `is_first`. Where
     not `is_detailed`, all CPU time is in `other`, and `fetch` and `collate` are in
-    `input_wait`: the guest takes them apart on sampled updates only.
+    `input_wait`: the guest takes them apart on sampled updates only. `prepare_s` is the part of
+    `other` between a batch's arrival and the model's call, `gc_s` what collections of garbage
+    took, in whatever phase they fell. Where `is_disturbed`, a look of ours made it longer.
     """
 
     index: int
@@ -99,8 +105,12 @@ class Step:
     num_syncs: int = 0
     num_batches: int = 0
     optimizers: tuple[int, ...] = ()
+    gc_pauses: int = 0
+    gc_s: float = 0.0
+    prepare_s: float = 0.0
     is_first: bool = False
     is_detailed: bool = True
+    is_disturbed: bool = False
 
     @property
     def step_time_s(self) -> float:
@@ -173,6 +183,9 @@ class RankSummary:
     step_cpu_s: Quantity | None
     phases: tuple[Phase, ...]
     ended_cleanly: bool
+    host_memory: MemoryUse | None = None
+    device_memory: MemoryUse | None = None
+    gc: GcPauses | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,12 +201,19 @@ class WorkerSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLoad:
-    """Load of the machine while the steady window ran, in cores; means over samples."""
+    """Load of the machine while the steady window ran, in cores; means over samples.
+
+    `swap_in_bytes_per_s` is the whole machine's mean over the window; `min_available_bytes` and
+    `num_oom_kills` (by the kernel, in the command's group or its machine) are of the whole run.
+    """
 
     num_cores: int
     job_cores: float
     others_cores: float
     num_samples: int
+    swap_in_bytes_per_s: float | None = None
+    min_available_bytes: int | None = None
+    num_oom_kills: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +246,11 @@ class ProcessEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What was seen of one run."""
+    """What was seen of one run.
+
+    `prepare_fraction` is the share of the steady window between a batch's arrival and the
+    model's call, a part of `other`; None where no loader or no call of a model was seen.
+    """
 
     schema: int
     run_id: str
@@ -250,11 +274,18 @@ class Measurement:
     host: HostLoad | None
     overhead: Overhead | None
     notes: tuple[Note, ...]
+    prepare_fraction: float | None = None
+    sites: tuple[Site, ...] = ()
+    operators: Operators | None = None
+    compilation: Compilation | None = None
+    switches: tuple[Switch, ...] = ()
+    suspicions: tuple[Suspicion, ...] = ()
+    errors: tuple[ScriptError, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """One number behind a finding; `unit` is s, fraction, count, cores or x."""
+    """One number behind a finding; `unit` is s, bytes, fraction, count, cores or x."""
 
     name: str
     value: float

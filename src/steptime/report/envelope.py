@@ -21,16 +21,12 @@ from steptime.core.types import (
     SPANS,
     Diagnosis,
     Finding,
-    HostLoad,
     Measurement,
-    Overhead,
     Phase,
     ProcessEnd,
     RankSummary,
     RunState,
     Span,
-    SteadyWindow,
-    WorkerSummary,
 )
 from steptime.errors import SteptimeError
 
@@ -126,6 +122,13 @@ def run_data(measurement: Measurement, diagnosis: Diagnosis | None) -> dict[str,
         "workers": _fields(m.workers),
         "host": _fields(m.host),
         "overhead": _fields(m.overhead),
+        "prepare_fraction": m.prepare_fraction,
+        "sites": [asdict(site) for site in m.sites],
+        "operators": _fields(m.operators),
+        "compilation": _fields(m.compilation),
+        "switches": [asdict(switch) for switch in m.switches],
+        "suspicions": [asdict(suspicion) for suspicion in m.suspicions],
+        "errors": [asdict(error) for error in m.errors],
         "notes": [{"code": n.code, "facts": dict(n.facts or {})} for n in m.notes],
         "diagnosis": None if diagnosis is None else _diagnosis(diagnosis),
     }
@@ -149,7 +152,7 @@ def _end_errors(end: ProcessEnd) -> tuple[ErrorItem, ...]:
     return (ErrorItem(code=code, message=message),)
 
 
-def _fields(value: HostLoad | Overhead | ProcessEnd | SteadyWindow | WorkerSummary | None) -> Any:
+def _fields(value: Any) -> Any:
     return None if value is None else asdict(value)
 
 

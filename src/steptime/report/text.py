@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.text import Text
 
+from steptime.core.observations import Quantity
 from steptime.core.types import (
     Diagnosis,
     Finding,
     Measurement,
-    Quantity,
     RunState,
     Severity,
 )

@@ -43,6 +43,8 @@ FACTS: Mapping[str, str] = {
         "even the last rank to arrive spends {least_communication} of a step in the exchange."
     ),
     "COMPUTE_BOUND": "forward, backward and optimizer fill {compute} of a step.",
+    "HOST_BOUND": "the Python process holds a step back.",
+    "MEMORY_CAPACITY_BOUND": "there is not enough memory.",
     "STRAGGLER": "the others wait for rank {late_rank}, {wait} of a step.",
     "CONTENDED": "other programs kept {others_cores} of {num_cores} cores busy meanwhile.",
     "BALANCED": "no phase that was seen holds a share worth a remedy.",
