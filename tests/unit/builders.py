@@ -40,7 +40,17 @@ BUCKETS = (
     "epoch_start",
     "compile",
 )
-COUNTS = ("batches", "copies", "syncs", "forwards", "backwards")
+COUNTS = (
+    "batches",
+    "copies",
+    "syncs",
+    "forwards",
+    "backwards",
+    "inner_steps",
+    "gc_pauses",
+    "gc_ns",
+    "prepare_ns",
+)
 MS = 1_000_000
 
 Line = dict[str, Any]

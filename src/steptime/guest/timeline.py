@@ -50,8 +50,28 @@ BUCKETS = (
     COMPILE,
 ) = range(len(BUCKETS))
 
-COUNTS = ("batches", "copies", "syncs", "forwards", "backwards")
-BATCHES, COPIES, SYNCS, FORWARDS, BACKWARDS = range(len(BUCKETS), len(BUCKETS) + len(COUNTS))
+COUNTS = (
+    "batches",
+    "copies",
+    "syncs",
+    "forwards",
+    "backwards",
+    "inner_steps",
+    "gc_pauses",
+    "gc_ns",
+    "prepare_ns",
+)
+(
+    BATCHES,
+    COPIES,
+    SYNCS,
+    FORWARDS,
+    BACKWARDS,
+    INNER_STEPS,
+    GC_PAUSES,
+    GC_NS,
+    PREPARE_NS,
+) = range(len(BUCKETS), len(BUCKETS) + len(COUNTS))
 
 PENDING = ("after_forward", "after_backward", "closure_head", "closure_tail")
 AFTER_FORWARD, AFTER_BACKWARD, CLOSURE_HEAD, CLOSURE_TAIL = range(
