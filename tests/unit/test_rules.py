@@ -11,18 +11,16 @@ from hypothesis import strategies as st
 
 from steptime.core.types import BottleneckKind, Finding, Measurement, Severity, Span, WorkerSummary
 from steptime.diagnose.engine import diagnose
-from steptime.diagnose.rules import (
-    find_communication,
+from steptime.diagnose.machine import find_contention
+from steptime.diagnose.ranks import find_communication, find_straggler
+from steptime.diagnose.signals import find_missing_signals, headroom, phase_evidence
+from steptime.diagnose.verdicts import (
     find_compute,
-    find_contention,
-    find_input_wait,
     find_no_steps,
     find_noise,
-    find_straggler,
     find_unattributed,
-    find_worker_startup,
 )
-from steptime.diagnose.signals import find_missing_signals, headroom, phase_evidence
+from steptime.diagnose.waiting import find_input_wait, find_worker_startup
 from unit.builders import make_measurement, make_quantity, make_rank, make_steady
 
 Kind = BottleneckKind

@@ -302,6 +302,7 @@ class Finding:
         severity: how much it matters.
         evidence: the numbers it rests on.
         where: file and line in the user's code, if known.
+        where_text: that line as it stands in the file.
         headroom_speedup: step time now over step time without the phase's exposed time.
         missing: signals that would have sharpened it but were not observed.
     """
@@ -311,6 +312,7 @@ class Finding:
     severity: Severity
     evidence: tuple[Evidence, ...]
     where: str | None = None
+    where_text: str | None = None
     headroom_speedup: float | None = None
     missing: tuple[str, ...] = ()
 

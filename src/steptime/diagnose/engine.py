@@ -1,6 +1,6 @@
 """The Diagnosis of a run: the third value of the chain.
 
-In: a `Measurement`. Out: a `Diagnosis`. The rules are a visible tuple; the order in which one of
+In: a `Measurement`. Out: a `Diagnosis`. The rules are visible tuples; the order in which one of
 their findings becomes the primary kind stands in docs/explanation/diagnosis.md.
 """
 
@@ -16,36 +16,47 @@ from steptime.core.types import (
     Measurement,
     Severity,
 )
-from steptime.diagnose.rules import (
-    find_communication,
-    find_compute,
-    find_contention,
-    find_input_wait,
-    find_no_steps,
-    find_noise,
-    find_straggler,
-    find_unattributed,
-    find_worker_startup,
-)
+from steptime.diagnose import host, machine, memory, ranks, script, verdicts, waiting
 from steptime.diagnose.signals import find_missing_signals
 
 Rule = Callable[[Measurement], Finding | None]
 
+ALWAYS: tuple[Rule, ...] = (
+    memory.find_out_of_memory,
+    host.find_recompile,
+    *script.RULES,
+)
+"""Asked of every run: they need no steady window."""
+
 RULES: tuple[Rule, ...] = (
-    find_input_wait,
-    find_worker_startup,
-    find_communication,
-    find_straggler,
-    find_contention,
-    find_compute,
+    memory.find_swapping,
+    waiting.find_input_wait,
+    waiting.find_preprocessing,
+    waiting.find_copies,
+    waiting.find_worker_startup,
+    waiting.find_evaluation,
+    waiting.find_checkpoint,
+    ranks.find_communication,
+    ranks.find_straggler,
+    host.find_tiny_operators,
+    host.find_launches,
+    host.find_sync,
+    host.find_gc,
+    host.find_page_faults,
+    memory.find_leak,
+    memory.find_device_leak,
+    machine.find_contention,
+    verdicts.find_compute,
 )
 """All are asked, if there are enough steps."""
 
-DOUBTS: tuple[Rule, ...] = (find_noise, find_unattributed)
+DOUBTS: tuple[Rule, ...] = (verdicts.find_noise, verdicts.find_unattributed)
 """Asked in this order when no rule gave a warning; the first that fires is the verdict."""
 
-PHASE_KINDS = (
+WITH_HEADROOM = (
     BottleneckKind.INPUT_BOUND,
+    BottleneckKind.HOST_BOUND,
+    BottleneckKind.MEMORY_CAPACITY_BOUND,
     BottleneckKind.COMMUNICATION_BOUND,
     BottleneckKind.STRAGGLER,
 )
@@ -56,23 +67,38 @@ _SEVERITIES = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
 
 def diagnose(measurement: Measurement) -> Diagnosis:
     """What holds the steps of a run back."""
-    too_few = find_no_steps(measurement)
+    findings = _ask(ALWAYS, measurement)
+    death = next((f for f in findings if f.cause == "out_of_memory"), None)
+    too_few = verdicts.find_no_steps(measurement)
     if too_few is not None:
-        return _conclude(measurement, [too_few], too_few)
-    findings = [f for f in (rule(measurement) for rule in RULES) if f is not None]
-    primary = choose_primary(findings)
+        return _conclude(measurement, [*findings, too_few], death or too_few)
+    findings += _ask(RULES, measurement)
+    primary = death or choose_primary(findings)
     if primary is None:
         primary = _doubt(measurement) or _settle(measurement, findings)
+    if primary.kind is BottleneckKind.HOST_BOUND:  # the same phases, better explained
+        findings = [f for f in findings if f.kind is not BottleneckKind.COMPUTE_BOUND]
     return _conclude(measurement, findings, primary)
 
 
+def _ask(rules: Sequence[Rule], measurement: Measurement) -> list[Finding]:
+    return [f for f in (rule(measurement) for rule in rules) if f is not None]
+
+
 def choose_primary(findings: Sequence[Finding]) -> Finding | None:
-    """The finding at warning or above that names the bottleneck: on phases first."""
-    serious = [finding for finding in findings if finding.severity is not Severity.INFO]
-    on_phases = [finding for finding in serious if finding.kind in PHASE_KINDS]
-    if on_phases:
-        return max(on_phases, key=lambda finding: finding.headroom_speedup or float("inf"))
+    """The finding at warning or above that names the bottleneck: by headroom where it has one."""
+    serious = [f for f in findings if f.kind is not None and f.severity is not Severity.INFO]
+    removable = [finding for finding in serious if finding.kind in WITH_HEADROOM]
+    if removable:
+        return max(removable, key=_headroom)
     return serious[0] if serious else None
+
+
+def _headroom(finding: Finding) -> float:
+    """For ordering; where all of a step would go, no number is given, and it comes first."""
+    if finding.headroom_speedup is not None:
+        return finding.headroom_speedup
+    return float("inf") if finding.severity is Severity.CRITICAL else 1.0
 
 
 def _doubt(measurement: Measurement) -> Finding | None:

@@ -1,7 +1,7 @@
 """What the rules read out of a Measurement, and the one scale of severity.
 
-In: a `Measurement`. Out: fractions, evidence, headroom, and the names of what was not observed.
-docs/explanation/diagnosis.md has the reasons; the rules themselves are in `diagnose.rules`.
+In: a `Measurement`. Out: fractions, evidence, headroom, places in the code, and the names of what
+was not observed. docs/explanation/diagnosis.md has the reasons.
 """
 
 from __future__ import annotations
@@ -9,19 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from steptime.core.types import Evidence, Measurement, Phase, RankSummary, Severity
-
-INFO_FRACTION = 0.10
-"""Least share reported: headroom 1.11x; quiet step times alone scatter by 3 to 16 %."""
-
-WARNING_FRACTION = 0.20
-"""Headroom 1.25x: more than the noise of one run, so that a remedy can be shown to work."""
-
-CRITICAL_FRACTION = 1 / 3
-"""Headroom 1.50x: no other single remedy is likely to give more."""
-
-MIN_STEADY_STEPS = 6
-"""Fewest values with a distribution-free 95 % interval of their median (1 - 2 / 2**6)."""
+from steptime.core.observations import Site
+from steptime.core.types import (
+    BottleneckKind,
+    Evidence,
+    Finding,
+    Measurement,
+    Phase,
+    RankSummary,
+    Severity,
+)
+from steptime.diagnose.thresholds import CRITICAL_FRACTION, INFO_FRACTION, WARNING_FRACTION
 
 COMPUTE_PHASES = (
     "forward",
@@ -34,8 +32,10 @@ COMPUTE_PHASES = (
 """What the arithmetic of the training spends."""
 
 
-def severity_of(fraction: float) -> Severity | None:
-    """How much a share of the step matters; None below the scale."""
+def severity_of(fraction: float | None) -> Severity | None:
+    """How much a share of the step matters; None below the scale, or where it is not known."""
+    if fraction is None:
+        return None
     if fraction >= CRITICAL_FRACTION:
         return Severity.CRITICAL
     if fraction >= WARNING_FRACTION:
@@ -89,6 +89,90 @@ def phase_evidence(measurement: Measurement, name: str) -> tuple[Evidence, ...]:
         for label, value, unit in values
         if value is not None
     )
+
+
+def make_finding(
+    kind: BottleneckKind | None,
+    cause: str | None,
+    *,
+    severity: Severity,
+    evidence: Iterable[Evidence],
+    fraction: float | None = None,
+    site: Site | None = None,
+    missing: tuple[str, ...] = (),
+) -> Finding:
+    """A finding with the headroom of its share, and the place in the user's code if known."""
+    return Finding(
+        kind=kind,
+        cause=cause,
+        severity=severity,
+        evidence=(*evidence, *site_evidence(site)),
+        where=place_of(site),
+        where_text=None if site is None or site.end_line > site.line else site.text,
+        headroom_speedup=None if fraction is None else headroom(fraction),
+        missing=missing,
+    )
+
+
+def count(name: str, value: float) -> Evidence:
+    """A number of things as evidence."""
+    return Evidence(name=name, value=float(value), unit="count")
+
+
+def share(name: str, value: float) -> Evidence:
+    """A fraction as evidence."""
+    return Evidence(name=name, value=value, unit="fraction")
+
+
+def seconds(name: str, value: float) -> Evidence:
+    """A time as evidence."""
+    return Evidence(name=name, value=value, unit="s")
+
+
+def size(name: str, value: float | None) -> tuple[Evidence, ...]:
+    """Bytes as evidence, if they are known."""
+    return () if value is None else (Evidence(name=name, value=float(value), unit="bytes"),)
+
+
+def site_of(measurement: Measurement, what: str | None) -> Site | None:
+    """Where the most of a phase or span happens: the first of its sites, for they are ordered."""
+    return next((site for site in measurement.sites if site.what == what), None)
+
+
+def place_of(site: Site | None) -> str | None:
+    """`train.py:31`, or `train.py:22-27` for the code between two markers."""
+    if site is None:
+        return None
+    lines = str(site.line) if site.end_line <= site.line else f"{site.line}-{site.end_line}"
+    return f"{site.file}:{lines}"
+
+
+def site_evidence(site: Site | None) -> tuple[Evidence, ...]:
+    """Calls and time a step at a place; for a span, in the run."""
+    if site is None:
+        return ()
+    timed = () if site.s_per_step is None else (seconds("site_time", site.s_per_step),)
+    return (count("calls", site.calls_per_step), *timed)
+
+
+def apart_fraction(measurement: Measurement, apart_s: float) -> float | None:
+    """Share of a time kept apart from the steps, in it and all steps together."""
+    step_time_s = median_step_s(measurement)
+    if step_time_s is None or apart_s <= 0:
+        return None
+    return apart_s / (apart_s + step_time_s * measurement.num_steps)
+
+
+def median_step_s(measurement: Measurement) -> float | None:
+    """The median step time [s] of the steady window."""
+    steady = measurement.steady
+    return steady.step_time_s.median if steady and steady.step_time_s else None
+
+
+def idle_fraction(measurement: Measurement) -> float | None:
+    """Share of the step in which the device computed nothing of ours; None without its times."""
+    device_s, step_s = compute_device_s(measurement), median_step_s(measurement)
+    return None if device_s is None or not step_s else max(0.0, 1 - device_s / step_s)
 
 
 def find_missing_signals(measurement: Measurement) -> tuple[str, ...]:

@@ -44,6 +44,51 @@ REMEDIES: Mapping[str, str] = {
         "Keep the workers between epochs (DataLoader: persistent_workers=True), then measure again:"
     ),
     "collectives": "Exchange less often (accumulate gradients under no_sync), then measure again:",
+    "preprocessing": (
+        "Do that work in the data set, in worker processes (DataLoader: num_workers above 0), then "
+        "measure again:"
+    ),
+    "copies": (
+        "Pin the batches (DataLoader: pin_memory=True) and copy with non_blocking=True, then "
+        "measure again:"
+    ),
+    "tiny_operators": (
+        "Let torch.compile fuse them, or put their work into fewer, larger operators, then measure "
+        "again:"
+    ),
+    "launches": "Let torch.compile fuse operators (mode reduce-overhead), then measure again:",
+    "sync": "Read values from the device less often (every tenth step, say), then measure again:",
+    "gc": "Freeze what lives long (gc.freeze() before the loop), then measure again:",
+    "recompile": (
+        "Mark what varies as dynamic (torch.compile(dynamic=True)) or pad to a few sizes, then "
+        "measure again:"
+    ),
+    "page_faults": "Try another allocator (jemalloc, tcmalloc), then measure again:",
+    "out_of_memory": (
+        "Make the batch smaller, or accumulate gradients over smaller ones, then measure again:"
+    ),
+    "swapping": "Give the run less to hold or the machine more memory, then measure again:",
+    "evaluation": "Evaluate less often, or on less data, then measure again:",
+    "checkpoint": "Write checkpoints less often, then measure again:",
+    "leak": (
+        "See what the loop keeps: losses with their graph (use .item() or .detach()), lists that "
+        "grow; then measure again:"
+    ),
+    "device_leak": (
+        "See what the loop keeps: losses with their graph (use .item() or .detach()), lists that "
+        "grow; then measure again:"
+    ),
+    "graph_breaks": (
+        "Move what breaks the graph out of the compiled function (fullgraph=True names the first "
+        "one), then measure again:"
+    ),
+    "accumulation_loss": "Look at that line: divide the loss by the number of passes if they add:",
+    "accumulation_zeroed": "Look at that line: zero the gradients after the update only:",
+    "anomaly_mode": "Turn it off when the search is over, then measure again:",
+    "launch_blocking": "Unset CUDA_LAUNCH_BLOCKING, then measure again:",
+    "profiler": "Take the profiler out, then measure again:",
+    "tracing": "Run without it, then measure again:",
+    "malloc_debug": "Run without it, then measure again:",
     "no_steps": "See that the command trains with an optimizer of torch, then measure again:",
     "too_few_steps": "Let it train for more steps, then measure again:",
     "noise": "Let it train longer, or on a quieter machine, and measure again:",
@@ -73,15 +118,14 @@ def next_act(measurement: Measurement, diagnosis: Diagnosis | None) -> Act:
 
 
 def _remedy(diagnosis: Diagnosis | None) -> str | None:
-    """What mends the primary finding, or None where nothing is to be mended."""
-    findings = () if diagnosis is None else diagnosis.findings
-    primary = next((f for f in findings if diagnosis and f.kind is diagnosis.kind), None)
-    if primary is None or primary.kind is None:
+    """What mends the finding that the report opens with, or None where nothing is to be mended."""
+    finding = next(iter(diagnosis.findings), None) if diagnosis is not None else None
+    if finding is None:
         return None
-    kind = primary.kind
+    kind = "" if finding.kind is None else finding.kind.value
     # A straggler's cause is a phase, not what is to be mended.
-    cause = None if kind is BottleneckKind.STRAGGLER else primary.cause
-    return fill_in(REMEDIES.get(cause or "", REMEDIES.get(kind.value)), primary)
+    cause = None if finding.kind is BottleneckKind.STRAGGLER else finding.cause
+    return fill_in(REMEDIES.get(cause or "", REMEDIES.get(kind)), finding)
 
 
 def _same_command(measurement: Measurement) -> str:

@@ -92,11 +92,10 @@ def _report(
 
 
 def _split_findings(diagnosis: Diagnosis | None) -> tuple[Finding | None, list[Finding]]:
-    """The finding behind the diagnosis, and the others."""
+    """The finding that the report opens with, the most severe one, and the others."""
     if diagnosis is None:
         return None, []
-    primary = next((f for f in diagnosis.findings if f.kind is diagnosis.kind), None)
-    return primary, [f for f in diagnosis.findings if f is not primary]
+    return next(iter(diagnosis.findings), None), list(diagnosis.findings[1:])
 
 
 def _header(m: Measurement, page: Page) -> list[Text]:
@@ -165,10 +164,9 @@ def _diagnosis(
 ) -> list[Text]:
     if diagnosis is None or m.num_steps == 0:
         return []
-    severity = Severity.INFO if finding is None else finding.severity
-    title = (words.describe_title(diagnosis.kind), f"bold {_COLORS[severity]}")
     if finding is None:
-        return page.block("diagnosis", Text.assemble(title))
+        return page.block("diagnosis", Text(words.describe_title(diagnosis.kind), style="bold"))
+    title = (words.describe_heading(finding), f"bold {_COLORS[finding.severity]}")
     text = _finding_text(finding, m)
     return page.block("diagnosis", Text.assemble(title, f": {text}"))
 
@@ -208,8 +206,7 @@ def _apart(m: Measurement, page: Page) -> list[Text]:
 def _others(m: Measurement, findings: list[Finding], page: Page, *, limit: int) -> list[Text]:
     lines: list[Text] = []
     for finding in findings[:limit]:
-        name = words.describe_title(finding.kind) if finding.kind else finding.severity.value
-        title = (name, f"bold {_COLORS[finding.severity]}")
+        title = (words.describe_heading(finding), f"bold {_COLORS[finding.severity]}")
         text = _finding_text(finding, m)
         lines += page.block("also", Text.assemble(title, f": {text}"))
     return lines + _left_out("findings", len(findings) - limit, page)

@@ -45,6 +45,64 @@ FACTS: Mapping[str, str] = {
     "COMPUTE_BOUND": "forward, backward and optimizer fill {compute} of a step.",
     "HOST_BOUND": "the Python process holds a step back.",
     "MEMORY_CAPACITY_BOUND": "there is not enough memory.",
+    "preprocessing": (
+        "between the loader and the model the script itself works on the batch, {preprocessing} "
+        "of a step."
+    ),
+    "copies": "copies from host to device hold a step back for {h2d_median}, {h2d} of its time.",
+    "tiny_operators": (
+        "{num_tiny} of {num_operators} operators a step take under 20 µs: starting them costs "
+        "more than they do, up to {tiny_operators} of a step."
+    ),
+    "launches": "the device is idle for {idle} of a step, {launches} for want of a launch.",
+    "sync": "the host waits for the device in the middle of a step, {sync} of it.",
+    "gc": (
+        "collections of garbage take {gc} of a step; in rank {gc_rank} {gc_pauses} a step, "
+        "{gc_time} together."
+    ),
+    "recompile": (
+        "functions were compiled again {num_recompiles} times; all compiling took {compile_total}."
+    ),
+    "page_faults": (
+        "the operating system hands out memory again, {num_page_faults} page faults a step, "
+        "{page_faults} of its CPU time."
+    ),
+    "out_of_memory": "a process of the run died for want of memory, after {updates_done} updates.",
+    "swapping": (
+        "memory is read back from swap, {major_faults} page faults a step, {swapping} of its time."
+    ),
+    "evaluation": (
+        "{num_evaluations} evaluations took {evaluation_total}, {evaluation} of all steps and "
+        "evaluations."
+    ),
+    "checkpoint": (
+        "{num_checkpoints} checkpoints took {checkpoint_total}, {checkpoint} of all steps and "
+        "checkpoints."
+    ),
+    "leak": (
+        "resident memory grows by {slope} a step (95 % interval {slope_low} to {slope_high}), "
+        "{growth} in the steps counted; it is at {resident}."
+    ),
+    "device_leak": (
+        "memory allocated on the device grows by {slope} a step (95 % interval {slope_low} to "
+        "{slope_high}), {growth} in the steps counted; it is at {resident}."
+    ),
+    "graph_breaks": "torch.compile broke the graph at {num_graph_breaks} places of this code.",
+    "accumulation_loss": (
+        "{backwards_per_update} backward passes add up in each update, and nothing seems to divide "
+        "the loss by their number: a suspicion from the source."
+    ),
+    "accumulation_zeroed": (
+        "gradients seem to be zeroed before each of {backwards_per_update} backward passes of an "
+        "update, so that only the last one counts: a suspicion from the source."
+    ),
+    "anomaly_mode": "autograd's anomaly detection is on: it traces and checks every operator.",
+    "launch_blocking": "CUDA_LAUNCH_BLOCKING is on: each launch waits for its end.",
+    "deterministic": "deterministic algorithms are on; some of them are slower.",
+    "profiler": "a profiler runs along with the training.",
+    "tracing": "a debugger, a profiler or a coverage tool traces the Python code.",
+    "distributed_debug": "TORCH_DISTRIBUTED_DEBUG checks each collective.",
+    "malloc_debug": "Python allocates its memory with checks (PYTHONMALLOC, development mode).",
     "STRAGGLER": "the others wait for rank {late_rank}, {wait} of a step.",
     "CONTENDED": "other programs kept {others_cores} of {num_cores} cores busy meanwhile.",
     "BALANCED": "no phase that was seen holds a share worth a remedy.",
@@ -72,14 +130,50 @@ CAUSES: Mapping[str, str] = {
     "worker_startup": "The loader starts its workers anew each time.",
     "collectives": "It is the exchange of gradients itself, not a wait for a late rank.",
     "neighbor": "Trust the shares of a step more than its times.",
+    "copies": "Pinned memory and non_blocking copies would run beside the arithmetic.",
+    "gc": "Python looks through all objects for cycles, whatever the phase.",
+    "recompile": "Sizes that vary, or values read from Python, make a graph invalid.",
+    "page_faults": "The allocator gives memory back and asks for it anew.",
 }
 LATE_CAUSE = (
     "Rank {late_rank} loses its time in {cause}: {excess} of its step more than the others."
 )
 """A straggler's cause is the phase in which it loses its time."""
 
+# The heading of a finding that is no bottleneck, by cause.
+TITLES: Mapping[str, str] = {
+    "evaluation": "much evaluation",
+    "checkpoint": "many checkpoints",
+    "leak": "memory leak",
+    "device_leak": "memory leak",
+    "graph_breaks": "graph breaks",
+    "accumulation_loss": "suspicion",
+    "accumulation_zeroed": "suspicion",
+    "anomaly_mode": "debug switch",
+    "launch_blocking": "debug switch",
+    "deterministic": "debug switch",
+    "profiler": "debug switch",
+    "tracing": "debug switch",
+    "distributed_debug": "debug switch",
+    "malloc_debug": "debug switch",
+}
+
+# Causes beside the steps: their headroom is over the whole run.
+OF_RUN = ("worker_startup", "evaluation", "checkpoint", "recompile")
+
 # What the headroom takes away, by cause, else by kind.
 REMOVALS: Mapping[str, str] = {
+    "preprocessing": "that work",
+    "copies": "those copies",
+    "tiny_operators": "the cost of starting them",
+    "launches": "that wait",
+    "sync": "that wait",
+    "gc": "the collections",
+    "recompile": "the repeated compiling",
+    "page_faults": "the page faults",
+    "swapping": "the swapping",
+    "evaluation": "the evaluations",
+    "checkpoint": "the checkpoints",
     "worker_startup": "the starts of workers",
     "unattributed_time": "that code",
     "INPUT_BOUND": "the wait",
@@ -102,6 +196,7 @@ MISSING: Mapping[str, str] = {
     "single_rank": "there is one rank",
     "no_steady_steps": "no steady steps",
     "quiet_machine": "a quiet machine",
+    "operators": "a count of operators",
     "host_load": "the load of the machine",
     "workers": "the times of the loader's workers",
     "device_time": "times from the device",
@@ -145,6 +240,13 @@ def describe_title(kind: BottleneckKind | str) -> str:
     return str(getattr(kind, "value", kind)).replace("_", "-").lower()
 
 
+def describe_heading(finding: Finding) -> str:
+    """The kind of a finding, or what it is where it is no bottleneck."""
+    if finding.kind is not None:
+        return describe_title(finding.kind)
+    return TITLES.get(finding.cause or "", finding.severity.value)
+
+
 def describe_phase(name: str) -> str:
     """The name of a phase."""
     return PHASES.get(name, name)
@@ -171,23 +273,37 @@ def describe_note(note: Note) -> str:
 def describe_finding(finding: Finding, step_time_s: float | None) -> str:
     """What was found with its numbers, where, what it would give to mend it, and the cause."""
     kind = "" if finding.kind is None else finding.kind.value
-    fact = fill_in(FACTS.get(finding.cause or kind, FACTS.get(kind)), finding)
+    is_late = finding.kind is BottleneckKind.STRAGGLER  # its cause is a phase
+    cause = "" if is_late else finding.cause or ""
+    fact = fill_in(FACTS.get(cause), finding) or fill_in(FACTS.get(kind), finding)
     if fact is None:
         numbers = {e.name: _value(e) for e in finding.evidence}
         fact = f"{finding.cause or kind} {_listed(numbers)}".rstrip() + "."
-    where = None if finding.where is None else f"At {finding.where}."
     headroom = describe_headroom(finding, step_time_s)
-    parts = (fact, where, headroom, _describe_cause(finding), _describe_wants(finding))
-    return " ".join(part for part in parts if part)
+    parts = (fact, _describe_place(finding), headroom, _describe_cause(finding))
+    return " ".join(part for part in (*parts, _describe_wants(finding)) if part)
+
+
+def _describe_place(finding: Finding) -> str | None:
+    """Where it is, with calls and time: `At train.py:187 loss.item(), 3 a step, 4.1 ms`."""
+    if finding.where is None:
+        return None
+    line = f" `{finding.where_text}`" if finding.where_text else ""
+    found = {e.name: e for e in finding.evidence}
+    per = " times" if finding.cause in OF_RUN else " a step"
+    calls = f", {_value(found['calls'])}{per}" if "calls" in found else ""
+    time = f", {_value(found['site_time'])}" if "site_time" in found else ""
+    return f"At {finding.where}{line}{calls}{time}."
 
 
 def _describe_cause(finding: Finding) -> str | None:
     """What lies under it; None where the fact says so already."""
-    if finding.kind is None or finding.cause is None or finding.cause in FACTS:
-        return fill_in(CAUSES.get(finding.cause or ""), finding)
-    is_late = finding.kind is BottleneckKind.STRAGGLER
-    sentence = LATE_CAUSE if is_late else CAUSES.get(finding.cause)
-    return fill_in(sentence, finding) or f"Cause: {finding.cause}."
+    if finding.cause is None:
+        return None
+    if finding.kind is BottleneckKind.STRAGGLER:
+        return fill_in(LATE_CAUSE, finding)
+    sentence = fill_in(CAUSES.get(finding.cause), finding)
+    return sentence or (None if finding.cause in FACTS else f"Cause: {finding.cause}.")
 
 
 def _describe_wants(finding: Finding) -> str | None:
@@ -234,7 +350,7 @@ def describe_headroom(finding: Finding, step_time_s: float | None) -> str | None
     kind = "" if finding.kind is None else finding.kind.value
     removed = REMOVALS.get(finding.cause or "") or REMOVALS.get(kind, "it")
     most = f"at most {format_speedup(finding.headroom_speedup)} faster"
-    if step_time_s is None or finding.cause == "worker_startup":
+    if step_time_s is None or finding.cause in OF_RUN:
         return f"Without {removed} the run would be {most}."
     left = format_seconds(step_time_s / finding.headroom_speedup)
     return f"Without {removed} a step would take {left}: {most}."
