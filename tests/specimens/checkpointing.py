@@ -37,5 +37,5 @@ with tempfile.TemporaryDirectory() as folder:
         optimizer.step()
         if (i + 1) % 5 == 0:
             states = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-            torch.save(states | {"history": history}, os.path.join(folder, f"{i}.pt"))
+            torch.save(states | {"history": history}, os.path.join(folder, f"{i}.pt"))  # ailment
 print(f"loss {loss.item()!r}")

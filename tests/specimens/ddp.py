@@ -35,7 +35,7 @@ def main():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in loader:
         optimizer.zero_grad()
-        loss = criterion(model(x), y)
+        loss = criterion(model(x), y)  # ailment
         loss.backward()
         optimizer.step()
     if dist.get_rank() == 0:

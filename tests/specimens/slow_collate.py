@@ -22,7 +22,7 @@ model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
 criterion = nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-for x, y in loader:
+for x, y in loader:  # ailment
     optimizer.zero_grad()
     loss = criterion(model(x), y)
     loss.backward()
