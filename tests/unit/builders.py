@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from steptime.core.observations import Quantity
@@ -20,6 +21,8 @@ from steptime.core.types import (
     RunState,
     SteadyWindow,
 )
+from steptime.measure.measurement import measure
+from steptime.measure.records import RunRecords, read_records
 
 BUCKETS = (
     "other",
@@ -262,18 +265,25 @@ def make_block(
     num_detailed: int = 0,
     times_ms: Mapping[str, float] | None = None,
     cpu_ms: Mapping[str, float] | None = None,
+    counts: Mapping[str, int] | None = None,
 ) -> Line:
     """Rounds of one update each, all forward if nothing else is said."""
     wall = by_bucket({"forward": round_ms * num_rounds} if times_ms is None else times_ms)
-    counts = by_count(forwards=num_rounds, backwards=num_rounds, batches=num_rounds)
+    usual = dict.fromkeys(("forwards", "backwards", "batches"), num_rounds)
+    counted = by_count(**{**usual, **(counts or {})})
     times_ns = (number * 10 * MS, (number + num_rounds) * 10 * MS)
     leading = [number, th, num_rounds, num_rounds, 0, *times_ns]
     return {
         "k": "b",
-        "row": [*leading, *wall, *counts, num_detailed, *by_bucket(cpu_ms or {})],
+        "row": [*leading, *wall, *counted, num_detailed, *by_bucket(cpu_ms or {})],
         "rw": [round(round_ms * 1000)] * num_rounds,
         "rc": [round(round_ms * 1000)] * num_rounds,
     }
+
+
+def make_memory(after_ms: float, rss: int | None = None, **fields: Any) -> Line:
+    """A sample of memory; from within the forward if nothing else is said."""
+    return {"k": "m", "n": 0, "t": round(after_ms * MS), "rss": rss, "bucket": 5, **fields}
 
 
 def make_end(num_updates: int, **fields: Any) -> Line:
@@ -315,3 +325,14 @@ def write_run(folder: Path, files: Mapping[str, Sequence[Line | str]], **command
         texts = [line if isinstance(line, str) else json.dumps(line) + "\n" for line in lines]
         (folder / name).write_text("".join(texts))
     return folder
+
+
+def read(files: Mapping[str, Sequence[Line | str]], **command: Any) -> RunRecords:
+    """The records of a run folder with these files, which is gone afterwards."""
+    with TemporaryDirectory() as folder:
+        return read_records(write_run(Path(folder) / "run", files, **command))
+
+
+def measure_lines(*lines: Line, **head: Any) -> Measurement:
+    """The measurement of one rank with these lines after its head."""
+    return measure(read({"rank-0.jsonl": [make_head(**head), *lines]}))

@@ -17,6 +17,8 @@ from steptime.core.stats import (
     lag1_autocorrelation,
     median,
     median_interval,
+    thin,
+    trend,
     warmup_length,
     weighted_median,
     winsorize,
@@ -228,3 +230,82 @@ def test_a_repeated_pattern_has_a_period_of_at_most_its_length(
 
     assert found is not None
     assert found <= len(kinds)
+
+
+# -- trend
+
+slopes = st.integers(-1000, 1000)
+
+
+@given(slope=slopes, n=st.integers(8, 40), start=slopes)
+def test_a_line_has_its_slope_exactly(slope: int, n: int, start: int) -> None:
+    found = trend([(float(x), float(start + slope * x)) for x in range(n)])
+
+    assert found is not None
+    assert (found.low, found.median, found.high, found.n) == (slope, slope, slope, n)
+
+
+@given(st.lists(st.floats(0, 1e3), min_size=8, max_size=40, unique=True), st.integers(0, 10**12))
+def test_a_constant_has_no_slope(xs: list[float], value: int) -> None:
+    found = trend([(x, float(value)) for x in sorted(xs)])
+
+    assert found is not None
+    assert found.low <= 0 <= found.high
+    assert found.median == 0
+
+
+@given(slope=slopes, where=st.sets(st.integers(0, 29), max_size=8), size=st.floats(-1e9, 1e9))
+def test_outliers_do_not_move_a_slope(slope: int, where: set[int], size: float) -> None:
+    line = [(float(x), float(slope * x)) for x in range(30)]
+
+    found = trend([(x, size) if x in where else (x, y) for x, y in line])
+
+    assert found is not None
+    assert found.low <= found.median == slope <= found.high
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(-99, 99)), min_size=8, max_size=50))
+def test_the_interval_of_a_slope_holds_it(points: list[tuple[int, int]]) -> None:
+    found = trend([(float(x), float(y)) for x, y in sorted(points)])
+
+    assert found is None or found.low <= found.median <= found.high
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(-99, 99)), min_size=8, max_size=30))
+def test_a_slope_turns_with_its_values(points: list[tuple[int, int]]) -> None:
+    up = trend([(float(x), float(y)) for x, y in sorted(points)])
+    down = trend([(float(x), -float(y)) for x, y in sorted(points)])
+
+    assert (up is None) == (down is None)
+    if up is not None and down is not None:
+        assert down.median == pytest.approx(-up.median)
+
+
+@pytest.mark.parametrize("points", [[(float(x), 1.0) for x in range(7)], [(3.0, 1.0)] * 20, []])
+def test_few_points_or_a_single_x_have_no_slope(points: list[tuple[float, float]]) -> None:
+    assert trend(points) is None
+
+
+def test_of_many_points_as_many_are_taken_evenly() -> None:
+    found = trend([(float(x), 3.0 * x) for x in range(10_000)])
+
+    assert found is not None
+    assert (found.median, found.n) == (3.0, 200)
+
+
+@given(st.integers(0, 300), st.integers(2, 20))
+def test_thinning_keeps_the_ends_and_the_order(n: int, size: int) -> None:
+    found = list(thin(range(n), size))
+
+    assert len(found) == min(n, size)
+    assert found == sorted(set(found))
+    assert found[:1] == list(range(n))[:1]
+    assert found[-1:] == list(range(n))[-1:]
+
+
+@pytest.mark.parametrize(("n", "r"), [(40, 0.0), (100, 0.5), (100, 0.8)])
+def test_the_interval_of_a_slope_covers_it_for_dependent_values(n: int, r: float) -> None:
+    samples = (dependent(n, r, seed=seed) for seed in range(100))
+    trends = [trend([(float(x), y) for x, y in enumerate(sample)]) for sample in samples]
+
+    assert sum(q is not None and q.low <= 0 <= q.high for q in trends) >= 88

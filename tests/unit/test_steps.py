@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -23,7 +21,6 @@ from steptime.core.types import (
     RunState,
 )
 from steptime.measure.measurement import measure, select_ranks
-from steptime.measure.records import RunRecords, read_records
 from steptime.measure.steps import RankSteps
 from steptime.measure.window import Series, choose_first_step, steady_window
 from unit.builders import (
@@ -37,18 +34,9 @@ from unit.builders import (
     make_end,
     make_head,
     make_update,
-    write_run,
+    measure_lines,
+    read,
 )
-
-
-def read(files: dict[str, Sequence[Line | str]], **command: Any) -> RunRecords:
-    with TemporaryDirectory() as folder:
-        return read_records(write_run(Path(folder) / "run", files, **command))
-
-
-def measure_lines(*lines: Line, **head: Any) -> Measurement:
-    """The measurement of one rank with these lines after its head."""
-    return measure(read({"rank-0.jsonl": [make_head(**head), *lines]}))
 
 
 def fold(*lines: Line, **head: Any) -> RankSteps:
@@ -206,7 +194,10 @@ def test_folding_keeps_all_time_of_a_thread(stream: list[tuple[int, int, list[in
 
 def make_series(times_s: Sequence[float], *disturbed: int) -> Series:
     return Series(
-        times_s=tuple(times_s), cpu_times_s=tuple(times_s), disturbed=frozenset({0, *disturbed})
+        times_s=tuple(times_s),
+        cpu_times_s=tuple(times_s),
+        restarts=frozenset({0, *disturbed}),
+        disturbed=frozenset({0, *disturbed}),
     )
 
 

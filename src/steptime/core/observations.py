@@ -23,8 +23,9 @@ class MemoryUse:
     """Memory of one process over its steady window: resident, or allocated on its device.
 
     `slope_bytes_per_step` is the trend over the steady window with its interval; None where it
-    is too short. `limit_bytes` is what there is at most. Faults and the system's CPU time
-    (`system_cpu_s_per_step`) are of the host process.
+    is too short. `peak_bytes` is of the whole run, and `first_bytes` and `last_bytes` are too where
+    no sample fell into the window. `limit_bytes` is what there is at most. Faults and the system's
+    CPU time (`system_cpu_s_per_step`) are of the host process.
     """
 
     first_bytes: int

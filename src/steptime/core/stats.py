@@ -1,4 +1,4 @@
-"""Statistics of step times: median and its interval, warmup, period.
+"""Statistics of step times and memory: median and its interval, warmup, period, trend.
 
 In: plain sequences. Out: numbers and `Quantity`. All of it is distribution-free, because step
 times are skewed, have far outliers, and depend on the step before. Comparing is left to others.
@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from itertools import pairwise
+from typing import TypeVar
 
 from steptime.core.observations import Quantity
+
+T = TypeVar("T")
 
 BATCH = 5
 """Values a batch in MSER-5; White (1997) chose five to smooth without hiding a short warmup."""
@@ -29,6 +32,12 @@ MAX_PERIOD = 64
 
 MIN_REPEAT_FRACTION = 0.9
 """Share of steps that must repeat one period later: epochs end in the middle of a period."""
+
+MIN_TREND_POINTS = 8
+"""Fewer have no interval worth the name: of eight points there are 28 slopes."""
+
+MAX_TREND_POINTS = 200
+"""Slopes grow with the square; 19,900 of them are sorted in some milliseconds."""
 
 MSER5_RULE = (
     "warmup ends where the marginal standard error of what remains is smallest (MSER-5, "
@@ -197,3 +206,46 @@ def find_period(kinds: Sequence[Hashable], *, max_period: int = MAX_PERIOD) -> i
         if num_equal >= MIN_REPEAT_FRACTION * (n - period):
             return period
     return None
+
+
+def trend(points: Sequence[tuple[float, float]]) -> Quantity | None:
+    """Slope of y over x: the median of the slopes between all pairs of points, and its interval.
+
+    Outliers do not move it while they are fewer than 29 % of the points. The interval lies between
+    two order statistics of the slopes. Its width is that of independent residuals, times the
+    square root of points over effective points: without that it held a slope of zero in 50 % of
+    series with a lag-1 autocorrelation of 0.8.
+
+    Args:
+        points: (x, y) in order of x; of more than 200 as many are taken, evenly by number.
+
+    Returns:
+        The slope, with the number of points it was made of; None below eight points, or where
+        all have one x.
+
+    Source: Sen, Journal of the American Statistical Association 63 (1968); Hamed and Rao, Journal
+        of Hydrology 204 (1998) for the variance of dependent values.
+    """
+    points = thin(points, MAX_TREND_POINTS)
+    slopes = sorted(
+        (y_later - y) / (x_later - x)
+        for index, (x, y) in enumerate(points)
+        for x_later, y_later in points[index + 1 :]
+        if x_later > x
+    )
+    n = len(points)
+    if n < MIN_TREND_POINTS or not slopes:
+        return None
+    slope = median(slopes)
+    num_effective = effective_size([y - slope * x for x, y in points])
+    variance = n * (n - 1) * (2 * n + 5) / 18 * n / num_effective
+    reach = _Z * math.sqrt(variance)
+    low = max(0, math.floor((len(slopes) - reach) / 2) - 1)
+    return Quantity(median=slope, low=slopes[low], high=slopes[-1 - low], n=n)
+
+
+def thin(values: Sequence[T], size: int) -> Sequence[T]:
+    """At most `size` of the values, the first and the last among them, evenly by number."""
+    if len(values) <= size:
+        return values
+    return [values[i * (len(values) - 1) // (size - 1)] for i in range(size)]

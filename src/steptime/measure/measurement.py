@@ -7,7 +7,7 @@ together; docs/explanation/how-we-measure.md says how. Judging it is left to `di
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from steptime.core.types import (
@@ -22,6 +22,7 @@ from steptime.core.types import (
     SteadyWindow,
     WorkerSummary,
 )
+from steptime.measure.memory import device_memory, gc_pauses, host_memory
 from steptime.measure.notes import Seen, make_notes
 from steptime.measure.phases import (
     find_missing,
@@ -91,7 +92,7 @@ def _with_steps(
     """The measurement with what was seen of at least one rank."""
     pairs = list(zip(ranks, windows, strict=True))
     busiest, window = max(pairs, key=lambda pair: pair[0].num_updates)
-    has_workers = bool(records.workers)
+    missing = find_missing(ranks, has_workers=bool(records.workers))
     return replace(
         bare,
         num_steps=max(rank.num_steps for rank in ranks),
@@ -101,13 +102,14 @@ def _with_steps(
         num_ranks=len(ranks),
         period=window.period,
         steady=_steady_of_run(ranks, windows, period=window.period),
-        phases=summarize_phases(windows, find_missing(ranks, has_workers=has_workers)),
+        phases=summarize_phases(windows, missing),
         spans=summarize_spans(busiest),
         copies_per_step=mean_per_step(windows, lambda item: item.num_copies),
         syncs_per_step=mean_per_step(windows, lambda item: item.num_syncs),
-        ranks=tuple(_summarize(*pair, has_workers=has_workers) for pair in pairs),
+        ranks=tuple(_summarize(*pair, records) for pair in pairs),
         host=_host_load(records, *pairs[0]),
         overhead=_overhead(busiest, window),
+        prepare_fraction=_prepare_fraction(ranks, windows, missing),
     )
 
 
@@ -148,7 +150,9 @@ def _steady_of_run(
     return steady_window(combine([series_of(rank) for rank in ranks]), period=period)
 
 
-def _summarize(rank: RankSteps, window: Window, *, has_workers: bool) -> RankSummary:
+def _summarize(rank: RankSteps, window: Window, records: RunRecords) -> RankSummary:
+    missing = find_missing([rank], has_workers=bool(records.workers))
+    limit_bytes = records.command.machine.memory_bytes
     return RankSummary(
         rank=rank.head.rank,
         pid=rank.head.pid,
@@ -162,8 +166,11 @@ def _summarize(rank: RankSteps, window: Window, *, has_workers: bool) -> RankSum
         num_backwards=rank.num_backwards,
         step_time_s=window.steady.step_time_s,
         step_cpu_s=window.steady.step_cpu_s,
-        phases=summarize_phases([window], find_missing([rank], has_workers=has_workers)),
+        phases=summarize_phases([window], missing),
         ended_cleanly=rank.end is not None,
+        host_memory=host_memory(rank, window, limit_bytes=limit_bytes),
+        device_memory=device_memory(rank, window),
+        gc=gc_pauses(rank, window),
     )
 
 
@@ -206,6 +213,22 @@ def _host_load(records: RunRecords, rank: RankSteps, window: Window) -> HostLoad
         others_cores=max(0.0, busy - job),
         num_samples=len(inside),
     )
+
+
+def _prepare_fraction(
+    ranks: Sequence[RankSteps], windows: Sequence[Window], missing: Mapping[str, str]
+) -> float | None:
+    """The share of the windows between a batch's arrival and the model's call.
+
+    None where no loader or no call of a model was seen, or the guest did not count it.
+    """
+    reasons = {missing.get("input_wait"), missing.get("forward")}
+    items = [item for window in windows for item in window.items]
+    total_s = math.fsum(sum(item.wall_s.values()) for item in items)
+    is_counted = all("prepare_ns" in rank.head.counts for rank in ranks)
+    if reasons & {"no_loader_seen", "no_module_seen"} or not is_counted or total_s <= 0:
+        return None
+    return math.fsum(item.prepare_s for item in items) / total_s
 
 
 def _overhead(rank: RankSteps, window: Window) -> Overhead | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from steptime.core.types import INNER_PHASES, PHASES, SPANS, Step
+from steptime.measure.signals import Signals
 from steptime.measure.stream import (
     Block,
     GuestCost,
@@ -53,6 +54,9 @@ class StepBlock:
     num_copies: int
     num_syncs: int
     num_batches: int
+    gc_pauses: int = 0
+    gc_s: float = 0.0
+    prepare_s: float = 0.0
     has_phases: bool = True
 
     @property
@@ -76,6 +80,7 @@ class RankSteps:
     blocks: tuple[StepBlock, ...]
     num_threads_stepped: int
     tail_s: Mapping[str, float]
+    signals: Signals
 
     @property
     def items(self) -> tuple[Step | StepBlock, ...]:
@@ -127,6 +132,7 @@ def fold_stream(stream: Stream) -> RankSteps | None:
         blocks=_fold_blocks(stream, thread, first_index=len(steps)),
         num_threads_stepped=len(updates),
         tail_s=_tail(stream),
+        signals=stream.signals,
     )
 
 
@@ -177,9 +183,13 @@ def _step(index: int, updates: Sequence[Update], stream: Stream) -> Step:
         num_copies=counts.get("copies", 0),
         num_syncs=counts.get("syncs", 0),
         num_batches=counts.get("batches", 0),
+        gc_pauses=counts.get("gc_pauses", 0),
+        gc_s=counts.get("gc_ns", 0) * NS,
+        prepare_s=counts.get("prepare_ns", 0) * NS,
         optimizers=tuple(u.optimizer for u in updates),
         is_first=index == 0,
         is_detailed=all(u.is_detailed for u in updates),
+        is_disturbed=any(u.is_disturbed for u in updates),
     )
 
 
@@ -248,6 +258,9 @@ def _block(first_index: int, block: Block, head: StreamHead) -> StepBlock:
         num_copies=counts.get("copies", 0),
         num_syncs=counts.get("syncs", 0),
         num_batches=counts.get("batches", 0),
+        gc_pauses=counts.get("gc_pauses", 0),
+        gc_s=counts.get("gc_ns", 0) * NS,
+        prepare_s=counts.get("prepare_ns", 0) * NS,
     )
 
 

@@ -1,7 +1,8 @@
 """The file of one rank: its updates, blocks, device times, cost and end as frozen values.
 
 In: a path. Out: a `Stream`. The file may have 30 MB, so its lines are converted by hand and one
-by one; a line of another shape is skipped and counted. Steps are left to `measure.steps`.
+by one; a line of another shape is skipped and counted. Steps are left to `measure.steps`, the
+lines about anything but updates to `measure.signals`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import Any
 from steptime.core.codec import from_json
 from steptime.errors import DamagedRunError
 from steptime.measure.jsonl import Row, Torn, read_rows, take_head
+from steptime.measure.signals import TAKE_SIGNAL, SignalLines, Signals
 
+_DISTURBED = 2
 # What a line of another shape than its `k` promises raises: it is skipped like one cut short.
 _MISSHAPEN = (KeyError, TypeError, ValueError, DamagedRunError)
 
@@ -42,6 +45,7 @@ class Update:
     """One optimizer update; times [ns] since the head's clock, sums in the order of the head.
 
     Not `is_detailed`: all CPU time is in `other`, fetch and collate are in `input_wait`.
+    Where `is_disturbed`, a look of ours made it longer.
     """
 
     number: int
@@ -51,6 +55,7 @@ class Update:
     end_ns: int
     is_skipped: bool | None
     is_detailed: bool
+    is_disturbed: bool
     wall_ns: tuple[int, ...]
     cpu_ns: tuple[int, ...]
     counts: tuple[int, ...]
@@ -124,7 +129,8 @@ class Stream:
     device_ns: Mapping[int, tuple[int, ...]]
     cost: GuestCost | None
     end: StreamEnd | None
-    progress: tuple[Progress, ...] = ()
+    progress: tuple[Progress, ...]
+    signals: Signals
 
 
 class _Lines:
@@ -138,6 +144,7 @@ class _Lines:
         self.device_ns: dict[int, tuple[int, ...]] = {}
         self.cost: GuestCost | None = None
         self.end: StreamEnd | None = None
+        self.signals = SignalLines()
 
     def add_updates(self, row: Row) -> None:
         """Updates, a row each."""
@@ -183,10 +190,12 @@ def read_stream(path: Path, torn: Torn) -> Stream | None:
         return None
     lines = _Lines(head)
     for row in rows:
-        take = _TAKE.get(row["k"])
+        take, take_signal = _TAKE.get(row["k"]), TAKE_SIGNAL.get(row["k"])
         try:
             if take is not None:
                 take(lines, row)
+            elif take_signal is not None:
+                take_signal(lines.signals, row)
         except _MISSHAPEN:
             torn.count += 1
     return Stream(
@@ -197,11 +206,12 @@ def read_stream(path: Path, torn: Torn) -> Stream | None:
         cost=lines.cost,
         end=lines.end,
         progress=tuple(lines.progress),
+        signals=lines.signals.freeze(),
     )
 
 
 def _update(values: Any, head: StreamHead) -> Update:
-    (number, thread, optimizer, start_ns, end_ns, skipped, is_detailed), wall, counts, cpu = _cut(
+    (number, thread, optimizer, start_ns, end_ns, skipped, detail), wall, counts, cpu = _cut(
         values, 7, len(head.buckets), len(head.counts), len(head.buckets)
     )
     return Update(
@@ -211,7 +221,8 @@ def _update(values: Any, head: StreamHead) -> Update:
         start_ns=start_ns,
         end_ns=end_ns,
         is_skipped=None if skipped < 0 else skipped > 0,
-        is_detailed=is_detailed > 0,
+        is_detailed=detail > 0,
+        is_disturbed=detail == _DISTURBED,
         wall_ns=wall,
         cpu_ns=cpu,
         counts=counts,

@@ -15,18 +15,24 @@ from steptime.core.types import SteadyWindow, Step
 from steptime.measure.steps import RankSteps, StepBlock
 
 WINDOW_RULE = (
-    "the first step and steps that compile do not count; nothing counts before a step of the "
-    f"first half that compiles; then {MSER5_RULE}; the window begins at a whole period"
+    "the first step, steps that compile and steps that a look of ours made longer do not count; "
+    "nothing counts before a step of the first half that compiles; then "
+    f"{MSER5_RULE}; the window begins at a whole period"
 )
 """The rule of this module in one sentence; it is shown with every measurement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Times of the steps one by one; `disturbed` holds the indices that never count."""
+    """Times of the steps one by one.
+
+    `disturbed` holds the indices that never count, `restarts` those among them before which
+    nothing counts if they are early: the first step, and steps that compile.
+    """
 
     times_s: tuple[float, ...]
     cpu_times_s: tuple[float, ...]
+    restarts: frozenset[int]
     disturbed: frozenset[int]
 
 
@@ -77,13 +83,19 @@ def series_of(rank: RankSteps) -> Series:
     """The times of all steps of a rank."""
     times_s = [step.step_time_s for step in rank.steps]
     cpu_s = [step.step_cpu_s for step in rank.steps]
-    disturbed = {s.index for s in rank.steps if s.is_first or s.spans_s["compile"] > 0}
+    restarts = {s.index for s in rank.steps if s.is_first or s.spans_s["compile"] > 0}
+    looked_at = {s.index for s in rank.steps if s.is_disturbed}
     for block in rank.blocks:
         times_s += block.times_s
         cpu_s += block.cpu_times_s
         if block.spans_s["compile"] > 0:
-            disturbed.update(range(block.first_index, block.first_index + block.num_steps))
-    return Series(times_s=tuple(times_s), cpu_times_s=tuple(cpu_s), disturbed=frozenset(disturbed))
+            restarts.update(range(block.first_index, block.first_index + block.num_steps))
+    return Series(
+        times_s=tuple(times_s),
+        cpu_times_s=tuple(cpu_s),
+        restarts=frozenset(restarts),
+        disturbed=frozenset(restarts | looked_at),
+    )
 
 
 def combine(ranks: Sequence[Series]) -> Series:
@@ -93,6 +105,7 @@ def combine(ranks: Sequence[Series]) -> Series:
     return Series(
         times_s=tuple(max(r.times_s[k] for r in there) for k, there in enumerate(present)),
         cpu_times_s=tuple(max(r.cpu_times_s[k] for r in there) for k, there in enumerate(present)),
+        restarts=frozenset().union(*(rank.restarts for rank in ranks)),
         disturbed=frozenset().union(*(rank.disturbed for rank in ranks)),
     )
 
@@ -100,7 +113,7 @@ def combine(ranks: Sequence[Series]) -> Series:
 def choose_first_step(series: Series, *, period: int) -> int:
     """Index of the first step that counts, by `WINDOW_RULE`."""
     num_steps = len(series.times_s)
-    early = [index for index in series.disturbed if 2 * index < num_steps]
+    early = [index for index in series.restarts if 2 * index < num_steps]
     first_group = math.ceil((max(early, default=0) + 1) / period)
     groups = range(first_group, num_steps // period)
     means = {group: _group_mean(series, group, period) for group in groups}

@@ -1,0 +1,189 @@
+"""What a rank's file tells beside its updates: memory, places, operators, compiling, switches.
+
+In: the lines m, s, a, ops, c and q of docs/reference/run-folder.md. Out: `Signals`. Every one of
+them may be absent. What they say about a step is left to `measure.memory` and `measure.places`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from steptime.core.codec import from_json
+from steptime.measure.jsonl import Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySample:
+    """Memory of the process at `t` [ns on the head's clock]; counters since its start."""
+
+    t: int
+    bucket: int
+    rss: int | None = None
+    minflt: int | None = None
+    majflt: int | None = None
+    stime_ns: int | None = None
+    allocated: int | None = None
+    reserved: int | None = None
+    peak: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteSeen:
+    """A place and how often it was passed; `total_ns` is None where calls are only counted."""
+
+    what: str
+    file: str
+    line: int
+    end_line: int
+    calls: int
+    total_ns: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SitesSeen:
+    """The places of the updates in which frames were walked."""
+
+    num_updates: int
+    sites: tuple[SiteSeen, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorCounts:
+    """Operators of one update, or why none were counted."""
+
+    num: int = 0
+    num_tiny: int = 0
+    tiny_ns: int = 0
+    large_ns: int = 0
+    missing: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventSeen:
+    """A graph break or a recompilation; without a place in the user's code both are None."""
+
+    reason: str
+    file: str | None
+    line: int | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileSeen:
+    """What torch.compile did so far."""
+
+    num_graphs: int
+    breaks: tuple[EventSeen, ...]
+    recompiles: tuple[EventSeen, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signals:
+    """What was told beside the updates; `spans` are places over the whole run."""
+
+    memory: tuple[MemorySample, ...] = ()
+    sites: SitesSeen | None = None
+    spans: tuple[SiteSeen, ...] = ()
+    operators: OperatorCounts | None = None
+    compiled: CompileSeen | None = None
+    switches: tuple[str, ...] = ()
+
+
+class SignalLines:
+    """These lines of a rank's file so far; a later one replaces the earlier, if not said else."""
+
+    def __init__(self) -> None:
+        self.memory: dict[int, MemorySample] = {}
+        self.sites: SitesSeen | None = None
+        self.spans: tuple[SiteSeen, ...] = ()
+        self.operators: OperatorCounts | None = None
+        self.compiled: CompileSeen | None = None
+        self.switches: set[str] = set()
+
+    def add_memory(self, row: Row) -> None:
+        """A sample; all are kept, a line written twice once."""
+        sample = from_json(MemorySample, row)
+        self.memory[sample.t] = sample
+
+    def set_sites(self, row: Row) -> None:
+        """Places of the updates looked at: the second spell's replace the first's."""
+        (num_updates,) = _typed((row["updates"],), int)
+        if num_updates < 1:
+            raise ValueError(f"`updates` must be above zero, got {num_updates}")
+        self.sites = SitesSeen(num_updates=num_updates, sites=_sites(row))
+
+    def set_spans(self, row: Row) -> None:
+        """Places of spans over the run."""
+        self.spans = _sites(row)
+
+    def set_operators(self, row: Row) -> None:
+        """Operators; a count is worth more than a reason for none."""
+        found = from_json(OperatorCounts, row)
+        if found.missing is None or self.operators is None:
+            self.operators = found
+
+    def set_compiled(self, row: Row) -> None:
+        """Compiling so far."""
+        (num_graphs,) = _typed((row["graphs"],), int)
+        self.compiled = CompileSeen(
+            num_graphs=num_graphs,
+            breaks=tuple(map(_event, row["breaks"])),
+            recompiles=tuple(map(_event, row["recompiles"])),
+        )
+
+    def add_switches(self, row: Row) -> None:
+        """Debug switches: the union counts."""
+        self.switches.update(_typed(row["on"], *(str,) * len(row["on"])))
+
+    def freeze(self) -> Signals:
+        """All of it as a value."""
+        return Signals(
+            memory=tuple(self.memory[t] for t in sorted(self.memory)),
+            sites=self.sites,
+            spans=self.spans,
+            operators=self.operators,
+            compiled=self.compiled,
+            switches=tuple(sorted(self.switches)),
+        )
+
+
+TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Row], None]] = {
+    "m": SignalLines.add_memory,
+    "s": SignalLines.set_sites,
+    "a": SignalLines.set_spans,
+    "ops": SignalLines.set_operators,
+    "c": SignalLines.set_compiled,
+    "q": SignalLines.add_switches,
+}
+"""Which method takes a line of which `k`."""
+
+
+def _sites(row: Row) -> tuple[SiteSeen, ...]:
+    return tuple(map(_site, row["sites"]))
+
+
+def _site(values: Any) -> SiteSeen:
+    what, file, line, end_line, calls = _typed(values[:5], str, str, int, int, int)
+    (total_ns,) = values[5:]
+    if total_ns is not None:
+        _typed((total_ns,), int)
+    return SiteSeen(
+        what=what, file=file, line=line, end_line=end_line, calls=calls, total_ns=total_ns
+    )
+
+
+def _event(values: Any) -> EventSeen:
+    reason, file, line, count = values
+    _typed((reason, count), str, int)
+    if file is not None:
+        _typed((file, line), str, int)
+    return EventSeen(reason=reason, file=file, line=None if file is None else line, count=count)
+
+
+def _typed(values: Any, *kinds: type) -> Any:
+    """The values, if they are of these types one by one."""
+    if len(values) != len(kinds) or any(type(v) is not k for v, k in zip(values, kinds)):  # noqa: B905
+        raise ValueError(f"`values` must be {kinds}, got {values!r:.60}")
+    return values
