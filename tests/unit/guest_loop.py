@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from steptime.guest.timeline import (
+from steptime.guest.buckets import (
     BATCHES,
     BUCKETS,
     COUNTS,
@@ -16,8 +16,8 @@ from steptime.guest.timeline import (
     LOSS,
     NUM_BUCKETS,
     NUM_WRITTEN,
-    Timeline,
 )
+from steptime.guest.timeline import Timeline
 
 FIRST_TIME = 1_000_000
 

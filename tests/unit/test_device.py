@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from steptime.guest.device import MAX_WAITING, DeviceClock
-from steptime.guest.timeline import (
+from steptime.guest.buckets import (
     BACKWARD,
     BUCKETS,
     CHECKPOINT,
@@ -17,8 +16,9 @@ from steptime.guest.timeline import (
     H2D,
     NUM_BUCKETS,
     OPTIMIZER,
-    Timeline,
 )
+from steptime.guest.device import MAX_WAITING, DeviceClock
+from steptime.guest.timeline import Timeline
 from unit.guest_loop import Loop, Sink, by_name
 
 MS = 1_000_000

@@ -8,6 +8,17 @@ from typing import Any
 
 import pytest
 
+from steptime.guest.buckets import (
+    BACKWARD,
+    BUCKETS,
+    COUNTS,
+    EVALUATION,
+    FORWARD,
+    INPUT_WAIT,
+    LOSS,
+    OPTIMIZER,
+    OTHER,
+)
 from steptime.guest.journal import (
     ENTER_BACKWARD,
     ENTER_EVALUATION,
@@ -21,18 +32,7 @@ from steptime.guest.journal import (
     Journal,
 )
 from steptime.guest.record import FLUSH_NS, MAX_PENDING, Recorder
-from steptime.guest.timeline import (
-    BACKWARD,
-    BUCKETS,
-    COUNTS,
-    EVALUATION,
-    FORWARD,
-    INPUT_WAIT,
-    LOSS,
-    OPTIMIZER,
-    OTHER,
-    SAMPLED_AT_FIRST,
-)
+from steptime.guest.timeline import SAMPLED_AT_FIRST
 
 MS = 1_000_000
 

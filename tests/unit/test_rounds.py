@@ -16,8 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steptime.core.types import PHASES, SPANS, Step
+from steptime.guest.buckets import (
+    CHECKPOINT,
+)
 from steptime.guest.record import Recorder
-from steptime.guest.timeline import CHECKPOINT
 from steptime.measure.jsonl import Torn
 from steptime.measure.steps import RankSteps, StepBlock, fold_stream
 from steptime.measure.stream import read_stream

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptime.guest.timeline import (
+from steptime.guest.buckets import (
     BACKWARD,
     BUCKETS,
     CHECKPOINT,
@@ -23,11 +23,9 @@ from steptime.guest.timeline import (
     NUM_BUCKETS,
     OPTIMIZER,
     OTHER,
-    SAMPLE_BLOCK,
-    SAMPLE_EVERY,
-    SAMPLED_AT_FIRST,
     SYNC,
 )
+from steptime.guest.timeline import SAMPLE_BLOCK, SAMPLE_EVERY, SAMPLED_AT_FIRST
 from unit.guest_loop import FIRST_TIME, Loop
 
 

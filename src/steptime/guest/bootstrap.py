@@ -12,10 +12,10 @@ from time import time as unix_time
 from typing import Any
 
 from . import calls, distributed, hooks, loaders, tensors
+from .buckets import BACKWARDS, FORWARDS
 from .context import Context
 from .device import DeviceClock
 from .record import Recorder, append
-from .timeline import BACKWARDS, FORWARDS
 
 OLDEST_TORCH = (2, 4)
 

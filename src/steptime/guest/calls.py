@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from .buckets import BATCHES, EVALUATION, FORWARD, LOSS, NUM_BUCKETS, OTHER
 from .context import Context
 from .journal import (
     ENTER_EVALUATION,
@@ -22,7 +23,6 @@ from .journal import (
 )
 from .outputs import has_scalar, wants_gradient
 from .patch import drop_frame, replace
-from .timeline import BATCHES, EVALUATION, FORWARD, LOSS, NUM_BUCKETS, OTHER
 
 MAX_KNOWN_MODULES = 10_000
 """Beyond it the memory of module kinds is dropped: scripts that make modules each step."""

@@ -8,10 +8,11 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from .buckets import EVALUATION
 from .journal import LEAVE, LEAVE_SPAN, Journal
 from .patch import drop_frame
 from .record import Recorder
-from .timeline import EVALUATION, Timeline
+from .timeline import Timeline
 
 
 class Context:

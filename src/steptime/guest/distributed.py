@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from .buckets import BACKWARD, COMMUNICATION
 from .context import Context, marked
 from .patch import drop_frame, replace
-from .timeline import BACKWARD, COMMUNICATION, Timeline
+from .timeline import Timeline
 
 COLLECTIVES = (
     "all_reduce",

@@ -10,10 +10,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from .context import Context, marked
-from .journal import ENTER_BACKWARD, LEAVE, LEAVE_BACKWARD, LEAVE_SPAN
-from .patch import drop_frame, replace
-from .timeline import (
+from .buckets import (
     BACKWARD,
     CHECKPOINT,
     COMPILE,
@@ -22,6 +19,9 @@ from .timeline import (
     OPTIMIZER,
     OTHER,
 )
+from .context import Context, marked
+from .journal import ENTER_BACKWARD, LEAVE, LEAVE_BACKWARD, LEAVE_SPAN
+from .patch import drop_frame, replace
 
 # -- backward
 

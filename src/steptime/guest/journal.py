@@ -12,21 +12,19 @@ from collections.abc import Callable
 from time import perf_counter_ns, process_time_ns, thread_time_ns
 from typing import Any
 
-from .record import FLUSH_NS, MAX_PENDING, Recorder
-from .timeline import (
+from .buckets import (
     BATCHES,
     COPIES,
     EPOCH_START,
     EVALUATION,
     INPUT_WAIT,
-    NEVER,
     NUM_BUCKETS,
     OPTIMIZER,
     OTHER,
     SYNCS,
-    Timeline,
-    is_sampled_at,
 )
+from .record import FLUSH_NS, MAX_PENDING, Recorder
+from .timeline import NEVER, Timeline, is_sampled_at
 
 Act = Callable[[Timeline], None]
 

@@ -13,11 +13,11 @@ from json import dumps
 from time import perf_counter_ns, process_time_ns
 from typing import Any
 
+from .buckets import COLLATE, EPOCH_START, FETCH, INPUT_WAIT, NUM_BUCKETS
 from .context import Context
 from .journal import ENTER_EPOCH, ENTER_INPUT, LEAVE, LEAVE_INPUT, LEAVE_SPAN
 from .patch import drop_frame, replace
 from .record import FLUSH_NS, append
-from .timeline import COLLATE, EPOCH_START, FETCH, INPUT_WAIT, NUM_BUCKETS
 
 
 def hook_loaders(context: Context) -> None:

@@ -17,17 +17,9 @@ from time import perf_counter_ns, thread_time_ns
 from time import time as unix_time
 from typing import Any
 
+from .buckets import BACKWARDS, BUCKETS, COUNTS, FORWARDS, NUM_BUCKETS, NUM_WRITTEN, PENDING
 from .rounds import Rounds
-from .timeline import (
-    BACKWARDS,
-    BUCKETS,
-    COUNTS,
-    FORWARDS,
-    NUM_BUCKETS,
-    NUM_WRITTEN,
-    PENDING,
-    Timeline,
-)
+from .timeline import Timeline
 
 FLUSH_NS = 200_000_000
 """A step that ended this long ago is on disk at the next marker (docs/reference/run-folder.md)."""

@@ -6,7 +6,7 @@ one begins when an optimizer that has already stepped in it steps again.
 
 from __future__ import annotations
 
-from .timeline import (
+from .buckets import (
     BACKWARDS,
     CHECKPOINT,
     COMPILE,

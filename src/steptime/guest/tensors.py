@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from .buckets import H2D, OPTIMIZER, SYNC
 from .context import Context, marked
 from .journal import LEAVE, LEAVE_UNMOVED
 from .patch import drop_frame, replace
-from .timeline import H2D, OPTIMIZER, SYNC
 
 READS = (
     *("item", "tolist", "numpy", "__array__", "cpu"),

@@ -11,79 +11,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-BUCKETS = (
-    "other",
-    "input_wait",
-    "fetch",
-    "collate",
-    "h2d",
-    "forward",
-    "loss",
-    "backward",
-    "gradient_processing",
-    "communication",
-    "optimizer",
-    "sync",
-    "forward_and_loss",
-    "evaluation",
-    "checkpoint",
-    "epoch_start",
-    "compile",
-)
-(
-    OTHER,
-    INPUT_WAIT,
-    FETCH,
-    COLLATE,
-    H2D,
-    FORWARD,
-    LOSS,
+from .buckets import (
+    AFTER_BACKWARD,
+    AFTER_FORWARD,
     BACKWARD,
-    GRADIENT_PROCESSING,
-    COMMUNICATION,
-    OPTIMIZER,
-    SYNC,
-    FORWARD_AND_LOSS,
-    EVALUATION,
-    CHECKPOINT,
-    EPOCH_START,
-    COMPILE,
-) = range(len(BUCKETS))
-
-COUNTS = (
-    "batches",
-    "copies",
-    "syncs",
-    "forwards",
-    "backwards",
-    "inner_steps",
-    "gc_pauses",
-    "gc_ns",
-    "prepare_ns",
-)
-(
-    BATCHES,
-    COPIES,
-    SYNCS,
-    FORWARDS,
     BACKWARDS,
-    INNER_STEPS,
-    GC_PAUSES,
-    GC_NS,
-    PREPARE_NS,
-) = range(len(BUCKETS), len(BUCKETS) + len(COUNTS))
-
-PENDING = ("after_forward", "after_backward", "closure_head", "closure_tail")
-AFTER_FORWARD, AFTER_BACKWARD, CLOSURE_HEAD, CLOSURE_TAIL = range(
-    len(BUCKETS) + len(COUNTS), len(BUCKETS) + len(COUNTS) + len(PENDING)
+    CLOSURE_HEAD,
+    CLOSURE_TAIL,
+    EVALUATED,
+    EVALUATION,
+    FORWARD,
+    FORWARD_AND_LOSS,
+    FORWARDS,
+    GRADIENT_PROCESSING,
+    INPUT_WAIT,
+    LOSS,
+    NUM_BUCKETS,
+    NUM_WRITTEN,
+    OPTIMIZER,
+    OTHER,
+    SIZE,
+    ZEROS,
 )
-
-NUM_BUCKETS = len(BUCKETS)
-NUM_WRITTEN = NUM_BUCKETS + len(COUNTS)
-_SIZE = NUM_WRITTEN + len(PENDING)
-_ZEROS = (0,) * _SIZE
-SPANS_KEPT = frozenset((EVALUATION, CHECKPOINT, COMPILE))
-_EVALUATED = tuple(i for i in range(_SIZE) if i not in SPANS_KEPT)
 
 SAMPLED_AT_FIRST = 256
 SAMPLE_BLOCK = 16
@@ -166,11 +115,11 @@ class Timeline:
     def _open_books(self) -> None:
         """A new update begins here."""
         self.start = self.last
-        self.wall = [0] * _SIZE
-        self.cpu = [0] * _SIZE
+        self.wall = [0] * SIZE
+        self.cpu = [0] * SIZE
         self.inner_loss = False
-        self.mark: Sequence[int] = _ZEROS
-        self.mark_cpu: Sequence[int] = _ZEROS
+        self.mark: Sequence[int] = ZEROS
+        self.mark_cpu: Sequence[int] = ZEROS
         self.mark_other = self.mark_other_cpu = 0
 
     # -- the two moves
@@ -351,7 +300,7 @@ class Timeline:
             self.anchor()
         self.enter_span(EVALUATION)
         wall, cpu, mark, mark_cpu = self.wall, self.cpu, self.mark, self.mark_cpu
-        for i in _EVALUATED:
+        for i in EVALUATED:
             if i < NUM_BUCKETS or i >= NUM_WRITTEN:
                 wall[EVALUATION] += wall[i] - mark[i]
                 cpu[EVALUATION] += cpu[i] - mark_cpu[i]
