@@ -10,7 +10,9 @@ import psutil
 import pytest
 
 from steptime.measure import sample
+from steptime.measure.host_memory import HostMemory
 from steptime.measure.sample import HostSampler, ProcessTimes, Readers, job_cpu_s, select_job
+from steptime.measure.unwatched import Unwatched
 
 ROOT = 100
 
@@ -30,6 +32,9 @@ class FakeMachine:
         self.cost_s = 0.0
         self.processes: dict[int, ProcessTimes] = {ROOT: make_process(1)}
         self.failure: Exception | None = None
+        self.waited_s = 7.0  # children of the process that became `steptime run`
+        self.memory = HostMemory()
+        self.unwatched: list[Unwatched] = []
 
     def read_processes(self) -> Mapping[int, ProcessTimes]:
         self.cost_s += 0.001
@@ -44,6 +49,9 @@ class FakeMachine:
             cost_s=lambda: self.cost_s,
             busy_s=lambda: self.busy_s,
             processes=self.read_processes,
+            waited_s=lambda: self.waited_s,
+            memory=lambda: self.memory,
+            unwatched=lambda layouts: [u for u in self.unwatched if u.pid in layouts],
         )
         path = folder / "host.jsonl"
         return HostSampler(path, root_pid=ROOT, num_cores=2, readers=readers)
@@ -67,7 +75,55 @@ def test_a_line_holds_busy_cores_and_those_of_the_command(tmp_path: Path) -> Non
     head, line = read_lines(tmp_path)
     assert head == {"k": "head", "schema": 1, "num_cores": 2}
     expected = {"t_unix_s": 1_790_000_052.0, "dt_s": 2.0, "busy_cores": 1.5, "job_cores": 0.5}
-    assert line == {"k": "h", **expected}
+    unknown = dict.fromkeys(("swap_in_bytes", "available_bytes", "oom_kills"))
+    assert line == {"k": "h", **expected, **unknown}
+
+
+def test_swapping_is_counted_from_look_to_look_and_kills_from_the_first(tmp_path: Path) -> None:
+    machine = FakeMachine()
+    sampler = machine.sampler(tmp_path)
+    for swapped, left, kills in ((4096, 900, 3), (12288, 500, 4), (12288, 700, 5)):
+        machine.memory = HostMemory(swap_in_bytes=swapped, available_bytes=left, oom_kills=kills)
+        sampler.take()
+        machine.clock_s += 1.0
+    lines = read_lines(tmp_path)[1:]
+    assert [line["swap_in_bytes"] for line in lines] == [8192, 0]
+    assert [line["available_bytes"] for line in lines] == [500, 700]
+    assert [line["oom_kills"] for line in lines] == [1, 2]
+
+
+def test_the_last_look_counts_what_the_command_used_since_the_one_before(tmp_path: Path) -> None:
+    machine = FakeMachine()
+    machine.processes = {ROOT: make_process(1, own_s=1.0), 101: make_process(own_s=0.5)}
+    sampler = machine.sampler(tmp_path)
+    sampler.take()
+    machine.processes = {}
+    machine.waited_s += 1.5 + 0.4
+    machine.clock_s += 0.5
+    sampler.take_last()
+    assert read_lines(tmp_path)[-1]["job_cores"] == pytest.approx(0.8)
+
+
+def test_a_last_look_without_one_before_leaves_no_line(tmp_path: Path) -> None:
+    FakeMachine().sampler(tmp_path).take_last()
+    assert [line["k"] for line in read_lines(tmp_path)] == ["head"]
+
+
+def test_a_last_look_after_the_root_was_seen_no_more_leaves_its_line(tmp_path: Path) -> None:
+    machine = FakeMachine()
+    sampler = machine.sampler(tmp_path)
+    machine.processes = {}
+    sampler.take()
+    machine.clock_s += 1.0
+    sampler.take_last()
+    assert read_lines(tmp_path)[-1]["job_cores"] == 0.0
+
+
+def test_a_python_without_a_guest_has_a_line(tmp_path: Path) -> None:
+    machine = FakeMachine()
+    machine.unwatched = [Unwatched(pid=ROOT, name="python3.11")]
+    machine.sampler(tmp_path).take()
+    assert read_lines(tmp_path)[1:] == [{"k": "g", "pid": ROOT, "name": "python3.11"}]
 
 
 def test_a_look_is_due_each_second(tmp_path: Path) -> None:
@@ -219,7 +275,7 @@ def test_busy_time_of_the_machine_leaves_idle_and_waiting_out(
     times = psutil.cpu_times()
     fields = dict.fromkeys(times._fields, 0.0) | {"user": 5.0, "idle": 90.0, "system": 2.0}
     monkeypatch.setattr(psutil, "cpu_times", lambda: type(times)(**fields))
-    assert sample.system_readers().busy_s() == 7.0
+    assert sample._busy_s() == 7.0
 
 
 def test_a_process_that_ends_while_it_is_read_is_left_out() -> None:

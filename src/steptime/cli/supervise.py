@@ -65,6 +65,8 @@ def _watch(plan: Plan, child: launch.Child, notes: list[str]) -> EndedRun:
     """Wait for the command and sample the machine meanwhile."""
     sampler = attempt(lambda: _start_sampler(plan, child.pid), tell=notes.append)
     end = launch.wait(child, lambda: _sample(sampler, notes))
+    if sampler is not None:
+        attempt(sampler.take_last, tell=notes.append)  # a kill by the kernel came after the last
     num_failures = sampler.num_failures if sampler else None
     return end_run(plan, child.pid, end, num_sample_failures=num_failures)
 
@@ -78,7 +80,7 @@ def _start_sampler(plan: Plan, child_pid: int) -> HostSampler:
         plan.run.folder / "host.jsonl",
         root_pid=child_pid,
         num_cores=os.cpu_count() or 1,
-        readers=system_readers(),
+        readers=system_readers(plan.run.folder, child_pid),
     )
     sampler.take()
     return sampler

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from steptime.core.types import (
     SCHEMA,
-    HostLoad,
     Measurement,
     Note,
     Overhead,
@@ -22,6 +21,7 @@ from steptime.core.types import (
     SteadyWindow,
     WorkerSummary,
 )
+from steptime.measure.load import load_in_window, load_of_run
 from steptime.measure.memory import device_memory, gc_pauses, host_memory
 from steptime.measure.notes import Seen, make_notes
 from steptime.measure.phases import (
@@ -80,7 +80,7 @@ def _without_steps(records: RunRecords, end: ProcessEnd, notes: tuple[Note, ...]
         syncs_per_step=None,
         ranks=(),
         workers=_workers_of(records),
-        host=None,
+        host=load_of_run(records),
         overhead=None,
         notes=notes,
     )
@@ -107,7 +107,7 @@ def _with_steps(
         copies_per_step=mean_per_step(windows, lambda item: item.num_copies),
         syncs_per_step=mean_per_step(windows, lambda item: item.num_syncs),
         ranks=tuple(_summarize(*pair, records) for pair in pairs),
-        host=_host_load(records, *pairs[0]),
+        host=load_in_window(records, *pairs[0]) if pairs[0][1].num_steps else bare.host,
         overhead=_overhead(busiest, window),
         prepare_fraction=_prepare_fraction(ranks, windows, missing),
     )
@@ -187,31 +187,6 @@ def _workers_of(records: RunRecords) -> WorkerSummary | None:
         fetch_s_per_batch=sum(sums.fetch_ns for _, sums in records.workers) * NS / num_batches,
         collate_s_per_batch=sum(sums.collate_ns for _, sums in records.workers) * NS / num_batches,
         cpu_s_per_batch=sum(cpu_ns) * NS / num_batches if has_cpu else None,
-    )
-
-
-def _host_load(records: RunRecords, rank: RankSteps, window: Window) -> HostLoad | None:
-    """Mean load while the window ran, each sample weighted by how much of it lies inside."""
-    if records.num_cores is None or not window.num_steps:
-        return None
-    begin = rank.head.t_unix_s + window.start_s
-    end = rank.head.t_unix_s + window.end_s
-    inside = [
-        (min(end, sample.t_unix_s) - max(begin, sample.t_unix_s - sample.dt_s), sample)
-        for sample in records.host
-    ]
-    inside = [(overlap_s, sample) for overlap_s, sample in inside if overlap_s > 0]
-    if not inside:
-        return None
-    total_s = math.fsum(overlap_s for overlap_s, _ in inside)
-    busy = math.fsum(overlap_s * sample.busy_cores for overlap_s, sample in inside) / total_s
-    job = math.fsum(overlap_s * sample.job_cores for overlap_s, sample in inside) / total_s
-    return HostLoad(
-        num_cores=records.num_cores,
-        job_cores=job,
-        # The two come from different counters, so the difference may fall below zero.
-        others_cores=max(0.0, busy - job),
-        num_samples=len(inside),
     )
 
 

@@ -36,9 +36,9 @@ def make_notes(seen: Seen) -> tuple[Note, ...]:
 
 
 def no_python_seen(seen: Seen) -> Note | None:
-    """No Python process let the guest in."""
+    """No Python process let the guest in, and none was seen to keep it out."""
     records = seen.records
-    is_seen = records.starts or records.torches or records.streams
+    is_seen = records.starts or records.torches or records.streams or records.guestless
     return None if is_seen else Note(code="no_python_seen")
 
 
@@ -46,6 +46,20 @@ def old_python(seen: Seen) -> Note | None:
     """A Python too old for the guest."""
     versions = {start.python for start in seen.records.starts if start.k == "old"}
     return _listed("old_python", "versions", versions)
+
+
+def python_without_guest(seen: Seen) -> Note | None:
+    """Python processes that kept the guest out, beside others that let it in or none at all.
+
+    One that was slow to start may have written its line after it was missed.
+    """
+    records = seen.records
+    known = {start.pid for start in records.starts} | {torch.pid for torch in records.torches}
+    found = {python.pid: python.name for python in records.guestless if python.pid not in known}
+    if not found:
+        return None
+    facts = {"count": str(len(found)), "names": ", ".join(sorted(set(found.values())))}
+    return Note(code="python_without_guest", facts=facts)
 
 
 def no_torch_seen(seen: Seen) -> Note | None:
@@ -157,6 +171,7 @@ def device_time_missing(seen: Seen) -> Note | None:
 NOTES: tuple[Callable[[Seen], Note | None], ...] = (
     no_python_seen,
     old_python,
+    python_without_guest,
     no_torch_seen,
     old_torch,
     hooks_failed,

@@ -75,12 +75,26 @@ class WorkerSums:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSample:
-    """Load of the machine over the `dt_s` before `t_unix_s`, in cores."""
+    """Load of the machine over the `dt_s` before `t_unix_s`, in cores, and its memory.
+
+    `oom_kills` counts from the run's start, `swap_in_bytes` over the `dt_s` alone.
+    """
 
     t_unix_s: float
     dt_s: float
     busy_cores: float
     job_cores: float
+    swap_in_bytes: int | None = None
+    available_bytes: int | None = None
+    oom_kills: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestlessPython:
+    """A Python process of the command in which no guest was seen."""
+
+    pid: int
+    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +110,7 @@ class RunRecords:
     num_cores: int | None
     host: tuple[HostSample, ...]
     num_torn_lines: int
+    guestless: tuple[GuestlessPython, ...] = ()
 
 
 def read_records(folder: Path) -> RunRecords:
@@ -117,7 +132,7 @@ def read_records(folder: Path) -> RunRecords:
 def _read_folder(folder: Path) -> RunRecords:
     torn = Torn()
     processes = list(read_rows(folder / "processes.jsonl", torn))
-    num_cores, host = _read_host(folder / "host.jsonl", torn)
+    num_cores, host, guestless = _read_host(folder / "host.jsonl", torn)
     streams = [read_stream(path, torn) for path in sorted(folder.glob("rank-*.jsonl"))]
     worker_files = sorted(folder.glob("worker-*.jsonl"))
     return RunRecords(
@@ -130,6 +145,7 @@ def _read_folder(folder: Path) -> RunRecords:
         num_cores=num_cores,
         host=host,
         num_torn_lines=torn.count,
+        guestless=guestless,
     )
 
 
@@ -164,9 +180,13 @@ class _HostHead:
     num_cores: int
 
 
-def _read_host(path: Path, torn: Torn) -> tuple[int | None, tuple[HostSample, ...]]:
+def _read_host(
+    path: Path, torn: Torn
+) -> tuple[int | None, tuple[HostSample, ...], tuple[GuestlessPython, ...]]:
     rows = read_rows(path, torn)
     head = take_head(_HostHead, rows, path, torn)
     if head is None:
-        return None, ()
-    return head.num_cores, take_all(HostSample, list(rows), ("h",), torn)
+        return None, (), ()
+    rest = list(rows)
+    samples = take_all(HostSample, rest, ("h",), torn)
+    return head.num_cores, samples, take_all(GuestlessPython, rest, ("g",), torn)

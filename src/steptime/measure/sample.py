@@ -1,6 +1,6 @@
 """The machine's load while the command runs: `host.jsonl`, a line a second.
 
-In: readers of the clock, of the machine's busy time and of its processes. Out: lines in the
+In: readers of the clock, of the machine's busy time, memory and processes. Out: lines in the
 file. A look may fail; that is counted and never raised. What the load means is left to
 `measure.steps`.
 """
@@ -11,13 +11,15 @@ import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
 
 from steptime.core.types import SCHEMA
+from steptime.measure.host_memory import HostMemory, memory_reader
+from steptime.measure.unwatched import Unwatched, UnwatchedFinder
 
 _INTERVAL_S = 1.0
 _MAX_COST_FRACTION = 0.005  # of one core; half of what we promise, the rest is the waiting
@@ -27,13 +29,15 @@ _MAX_COST_FRACTION = 0.005  # of one core; half of what we promise, the rest is 
 class ProcessTimes:
     """CPU time of one process so far [s]: its own, and that of children it has waited for.
 
-    `started` tells it from a later process with the same id.
+    `started` tells it from a later process with the same id. `layout` is where its stack begins,
+    the same in a fork as in its mother; 0 where the machine does not say.
     """
 
     parent: int
     started: float
     own_s: float
     waited_s: float
+    layout: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +50,9 @@ class Readers:
         cost_s: CPU time of this process [s].
         busy_s: CPU time spent by the whole machine, over all cores [s].
         processes: every process of the machine by id.
+        waited_s: CPU time of children that this process has waited for [s].
+        memory: memory of the machine and of the command's control group.
+        unwatched: of the command's processes, Pythons without a guest; each is told once.
     """
 
     clock_s: Callable[[], float]
@@ -53,6 +60,9 @@ class Readers:
     cost_s: Callable[[], float]
     busy_s: Callable[[], float]
     processes: Callable[[], Mapping[int, ProcessTimes]]
+    waited_s: Callable[[], float]
+    memory: Callable[[], HostMemory]
+    unwatched: Callable[[Mapping[int, int]], Iterable[Unwatched]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,16 +70,19 @@ class _Look:
     clock_s: float
     busy_s: float
     job: Mapping[int, ProcessTimes]
+    memory: HostMemory
 
 
 class HostSampler:
-    """Appends one line to `host.jsonl` each time `take` is called, from the second time on."""
+    """Appends a line to `host.jsonl` each time `take` is called, from the second time on."""
 
     def __init__(self, path: Path, *, root_pid: int, num_cores: int, readers: Readers) -> None:
         self._path = path
         self._root_pid = root_pid
         self._num_cores = num_cores
         self._readers = readers
+        self._waited_before_s = readers.waited_s()
+        self._first: HostMemory | None = None
         self._last: _Look | None = None
         self._has_head = False
         self.num_failures = 0
@@ -77,30 +90,55 @@ class HostSampler:
     def take(self) -> float:
         """Look once; the time until the next look is due [s], longer where looking is dear."""
         before_s = self._readers.cost_s()
-        try:
-            self._look()
-        except (OSError, psutil.Error, ValueError, LookupError):
-            self.num_failures += 1
+        self._try(lambda: self._look(has_ended=False))
         return max(_INTERVAL_S, (self._readers.cost_s() - before_s) / _MAX_COST_FRACTION)
 
-    def _look(self) -> None:
+    def take_last(self) -> None:
+        """Look once more when the command has ended and was waited for."""
+        self._try(lambda: self._look(has_ended=True))
+
+    def _try(self, look: Callable[[], None]) -> None:
+        try:
+            look()
+        except (OSError, psutil.Error, ValueError, LookupError):
+            self.num_failures += 1
+
+    def _look(self, *, has_ended: bool) -> None:
         last, readers = self._last, self._readers
         clock_s, busy_s = readers.clock_s(), readers.busy_s()
         known = last.job if last is not None else {}
         job = select_job(readers.processes(), self._root_pid, known)
-        self._last = _Look(clock_s=clock_s, busy_s=busy_s, job=job)
+        memory = readers.memory()
+        self._first = self._first or memory
+        self._last = _Look(clock_s=clock_s, busy_s=busy_s, job=job, memory=memory)
         if not self._has_head:
             self._append({"k": "head", "schema": SCHEMA, "num_cores": self._num_cores})
             self._has_head = True
+        for found in readers.unwatched({pid: times.layout for pid, times in job.items()}):
+            self._append({"k": "g", "pid": found.pid, "name": found.name})
         if last is None:
             return
         dt_s = clock_s - last.clock_s
         if dt_s <= 0:
             raise ValueError(f"`dt_s > 0` must hold, got {dt_s=}")
+        before, after = last.job, job
+        if has_ended:
+            before, after = self._with_us(before, after)
         line = {"k": "h", "t_unix_s": round(readers.unix_s(), 3), "dt_s": round(dt_s, 4)}
         line["busy_cores"] = round(max(0.0, busy_s - last.busy_s) / dt_s, 3)
-        line["job_cores"] = round(job_cpu_s(last.job, job) / dt_s, 3)
-        self._append(line)
+        line["job_cores"] = round(job_cpu_s(before, after) / dt_s, 3)
+        self._append(line | _memory_fields(self._first, last.memory, memory))
+
+    def _with_us(
+        self, before: Mapping[int, ProcessTimes], after: Mapping[int, ProcessTimes]
+    ) -> tuple[dict[int, ProcessTimes], dict[int, ProcessTimes]]:
+        """Both with this process, to which the command handed all its time when it ended."""
+        if self._root_pid not in before:
+            return dict(before), dict(after)
+        us = before[self._root_pid].parent
+        then = ProcessTimes(parent=0, started=0.0, own_s=0.0, waited_s=self._waited_before_s)
+        now = replace(then, waited_s=self._readers.waited_s())
+        return {us: then, **before}, {us: now, **after}
 
     def _append(self, line: Mapping[str, object]) -> None:
         # Opened each time: the user may delete the folder, and no descriptor stays with us.
@@ -109,6 +147,19 @@ class HostSampler:
             os.write(descriptor, (json.dumps(line) + "\n").encode())
         finally:
             os.close(descriptor)
+
+
+def _memory_fields(first: HostMemory, last: HostMemory, now: HostMemory) -> dict[str, int | None]:
+    """Memory in a line: what was read from swap since the last look, kills since the first."""
+    return {
+        "swap_in_bytes": _difference(now.swap_in_bytes, last.swap_in_bytes),
+        "available_bytes": now.available_bytes,
+        "oom_kills": _difference(now.oom_kills, first.oom_kills),
+    }
+
+
+def _difference(now: int | None, then: int | None) -> int | None:
+    return None if now is None or then is None else max(0, now - then)
 
 
 def select_job(
@@ -158,15 +209,23 @@ def _is_same(now: ProcessTimes | None, then: ProcessTimes) -> bool:
     return now is not None and now.started == then.started
 
 
-def system_readers() -> Readers:
-    """Readers of this machine."""
+def system_readers(run_folder: Path, root_pid: int) -> Readers:
+    """Readers of this machine, for the command that began as process `root_pid`."""
     return Readers(
         clock_s=time.monotonic,
         unix_s=time.time,
         cost_s=time.process_time,
         busy_s=_busy_s,
         processes=_read_proc if os.path.isfile("/proc/self/stat") else _read_psutil,
+        waited_s=_waited_s,
+        memory=memory_reader(root_pid),
+        unwatched=UnwatchedFinder(run_folder).find,
     )
+
+
+def _waited_s() -> float:
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def _busy_s() -> float:
@@ -184,12 +243,13 @@ def _read_proc() -> dict[int, ProcessTimes]:
     for name in os.listdir("/proc"):
         if name.isdigit() and (stat := _read_stat(name)) is not None:
             # Behind the name in brackets, which may hold anything; numbered as in proc(5).
-            field = dict(enumerate(stat[stat.rindex(b")") + 2 :].split(None, 20), start=3))
+            field = dict(enumerate(stat[stat.rindex(b")") + 2 :].split(None, 26), start=3))
             found[int(name)] = ProcessTimes(
                 parent=int(field[4]),
                 started=float(field[22]),
                 own_s=(int(field[14]) + int(field[15])) * tick_s,
                 waited_s=(int(field[16]) + int(field[17])) * tick_s,
+                layout=int(field[28]),
             )
     return found
 

@@ -212,6 +212,11 @@ NOTES: Mapping[str, str] = {
         "out (-S, -I, -E, a cleaned environment)."
     ),
     "old_python": "Python {versions} is too old to be watched; 3.10 or newer is needed.",
+    "python_without_guest": (
+        "Python processes that Steptime did not get into, of which nothing is known: {count} "
+        "({names}). They must be started without -S, -I and -E, and with the environment that "
+        "the command was given."
+    ),
     "no_torch_seen": "Python ran, but it never imported torch.",
     "old_torch": "torch {versions} is too old to be watched; 2.4 or newer is needed.",
     "hooks_failed": "Steptime could not get into torch: {reasons}.",

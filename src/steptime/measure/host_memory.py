@@ -1,0 +1,164 @@
+"""Memory of the machine as the command feels it: swap, what is left, kills by the kernel.
+
+In: the files of the kernel, or psutil where there are none. Out: a `HostMemory`, None for what the
+machine does not say. The limit of the command's control group is heeded, in both versions of
+control groups. When to look is left to `measure.sample`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+_PROC = Path("/proc")
+_NO_LIMIT_BYTES = 1 << 60  # version 1 says "no limit" by a number near 2**63
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostMemory:
+    """One look.
+
+    Attributes:
+        swap_in_bytes: read back from swap since the machine started.
+        available_bytes: what could be had without swapping.
+        oom_kills: processes killed for want of memory since the group or the machine started.
+    """
+
+    swap_in_bytes: int | None = None
+    available_bytes: int | None = None
+    oom_kills: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Files:
+    """What the files of a control group are called in one version, and the words in them."""
+
+    limit: str
+    usage: str
+    cache: tuple[str, ...]
+    kills: str
+
+
+_V1 = _Files(
+    limit="memory.limit_in_bytes",
+    usage="memory.usage_in_bytes",
+    cache=("total_inactive_file", "total_active_file"),
+    kills="memory.oom_control",
+)
+_V2 = _Files(
+    limit="memory.max",
+    usage="memory.current",
+    cache=("inactive_file", "active_file"),
+    kills="memory.events",
+)
+
+
+def memory_reader(pid: int, *, proc: Path = _PROC) -> Callable[[], HostMemory]:
+    """A reader for the group that the process is in now: a command rarely leaves its group."""
+    if not (proc / "vmstat").is_file():
+        return _read_psutil
+    files, folders = _find_group(pid, proc=proc)
+
+    def read() -> HostMemory:
+        machine = _read_words(proc / "vmstat")
+        pages = machine.get("pswpin")
+        kills = _read_words(folders[0] / files.kills).get("oom_kill") if folders else None
+        left = [_available_on_machine(proc), *(_available_in(files, path) for path in folders)]
+        known = [value for value in left if value is not None]
+        return HostMemory(
+            swap_in_bytes=None if pages is None else pages * os.sysconf("SC_PAGE_SIZE"),
+            available_bytes=min(known, default=None),
+            oom_kills=machine.get("oom_kill") if kills is None else kills,
+        )
+
+    return read
+
+
+def _find_group(pid: int, *, proc: Path = _PROC) -> tuple[_Files, tuple[Path, ...]]:
+    """The folders of the process's memory group, from its own up to the mounted one."""
+    for controllers, path in _groups(proc / str(pid) / "cgroup"):
+        is_v2 = controllers == ""
+        if not is_v2 and "memory" not in controllers.split(","):
+            continue
+        files = _V2 if is_v2 else _V1
+        for root, mounted in _mounts(proc / "self" / "mountinfo", is_v2=is_v2):
+            # In a container the path may be the host's, and what is mounted is the group itself.
+            inside = os.path.relpath(path, root) if _is_below(path, root) else "."
+            folder = Path(os.path.normpath(mounted / inside))
+            folders = [f for f in (folder, *folder.parents) if _is_below(str(f), str(mounted))]
+            found = tuple(f for f in folders if (f / files.usage).is_file())
+            if found:
+                return files, found
+    return _V2, ()
+
+
+def _groups(path: Path) -> Iterator[tuple[str, str]]:
+    """Controllers and path of each group, that of version 2 (no controllers named) last."""
+    for line in sorted(_lines(path), key=lambda line: line.split(":")[1:2] == [""]):
+        parts = line.split(":", 2)
+        if len(parts) == 3:
+            yield parts[1], parts[2]
+
+
+def _mounts(path: Path, *, is_v2: bool) -> Iterator[tuple[str, Path]]:
+    """Root within its file system and folder of each mount of memory groups, as in proc(5)."""
+    for line in _lines(path):
+        before, _, after = line.partition(" - ")
+        fields, kind = before.split(), after.split()
+        if len(fields) < 5 or len(kind) < 3:
+            continue
+        is_wanted = kind[0] == "cgroup2" if is_v2 else "memory" in kind[2].split(",")
+        if is_wanted and kind[0].startswith("cgroup"):
+            yield fields[3], Path(fields[4])
+
+
+def _is_below(path: str, root: str) -> bool:
+    return path == root or path.startswith(root.rstrip("/") + "/")
+
+
+def _available_on_machine(proc: Path) -> int | None:
+    kib = _read_words(proc / "meminfo").get("MemAvailable:")
+    return None if kib is None else kib * 1024
+
+
+def _available_in(files: _Files, folder: Path) -> int | None:
+    """What the group may still take; file cache counts as free, for the kernel drops it first."""
+    limit, usage = _number(folder / files.limit), _number(folder / files.usage)
+    if limit is None or usage is None or limit >= _NO_LIMIT_BYTES:
+        return None
+    statistics = _read_words(folder / "memory.stat")
+    return max(0, limit - usage + sum(statistics.get(word, 0) for word in files.cache))
+
+
+def _read_words(path: Path) -> dict[str, int]:
+    """The lines `word number` of a file of the kernel; empty if it cannot be read."""
+    found = {}
+    for line in _lines(path):
+        parts = line.split(None, 2)
+        with suppress(ValueError, IndexError):
+            found[parts[0]] = int(parts[1])
+    return found
+
+
+def _number(path: Path) -> int | None:
+    with suppress(ValueError):
+        return int("".join(_lines(path)))
+    return None  # `max`, or no such file
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def _read_psutil() -> HostMemory:
+    return HostMemory(
+        swap_in_bytes=psutil.swap_memory().sin, available_bytes=psutil.virtual_memory().available
+    )

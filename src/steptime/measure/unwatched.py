@@ -1,0 +1,113 @@
+"""Python processes of the command that the guest did not get into.
+
+In: the command's processes at each look, and what guests wrote about themselves. Out: those that
+have been Python for two looks and wrote nothing, once each. A fork writes nothing by design (loader
+workers, the children of a fork server), so it is told from a start: it has its mother's layout of
+memory. Helpers that are started (resource tracker, fork server, spawned workers) do write.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_NUM_LOOKS = 3  # the one that saw it first, and two more: Python on a network disk starts slowly
+_MAX_ARGUMENTS = 20  # as many as a `start` line has
+_FULL_BYTES = 1 << 20  # processes.jsonl takes no more lines then, so nobody can be blamed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unwatched:
+    """A Python without the guest; `name` is its interpreter's."""
+
+    pid: int
+    name: str
+
+
+class UnwatchedFinder:
+    """Looks at the same run again and again; Linux only, elsewhere it finds nothing."""
+
+    def __init__(self, run_folder: Path, *, proc: Path = Path("/proc")) -> None:
+        self._run_folder = run_folder
+        self._path = run_folder / "processes.jsonl"
+        self._proc = proc
+        self._offset = 0
+        self._watched: set[int] = set()
+        self._commands: set[tuple[str, ...]] = set()
+        self._layouts: set[int] = set()
+        self._num_looks: dict[int, int] = {}
+        self._settled: set[int] = set()
+
+    def find(self, layouts: Mapping[int, int]) -> list[Unwatched]:
+        """Those that are new to this look.
+
+        Args:
+            layouts: of each process of the command by id, where its stack begins; 0: not known.
+        """
+        self._read_new_lines()
+        self._layouts |= {layouts[pid] for pid in layouts.keys() & self._watched} - {0}
+        self._settled &= layouts.keys()  # ids are used again
+        self._num_looks = {p: n for p, n in self._num_looks.items() if p in layouts}
+        if self._offset >= _FULL_BYTES:
+            return []
+        found = []
+        for pid in sorted(layouts.keys() - self._watched - self._settled):
+            name = self._python_name(pid)
+            self._num_looks[pid] = self._num_looks.get(pid, 0) + 1 if name else 0
+            if name and self._num_looks[pid] >= _NUM_LOOKS:
+                self._settled.add(pid)
+                if layouts[pid] not in self._layouts and self._is_alone(pid):
+                    found.append(Unwatched(pid=pid, name=name))
+        return found
+
+    def _read_new_lines(self) -> None:
+        """Whole lines only: one may be in the middle of being written."""
+        with suppress(OSError), self._path.open("rb") as file:
+            file.seek(self._offset)
+            whole = file.read().rpartition(b"\n")[0]
+            self._offset += len(whole) + 1 if whole else 0
+            for line in whole.splitlines():
+                self._note(line)
+
+    def _note(self, line: bytes) -> None:
+        with suppress(ValueError, LookupError, TypeError):
+            row = json.loads(line)
+            self._watched.add(int(row["pid"]))
+            self._commands.add(tuple(map(str, row["argv"])))
+
+    def _python_name(self, pid: int) -> str | None:
+        """The interpreter's name if it is a Python; None too if it ended or is somebody else's."""
+        try:
+            name = os.path.basename(os.readlink(self._proc / str(pid) / "exe"))
+        except OSError:
+            return None
+        name = name.removesuffix(" (deleted)")
+        return name if name.startswith("python") else None
+
+    def _is_alone(self, pid: int) -> bool:
+        """Whether nothing else explains its silence."""
+        with suppress(OSError):
+            words = self._read(pid, "cmdline").split(b"\0")[:-1]
+            command = tuple(os.fsdecode(word) for word in words[:_MAX_ARGUMENTS])
+            if command in self._commands:
+                return False  # a fork of a process that is gone by now
+            prefix = b"STEPTIME_RUN="
+            runs = [v for v in self._read(pid, "environ").split(b"\0") if v.startswith(prefix)]
+            if runs and runs[0] != prefix + os.fsencode(self._run_folder):
+                return False  # it belongs to a run inside this one
+            # Inside a namespace of process ids the guest knows another one.
+            return not self._inner_ids(pid) & self._watched
+        return False
+
+    def _inner_ids(self, pid: int) -> set[int]:
+        for line in self._read(pid, "status").splitlines():
+            if line.startswith(b"NSpid:"):
+                return {int(word) for word in line.split()[1:]}
+        return set()
+
+    def _read(self, pid: int, name: str) -> bytes:
+        return (self._proc / str(pid) / name).read_bytes()
