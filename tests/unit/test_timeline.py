@@ -57,7 +57,53 @@ def test_each_instant_of_a_textbook_step_has_its_phase(loop: Loop) -> None:
         "gradient_processing": 5,
         "optimizer": 10,
     }
-    assert loop.update.counts == {"batches": 1, "forwards": 1, "backwards": 1}
+    assert loop.update.counts == {"batches": 1, "forwards": 1, "backwards": 1, "prepare_ns": 1}
+
+
+def test_what_lies_between_a_batch_and_the_model_is_preparing(loop: Loop) -> None:
+    loop.spend(1)
+    loop.batch(100)
+    loop.spend(30)  # augmentation
+    with loop.marker(SYNC):
+        loop.spend(7)
+    loop.spend(3)
+    loop.forward(20)
+    loop.spend(5)
+    loop.forward(20)
+    loop.backward(40)
+    loop.step(10)
+
+    assert loop.update.counts["prepare_ns"] == 33
+
+
+def test_a_batch_fetched_ahead_is_prepared_on_both_sides_of_the_update(loop: Loop) -> None:
+    loop.forward(20)
+    loop.backward(40)
+    loop.batch(100)
+    loop.spend(2)
+    loop.step(10)
+    loop.spend(5)
+    loop.forward(20)
+    loop.backward(40)
+    loop.step(10)
+
+    assert [update.counts["prepare_ns"] for update in loop.updates] == [2, 5]
+
+
+def test_a_batch_that_no_model_is_called_with_is_not_prepared(loop: Loop) -> None:
+    loop.batch(100)
+    loop.spend(30)
+    loop.evaluate(50)
+    loop.spend(3)
+    loop.forward(20)
+    loop.backward(40)
+    loop.batch(100)
+    loop.spend(30)
+    loop.backward(40)
+    loop.forward(1)
+    loop.step(10)
+
+    assert "prepare_ns" not in loop.update.counts
 
 
 def test_an_update_begins_where_the_one_before_ended(loop: Loop) -> None:

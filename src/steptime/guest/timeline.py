@@ -30,6 +30,7 @@ from .buckets import (
     NUM_WRITTEN,
     OPTIMIZER,
     OTHER,
+    PREPARE_NS,
     SIZE,
     ZEROS,
 )
@@ -78,9 +79,11 @@ class Timeline:
         "mark_cpu",
         "mark_other",
         "mark_other_cpu",
+        "mark_prepare",
         "now",
         "num_updates",
         "optimizer_depth",
+        "prepares",
         "sink",
         "stack",
         "start",
@@ -106,6 +109,7 @@ class Timeline:
         self.stack: list[int] = []
         self.optimizer_depth = 0
         self.closure_depth = 0
+        self.prepares = False  # a batch is there, and no model has been called with it
         self.events: list[int] | None = None
         self.top = OTHER
         self.last = now
@@ -120,7 +124,7 @@ class Timeline:
         self.inner_loss = False
         self.mark: Sequence[int] = ZEROS
         self.mark_cpu: Sequence[int] = ZEROS
-        self.mark_other = self.mark_other_cpu = 0
+        self.mark_other = self.mark_other_cpu = self.mark_prepare = 0
 
     # -- the two moves
 
@@ -236,14 +240,22 @@ class Timeline:
             self.leave()
         else:
             self.leave_span()
-        self.mark_other = self.wall[OTHER]
+        self.mark_other = self.mark_prepare = self.wall[OTHER]
         self.mark_other_cpu = self.cpu[OTHER]
+        self.prepares = True
         if self.device is not None:
             self.device.mark_batch()
+
+    def end_prepare(self) -> None:
+        """What was other since the batch arrived was to prepare it for the model."""
+        self.prepares = False
+        self.wall[PREPARE_NS] += max(0, self.wall[OTHER] - self.mark_prepare)
 
     def enter_forward(self) -> None:
         """The outermost call of a model, gradients wanted."""
         self.enter(FORWARD)
+        if self.prepares:
+            self.end_prepare()
         wall = self.wall
         if wall[AFTER_FORWARD] or wall[AFTER_BACKWARD] or wall[CLOSURE_HEAD]:
             self.settle()
@@ -263,6 +275,7 @@ class Timeline:
     def enter_backward(self) -> None:
         """A backward call: now the time before it can be named."""
         self.enter(BACKWARD)
+        self.prepares = False  # no model was seen
         wall = self.wall
         if not wall[FORWARDS]:
             self.settle()
@@ -299,6 +312,7 @@ class Timeline:
         if self.top == AFTER_BACKWARD:
             self.anchor()
         self.enter_span(EVALUATION)
+        self.prepares = False
         wall, cpu, mark, mark_cpu = self.wall, self.cpu, self.mark, self.mark_cpu
         for i in EVALUATED:
             if i < NUM_BUCKETS or i >= NUM_WRITTEN:
@@ -368,6 +382,9 @@ class Timeline:
             self.top = OTHER
         if not self.is_sampled:
             self._take_cpu(OTHER)
+        if self.prepares:  # a batch fetched ahead: the rest counts in the next update
+            self.end_prepare()
+            self.prepares = True
         self.sink.add(self, optimizer, skipped)
         self._open_books()
         self.num_updates = number = self.num_updates + 1
