@@ -40,6 +40,7 @@ def main():
         optimizer.step()
     if dist.get_rank() == 0:
         print(f"loss {loss.item()!r}")
+    dist.barrier()  # gloo aborts now and then where one rank leaves first
     dist.destroy_process_group()
 
 
