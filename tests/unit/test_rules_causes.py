@@ -446,3 +446,11 @@ def test_the_most_severe_finding_comes_first_even_if_it_is_no_bottleneck() -> No
 
     assert diagnosis.findings[0].cause == "checkpoint"
     assert diagnosis.kind is Kind.COMPUTE_BOUND
+
+
+def test_a_busy_machine_stands_behind_what_the_run_does_to_itself() -> None:
+    span = Span(name="checkpoint", total_s=101 * 0.5, num_steps_touched=10)
+    diagnosis = diagnose(make_measurement(spans=(span,), others_cores=3.5))
+
+    assert diagnosis.kind is Kind.CONTENDED
+    assert [finding.cause for finding in diagnosis.findings][:2] == ["checkpoint", "neighbor"]

@@ -120,12 +120,16 @@ def _settle(measurement: Measurement, findings: Sequence[Finding]) -> Finding:
 
 
 def _conclude(measurement: Measurement, findings: Sequence[Finding], primary: Finding) -> Diagnosis:
-    """The diagnosis with its findings, most severe first, the primary one first among equals."""
+    """The diagnosis with its findings, most severe first; the primary one first among equals."""
     others = [finding for finding in findings if finding is not primary]
-    ordered = sorted(
-        (primary, *others),
-        key=lambda f: (_SEVERITIES.index(f.severity), f is not primary, -(f.headroom_speedup or 0)),
-    )
+
+    def order(finding: Finding) -> tuple[int, bool, bool, float]:
+        # What others do to the run stands behind what it does to itself.
+        is_others = finding.kind is BottleneckKind.CONTENDED
+        rank = _SEVERITIES.index(finding.severity)
+        return rank, is_others, finding is not primary, -(finding.headroom_speedup or 0)
+
+    ordered = sorted((primary, *others), key=order)
     assert primary.kind is not None  # each rule that may be primary names a kind
     return Diagnosis(
         schema=SCHEMA,
