@@ -22,6 +22,7 @@ from report_cases import (
     no_steps,
 )
 from steptime.core.index import RunSummary
+from steptime.core.observations import ScriptError
 from steptime.core.types import (
     INNER_PHASES,
     PHASES,
@@ -272,6 +273,49 @@ def test_findings_that_are_no_bottleneck_stand_below_with_their_severity() -> No
     text = show(healthy(), diagnosis_of(balanced, leak, leak, leak, leak))
     assert "also       memory leak: leak growth 50.0 %" in text
     assert "more findings in the document of --json: 1" in text
+
+
+CRASH = ScriptError(
+    type="RuntimeError",
+    text="not enough\nmemory \x1b[31m",
+    num_updates=12,
+    is_memory=True,
+    where="train.py:31",
+    phase="backward",
+    requested_bytes=4 << 30,
+)
+
+
+def test_what_ended_the_script_is_told_with_its_place() -> None:
+    ended = ProcessEnd(state=RunState.FAILED, exit_code=1)
+    text = " ".join(show(replace(healthy(), end=ended, errors=(CRASH,)), width=100).split())
+    assert "RuntimeError at train.py:31 in backward, after 12 optimizer updates" in text
+    assert "not enough memory \\x1b[31m" in text
+    assert "memory-capacity-bound: a process of the run died for want of memory" in text
+
+
+def test_a_run_without_a_step_that_died_of_memory_says_so() -> None:
+    ended = ProcessEnd(state=RunState.FAILED, exit_code=1)
+    text = show(replace(no_steps(), end=ended, errors=(CRASH,)))
+    assert "memory-capacity-bound: a process of the run died" in text
+    assert "Make the batch smaller" in text
+
+
+def test_a_finding_names_line_text_calls_and_time() -> None:
+    values = (
+        Evidence(name="sync", value=0.3, unit="fraction"),
+        Evidence(name="calls", value=3.0, unit="count"),
+        Evidence(name="site_time", value=0.0041, unit="s"),
+    )
+    found = finding(
+        BottleneckKind.HOST_BOUND,
+        "sync",
+        evidence=values,
+        where="train.py:187",
+        where_text="print(loss.item())",
+    )
+    text = " ".join(show(healthy(), diagnosis_of(found), width=120).split())
+    assert "At train.py:187 `print(loss.item())`, 3 a step, 4.10 ms." in text
 
 
 def test_a_screen_too_narrow_for_all_still_gets_all() -> None:

@@ -100,7 +100,7 @@ def _render(result: Result, console: Console) -> None:
     from steptime.report.words import describe_end, describe_note
 
     measurement = result.measurement
-    if measurement.num_steps > 0:
+    if measurement.num_steps > 0 or result.diagnosis.findings[0].cause != "no_steps":
         render(measurement, result.diagnosis, console=console)
         return
     end = f"{describe_end(measurement.end)} before its first step"

@@ -110,11 +110,17 @@ def next_act(measurement: Measurement, diagnosis: Diagnosis | None) -> Act:
     if measurement.end.state is RunState.RUNNING:
         return Act(sentence="The run goes on; look again later:", command=show)
     sentence = _remedy(diagnosis)
-    if measurement.num_steps == 0 and measurement.end.state is RunState.FAILED:
+    has_failed = measurement.end.state is RunState.FAILED
+    if measurement.num_steps == 0 and has_failed and not _died_of_memory(diagnosis):
         sentence = "Mend what the script itself reports, then measure again:"
     if sentence is None:
         return Act(sentence="This report again:", command=show)
     return Act(sentence=sentence, command=_same_command(measurement))
+
+
+def _died_of_memory(diagnosis: Diagnosis | None) -> bool:
+    findings = () if diagnosis is None else diagnosis.findings
+    return any(finding.cause == "out_of_memory" for finding in findings)
 
 
 def _remedy(diagnosis: Diagnosis | None) -> str | None:

@@ -71,6 +71,7 @@ def _report(
     table = phase_lines(m.phases, page=page, small_fraction=detail.small_fraction)
     return [
         *_header(m, page),
+        *_error(m, page),
         *gap,
         *_steps(m, page),
         *_step_time(m, page),
@@ -109,6 +110,14 @@ def _header(m: Measurement, page: Page) -> list[Text]:
         start = facts.plain.index(" · ") + len(" · ")
         facts.stylize("yellow", start, start + len(end))
     return [*page.block("steptime", Text(command, style="bold")), *page.block("run", facts)]
+
+
+def _error(m: Measurement, page: Page) -> list[Text]:
+    """The exception that ended the command, if it failed; the first of several."""
+    if not m.errors or m.end.state is RunState.FINISHED:
+        return []
+    text = shortened(words.describe_error(m.errors[0]), 3 * (page.width - LABEL_WIDTH))
+    return page.block("error", text, style="yellow")
 
 
 def _device(m: Measurement) -> str:
@@ -162,7 +171,7 @@ def _interval(quantity: Quantity) -> str:
 def _diagnosis(
     m: Measurement, diagnosis: Diagnosis | None, finding: Finding | None, page: Page
 ) -> list[Text]:
-    if diagnosis is None or m.num_steps == 0:
+    if diagnosis is None or (finding is not None and finding.cause == "no_steps"):
         return []
     if finding is None:
         return page.block("diagnosis", Text(words.describe_title(diagnosis.kind), style="bold"))

@@ -10,6 +10,7 @@ import signal
 from collections.abc import Mapping
 from contextlib import suppress
 
+from steptime.core.observations import ScriptError
 from steptime.core.types import BottleneckKind, Evidence, Finding, Note, ProcessEnd, RunState
 from steptime.core.units import format_count, format_seconds, format_speedup, format_value
 
@@ -238,6 +239,15 @@ NOTES: Mapping[str, str] = {
         "Rank {ranks} sent no times from its device; shown is the host's clock alone."
     ),
 }
+
+
+def describe_error(error: ScriptError) -> str:
+    """What ended a process, where, in which phase and after how many updates."""
+    where = "" if error.where is None else f" at {error.where}"
+    phase = "" if error.phase is None else f" in {describe_phase(error.phase)}"
+    updates = f"after {format_count(error.num_updates)} optimizer updates"
+    text = " ".join(error.text.split())
+    return f"{error.type}{where}{phase}, {updates}: {text}" if text else f"{error.type}{where}"
 
 
 def describe_title(kind: BottleneckKind | str) -> str:
