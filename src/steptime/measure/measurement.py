@@ -30,8 +30,17 @@ from steptime.measure.phases import (
     summarize_phases,
     summarize_spans,
 )
+from steptime.measure.places import (
+    find_compilation,
+    find_errors,
+    find_operators,
+    find_sites,
+    find_suspicions,
+    find_switches,
+    places_of,
+)
 from steptime.measure.records import RunRecords
-from steptime.measure.steps import NS, RankSteps, fold_stream
+from steptime.measure.steps import NS, RankSteps, fold_nothing, fold_stream
 from steptime.measure.window import (
     Window,
     combine,
@@ -59,7 +68,9 @@ def measure(records: RunRecords, *, end: ProcessEnd | None = None) -> Measuremen
 
 
 def _without_steps(records: RunRecords, end: ProcessEnd, notes: tuple[Note, ...]) -> Measurement:
-    command = records.command
+    """What is known of any run, and all that is known where no rank stepped."""
+    command, places = records.command, places_of(records)
+    idle = [fold_nothing(stream) for stream in records.streams if stream.signals.memory]
     return Measurement(
         schema=SCHEMA,
         run_id=command.run_id,
@@ -78,11 +89,13 @@ def _without_steps(records: RunRecords, end: ProcessEnd, notes: tuple[Note, ...]
         spans=(),
         copies_per_step=None,
         syncs_per_step=None,
-        ranks=(),
+        ranks=tuple(_summarize(rank, window_of(rank), records) for rank in idle),
         workers=_workers_of(records),
         host=load_of_run(records),
         overhead=None,
         notes=notes,
+        switches=find_switches(records, places),
+        errors=find_errors(records, places),
     )
 
 
@@ -93,6 +106,7 @@ def _with_steps(
     pairs = list(zip(ranks, windows, strict=True))
     busiest, window = max(pairs, key=lambda pair: pair[0].num_updates)
     missing = find_missing(ranks, has_workers=bool(records.workers))
+    spans, places = summarize_spans(busiest), places_of(records)
     return replace(
         bare,
         num_steps=max(rank.num_steps for rank in ranks),
@@ -103,13 +117,17 @@ def _with_steps(
         period=window.period,
         steady=_steady_of_run(ranks, windows, period=window.period),
         phases=summarize_phases(windows, missing),
-        spans=summarize_spans(busiest),
+        spans=spans,
         copies_per_step=mean_per_step(windows, lambda item: item.num_copies),
         syncs_per_step=mean_per_step(windows, lambda item: item.num_syncs),
         ranks=tuple(_summarize(*pair, records) for pair in pairs),
         host=load_in_window(records, *pairs[0]) if pairs[0][1].num_steps else bare.host,
         overhead=_overhead(busiest, window),
         prepare_fraction=_prepare_fraction(ranks, windows, missing),
+        sites=find_sites(busiest, places),
+        operators=find_operators(busiest),
+        compilation=find_compilation(busiest, spans, places),
+        suspicions=find_suspicions(busiest, places),
     )
 
 

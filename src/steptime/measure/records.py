@@ -16,6 +16,7 @@ from steptime.core.codec import from_json
 from steptime.core.store import CommandRecord
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
 from steptime.measure.jsonl import Torn, read_rows, take_all, take_head
+from steptime.measure.source import SourceSeen, read_source
 from steptime.measure.stream import Stream, read_stream
 
 
@@ -41,8 +42,21 @@ class TorchLoaded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorSeen:
+    """The exception that ended a process; what of it is not known is None."""
+
+    type: str
+    text: str
+    file: str | None = None
+    line: int | None = None
+    phase: str | None = None
+    is_memory: bool | None = None
+    requested_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessExit:
-    """A process that had torch reached its end in order."""
+    """A process that had torch reached its end in order, by an `error` or without one."""
 
     pid: int
     updates: int
@@ -51,6 +65,7 @@ class ProcessExit:
     batches: int
     failures: Mapping[str, int]
     failure_texts: Mapping[str, str] | None = None
+    error: ErrorSeen | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +124,7 @@ class RunRecords:
     workers: tuple[tuple[WorkerHead, WorkerSums], ...]
     num_cores: int | None
     host: tuple[HostSample, ...]
+    source: SourceSeen | None
     num_torn_lines: int
     guestless: tuple[GuestlessPython, ...] = ()
 
@@ -134,6 +150,7 @@ def _read_folder(folder: Path) -> RunRecords:
     processes = list(read_rows(folder / "processes.jsonl", torn))
     num_cores, host, guestless = _read_host(folder / "host.jsonl", torn)
     streams = [read_stream(path, torn) for path in sorted(folder.glob("rank-*.jsonl"))]
+    source = read_source(folder / "source.json", torn)
     worker_files = sorted(folder.glob("worker-*.jsonl"))
     return RunRecords(
         command=_read_command(folder / "command.json"),
@@ -144,6 +161,7 @@ def _read_folder(folder: Path) -> RunRecords:
         workers=tuple(found for path in worker_files for found in _read_workers(path, torn)),
         num_cores=num_cores,
         host=host,
+        source=source,
         num_torn_lines=torn.count,
         guestless=guestless,
     )

@@ -136,6 +136,20 @@ def fold_stream(stream: Stream) -> RankSteps | None:
     )
 
 
+def fold_nothing(stream: Stream) -> RankSteps:
+    """A process whose updates are not known, for what it told beside them."""
+    return RankSteps(
+        head=stream.head,
+        cost=stream.cost,
+        end=stream.end,
+        steps=(),
+        blocks=(),
+        num_threads_stepped=0,
+        tail_s=_tail(stream),
+        signals=stream.signals,
+    )
+
+
 def _tail(stream: Stream) -> dict[str, float]:
     tail = stream.end.tail if stream.end is not None else ()
     if len(tail) != len(stream.head.buckets):
