@@ -286,6 +286,34 @@ def make_memory(after_ms: float, rss: int | None = None, **fields: Any) -> Line:
     return {"k": "m", "n": 0, "t": round(after_ms * MS), "rss": rss, "bucket": 5, **fields}
 
 
+def make_sites(*sites: Sequence[Any], num_updates: int = 4) -> Line:
+    """Places of `num_updates` updates: what, file, line, end line, calls, time [ns] or None."""
+    return {"k": "s", "n": 28, "updates": num_updates, "sites": [list(site) for site in sites]}
+
+
+def make_spans(*sites: Sequence[Any]) -> Line:
+    """Places of spans over the run, as in `make_sites`."""
+    return {"k": "a", "n": 500, "sites": [list(site) for site in sites]}
+
+
+def make_exit(num_updates: int = 0, **fields: Any) -> Line:
+    """A process that reached its end; `error` is what ended it."""
+    counted = {"updates": num_updates, "backwards": 0, "forwards": 0, "batches": 0}
+    return {"k": "exit", "pid": 101, "t": 1009.0, **counted, "failures": {}, **fields}
+
+
+def make_error(text: str = "boom", **fields: Any) -> Line:
+    """What the exit line has of an exception, raised in line 31 if nothing else is said."""
+    place = {"file": "/home/me/project/train.py", "line": 31}
+    rest = {"phase": None, "is_memory": False, "requested_bytes": None}
+    return {"type": "RuntimeError", "text": text, **place, **rest, **fields}
+
+
+def make_source(**fields: Any) -> Line:
+    """The content of `source.json`."""
+    return {"schema": 1, "lines": [], "suspicions": [], "switches": [], **fields}
+
+
 def make_end(num_updates: int, **fields: Any) -> Line:
     end = {"k": "end", "t": 0, "updates": num_updates, "backwards": num_updates, "failures": {}}
     return {**end, **fields}

@@ -23,7 +23,7 @@ from steptime.core.stats import median
 from steptime.core.types import SPANS, Span
 from steptime.measure.records import ErrorSeen, RunRecords
 from steptime.measure.signals import EventSeen, SiteSeen
-from steptime.measure.source import SourceSeen
+from steptime.measure.source import Source
 from steptime.measure.steps import NS, RankSteps
 
 MAX_TIMED_SITES = 20
@@ -36,7 +36,7 @@ class Places:
     """Names places in files as a reader in the folder of the command would."""
 
     cwd: str | None
-    source: SourceSeen
+    source: Source
 
     def name(self, file: str) -> str:
         """The file, relative where it lies below the folder."""
@@ -53,8 +53,7 @@ class Places:
 
 def places_of(records: RunRecords) -> Places:
     """The names of a run's places."""
-    source = SourceSeen() if records.source is None else records.source
-    return Places(cwd=records.command.cwd, source=source)
+    return Places(cwd=records.command.cwd, source=records.source)
 
 
 # -- sites
@@ -102,7 +101,7 @@ def _site(seen: SiteSeen, places: Places, factor: float) -> Site:
         end_line=seen.end_line,
         calls_per_step=seen.calls * factor,
         s_per_step=None if seen.total_ns is None else seen.total_ns * NS * factor,
-        text=places.source.lines.get((seen.file, seen.line)),
+        text=places.source.texts.get((seen.file, seen.line)),
     )
 
 
@@ -176,7 +175,7 @@ def find_suspicions(rank: RankSteps, places: Places) -> tuple[Suspicion, ...]:
         Suspicion(
             code=seen.code,
             where=f"{places.name(seen.file)}:{seen.line}",
-            text=seen.text,
+            text=seen.text or "",
         )
         for seen in places.source.suspicions
     )

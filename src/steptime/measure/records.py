@@ -16,7 +16,7 @@ from steptime.core.codec import from_json
 from steptime.core.store import CommandRecord
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
 from steptime.measure.jsonl import Torn, read_rows, take_all, take_head
-from steptime.measure.source import SourceSeen, read_source
+from steptime.measure.source import Source, read_source
 from steptime.measure.stream import Stream, read_stream
 
 
@@ -124,7 +124,7 @@ class RunRecords:
     workers: tuple[tuple[WorkerHead, WorkerSums], ...]
     num_cores: int | None
     host: tuple[HostSample, ...]
-    source: SourceSeen | None
+    source: Source
     num_torn_lines: int
     guestless: tuple[GuestlessPython, ...] = ()
 
@@ -150,7 +150,6 @@ def _read_folder(folder: Path) -> RunRecords:
     processes = list(read_rows(folder / "processes.jsonl", torn))
     num_cores, host, guestless = _read_host(folder / "host.jsonl", torn)
     streams = [read_stream(path, torn) for path in sorted(folder.glob("rank-*.jsonl"))]
-    source = read_source(folder / "source.json", torn)
     worker_files = sorted(folder.glob("worker-*.jsonl"))
     return RunRecords(
         command=_read_command(folder / "command.json"),
@@ -161,7 +160,7 @@ def _read_folder(folder: Path) -> RunRecords:
         workers=tuple(found for path in worker_files for found in _read_workers(path, torn)),
         num_cores=num_cores,
         host=host,
-        source=source,
+        source=read_source(folder),
         num_torn_lines=torn.count,
         guestless=guestless,
     )

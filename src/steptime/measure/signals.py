@@ -91,6 +91,11 @@ class Signals:
     switches: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Switches:
+    on: tuple[str, ...]
+
+
 class SignalLines:
     """These lines of a rank's file so far; a later one replaces the earlier, if not said else."""
 
@@ -135,7 +140,7 @@ class SignalLines:
 
     def add_switches(self, row: Row) -> None:
         """Debug switches: the union counts."""
-        self.switches.update(_typed(row["on"], *(str,) * len(row["on"])))
+        self.switches.update(from_json(_Switches, row).on)
 
     def freeze(self) -> Signals:
         """All of it as a value."""

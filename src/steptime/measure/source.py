@@ -1,6 +1,6 @@
 """What `source.json` says of the user's files: texts of lines, and what looks wrong in them.
 
-In: a path. Out: a `SourceSeen`. docs/reference/run-folder.md has the file.
+In: a run folder. Out: a `Source`. docs/reference/run-folder.md has the file.
 """
 
 from __future__ import annotations
@@ -11,70 +11,55 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from steptime.core.codec import check_schema
-from steptime.measure.jsonl import Torn
+from steptime.core.types import SCHEMA
+
+NAME = "source.json"
+
+Place = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LineSeen:
-    """A line of a file [absolute path]; `code` says what was found in it, a machine word."""
+class Mark:
+    """Something in the source: a code of the contract, its place, and the line as it stands."""
 
     code: str
     file: str
     line: int
-    text: str = ""
+    text: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceSeen:
-    """Texts by file and line; suspicions, and where debug switches are turned on."""
+class Source:
+    """What `source.json` says; `texts` are lines by absolute file and number."""
 
-    lines: Mapping[tuple[str, int], str] = field(default_factory=dict)
-    suspicions: tuple[LineSeen, ...] = ()
-    switches: tuple[LineSeen, ...] = ()
+    texts: Mapping[Place, str] = field(default_factory=dict)
+    suspicions: tuple[Mark, ...] = ()
+    switches: tuple[Mark, ...] = ()
 
 
-def read_source(path: Path, torn: Torn) -> SourceSeen | None:
-    """The file's content; None if there is none, or it is no such file, which is counted.
-
-    Raises:
-        DamagedRunError: it is of another schema.
-    """
+def read_source(run_folder: Path) -> Source:
+    """What `source.json` says; nothing if there is none, or it is damaged or foreign."""
     try:
-        data = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except (ValueError, RecursionError):
-        data = None
-    if isinstance(data, dict):
-        check_schema(data, where=str(path))
-        try:
-            return _source(data)
-        except (KeyError, TypeError, ValueError):
-            pass
-    torn.count += 1
-    return None
-
-
-def _source(data: Mapping[str, Any]) -> SourceSeen:
-    return SourceSeen(
-        lines={(_text(file), _number(line)): _text(text) for file, line, text in data["lines"]},
-        suspicions=tuple(_line(*values) for values in data["suspicions"]),
-        switches=tuple(_line(*values) for values in data["switches"]),
+        document = json.loads((run_folder / NAME).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return Source()
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        return Source()
+    texts = {(row[0], row[1]): row[2] for row in _rows(document, "lines", (str, int, str))}
+    suspicions = _rows(document, "suspicions", (str, str, int, str))
+    switches = _rows(document, "switches", (str, str, int))
+    return Source(
+        texts=texts,
+        suspicions=tuple(Mark(code=c, file=f, line=n, text=t) for c, f, n, t in suspicions),
+        switches=tuple(Mark(code=c, file=f, line=n) for c, f, n in switches),
     )
 
 
-def _line(code: Any, file: Any, line: Any, text: Any = "") -> LineSeen:
-    return LineSeen(code=_text(code), file=_text(file), line=_number(line), text=_text(text))
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"a text was expected, got {value!r:.60}")
-    return value
-
-
-def _number(value: Any) -> int:
-    if type(value) is not int:
-        raise TypeError(f"a whole number was expected, got {value!r:.60}")
-    return value
+def _rows(document: Mapping[str, Any], name: str, kinds: tuple[type, ...]) -> list[Any]:
+    """The rows of this shape; others are left out."""
+    rows = document.get(name)
+    return [
+        row
+        for row in (rows if isinstance(rows, list) else ())
+        if isinstance(row, list) and tuple(map(type, row)) == kinds
+    ]
