@@ -76,20 +76,32 @@ def test_few_samples_have_no_slope() -> None:
     assert (found.num_samples, found.slope_bytes_per_step) == (7, None)
 
 
-def test_samples_before_the_window_and_inside_spans_do_not_count_but_for_the_peak() -> None:
+def test_first_is_of_the_window_last_and_peak_are_of_the_run() -> None:
     evaluation = BUCKETS.index("evaluation")
     samples = [
         make_memory(1, 9 * GIB),
-        make_memory(100, 2 * GIB),
-        make_memory(200, 7 * GIB, bucket=evaluation),
-        make_memory(300, 3 * GIB, bucket=len(BUCKETS) + 1),
+        make_memory(100, 7 * GIB, bucket=evaluation),
+        make_memory(200, 2 * GIB, bucket=len(BUCKETS) + 1),
+        make_memory(300, 3 * GIB),
         make_memory(900, 4 * GIB),
     ]
 
     found = host_memory(measure_lines(*updates(60), *samples))
 
-    assert (found.first_bytes, found.last_bytes, found.num_samples) == (2 * GIB, 3 * GIB, 2)
+    assert (found.first_bytes, found.last_bytes, found.num_samples) == (2 * GIB, 4 * GIB, 5)
     assert found.peak_bytes == 9 * GIB
+
+
+def test_samples_outside_the_window_and_inside_spans_have_no_part_in_the_slope() -> None:
+    evaluation = BUCKETS.index("evaluation")
+    samples = [make_memory(20 + 10 * n, GIB + 500 * n) for n in range(40)]
+    others = [make_memory(21 + 10 * n, 9 * GIB, bucket=evaluation) for n in range(40)]
+    later = [make_memory(900 + n, 5 * GIB) for n in range(40)]
+
+    slope = host_memory(measure_lines(*updates(60), *samples, *others, *later)).slope_bytes_per_step
+
+    assert slope is not None
+    assert (slope.n, slope.median) == (40, pytest.approx(500))
 
 
 def test_a_run_that_ends_before_its_window_still_tells_its_memory() -> None:

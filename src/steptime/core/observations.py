@@ -20,12 +20,13 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUse:
-    """Memory of one process over its steady window: resident, or allocated on its device.
+    """Memory of one process: resident, or allocated on its device.
 
-    `slope_bytes_per_step` is the trend over the steady window with its interval; None where it
-    is too short. `peak_bytes` is of the whole run, and `first_bytes` and `last_bytes` are too where
-    no sample fell into the window. `limit_bytes` is what there is at most. Faults and the system's
-    CPU time (`system_cpu_s_per_step`) are of the host process.
+    `first_bytes` is the steady window's first sample (the run's, where none fell into it),
+    `last_bytes` the run's last, `peak_bytes` the run's largest. `slope_bytes_per_step` is the trend
+    over the steady window with its interval; None where it is too short. `limit_bytes` is what
+    there is at most. Faults and the system's CPU time (`system_cpu_s_per_step`) are of the host
+    process, over the window.
     """
 
     first_bytes: int

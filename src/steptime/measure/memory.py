@@ -63,17 +63,17 @@ def device_memory(rank: RankSteps, window: Window) -> MemoryUse | None:
 
 
 def _memory_use(rank: RankSteps, placed: Sequence[_Placed], *, read: Read) -> MemoryUse | None:
-    """Of the window's samples; of all where it has none, for a run may end before its window."""
+    """None without a sample; without one in the window all count, for a run may end before it."""
     every = _values(rank.signals.memory, read)
-    inside = _values([p.sample for p in placed], read) or every
     if not every:
         return None
+    inside = _values([p.sample for p in placed], read)
     points = [(p.step, float(v)) for p in placed if (v := read(p.sample)) is not None]
     return MemoryUse(
-        first_bytes=inside[0],
-        last_bytes=inside[-1],
+        first_bytes=(inside or every)[0],
+        last_bytes=every[-1],
         peak_bytes=max(every),
-        num_samples=len(inside),
+        num_samples=len(every),
         slope_bytes_per_step=trend(points),
     )
 
