@@ -65,6 +65,7 @@ CASES = {
     "slow fetch": plain("slow_fetch", steps=40),
     "slow fetch in workers": plain("slow_fetch", "--num-workers", "2", steps=40),
     "slow collate": plain("slow_collate", steps=40),
+    "worker start-up": plain("worker_startup", steps=36),
     "checkpointing": plain("checkpointing", steps=30),
     "closure": plain("closure", steps=25),
     "teacher": plain("teacher", steps=25),
@@ -94,6 +95,7 @@ PLANTED = [
     ("slow fetch", "input_wait", 0.040),
     ("slow collate", "collate", 0.030),
     ("slow collate", "input_wait", 0.030),
+    ("worker start-up", "forward", 0.020),
     ("checkpointing", "forward", 0.010),
     ("closure", "forward", 0.010),
     ("closure", "backward", 0.010),
@@ -305,6 +307,17 @@ def test_starting_workers_is_kept_apart(run_specimen: RunSpecimen) -> None:
 
     assert [step.index for step in steps if step.spans_s["epoch_start"] > 0] == [0]
     assert steps[0].spans_s["epoch_start"] >= 0.040  # the first batch is part of it
+
+
+def test_stopping_workers_at_the_end_of_an_epoch_is_kept_apart_too(
+    run_specimen: RunSpecimen,
+) -> None:
+    run = CASES["worker start-up"].run(run_specimen)
+    first, *others = [step for step in run.steps() if step.spans_s["epoch_start"] > 0]
+
+    assert [step.index for step in (first, *others)] == [0, 6, 12, 18, 24, 30]
+    assert first.spans_s["epoch_start"] >= 0.150
+    assert all(step.spans_s["epoch_start"] >= 0.150 + 0.050 for step in others)
 
 
 def test_each_of_two_ranks_is_counted(run_specimen: RunSpecimen) -> None:

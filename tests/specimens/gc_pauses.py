@@ -1,4 +1,4 @@
-"""Replay memory of 300,000 small Python objects, renewed as it trains: collections pause it."""
+"""Replay memory of 180,000 small Python objects, renewed as it trains: collections pause it."""
 
 import random
 import time
@@ -20,12 +20,12 @@ class Net(nn.Linear):
 
 torch.manual_seed(0)
 random.seed(0)
-memory = deque(play(100_000), maxlen=100_000)
+memory = deque(play(60_000), maxlen=60_000)
 model = Net(2, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-12)
 
 for _ in range(60):
-    memory.extend(play(8_000))
+    memory.extend(play(5_000))
     games = random.sample(memory, 8)
     x = torch.tensor([game["state"] for game in games], dtype=torch.float)
     y = torch.tensor([game["reward"] for game in games], dtype=torch.float)

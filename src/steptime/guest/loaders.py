@@ -29,7 +29,7 @@ def hook_loaders(context: Context) -> None:
 
 
 def hook_next(context: Context, iterator_class: Any) -> None:
-    """The wait for a batch; the first one from workers is part of the epoch's start."""
+    """The wait for a batch; the first one from workers, and their end, are an epoch's start."""
     original = iterator_class.__next__
     local, fail = context.local, context.recorder.fail
 
@@ -39,7 +39,11 @@ def hook_next(context: Context, iterator_class: Any) -> None:
             outer = journal.top
             if 0 < outer < NUM_BUCKETS:
                 return original(self)
-            spins_up = self._num_workers > 0 and self._num_yielded == 0
+            # All that was asked for has come: this call stops the workers and gives no batch.
+            spins_up = self._num_workers > 0 and (
+                self._num_yielded == 0
+                or getattr(self, "_rcvd_idx", 0) >= getattr(self, "_send_idx", 1)
+            )
             try:
                 if spins_up:
                     journal.note_with_cpu(ENTER_EPOCH, EPOCH_START)
