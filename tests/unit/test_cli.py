@@ -17,6 +17,7 @@ from steptime.cli import conclude, main, output, run, runs
 from steptime.cli.results import load, save
 from steptime.core.store import CommandRecord, Machine, Run, create_run, write_value
 from steptime.errors import SteptimeError, StoreError
+from unit.builders import make_end, make_head, make_row
 
 NOON = 1_790_000_000.0
 Capture = pytest.CaptureFixture[str]
@@ -316,6 +317,27 @@ def test_what_was_saved_is_shown_and_folded_anew_where_it_is_damaged(tmp_path: P
     (run.folder / "measurement.json").write_text('{"schema": 1, "run')
     with pytest.raises(SteptimeError, match=r"command\.json"):
         load(run)
+
+
+def test_a_run_from_before_the_newer_lines_is_shown(tmp_path: Path, capsys: Capture) -> None:
+    run = make_run(tmp_path)
+    old = {"counts": ["batches", "copies", "syncs", "forwards", "backwards"]}
+    rows = [make_row(n, x=[1, 0, 0, 1, 1]) for n in range(30)]
+    lines = [make_head(**old), {"k": "u", "rows": rows}, make_end(30)]
+    (run.folder / "rank-0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    folded = load(run)
+    save(run, folded)
+    saved = json.loads((run.folder / "measurement.json").read_text())
+    for name in ("prepare_fraction", "sites", "operators", "compilation", "switches", "errors"):
+        del saved[name]
+    for name in ("host_memory", "device_memory", "gc"):
+        del saved["ranks"][0][name]
+    (run.folder / "measurement.json").write_text(json.dumps(saved))
+
+    assert load(run) == folded
+    assert folded.measurement.num_steps == 30
+    assert main.main(["show", "last"]) == 0
+    assert "30 (29 counted" in capsys.readouterr().out
 
 
 def test_runs_lists_with_the_whole_command_in_a_pipe(tmp_path: Path, capsys: Capture) -> None:

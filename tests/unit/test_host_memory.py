@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from steptime.measure.host_memory import HostMemory, memory_reader
+from steptime.measure.host_memory import HostMemory, memory_reader, read_group_limit
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 MIB = 1 << 20
@@ -76,6 +76,11 @@ def test_the_narrowest_group_on_the_way_up_counts(tmp_path: Path) -> None:
     write(kernel.mounted / "pod", memory__max=str(100 * MIB), memory__current=str(80 * MIB))
     write(kernel.mounted / "pod" / "job", memory__max="max", memory__current=str(MIB))
     assert kernel.read().available_bytes == 20 * MIB
+    assert read_group_limit(100, proc=kernel.proc) == 100 * MIB
+
+
+def test_without_a_group_there_is_no_limit(tmp_path: Path) -> None:
+    assert read_group_limit(100, proc=FakeKernel(tmp_path).proc) is None
 
 
 @pytest.mark.parametrize("limit", ["max", "9223372036854771712"])

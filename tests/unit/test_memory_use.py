@@ -112,15 +112,25 @@ def test_a_run_that_ends_before_its_window_still_tells_its_memory() -> None:
     assert found.slope_bytes_per_step is None
 
 
-def test_the_limit_of_the_host_is_the_memory_of_its_machine() -> None:
-    machine = {"hostname_hash": "abc", "cpu": None, "num_cores": 2, "memory_bytes": 8 * GIB}
+@pytest.mark.parametrize(
+    ("machine", "limit"),
+    [
+        ({"memory_bytes": 8 * GIB}, 8 * GIB),
+        ({"memory_bytes": 8 * GIB, "memory_limit_bytes": 2 * GIB}, 2 * GIB),
+        ({"memory_bytes": None, "memory_limit_bytes": None}, None),
+    ],
+)
+def test_the_limit_of_the_host_is_the_machines_memory_or_the_groups_share(
+    machine: dict[str, int | None], limit: int | None
+) -> None:
+    whole = {"hostname_hash": "abc", "cpu": None, "num_cores": 2, **machine}
     files = {"rank-0.jsonl": [make_head(), *updates(20), make_memory(50, GIB, allocated=7)]}
 
-    (rank,) = measure(read(files, machine=machine)).ranks
+    (rank,) = measure(read(files, machine=whole)).ranks
 
     assert rank.host_memory is not None
     assert rank.device_memory is not None
-    assert (rank.host_memory.limit_bytes, rank.device_memory.limit_bytes) == (8 * GIB, None)
+    assert (rank.host_memory.limit_bytes, rank.device_memory.limit_bytes) == (limit, None)
 
 
 def test_without_samples_memory_is_unknown() -> None:

@@ -42,12 +42,13 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The machine of a run, without its name."""
+    """The machine of a run, without its name; `memory_limit_bytes` is a control group's."""
 
     hostname_hash: str
     cpu: str | None
     num_cores: int | None
     memory_bytes: int | None
+    memory_limit_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,6 +79,13 @@ def memory_reader(pid: int, *, proc: Path = _PROC) -> Callable[[], HostMemory]:
     return read
 
 
+def read_group_limit(pid: int, *, proc: Path = _PROC) -> int | None:
+    """The most memory that the process's control groups let it have [bytes]; None without one."""
+    files, folders = _find_group(pid, proc=proc)
+    limits = [_limit(files, folder) for folder in folders]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
 def _find_group(pid: int, *, proc: Path = _PROC) -> tuple[_Files, tuple[Path, ...]]:
     """The folders of the process's memory group, from its own up to the mounted one."""
     for controllers, path in _groups(proc / str(pid) / "cgroup"):
@@ -128,11 +135,16 @@ def _available_on_machine(proc: Path) -> int | None:
 
 def _available_in(files: _Files, folder: Path) -> int | None:
     """What the group may still take; file cache counts as free, for the kernel drops it first."""
-    limit, usage = _number(folder / files.limit), _number(folder / files.usage)
-    if limit is None or usage is None or limit >= _NO_LIMIT_BYTES:
+    limit, usage = _limit(files, folder), _number(folder / files.usage)
+    if limit is None or usage is None:
         return None
     statistics = _read_words(folder / "memory.stat")
     return max(0, limit - usage + sum(statistics.get(word, 0) for word in files.cache))
+
+
+def _limit(files: _Files, folder: Path) -> int | None:
+    limit = _number(folder / files.limit)
+    return None if limit is None or limit >= _NO_LIMIT_BYTES else limit
 
 
 def _read_words(path: Path) -> dict[str, int]:

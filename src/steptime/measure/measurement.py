@@ -170,7 +170,8 @@ def _steady_of_run(
 
 def _summarize(rank: RankSteps, window: Window, records: RunRecords) -> RankSummary:
     missing = find_missing([rank], has_workers=bool(records.workers))
-    limit_bytes = records.command.machine.memory_bytes
+    machine = records.command.machine
+    limits = [n for n in (machine.memory_bytes, machine.memory_limit_bytes) if n is not None]
     return RankSummary(
         rank=rank.head.rank,
         pid=rank.head.pid,
@@ -186,7 +187,7 @@ def _summarize(rank: RankSteps, window: Window, records: RunRecords) -> RankSumm
         step_cpu_s=window.steady.step_cpu_s,
         phases=summarize_phases([window], missing),
         ended_cleanly=rank.end is not None,
-        host_memory=host_memory(rank, window, limit_bytes=limit_bytes),
+        host_memory=host_memory(rank, window, limit_bytes=min(limits, default=None)),
         device_memory=device_memory(rank, window),
         gc=gc_pauses(rank, window),
     )

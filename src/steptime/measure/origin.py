@@ -15,6 +15,7 @@ from pathlib import Path
 
 import steptime
 from steptime.core.store import CommandRecord, Machine
+from steptime.measure.host_memory import read_group_limit
 
 _REVISION_LENGTH = 12
 
@@ -51,6 +52,7 @@ def read_machine() -> Machine:
         cpu=_cpu_model(),
         num_cores=os.cpu_count(),
         memory_bytes=memory_bytes,
+        memory_limit_bytes=read_group_limit(os.getpid()),
     )
 
 
