@@ -126,8 +126,8 @@ def test_cpu_time_of_an_update_is_taken_whole_where_it_is_not_sampled(script: Sc
 def test_the_pause_of_writing_falls_to_what_was_open_before(script: Script) -> None:
     flush = script.recorder.flush
 
-    def slow_flush() -> None:
-        flush()
+    def slow_flush(bucket: int) -> None:
+        flush(bucket)
         script.spend(50)
 
     script.step()

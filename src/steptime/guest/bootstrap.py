@@ -15,6 +15,7 @@ from . import calls, distributed, hooks, loaders, tensors
 from .buckets import BACKWARDS, FORWARDS
 from .context import Context
 from .device import DeviceClock
+from .memory import MemoryWatcher
 from .record import Recorder, append
 
 OLDEST_TORCH = (2, 4)
@@ -51,9 +52,17 @@ def start(torch: Any, run: str, targets: dict[str, Callable[[Any], None]]) -> Co
     for install in INSTALLERS:
         context.guarded(f"install:{install.__name__}", install, context)
     targets["torch._dynamo.callback"] = lambda module: hooks.hook_compile(context, module)
+    context.guarded("install:watchers", install_watchers, context)
     context.guarded("install:end", install_ends, context)
     announce(run, "torch", facts | recorder.failed())
     return context
+
+
+def install_watchers(context: Context) -> None:
+    """What is looked at beside the steps: when the recorder writes, or when Python says so."""
+    recorder = context.recorder
+    recorder.pauses.watch(context.torch)
+    recorder.watchers.append(MemoryWatcher(context.torch, recorder))
 
 
 def install_ends(context: Context) -> None:

@@ -17,6 +17,8 @@ from .buckets import (
     COPIES,
     EPOCH_START,
     EVALUATION,
+    GC_NS,
+    GC_PAUSES,
     INPUT_WAIT,
     NUM_BUCKETS,
     OPTIMIZER,
@@ -132,7 +134,7 @@ class Journal:
         """Forget everything: a new thread, or a child after fork."""
         self.timeline.reset(self.clock(), self.cpu_clock())
         self.log: list[int] = []
-        self.ends: list[tuple[int, int | None, int, int, int]] = []
+        self.ends: list[tuple[int, int | None, int, int, int, tuple[int, int]]] = []
         self.top = OTHER
         self.optimizers: list[int] = []  # what was open around each open optimizer step
         self.batches = self.copies = self.syncs = 0
@@ -189,6 +191,9 @@ class Journal:
         self._end_update(SKIP_UPDATE, self.top, optimizer, 1)
 
     def _end_update(self, act: int, top: int, optimizer: Any, skipped: int | None) -> None:
+        if not self.num_updates:
+            self.recorder.journals.append(self)
+            self.recorder.enroll(self.timeline)  # in order of first update, not of first replay
         self.ends.append(
             (
                 self.recorder.index_of(optimizer),
@@ -196,13 +201,11 @@ class Journal:
                 self.batches,
                 self.copies,
                 self.syncs,
+                self.recorder.pauses.take(),
             )
         )
         self.batches = self.copies = self.syncs = 0
         self.num_sampled += self.is_sampled
-        if not self.num_updates:
-            self.recorder.journals.append(self)
-            self.recorder.enroll(self.timeline)  # in order of first update, not of first replay
         self.num_updates += 1
         self.note_with_cpu(act, top)
         self.is_sampled = is_sampled_at(self.num_updates)
@@ -229,8 +232,10 @@ class Journal:
                 if act < LEAVE_OPTIMIZER:
                     _ACTS[act](timeline)
                     continue
-                optimizer, skipped, batches, copies, syncs = next(following)
+                optimizer, skipped, batches, copies, syncs, pauses = next(following)
                 self._count(batches, copies, syncs)
+                timeline.wall[GC_PAUSES] += pauses[0]
+                timeline.wall[GC_NS] += pauses[1]
                 if act == LEAVE_OPTIMIZER:
                     timeline.leave_optimizer(optimizer, skipped)
                 else:
@@ -253,4 +258,4 @@ class Journal:
         self.due_ns = NEVER
         self.replay()
         self.recorder.flush_ns += thread_time_ns() - began
-        self.recorder.flush()
+        self.recorder.flush(self.top)

@@ -15,9 +15,19 @@ from collections.abc import Callable
 from json import dumps
 from time import perf_counter_ns, thread_time_ns
 from time import time as unix_time
-from typing import Any
+from typing import Any, Protocol
 
-from .buckets import BACKWARDS, BUCKETS, COUNTS, FORWARDS, NUM_BUCKETS, NUM_WRITTEN, PENDING
+from .buckets import (
+    BACKWARDS,
+    BUCKETS,
+    COUNTS,
+    FORWARDS,
+    NUM_BUCKETS,
+    NUM_WRITTEN,
+    OTHER,
+    PENDING,
+)
+from .pauses import Pauses
 from .rounds import Rounds
 from .timeline import Timeline
 
@@ -55,6 +65,21 @@ def compact(values: Any) -> str:
     return repr(values).replace(" ", "")
 
 
+class Watcher(Protocol):
+    """Something of the process that is looked at with each write.
+
+    `place` names its failures.
+    """
+
+    place: str
+
+    def look(self, bucket: int, *, is_last: bool) -> str:
+        """A line if there is something to tell, else nothing; `bucket` is what was open."""
+
+    def reset(self) -> None:
+        """Nothing has been told yet: a new process."""
+
+
 class Recorder:
     """The stream of one process: takes updates, formats and writes them."""
 
@@ -64,6 +89,8 @@ class Recorder:
         self.failures: dict[str, int] = {}
         self.failure_texts: dict[str, str] = {}
         self.lock = threading.Lock()
+        self.pauses = Pauses()
+        self.watchers: list[Watcher] = []
         self.reset()
 
     def reset(self) -> None:
@@ -88,6 +115,9 @@ class Recorder:
         self.is_closed = False
         self.pid = os.getpid()
         self.zero_ns = perf_counter_ns()
+        self.pauses.reset()
+        for watcher in self.watchers:
+            watcher.reset()
 
     def fail(self, place: str) -> None:
         """Count a failure of ours; the training goes on."""
@@ -102,6 +132,8 @@ class Recorder:
 
     def enroll(self, timeline: Timeline) -> None:
         """Number the thread of a timeline: 0 is the first that stepped."""
+        if not self.timelines:
+            self.pauses.take()  # what was collected before (imports) is no step's
         timeline.thread = len(self.timelines)
         self.timelines.append(timeline)
         self.rounds.append(Rounds(timeline.thread))
@@ -153,7 +185,7 @@ class Recorder:
 
     # -- writing
 
-    def flush(self) -> None:
+    def flush(self, bucket: int = OTHER, *, is_last: bool = False) -> None:
         """Write all that is pending; a second caller meanwhile goes on without waiting."""
         if not self.lock.acquire(blocking=False):
             return
@@ -168,6 +200,7 @@ class Recorder:
                 lines.append(f'{{"k":"p","rows":{compact(fresh)}}}\n')
             if rows:
                 lines.insert(0, f'{{"k":"u","rows":{compact(rows)}}}\n')
+            lines += [self._look(watcher, bucket, is_last=is_last) for watcher in self.watchers]
             self._write(lines, len(rows))
             self.flush_ns += thread_time_ns() - began
             self._write_overhead()
@@ -175,6 +208,13 @@ class Recorder:
             self.fail("flush")
         finally:
             self.lock.release()
+
+    def _look(self, watcher: Watcher, bucket: int, *, is_last: bool) -> str:
+        try:
+            return watcher.look(bucket, is_last=is_last)
+        except Exception:
+            self.fail(watcher.place)
+            return ""
 
     def _write(self, lines: list[str], num_updates: int = 0) -> None:
         if not lines:
@@ -215,7 +255,7 @@ class Recorder:
         self.lines += [line for line in (r.close() for r in self.rounds) if line]
         for rounds in self.rounds:
             rounds.take_fresh()
-        self.flush()
+        self.flush(is_last=True)
         self._write_overhead(now_due=True)
         tails = [timeline.wall[:NUM_BUCKETS] for timeline in self.timelines]
         end = {

@@ -1,0 +1,61 @@
+"""Counts the collections of garbage and their time, by a callback of `gc`'s.
+
+A collection stops every thread of the process, so it counts for the process, and the next
+update that ends takes it, whatever thread it ends in.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any
+
+NONE = (0, 0)
+
+
+class Pauses:
+    """Collections so far, and their time [ns]."""
+
+    def __init__(self, *, clock: Callable[[], int] = perf_counter_ns) -> None:
+        self.clock = clock
+        self.reset()
+
+    def reset(self) -> None:
+        """None yet: a new process."""
+        self.num = self.ns = self.num_taken = self.ns_taken = 0
+        self.began: int | None = None
+        self.lock = threading.Lock()
+
+    def watch(self, torch: Any) -> None:
+        """Be told of each collection from now on.
+
+        Python may call back in the middle of a compiled function: under the name of a file
+        that dynamo leaves alone, it does not look at our frame.
+        """
+        file = os.path.join(os.path.dirname(torch.__file__), "_compile.py")
+        Pauses.note.__code__ = Pauses.note.__code__.replace(co_filename=file)
+        gc.callbacks.append(self.note)
+
+    def note(self, phase: str, info: Any) -> None:
+        """What `gc` calls; it looks up no global, for it is called while Python shuts down."""
+        if phase == "start":
+            self.began = self.clock()
+        elif self.began is not None:
+            self.ns += self.clock() - self.began
+            self.began = None
+            self.num += 1
+
+    def take(self) -> tuple[int, int]:
+        """Number and time of the collections that no update has taken yet."""
+        if self.num == self.num_taken or not self.lock.acquire(blocking=False):
+            return NONE  # or another thread's update takes them now
+        try:
+            num, ns = self.num, self.ns
+            taken = num - self.num_taken, ns - self.ns_taken
+            self.num_taken, self.ns_taken = num, ns
+            return taken
+        finally:
+            self.lock.release()

@@ -1,0 +1,178 @@
+"""Collections of garbage: counted by the process, taken by the next update."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from steptime.guest.buckets import GC_NS, GC_PAUSES
+from steptime.guest.journal import Journal
+from steptime.guest.pauses import Pauses
+from steptime.guest.record import Recorder
+from steptime.guest.timeline import Timeline
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def pauses(clock: Clock) -> Pauses:
+    return Pauses(clock=clock)
+
+
+def collect(pauses: Pauses, clock: Clock, ns: int) -> None:
+    pauses.note("start", {})
+    clock.now += ns
+    pauses.note("stop", {})
+
+
+def test_collections_are_taken_once(pauses: Pauses, clock: Clock) -> None:
+    collect(pauses, clock, 100)
+    clock.now += 1000
+    collect(pauses, clock, 20)
+    assert pauses.take() == (2, 120)
+    assert pauses.take() == (0, 0)
+    collect(pauses, clock, 3)
+    assert pauses.take() == (1, 3)
+
+
+def test_a_collection_whose_start_was_not_seen_counts_for_nothing(
+    pauses: Pauses, clock: Clock
+) -> None:
+    clock.now = 10**12
+    pauses.note("stop", {})
+    assert pauses.take() == (0, 0)
+
+
+def test_whoever_takes_while_another_thread_does_goes_on_without(
+    pauses: Pauses, clock: Clock
+) -> None:
+    collect(pauses, clock, 100)
+    with pauses.lock:
+        assert pauses.take() == (0, 0)
+    assert pauses.take() == (1, 100)
+
+
+def test_many_threads_together_take_each_collection_once(pauses: Pauses, clock: Clock) -> None:
+    taken: list[tuple[int, int]] = []
+    stop = threading.Event()
+
+    def take() -> None:
+        while not stop.is_set():
+            taken.append(pauses.take())
+
+    threads = [threading.Thread(target=take) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(2000):
+        collect(pauses, clock, 7)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    taken.append(pauses.take())
+    assert (sum(num for num, _ in taken), sum(ns for _, ns in taken)) == (2000, 14_000)
+
+
+@pytest.fixture
+def watching() -> Iterator[Pauses]:
+    pauses = Pauses()
+    pauses.watch(SimpleNamespace(__file__="/packages/torch/__init__.py"))
+    yield pauses
+    if pauses.note in gc.callbacks:
+        gc.callbacks.remove(pauses.note)
+
+
+def test_python_tells_of_its_collections(watching: Pauses) -> None:
+    gc.collect()
+    num, ns = watching.take()
+    assert num >= 1
+    assert ns > 0
+
+
+def test_a_script_that_clears_the_callbacks_is_left_alone(watching: Pauses) -> None:
+    watching.take()
+    theirs = gc.callbacks[:]
+    try:
+        gc.callbacks.clear()
+        gc.collect()
+        assert watching.take() == (0, 0)
+        assert gc.callbacks == []
+    finally:
+        gc.callbacks[:] = theirs
+
+
+# -- in the updates
+
+
+class Sink(Recorder):
+    """A recorder that keeps what it is handed."""
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        super().__init__(str(folder), lambda: {"rank": 0})
+        self.pauses.clock = clock
+        self.taken: list[tuple[int, int]] = []
+
+    def add(self, timeline: Timeline, optimizer: int, skipped: int | None) -> None:
+        self.taken.append((timeline.wall[GC_PAUSES], timeline.wall[GC_NS]))
+        super().add(timeline, optimizer, skipped)
+
+
+class Optimizer:
+    """Something that steps."""
+
+
+@pytest.fixture
+def sink(tmp_path: Path, clock: Clock) -> Sink:
+    return Sink(tmp_path, clock)
+
+
+def make_journal(sink: Sink, clock: Clock) -> Journal:
+    return Journal(sink, clock=clock, cpu_clock=clock)
+
+
+def step(journal: Journal, optimizer: Optimizer) -> None:
+    journal.enter_optimizer(has_closure=False)
+    journal.leave_optimizer(optimizer, 0)
+
+
+def test_the_update_that_ends_next_takes_them_whatever_its_thread(sink: Sink, clock: Clock) -> None:
+    first, second, optimizer = make_journal(sink, clock), make_journal(sink, clock), Optimizer()
+    step(first, optimizer)
+    step(second, optimizer)
+    collect(sink.pauses, clock, 50)
+    step(second, optimizer)
+    step(first, optimizer)
+    second.replay()
+    first.replay()
+    assert sink.taken == [(0, 0), (1, 50), (0, 0), (0, 0)]
+
+
+def test_what_was_collected_before_the_first_update_is_no_steps(sink: Sink, clock: Clock) -> None:
+    journal, optimizer = make_journal(sink, clock), Optimizer()
+    collect(sink.pauses, clock, 50)
+    step(journal, optimizer)
+    journal.replay()
+    assert sink.taken == [(0, 0)]
+
+
+def test_a_new_process_has_had_no_collection(sink: Sink, clock: Clock) -> None:
+    collect(sink.pauses, clock, 50)
+    sink.pauses.note("start", {})
+    sink.reset()
+    sink.pauses.note("stop", {})
+    assert sink.pauses.take() == (0, 0)
