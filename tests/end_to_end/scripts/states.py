@@ -452,6 +452,11 @@ def make_things_on_another_device():
     return [*found, str(torch.ones(1).device)]
 
 
+def is_the_guests(callback):
+    """The one entry the guest makes in a list of Python's (docs/explanation/guest.md)."""
+    return "steptime" in callback.__module__
+
+
 def look_at_what_is_there():
     seed()
     model, (x, y) = small(), inputs()
@@ -476,7 +481,8 @@ def look_at_what_is_there():
         sorted(os.listdir("/proc/self/fd")),
         [str(signal.getsignal(number)).split(" at ")[0] for number in range(1, 32)],
         [(f[0], f[2].__name__) for f in warnings.filters],
-        (gc.isenabled(), gc.get_threshold(), len(gc.callbacks)),
+        (gc.isenabled(), gc.get_threshold()),
+        [callback.__module__ for callback in gc.callbacks if not is_the_guests(callback)],
         (sys.gettrace(), sys.getprofile(), threading.gettrace(), sys.getrecursionlimit()),
         sys.getswitchinterval(),
         [path for path in sys.path if path],
