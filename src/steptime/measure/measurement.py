@@ -64,13 +64,13 @@ def measure(records: RunRecords, *, end: ProcessEnd | None = None) -> Measuremen
     has_ended = end.state in (RunState.FINISHED, RunState.FAILED, RunState.KILLED)
     seen = Seen(records=records, has_ended=has_ended, ranks=ranks, windows=windows)
     bare = _without_steps(records, end, make_notes(seen))
-    return _with_steps(bare, records, ranks, windows) if ranks else bare
+    if not ranks:
+        return replace(bare, ranks=_ranks_without_steps(records))
+    return _with_steps(bare, records, ranks, windows)
 
 
 def _without_steps(records: RunRecords, end: ProcessEnd, notes: tuple[Note, ...]) -> Measurement:
-    """What is known of any run, and all that is known where no rank stepped."""
     command, places = records.command, places_of(records)
-    idle = [fold_nothing(stream) for stream in records.streams if stream.signals.memory]
     return Measurement(
         schema=SCHEMA,
         run_id=command.run_id,
@@ -89,7 +89,7 @@ def _without_steps(records: RunRecords, end: ProcessEnd, notes: tuple[Note, ...]
         spans=(),
         copies_per_step=None,
         syncs_per_step=None,
-        ranks=tuple(_summarize(rank, window_of(rank), records) for rank in idle),
+        ranks=(),
         workers=_workers_of(records),
         host=load_of_run(records),
         overhead=None,
@@ -97,6 +97,12 @@ def _without_steps(records: RunRecords, end: ProcessEnd, notes: tuple[Note, ...]
         switches=find_switches(records, places),
         errors=find_errors(records, places),
     )
+
+
+def _ranks_without_steps(records: RunRecords) -> tuple[RankSummary, ...]:
+    """What processes told of their memory that ended, by want of it say, before a step."""
+    ranks = [fold_nothing(stream) for stream in records.streams if stream.signals.memory]
+    return tuple(_summarize(rank, window_of(rank), records) for rank in ranks)
 
 
 def _with_steps(

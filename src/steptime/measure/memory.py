@@ -87,10 +87,11 @@ def _inside(rank: RankSteps, window: Window) -> list[MemorySample]:
     if not window.items:
         return []
     spans = {place for place, name in enumerate(rank.head.buckets) if name in SPANS}
+    start_s, end_s = window.start_s, window.end_s
     return [
         sample
         for sample in rank.signals.memory
-        if window.start_s <= sample.t * NS <= window.end_s and sample.bucket not in spans
+        if start_s <= sample.t * NS <= end_s and sample.bucket not in spans
     ]
 
 
