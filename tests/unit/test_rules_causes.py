@@ -278,6 +278,13 @@ def test_page_faults_are_judged_by_the_time_in_the_kernel_that_they_explain() ->
     assert numbers(found)["page_faults"] == pytest.approx(0.36)
 
 
+def test_page_faults_of_a_process_that_mostly_waits_hold_nothing_back() -> None:
+    # 1,000 faults are 1.8 ms: a third of the CPU time, a fiftieth of the step.
+    memory = use(minor_faults_per_step=1_000, system_cpu_s_per_step=0.002)
+    rank = with_rank(make_rank(forward=0.1), host_memory=memory, step_cpu_s=make_quantity(0.005))
+    assert find_page_faults(make_measurement(ranks=(rank,))) is None
+
+
 def test_kernel_time_without_faults_is_no_finding() -> None:
     memory = use(minor_faults_per_step=10, system_cpu_s_per_step=0.4)
     rank = with_rank(make_rank(forward=0.5), host_memory=memory)

@@ -200,9 +200,15 @@ def find_page_faults(measurement: Measurement) -> Finding | None:
 
 
 def _fault_fraction(rank: RankSummary) -> float:
-    """Share of a step's CPU time inside the system, as far as page faults explain it."""
-    memory, step = rank.host_memory, rank.step_cpu_s
-    if memory is None or memory.minor_faults_per_step is None or not step or step.median <= 0:
+    """Share of a step inside the system, as far as page faults explain it.
+
+    Of its CPU time where several threads work at once, else of its wall time: what a mostly
+    waiting process spends of its little CPU time holds nothing back.
+    """
+    memory = rank.host_memory
+    times = [time.median for time in (rank.step_time_s, rank.step_cpu_s) if time is not None]
+    step_s = max(times, default=0.0)
+    if memory is None or memory.minor_faults_per_step is None or step_s <= 0:
         return 0.0
     system_s = memory.system_cpu_s_per_step or 0.0
-    return min(system_s, memory.minor_faults_per_step * PAGE_FAULT_S, step.median) / step.median
+    return min(system_s, memory.minor_faults_per_step * PAGE_FAULT_S, step_s) / step_s
