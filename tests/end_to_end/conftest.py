@@ -60,21 +60,25 @@ RunSpecimen = Callable[..., SpecimenRun]
 
 @pytest.fixture(scope="session")
 def run_specimen(tmp_path_factory: pytest.TempPathFactory) -> RunSpecimen:
-    """Runs a specimen by its name, with arguments, on `nproc` ranks if that is said."""
+    """Runs a specimen by its name, with arguments, on `nproc` ranks if that is said.
+
+    `exit_code` is what the specimen ends with.
+    """
     if find_spec("torch") is None:
         pytest.skip("the specimens train, which needs torch")
     known: dict[tuple[Any, ...], SpecimenRun] = {}
 
-    def run(name: str, *args: str, nproc: int | None = None) -> SpecimenRun:
+    def run(name: str, *args: str, nproc: int | None = None, exit_code: int = 0) -> SpecimenRun:
         key = (name, args, nproc)
         if key not in known:
-            known[key] = _run(tmp_path_factory.mktemp(name), name, *args, nproc=nproc)
+            folder = tmp_path_factory.mktemp(name)
+            known[key] = _run(folder, name, *args, nproc=nproc, exit_code=exit_code)
         return known[key]
 
     return run
 
 
-def _run(folder: Path, name: str, *args: str, nproc: int | None) -> SpecimenRun:
+def _run(folder: Path, name: str, *args: str, nproc: int | None, exit_code: int) -> SpecimenRun:
     launcher = () if nproc is None else ("-m", "torch.distributed.run", "--standalone")
     ranks = () if nproc is None else (f"--nproc-per-node={nproc}",)
     command = (sys.executable, *launcher, *ranks, str(SPECIMENS / f"{name}.py"), *args)
@@ -86,7 +90,7 @@ def _run(folder: Path, name: str, *args: str, nproc: int | None) -> SpecimenRun:
         text=True,
         timeout=LIMIT_S,
     )
-    assert job.returncode == 0, job.stderr
+    assert job.returncode == exit_code, job.stderr
     (run_folder,) = (folder / ".steptime" / "runs").iterdir()
     envelope = json.loads((folder / "out.json").read_text())
     assert envelope["status"] == "ok", job.stderr

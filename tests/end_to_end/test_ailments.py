@@ -1,0 +1,54 @@
+"""Each planted ailment is diagnosed as itself, with its cause and line, and not as its neighbor.
+
+Once each; `benchmarks/ailments.py` does the same twenty times.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from end_to_end.ailments import AILMENTS, judge
+from end_to_end.conftest import RunSpecimen
+
+DIAGNOSED = ("garbage collection", "memory leak", "busy neighbor", "healthy")
+
+
+def has_gpu() -> bool:
+    if importlib.util.find_spec("torch") is None:
+        return False
+    import torch
+
+    return bool(torch.cuda.is_available())
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(
+            name,
+            marks=[
+                pytest.mark.gpu,
+                pytest.mark.skipif(not has_gpu(), reason="no CUDA device is here"),
+            ]
+            if AILMENTS[name].needs_gpu
+            else [],
+        )
+        for name in DIAGNOSED
+    ]
+)
+def name(request: pytest.FixtureRequest) -> str:
+    """Every ailment; those of a GPU where there is one."""
+    return request.param
+
+
+def test_an_ailment_is_diagnosed_as_itself(run_specimen: RunSpecimen, name: str) -> None:
+    ailment = AILMENTS[name]
+    run = run_specimen(
+        ailment.specimen, *ailment.args, nproc=ailment.nproc, exit_code=ailment.exit_code
+    )
+
+    judgement = judge(ailment, run.data["diagnosis"])
+
+    assert judgement.is_right, run.data["diagnosis"]
+    assert judgement.is_line_right in (True, None), judgement.found
