@@ -64,10 +64,11 @@ def find_sites(rank: RankSteps, places: Places) -> tuple[Site, ...]:
 
     Those that are only counted follow, by number. A span's are counts and sums over the run.
     """
-    num_updates = sum(item.num_updates for item in rank.items)
+    # A step without an optimizer is one row of the guest's, like an update.
+    num_rows = max(rank.num_steps, sum(item.num_updates for item in rank.items))
     found = []
     if rank.signals.sites is not None:
-        per_step = num_updates / rank.num_steps / rank.signals.sites.num_updates
+        per_step = num_rows / rank.num_steps / rank.signals.sites.num_updates
         inside = [seen for seen in rank.signals.sites.sites if seen.what not in SPANS]
         found += [(rank.num_steps, _site(seen, places, per_step)) for seen in _merge(inside)]
     spans = [seen for seen in rank.signals.spans if seen.what in SPANS]
