@@ -1,19 +1,38 @@
-"""What `source.json` says of the user's files: texts of lines, and what looks wrong in them.
+"""The door to the user's source: lines that findings point to, and what looks wrong around them.
 
-In: a run folder. Out: a `Source`. docs/reference/run-folder.md has the file.
+In: a run folder whose command has ended; the files that its places, errors and main scripts name
+are read and parsed, never imported or executed. Out: `source.json`, and what is read back from it.
+What looks wrong is decided by `measure.accumulation` and `measure.debug_switches`.
 """
 
 from __future__ import annotations
 
+import ast
+import io
 import json
-from collections.abc import Mapping
+import os
+import tokenize
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from steptime.core.store import write_text
 from steptime.core.types import SCHEMA
+from steptime.measure.accumulation import find_suspicions
+from steptime.measure.debug_switches import find_switches
+from steptime.measure.jsonl import Row, Torn, read_rows
 
 NAME = "source.json"
+_MAX_FILES = 50
+_MAX_LINES = 1000  # far more than sites are written
+_MAX_FILE_BYTES = 1 << 20  # a longer script is made by a machine, or no script
+_MAX_TEXT = 80
+_PLACES = (b'{"k": "s"', b'{"k": "a"', b'{"k": "c"', b'{"k": "head"')
+# Of other people's code a line is shown, and nothing in it is suspected.
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 Place = tuple[str, int]
 
@@ -35,6 +54,36 @@ class Source:
     texts: Mapping[Place, str] = field(default_factory=dict)
     suspicions: tuple[Mark, ...] = ()
     switches: tuple[Mark, ...] = ()
+
+
+def write_source(run_folder: Path, *, cwd: str | None) -> None:
+    """Look into the source and write `source.json`; nothing is written where none can be read.
+
+    Args:
+        run_folder: the run's; its command has ended.
+        cwd: the folder in which the command was started.
+
+    Raises:
+        OSError: the run folder cannot be read or written.
+    """
+    places, scripts = _named(run_folder, cwd or "")
+    files = sorted({*scripts, *(file for file, _ in places)})[:_MAX_FILES]
+    data = {file: found for file in files if (found := _read(file)) is not None}
+    if not data:
+        return
+    lines = {file: _lines(content) for file, content in data.items()}
+    suspicions: list[list[object]] = []
+    switches: list[list[object]] = []
+    for file, content in data.items():
+        tree = None if any(part in file for part in _INSTALLED) else _parse(content)
+        if tree is not None:
+            for code, line in find_suspicions(tree):
+                suspicions.append([code, file, line, _text(lines[file], line)])
+            switches += [[code, file, line] for code, line in find_switches(tree)]
+    texts = [[file, n, _text(lines[file], n)] for file, n in sorted(places) if file in lines]
+    texts = [row for row in texts if row[2] is not None][:_MAX_LINES]
+    document = {"schema": SCHEMA, "lines": texts, "suspicions": suspicions, "switches": switches}
+    write_text(run_folder / NAME, json.dumps(document) + "\n")
 
 
 def read_source(run_folder: Path) -> Source:
@@ -63,3 +112,86 @@ def _rows(document: Mapping[str, Any], name: str, kinds: tuple[type, ...]) -> li
         for row in (rows if isinstance(rows, list) else ())
         if isinstance(row, list) and tuple(map(type, row)) == kinds
     ]
+
+
+# -- what is named
+
+
+def _named(run_folder: Path, cwd: str) -> tuple[set[Place], set[str]]:
+    """Places that lines of the record name, and the main scripts of processes that stepped."""
+    places: set[Place] = set()
+    scripts: set[str] = set()
+    for path in sorted(run_folder.glob("rank-*.jsonl")):
+        for row in _place_rows(path):
+            with suppress(LookupError, TypeError, ValueError):
+                if row["k"] == "head":
+                    scripts.add(os.path.join(cwd, str(row["argv"][0])))
+                else:
+                    places |= set(_places_of(row))
+    for row in read_rows(run_folder / "processes.jsonl", Torn()):
+        error = row.get("error")
+        if isinstance(error, dict):
+            places |= set(_place(error.get("file"), error.get("line")))
+    return places, {script for script in scripts if os.path.isabs(script)}
+
+
+def _place_rows(path: Path) -> Iterator[Row]:
+    """The lines with places; updates, which are most of the file, are not even parsed."""
+    with path.open("rb") as file:
+        for line in file:
+            if line.startswith(_PLACES):
+                with suppress(ValueError, RecursionError):
+                    row = json.loads(line)
+                    if isinstance(row, dict):
+                        yield row
+
+
+def _places_of(row: Row) -> Iterator[Place]:
+    for site in row.get("sites", ()):
+        yield from _place(site[1], site[2])
+    for event in (*row.get("breaks", ()), *row.get("recompiles", ())):
+        yield from _place(event[1], event[2])
+
+
+def _place(file: object, line: object) -> Iterator[Place]:
+    if isinstance(file, str) and os.path.isabs(file) and isinstance(line, int):
+        yield file, line
+
+
+# -- what stands there
+
+
+def _read(file: str) -> bytes | None:
+    """The file's bytes; None if it is gone, no plain file (a pipe would block), or too long."""
+    try:
+        if not os.path.isfile(file) or os.path.getsize(file) > _MAX_FILE_BYTES:
+            return None
+        return Path(file).read_bytes()
+    except (OSError, ValueError):
+        return None
+
+
+def _lines(content: bytes) -> list[str]:
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+    except SyntaxError:
+        encoding = "utf-8"
+    # By Python's line ends alone: `str.splitlines` knows more, and the numbers would not match.
+    text = content.decode(encoding, errors="replace")
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+
+def _text(lines: list[str], number: int) -> str | None:
+    if not 0 < number <= len(lines):
+        return None
+    return lines[number - 1].strip()[:_MAX_TEXT] or None
+
+
+def _parse(content: bytes) -> ast.Module | None:
+    """None for what this Python cannot parse: a newer syntax, say, or no Python at all."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of odd escapes in the user's strings
+        try:
+            return ast.parse(content)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
