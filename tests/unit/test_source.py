@@ -87,7 +87,7 @@ def test_a_pipe_is_not_opened(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "row",
-    [{"k": "s"}, {"k": "s", "sites": 3}, {"k": "s", "sites": [3]}, {"k": "a", "sites": [[]]},
+    [{"no": "kind"}, {"k": "s"}, {"k": "s", "sites": 3}, {"k": "s", "sites": [3]}, {"k": "a", "sites": [[]]},
      {"k": "c", "breaks": None}, {"k": "head", "argv": []}],
 )  # fmt: skip
 def test_lines_of_another_shape_cost_themselves_only(tmp_path: Path, row: Line) -> None:
@@ -96,6 +96,13 @@ def test_lines_of_another_shape_cost_themselves_only(tmp_path: Path, row: Line) 
 
 
 # -- what looks wrong
+
+
+def test_the_kind_of_a_line_may_stand_anywhere_in_it(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    run = write_run(tmp_path / "run", {"rank-0.jsonl": [{"argv": ["train.py"], "k": "head"}]})
+    write_source(run, cwd=str(tmp_path))
+    assert len(read_source(run).suspicions) == 1
 
 
 def test_the_main_script_is_looked_into(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ _MAX_FILES = 50
 _MAX_LINES = 1000  # far more than sites are written
 _MAX_FILE_BYTES = 1 << 20  # a longer script is made by a machine, or no script
 _MAX_TEXT = 80
-_PLACES = (b'{"k": "s"', b'{"k": "a"', b'{"k": "c"', b'{"k": "head"')
+_MANY = (b'{"k": "u"', b'{"k": "e"', b'{"k": "b"', b'{"k": "p"', b'{"k": "d"', b'{"k": "m"')
 # Of other people's code a line is shown, and nothing in it is suspected.
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
@@ -126,7 +126,7 @@ def _named(run_folder: Path, cwd: str) -> tuple[set[Place], set[str]]:
             with suppress(LookupError, TypeError, ValueError):
                 if row["k"] == "head":
                     scripts.add(os.path.join(cwd, str(row["argv"][0])))
-                else:
+                elif row["k"] in ("s", "a", "c"):
                     places |= set(_places_of(row))
     for row in read_rows(run_folder / "processes.jsonl", Torn()):
         error = row.get("error")
@@ -136,10 +136,10 @@ def _named(run_folder: Path, cwd: str) -> tuple[set[Place], set[str]]:
 
 
 def _place_rows(path: Path) -> Iterator[Row]:
-    """The lines with places; updates, which are most of the file, are not even parsed."""
+    """The lines that may hold places; updates, which are most of the file, are not parsed."""
     with path.open("rb") as file:
         for line in file:
-            if line.startswith(_PLACES):
+            if not line.startswith(_MANY):
                 with suppress(ValueError, RecursionError):
                     row = json.loads(line)
                     if isinstance(row, dict):
