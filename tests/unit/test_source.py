@@ -87,8 +87,8 @@ def test_a_pipe_is_not_opened(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "row",
-    [{"no": "kind"}, {"k": "s"}, {"k": "s", "sites": 3}, {"k": "s", "sites": [3]}, {"k": "a", "sites": [[]]},
-     {"k": "c", "breaks": None}, {"k": "head", "argv": []}],
+    [{"no": "kind"}, {"k": "s"}, {"k": "s", "sites": 3}, {"k": "s", "sites": [3]},
+     {"k": "a", "sites": [[]]}, {"k": "c", "breaks": None}, {"k": "head", "argv": []}],
 )  # fmt: skip
 def test_lines_of_another_shape_cost_themselves_only(tmp_path: Path, row: Line) -> None:
     (tmp_path / "train.py").write_text("x\n")
