@@ -86,3 +86,80 @@ def test_collections_are_counted_in_the_updates_they_fell_into(observe: Observe)
     times = counts(folder, "gc_ns")
     assert times[0] == 0
     assert min(times[1:]) > 0
+
+
+# -- switches
+
+
+def switches(folder: Path) -> set[str]:
+    return {name for line in lines(folder, "q") for name in line["on"]}
+
+
+def test_anomaly_detection_around_the_backward_alone_is_seen(observe: Observe) -> None:
+    assert switches(observe("detect")) == {"anomaly_mode"}
+
+
+def test_deterministic_algorithms_are_seen(observe: Observe) -> None:
+    assert switches(observe("determine")) == {"deterministic"}
+
+
+def test_tracing_is_seen(observe: Observe) -> None:
+    assert switches(observe("trace")) == {"tracing"}
+
+
+def test_a_debugging_allocator_is_seen(observe: Observe) -> None:
+    assert switches(observe("collect", PYTHONMALLOC="debug")) == {"malloc_debug"}
+
+
+def test_a_profiler_is_seen_unless_it_watches_a_few_steps(observe: Observe) -> None:
+    assert switches(observe("profile", "30")) == {"profiler"}
+    assert switches(observe("profile", "2")) == set()
+
+
+def test_a_training_without_switches_has_none(observe: Observe) -> None:
+    assert switches(observe("collect")) == set()
+
+
+# -- how it ended
+
+
+def ends(folder: Path) -> list[dict[str, Any]]:
+    return [line for line in rows(folder / "processes.jsonl") if line["k"] == "exit"]
+
+
+@pytest.mark.parametrize(
+    ("place", "phase", "line"),
+    [
+        ("forward", "forward", "return x + torch.empty(1 << 50)"),
+        ("backward", "backward", "return torch.empty(1 << 50)"),
+        ("worker", "input_wait", "return torch.empty(1 << 50)"),
+    ],
+)
+def test_a_want_of_memory_is_told_with_place_and_phase(
+    observe: Observe, place: str, phase: str, line: str
+) -> None:
+    (end,) = ends(observe("fail", place, exit_code=1))
+    error = end["error"]
+    assert (error["type"], error["phase"], error["is_memory"]) == ("RuntimeError", phase, True)
+    assert error["requested_bytes"] == 4 << 50
+    assert error["file"] == str(SCRIPTS / "ailing.py")
+    source = (SCRIPTS / "ailing.py").read_text().splitlines()
+    assert source[error["line"] - 1].strip() == line
+    assert end["updates"] == 3
+
+
+def test_another_error_is_told_too(observe: Observe) -> None:
+    (end,) = ends(observe("fail", "nowhere", exit_code=1))
+    assert end["error"]["text"] == "not for want of memory"
+    assert (end["error"]["phase"], end["error"]["is_memory"]) == ("other", False)
+
+
+def test_the_error_of_a_spawned_rank_is_told(observe: Observe) -> None:
+    found = [end["error"] for end in ends(observe("fail_in_child", exit_code=1))]
+    assert ("RuntimeError", True) in [(error["type"], error["is_memory"]) for error in found]
+
+
+@pytest.mark.parametrize("code", ["0", "7"])
+def test_an_exit_by_plan_is_no_error(observe: Observe, code: str) -> None:
+    (end,) = ends(observe("leave", code, exit_code=int(code)))
+    assert "error" not in end

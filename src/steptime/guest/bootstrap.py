@@ -15,6 +15,7 @@ from . import calls, distributed, hooks, loaders, tensors
 from .buckets import BACKWARDS, FORWARDS
 from .context import Context
 from .device import DeviceClock
+from .ending import tell_error
 from .memory import MemoryWatcher
 from .record import Recorder, append
 
@@ -62,7 +63,7 @@ def install_watchers(context: Context) -> None:
     """What is looked at beside the steps: when the recorder writes, or when Python says so."""
     recorder = context.recorder
     recorder.pauses.watch(context.torch)
-    recorder.watchers.append(MemoryWatcher(context.torch, recorder))
+    recorder.watchers += [MemoryWatcher(context.torch, recorder), context.switches]
 
 
 def install_ends(context: Context) -> None:
@@ -148,6 +149,10 @@ def finish(context: Context) -> None:
         "forwards": recorder.num_forwards + left[FORWARDS],
         "batches": context.num_batches,
     } | recorder.failed()
+    try:
+        facts |= tell_error(context.torch)
+    except Exception:
+        recorder.fail("error")  # counted with those in `facts`, which holds the same tables
     context.guarded("finish", announce, recorder.run, "exit", facts)
 
 

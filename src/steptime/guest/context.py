@@ -12,6 +12,7 @@ from .buckets import EVALUATION
 from .journal import LEAVE, LEAVE_SPAN, Journal
 from .patch import drop_frame
 from .record import Recorder
+from .switches import SwitchWatcher
 from .timeline import Timeline
 
 
@@ -24,6 +25,7 @@ class Context:
         self.loss_class = torch.nn.modules.loss._Loss
         self.graph_class = torch.fx.GraphModule
         self.recorder = recorder
+        self.switches = SwitchWatcher(torch, recorder)
         self.kinds: dict[int, tuple[Any, int, bool]] = {}
         self.trained: set[int] = set()
         self.trained_datasets: set[int] = set()

@@ -38,7 +38,7 @@ def hook_backward(context: Context) -> None:
 def make_backward(context: Context, original: Any) -> Any:
     """A wrapper that times and counts the outermost backward call."""
     is_compiling = context.torch.compiler.is_dynamo_compiling
-    local, fail = context.local, context.recorder.fail
+    local, fail, switches = context.local, context.recorder.fail, context.switches
 
     def backward(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():
@@ -54,6 +54,8 @@ def make_backward(context: Context, original: Any) -> Any:
                     journal.drop_optimizers()
                     outer = OTHER
                 journal.note(ENTER_BACKWARD, BACKWARD)
+                if switches.due:
+                    switches.take_look()
             except Exception:
                 fail("backward")
             try:

@@ -38,6 +38,88 @@ def collect():
         gc.collect()
 
 
+def detect():
+    """Anomaly detection around the backward alone, in a run of a few steps."""
+    for _ in range(5):
+        loss = model(torch.randn(8, 4)).pow(2).mean()
+        with torch.autograd.detect_anomaly(check_nan=False):
+            loss.backward()
+        optimizer.step()
+
+
+def determine():
+    torch.use_deterministic_algorithms(mode=True)
+    train(30, seconds=0.02)
+
+
+def trace():
+    sys.settrace(lambda *_: None)
+    train(5)
+
+
+def profile(num_steps):
+    """A profiler around the first steps of thirty."""
+    with torch.profiler.profile():
+        train(int(num_steps))
+    train(30 - int(num_steps), seconds=0.01)
+
+
+class Hungry(torch.nn.Module):
+    """Asks for more memory than any machine has."""
+
+    def forward(self, x):
+        return x + torch.empty(1 << 50)
+
+
+class HungryBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        return x * 1
+
+    @staticmethod
+    def backward(context, gradient):
+        return torch.empty(1 << 50)
+
+
+class HungryRows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return torch.empty(1 << 50)
+
+
+def fail(place):
+    """Three steps, and then too much is asked for."""
+    train(3)
+    if place == "forward":
+        Hungry()(torch.randn(8, 4))
+    elif place == "backward":
+        HungryBackward.apply(model(torch.randn(8, 4)).mean()).backward()
+    elif place == "worker":
+        next(iter(torch.utils.data.DataLoader(HungryRows(), num_workers=1)))
+    elif place == "nowhere":
+        raise ValueError("not for want of memory")
+
+
+def leave(code):
+    """An exit by plan after an exception that was caught."""
+    train(3)
+    try:
+        fail("nowhere")
+    except ValueError:
+        sys.exit(int(code))
+
+
+def fail_in_child():
+    """The exception of a rank that torch.multiprocessing started."""
+    torch.multiprocessing.spawn(fail_as_rank, nprocs=1)
+
+
+def fail_as_rank(rank):
+    fail("forward")
+
+
 if __name__ == "__main__":
     gc.disable()
     name, *arguments = sys.argv[1:]
