@@ -7,9 +7,9 @@ from torch import nn
 
 device = torch.device("cuda")
 torch.manual_seed(0)
-model = nn.Sequential(*(nn.Linear(4096, 4096) for _ in range(8))).to(device)
+model = nn.Sequential(*(nn.Linear(2048, 2048) for _ in range(8))).to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-x, y = torch.randn(4096, 4096, device=device), torch.randn(4096, 4096, device=device)
+x, y = torch.randn(2048, 2048, device=device), torch.randn(2048, 2048, device=device)
 total = 0.0
 
 for _ in range(60):
@@ -18,5 +18,5 @@ for _ in range(60):
     loss.backward()
     optimizer.step()
     total += loss.item()  # ailment
-    time.sleep(0.005)  # work of the host that could have run beside the device
+    time.sleep(0.010)  # work of the host that could have run beside the device
 print(f"mean loss {total / 60!r}")
