@@ -8,6 +8,7 @@ from torch import nn
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--optimizer", choices=("sgd", "fused_adamw"), default="sgd")
+parser.add_argument("--overflow-at", type=int, default=5, help="of each ten steps")
 args = parser.parse_args()
 
 torch.manual_seed(0)
@@ -21,7 +22,7 @@ scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
 for step in range(40):
     x, y = torch.randn(8, 16), torch.randn(8, 1)
     loss = nn.functional.mse_loss(model(x), y)
-    if step % 10 == 5:
+    if step % 10 == args.overflow_at:
         loss = loss * 1e38  # times the scale: infinite
     optimizer.zero_grad()
     scaler.scale(loss).backward()

@@ -16,9 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steptime.core.types import PHASES, SPANS, Step
-from steptime.guest.buckets import (
-    CHECKPOINT,
-)
+from steptime.guest.buckets import BY_HAND, CHECKPOINT
 from steptime.guest.record import Recorder
 from steptime.measure.jsonl import Torn
 from steptime.measure.steps import RankSteps, StepBlock, fold_stream
@@ -35,6 +33,9 @@ class Optimizer:
 
 
 OPTIMIZERS = (Optimizer(), Optimizer(), Optimizer())
+
+KNOWN = [(0, 1, False), (1, 1, False), (2, 1, False)]
+"""A round of all three: after it no optimizer can be the first of another loop."""
 
 Happening = tuple[int, int, bool]
 """Number of the optimizer, milliseconds of everything, whether the update is skipped."""
@@ -59,12 +60,18 @@ def make_head() -> dict[str, Any]:
 
 def go_through(loop: Loop, happenings: Sequence[Happening]) -> None:
     """One update each: a batch, a forward, a backward, now and then a checkpoint."""
+    is_by_hand = any(number == BY_HAND for number, _, _ in happenings)
     for number, milliseconds, is_skipped in happenings:
         ns = milliseconds * 1_000_000 + 137  # no whole microseconds
         loop.batch(ns)
         loop.forward(2 * ns)
         loop.spend(ns // 3)
         loop.backward(3 * ns)
+        if is_by_hand:  # as the hooks do until an optimizer steps
+            loop.timeline.end_by_hand()
+        if number == BY_HAND:
+            continue
+        is_by_hand = False
         if is_skipped:
             loop.timeline.skip_update(loop.sink.index_of(OPTIMIZERS[number]))
             with loop.span(CHECKPOINT):
@@ -112,6 +119,7 @@ def total(items: Sequence[Step | StepBlock], name: str) -> float:
 def test_any_updates_fold_to_the_same_steps_in_blocks_as_one_by_one(
     happenings: list[Happening], full_updates: int
 ) -> None:
+    happenings = KNOWN + happenings
     one_by_one, _ = record(happenings, full_updates=NEVER_FOLDED)
     in_blocks, _ = record(happenings, full_updates=full_updates)
 
@@ -128,6 +136,7 @@ def test_any_updates_fold_to_the_same_steps_in_blocks_as_one_by_one(
 def test_sums_by_phase_are_the_same_in_blocks_as_one_by_one(
     happenings: list[Happening], full_updates: int
 ) -> None:
+    happenings = KNOWN + happenings
     one_by_one, _ = record(happenings, full_updates=NEVER_FOLDED)
     in_blocks, _ = record(happenings, full_updates=full_updates)
 
@@ -174,7 +183,36 @@ def test_an_optimizer_that_comes_later_may_begin_the_rounds() -> None:
     rank, lines = record(warmup + training, full_updates=20, rounds_a_block=10)
 
     assert sum(line["k"] == "b" for line in lines) == 5
-    assert rank.num_steps == 54  # the last of the warmup makes a round with the first two after it
+    assert rank.num_steps == 55
+
+
+def test_another_loop_that_begins_inside_a_block_is_one_step_short() -> None:
+    loops = [(number, 10, False) for number in (0, 1) for _ in range(10)]
+
+    rank, _ = record(loops, full_updates=5, rounds_a_block=3)
+
+    assert rank.num_steps == 19  # the guest cannot know that the first will never step again
+    assert rank.num_updates == 20
+
+
+def test_steps_by_hand_fold_to_the_same_in_blocks_as_one_by_one() -> None:
+    by_hand = [(BY_HAND, 3, False)] * 50
+
+    one_by_one, _ = record(by_hand, full_updates=NEVER_FOLDED)
+    in_blocks, lines = record(by_hand, full_updates=20)
+
+    for rank in (one_by_one, in_blocks):
+        assert (rank.num_steps, rank.num_by_hand, rank.num_backwards) == (50, 50, 50)
+        assert rank.num_updates == 0
+    assert lines[-1]["updates"] == 0
+    for a, b in zip(times_s(in_blocks), times_s(one_by_one), strict=True):
+        assert abs(a - b) < TOLERANCE_S
+
+
+def test_the_first_update_after_blocks_by_hand_takes_the_last_backward_call() -> None:
+    rank, _ = record([(BY_HAND, 3, False)] * 50 + [(0, 3, False)] * 10, full_updates=20)
+
+    assert (rank.num_steps, rank.num_updates, rank.num_backwards) == (60, 10, 60)
 
 
 def test_a_kill_in_the_middle_of_a_block_loses_no_step_but_its_phases(tmp_path: Path) -> None:

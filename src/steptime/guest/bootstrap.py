@@ -144,7 +144,7 @@ def finish(context: Context) -> None:
     context.guarded("finish", recorder.close)
     left = context.journal.timeline.wall
     facts = {
-        "updates": recorder.num_updates,
+        "updates": recorder.num_updates - recorder.num_by_hand,
         "backwards": recorder.num_backwards + left[BACKWARDS],
         "forwards": recorder.num_forwards + left[FORWARDS],
         "batches": context.num_batches,

@@ -20,7 +20,7 @@ from .buckets import (
     OTHER,
 )
 from .context import Context, marked
-from .journal import ENTER_BACKWARD, LEAVE, LEAVE_BACKWARD, LEAVE_SPAN
+from .journal import ENTER_BACKWARD, ENTER_GRAD, LEAVE, LEAVE_BACKWARD, LEAVE_SPAN, Journal
 from .patch import drop_frame, replace
 
 # -- backward
@@ -58,12 +58,18 @@ def make_backward(context: Context, original: Any) -> Any:
                     switches.take_look()
             except Exception:
                 fail("backward")
+            is_done = False
             try:
-                return original(*args, **kwargs)
+                result = original(*args, **kwargs)
+                is_done = True
+                return result
             finally:
                 journal.in_backward = False
                 try:
                     journal.note(LEAVE_BACKWARD, outer)
+                    if not journal.has_stepped and is_done:
+                        journal.has_backward = True
+                        end_by_hand(context, journal)
                 except Exception:
                     fail("backward")
         except BaseException as error:
@@ -73,8 +79,26 @@ def make_backward(context: Context, original: Any) -> Any:
     return backward
 
 
+def end_by_hand(context: Context, journal: Journal) -> None:
+    """A backward call ended where no optimizer has stepped yet: it ends a row.
+
+    Not inside another one, though, which a device's own thread runs: a checkpoint's.
+    """
+    is_inside = getattr(context.torch._C, "_current_graph_task_id", lambda: -1)() != -1
+    if is_inside or context.is_worker:
+        return
+    if context.before_update is not None:
+        journal.replay()
+        context.before_update(journal.timeline)
+    journal.end_by_hand()
+
+
 def make_grad(context: Context, original: Any) -> Any:
-    """A wrapper that books `autograd.grad` outside other markers to backward, uncounted."""
+    """A wrapper that books `autograd.grad` outside other markers to backward, uncounted.
+
+    Without a graph of its own it is there for an update, as a backward call is; where the
+    script makes no other, and no optimizer steps, it ends a row.
+    """
     is_compiling = context.torch.compiler.is_dynamo_compiling
     local, guarded = context.local, context.guarded
 
@@ -85,11 +109,20 @@ def make_grad(context: Context, original: Any) -> Any:
             journal = local.journal
             if 0 < journal.top < NUM_BUCKETS:
                 return original(*args, **kwargs)
-            guarded("grad", journal.note, BACKWARD, BACKWARD)
+            if kwargs.get("create_graph") or (len(args) > 4 and args[4]):
+                enter, leave = BACKWARD, LEAVE
+            else:
+                enter, leave = ENTER_GRAD, LEAVE_BACKWARD
+            guarded("grad", journal.note, enter, BACKWARD)
             try:
-                return original(*args, **kwargs)
-            finally:
-                guarded("grad", journal.note, LEAVE, OTHER)
+                result = original(*args, **kwargs)
+            except BaseException:
+                guarded("grad", journal.note, leave, OTHER)
+                raise
+            guarded("grad", journal.note, leave, OTHER)
+            if enter == ENTER_GRAD and not (journal.has_stepped or journal.has_backward):
+                guarded("grad", end_by_hand, context, journal)
+            return result
         except BaseException as error:
             drop_frame(error)
             raise
@@ -169,7 +202,7 @@ def hook_scaler(context: Context) -> None:
 
     def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         journal = local.journal
-        before, journal.scaler = journal.num_updates, self
+        before, journal.scaler = journal.num_updates + journal.num_empty, self
         try:
             result = original(self, optimizer, *args, **kwargs)
         except BaseException as error:
@@ -177,7 +210,8 @@ def hook_scaler(context: Context) -> None:
             raise
         finally:
             journal.scaler = None
-        if journal.num_updates == before and getattr(self, "_enabled", False):
+        is_called = journal.num_updates + journal.num_empty > before
+        if not is_called and getattr(self, "_enabled", False):
             guarded("scaler", journal.skip_update, optimizer)
         return result
 

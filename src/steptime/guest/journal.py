@@ -14,6 +14,7 @@ from typing import Any
 
 from .buckets import (
     BATCHES,
+    BY_HAND,
     COPIES,
     EPOCH_START,
     EVALUATION,
@@ -57,7 +58,9 @@ _NAMED: tuple[Act, ...] = (
     lambda timeline: timeline.enter_optimizer(has_closure=False),
     lambda timeline: timeline.enter_optimizer(has_closure=True),
     Timeline.leave_inner_optimizer,
+    Timeline.leave_empty_step,
     Timeline.drop_optimizers,
+    Timeline.enter_grad,
 )
 (
     LEAVE,
@@ -77,11 +80,14 @@ _NAMED: tuple[Act, ...] = (
     ENTER_OPTIMIZER,
     ENTER_OPTIMIZER_WITH_CLOSURE,
     LEAVE_INNER_OPTIMIZER,
+    LEAVE_EMPTY_STEP,
     DROP_OPTIMIZERS,
+    ENTER_GRAD,
 ) = range(NUM_BUCKETS, NUM_BUCKETS + len(_NAMED))
 _ACTS: tuple[Act, ...] = (*(_entering(bucket) for bucket in range(NUM_BUCKETS)), *_NAMED)
 LEAVE_OPTIMIZER = len(_ACTS)
 SKIP_UPDATE = LEAVE_OPTIMIZER + 1
+END_BY_HAND = LEAVE_OPTIMIZER + 2
 
 INTERRUPTED_NS = 50_000
 """A marker of ours takes some microseconds; one that seems longer was off the core meanwhile."""
@@ -101,11 +107,15 @@ class Journal:
         "cpu_clock",
         "due_ns",
         "ends",
+        "has_backward",
+        "has_stepped",
         "in_backward",
         "in_tensor_call",
+        "inner_steps",
         "is_direct",
         "is_sampled",
         "log",
+        "num_empty",
         "num_sampled",
         "num_updates",
         "optimizers",
@@ -115,6 +125,7 @@ class Journal:
         "syncs",
         "timeline",
         "top",
+        "wrappers",
     )
 
     def __init__(
@@ -138,10 +149,13 @@ class Journal:
         self.top = OTHER
         self.optimizers: list[int] = []  # what was open around each open optimizer step
         self.batches = self.copies = self.syncs = 0
-        self.due_ns = NEVER
+        self.due_ns = self.clock() + FLUSH_NS
         self.in_backward = self.in_tensor_call = self.is_direct = False
+        self.has_backward = self.has_stepped = False
         self.is_sampled = True
         self.num_sampled = self.num_updates = self.self_ns = 0
+        self.inner_steps = self.num_empty = 0
+        self.wrappers: set[int] = set()  # optimizers seen to step another one inside their step
         self.scaler: Any = None
 
     # -- noting
@@ -170,6 +184,7 @@ class Journal:
 
     def enter_optimizer(self, *, has_closure: bool) -> None:
         """An optimizer's step begins; inside a closure the user's calls are seen."""
+        self.has_stepped = True
         self.optimizers.append(self.top)
         if has_closure:
             self.note(ENTER_OPTIMIZER_WITH_CLOSURE, OTHER)
@@ -177,33 +192,43 @@ class Journal:
             self.note(ENTER_OPTIMIZER, OPTIMIZER)
 
     def leave_optimizer(self, optimizer: Any, skipped: int | None) -> None:
-        """An optimizer's step ends; the outermost one ends the update."""
+        """An optimizer's step ends; the outermost one ends the update.
+
+        A wrapper that is known to step another optimizer, and did not, let nothing through.
+        """
         if not self.optimizers:
             return  # the step began before the hooks did
         top = self.optimizers.pop()
         if self.optimizers:
+            self.inner_steps += 1
             self.note(LEAVE_INNER_OPTIMIZER, top)
-        else:
-            self._end_update(LEAVE_OPTIMIZER, top, optimizer, skipped)
+            return
+        number = self.recorder.index_of(optimizer)
+        if self.inner_steps:
+            self.inner_steps = 0
+            self.wrappers.add(number)
+        elif number in self.wrappers:
+            self.num_empty += 1
+            self.note(LEAVE_EMPTY_STEP, top)
+            return
+        self._end_update(LEAVE_OPTIMIZER, top, number, skipped)
 
     def skip_update(self, optimizer: Any) -> None:
         """A gradient scaler found infinities and left the optimizer out."""
-        self._end_update(SKIP_UPDATE, self.top, optimizer, 1)
+        self.has_stepped = True
+        self._end_update(SKIP_UPDATE, self.top, self.recorder.index_of(optimizer), 1)
 
-    def _end_update(self, act: int, top: int, optimizer: Any, skipped: int | None) -> None:
+    def end_by_hand(self) -> None:
+        """A backward call ended, no optimizer has stepped: the weights may be updated by hand."""
+        self._end_update(END_BY_HAND, self.top, BY_HAND, 0)
+
+    def _end_update(self, act: int, top: int, optimizer: int, skipped: int | None) -> None:
         if not self.num_updates:
             self.recorder.journals.append(self)
             self.recorder.enroll(self.timeline)  # in order of first update, not of first replay
-        self.ends.append(
-            (
-                self.recorder.index_of(optimizer),
-                skipped,
-                self.batches,
-                self.copies,
-                self.syncs,
-                self.recorder.pauses.take(),
-            )
-        )
+            self.due_ns = NEVER
+        pauses = self.recorder.pauses.take()
+        self.ends.append((optimizer, skipped, self.batches, self.copies, self.syncs, pauses))
         self.batches = self.copies = self.syncs = 0
         self.num_sampled += self.is_sampled
         self.num_updates += 1
@@ -217,6 +242,7 @@ class Journal:
     def drop_optimizers(self) -> None:
         """The steps that seem open were left by an exception."""
         self.optimizers.clear()
+        self.inner_steps = 0
         self.note(DROP_OPTIMIZERS, OTHER)
 
     # -- replaying
@@ -238,8 +264,10 @@ class Journal:
                 timeline.wall[GC_NS] += pauses[1]
                 if act == LEAVE_OPTIMIZER:
                     timeline.leave_optimizer(optimizer, skipped)
-                else:
+                elif act == SKIP_UPDATE:
                     timeline.skip_update(optimizer)
+                else:
+                    timeline.end_by_hand()
         except Exception:
             self.recorder.fail("replay")
             timeline.reset(self.clock(), self.cpu_clock())
@@ -254,6 +282,10 @@ class Journal:
 
     def flush(self) -> None:
         """Replay, and have the recorder write what came of it."""
+        if not self.num_updates:  # a long time without any: the notes must not pile up
+            self.due_ns = self.clock() + FLUSH_NS
+            self.replay()
+            return
         began = thread_time_ns()
         self.due_ns = NEVER
         self.replay()

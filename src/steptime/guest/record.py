@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from .buckets import (
     BACKWARDS,
     BUCKETS,
+    BY_HAND,
     COUNTS,
     FORWARDS,
     NUM_BUCKETS,
@@ -103,7 +104,8 @@ class Recorder:
         self.num_optimizers = 0
         self.timelines: list[Timeline] = []
         self.journals: list[Any] = []
-        self.num_updates = 0
+        self.num_updates = 0  # rows so far, those of backward calls among them
+        self.num_by_hand = 0
         self.num_backwards = 0
         self.num_forwards = 0
         self.lost_updates = 0
@@ -146,6 +148,7 @@ class Recorder:
             self.enroll(timeline)
         number = self.num_updates
         self.num_updates = number + 1
+        self.num_by_hand += optimizer == BY_HAND
         self.num_backwards += timeline.wall[BACKWARDS]
         self.num_forwards += timeline.wall[FORWARDS]
         row = [
@@ -233,7 +236,8 @@ class Recorder:
         self.overhead_due_ns = now + OVERHEAD_NS
         values = {
             "k": "o",
-            "updates": self.num_updates,
+            "updates": self.num_updates - self.num_by_hand,
+            "rows": self.num_updates,
             "self_ns": sum(
                 j.self_ns * j.num_updates // max(1, j.num_sampled) for j in self.journals
             ),
@@ -258,11 +262,12 @@ class Recorder:
         self.flush(is_last=True)
         self._write_overhead(now_due=True)
         tails = [timeline.wall[:NUM_BUCKETS] for timeline in self.timelines]
+        left = sum(timeline.wall[BACKWARDS] for timeline in self.timelines)
         end = {
             "k": "end",
             "t": perf_counter_ns() - self.zero_ns,
-            "updates": self.num_updates,
-            "backwards": self.num_backwards,
+            "updates": self.num_updates - self.num_by_hand,
+            "backwards": self.num_backwards + left,
             "tail": [sum(values) for values in zip(*tails)] if tails else [],
         } | self.failed()
         self._write([dumps(end) + "\n"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from .buckets import (
     BACKWARDS,
+    BY_HAND,
     CHECKPOINT,
     COMPILE,
     EPOCH_START,
@@ -40,7 +41,7 @@ class Rounds:
     def _begin_block(self) -> None:
         self.first = -1
         self.rounds = self.updates = self.skipped = 0
-        self.round_updates = self.round_skipped = self.round_sampled = 0
+        self.round_rows = self.round_updates = self.round_skipped = self.round_sampled = 0
         self.totals: list[int] = []
         self.sampled_rounds = 0
         self.sampled_cpu: list[int] = []
@@ -74,7 +75,8 @@ class Rounds:
         if self.first < 0:
             self.first, self.start = number, start
         self.sums = _plus(self.sums, row[7:])
-        self.round_updates += 1
+        self.round_rows += 1
+        self.round_updates += row[2] != BY_HAND
         self.round_skipped += skipped == 1
         self.round_sampled += row[6]
         self.end = end
@@ -101,11 +103,11 @@ class Rounds:
         self.step_walls.append(_step_us(self.sums))
         self.step_cpus.append(_step_us(self.sums[NUM_WRITTEN:]))
         self.totals = _plus(self.totals, self.sums)
-        if self.round_sampled == self.round_updates:
+        if self.round_sampled == self.round_rows:
             self.sampled_rounds += 1
             self.sampled_cpu = _plus(self.sampled_cpu, self.sums[NUM_WRITTEN:])
         self.sums = []
-        self.round_updates = self.round_skipped = self.round_sampled = 0
+        self.round_rows = self.round_updates = self.round_skipped = self.round_sampled = 0
 
     def _line(self) -> str:
         head = [self.first, self.thread, self.rounds, self.updates, self.skipped]

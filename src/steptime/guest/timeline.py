@@ -16,6 +16,7 @@ from .buckets import (
     AFTER_FORWARD,
     BACKWARD,
     BACKWARDS,
+    BY_HAND,
     CLOSURE_HEAD,
     CLOSURE_TAIL,
     EVALUATED,
@@ -24,6 +25,7 @@ from .buckets import (
     FORWARD_AND_LOSS,
     FORWARDS,
     GRADIENT_PROCESSING,
+    INNER_STEPS,
     INPUT_WAIT,
     LOSS,
     NUM_BUCKETS,
@@ -286,6 +288,19 @@ class Timeline:
             self.settle()
         wall[BACKWARDS] += 1
 
+    def enter_grad(self) -> None:
+        """`autograd.grad` for an update: as a backward call, but it is not counted."""
+        self.enter_backward()
+        self.wall[BACKWARDS] -= 1
+
+    def end_by_hand(self) -> None:
+        """No optimizer has stepped yet: the backward call that ended stands for the update."""
+        top = self.top
+        self.enter(BACKWARD)  # what flowed since it ended is booked up to now
+        self.leave()
+        self.update(BY_HAND, 0)
+        self.top = top if self.stack else AFTER_BACKWARD  # an optimizer may still come
+
     def _take_other(self) -> None:
         """No call of a model was seen: what came since the batch is forward and loss together."""
         gone = self.wall[OTHER] - self.mark_other
@@ -346,16 +361,22 @@ class Timeline:
         self.optimizer_depth -= 1
         if self.optimizer_depth:
             return
-        self.leave()
-        if self.closure_depth:
-            self.closure_depth = 0
-            self.move(CLOSURE_HEAD, OPTIMIZER)
-            self.move(CLOSURE_TAIL, OPTIMIZER)
+        self.leave_empty_step()
         self.update(optimizer, skipped)
 
     def leave_inner_optimizer(self) -> None:
         """A step inside a step ends: it counts with the outer one."""
         self.optimizer_depth = max(0, self.optimizer_depth - 1)
+        self.wall[INNER_STEPS] += 1
+
+    def leave_empty_step(self) -> None:
+        """A step ends and the update goes on: a wrapper let nothing through."""
+        self.optimizer_depth = 0
+        self.leave()
+        if self.closure_depth:
+            self.closure_depth = 0
+            self.move(CLOSURE_HEAD, OPTIMIZER)
+            self.move(CLOSURE_TAIL, OPTIMIZER)
 
     def skip_update(self, optimizer: Any) -> None:
         """A gradient scaler found infinities and left the optimizer out."""

@@ -110,7 +110,7 @@ def _with_steps(
 ) -> Measurement:
     """The measurement with what was seen of at least one rank."""
     pairs = list(zip(ranks, windows, strict=True))
-    busiest, window = max(pairs, key=lambda pair: pair[0].num_updates)
+    busiest, window = max(pairs, key=lambda pair: busyness(pair[0]))
     missing = find_missing(ranks, has_workers=bool(records.workers))
     spans, places = summarize_spans(busiest), places_of(records)
     return replace(
@@ -143,9 +143,14 @@ def select_ranks(records: RunRecords) -> list[RankSteps]:
     folded = [fold_stream(stream) for stream in records.streams]
     for steps in sorted(filter(None, folded), key=lambda s: (s.head.t_unix_s, s.head.pid)):
         known = found.get(steps.head.rank)
-        if known is None or steps.num_updates > known.num_updates:
+        if known is None or busyness(steps) > busyness(known):
             found[steps.head.rank] = steps
     return [found[rank] for rank in sorted(found)]
+
+
+def busyness(rank: RankSteps) -> tuple[int, int]:
+    """What the busiest has most of: updates, and steps where there are none."""
+    return rank.num_updates, rank.num_steps
 
 
 def _end_of(records: RunRecords) -> ProcessEnd:
@@ -234,11 +239,12 @@ def _prepare_fraction(
 def _overhead(rank: RankSteps, window: Window) -> Overhead | None:
     """What the guest spent a step: its markers, its writing, and calls that pass through."""
     cost = rank.cost
-    if cost is None or cost.updates == 0:
+    num_rows = 0 if cost is None else cost.updates if cost.rows is None else cost.rows
+    if cost is None or num_rows == 0:
         return None
     spent_s = (cost.self_ns + cost.flush_ns + cost.nested_calls * cost.nested_ns) * NS
-    num_updates = sum(item.num_updates for item in rank.items)
-    per_step_s = spent_s / cost.updates * (num_updates / rank.num_steps)
+    num_seen = sum(item.num_updates for item in rank.items) + rank.num_by_hand
+    per_step_s = spent_s / num_rows * (num_seen / rank.num_steps)
     step_cpu_s = window.steady.step_cpu_s
     return Overhead(
         cpu_s_per_step=per_step_s,

@@ -98,6 +98,15 @@ def no_steps_seen(seen: Seen) -> Note | None:
     return Note(code="no_steps_seen", facts=facts)
 
 
+def steps_by_backward(seen: Seen) -> Note | None:
+    """Steps that no optimizer ended: the weights were updated by hand."""
+    rank = max(seen.ranks, key=lambda rank: rank.num_by_hand, default=None)
+    if rank is None or not rank.num_by_hand:
+        return None
+    facts = {"steps": str(rank.num_by_hand), "num_steps": str(rank.num_steps)}
+    return Note(code="steps_by_backward", facts=facts)
+
+
 def ended_abruptly(seen: Seen) -> Note | None:
     """A rank without an end line although the command is over: killed, crashed, `os._exit`."""
     ranks = {str(rank.head.rank) for rank in seen.ranks if rank.end is None}
@@ -176,6 +185,7 @@ NOTES: tuple[Callable[[Seen], Note | None], ...] = (
     old_torch,
     hooks_failed,
     no_steps_seen,
+    steps_by_backward,
     ended_abruptly,
     several_threads_stepped,
     several_processes_stepped,

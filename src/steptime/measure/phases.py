@@ -35,6 +35,9 @@ def find_missing(ranks: Sequence[RankSteps], *, has_workers: bool) -> dict[str, 
     elif not seen.intersection(INNER_PHASES):
         reason = "loads_in_workers" if has_workers else "not_split"
         missing |= dict.fromkeys(INNER_PHASES, reason)
+    if not any(item.num_updates for item in items):
+        unseen = {"gradient_processing", "optimizer"} - seen
+        missing |= dict.fromkeys(sorted(unseen), "no_optimizer_seen")
     if "communication" not in seen and all(rank.head.world_size == 1 for rank in ranks):
         missing["communication"] = "single_rank"
     return missing

@@ -7,23 +7,20 @@ of them count is left to `measure.window`, what they say to `measure.phases`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from steptime.core.types import INNER_PHASES, PHASES, SPANS, Step
+from steptime.measure.rounds import BY_HAND, Round, fold_rounds, split_rounds
 from steptime.measure.signals import Signals
 from steptime.measure.stream import (
     Block,
     GuestCost,
-    Progress,
     Stream,
     StreamEnd,
     StreamHead,
     Update,
 )
-
-T = TypeVar("T", Update, Progress)
 
 NS = 1e-9
 US = 1e-6
@@ -69,8 +66,10 @@ class StepBlock:
 class RankSteps:
     """The steps of one rank: first one by one, then in blocks.
 
-    `num_threads_stepped` counts the threads that made updates; the steps are of the one
-    that made most. `tail_s` is what was kept apart after the last update.
+    `num_threads` counts the threads with rows, `num_threads_stepped` those of them that made
+    updates (all, where no optimizer stepped); the steps are of the one that made most.
+    `num_empty_steps` are a wrapper's that let nothing through. `tail_s` is what was kept apart
+    after the last update.
     """
 
     head: StreamHead
@@ -78,7 +77,9 @@ class RankSteps:
     end: StreamEnd | None
     steps: tuple[Step, ...]
     blocks: tuple[StepBlock, ...]
+    num_threads: int
     num_threads_stepped: int
+    num_empty_steps: int
     tail_s: Mapping[str, float]
     signals: Signals
 
@@ -96,13 +97,22 @@ class RankSteps:
     def num_updates(self) -> int:
         """Updates; by the guest's own count where that is higher, for lines may be lost."""
         seen = sum(item.num_updates for item in self.items)
-        return max(seen, self._own_end.updates) if self._own_end is not None else seen
+        if self._own_end is None:
+            return seen
+        return max(seen, self._own_end.updates - self.num_empty_steps)
 
     @property
     def num_backwards(self) -> int:
         """Backward calls, with those after the last update where the end was seen."""
         seen = sum(item.num_backwards for item in self.items)
         return max(seen, self._own_end.backwards) if self._own_end is not None else seen
+
+    @property
+    def num_by_hand(self) -> int:
+        """Steps in which no optimizer stepped: a backward call stands for the update."""
+        return sum(step.num_updates == 0 for step in self.steps) + sum(
+            max(0, block.num_steps - block.num_updates) for block in self.blocks
+        )
 
     @property
     def num_skipped(self) -> int:
@@ -112,25 +122,29 @@ class RankSteps:
     @property
     def _own_end(self) -> StreamEnd | None:
         """The process's own counts, where they are those of this thread alone."""
-        return self.end if self.num_threads_stepped == 1 else None
+        return self.end if self.num_threads == 1 else None
 
 
 def fold_stream(stream: Stream) -> RankSteps | None:
-    """The steps of a process, or None if it made no update that was recorded."""
-    updates = Counter(update.thread for update in stream.updates)
-    for block in stream.blocks:
-        updates[block.thread] += block.num_updates
-    if not updates:
+    """The steps of a process, or None if none was recorded."""
+    updates, rows = _count_by_thread(stream)
+    if not rows:
         return None
-    thread = max(sorted(updates), key=lambda t: updates[t])
-    steps = _fold_updates(stream, thread)
+    thread = max(sorted(rows), key=lambda t: (updates[t], rows[t]))
+    updated = _rows_of(stream, thread)
+    rounds = fold_rounds(updated, stream.head.counts)
+    steps = tuple(_step(index, made, stream) for index, made in enumerate(rounds))
+    num_empty = sum(row.optimizer != BY_HAND for row in updated)
+    num_empty -= sum(made.num_updates for made in rounds)
     return RankSteps(
         head=stream.head,
         cost=stream.cost,
         end=stream.end,
         steps=steps,
         blocks=_fold_blocks(stream, thread, first_index=len(steps)),
-        num_threads_stepped=len(updates),
+        num_threads=len(rows),
+        num_threads_stepped=len(+updates) or len(rows),
+        num_empty_steps=num_empty,
         tail_s=_tail(stream),
         signals=stream.signals,
     )
@@ -144,10 +158,22 @@ def fold_nothing(stream: Stream) -> RankSteps:
         end=stream.end,
         steps=(),
         blocks=(),
+        num_threads=0,
         num_threads_stepped=0,
+        num_empty_steps=0,
         tail_s=_tail(stream),
         signals=stream.signals,
     )
+
+
+def _count_by_thread(stream: Stream) -> tuple[Counter[int], Counter[int]]:
+    """Updates, and rows of any kind, that each thread made."""
+    updates = Counter(row.thread for row in stream.updates if row.optimizer != BY_HAND)
+    rows = Counter(row.thread for row in stream.updates)
+    for block in stream.blocks:
+        updates[block.thread] += block.num_updates
+        rows[block.thread] += len(block.round_wall_us)
+    return updates, rows
 
 
 def _tail(stream: Stream) -> dict[str, float]:
@@ -157,28 +183,14 @@ def _tail(stream: Stream) -> dict[str, float]:
     return _split(tail, stream.head)[1]
 
 
-def split_rounds(updates: Iterable[T]) -> list[list[T]]:
-    """Rounds of updates: a new one begins when an optimizer of this one is to step again."""
-    rounds: list[list[T]] = []
-    stepped: set[int] = set()
-    for update in updates:
-        if not rounds or update.optimizer in stepped:
-            rounds.append([])
-            stepped = set()
-        rounds[-1].append(update)
-        stepped.add(update.optimizer)
-    return rounds
-
-
-def _fold_updates(stream: Stream, thread: int) -> tuple[Step, ...]:
+def _rows_of(stream: Stream, thread: int) -> list[Update]:
     # By number, for a flush that failed half way may have written a line twice.
     numbered = {update.number: update for update in stream.updates if update.thread == thread}
-    rounds = split_rounds(numbered[number] for number in sorted(numbered))
-    return tuple(_step(index, updates, stream) for index, updates in enumerate(rounds))
+    return [numbered[number] for number in sorted(numbered)]
 
 
-def _step(index: int, updates: Sequence[Update], stream: Stream) -> Step:
-    head = stream.head
+def _step(index: int, made: Round, stream: Stream) -> Step:
+    head, updates = stream.head, made.rows
     wall_s, spans_s = _split(_sum([u.wall_ns for u in updates]), head)
     cpu_s, _ = _split(_sum([u.cpu_ns for u in updates]), head)
     counts = dict(zip(head.counts, _sum([u.counts for u in updates]), strict=True))
@@ -191,7 +203,7 @@ def _step(index: int, updates: Sequence[Update], stream: Stream) -> Step:
         cpu_s=cpu_s,
         spans_s=spans_s,
         device_s=_split(_sum(device_ns), head)[0] if has_device else None,
-        num_updates=len(updates),
+        num_updates=made.num_updates,
         num_backwards=counts.get("backwards", 0),
         num_skipped=sum(u.is_skipped is True for u in updates),
         num_copies=counts.get("copies", 0),
@@ -200,7 +212,7 @@ def _step(index: int, updates: Sequence[Update], stream: Stream) -> Step:
         gc_pauses=counts.get("gc_pauses", 0),
         gc_s=counts.get("gc_ns", 0) * NS,
         prepare_s=counts.get("prepare_ns", 0) * NS,
-        optimizers=tuple(u.optimizer for u in updates),
+        optimizers=made.optimizers,
         is_first=index == 0,
         is_detailed=all(u.is_detailed for u in updates),
         is_disturbed=any(u.is_disturbed for u in updates),
@@ -242,7 +254,7 @@ def _fold_progress(
         cpu_s=nothing,
         spans_s=dict.fromkeys(SPANS, 0.0),
         num_detailed=0,
-        num_updates=len(updates),
+        num_updates=sum(u.optimizer != BY_HAND for u in updates),
         num_skipped=sum(u.is_skipped for u in updates),
         num_backwards=sum(u.num_backwards for u in updates),
         num_copies=0,

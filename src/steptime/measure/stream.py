@@ -98,7 +98,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestCost:
-    """What the guest spent so far; the last line counts."""
+    """What the guest spent so far; the last line counts.
+
+    `rows` are updates and backward calls that stand for one; an older guest had none of those.
+    """
 
     updates: int
     self_ns: int
@@ -106,6 +109,7 @@ class GuestCost:
     nested_calls: int
     nested_ns: int
     lost_updates: int
+    rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

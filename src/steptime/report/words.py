@@ -194,6 +194,7 @@ MISSING: Mapping[str, str] = {
     "inside_forward_and_loss": "compiled together",
     "not_compiled_together": "not compiled together",
     "no_backward_seen": "no backward pass was seen",
+    "no_optimizer_seen": "no optimizer stepped",
     "single_rank": "there is one rank",
     "no_steady_steps": "no steady steps",
     "quiet_machine": "a quiet machine",
@@ -221,7 +222,15 @@ NOTES: Mapping[str, str] = {
     "no_torch_seen": "Python ran, but it never imported torch.",
     "old_torch": "torch {versions} is too old to be watched; 2.4 or newer is needed.",
     "hooks_failed": "Steptime could not get into torch: {reasons}.",
-    "no_steps_seen": "torch was used, but no optimizer made an update ({facts}).",
+    "no_steps_seen": (
+        "torch was used, but nothing that ends a step was seen: no update of an optimizer and no "
+        "backward call of autograd ({facts}). What a script derives and updates by hand cannot be "
+        "seen."
+    ),
+    "steps_by_backward": (
+        "In {steps} of {num_steps} steps no optimizer stepped: the weights are updated by hand, "
+        "and the end of each backward call counts as a step."
+    ),
     "ended_abruptly": (
         "Rank {ranks} did not reach its end (killed, crashed or os._exit): at most the last "
         "0.2 s of its steps are missing."
