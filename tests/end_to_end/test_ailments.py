@@ -12,7 +12,15 @@ import pytest
 from end_to_end.ailments import AILMENTS, judge
 from end_to_end.conftest import RunSpecimen
 
-DIAGNOSED = ("garbage collection", "memory leak", "busy neighbor", "healthy")
+DIAGNOSED = (
+    "garbage collection",
+    "busy neighbor",
+    "memory leak",
+    "out of memory",
+    "undivided loss",
+    "anomaly mode",
+    "healthy",
+)
 
 
 def has_gpu() -> bool:
