@@ -44,7 +44,7 @@ TRAIN = "/home/me/project/train.py"
 
 
 def updates(num: int = 20, *, num_optimizers: int = 1, **fields: Any) -> list[Line]:
-    return [make_update(n, o=n % num_optimizers, **fields) for n in range(num)]
+    return [make_update(n, **{"o": n % num_optimizers, **fields}) for n in range(num)]
 
 
 def measure_files(*lines: Line, source: Line | None = None, **files: Any) -> Measurement:
@@ -76,6 +76,14 @@ def test_where_optimizers_take_turns_a_site_is_given_a_round() -> None:
     line = make_sites(("backward", TRAIN, 12, 12, 4, 4 * MS))
 
     (site,) = measure_lines(*updates(num_optimizers=2), line).sites
+
+    assert (site.calls_per_step, site.s_per_step) == (2.0, pytest.approx(0.002))
+
+
+def test_a_site_of_weights_updated_by_hand_is_given_a_step() -> None:
+    line = make_sites(("backward", TRAIN, 12, 12, 8, 8 * MS))
+
+    (site,) = measure_lines(*updates(o=-1), line).sites
 
     assert (site.calls_per_step, site.s_per_step) == (2.0, pytest.approx(0.002))
 
