@@ -120,6 +120,28 @@ def test_a_training_without_switches_has_none(observe: Observe) -> None:
     assert switches(observe("collect")) == set()
 
 
+# -- compiling
+
+
+def test_graph_breaks_and_recompiles_are_told_with_their_places(observe: Observe) -> None:
+    folder = observe("compile_badly")
+    last = lines(folder, "c")[-1]
+    file = str(SCRIPTS / "ailing.py")
+    source = (SCRIPTS / "ailing.py").read_text().splitlines()
+    assert last["graphs"] >= 6
+    ((_, *place, times),) = last["breaks"]
+    assert (place[0], times) == (file, 1)
+    assert source[place[1] - 1].strip() == "torch._dynamo.graph_break()"
+    ((reason, *place, times),) = last["recompiles"]
+    assert "factor" in reason
+    assert (place[0], times) == (file, 3)
+    assert source[place[1] - 1].strip().startswith("def scaled")
+
+
+def test_a_training_that_compiles_nothing_tells_nothing(observe: Observe) -> None:
+    assert lines(observe("collect"), "c") == []
+
+
 # -- how it ended
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from . import calls, distributed, hooks, loaders, tensors
 from .buckets import BACKWARDS, FORWARDS
+from .compiled import CompileWatcher
 from .context import Context
 from .device import DeviceClock
 from .ending import tell_error
@@ -63,7 +64,11 @@ def install_watchers(context: Context) -> None:
     """What is looked at beside the steps: when the recorder writes, or when Python says so."""
     recorder = context.recorder
     recorder.pauses.watch(context.torch)
-    recorder.watchers += [MemoryWatcher(context.torch, recorder), context.switches]
+    recorder.watchers += [
+        MemoryWatcher(context.torch, recorder),
+        CompileWatcher(context.torch, recorder),
+        context.switches,
+    ]
 
 
 def install_ends(context: Context) -> None:

@@ -64,6 +64,25 @@ def profile(num_steps):
     train(30 - int(num_steps), seconds=0.01)
 
 
+def broken(x):
+    x = model(x) * 2
+    torch._dynamo.graph_break()
+    return x.pow(2).mean()
+
+
+def scaled(x, factor):
+    return (model(x) * factor).pow(2).mean()
+
+
+def compile_badly():
+    """A break in one function; another is compiled again for each number."""
+    first, second = (torch.compile(f, backend="eager", dynamic=False) for f in (broken, scaled))
+    for number in range(4):
+        loss = first(torch.randn(8, 4)) + second(torch.randn(8, 4), 1 + number)
+        loss.backward()
+        optimizer.step()
+
+
 class Hungry(torch.nn.Module):
     """Asks for more memory than any machine has."""
 
