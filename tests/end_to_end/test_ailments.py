@@ -14,6 +14,8 @@ from end_to_end.conftest import RunSpecimen
 
 DIAGNOSED = (
     "garbage collection",
+    "recompiling",
+    "graph breaks",
     "busy neighbor",
     "memory leak",
     "out of memory",
