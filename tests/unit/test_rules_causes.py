@@ -461,3 +461,18 @@ def test_a_busy_machine_stands_behind_what_the_run_does_to_itself() -> None:
 
     assert diagnosis.kind is Kind.CONTENDED
     assert [finding.cause for finding in diagnosis.findings][:2] == ["checkpoint", "neighbor"]
+
+
+def test_time_without_a_name_stands_beside_another_kind() -> None:
+    diagnosis = diagnose(make_measurement(other_s=0.5, compute_s=0.5, others_cores=3.5))
+
+    assert diagnosis.kind is Kind.CONTENDED
+    beside = next(f for f in diagnosis.findings if f.cause == "unattributed_time")
+    assert beside.severity is Severity.INFO
+
+
+def test_preparing_a_batch_has_a_name() -> None:
+    diagnosis = diagnose(make_measurement(other_s=0.5, compute_s=0.5, prepare_fraction=0.45))
+
+    assert diagnosis.findings[0].cause == "preprocessing"
+    assert "unattributed_time" not in {finding.cause for finding in diagnosis.findings}

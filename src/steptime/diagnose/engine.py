@@ -7,6 +7,7 @@ their findings becomes the primary kind stands in docs/explanation/diagnosis.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from steptime.core.types import (
     SCHEMA,
@@ -76,6 +77,8 @@ def diagnose(measurement: Measurement) -> Diagnosis:
     primary = death or choose_primary(findings)
     if primary is None:
         primary = _doubt(measurement) or _settle(measurement, findings)
+    elif (unnamed := verdicts.find_unattributed(measurement)) is not None:
+        findings.append(replace(unnamed, severity=Severity.INFO))
     if primary.kind is BottleneckKind.HOST_BOUND:  # the same phases, better explained
         findings = [f for f in findings if f.kind is not BottleneckKind.COMPUTE_BOUND]
     return _conclude(measurement, findings, primary)

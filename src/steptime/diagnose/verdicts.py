@@ -82,14 +82,17 @@ def find_noise(measurement: Measurement) -> Finding | None:
 
 def find_unattributed(measurement: Measurement) -> Finding | None:
     """INCONCLUSIVE: most of what could be gained is in code that no marker explains."""
-    fraction = fraction_of(measurement, "other")
+    other, prepare = fraction_of(measurement, "other"), measurement.prepare_fraction
+    # Where preparing a batch is a finding of its own, it has a name.
+    named = prepare if prepare is not None and prepare >= INFO_FRACTION else 0.0
+    fraction = None if other is None else other - named
     if fraction is None or fraction < CRITICAL_FRACTION:
         return None
     return make_finding(
         BottleneckKind.INCONCLUSIVE,
         "unattributed_time",
         severity=Severity.WARNING,
-        evidence=phase_evidence(measurement, "other"),
+        evidence=(share("unattributed", fraction), *phase_evidence(measurement, "other")),
         fraction=fraction,
         site=site_of(measurement, "other"),
         missing=find_missing_signals(measurement),

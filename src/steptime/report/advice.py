@@ -9,10 +9,10 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from steptime.core.types import BottleneckKind, Diagnosis, Measurement, RunState
+from steptime.core.types import BottleneckKind, Diagnosis, Finding, Measurement, RunState
 from steptime.report.words import fill_in
 
-MAX_COMMAND = 200
+MAX_COMMAND = 400
 """A longer command is not repeated: nobody copies it from a report."""
 
 
@@ -118,6 +118,12 @@ def next_act(measurement: Measurement, diagnosis: Diagnosis | None) -> Act:
     return Act(sentence=sentence, command=_same_command(measurement))
 
 
+def choose_headline(diagnosis: Diagnosis) -> Finding | None:
+    """The primary finding, or one that is no bottleneck and more severe."""
+    heads = (f for f in diagnosis.findings if f.kind is None or f.kind is diagnosis.kind)
+    return next(heads, None)
+
+
 def _died_of_memory(diagnosis: Diagnosis | None) -> bool:
     findings = () if diagnosis is None else diagnosis.findings
     return any(finding.cause == "out_of_memory" for finding in findings)
@@ -125,7 +131,7 @@ def _died_of_memory(diagnosis: Diagnosis | None) -> bool:
 
 def _remedy(diagnosis: Diagnosis | None) -> str | None:
     """What mends the finding that the report opens with, or None where nothing is to be mended."""
-    finding = next(iter(diagnosis.findings), None) if diagnosis is not None else None
+    finding = None if diagnosis is None else choose_headline(diagnosis)
     if finding is None:
         return None
     kind = "" if finding.kind is None else finding.kind.value

@@ -33,7 +33,7 @@ def phase_lines(phases: Sequence[Phase], *, page: Page, small_fraction: float) -
     """
     seen = sorted((p for p in phases if p.median_s is not None), key=_place)
     large = [p for p in seen if (p.fraction or 0.0) >= small_fraction]
-    small = [p for p in seen if p not in large and p.name not in INNER_PHASES]
+    small = [p for p in seen if p not in large and p.name not in INNER_PHASES and p.fraction]
     lines = _with_bars(large, page) if large else []
     if small:
         parts = [f"{words.describe_phase(p.name)} {_seconds(p.median_s)}" for p in small]

@@ -23,7 +23,7 @@ from steptime.core.types import (
 )
 from steptime.core.units import format_count, format_percent, format_seconds
 from steptime.report import words
-from steptime.report.advice import next_act
+from steptime.report.advice import choose_headline, next_act
 from steptime.report.page import LABEL_WIDTH, Page, joined, page_of, printable, shortened
 from steptime.report.tables import phase_lines, rank_lines, unseen_phases
 
@@ -93,10 +93,11 @@ def _report(
 
 
 def _split_findings(diagnosis: Diagnosis | None) -> tuple[Finding | None, list[Finding]]:
-    """The finding that the report opens with, the most severe one, and the others."""
+    """The finding that the report opens with, and the others."""
     if diagnosis is None:
         return None, []
-    return next(iter(diagnosis.findings), None), list(diagnosis.findings[1:])
+    first = choose_headline(diagnosis)
+    return first, [finding for finding in diagnosis.findings if finding is not first]
 
 
 def _header(m: Measurement, page: Page) -> list[Text]:

@@ -118,7 +118,7 @@ FACTS: Mapping[str, str] = {
     "noise": (
         "the times of the steps scatter: their median is known to {step_time_half_width} only."
     ),
-    "unattributed_time": "{other} of a step is in Python code that no marker explains.",
+    "unattributed_time": "{unattributed} of a step is in Python code that no marker explains.",
 }
 
 # What lies under it, where the fact does not say so already.
