@@ -127,6 +127,14 @@ def test_waiting_for_data_names_the_line_of_the_loop() -> None:
     assert numbers(found)["site_time"] == 0.3
 
 
+def test_loading_in_process_names_the_loader_that_takes_the_time() -> None:
+    sites = (site("input_wait", line=31), site("fetch", line=44))
+    found = find_input_wait(make_measurement(input_wait_s=0.4, fetch_s=0.4, sites=sites))
+
+    assert found is not None
+    assert found.where == "train.py:44"
+
+
 def test_copies_that_hold_the_step_back_are_input_bound() -> None:
     found = find_copies(on_device(0.5, h2d=0.4))
 

@@ -36,7 +36,8 @@ def find_input_wait(measurement: Measurement) -> Finding | None:
         severity=severity,
         evidence=(*phase_evidence(measurement, "input_wait"), *_input_evidence(measurement)),
         fraction=fraction,
-        site=site_of(measurement, "input_wait"),
+        # In process the wait is spent in its parts, which leave no time to the wait itself.
+        site=site_of(measurement, cause) or site_of(measurement, "input_wait"),
         missing=missing_beside_phases(measurement, *unseen),
     )
 
