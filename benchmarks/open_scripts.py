@@ -1,0 +1,160 @@
+"""Steptime on public training scripts, unmodified: steps, phases, diagnosis, own cost.
+
+    python benchmarks/open_scripts.py --root DIR [--limit 300] [ID ...]
+
+benchmarks/open_scripts.toml says where each script comes from, which packages it needs and how it
+is run. DIR holds the checkouts, environments and data, as written there; a script whose folder
+is missing is left out. One at a time, each under `steptime run --json`, without the means to
+publish anything; Ctrl-C is sent at the limit. Updates and backward calls are compared with those
+counted bare. Results go to benchmarks/results/open_scripts.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import tomllib
+from overhead import ENVIRONMENT, HERE, conditions
+
+PINS = HERE / "open_scripts.toml"
+OUT = HERE / "results" / "open_scripts.json"
+QUIET = {"WANDB_MODE": "disabled", "HF_HUB_OFFLINE": "1", "MPLBACKEND": "agg"}
+LADDER = ((signal.SIGINT, 40), (signal.SIGTERM, 20), (signal.SIGKILL, 20))
+"""How a script that ran past the limit is stopped, and how long each is waited for [s]."""
+
+SMALL_FRACTION = 0.03
+
+
+def run_script(pin: dict[str, Any], root: Path, limit_s: float) -> dict[str, Any]:
+    """One script under Steptime; its document, and how it ended."""
+
+    def fill(text: str) -> str:
+        return text.replace("{root}", str(root))
+
+    for path in pin.get("remove_before", ()):
+        shutil.rmtree(root / path, ignore_errors=True)
+    own = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "STEPTIME"))}
+    path = f"{root / pin['venv'] / 'bin'}{os.pathsep}{own['PATH']}"
+    more = {name: fill(value) for name, value in pin.get("env", {}).items()}
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "out.json"
+        ours = [sys.executable, "-m", "steptime", "run", "--store", folder, "--json", str(out)]
+        began = time.monotonic()
+        process = subprocess.Popen(
+            [*ours, "--", *shlex.split(fill(pin["command"]))],
+            cwd=root / pin["folder"],
+            env=own | ENVIRONMENT | QUIET | {"PATH": path} | more,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        stopped_by = stop_at(process, min(limit_s, pin.get("interrupt_s", limit_s)))
+        document = json.loads(out.read_text()) if out.exists() else {"data": None}
+    return {
+        "exit_code": process.returncode,
+        "wall_s": round(time.monotonic() - began, 1),
+        "stopped_by": stopped_by,
+        "data": document["data"],
+    }
+
+
+def stop_at(process: subprocess.Popen[bytes], limit_s: float) -> str | None:
+    """Wait for the end; past the limit go up the ladder. What stopped it."""
+    stopped_by = None
+    for number, wait_s in ((None, limit_s), *LADDER):
+        if number is not None:
+            stopped_by = number.name
+            os.killpg(process.pid, number)
+        try:
+            process.wait(wait_s)
+            break
+        except subprocess.TimeoutExpired:
+            continue
+    return stopped_by
+
+
+def row_of(pin: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+    """What the table says of a script."""
+    data = result["data"]
+    if data is None:
+        return {"counts": "no document"}
+    updates, backwards = data["num_optimizer_updates"], data["num_backwards"]
+    counts = f"{updates}/{backwards}"
+    if "updates" in pin:
+        is_right = (updates, backwards) == (pin["updates"], pin["backwards"])
+        counts += " ok" if is_right else f" WRONG: {pin['updates']}/{pin['backwards']} bare"
+    steady, overhead = data["steady"] or {}, data["overhead"] or {}
+    times = [(steady.get(name) or {}).get("median") for name in ("step_time_s", "step_cpu_s")]
+    phases = [(p["fraction"], name) for name, p in data["phases"].items() if p and p["fraction"]]
+    findings = [describe(finding) for finding in data["diagnosis"]["findings"]]
+    return {
+        "steps": data["num_steps"],
+        "counts": counts,
+        "step": " / CPU ".join("-" if t is None else f"{t * 1e3:.3g} ms" for t in times),
+        "phases": ", ".join(
+            f"{name} {fraction:.0%}"
+            for fraction, name in sorted(phases, reverse=True)
+            if fraction >= SMALL_FRACTION
+        ),
+        "kind": data["diagnosis"]["kind"],
+        "findings": "; ".join(findings),
+        "spans": ", ".join(f"{k} {v['total_s']:.2f} s" for k, v in data["spans"].items() if v),
+        "notes": ", ".join(note["code"] for note in data["notes"]),
+        "overhead": f"{overhead['cpu_s_per_step'] * 1e6:.0f} µs" if overhead else "-",
+        "others_cores": (data["host"] or {}).get("others_cores"),
+    }
+
+
+def describe(finding: dict[str, Any]) -> str:
+    words = [f"{finding['kind'] or '-'}/{finding['cause'] or '-'} ({finding['severity']})"]
+    if finding["where"]:
+        words.append(f"at {finding['where']}")
+    if finding["headroom_speedup"]:
+        words.append(f"{finding['headroom_speedup']:.2f}x")
+    return " ".join(words)
+
+
+def print_row(name: str, row: dict[str, Any]) -> None:
+    print(
+        f"{name:<5}" + " | ".join(f"{value}" for value in row.values() if value not in ("", None))
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("ids", nargs="*", metavar="ID", help="default: all of the file")
+    parser.add_argument("--root", type=Path, required=True, help="checkouts and environments")
+    parser.add_argument("--limit", type=float, default=300, help="seconds for one script")
+    options = parser.parse_args()
+    pins = tomllib.loads(PINS.read_text())["scripts"]
+    names = [name for name in options.ids or pins if (options.root / pins[name]["folder"]).is_dir()]
+    left_s = float(sum(pins[name]["seconds"] for name in names))
+    rows: dict[str, Any] = {}
+    before = conditions()
+    for name in names:
+        print(f"{name}: about {left_s / 60:.0f} min left", file=sys.stderr, flush=True)
+        result = run_script(pins[name], options.root.resolve(), options.limit)
+        left_s -= pins[name]["seconds"]
+        ended = {key: result[key] for key in ("exit_code", "wall_s", "stopped_by")}
+        rows[name] = {"script": f"{pins[name]['repository']}: {pins[name]['command']}"} | ended
+        rows[name] |= row_of(pins[name], result)
+        print_row(name, {k: v for k, v in rows[name].items() if k not in ("script", *ended)})
+        if not options.ids:
+            text = json.dumps({"conditions": before, "scripts": rows}, indent=1)
+            OUT.write_text(text.replace(str(options.root.resolve()), "{root}") + "\n")
+
+
+if __name__ == "__main__":
+    main()
