@@ -726,6 +726,7 @@ EXIT = {
     "forwards": 3,
     "batches": 2,
 }
+GOODBYE = {**EXIT, "failures": {}}
 
 
 @pytest.mark.parametrize(
@@ -734,7 +735,10 @@ EXIT = {
         ([], {"no_python_seen"}),
         ([{**START, "k": "old", "python": "3.8.1"}], {"old_python"}),
         ([START], {"no_torch_seen"}),
-        ([START, TORCH], {"no_steps_seen"}),
+        ([START, TORCH], {"unwritten_steps"}),
+        ([START, TORCH, GOODBYE], {"no_steps_seen"}),
+        ([START, TORCH, {**TORCH, "pid": 9}, GOODBYE], {"no_steps_seen"}),
+        ([START, TORCH, {**GOODBYE, "updates": 7}], {"lost_updates"}),
         ([START, {**TORCH, "too_old": True}], {"old_torch"}),
         ([START, {**TORCH, "failed": "no registry"}], {"hooks_failed"}),
     ],

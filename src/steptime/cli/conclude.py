@@ -15,7 +15,6 @@ from steptime.cli.output import console_for, error_text, say, write_json
 from steptime.cli.run import RunOptions
 from steptime.core.listing import add_to_index
 from steptime.core.store import write_value
-from steptime.core.types import RunState
 from steptime.errors import NotFoundError, StoreError
 from steptime.measure.launch import NotStarted
 from steptime.report.envelope import Envelope, ErrorItem, run_envelope
@@ -98,16 +97,12 @@ def _report(options: RunOptions, result: Result) -> None:
 
 
 def _render(result: Result, console: Console) -> None:
+    from steptime.report.empty import describe_empty
     from steptime.report.text import render
-    from steptime.report.words import describe_end, describe_note
 
-    measurement = result.measurement
-    if measurement.num_steps > 0 or result.diagnosis.findings[0].cause != "no_steps":
-        render(measurement, result.diagnosis, console=console)
+    measurement, diagnosis = result.measurement, result.diagnosis
+    if measurement.num_steps > 0:
+        render(measurement, diagnosis, console=console)
         return
-    end = f"{describe_end(measurement.end)} before its first step"
-    if measurement.end.state is RunState.FINISHED:
-        end = "finished without a step"
-    text = f"steptime: the command {end}; nothing to measure. Run {measurement.run_id}."
-    reasons = [describe_note(note) for note in measurement.notes]
-    console.print(" ".join([text, *reasons]), soft_wrap=True, markup=False, highlight=False)
+    text = f"steptime: {describe_empty(measurement, diagnosis)}"
+    console.print(text, soft_wrap=True, markup=False, highlight=False)

@@ -34,7 +34,10 @@ def find_run(store: Path, wanted: str) -> Run:
         NotFoundError: there is none, or several begin so.
     """
     run_ids = _run_ids(store)
-    if wanted == "last" and run_ids:
+    if not run_ids:
+        hint = "Make one: steptime run -- python train.py"
+        raise NotFoundError(f"there are no runs in {store}.", hint=hint)
+    if wanted == "last":
         return _run(store, list_runs(store)[0].run_id)
     matches = [i for i in run_ids if i == wanted] or [i for i in run_ids if i.startswith(wanted)]
     if len(matches) == 1:
@@ -42,7 +45,7 @@ def find_run(store: Path, wanted: str) -> Run:
     if matches:
         hint = f"Write more of it: {', '.join(matches[-3:])}."
         raise NotFoundError(f"{len(matches)} runs begin with `{wanted}`.", hint=hint)
-    near = difflib.get_close_matches(wanted, run_ids, n=3, cutoff=0.4)
+    near = difflib.get_close_matches(wanted, ["last", *run_ids], n=3, cutoff=0.4)
     hint = f"Nearest: {', '.join(near)}." if near else "List them: steptime runs"
     raise NotFoundError(f"there is no run `{wanted}` in {store}.", hint=hint)
 

@@ -86,7 +86,7 @@ def no_steps_seen(seen: Seen) -> Note | None:
     """Hooks were in place and no optimizer made an update."""
     records = seen.records
     is_watched = any(not (t.too_old or t.failed) for t in records.torches)
-    if seen.ranks or not is_watched:
+    if seen.ranks or not is_watched or _cut_short(seen) or _num_said(records):
         return None
     if not records.exits:
         return Note(code="no_steps_seen")
@@ -105,6 +105,23 @@ def steps_by_backward(seen: Seen) -> Note | None:
         return None
     facts = {"steps": str(rank.num_by_hand), "num_steps": str(rank.num_steps)}
     return Note(code="steps_by_backward", facts=facts)
+
+
+def unwritten_steps(seen: Seen) -> Note | None:
+    """A process with torch did not reach its end, and wrote no step: it may have made some."""
+    return Note(code="unwritten_steps") if _cut_short(seen) and not seen.ranks else None
+
+
+def _cut_short(seen: Seen) -> bool:
+    """Whether a process with hooks has no last line although the command is over.
+
+    Some helpers leave by `os._exit` in a run that ends well, so there one last line is enough.
+    """
+    records = seen.records
+    watched = {t.pid for t in records.torches if not (t.too_old or t.failed)}
+    if not seen.has_ended or not watched - {exit_.pid for exit_ in records.exits}:
+        return False
+    return not records.exits or records.command.exit_code != 0
 
 
 def ended_abruptly(seen: Seen) -> Note | None:
@@ -128,8 +145,14 @@ def several_processes_stepped(seen: Seen) -> Note | None:
 
 
 def lost_updates(seen: Seen) -> Note | None:
-    """Updates that the guest could not write (a full disk, a deleted folder)."""
-    return _counted("lost_updates", sum(map(_num_lost, seen.records.streams)))
+    """Updates that the guest could not write, or that are in the record no more."""
+    num_lost = sum(map(_num_lost, seen.records.streams))
+    return _counted("lost_updates", num_lost or (0 if seen.ranks else _num_said(seen.records)))
+
+
+def _num_said(records: RunRecords) -> int:
+    """Updates that the processes counted at their end."""
+    return sum(exit_.updates for exit_ in records.exits)
 
 
 def _num_lost(stream: Stream) -> int:
@@ -186,6 +209,7 @@ NOTES: tuple[Callable[[Seen], Note | None], ...] = (
     hooks_failed,
     no_steps_seen,
     steps_by_backward,
+    unwritten_steps,
     ended_abruptly,
     several_threads_stepped,
     several_processes_stepped,

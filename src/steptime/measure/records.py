@@ -19,6 +19,8 @@ from steptime.measure.jsonl import Torn, read_rows, take_all, take_head
 from steptime.measure.source import Source, read_source
 from steptime.measure.stream import Stream, read_stream
 
+_OTHERS = "Without it nothing can be shown of this run. Show another: steptime runs lists them."
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessStart:
@@ -142,7 +144,11 @@ def read_records(folder: Path) -> RunRecords:
     try:
         return _read_folder(folder)
     except OSError as error:
-        raise StoreError(f"cannot read the run in {folder}: {error}") from error
+        place = error.filename or folder
+        raise StoreError(
+            f"cannot read the run in {folder}: {place}: {error.strerror or error}.",
+            hint="Make that file readable, or move it away: the others are shown without it.",
+        ) from error
 
 
 def _read_folder(folder: Path) -> RunRecords:
@@ -169,13 +175,12 @@ def _read_folder(folder: Path) -> RunRecords:
 def _read_command(path: Path) -> CommandRecord:
     try:
         data = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        hint = "check the path; a run folder is .steptime/runs/<run id>"
+    except (FileNotFoundError, IsADirectoryError):
         raise DamagedRunError(
-            f"{path.parent} is no run folder: no {path.name}", hint=hint
+            f"{path.parent} is no run folder: no file {path.name} is in it.", hint=_OTHERS
         ) from None
     except (ValueError, RecursionError) as error:
-        raise DamagedRunError(f"{path} is no JSON: {error}") from error
+        raise DamagedRunError(f"{path} is no JSON: {error}.", hint=_OTHERS) from error
     return from_json(CommandRecord, data, where=str(path))
 
 

@@ -231,6 +231,10 @@ NOTES: Mapping[str, str] = {
         "In {steps} of {num_steps} steps no optimizer stepped: the weights are updated by hand, "
         "and the end of each backward call counts as a step."
     ),
+    "unwritten_steps": (
+        "torch was used by a process that did not reach its end (killed, crashed or os._exit): "
+        "steps of its last 0.2 s, if it made any, are missing."
+    ),
     "ended_abruptly": (
         "Rank {ranks} did not reach its end (killed, crashed or os._exit): at most the last "
         "0.2 s of its steps are missing."
@@ -241,7 +245,7 @@ NOTES: Mapping[str, str] = {
     "several_processes_stepped": (
         "Several processes stepped as rank {ranks}; shown is the one that stepped most."
     ),
-    "lost_updates": "Updates that could not be written (a full disk, a deleted folder): {count}.",
+    "lost_updates": "Updates that are not in the record (full disk, lost file): {count}.",
     "torn_lines": "Lines of the record that were cut short and are left out: {count}.",
     "guest_failures": "Steptime failed inside the training, which went on; where: {facts}.",
     "device_time_missing": (

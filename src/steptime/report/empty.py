@@ -1,0 +1,30 @@
+"""One paragraph for a run in which no step was seen: how it ended, and why there is nothing.
+
+In: a Measurement without steps and its Diagnosis. Out: a text without layout.
+"""
+
+from __future__ import annotations
+
+from steptime.core.types import Diagnosis, Measurement, RunState
+from steptime.report.words import describe_end, describe_finding, describe_note
+
+
+def describe_empty(m: Measurement, diagnosis: Diagnosis) -> str:
+    """How the command ended, which run it is, what was found all the same, and the notes."""
+    findings = [f for f in diagnosis.findings if f.cause != "no_steps"]
+    parts = [
+        f"the command {_ending(m)}; nothing to measure. Run {m.run_id}.",
+        *(describe_finding(finding, None) for finding in findings),
+        *(describe_note(note) for note in m.notes),
+    ]
+    return " ".join(parts)
+
+
+def _ending(m: Measurement) -> str:
+    if m.end.state is RunState.FINISHED:
+        return "finished without a step"
+    verb = "was " if m.end.state is RunState.KILLED else ""
+    # Of a process that was killed the last moments are not known.
+    is_certain = all(note.code != "unwritten_steps" for note in m.notes)
+    step = "its first step" if is_certain else "a step was recorded"
+    return f"{verb}{describe_end(m.end)} before {step}"
