@@ -442,6 +442,15 @@ def test_a_shim_without_a_next_interpreter_says_so_as_a_shell_does(tmp_path: Pat
     assert done.stderr.startswith(b"python3: command not found\n")
 
 
+@pytest.mark.parametrize("clean", ["env -i", "env PATH=/usr/bin:/bin", "env -u PATH"])
+def test_an_interpreter_that_which_found_stays_itself_when_path_is_cleaned(
+    tmp_path: Path, clean: str
+) -> None:
+    line = f"{clean} $(which python) -c 'import sys; print(sys.executable)'"
+    done = run(tmp_path, "bash", "-c", line)
+    assert (done.returncode, done.stdout.decode()) == (0, f"{sys.executable}\n")
+
+
 def test_a_shim_of_another_tool_that_comes_back_to_ours_ends_at_the_next(tmp_path: Path) -> None:
     tools = tmp_path / "tools"
     tools.mkdir()

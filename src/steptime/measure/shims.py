@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 INTERPRETERS = ("python", "python3", *(f"python3.{minor}" for minor in range(6, 31)))
@@ -18,7 +18,7 @@ INTERPRETERS = ("python", "python3", *(f"python3.{minor}" for minor in range(6, 
 _TEMPLATE = """\
 #!/bin/sh
 # Written by `steptime run`: lets its guest in, then becomes the next @NAME@ on PATH.
-name=@NAME@ site=@SITE@ here=@HERE@
+name=@NAME@ site=@SITE@ here=@HERE@ first=@FIRST@
 case ":${PYTHONPATH-}:" in
 "::") PYTHONPATH=$site ;;
 ":$site:"*) ;;
@@ -34,6 +34,11 @@ case ${STEPTIME_SHIM-} in
     round=$((${last%%:*} + 1))
     [ "$round" -gt 3 ] && skip=${last#*:}
     ;;
+esac
+# Off PATH, it was called by the path that `which` gave before PATH was cleaned.
+case ":${PATH-}:" in
+*":$here:"*) ;;
+*) [ -x "$first" ] && exec "$first" "$@" ;;
 esac
 search=$PATH:
 while [ -n "$search" ]; do
@@ -61,13 +66,21 @@ def write_shims(folder: Path, site: Path, search: Iterable[str]) -> tuple[str, .
         search: folders of the user's PATH.
     """
     places = tuple(search)
-    names = tuple(name for name in INTERPRETERS if any(_is_program(p, name) for p in places))
+    found = {name: _first(places, name) for name in INTERPRETERS}
+    names = tuple(name for name, first in found.items() if first is not None)
     folder.mkdir()
     for name in names:
         path = folder / name
-        path.write_bytes(os.fsencode(_fill(name, site, folder)))
+        words = {"NAME": name, "SITE": site, "HERE": folder, "FIRST": found[name]}
+        path.write_bytes(os.fsencode(_fill(words)))
         path.chmod(0o755)
     return names
+
+
+def _first(places: tuple[str, ...], name: str) -> str | None:
+    """The program of that name that a shell would run."""
+    found = (os.path.join(place, name) for place in places if _is_program(place, name))
+    return next((os.path.abspath(path) for path in found), None)
 
 
 def _is_program(folder: str, name: str) -> bool:
@@ -75,6 +88,8 @@ def _is_program(folder: str, name: str) -> bool:
     return os.path.isfile(path) and os.access(path, os.X_OK)
 
 
-def _fill(name: str, site: Path, here: Path) -> str:
-    text = _TEMPLATE.replace("@NAME@", name)
-    return text.replace("@SITE@", shlex.quote(str(site))).replace("@HERE@", shlex.quote(str(here)))
+def _fill(words: Mapping[str, object]) -> str:
+    text = _TEMPLATE
+    for word, value in words.items():
+        text = text.replace(f"@{word}@", shlex.quote(str(value)))
+    return text
