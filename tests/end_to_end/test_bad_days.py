@@ -104,7 +104,13 @@ def test_memory_that_runs_out_in_torch_leaves_every_step(tmp_path: Path) -> None
     assert done.exit_code == 1
     assert b"can't allocate memory" in done.stderr
     assert done.data["num_steps"] >= 40
-    assert len(updates(run_folder(tmp_path) / "rank-0.jsonl")) == done.data["num_steps"]
+    written = [row for row in updates(run_folder(tmp_path) / "rank-0.jsonl") if row[2] >= 0]
+    assert len(written) == done.data["num_steps"]
+    (error,) = done.data["errors"]
+    assert (error["is_memory"], error["type"]) == (True, "RuntimeError")
+    assert error["where"].startswith(str(SCRIPTS / "dying.py"))
+    assert done.data["diagnosis"]["kind"] == "MEMORY_CAPACITY_BOUND"
+    assert "died for want of memory" in said_by_us(done)
     assert done.data["host"]["min_available_bytes"] > 0
 
 
