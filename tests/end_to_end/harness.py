@@ -151,8 +151,9 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 
 def updates(path: Path) -> list[list[int]]:
-    """The rows of all optimizer updates in a stream."""
-    return [row for line in rows(path) if line["k"] == "u" for row in line["rows"]]
+    """The rows of all optimizer updates in a stream, without those of backward calls before."""
+    found = [row for line in rows(path) if line["k"] == "u" for row in line["rows"]]
+    return [row for row in found if row[2] >= 0]
 
 
 def wait_until(is_so: Callable[[], object], *, limit_s: float = 60) -> None:

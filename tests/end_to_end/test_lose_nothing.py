@@ -41,8 +41,8 @@ PROMISED_S = 0.2
 
 
 def seen(folder: Path) -> list[int]:
-    """The numbers of the updates in the one stream of the one run."""
-    return [row[0] for row in updates(run_folder(folder) / "rank-0.jsonl")]
+    """The numbers of the steps in the one stream of the one run, which begins with a backward."""
+    return [row[0] - 1 for row in updates(run_folder(folder) / "rank-0.jsonl")]
 
 
 # -- kills
