@@ -26,8 +26,11 @@ pytestmark = [needs_torch, needs_linux]
 
 Compare = Callable[..., tuple[Path, Done, Done]]
 
-NOT_COMPARED = {"busy_neighbor"}
-"""It makes as many steps as time allows."""
+NOT_COMPARED = {"busy_neighbor", "gpu_copies", "gpu_sync", "out_of_memory", "spawned"}
+"""As many steps as time allows; a GPU; a death; a main module of its own for the children."""
+
+BY_HAND = {"by_hand", "own_backward"}
+"""No optimizer holds their weights: what they print tells of them."""
 
 ALONE, TOGETHER = [], []
 for _path in sorted(SPECIMENS.glob("*.py")):
@@ -78,7 +81,7 @@ def test_a_specimen_leaves_the_same_bits(compare: Compare, specimen: Path) -> No
     compared = compare("run_specimens.py", "1", "found.json", *ALONE)
     bare, observed = found(compared, specimen.stem)
     assert bare["failure"] is None
-    assert bare["trained"]
+    assert bool(bare["trained"]) != (specimen.stem in BY_HAND)
     assert observed == bare
 
 

@@ -45,6 +45,7 @@ def run(script: str):
     optimizers.clear()
     buffers.clear()
     seed()
+    torch.autograd.set_detect_anomaly(False)  # a specimen may have left it on
     sys.argv = [script]
     said, failure = io.StringIO(), None
     with contextlib.redirect_stdout(said):
