@@ -223,7 +223,8 @@ def test_a_full_disk_costs_lines_and_nothing_else(tmp_path: Path) -> None:
     assert max(found) < 460 - 50
     assert int(done.notes["lost_updates"]["count"]) == max(found) + 1 - len(found)
     assert "ended_abruptly" in done.notes
-    assert "could not be written" in done.stderr.decode()
+    assert "Updates that are not in the record" in done.stderr.decode()
+    assert done.stderr.count(b"No space left on device") == 1
     assert done.data["num_steps"] == len(found)
     bare = subprocess.check_output(
         [sys.executable, SCRIPTS / "full.py", tmp_path], env=environment(tmp_path)

@@ -46,7 +46,7 @@ def conclude(
 ) -> None:
     """Report on the run, where and how the options say; `notes` are what went wrong so far."""
     result = attempt(lambda: _fold_and_save(ended, notes), tell=notes.append)
-    for note in notes:
+    for note in dict.fromkeys(notes):  # a full disk says the same of each file
         _tell(note)
     if result is not None:
         attempt(lambda: _report(options, result), tell=_tell)
