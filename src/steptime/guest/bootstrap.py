@@ -114,7 +114,7 @@ def prepare(context: Context) -> None:
         journal.timeline.device = DeviceClock(
             lambda: torch.cuda.Event(enable_timing=True), torch.cuda.is_current_stream_capturing
         )
-        journal.is_direct = True
+        journal.be_direct()
 
 
 def measure_nested_call(context: Context) -> int:

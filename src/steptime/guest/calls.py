@@ -82,7 +82,10 @@ def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs
         context.recorder.fail("call")
         kind = IS_QUIET
     try:
-        result = original(module, *args, **kwargs)
+        if journal.look is not None and kind == IS_FORWARD:
+            result = journal.look.run(journal, original, (module, *args), kwargs, is_call=True)
+        else:
+            result = original(module, *args, **kwargs)
     except BaseException as error:
         context.guarded("call", end_call, context, journal, module, kind, None)
         drop_frame(error)

@@ -6,12 +6,17 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable
+from time import perf_counter_ns
 from typing import Any
 
 from .buckets import EVALUATION
+from .frames import Frames
 from .journal import LEAVE, LEAVE_SPAN, Journal
+from .look import Look
 from .patch import drop_frame
+from .places import Places
 from .record import Recorder
+from .spells import SiteWatcher, Spells
 from .switches import SwitchWatcher
 from .timeline import Timeline
 
@@ -36,7 +41,13 @@ class Context:
         self.step_code: Any = None  # of torch's frame around an optimizer's step and its hooks
         self.optimizer_hooks: tuple[Any, ...] = ()
         self.before_update: Callable[[Timeline], None] | None = None
-        new_journal = functools.partial(Journal, recorder)
+        frames = Frames(Places(torch))
+
+        def new_spells() -> Spells:
+            return Spells(frames, Look(torch, recorder.fail), perf_counter_ns)
+
+        recorder.watchers.append(SiteWatcher(recorder))
+        new_journal = functools.partial(Journal, recorder, frames=frames, new_spells=new_spells)
 
         class Local(threading.local):
             def __init__(self) -> None:

@@ -60,7 +60,10 @@ def make_backward(context: Context, original: Any) -> Any:
                 fail("backward")
             is_done = False
             try:
-                result = original(*args, **kwargs)
+                if journal.look is not None:
+                    result = journal.look.run(journal, original, args, kwargs, is_call=False)
+                else:
+                    result = original(*args, **kwargs)
                 is_done = True
                 return result
             finally:

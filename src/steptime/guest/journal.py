@@ -8,6 +8,7 @@ through the thread's `Timeline` many updates at a time. Where something must act
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from time import perf_counter_ns, process_time_ns, thread_time_ns
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from .buckets import (
     BATCHES,
     BY_HAND,
+    CHECKPOINT,
     COPIES,
     EPOCH_START,
     EVALUATION,
@@ -26,7 +28,11 @@ from .buckets import (
     OTHER,
     SYNCS,
 )
+from .frames import Frames
+from .look import Look
 from .record import FLUSH_NS, MAX_PENDING, Recorder
+from .sites import SpanSites
+from .spells import Spells
 from .timeline import NEVER, Timeline, is_sampled_at
 
 Act = Callable[[Timeline], None]
@@ -61,6 +67,7 @@ _NAMED: tuple[Act, ...] = (
     Timeline.leave_empty_step,
     Timeline.drop_optimizers,
     Timeline.enter_grad,
+    Timeline.disturb,
 )
 (
     LEAVE,
@@ -83,11 +90,25 @@ _NAMED: tuple[Act, ...] = (
     LEAVE_EMPTY_STEP,
     DROP_OPTIMIZERS,
     ENTER_GRAD,
+    DISTURB,
 ) = range(NUM_BUCKETS, NUM_BUCKETS + len(_NAMED))
 _ACTS: tuple[Act, ...] = (*(_entering(bucket) for bucket in range(NUM_BUCKETS)), *_NAMED)
 LEAVE_OPTIMIZER = len(_ACTS)
 SKIP_UPDATE = LEAVE_OPTIMIZER + 1
 END_BY_HAND = LEAVE_OPTIMIZER + 2
+_ENDS: dict[int, Act] = {
+    LEAVE_OPTIMIZER: lambda timeline: timeline.leave_optimizer(0, 0),
+    SKIP_UPDATE: lambda timeline: timeline.skip_update(0),
+    END_BY_HAND: Timeline.end_by_hand,
+}
+_SPANS = {
+    EVALUATION: EVALUATION,
+    CHECKPOINT: CHECKPOINT,
+    EPOCH_START: EPOCH_START,
+    ENTER_EVALUATION: EVALUATION,
+    ENTER_EPOCH: EPOCH_START,
+}
+"""What is kept by place over the whole run."""
 
 INTERRUPTED_NS = 50_000
 """A marker of ours takes some microseconds; one that seems longer was off the core meanwhile."""
@@ -97,7 +118,8 @@ class Journal:
     """The notes of one thread.
 
     `top` is the bucket that is open now, or `OTHER` between markers and inside a step's
-    closure, where calls of the user's models are to be seen.
+    closure, where calls of the user's models are to be seen. `is_attentive`: something is to
+    be done at each marker, since frames are walked or the journal is direct.
     """
 
     __slots__ = (
@@ -107,14 +129,18 @@ class Journal:
         "cpu_clock",
         "due_ns",
         "ends",
+        "frames",
         "has_backward",
         "has_stepped",
         "in_backward",
         "in_tensor_call",
         "inner_steps",
+        "is_attentive",
         "is_direct",
         "is_sampled",
         "log",
+        "look",
+        "new_spells",
         "num_empty",
         "num_sampled",
         "num_updates",
@@ -122,6 +148,8 @@ class Journal:
         "recorder",
         "scaler",
         "self_ns",
+        "spans",
+        "spells",
         "syncs",
         "timeline",
         "top",
@@ -132,10 +160,14 @@ class Journal:
         self,
         recorder: Recorder,
         *,
+        frames: Frames | None = None,
+        new_spells: Callable[[], Spells] | None = None,
         clock: Callable[[], int] = perf_counter_ns,
         cpu_clock: Callable[[], int] = process_time_ns,
     ) -> None:
         self.recorder = recorder
+        self.frames = frames
+        self.new_spells = new_spells
         self.clock = clock
         self.cpu_clock = cpu_clock
         self.timeline = Timeline(recorder)
@@ -150,13 +182,18 @@ class Journal:
         self.optimizers: list[int] = []  # what was open around each open optimizer step
         self.batches = self.copies = self.syncs = 0
         self.due_ns = self.clock() + FLUSH_NS
-        self.in_backward = self.in_tensor_call = self.is_direct = False
+        self.in_backward = self.in_tensor_call = False
+        self.is_direct = self.is_attentive = False
         self.has_backward = self.has_stepped = False
         self.is_sampled = True
         self.num_sampled = self.num_updates = self.self_ns = 0
         self.inner_steps = self.num_empty = 0
         self.wrappers: set[int] = set()  # optimizers seen to step another one inside their step
         self.scaler: Any = None
+        self.spells: Spells | None = None
+        self.look: Look | None = None
+        self.spans = None if self.frames is None else SpanSites(self.frames)
+        self.timeline.spans = self.spans
 
     # -- noting
 
@@ -165,22 +202,42 @@ class Journal:
         now = self.clock()
         if now > self.due_ns:
             self.flush()
-            now = self.clock()  # the writing falls to what was open before
+            began, now = now, self.clock()  # the writing falls to what was open before
+            if self.spells is not None:
+                self.spells.shift += now - began
         self.top = top
         if self.is_sampled:
             self.log += (act, now, self.cpu_clock())
             self.self_ns += min(self.clock() - now, INTERRUPTED_NS)
         else:
             self.log += (act, now, 0)
-        if self.is_direct:
-            self.replay()
+        if self.is_attentive:
+            self._attend(act, now)
 
     def note_with_cpu(self, act: int, top: int) -> None:
         """The same, with the CPU time also where it is not taken at each marker: spans."""
         self.top = top
-        self.log += (act, self.clock(), self.cpu_clock())
+        now = self.clock()
+        self.log += (act, now, self.cpu_clock())
+        if self.spans is not None and act in _SPANS:
+            self.spans.walk(_SPANS[act], sys._getframe(1))
+        if self.is_attentive:
+            self._attend(act, now)
+
+    def _attend(self, act: int, now: int) -> None:
+        """What is done at each marker only in a spell, or where the journal is direct."""
+        if self.spells is not None:
+            self.spells.mark(_ACTS[act] if act < LEAVE_OPTIMIZER else _ENDS[act], now)
         if self.is_direct:
             self.replay()
+
+    def be_direct(self) -> None:
+        """From now on replay at each marker."""
+        self.is_direct = self.is_attentive = True
+
+    def disturb(self) -> None:
+        """This update takes longer than it would: we look closer."""
+        self.log += (DISTURB, self.clock(), 0)
 
     def enter_optimizer(self, *, has_closure: bool) -> None:
         """An optimizer's step begins; inside a closure the user's calls are seen."""
@@ -227,13 +284,21 @@ class Journal:
             self.recorder.journals.append(self)
             self.recorder.enroll(self.timeline)  # in order of first update, not of first replay
             self.due_ns = NEVER
+            if self.new_spells is not None and len(self.recorder.journals) == 1:
+                self.spells = self.new_spells()
         pauses = self.recorder.pauses.take()
         self.ends.append((optimizer, skipped, self.batches, self.copies, self.syncs, pauses))
         self.batches = self.copies = self.syncs = 0
         self.num_sampled += self.is_sampled
         self.num_updates += 1
-        self.note_with_cpu(act, top)
+        self.top = top
+        now = self.clock()
+        self.log += (act, now, self.cpu_clock())
+        if self.is_attentive:
+            self._attend(act, now)
         self.is_sampled = is_sampled_at(self.num_updates)
+        if self.spells is not None:
+            self.spells.end_update(self, is_by_hand=act == END_BY_HAND)
         if self.due_ns == NEVER:
             self.due_ns = self.clock() + FLUSH_NS
         elif len(self.ends) >= MAX_PENDING:

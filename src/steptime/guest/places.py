@@ -6,6 +6,7 @@ Read from the file name of a code object alone: no file is opened, no frame kept
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -22,6 +23,7 @@ class Places:
         self.torch_folder = os.path.join(os.path.dirname(torch.__file__), "")
         self.python_folder = os.path.join(os.path.dirname(os.__file__), "")
         self.guest_folder = os.path.join(os.path.dirname(__file__), "")
+        self.command_folder = os.path.join(os.path.dirname(sys.executable), "")
         self.known: dict[str, int] = {}
 
     def owner(self, file: str) -> int:
@@ -38,6 +40,8 @@ class Places:
             return NOBODYS
         if any(folder in file for folder in _PACKAGES):
             return LIBRARYS
+        if file.startswith(self.command_folder):
+            return NOBODYS  # a launcher made with a package: two lines that call it
         return NOBODYS if file.startswith(self.python_folder) else USERS
 
     def innermost(self, frames: Iterable[tuple[str, int | None]]) -> tuple[str, int] | None:

@@ -154,7 +154,10 @@ class Recorder:
         row = [
             *(number, timeline.thread, optimizer),
             *(timeline.start - self.zero_ns, timeline.last - self.zero_ns),
-            *(-1 if skipped is None else skipped, int(timeline.is_sampled)),
+            *(
+                -1 if skipped is None else skipped,
+                2 if timeline.is_disturbed else int(timeline.is_sampled),
+            ),
             *timeline.wall[:NUM_WRITTEN],
             *timeline.cpu[:NUM_BUCKETS],
         ]

@@ -58,9 +58,9 @@ def hook_method(context: Context, tensor_class: Any, name: str, bucket: int) -> 
             else:
                 journal.copies += 1
             try:
-                if not journal.is_direct:
-                    return original(self, *args, **kwargs)
-                return timed_call(context, bucket, original, self, args, kwargs)
+                if journal.is_attentive and is_timed(context, bucket, self):
+                    return timed_call(context, bucket, original, self, args, kwargs)
+                return original(self, *args, **kwargs)
             finally:
                 journal.in_tensor_call = False
         except BaseException as error:
@@ -70,13 +70,20 @@ def hook_method(context: Context, tensor_class: Any, name: str, bucket: int) -> 
     replace(tensor_class, name, method, file_of=tensor_class.__format__)
 
 
+def is_timed(context: Context, bucket: int, tensor: Any) -> bool:
+    """Whether there may be something to wait for; else the call's place is all there is to know."""
+    journal = context.journal
+    if journal.is_direct and (bucket != SYNC or tensor.device.type != "cpu"):
+        return True
+    if journal.spells is not None:
+        context.guarded("sites", journal.spells.count, bucket)
+    return False
+
+
 def timed_call(
     context: Context, bucket: int, original: Any, tensor: Any, args: Any, kwargs: Any
 ) -> Any:
     """Time one call on a machine with a device; give the time back if nothing was moved."""
-    on_device = tensor.device.type != "cpu"
-    if bucket == SYNC and not on_device:
-        return original(tensor, *args, **kwargs)
     journal = context.journal
     outer = journal.top
     context.guarded("tensor", journal.note, bucket, bucket)

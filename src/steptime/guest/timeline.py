@@ -74,6 +74,7 @@ class Timeline:
         "events",
         "inner_loss",
         "is_detailed",
+        "is_disturbed",
         "is_sampled",
         "last",
         "last_cpu",
@@ -87,6 +88,7 @@ class Timeline:
         "optimizer_depth",
         "prepares",
         "sink",
+        "spans",
         "stack",
         "start",
         "started",
@@ -98,6 +100,7 @@ class Timeline:
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
         self.device: Any = None
+        self.spans: Any = None  # sorts the time of spans by place
         self.reset(0, 0)
 
     def reset(self, now: int, cpu_now: int) -> None:
@@ -108,6 +111,7 @@ class Timeline:
         self.num_updates = 0
         self.started = False
         self.is_sampled = self.is_detailed = True
+        self.is_disturbed = False  # a look of ours made this update longer
         self.stack: list[int] = []
         self.optimizer_depth = 0
         self.closure_depth = 0
@@ -164,11 +168,13 @@ class Timeline:
         if self.is_sampled:
             self._take_cpu(closed)
 
-    def enter_span(self, bucket: int) -> None:
+    def enter_span(self, bucket: int, *, goes_on: bool = False) -> None:
         """Open a marker kept apart from the step: its CPU time is always taken."""
         self.enter(bucket)
         if not self.is_sampled:
             self._take_cpu(OTHER)
+        if self.spans is not None:
+            self.spans.enter(bucket, self.wall[bucket], goes_on=goes_on)
 
     def leave_span(self) -> None:
         """Close a marker of `enter_span`."""
@@ -176,6 +182,8 @@ class Timeline:
         self.leave()
         if not self.is_sampled:
             self._take_cpu(top)
+        if self.spans is not None:
+            self.spans.leave(top, self.wall[top])
 
     def _take_cpu(self, bucket: int) -> None:
         cpu = self.cpu_now
@@ -213,6 +221,10 @@ class Timeline:
 
     # -- what the hooks report
 
+    def disturb(self) -> None:
+        """We are looking closer: this update takes longer than it would."""
+        self.is_disturbed = True
+
     def settle(self) -> None:
         """Time after a backward or a call that led to no update is other."""
         wall = self.wall
@@ -231,7 +243,7 @@ class Timeline:
         if bucket == INPUT_WAIT:
             self.enter(bucket)
         else:
-            self.enter_span(bucket)
+            self.enter_span(bucket, goes_on=True)
         if begins:
             self.stack[-1] = OTHER
             self.move(AFTER_BACKWARD, OTHER)
@@ -407,6 +419,7 @@ class Timeline:
             self.end_prepare()
             self.prepares = True
         self.sink.add(self, optimizer, skipped)
+        self.is_disturbed = False
         self._open_books()
         self.num_updates = number = self.num_updates + 1
         self.is_sampled = is_sampled_at(number)

@@ -33,7 +33,7 @@ def digest(*values) -> str:
 
     def add(value) -> None:
         if isinstance(value, torch.Tensor):
-            value = value.detach().contiguous()
+            value = value.detach().to_dense().contiguous()
             found.update(f"{value.dtype}{tuple(value.shape)}".encode())
             found.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
         elif isinstance(value, dict):

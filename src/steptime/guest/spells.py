@@ -1,0 +1,180 @@
+"""When to look closer: two spells of walked frames, and one update of counted operators.
+
+They belong to the first thread that steps, and end with the second
+one. The updates it makes longer are marked as such in their rows.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from json import dumps
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+from .frames import Frames, Stack
+from .look import Look
+from .record import Recorder
+from .sites import Mark, Site, SiteBook, spans_of
+from .timeline import Timeline
+
+if TYPE_CHECKING:
+    from .journal import Journal
+
+SPELLS = ((1, 3), (24, 27))
+"""The first for scripts that end or die soon, the second once caches and allocators are warm."""
+
+LOOK_AT = 12
+"""Between the spells, and early enough that short runs have it."""
+
+SPANS_NS = 2_000_000_000
+"""Between two lines on the spans: as often as the line on our own cost."""
+
+MAX_MARKS = 20_000
+"""A step of so many reads is known well enough, and its marks fill memory: 4 MB."""
+
+
+class Spells:
+    """The looks of one thread, by the number of its updates; 0 is the first.
+
+    Rows of backward calls that came before an optimizer's first step belong to its update,
+    so the counting begins anew with it.
+    """
+
+    def __init__(self, frames: Frames, look: Look, clock: Callable[[], int]) -> None:
+        self.frames = frames
+        self.look = look
+        self.clock = clock
+        self.num_ended = 0
+        self.has_stepped = False
+        self.lines: list[str] = []
+        self.is_over = False
+        self._forget()
+
+    def _forget(self) -> None:
+        self.marks: list[Mark] | None = None
+        self.stack: Stack = ()
+        self.began = self.shift = 0
+        self.done: tuple[int, Stack, list[Mark], int] | None = None
+
+    # -- what is noted in a spell
+
+    def mark(self, act: Callable[[Timeline], None], now: int) -> None:
+        """A marker: what it says to a timeline, and the functions that are running.
+
+        The walk takes time of its own; it is taken out of what follows.
+        """
+        if self.marks is None:
+            return
+        self.marks.append(Mark(act, now - self.shift, self.frames.stack(sys._getframe(1))))
+        self.shift += self.clock() - now
+        if len(self.marks) > MAX_MARKS:
+            self._forget()
+
+    def count(self, bucket: int) -> None:
+        """A call that is counted and not timed."""
+        if self.marks is None:
+            return
+        began = self.clock()
+        now, stack = began - self.shift, self.frames.stack(sys._getframe(1))
+        self.marks.append(Mark(lambda timeline: timeline.enter(bucket), now, stack, True))
+        self.marks.append(Mark(Timeline.leave, now, stack))
+        self.shift += self.clock() - began
+
+    # -- from update to update
+
+    def end_update(self, journal: Journal, *, is_by_hand: bool) -> None:
+        """An update ended: begin or end what the number of the next one says."""
+        if not is_by_hand and not self.has_stepped:
+            self.has_stepped = True
+            self.num_ended = 0
+            self._forget()
+        self.num_ended = number = self.num_ended + 1
+        if self.marks is not None and any(number == last + 1 for _, last in SPELLS):
+            self.done = self.began, self.stack, self.marks, number
+            self.marks = None
+        if any(number == first for first, _ in SPELLS):
+            self._begin()
+        if number == LOOK_AT + 1 and not self.look.is_done:
+            self.lines.append(self.look.line(number))
+        journal.look = self.look if number in (LOOK_AT - 1, LOOK_AT) else None
+        self.look.is_scouting = number < LOOK_AT
+        if self.marks is not None:
+            journal.disturb()
+        journal.is_attentive = journal.is_direct or self.marks is not None
+        self.is_over = number > SPELLS[-1][1]
+
+    def _begin(self) -> None:
+        self.stack = self.frames.stack(sys._getframe(1))
+        self.marks, self.shift = [], 0
+        self.began = self.clock()
+
+    # -- what came of it
+
+    def take_lines(self) -> list[str]:
+        """The lines made since the last call."""
+        lines, self.lines = self.lines, []
+        if self.done is not None:
+            done, self.done = self.done, None
+            lines += self._fold(*done)
+        return lines
+
+    def take_last_lines(self) -> list[str]:
+        """The process ends: what an unfinished spell has seen, and why nothing was counted."""
+        lines = self.take_lines()
+        if self.marks:
+            lines += self._fold(self.began, self.stack, self.marks, self.num_ended)
+            self._forget()
+        if not self.look.is_done:
+            lines.append(self.look.line(self.num_ended))
+        return lines
+
+    def _fold(self, began: int, stack: Stack, marks: list[Mark], num_updates: int) -> list[str]:
+        book = SiteBook(self.frames)
+        book.fold(began, stack, marks)
+        self.frames.loops.clear()
+        if not book.num_updates:
+            return []
+        line = {"k": "s", "n": num_updates, "updates": book.num_updates, "sites": book.sites()}
+        return [dumps(line) + "\n"]
+
+
+class SiteWatcher:
+    """Tells the recorder, when it writes, what spells and spans have seen."""
+
+    place = "sites"
+
+    def __init__(self, recorder: Recorder, clock: Callable[[], int] = perf_counter_ns) -> None:
+        self.recorder = recorder
+        self.clock = clock
+        self.reset()
+
+    def reset(self) -> None:
+        """Nothing has been told yet: a new process."""
+        self.due_ns = 0
+        self.told: list[Site] = []
+
+    def look(self, bucket: int, *, is_last: bool) -> str:
+        """The lines that are new."""
+        text = ""
+        for journal in list(self.recorder.journals):
+            spells: Spells | None = journal.spells
+            if spells is None:
+                continue
+            if is_last:
+                text += "".join(spells.take_last_lines())
+            else:
+                text += "".join(spells.take_lines())
+            if is_last or spells.is_over:
+                journal.spells = None
+        return text + self._tell_spans(is_last=is_last)
+
+    def _tell_spans(self, *, is_last: bool) -> str:
+        now = self.clock()
+        if now < self.due_ns and not is_last:
+            return ""
+        sites = spans_of([j.spans for j in list(self.recorder.journals) if j.spans is not None])
+        if sites == self.told:
+            return ""
+        self.due_ns, self.told = now + SPANS_NS, sites
+        return dumps({"k": "a", "n": self.recorder.num_updates, "sites": sites}) + "\n"

@@ -1,0 +1,119 @@
+"""What one update's counted operators say; how they are counted needs torch (end_to_end)."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from steptime.guest.look import TINY_NS, Look
+from steptime.guest.spells import LOOK_AT, SPELLS, Spells
+
+
+class Frames:
+    """Nothing is walked."""
+
+    loops: dict[Any, Any] = {}  # noqa: RUF012
+
+    def stack(self, frame: object) -> tuple[()]:
+        return ()
+
+
+def new_look() -> Look:
+    return Look(SimpleNamespace(), fail=lambda place: None)
+
+
+class Journal:
+    """What spells ask of a journal."""
+
+    def __init__(self) -> None:
+        self.is_direct = self.is_attentive = False
+        self.look: Look | None = None
+        self.num_disturbed = 0
+
+    def disturb(self) -> None:
+        self.num_disturbed += 1
+
+
+@pytest.fixture
+def spells() -> Spells:
+    return Spells(Frames(), new_look(), clock=lambda: 0)  # type: ignore[arg-type]
+
+
+def test_operators_are_sorted_by_what_they_take() -> None:
+    look = new_look()
+    look.durations += [TINY_NS - 1, 5_000, TINY_NS, 70_000]
+
+    assert json.loads(look.line(13)) == {
+        "k": "ops",
+        "n": 13,
+        "num": 4,
+        "num_tiny": 2,
+        "tiny_ns": TINY_NS - 1 + 5_000,
+        "large_ns": TINY_NS + 70_000,
+    }
+
+
+def test_without_an_operator_there_were_too_few_updates() -> None:
+    assert json.loads(new_look().line(3)) == {"k": "ops", "n": 3, "missing": "too_few_updates"}
+
+
+def test_a_reason_outweighs_what_was_counted_until_then() -> None:
+    look = new_look()
+    look.durations.append(5)
+    look.missing = "subclass"
+
+    assert json.loads(look.line(13))["missing"] == "subclass"
+
+
+def end_updates(spells: Spells, journal: Any, num: int, *, is_by_hand: bool = False) -> list[bool]:
+    """Whether each next update is one of a spell."""
+    found = []
+    for _ in range(num):
+        spells.end_update(journal, is_by_hand=is_by_hand)
+        found.append(journal.is_attentive)
+    return found
+
+
+def test_spells_are_the_updates_that_the_reference_names(spells: Spells) -> None:
+    walked = end_updates(spells, Journal(), 40)
+    inside = [number for number, is_walked in enumerate(walked, start=1) if is_walked]
+
+    assert SPELLS == ((1, 3), (24, 27))
+    assert inside == [1, 2, 3, 24, 25, 26, 27]
+    assert spells.is_over
+
+
+def test_the_operators_update_has_a_scout_before_it(spells: Spells) -> None:
+    journal = Journal()
+    seen = {}
+    for number in range(1, 30):
+        spells.end_update(journal, is_by_hand=False)  # type: ignore[arg-type]
+        if journal.look is not None:
+            seen[number] = journal.look.is_scouting
+
+    assert seen == {LOOK_AT - 1: True, LOOK_AT: False}
+
+
+def test_rows_of_backward_calls_do_not_count_once_an_optimizer_steps(spells: Spells) -> None:
+    journal = Journal()
+    end_updates(spells, journal, 3, is_by_hand=True)
+    walked = end_updates(spells, journal, 6)
+
+    assert walked == [True, True, True, False, False, False]
+
+
+def test_a_journal_that_is_direct_stays_attentive(spells: Spells) -> None:
+    journal = Journal()
+    journal.is_direct = True
+
+    assert all(end_updates(spells, journal, 40))
+
+
+def test_the_line_on_operators_is_written_once(spells: Spells) -> None:
+    end_updates(spells, Journal(), 40)
+    lines = spells.take_lines() + spells.take_last_lines()
+
+    assert [json.loads(line)["k"] for line in lines] == ["ops"]
