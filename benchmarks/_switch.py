@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ class Switch:
             optimizer._global_optimizer_post_hooks,
         )
         self.hooks = [dict(registry) for registry in self.registries]
+        self.callbacks = [c for c in gc.callbacks if c.__module__.startswith("_steptime_guest")]
         self.ours = [(owner, name, owner.__dict__[name]) for owner, name, _, _ in self.patches]
 
     def turn(self, state: Literal["on", "off"]) -> None:
@@ -32,6 +34,9 @@ class Switch:
                     setattr(owner, name, before)
                 elif name in owner.__dict__:
                     delattr(owner, name)
+        gc.callbacks[:] = [c for c in gc.callbacks if c not in self.callbacks]
+        if on:
+            gc.callbacks.extend(self.callbacks)
         for registry, hooks in zip(self.registries, self.hooks, strict=True):
             registry.clear()
             if on:

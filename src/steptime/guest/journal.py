@@ -30,6 +30,7 @@ from .buckets import (
 )
 from .frames import Frames
 from .look import Look
+from .pauses import NONE
 from .record import FLUSH_NS, MAX_PENDING, Recorder
 from .sites import SpanSites
 from .spells import Spells
@@ -286,8 +287,9 @@ class Journal:
             self.due_ns = NEVER
             if self.new_spells is not None and len(self.recorder.journals) == 1:
                 self.spells = self.new_spells()
-        pauses = self.recorder.pauses.take()
-        self.ends.append((optimizer, skipped, self.batches, self.copies, self.syncs, pauses))
+        pauses = self.recorder.pauses
+        taken = pauses.take() if pauses.is_due else NONE
+        self.ends.append((optimizer, skipped, self.batches, self.copies, self.syncs, taken))
         self.batches = self.copies = self.syncs = 0
         self.num_sampled += self.is_sampled
         self.num_updates += 1
@@ -325,8 +327,9 @@ class Journal:
                     continue
                 optimizer, skipped, batches, copies, syncs, pauses = next(following)
                 self._count(batches, copies, syncs)
-                timeline.wall[GC_PAUSES] += pauses[0]
-                timeline.wall[GC_NS] += pauses[1]
+                if pauses is not NONE:
+                    timeline.wall[GC_PAUSES] += pauses[0]
+                    timeline.wall[GC_NS] += pauses[1]
                 if act == LEAVE_OPTIMIZER:
                     timeline.leave_optimizer(optimizer, skipped)
                 elif act == SKIP_UPDATE:

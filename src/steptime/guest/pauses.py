@@ -27,6 +27,7 @@ class Pauses:
         """None yet: a new process."""
         self.num = self.ns = self.num_taken = self.ns_taken = 0
         self.began: int | None = None
+        self.is_due = False
         self.lock = threading.Lock()
 
     def watch(self, torch: Any) -> None:
@@ -47,12 +48,14 @@ class Pauses:
             self.ns += self.clock() - self.began
             self.began = None
             self.num += 1
+            self.is_due = True
 
     def take(self) -> tuple[int, int]:
-        """Number and time of the collections that no update has taken yet."""
-        if self.num == self.num_taken or not self.lock.acquire(blocking=False):
-            return NONE  # or another thread's update takes them now
+        """Number and time of the collections that no update has taken yet; ask `is_due` first."""
+        if not self.lock.acquire(blocking=False):
+            return NONE  # another thread's update takes them now
         try:
+            self.is_due = False  # before the reading: what is collected meanwhile is due again
             num, ns = self.num, self.ns
             taken = num - self.num_taken, ns - self.ns_taken
             self.num_taken, self.ns_taken = num, ns
