@@ -178,6 +178,15 @@ def test_many_tiny_operators_are_host_bound() -> None:
     }
 
 
+def test_an_operator_that_was_interrupted_does_not_hide_the_tiny_ones() -> None:
+    # Together they seem longer than the 9 ms in which all of them run in the other steps.
+    operators = Operators(num=310, num_tiny=300, tiny_s=0.004, large_s=0.020)
+    found = find_tiny_operators(make_measurement(compute_s=0.010, operators=operators))
+
+    assert found is not None
+    assert numbers(found)["tiny_operators"] == pytest.approx(0.4)
+
+
 def test_large_operators_are_not_tiny_ones() -> None:
     operators = Operators(num=310, num_tiny=300, tiny_s=0.002, large_s=0.5)
     assert find_tiny_operators(make_measurement(compute_s=0.5, operators=operators)) is None

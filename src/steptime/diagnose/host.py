@@ -56,7 +56,9 @@ def find_tiny_operators(measurement: Measurement) -> Finding | None:
     num_looks = max(1.0, measurement.num_optimizer_updates / max(1, measurement.num_steps))
     phases = [phase_of(measurement, name) for name in _LOOKED_AT]
     looked_s = math.fsum(p.median_s for p in phases if p and p.median_s is not None)
-    rest_s = looked_s - operators.large_s * num_looks
+    # An operator that was interrupted seems large; the tiny ones took their time all the same.
+    rest_s = max(looked_s - operators.large_s * num_looks, operators.tiny_s * num_looks)
+    rest_s = min(rest_s, looked_s)
     tiny_s = min(rest_s, operators.num_tiny * num_looks * TINY_OPERATOR_COST_S)
     severity = severity_of(tiny_s / step_s)
     if severity is None or tiny_s < MIN_EXPLAINED * rest_s:
