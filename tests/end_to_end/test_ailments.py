@@ -12,18 +12,6 @@ import pytest
 from end_to_end.ailments import AILMENTS, judge
 from end_to_end.conftest import RunSpecimen
 
-DIAGNOSED = (
-    "garbage collection",
-    "recompiling",
-    "graph breaks",
-    "busy neighbor",
-    "memory leak",
-    "out of memory",
-    "undivided loss",
-    "anomaly mode",
-    "healthy",
-)
-
 
 def has_gpu() -> bool:
     if importlib.util.find_spec("torch") is None:
@@ -44,7 +32,7 @@ def has_gpu() -> bool:
             if AILMENTS[name].needs_gpu
             else [],
         )
-        for name in DIAGNOSED
+        for name in AILMENTS
     ]
 )
 def name(request: pytest.FixtureRequest) -> str:
