@@ -23,6 +23,7 @@ from steptime.guest.journal import (
     ENTER_BACKWARD,
     ENTER_EVALUATION,
     ENTER_FORWARD,
+    ENTER_GRAD,
     ENTER_INPUT,
     LEAVE_BACKWARD,
     LEAVE_EVALUATION,
@@ -226,3 +227,75 @@ def test_a_failing_replay_is_counted_and_starts_afresh(script: Script) -> None:
     script.step()
 
     assert script.recorder.failures == {"replay": 1}
+
+
+# -- no optimizer has stepped, or it let nothing through
+
+
+def test_a_backward_call_ends_a_row_until_an_optimizer_steps(script: Script) -> None:
+    for _ in range(2):
+        script.call(ENTER_FORWARD, LEAVE_FORWARD, FORWARD, 2)
+        script.call(ENTER_BACKWARD, LEAVE_BACKWARD, BACKWARD, 4)
+        script.journal.end_by_hand()
+    script.spend(3)
+    script.journal.enter_optimizer(has_closure=False)
+    script.spend(6)
+    script.journal.leave_optimizer(script.optimizer, 0)
+
+    first, second, update = script.rows()
+    assert first["wall"] == second["wall"] == {"forward": 2, "backward": 4}
+    assert update["wall"] == {"gradient_processing": 3, "optimizer": 6}
+    assert script.journal.has_stepped
+    last = [json.loads(line) for line in script.path.read_text().splitlines()][-1]
+    assert (last["k"], last["updates"], last["backwards"]) == ("end", 1, 2)
+
+
+def test_what_follows_a_row_by_hand_is_other_where_no_optimizer_comes(script: Script) -> None:
+    for _ in range(2):
+        script.call(ENTER_FORWARD, LEAVE_FORWARD, FORWARD, 2)
+        script.call(ENTER_BACKWARD, LEAVE_BACKWARD, BACKWARD, 4)
+        script.journal.end_by_hand()
+        script.spend(7)
+
+    _, second = script.rows()
+    assert second["wall"] == {"other": 7, "forward": 2, "backward": 4}
+
+
+def test_gradients_asked_for_are_a_backward_that_is_not_counted(script: Script) -> None:
+    script.call(ENTER_FORWARD, LEAVE_FORWARD, FORWARD, 2)
+    script.spend(1)
+    script.call(ENTER_GRAD, LEAVE_BACKWARD, BACKWARD, 4)
+    script.journal.end_by_hand()
+
+    (row,) = script.rows()
+    assert row["wall"] == {"forward": 2, "loss": 1, "backward": 4}
+    assert row["counts"] == {"forwards": 1}
+
+
+def test_a_wrapper_is_known_by_its_first_step_that_comes_through(script: Script) -> None:
+    journal, inner = script.journal, Optimizer()
+
+    def step(*, comes_through: bool) -> None:
+        script.call(ENTER_BACKWARD, LEAVE_BACKWARD, BACKWARD, 4)
+        journal.enter_optimizer(has_closure=False)
+        if comes_through:
+            journal.enter_optimizer(has_closure=False)
+            script.spend(6)
+            journal.leave_optimizer(inner, 0)
+        journal.leave_optimizer(script.optimizer, 0)
+
+    for number in range(6):
+        step(comes_through=number % 2 == 1)
+
+    rows = script.rows()
+    assert [row["counts"].get("inner_steps", 0) for row in rows] == [0, 1, 1, 1]
+    assert [row["counts"]["backwards"] for row in rows] == [1, 1, 2, 2]
+    assert rows[-1]["wall"] == {"backward": 8, "optimizer": 6}
+
+
+def test_notes_do_not_pile_up_where_nothing_ever_steps(script: Script) -> None:
+    for _ in range(1000):
+        script.call(ENTER_FORWARD, LEAVE_FORWARD, FORWARD, 2)
+
+    assert len(script.journal.log) < 1000
+    assert not script.path.exists()

@@ -18,6 +18,7 @@ from .places import Places
 from .record import Recorder
 from .spells import SiteWatcher, Spells
 from .switches import SwitchWatcher
+from .threads import Journals, inside_backward
 from .timeline import Timeline
 
 
@@ -48,10 +49,12 @@ class Context:
 
         recorder.watchers.append(SiteWatcher(recorder))
         new_journal = functools.partial(Journal, recorder, frames=frames, new_spells=new_spells)
+        self.is_inside_backward = inside_backward(torch._C)
+        journals = Journals(new_journal, self.is_inside_backward)
 
         class Local(threading.local):
             def __init__(self) -> None:
-                self.journal = new_journal()
+                self.journal = journals.take()
 
         self.local = Local()
 

@@ -87,8 +87,7 @@ def end_by_hand(context: Context, journal: Journal) -> None:
 
     Not inside another one, though, which a device's own thread runs: a checkpoint's.
     """
-    is_inside = getattr(context.torch._C, "_current_graph_task_id", lambda: -1)() != -1
-    if is_inside or context.is_worker:
+    if context.is_inside_backward() or context.is_worker:
         return
     if context.before_update is not None:
         journal.replay()

@@ -124,6 +124,7 @@ class Journal:
     """
 
     __slots__ = (
+        "__weakref__",
         "batches",
         "clock",
         "copies",
