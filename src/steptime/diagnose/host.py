@@ -24,7 +24,6 @@ from steptime.diagnose.signals import (
     idle_fraction,
     is_on_device,
     make_finding,
-    median_step_s,
     phase_evidence,
     phase_of,
     seconds,
@@ -50,20 +49,25 @@ _NOT_LAUNCHING = ("input_wait", "h2d", "sync", "communication", "other")
 
 def find_tiny_operators(measurement: Measurement) -> Finding | None:
     """HOST_BOUND, on the CPU: operators so small that starting them costs more than they do."""
-    operators, step_s = measurement.operators, median_step_s(measurement)
-    if operators is None or operators.missing or not step_s or is_on_device(measurement):
+    operators = measurement.operators
+    if operators is None or operators.missing or is_on_device(measurement):
         return None
     num_looks = max(1.0, measurement.num_optimizer_updates / max(1, measurement.num_steps))
-    phases = [phase_of(measurement, name) for name in _LOOKED_AT]
-    looked_s = math.fsum(p.median_s for p in phases if p and p.median_s is not None)
-    # An operator that was interrupted seems large; the tiny ones took their time all the same.
-    rest_s = max(looked_s - operators.large_s * num_looks, operators.tiny_s * num_looks)
-    rest_s = min(rest_s, looked_s)
+    phases = [p for p in (phase_of(measurement, name) for name in _LOOKED_AT) if p]
+    wall_s = math.fsum(p.median_s or 0.0 for p in phases)
+    cpu_s = math.fsum(p.cpu_median_s or 0.0 for p in phases)
+    # Several threads take more CPU time than wall time; a lost core takes wall time alone.
+    busy_s = min(wall_s, cpu_s) if cpu_s > 0 else wall_s
+    # What took long in the look alone is no large operator either.
+    rest_s = max(busy_s - operators.large_s * num_looks, operators.tiny_s * num_looks)
+    rest_s = min(rest_s, busy_s)
     tiny_s = min(rest_s, operators.num_tiny * num_looks * TINY_OPERATOR_COST_S)
-    severity = severity_of(tiny_s / step_s)
-    if severity is None or tiny_s < MIN_EXPLAINED * rest_s:
+    if busy_s <= 0 or tiny_s < MIN_EXPLAINED * rest_s:
         return None
-    fraction = min(1.0, tiny_s / step_s)
+    fraction = tiny_s / busy_s * sum_fractions(measurement, _LOOKED_AT)
+    severity = severity_of(fraction)
+    if severity is None:
+        return None
     return make_finding(
         BottleneckKind.HOST_BOUND,
         "tiny_operators",
