@@ -187,6 +187,14 @@ def test_an_operator_that_was_interrupted_does_not_hide_the_tiny_ones() -> None:
     assert numbers(found)["tiny_operators"] == pytest.approx(0.4)
 
 
+def test_time_in_which_the_process_slept_is_not_blamed_on_operators() -> None:
+    cpu_s = {"forward": 0.0003, "backward": 0.0006, "optimizer": 0.0001}
+    operators = Operators(num=100, num_tiny=100, tiny_s=0.0003, large_s=0)
+    measurement = make_measurement(compute_s=0.010, cpu_s=cpu_s, operators=operators)
+
+    assert find_tiny_operators(measurement) is None
+
+
 def test_large_operators_are_not_tiny_ones() -> None:
     operators = Operators(num=310, num_tiny=300, tiny_s=0.002, large_s=0.5)
     assert find_tiny_operators(make_measurement(compute_s=0.5, operators=operators)) is None

@@ -24,6 +24,7 @@ from steptime.diagnose.signals import (
     idle_fraction,
     is_on_device,
     make_finding,
+    median_step_s,
     phase_evidence,
     phase_of,
     seconds,
@@ -49,8 +50,8 @@ _NOT_LAUNCHING = ("input_wait", "h2d", "sync", "communication", "other")
 
 def find_tiny_operators(measurement: Measurement) -> Finding | None:
     """HOST_BOUND, on the CPU: operators so small that starting them costs more than they do."""
-    operators = measurement.operators
-    if operators is None or operators.missing or is_on_device(measurement):
+    operators, step_s = measurement.operators, median_step_s(measurement)
+    if operators is None or operators.missing or not step_s or is_on_device(measurement):
         return None
     num_looks = max(1.0, measurement.num_optimizer_updates / max(1, measurement.num_steps))
     phases = [p for p in (phase_of(measurement, name) for name in _LOOKED_AT) if p]
@@ -64,7 +65,8 @@ def find_tiny_operators(measurement: Measurement) -> Finding | None:
     tiny_s = min(rest_s, operators.num_tiny * num_looks * TINY_OPERATOR_COST_S)
     if busy_s <= 0 or tiny_s < MIN_EXPLAINED * rest_s:
         return None
-    fraction = tiny_s / busy_s * sum_fractions(measurement, _LOOKED_AT)
+    # A median of each phase may add up to more than that of the step.
+    fraction = min(tiny_s / step_s, sum_fractions(measurement, _LOOKED_AT))
     severity = severity_of(fraction)
     if severity is None:
         return None
