@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,6 +22,10 @@ from steptime.measure.records import read_records
 
 SPECIMENS = Path(__file__).resolve().parent.parent / "specimens"
 LIMIT_S = 120
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background job, as the tests may be, hands it on to every script they start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
