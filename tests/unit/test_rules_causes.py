@@ -400,11 +400,22 @@ def test_memory_that_grows_with_the_steps_is_a_leak() -> None:
 
 @pytest.mark.parametrize(
     "rank",
-    [growing(MIB, 2 * MIB), growing(MIB / 10), growing(-MIB), with_rank(host_memory=use())],
-    ids=["interval spans zero", "too little", "shrinks", "no trend"],
+    [
+        growing(MIB, 2 * MIB),
+        growing(MIB, 0.6 * MIB),
+        growing(MIB / 10),
+        growing(-MIB),
+        with_rank(host_memory=use()),
+    ],
+    ids=["interval spans zero", "hardly known", "too little", "shrinks", "no trend"],
 )
 def test_what_may_be_a_wobble_is_no_leak(rank: RankSummary) -> None:
     assert find_leak(make_measurement(ranks=(rank,))) is None
+
+
+def test_a_few_steps_do_not_show_a_leak() -> None:
+    steady = make_steady(make_quantity(0.5), num_steps=29)
+    assert find_leak(make_measurement(ranks=(growing(MIB),), steady=steady)) is None
 
 
 def test_a_leak_that_fills_memory_soon_is_critical() -> None:

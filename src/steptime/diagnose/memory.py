@@ -28,8 +28,10 @@ from steptime.diagnose.thresholds import (
     FULL_FRACTION,
     FULL_WITHIN,
     MAJOR_FAULT_S,
+    MIN_CERTAIN_FRACTION,
     MIN_GROWTH_BYTES,
     MIN_GROWTH_FRACTION,
+    MIN_GROWTH_STEPS,
     MIN_MAJOR_FAULTS,
     MIN_SWAP_BYTES_PER_S,
 )
@@ -121,7 +123,7 @@ def _find_growth(
     uses = [use for use in map(use_of, measurement.ranks) if use and use.slope_bytes_per_step]
     use = max(uses, key=_slope, default=None)
     num_steps = measurement.steady.num_steps if measurement.steady else 0
-    if use is None or use.slope_bytes_per_step is None or use.slope_bytes_per_step.low <= 0:
+    if use is None or num_steps < MIN_GROWTH_STEPS or not _is_certain(use):
         return None
     growth = _slope(use) * num_steps
     if growth < max(MIN_GROWTH_BYTES, MIN_GROWTH_FRACTION * use.first_bytes):
@@ -134,6 +136,11 @@ def _find_growth(
         severity=Severity.CRITICAL if is_soon else Severity.WARNING,
         evidence=(*_growth_evidence(use, growth), *_left_evidence(steps_left)),
     )
+
+
+def _is_certain(use: MemoryUse) -> bool:
+    slope = use.slope_bytes_per_step
+    return slope is not None and slope.low > 0 and slope.low >= MIN_CERTAIN_FRACTION * slope.median
 
 
 def _slope(use: MemoryUse) -> float:

@@ -57,5 +57,11 @@ MIN_GROWTH_BYTES = 16 << 20
 MIN_GROWTH_FRACTION = 0.05
 """Of what was there at the window's beginning: resident memory wobbles by some per cent."""
 
+MIN_GROWTH_STEPS = 30
+"""Caches and the allocator's arenas fill over some tens of steps."""
+
+MIN_CERTAIN_FRACTION = 0.5
+"""A slope whose interval begins below half of it is a wobble as likely as a trend."""
+
 FULL_WITHIN = 10
 """Times the steps seen: a run is that much longer than what was seen of it, or more."""
