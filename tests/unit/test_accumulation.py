@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from steptime.measure.accumulation import find_suspicions
+from steptime.measure.source.accumulation import find_suspicions
 
 HEAD = """\
 import torch

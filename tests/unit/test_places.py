@@ -21,7 +21,7 @@ from steptime.core.observations import (
 )
 from steptime.core.types import Measurement
 from steptime.measure.measurement import measure
-from steptime.measure.source import Source
+from steptime.measure.source.scan import Source
 from unit.builders import (
     MS,
     Line,

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from steptime.measure import source
-from steptime.measure.debug_switches import find_switches
-from steptime.measure.source import Mark, Source, read_source, write_source
+from steptime.measure.source.scan import Mark, Source, read_source, write_source
+from steptime.measure.source.switches import find_switches
 from unit.builders import Line, make_head, write_run
 
 SCRIPT = """\

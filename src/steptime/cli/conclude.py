@@ -79,7 +79,7 @@ def _fold_and_save(ended: EndedRun | None, notes: list[str]) -> Result:
         notes.append(f"{run.instead_of} cannot be written; the run is in {run.folder}")
     attempt(lambda: write_value(run, "command.json", ended.record), tell=notes.append)
     from steptime.cli.results import fold, save
-    from steptime.measure.source import write_source
+    from steptime.measure.source.scan import write_source
 
     attempt(lambda: write_source(run.folder, cwd=ended.record.cwd), tell=notes.append)
     result = fold(run, ended.end)

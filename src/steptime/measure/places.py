@@ -23,7 +23,7 @@ from steptime.core.stats import median
 from steptime.core.types import SPANS, Span
 from steptime.measure.records import ErrorSeen, RunRecords
 from steptime.measure.signals import EventSeen, SiteSeen
-from steptime.measure.source import Source
+from steptime.measure.source.scan import Source
 from steptime.measure.steps import NS, RankSteps
 
 MAX_TIMED_SITES = 20

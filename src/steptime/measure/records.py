@@ -16,7 +16,7 @@ from steptime.core.codec import from_json
 from steptime.core.store import CommandRecord
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
 from steptime.measure.jsonl import Torn, read_rows, take_all, take_head
-from steptime.measure.source import Source, read_source
+from steptime.measure.source.scan import Source, read_source
 from steptime.measure.stream import Stream, read_stream
 
 _OTHERS = "Without it nothing can be shown of this run. Show another: steptime runs lists them."

@@ -2,7 +2,7 @@
 
 In: a run folder whose command has ended; the files that its places, errors and main scripts name
 are read and parsed, never imported or executed. Out: `source.json`, and what is read back from it.
-What looks wrong is decided by `measure.accumulation` and `measure.debug_switches`.
+What looks wrong is decided by `accumulation` and `switches` beside it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Any
 
 from steptime.core.store import write_text
 from steptime.core.types import SCHEMA
-from steptime.measure.accumulation import find_suspicions
-from steptime.measure.debug_switches import find_switches
 from steptime.measure.jsonl import Row, Torn, read_rows
+from steptime.measure.source.accumulation import find_suspicions
+from steptime.measure.source.switches import find_switches
 
 NAME = "source.json"
 _MAX_FILES = 50

@@ -12,7 +12,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from steptime.measure.losses import LossReader
+from steptime.measure.source.losses import LossReader
 
 Statements = Sequence[ast.stmt]
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
