@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from steptime.measure import source
+from steptime.measure.source import scan as scanning
 from steptime.measure.source.scan import Mark, Source, read_source, write_source
 from steptime.measure.source.switches import find_switches
 from unit.builders import Line, make_head, write_run
@@ -144,7 +144,7 @@ def test_nothing_is_executed(tmp_path: Path) -> None:
 def test_a_file_that_no_person_wrote_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "_MAX_FILE_BYTES", 10)
+    monkeypatch.setattr(scanning, "_MAX_FILE_BYTES", 10)
     (tmp_path / "train.py").write_text(SCRIPT)
     assert scan(tmp_path) == Source()
 
