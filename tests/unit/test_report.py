@@ -22,7 +22,7 @@ from report_cases import (
     no_steps,
 )
 from steptime.core.index import RunSummary
-from steptime.core.observations import ScriptError
+from steptime.core.observations import ScriptError, Site
 from steptime.core.types import (
     INNER_PHASES,
     PHASES,
@@ -316,6 +316,17 @@ def test_a_finding_names_line_text_calls_and_time() -> None:
     )
     text = " ".join(show(healthy(), diagnosis_of(found), width=120).split())
     assert "At train.py:187 `print(loss.item())`, 3 a step, 4.10 ms." in text
+
+
+def test_the_larger_phases_have_their_lines() -> None:
+    places = {"forward": (24, 24), "other": (27, 29), "optimizer": (30, 30), "sync": (33, 33)}
+    sites = tuple(
+        Site(what=what, file="train.py", line=first, end_line=last, calls_per_step=1)
+        for what, (first, last) in places.items()
+    )
+    text = " ".join(show(replace(healthy(), sites=sites), width=120).split())
+    assert "lines forward train.py:24" in text
+    assert "sync stalls train.py" not in text
 
 
 def test_a_screen_too_narrow_for_all_still_gets_all() -> None:

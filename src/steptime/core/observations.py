@@ -71,6 +71,12 @@ class Site:
     s_per_step: float | None = None
     text: str | None = None
 
+    @property
+    def place(self) -> str:
+        """`train.py:31`, or `train.py:22-27` for the code between two markers."""
+        lines = str(self.line) if self.end_line <= self.line else f"{self.line}-{self.end_line}"
+        return f"{self.file}:{lines}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileEvent:

@@ -107,7 +107,7 @@ def make_finding(
         cause=cause,
         severity=severity,
         evidence=(*evidence, *site_evidence(site)),
-        where=place_of(site),
+        where=None if site is None else site.place,
         where_text=None if site is None or site.end_line > site.line else site.text,
         headroom_speedup=None if fraction is None else headroom(fraction),
         missing=missing,
@@ -137,14 +137,6 @@ def size(name: str, value: float | None) -> tuple[Evidence, ...]:
 def site_of(measurement: Measurement, what: str | None) -> Site | None:
     """Where the most of a phase or span happens: the first of its sites, for they are ordered."""
     return next((site for site in measurement.sites if site.what == what), None)
-
-
-def place_of(site: Site | None) -> str | None:
-    """`train.py:31`, or `train.py:22-27` for the code between two markers."""
-    if site is None:
-        return None
-    lines = str(site.line) if site.end_line <= site.line else f"{site.line}-{site.end_line}"
-    return f"{site.file}:{lines}"
 
 
 def site_evidence(site: Site | None) -> tuple[Evidence, ...]:

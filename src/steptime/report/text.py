@@ -30,6 +30,9 @@ from steptime.report.tables import phase_lines, rank_lines, unseen_phases
 MAX_LINES = 40
 """One screen."""
 
+_WORTH_A_LINE = 0.03
+"""Whoever looks for the place of a phase wants to make it shorter."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Detail:
@@ -78,6 +81,7 @@ def _report(
         *_diagnosis(m, diagnosis, primary, page),
         *(gap if table else []),
         *table,
+        *_lines_of_code(m, page, small_fraction=detail.small_fraction),
         *_unseen(m, page),
         *_apart(m, page),
         *(rank_lines(m.ranks, page=page, limit=detail.num_ranks) if m.num_ranks > 1 else []),
@@ -189,6 +193,17 @@ def _step_time_s(m: Measurement) -> float | None:
     if m.steady is None or m.steady.step_time_s is None:
         return None
     return m.steady.step_time_s.median
+
+
+def _lines_of_code(m: Measurement, page: Page, *, small_fraction: float) -> list[Text]:
+    """Where in the user's code the larger phases are entered, in one paragraph."""
+    large = {p.name for p in m.phases if (p.fraction or 0.0) >= max(small_fraction, _WORTH_A_LINE)}
+    places: dict[str, str] = {}
+    for site in m.sites:
+        if site.what in large:
+            places.setdefault(site.what, site.place)
+    parts = [f"{words.describe_phase(name)} {printable(place)}" for name, place in places.items()]
+    return page.block("lines", joined(parts)) if parts else []
 
 
 def _unseen(m: Measurement, page: Page) -> list[Text]:
