@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 class Net(nn.Linear):
     def forward(self, x):
-        time.sleep(0.080)
+        time.sleep(0.060)
         return super().forward(x)
 
 
