@@ -6,7 +6,7 @@ benchmarks/open_scripts.toml says where each script comes from, which packages i
 is run. DIR holds the checkouts, environments and data, as written there; a script whose folder
 is missing is left out. One at a time, each under `steptime run --json`, without the means to
 publish anything; Ctrl-C is sent at the limit. Updates and backward calls are compared with those
-counted bare. Results go to benchmarks/results/open_scripts.json.
+counted bare. Results go to benchmarks/results/open_scripts.json; with IDs, theirs are renewed there.
 """
 
 from __future__ import annotations
@@ -138,10 +138,13 @@ def main() -> None:
     parser.add_argument("--root", type=Path, required=True, help="checkouts and environments")
     parser.add_argument("--limit", type=float, default=300, help="seconds for one script")
     options = parser.parse_args()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background job
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     pins = tomllib.loads(PINS.read_text())["scripts"]
     names = [name for name in options.ids or pins if (options.root / pins[name]["folder"]).is_dir()]
     left_s = float(sum(pins[name]["seconds"] for name in names))
-    rows: dict[str, Any] = {}
+    known = json.loads(OUT.read_text())["scripts"] if options.ids and OUT.exists() else {}
+    rows: dict[str, Any] = dict(known)
     before = conditions()
     for name in names:
         print(f"{name}: about {left_s / 60:.0f} min left", file=sys.stderr, flush=True)
@@ -151,9 +154,8 @@ def main() -> None:
         rows[name] = {"script": f"{pins[name]['repository']}: {pins[name]['command']}"} | ended
         rows[name] |= row_of(pins[name], result)
         print_row(name, {k: v for k, v in rows[name].items() if k not in ("script", *ended)})
-        if not options.ids:
-            text = json.dumps({"conditions": before, "scripts": rows}, indent=1)
-            OUT.write_text(text.replace(str(options.root.resolve()), "{root}") + "\n")
+        text = json.dumps({"conditions": before, "scripts": rows}, indent=1)
+        OUT.write_text(text.replace(str(options.root.resolve()), "{root}") + "\n")
 
 
 if __name__ == "__main__":
