@@ -6,7 +6,7 @@ benchmarks/open_scripts.toml says where each script comes from, which packages i
 is run. DIR holds the checkouts, environments and data, as written there; a script whose folder
 is missing is left out. One at a time, each under `steptime run --json`, without the means to
 publish anything; Ctrl-C is sent at the limit. Updates and backward calls are compared with those
-counted bare. Results go to benchmarks/results/open_scripts.json; with IDs, theirs are renewed there.
+counted bare. Results go to benchmarks/results/open_scripts.json; with IDs, theirs are renewed.
 """
 
 from __future__ import annotations
