@@ -79,13 +79,14 @@ IN_WORKERS = {"fetch": "loads_in_workers", "collate": "loads_in_workers"}
 
 
 @pytest.mark.parametrize(
-    ("fetch_s", "collate_s", "cause"), [(0.8, 0.1, "worker_fetch"), (0.1, 0.8, "worker_collate")]
+    ("fetch_s", "collate_s", "cause"),
+    [(0.8, 0.1, "worker_fetch"), (0.1, 0.8, "worker_collate"), (0.1, 0.1, None)],
 )
-def test_loading_in_workers_names_their_larger_sum(
-    fetch_s: float, collate_s: float, cause: str
+def test_loading_in_workers_names_their_larger_sum_if_it_explains_the_wait(
+    fetch_s: float, collate_s: float, cause: str | None
 ) -> None:
     workers = WorkerSummary(
-        num_workers=2, num_batches=9, fetch_s_per_batch=fetch_s, collate_s_per_batch=collate_s
+        num_workers=2, num_batches=101, fetch_s_per_batch=fetch_s, collate_s_per_batch=collate_s
     )
 
     found = find_input_wait(make_measurement(input_wait_s=0.5, missing=IN_WORKERS, workers=workers))

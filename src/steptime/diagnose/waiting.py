@@ -14,6 +14,7 @@ from steptime.diagnose.signals import (
     fraction_of,
     make_finding,
     phase_evidence,
+    phase_of,
     seconds,
     severity_of,
     share,
@@ -48,9 +49,13 @@ def _input_cause(measurement: Measurement, fraction: float) -> str | None:
     if fetch is not None and collate is not None:
         largest, cause = max((fetch, "fetch"), (collate, "collate"))
         return cause if largest >= MIN_EXPLAINED * fraction else "loader"
-    workers = measurement.workers
-    if workers is None:
+    workers, wait = measurement.workers, phase_of(measurement, "input_wait")
+    if workers is None or wait is None or wait.median_s is None:
         return None
+    num_batches = workers.num_batches / max(1, measurement.num_steps)
+    work_s = (workers.fetch_s_per_batch + workers.collate_s_per_batch) * num_batches
+    if work_s < MIN_EXPLAINED * wait.median_s:
+        return None  # starved of cores, or the batch is slow to hand over
     is_fetch = workers.fetch_s_per_batch >= workers.collate_s_per_batch
     return "worker_fetch" if is_fetch else "worker_collate"
 
