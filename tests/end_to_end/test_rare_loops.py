@@ -23,7 +23,7 @@ from end_to_end.harness import (
     updates,
     wait_until,
 )
-from end_to_end.test_specimens import Case, plain
+from end_to_end.test_specimens import Case, assert_counts, plain
 from steptime.core.types import PHASES
 
 pytestmark = [needs_torch, needs_linux]
@@ -73,13 +73,7 @@ def case(request: pytest.FixtureRequest) -> Case:
 def test_steps_updates_and_backward_calls_are_counted_exactly(
     run_specimen: RunSpecimen, case: Case
 ) -> None:
-    data = case.run(run_specimen).data
-
-    assert data["num_steps"] == case.steps
-    assert data["num_optimizer_updates"] == case.updates
-    assert data["num_backwards"] == case.backwards
-    assert data["num_skipped_updates"] == case.skipped
-    assert data["period"] == case.period
+    assert_counts(case.run(run_specimen).data, case)
 
 
 def test_the_phases_of_each_step_add_up_to_it(run_specimen: RunSpecimen, case: Case) -> None:

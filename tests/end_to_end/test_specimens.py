@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import mean, median
+from typing import Any
 
 import pytest
 
@@ -129,6 +130,15 @@ def assert_takes(planted_s: float, found_s: float) -> None:
     assert planted_s <= found_s <= TOO_LONG * planted_s
 
 
+def assert_counts(data: dict[str, Any], case: Case) -> None:
+    """What was counted is what the script did, exactly."""
+    assert data["num_steps"] == case.steps
+    assert data["num_optimizer_updates"] == case.updates
+    assert data["num_backwards"] == case.backwards
+    assert data["num_skipped_updates"] == case.skipped
+    assert data["period"] == case.period
+
+
 # -- counts and sums
 
 
@@ -137,11 +147,7 @@ def test_steps_updates_backwards_and_skips_are_counted_exactly(
 ) -> None:
     data = case.run(run_specimen).data
 
-    assert data["num_steps"] == case.steps
-    assert data["num_optimizer_updates"] == case.updates
-    assert data["num_backwards"] == case.backwards
-    assert data["num_skipped_updates"] == case.skipped
-    assert data["period"] == case.period
+    assert_counts(data, case)
     assert data["num_ranks"] == (case.nproc or 1)
 
 
