@@ -3,6 +3,7 @@
 import argparse
 import time
 
+import _leave  # noqa: F401
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -40,7 +41,7 @@ def main():
         optimizer.step()
     if dist.get_rank() == 0:
         print(f"loss {loss.item()!r}")
-    dist.barrier()  # gloo aborts now and then where one rank leaves first
+    dist.barrier()
     dist.destroy_process_group()
 
 

@@ -1,5 +1,6 @@
 """Training as `accelerate launch` starts it."""
 
+import _leave  # noqa: F401
 import torch
 from accelerate import Accelerator
 from torch.utils.data import DataLoader, TensorDataset

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+import _leave  # noqa: F401
 import torch
 import torch.distributed as dist
 from torch import nn

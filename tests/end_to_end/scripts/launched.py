@@ -2,6 +2,7 @@
 
 import os
 
+import _leave  # noqa: F401
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 
+import _leave  # noqa: F401
 import torch
 from states import everything, inputs, seed, small
 from torch import distributed
