@@ -1,0 +1,1 @@
+"""Studies: try levers in trials, measure, prove, and write a recipe."""
