@@ -34,8 +34,8 @@ PARENT_THIRD_PARTY = {"rich", "psutil"}
 
 # Functions of their arguments: no clock, no disk, no process, no chance.
 PURE = (
-    *("core/codec", "core/observations", "core/stats", "core/study", "core/types", "core/units"),
-    *("diagnose/", "report/", "tune/bench", "tune/search"),
+    *("core/codec", "core/observations", "core/progress", "core/stats", "core/study"),
+    *("core/types", "core/units", "diagnose/", "report/", "tune/bench", "tune/search"),
 )
 IMPURE_MODULES = {
     *("asyncio", "multiprocessing", "os", "psutil", "random", "shutil", "socket", "sqlite3"),

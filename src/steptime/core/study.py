@@ -149,6 +149,10 @@ class Study:
         noise_floor: half width of the study's own A/A interval, as a fraction.
         quality: the recipe's verdict.
         tier: how the trials were kept from harm: isolated, guarded or unsafe.
+        tier_reasons: why not better.
+        samples_per_step: of the command as written, in `sample_unit`s, over all ranks.
+        device: what it trains on, as its first rank said.
+        torch_version: that its first rank has.
         break_even_steps: steps after which one-off costs (compile) are earned; None without any.
         choices: why each thing was done, in order.
         tried_writes: what the script tried to write.
@@ -174,4 +178,8 @@ class Study:
     tried_writes: tuple[str, ...] = ()
     break_even_steps: int | None = None
     is_interrupted: bool = False
+    tier_reasons: tuple[str, ...] = ()
+    samples_per_step: float | None = None
+    device: str | None = None
+    torch_version: str | None = None
     schema: int = SCHEMA
