@@ -7,40 +7,42 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from steptime.core.study import Speedup, Trial
-
-TUNE_PHASES = ("prepare", "observe", "noise", "levers", "combine", "confirm", "quality", "wait")
-"""What a study is at: probing the containment, running the command as written, its A/A noise,
-levers alone, levers together, the confirmation, the judgement, waiting for a quiet machine."""
+from steptime.core.study import Speedup, State, Trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """One moment of a study.
+    """Where a study is.
 
     Attributes:
-        phase: one of `TUNE_PHASES`.
-        time_left_s: of the budget; below zero when it is spent.
-        num_trials: that have ended.
-        num_planned: trials in all as far as is known now, at least those that ended and the one
-            that runs; None before it is known.
-        trial: the one that has ended just now; None where something else happened.
-        current: names of the levers that are tried now.
-        best: of what was found so far, not confirmed yet.
-        study_id: of the study; None before it has one.
+        study_id: its id.
+        phase: `probe`, `observe`, `live`, `process`, `confirm`, `quality`, `quiet` (waiting for
+            the machine) or `done`.
+        trial: number of things tried so far, this one included.
+        num_trials: about how many there will be; None where that is not known.
+        state: what is on in this one.
+        ended: the trial that ended just now; None where something else happened.
+        best: the best so far, with what it is over the command as written; not confirmed yet.
+        best_state: the levers of it.
+        left_s: of the budget; below zero when it is spent.
+        is_replayed: it was answered from disk; the study goes on from an earlier one.
         tier: how the trials are kept from harm; None before it is known.
         tier_reasons: why not better.
-        resumed: trials that an earlier call of the same command has made.
+        note: machine word of something to say once (`shared_network`, `not_quiet`, `resumed`, …).
+        facts: the numbers for its sentence.
     """
 
+    study_id: str
     phase: str
-    time_left_s: float
-    num_trials: int = 0
-    num_planned: int | None = None
-    trial: Trial | None = None
-    current: tuple[str, ...] = ()
+    trial: int
+    num_trials: int | None = None
+    state: State = ()
+    ended: Trial | None = None
     best: Speedup | None = None
-    study_id: str | None = None
+    best_state: State = ()
+    left_s: float = 0.0
+    is_replayed: bool = False
     tier: str | None = None
     tier_reasons: tuple[str, ...] = ()
-    resumed: int = 0
+    note: str | None = None
+    facts: tuple[tuple[str, str], ...] = ()

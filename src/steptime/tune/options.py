@@ -5,31 +5,36 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-DEFAULT_BUDGET_S = 600.0
+from steptime.core.progress import Progress
+from steptime.levers.base import Lever
+
+__all__ = ["Progress", "StudyOptions"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyOptions:
-    """What `steptime tune` was asked.
+    """What the command line of `tune` says.
 
     Attributes:
-        command: the user's, an argv.
-        store: the folder that holds `.steptime`.
-        budget_s: time for the whole study.
-        levers: names of those to try; None: all.
-        exclude: names of those to leave out.
-        run_steps: length of the real run, over which one-off costs are earned; None: not said.
-        allow_unsafe: try even where the trials cannot be kept from harm.
-        share_network: the trials may use the network of the machine.
+        command: the user's, as given.
+        store: the folder that holds `.steptime`, or that itself.
+        levers: those that may be tried, in the order in which they are listed.
+        excluded: names of levers that the user left out.
+        run_steps: how long the real run is; None where it was not said.
+        budget_s: time the whole study may take.
+        allow_unsafe: trials may run where nothing keeps them from writing.
+        share_network: trials may use the machine's network.
         is_fresh: do not go on with an unfinished study.
+        output: where a copy of the recipe goes; None for the study's folder alone.
     """
 
     command: tuple[str, ...]
     store: Path
-    budget_s: float = DEFAULT_BUDGET_S
-    levers: tuple[str, ...] | None = None
-    exclude: tuple[str, ...] = ()
+    levers: tuple[Lever, ...]
+    excluded: tuple[str, ...] = ()
     run_steps: int | None = None
+    budget_s: float = 600.0
     allow_unsafe: bool = False
     share_network: bool = False
     is_fresh: bool = False
+    output: Path | None = None
