@@ -4,7 +4,8 @@ SteptimeError              exit code 1
 ├── UsageError             2    the command line or an argument is wrong
 ├── NotFoundError          2    no such run, file or executable
 ├── StoreError             1    the store cannot be read or written
-└── DamagedRunError        1    a run folder is damaged, foreign or of another schema
+├── DamagedRunError        1    a run folder is damaged, foreign or of another schema
+└── ScriptFailedError      3    the user's command fails as written
 """
 
 
@@ -43,3 +44,16 @@ class DamagedRunError(SteptimeError):
     """A run folder cannot be understood."""
 
     code = "damaged_run"
+
+
+class ScriptFailedError(SteptimeError):
+    """The user's command fails as written; `script_exit_code` is its own, as a shell shows it."""
+
+    exit_code = 3
+    code = "script_failed"
+
+    def __init__(
+        self, message: str, *, script_exit_code: int | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.script_exit_code = script_exit_code

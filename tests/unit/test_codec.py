@@ -15,8 +15,11 @@ from hypothesis import strategies as st
 
 from steptime.core.codec import check_schema, from_json, to_json
 from steptime.core.observations import Quantity
+from steptime.core.study import Applied, Study
 from steptime.core.types import Diagnosis, Measurement, Note, Overhead, RunState, Span
 from steptime.errors import DamagedRunError
+from steptime.levers.base import Facts
+from steptime.tune.bench import LiveRequest, LiveResult, ProcessRequest, ProcessResult
 from unit.builders import make_measurement
 
 OVERHEAD = {"cpu_s_per_step": 0.001, "fraction": 0.01}
@@ -54,7 +57,10 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
     return plain[hint]
 
 
-@pytest.mark.parametrize("cls", [Measurement, Diagnosis, Tally])
+STUDIED = [Study, Facts, LiveRequest, LiveResult, ProcessRequest, ProcessResult]
+
+
+@pytest.mark.parametrize("cls", [Measurement, Diagnosis, Tally, *STUDIED])
 @given(data=st.data())
 @settings(max_examples=15, deadline=None)
 def test_every_value_survives_a_round_trip_through_json(cls: type, data: st.DataObject) -> None:
@@ -163,3 +169,21 @@ def test_a_newer_schema_is_refused_with_what_to_do() -> None:
 def test_another_schema_is_foreign(schema: object) -> None:
     with pytest.raises(DamagedRunError, match="not written by Steptime"):
         check_schema({"schema": schema}, where="rank-0.jsonl")
+
+
+def test_a_setting_keeps_its_type() -> None:
+    settings = {"count": 1, "share": 1.0, "is_on": True, "dtype": "bf16"}
+
+    read = from_json(Applied, json.loads(json.dumps(to_json(Applied(name="x", settings=settings)))))
+
+    assert {name: type(value) for name, value in read.settings.items()} == {
+        "count": int,
+        "share": float,
+        "is_on": bool,
+        "dtype": str,
+    }
+
+
+def test_a_setting_of_another_type_is_damage() -> None:
+    with pytest.raises(DamagedRunError, match="str or int or float or bool"):
+        from_json(Applied, {"name": "x", "settings": {"count": [1]}})

@@ -12,7 +12,8 @@ import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from steptime.core.types import SCHEMA
@@ -81,11 +82,12 @@ def _hints(cls: Any) -> dict[str, Any]:
 
 
 def _strip_optional(hint: Any) -> tuple[Any, bool]:
-    """The hint without None, and whether None was allowed."""
-    if get_origin(hint) in (Union, types.UnionType):
-        (inner,) = (part for part in get_args(hint) if part is not type(None))
-        return inner, True
-    return hint, False
+    """The hint without None, and whether None was allowed; several plain types stay a union."""
+    if get_origin(hint) not in (Union, types.UnionType):
+        return hint, False
+    parts = get_args(hint)
+    inner = [part for part in parts if part is not type(None)]
+    return reduce(or_, inner), len(inner) < len(parts)
 
 
 # -- writing
@@ -129,7 +131,7 @@ def _decode_fields(cls: Any, data: object, where: str) -> Any:
         place = f"{where}.{field.name}"
         if field.name in data:
             values[field.name] = _decode(hints[field.name], data[field.name], place)
-        elif field.default is MISSING:
+        elif field.default is MISSING and field.default_factory is MISSING:
             raise DamagedRunError(f"`{place}` is missing", hint="the file is cut short or foreign")
     return cls(**values)
 
@@ -139,6 +141,8 @@ def _decode(hint: Any, data: object, where: str) -> Any:
     if data is None and is_optional:
         return None
     origin = get_origin(inner)
+    if origin in (Union, types.UnionType):
+        return _decode_union(get_args(inner), data, where)
     if origin is tuple:
         return _decode_tuple(get_args(inner)[0], data, where)
     if origin is not None:
@@ -158,6 +162,13 @@ def _decode_mapping(item: Any, data: object, where: str) -> dict[str, Any]:
     if not isinstance(data, Mapping):
         raise _mistyped(where, "an object", data)
     return {key: _decode(item, value, f"{where}.{key}") for key, value in data.items()}
+
+
+def _decode_union(classes: tuple[type, ...], data: object, where: str) -> Any:
+    """One of several plain types, as they are in JSON: 1 stays a whole number, 1.0 does not."""
+    if type(data) in classes:
+        return _decode_plain(type(data), data, where)
+    raise _mistyped(where, " or ".join(cls.__name__ for cls in classes), data)
 
 
 def _decode_plain(cls: type, data: object, where: str) -> Any:
