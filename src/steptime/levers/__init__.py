@@ -6,7 +6,11 @@ from importlib import import_module
 
 from steptime.levers.base import Lever
 
-NAMES: tuple[str, ...] = ()
+NAMES: tuple[str, ...] = (
+    "num_threads",
+    "wait_policy",
+    "allocator",
+)
 """Module names, in the order in which they are listed."""
 
 

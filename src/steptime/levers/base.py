@@ -74,6 +74,10 @@ class LoaderFacts:
     num_samples: int | None = None
     is_deterministic: bool | None = None
     """Some samples read twice were equal and moved no random state; None where not tried."""
+    is_collate_deterministic: bool | None = None
+    """The same of making a batch of some samples."""
+    has_own_sampler: bool = False
+    """A sampler or batch sampler that is not one of torch's: it may draw as it goes."""
     sample_bytes: int | None = None
 
 
@@ -82,8 +86,9 @@ class Facts:
     """What is known of script and machine when levers are chosen; None: not observed.
 
     `capabilities` are lower-case words: `amx_bf16`, `avx512_bf16`, `avx512_fp16` of a CPU,
-    `sm_80` of a device. `libraries` maps `jemalloc` and `tcmalloc` to the files found here.
-    `environment_names` are the variables that the user set.
+    `sm_80` of a device. `libraries` maps `jemalloc` and `tcmalloc` to the files found here, and
+    `glibc` to its version (`tune.libraries`). Cores and memory are what a container leaves of the
+    machine's (`tune.resources`). `environment_names` are the variables that the user set.
     """
 
     torch_version: str
@@ -91,6 +96,8 @@ class Facts:
     device_name: str | None = None
     capabilities: tuple[str, ...] = ()
     num_cores: int = 1
+    num_physical_cores: int | None = None
+    available_bytes: int | None = None
     num_threads: int | None = None
     sets_threads: bool = False
     world_size: int = 1
