@@ -3,6 +3,7 @@
 SteptimeError              exit code 1
 ├── UsageError             2    the command line or an argument is wrong
 ├── NotFoundError          2    no such run, file or executable
+├── RecipeError            2    a recipe is damaged, foreign or does not fit
 ├── StoreError             1    the store cannot be read or written
 ├── DamagedRunError        1    a run folder is damaged, foreign or of another schema
 └── ScriptFailedError      3    the user's command fails as written
@@ -32,6 +33,13 @@ class NotFoundError(SteptimeError):
 
     exit_code = 2
     code = "not_found"
+
+
+class RecipeError(SteptimeError):
+    """A recipe cannot be read, written or used."""
+
+    exit_code = 2
+    code = "recipe"
 
 
 class StoreError(SteptimeError):

@@ -157,6 +157,7 @@ class Study:
         choices: why each thing was done, in order.
         tried_writes: what the script tried to write.
         is_interrupted: it was ended early.
+        reason: machine word: why the outcome is what it is, where it needs one.
     """
 
     study_id: str
@@ -182,4 +183,5 @@ class Study:
     samples_per_step: float | None = None
     device: str | None = None
     torch_version: str | None = None
+    reason: str | None = None
     schema: int = SCHEMA

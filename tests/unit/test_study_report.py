@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from steptime.core.study import (
+    Check,
+    NotTried,
+    Outcome,
+    Speedup,
+    Study,
+    TrialEnd,
+    Verdict,
+)
+from steptime.report import study_words as words
+from steptime.report.intervals import draw, scale_for
+from steptime.report.study_text import Asked, render_study
+from study_cases import (
+    BF16,
+    CASES,
+    FUSED,
+    faster,
+    interrupted,
+    mixed,
+    on,
+    speedup,
+    too_noisy,
+    trial,
+)
+
+ASKED = Asked(recipe="tuned.toml", budget_s=600.0)
+
+
+def show(study: Study, *, width: int = 80, asked: Asked = ASKED, **options: Any) -> str:
+    file = io.StringIO()
+    render_study(study, console=Console(file=file, width=width, **options), asked=asked)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_reports_are_golden(name: str, check_golden: Callable[[str, str], None]) -> None:
+    check_golden(f"study_{name}.txt", show(CASES[name](), width=100))
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_no_line_but_the_command_is_wider_than_the_page(name: str, width: int) -> None:
+    lines = show(CASES[name](), width=width).splitlines()
+    assert max(map(len, lines[:-1])) <= min(width, 100)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_last_line_is_a_command(name: str) -> None:
+    assert show(CASES[name]()).splitlines()[-1].strip().startswith("steptime ")
+
+
+def test_a_recipe_is_to_be_trained_with() -> None:
+    text = show(faster(), asked=Asked(recipe="my recipes/a.toml"))
+    assert text.splitlines()[-1].strip() == (
+        "steptime run --recipe 'my recipes/a.toml' -- python train.py --lr 3e-4"
+    )
+
+
+def test_an_interrupted_study_goes_on_by_the_same_command() -> None:
+    asked = Asked(options=("--exclude", "compile", "--budget", "20m"), budget_s=1200.0)
+    last = show(interrupted(), asked=asked).splitlines()[-1].strip()
+    assert last == "steptime tune --exclude compile --budget 20m -- python train.py --lr 3e-4"
+
+
+@pytest.mark.parametrize("given", [("--budget", "20m"), ("--budget=20m",)])
+def test_too_noisy_asks_for_more_time_than_was_given(given: tuple[str, ...]) -> None:
+    asked = Asked(options=(*given, "--exclude", "compile"), budget_s=1200.0)
+    last = show(too_noisy(), asked=asked).splitlines()[-1].strip()
+    assert last == "steptime tune --exclude compile --budget 40m -- python train.py --lr 3e-4"
+
+
+def test_a_command_nobody_can_copy_is_not_repeated() -> None:
+    study = replace(faster(), command=("bash", "-c", "a\nb"))
+    assert show(study).splitlines()[-1].strip() == "steptime run --recipe tuned.toml -- ..."
+
+
+def test_what_a_script_or_lever_says_is_never_interpreted() -> None:
+    odd = "[red]x[/red] \x1b[2J"
+    study = replace(
+        mixed(),
+        tier_reasons=(odd,),
+        tried_writes=(odd,),
+        not_tried=(NotTried(name="x", reason="y", text=odd),),
+        trials=(trial(1, BF16, end=TrialEnd.FAILED, reason="lever_error", facts={"error": odd}),),
+    )
+    text = show(study, force_terminal=True, no_color=True)
+    assert text.count(r"[red]x[/red] \x1b[2J") >= 4
+    assert "\x1b[2J" not in text
+
+
+def test_a_file_that_takes_ascii_only_gets_ascii_only() -> None:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding="ascii")
+    render_study(mixed(), console=Console(file=file, width=100), asked=ASKED)
+    file.flush()
+    assert b"|o|" in raw.getvalue() or b"|-o" in raw.getvalue()
+
+
+def test_many_trials_leave_room_for_what_decided_something() -> None:
+    dull = [trial(n, FUSED, speedup=speedup(1, 0.99, 1.01), reason="no_gain") for n in range(1, 60)]
+    study = replace(faster(), trials=(*faster().trials, *dull))
+    text = show(study)
+    assert "more trials: 40; steptime study show 20261120-101500-3fa2" in text
+    assert "proof" in text
+
+
+def test_steps_per_second_need_a_known_size_of_a_batch() -> None:
+    assert "per s" not in show(replace(faster(), samples_per_step=None))
+
+
+# -- drawings
+
+
+def cells(*speedups: Speedup, width: int = 21, ascii_only: bool = True) -> list[str]:
+    scale = scale_for(speedups, width)
+    return [draw(one, scale, ascii_only=ascii_only) for one in speedups]
+
+
+def test_twice_as_fast_and_half_as_fast_are_equally_far_from_no_change() -> None:
+    assert cells(speedup(2, 2, 2), speedup(0.5, 0.5, 0.5)) == [
+        "          :         o",
+        "o         :          ",
+    ]
+
+
+def test_an_interval_has_its_ends_and_its_estimate() -> None:
+    (drawn,) = cells(speedup(1.2, 1.1, 1.4), width=31, ascii_only=False)
+    assert re.fullmatch(r" +│ +├─+●─+┤", drawn)
+
+
+def test_an_interval_beyond_all_measure_ends_at_the_edge() -> None:
+    (drawn,) = cells(speedup(1.0, 0.0, 99.0))
+    assert drawn == "|---------o---------|"
+
+
+def test_a_small_effect_looks_small() -> None:
+    (drawn,) = cells(speedup(1.002, 1.001, 1.003))
+    assert drawn.index("o") in (10, 11)
+    assert len(drawn.strip()) <= 2
+
+
+# -- words
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({}, "x"),
+        ({"dtype": "bf16"}, "x bf16"),
+        ({"count": 2}, "x 2"),
+        ({"is_on": True}, "x is_on"),
+        ({"num_workers": 2, "pin_memory": True}, "x num_workers=2 pin_memory"),
+        ({"num_workers": 2, "pin_memory": False}, "x num_workers=2 pin_memory=off"),
+    ],
+)
+def test_a_lever_is_named_with_its_settings(settings: dict[str, Any], text: str) -> None:
+    assert words.describe_applied(on("x", **settings)) == text
+
+
+def test_unknown_words_are_shown_as_they_are() -> None:
+    item = NotTried(name="x", reason="moon_phase")
+    assert words.describe_not_tried(item) == "x: moon_phase"
+    odd = trial(1, BF16, reason="gremlin", facts={"n": "3"})
+    assert words.describe_reason(odd) == "gremlin, n 3"
+    assert words.describe_mark(odd) == "not kept"
+    assert words.describe_check(Check(name="zeal", outcome=Outcome.FAIL)) == "zeal: not so"
+
+
+def test_a_verdict_without_checks_still_says_that_it_is_none() -> None:
+    unsure = Verdict(outcome=Outcome.INCONCLUSIVE, level=None)
+    judged = trial(1, BF16, kind="quality", quality=unsure)
+    assert words.describe_reason(judged) == "its quality could not be judged"
+    assert words.describe_quality(unsure) == "INCONCLUSIVE"
