@@ -35,15 +35,9 @@ PARENT_THIRD_PARTY = {"rich", "psutil", "tomli"}
 # Functions of their arguments: no clock, no disk, no process, no chance.
 PURE = (
     *("core/codec", "core/observations", "core/progress", "core/recipe", "core/stats"),
-    *(
-        "core/study",
-        "core/types",
-        "core/units",
-        "diagnose/",
-        "report/",
-        "tune/bench",
-        "tune/search",
-    ),
+    *("core/study", "core/types", "core/units", "diagnose/", "report/"),
+    *("tune/bench", "tune/budget", "tune/combine", "tune/lab", "tune/notes", "tune/order"),
+    *("tune/pairs", "tune/proof", "tune/screen", "tune/search", "tune/turns"),
 )
 IMPURE_MODULES = {
     *("asyncio", "multiprocessing", "os", "psutil", "random", "shutil", "socket", "sqlite3"),

@@ -37,12 +37,14 @@ class LiveRequest:
     """Compare states inside one process in alternating short blocks.
 
     `fixed` is on in all of them (start-up and environment levers); `states[0]` is the reference.
-    Each round runs each state once, in random order.
+    Each round runs each state once, in random order. `is_fresh`: in a process started for it;
+    else one that runs with the same `fixed` may go on.
     """
 
     fixed: State
     states: tuple[State, ...]
     num_rounds: int
+    is_fresh: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,4 +116,7 @@ class Bench(Protocol):
         """Whether whole runs with `state` train as the command as written does."""
 
     def time_left_s(self) -> float:
-        """Of the budget [s]; below zero when it is spent."""
+        """Of the budget [s]; below zero when it is spent.
+
+        The search asks once after each answer, so that it can be kept beside the answer.
+        """

@@ -1,0 +1,422 @@
+"""Where the search asks: comparisons that are remembered, paid for, and survive a bad lever.
+
+In: a `Bench` and full states. Out: what is known of each comparison so far. A lever that ends its
+process loses its own arm only: the others are asked for again without it. What is known already is
+never asked twice, so the search may be gone through again after a lever was refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from steptime.core.observations import Quantity
+from steptime.core.study import State, StudyOutcome, TrialEnd, Verdict
+from steptime.levers.base import Facts, Lever, Moment
+from steptime.tune.bench import (
+    Baseline,
+    Bench,
+    LiveArm,
+    LiveRequest,
+    LiveResult,
+    ProcessRequest,
+    ProcessResult,
+)
+from steptime.tune.budget import Ledger
+from steptime.tune.notes import Found, Key, Notes, Progress, key_of
+from steptime.tune.order import Offer
+from steptime.tune.pairs import MIN_FLOOR, interval, to_speedup
+
+MAX_LIVE_STATES = 8
+"""In one process: with more, the reference's blocks lie too far from a state's own."""
+
+MAX_COMPILED_STATES = 4
+"""Sixteen states made eight graphs, then torch's recompile limit and silent eager."""
+
+COMPILE = "compile"
+"""Name of the lever that compiles the model."""
+
+QUIET_FRACTION = 0.05
+"""Of the cores: others that took less did not decide a comparison between processes."""
+
+MIN_QUIET_CORES = 0.1
+"""On a small machine: below it, wall times of a quiet and of this machine agreed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """What the user asked for; `only` None is all levers."""
+
+    levers: tuple[Lever, ...]
+    run_steps: int | None = None
+    budget_s: float = 600.0
+    only: tuple[str, ...] | None = None
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class Series:
+    """What is known of one comparison, over all answers; `asked` counts rounds or pairs."""
+
+    state: State
+    reference: State
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    asked: int = 0
+    end: TrialEnd = TrialEnd.FINISHED
+    reason: str | None = None
+    others_cores: float | None = None
+    compile_s: float = 0.0
+    reference_step_s: float | None = None
+    candidate_step_s: float | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the candidate failed: nothing more is asked of it."""
+        return self.end is not TrialEnd.FINISHED
+
+    def add(self, wall: Sequence[float], cpu: Sequence[float], others: float | None) -> None:
+        """Take in an answer's pairs; the most that others took counts."""
+        self.wall += wall
+        self.cpu += cpu
+        if others is not None:
+            self.others_cores = max(others, self.others_cores or 0.0)
+
+
+class Lab:
+    """A study under way: the bench, what was paid, what is known, and what was written down."""
+
+    def __init__(
+        self, bench: Bench, options: SearchOptions, tell: Callable[[Progress], None]
+    ) -> None:
+        self.options = options
+        self.ledger = Ledger(options.budget_s)
+        self.notes = Notes()
+        self.floors: dict[bool, float] = {}
+        self.offered: tuple[Offer, ...] = ()
+        self.phase = "observe"
+        self.is_live = True
+        self.best: State = ()
+        self.best_gain: float | None = None
+        self.baseline: Baseline | None = None
+        self.is_interrupted = False
+        self._bench = bench
+        self._tell = tell
+        self._levers = {lever.name: lever for lever in options.levers}
+        self._live: dict[tuple[Key, Key], Series] = {}
+        self._turns: dict[tuple[Key, Key], Series] = {}
+        self._verdicts: dict[Key, Verdict] = {}
+        self._running: Key | None = None
+
+    # -- what is known
+
+    @property
+    def facts(self) -> Facts:
+        """Of script and machine, once the baseline ran."""
+        assert self.baseline is not None
+        return self.baseline.facts
+
+    @property
+    def step_s(self) -> float | None:
+        """A step of the command as written [s]."""
+        steady = None if self.baseline is None else self.baseline.measurement.steady
+        return None if steady is None or steady.step_time_s is None else steady.step_time_s.median
+
+    @property
+    def floor(self) -> float:
+        """The noise floor by wall time, the least one before it is known."""
+        return self.floors.get(False, MIN_FLOOR)
+
+    def live_series(self, reference: State, state: State) -> Series:
+        """What is known of a comparison in one process."""
+        key = (key_of(reference), key_of(state))
+        return self._live.setdefault(key, Series(state=state, reference=reference))
+
+    def turns_series(self, reference: State, state: State) -> Series:
+        """What is known of a comparison between processes."""
+        key = (key_of(reference), key_of(state))
+        return self._turns.setdefault(key, Series(state=state, reference=reference))
+
+    def is_by_cpu(self, series: Series) -> bool:
+        """Whether CPU time judges: others are busy, and all that differs declares that it may.
+
+        Never on an accelerator, whose work is not in the process's CPU time.
+        """
+        if self.facts.device != "cpu" or not series.cpu or self.is_quiet(series.others_cores):
+            return False
+        same = set(key_of(series.state)) & set(key_of(series.reference))
+        differing = {name for name, _ in {*key_of(series.state), *key_of(series.reference)} - same}
+        return all(self._levers[name].judged_by_cpu_time for name in differing)
+
+    def is_quiet(self, others_cores: float | None) -> bool:
+        """Whether others left the machine alone; not where that was not observed."""
+        limit = max(MIN_QUIET_CORES, QUIET_FRACTION * self.facts.num_cores)
+        return others_cores is not None and others_cores <= limit
+
+    def quantity(self, series: Series) -> Quantity | None:
+        """Its log speedup with interval, by the time that may judge it."""
+        return interval(series.cpu if self.is_by_cpu(series) else series.wall)
+
+    def floor_for(self, series: Series) -> float:
+        """The noise floor of the time that judges it."""
+        return self.floors.get(self.is_by_cpu(series), self.floor)
+
+    def fixed_of(self, state: State) -> State:
+        """The part of a state that cannot be switched in a process."""
+        return tuple(one for one in state if self._levers[one.name].moment is not Moment.LIVE)
+
+    def live_of(self, state: State) -> State:
+        """The part of a state that can be switched between two steps."""
+        return tuple(one for one in state if self._levers[one.name].moment is Moment.LIVE)
+
+    def compile_s(self, state: State) -> float:
+        """One-off compile time of a state: the most seen for it, else for a part of it."""
+        own = [s.compile_s for s in self._live.values() if key_of(s.state) == key_of(state)]
+        names = {one.name for one in state}
+        parts = [s.compile_s for s in self._live.values() if {one.name for one in s.state} <= names]
+        return max(own, default=0.0) or max(parts, default=0.0)
+
+    # -- asking
+
+    def observe(self) -> Baseline:
+        """Run the command as written."""
+        self.baseline = baseline = self._bench.observe()
+        spent_s = self.ledger.spend(self._bench.time_left_s())
+        self.ledger.observed(spent_s, startup_s=baseline.startup_s, step_s=self.step_s)
+        self.notes.try_out("observe", (), end=baseline.end, reason=baseline.reason)
+        self._note_end(baseline.end)
+        self.report()
+        return baseline
+
+    def live(self, reference: State, states: Sequence[State], num_rounds: int) -> bool:
+        """See that each state was compared with the reference in `num_rounds` rounds.
+
+        All of them have the same levers that are not live.
+
+        Returns:
+            False where the time left did not allow it.
+        """
+        all_series = [self.live_series(reference, state) for state in states]
+        due = [one for one in all_series if not one.is_over and one.asked < num_rounds]
+        is_done = True
+        for chunk in self._chunks(reference, due):
+            rounds = max(num_rounds - one.asked for one in chunk)
+            is_done = self._ask_live(chunk, rounds) and is_done
+        return is_done
+
+    def live_afresh(self, state: State, num_rounds: int) -> Series:
+        """Compare with the command as written in a process of its own, remembered nowhere."""
+        series = Series(state=state, reference=())
+        fixed = self.fixed_of(state)
+        states = (fixed, self.live_of(state))
+        result = self._request_live((), states, num_rounds, is_fresh=True)
+        self._take(series, result, result.arms[0] if result.arms else None, num_rounds)
+        return series
+
+    def turns(self, reference: State, state: State, num_pairs: int) -> bool:
+        """See that the state was compared with the reference in `num_pairs` pairs of processes.
+
+        Returns:
+            False where the time left did not allow it.
+        """
+        series = self.turns_series(reference, state)
+        due = num_pairs - series.asked
+        if due <= 0 or series.is_over:
+            return True
+        if not self.ledger.affords(self.ledger.pairs(due)):
+            return False
+        self.turns_into(series, due)
+        reason = series.reason
+        self.notes.try_out(
+            "process", state, reference=reference, end=series.end,
+            found=self.quantity(series), reason=reason,
+        )  # fmt: skip
+        self.report()
+        return True
+
+    def turns_into(self, series: Series, num_pairs: int) -> None:
+        """Ask for pairs of processes and take them in."""
+        request = ProcessRequest(
+            reference=series.reference, candidate=series.state, num_pairs=num_pairs
+        )
+        self._running = None
+        result: ProcessResult = self._bench.compare_processes(request)
+        self.ledger.learn_pairs(self.ledger.spend(self._bench.time_left_s()), num_pairs)
+        self._note_end(result.end)
+        series.asked += num_pairs
+        series.add(result.log_ratios, result.cpu_log_ratios, result.others_cores)
+        series.end, series.reason = result.end, result.reason
+        series.reference_step_s = result.reference_step_s
+        series.candidate_step_s = result.candidate_step_s
+
+    def judge(self, state: State) -> Verdict:
+        """Whether runs with the state train as well; asked once a state."""
+        key = key_of(state)
+        if key not in self._verdicts:
+            self._running = None
+            self._verdicts[key] = verdict = self._bench.judge(state)
+            self.ledger.learn_judgement(self.ledger.spend(self._bench.time_left_s()))
+            self.notes.try_out("quality", state, quality=verdict)
+            self.report()
+        return self._verdicts[key]
+
+    def is_judged(self, state: State) -> bool:
+        """Whether the state's verdict is known."""
+        return key_of(state) in self._verdicts
+
+    # -- one question
+
+    def max_states(self, states: Sequence[State]) -> int:
+        """How many states one process may hold, the reference among them."""
+        is_compiled = self.facts.uses_compile or any(
+            one.name == COMPILE for state in states for one in state
+        )
+        return MAX_COMPILED_STATES if is_compiled else MAX_LIVE_STATES
+
+    def _chunks(self, reference: State, due: Sequence[Series]) -> list[list[Series]]:
+        """The comparisons in groups that one process may hold, compiled ones apart."""
+        groups: list[list[Series]] = []
+        for is_compiled in (False, True):
+            some = [s for s in due if any(one.name == COMPILE for one in s.state) is is_compiled]
+            size = self.max_states([reference, *(one.state for one in some)]) - 1
+            groups += [some[i : i + size] for i in range(0, len(some), size)]
+        return groups
+
+    def _ask_live(self, chunk: Sequence[Series], num_rounds: int) -> bool:
+        """Ask for one group, and again for the rest where one of them ended the process."""
+        pending, is_retry = list(chunk), False
+        while pending and not self.is_interrupted:
+            if not self.ledger.affords(self._cost(pending, num_rounds)):
+                return False
+            result = self._compare(pending, num_rounds)
+            blamed = [one for one in pending if one.is_over]
+            if not blamed and result.end is TrialEnd.FINISHED:
+                return True
+            if not blamed and len(pending) > 1:
+                # None was named: whoever ends a process of its own was it.
+                return not [one for one in pending if not self._ask_live([one], num_rounds)]
+            if not blamed and is_retry:
+                pending[0].end, pending[0].reason = result.end, result.reason
+                self._write_down(pending[0])
+                return True
+            is_retry = not blamed
+            pending = [one for one in pending if not one.is_over]
+            num_rounds -= max((len(arm.log_ratios) for arm in result.arms), default=0)
+            if num_rounds <= 0:
+                return True
+        return not self.is_interrupted
+
+    def _cost(self, pending: Sequence[Series], num_rounds: int) -> float:
+        """Predicted cost of a group [s]."""
+        new = [one for one in pending if any(a.name == COMPILE for a in one.state)]
+        is_started = self._running == key_of(self.fixed_of(pending[0].reference))
+        return self.ledger.blocks(
+            num_rounds * (len(pending) + 1),
+            num_starts=0 if is_started else 1,
+            num_compiles=sum(one.asked == 0 for one in new),
+        )
+
+    def _compare(self, pending: Sequence[Series], num_rounds: int) -> LiveResult:
+        """One request for a group, taken in and written down."""
+        reference = pending[0].reference
+        states = (self.live_of(reference), *(self.live_of(one.state) for one in pending))
+        result = self._request_live(self.fixed_of(reference), states, num_rounds)
+        arms = [*result.arms, *[None] * (len(pending) - len(result.arms))]
+        for series, arm in zip(pending, arms, strict=True):
+            self._take(series, result, arm, num_rounds)
+            self._write_down(series)
+        self.report()
+        return result
+
+    def _request_live(
+        self, fixed: State, states: tuple[State, ...], num_rounds: int, *, is_fresh: bool = False
+    ) -> LiveResult:
+        """Ask, and learn what it cost."""
+        running = key_of(fixed)
+        num_starts = 1 if is_fresh or self._running != running else 0
+        result = self._bench.compare_live(
+            LiveRequest(fixed=fixed, states=states, num_rounds=num_rounds, is_fresh=is_fresh)
+        )
+        compiled_s = math.fsum(arm.compile_s for arm in result.arms)
+        spent_s = self.ledger.spend(self._bench.time_left_s()) - compiled_s
+        is_well = result.end is TrialEnd.FINISHED
+        if is_well:
+            self.ledger.learn_blocks(spent_s, num_rounds * len(states), num_starts=num_starts)
+        self._running = running if is_well else None
+        self._note_end(result.end)
+        return result
+
+    def _take(
+        self, series: Series, result: LiveResult, arm: LiveArm | None, num_rounds: int
+    ) -> None:
+        """Take an arm's rounds into a comparison."""
+        is_well = result.end is TrialEnd.FINISHED
+        series.asked += num_rounds if is_well or arm is None else len(arm.log_ratios)
+        series.reference_step_s = result.reference_step_s or series.reference_step_s
+        if arm is None:
+            return
+        series.add(arm.log_ratios, arm.cpu_log_ratios, result.others_cores)
+        series.end, series.reason = arm.end, arm.reason
+        series.compile_s = max(series.compile_s, arm.compile_s)
+
+    def _write_down(self, series: Series) -> None:
+        """Note a live comparison as a trial."""
+        self.notes.try_out(
+            "live", series.state, reference=series.reference, end=series.end,
+            found=self.quantity(series), reason=series.reason,
+        )  # fmt: skip
+
+    def _note_end(self, end: TrialEnd) -> None:
+        """An interruption ends the asking; what was found so far stands."""
+        if end is TrialEnd.INTERRUPTED:
+            self.is_interrupted = True
+            self.ledger.reserve_s = math.inf
+
+    # -- telling
+
+    def report(self) -> None:
+        """Tell where the search is."""
+        self._tell(
+            Progress(
+                phase=self.phase,
+                best=self.best,
+                best_speedup=None if self.best_gain is None else math.exp(self.best_gain),
+                left_s=self.ledger.left_s,
+                found=self.found(None),
+            )
+        )
+
+    def found(
+        self,
+        outcome: StudyOutcome | None,
+        *,
+        reason: str | None = None,
+        recipe: State = (),
+        proof: Series | None = None,
+        break_even_steps: int | None = None,
+    ) -> Found:
+        """The result as of now, with the recipe where one was proven by `proof`."""
+        proven = None if proof is None else self.quantity(proof)
+        return Found(
+            outcome=outcome,
+            recipe=recipe,
+            speedup=None if proven is None else to_speedup(proven),
+            noise_floor=self.floors.get(False) if proof is None else self.floor_for(proof),
+            quality=self._verdicts.get(key_of(recipe)) if recipe else None,
+            baseline_step_s=self.step_s,
+            tuned_step_s=None if proof is None else self._tuned_step_s(proof),
+            sample_unit=None if self.baseline is None else self.baseline.sample_unit,
+            trials=self.notes.trials,
+            not_tried=self.notes.not_tried([one.name for one in self.offered]),
+            choices=self.notes.choices,
+            break_even_steps=break_even_steps,
+            reason=reason,
+        )
+
+    def _tuned_step_s(self, proof: Series) -> float | None:
+        """A step with what was proven [s]."""
+        before_s, found = proof.reference_step_s or self.step_s, self.quantity(proof)
+        if proof.candidate_step_s is not None or before_s is None or found is None:
+            return proof.candidate_step_s
+        return before_s * math.exp(-found.median)

@@ -1,0 +1,291 @@
+"""The proof of the best state: its quality first, then fresh repeats that alone make the claim.
+
+In: a `Lab` and a way to build the best state without what was refused. Out: what was found. A
+refused state's culprits are found by judging its levers alone; the search then goes on without
+them. What the search measured chose the state, so it may not praise it: the confirmation does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from steptime.core.study import Applied, Outcome, State, StudyOutcome, TrialEnd
+from steptime.tune.budget import break_even_steps
+from steptime.tune.lab import COMPILE, Lab, Series
+from steptime.tune.notes import Found, label, names_of, number, numbers_of
+from steptime.tune.pairs import MIN_PAIRS, pairs_for, to_speedup
+from steptime.tune.turns import can_tell
+
+EFFECT = 0.10
+"""The effect looked for: where noise hides one of this size, the study is too noisy to tell."""
+
+CONFIRM_STARTS = 3
+"""Fresh processes of a live confirmation: what one process happens to be like is not claimed."""
+
+STARTS_SHARE = 0.25
+"""Of the time left that these starts may take; else there are fewer."""
+
+CONFIRM_ROUNDS = 24
+"""Rounds of a live confirmation at least, where time allows."""
+
+MIN_CONFIRM_ROUNDS = 12
+"""With fewer, nothing is claimed."""
+
+MAX_CONFIRM_ROUNDS = 120
+"""More does not make a claim truer: drift is the limit then."""
+
+MAX_CONFIRM_PAIRS = 12
+"""Pairs of processes of a confirmation at most."""
+
+CONFIRM_HALF_WIDTH = 0.02
+"""Of log ratios, wanted of the claim."""
+
+MAX_ATTEMPTS = 2
+"""Confirmations in a study: each is a chance for luck."""
+
+Build = Callable[["Refused"], State]
+"""The best state, its gain noted in the lab, without what was refused."""
+
+
+@dataclass(slots=True)
+class Refused:
+    """What quality refused: levers with these settings, and whole states."""
+
+    levers: list[Applied] = field(default_factory=list)
+    states: list[State] = field(default_factory=list)
+
+
+def prove(lab: Lab, build: Build) -> Found:
+    """Judge and confirm the best state, and the next best where it is refused."""
+    refused = Refused()
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        state = _first_that_trains_as_well(lab, build, refused)
+        if not state:
+            break
+        series = _confirm(lab, state)
+        if series is not None and _is_faster(lab, series):
+            lab.notes.choose("confirmed", state=names_of(state), **_numbers(lab, series))
+            return _faster(lab, state, series)
+        if series is None or attempt == MAX_ATTEMPTS or lab.live_of(state) in ((), state):
+            break
+        # What needs processes of its own could not be shown; the rest may be, in one.
+        refused.levers += lab.fixed_of(state)
+    return _nothing(lab)
+
+
+def _first_that_trains_as_well(lab: Lab, build: Build, refused: Refused) -> State:
+    """The best state whose quality passes; the empty one where there is none, or no time."""
+    while True:
+        _lower_reserve(lab)
+        state = build(refused)
+        lab.best = state
+        if not state:
+            return ()
+        lab.phase = "quality"
+        if not lab.is_judged(state) and not _affords(lab, lab.ledger.judgement()):
+            lab.notes.choose("out_of_time", phase="quality", state=names_of(state))
+            return ()
+        verdict = lab.judge(state)
+        if verdict.outcome is Outcome.PASS:
+            return state
+        lab.notes.choose("refused", state=names_of(state), outcome=verdict.outcome.value)
+        lab.notes.explain("quality", state, (), _word(verdict.outcome))
+        if not _find_culprits(lab, state, verdict.outcome, refused):
+            return ()
+
+
+def _find_culprits(lab: Lab, state: State, outcome: Outcome, refused: Refused) -> bool:
+    """Refuse the levers that do not pass alone, or the last one's company where all do.
+
+    Returns:
+        False where there was no time to find out.
+    """
+    if len(state) == 1:
+        _refuse(lab, state[0], outcome, refused)
+        return True
+    num_before = len(refused.levers)
+    for one in state:
+        if not lab.is_judged((one,)) and not _affords(lab, lab.ledger.judgement()):
+            lab.notes.choose("out_of_time", phase="quality", state=names_of((one,)))
+            return len(refused.levers) > num_before
+        alone = lab.judge((one,)).outcome
+        if alone is not Outcome.PASS:
+            lab.notes.explain("quality", (one,), (), _word(alone))
+            _refuse(lab, one, alone, refused)
+    if len(refused.levers) == num_before:
+        lab.notes.choose("harmful_together", state[-1].name, state=names_of(state))
+        refused.states.append(state)
+    return True
+
+
+def _refuse(lab: Lab, one: Applied, outcome: Outcome, refused: Refused) -> None:
+    """Leave a lever with its settings out from now on."""
+    lab.notes.choose(_word(outcome), one.name, state=label(one))
+    refused.levers.append(one)
+
+
+def _word(outcome: Outcome) -> str:
+    """Why a judged state is not kept."""
+    return "harmful" if outcome is Outcome.FAIL else "quality_undecided"
+
+
+def _lower_reserve(lab: Lab) -> None:
+    """From now on only what a judgement and the shortest confirmation need is kept back."""
+    if not lab.is_interrupted:
+        lab.ledger.reserve_s = min(
+            lab.ledger.reserve_s, lab.ledger.judgement() + _least_confirmation(lab)
+        )
+
+
+def _least_confirmation(lab: Lab) -> float:
+    """Cost of the shortest confirmation [s]."""
+    if lab.fixed_of(lab.best) or not lab.is_live:
+        return lab.ledger.pairs(MIN_PAIRS)
+    return lab.ledger.blocks(2 * MIN_CONFIRM_ROUNDS, num_starts=1)
+
+
+def _affords(lab: Lab, cost_s: float) -> bool:
+    """Whether there is time for something and the shortest confirmation after it."""
+    return not lab.is_interrupted and lab.ledger.left_s >= cost_s + _least_confirmation(lab)
+
+
+# -- confirmation
+
+
+def _confirm(lab: Lab, state: State) -> Series | None:
+    """Compare with the command as written, afresh; None where there was no time.
+
+    How much is measured is fixed before it begins: going on until it looks well would be luck.
+    """
+    lab.phase = "confirm"
+    if not _affords(lab, 0.0):
+        lab.notes.choose("out_of_time", phase="confirm", state=names_of(state))
+        return None
+    is_live = lab.is_live and not lab.fixed_of(state)
+    lab.ledger.reserve_s = 0.0
+    series = _confirm_live(lab, state) if is_live else _confirm_in_turns(lab, state)
+    lab.notes.try_out(
+        "confirm", state, end=series.end, found=lab.quantity(series), reason=series.reason
+    )
+    lab.report()
+    return series
+
+
+def _confirm_live(lab: Lab, state: State) -> Series:
+    """Alternating blocks in fresh processes."""
+    start_s = lab.ledger.startup_s + lab.compile_s(state)
+    left_s = lab.ledger.left_s
+    num_starts = max(1, min(CONFIRM_STARTS, int(STARTS_SHARE * left_s / max(1e-9, start_s))))
+    num_fitting = int((left_s - num_starts * start_s) / lab.ledger.blocks(2, num_starts=0))
+    most = max(MIN_CONFIRM_ROUNDS, min(MAX_CONFIRM_ROUNDS, num_fitting))
+    rounds = math.ceil(min(most, max(CONFIRM_ROUNDS, _wanted(lab, state))) / num_starts)
+    series = Series(state=state, reference=())
+    for _ in range(num_starts):
+        part = lab.live_afresh(state, rounds)
+        _join(series, part)
+        if series.is_over:
+            break
+        middle = lab.quantity(part)
+        if middle is None or middle.median <= 0:
+            series.reason = "repeats_disagree"
+    return series
+
+
+def _wanted(lab: Lab, state: State) -> int:
+    """Rounds for the wanted half width, by the noise of the A/A."""
+    same = lab.quantity(lab.live_series((), ()))
+    return CONFIRM_ROUNDS if same is None else pairs_for(same, CONFIRM_HALF_WIDTH)
+
+
+def _join(series: Series, part: Series) -> None:
+    """Take one repeat into the whole."""
+    series.add(part.wall, part.cpu, part.others_cores)
+    series.asked += part.asked
+    series.end = part.end
+    series.reason = part.reason or series.reason
+    series.compile_s = max(series.compile_s, part.compile_s)
+    series.reference_step_s = part.reference_step_s or series.reference_step_s
+
+
+def _confirm_in_turns(lab: Lab, state: State) -> Series:
+    """Processes with and without the state, in turns."""
+    series = Series(state=state, reference=())
+    num_pairs = max(MIN_PAIRS, min(MAX_CONFIRM_PAIRS, lab.ledger.num_pairs_left()))
+    lab.turns_into(series, num_pairs)
+    return series
+
+
+def _is_faster(lab: Lab, series: Series) -> bool:
+    """Whether the confirmation's interval lies above 1 by more than the noise; note why not."""
+    found = lab.quantity(series)
+    is_in_one_process = lab.is_live and not lab.fixed_of(series.state)
+    least = MIN_CONFIRM_ROUNDS if is_in_one_process else MIN_PAIRS
+    reason = series.reason
+    if series.end is not TrialEnd.FINISHED:
+        reason = reason or series.end.value
+    elif found is None or found.n < least:
+        reason = "too_few_repeats"
+    elif not is_in_one_process and not can_tell(lab, series):
+        reason = "cannot_tell"
+    elif found.low <= math.log1p(lab.floor_for(series)):
+        reason = "not_confirmed"
+    if reason is None:
+        return True
+    facts = _numbers(lab, series)
+    lab.notes.explain("confirm", series.state, (), reason, facts)
+    lab.notes.choose("not_confirmed", reason=reason, state=names_of(series.state), **facts)
+    return False
+
+
+def _numbers(lab: Lab, series: Series) -> dict[str, str]:
+    """The confirmation's numbers as facts."""
+    found = lab.quantity(series)
+    numbers = {} if found is None else numbers_of(to_speedup(found))
+    return numbers | {"noise_floor": number(lab.floor_for(series))}
+
+
+# -- endings
+
+
+def _faster(lab: Lab, state: State, series: Series) -> Found:
+    """The study found something, and proved it."""
+    found = lab.quantity(series)
+    assert found is not None
+    one_off_s = max(series.compile_s, lab.compile_s(state))
+    has_cost = any(one.name == COMPILE for one in state) and one_off_s > 0
+    steps = None
+    if has_cost and lab.step_s is not None:
+        steps = math.ceil(break_even_steps(one_off_s, lab.step_s, found.median))
+    return lab.found(StudyOutcome.FASTER, recipe=state, proof=series, break_even_steps=steps)
+
+
+def _nothing(lab: Lab) -> Found:
+    """Nothing was proven: nothing helps, or an effect worth looking for could hide."""
+    reason = too_noisy(lab)
+    lab.best, lab.best_gain = (), None
+    lab.notes.choose("ends", reason=reason or "nothing_helps")
+    outcome = StudyOutcome.NOTHING_HELPS if reason is None else StudyOutcome.TOO_NOISY
+    return lab.found(outcome, reason=reason)
+
+
+def too_noisy(lab: Lab) -> str | None:
+    """Why it could not be told whether something helps; None where it could.
+
+    The noise floor hides an effect of 10 %, or a confirmation did: its interval holds both no
+    change and one of that size, or all that was tried had to be judged by a busy machine's clock.
+    """
+    if lab.is_interrupted:
+        return "interrupted"
+    if not lab.floors:
+        return "no_noise_floor"
+    if min(lab.floors.values()) >= EFFECT:
+        return "noise_floor"
+    trials = [trial for trial in lab.notes.trials if trial.kind == "confirm" and trial.speedup]
+    if any(t.speedup is not None and t.speedup.high > 1 + EFFECT for t in trials):
+        return "not_confirmed"
+    tried = [trial for trial in lab.notes.trials if trial.state and trial.kind != "quality"]
+    if tried and all(trial.reason == "cannot_tell" for trial in tried):
+        return "cannot_tell"
+    return None

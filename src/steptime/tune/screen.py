@@ -1,0 +1,225 @@
+"""The study's own noise, and what each live lever gives alone: A/A, then successive halving.
+
+In: a `Lab` and live offers. Out: the noise floor, and of each lever the best of its settings with
+what is known of it. Settings that cannot win get no more rounds; combining is left to `combine`.
+
+Source: Karnin, Koren and Somekh, Almost Optimal Exploration in Multi-Armed Bandits (2013).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from steptime.core.observations import Quantity
+from steptime.core.study import Applied, State
+from steptime.tune.budget import break_even_steps, length_of_run
+from steptime.tune.lab import Lab, Series
+from steptime.tune.notes import label, number, numbers_of
+from steptime.tune.order import Offer
+from steptime.tune.pairs import (
+    MIN_PAIRS,
+    Worth,
+    floor_of,
+    half_width,
+    interval,
+    pairs_for,
+    to_speedup,
+    worth,
+)
+
+NOISE_ROUNDS = 12
+"""Rounds at first, and at a time, of the A/A."""
+
+MAX_NOISE_ROUNDS = 60
+"""More would tell effects below 2 %, which drift alone makes on a shared machine."""
+
+NOISE_SHARE = 0.15
+"""Of the search's time that the A/A may take."""
+
+WANTED_HALF_WIDTH = 0.02
+"""Of log ratios, for A/A and for levers: 5 % can then be told from nothing."""
+
+MAX_ROUNDS = 48
+"""Rounds a lever gets at most while it is tried."""
+
+LIVE_SHARE = 0.5
+"""Of the search's time for single levers; the rest is for combining and for processes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Champion:
+    """The best setting of a live lever, alone."""
+
+    applied: Applied
+    found: Quantity
+    worth: Worth
+
+    @property
+    def gain(self) -> float:
+        """Its log speedup."""
+        return self.found.median
+
+
+def calibrate(lab: Lab, *, fixed: State = ()) -> bool:
+    """Compare the command with itself in one process; note its noise floors.
+
+    Returns:
+        False where that gave too few rounds: the levers are then compared between processes.
+    """
+    lab.phase = "noise"
+    allowed_s = NOISE_SHARE * (lab.ledger.left_s - lab.ledger.reserve_s)
+    most = min(MAX_NOISE_ROUNDS, math.floor(allowed_s / lab.ledger.blocks(2, num_starts=0)))
+    series = lab.live_series(fixed, fixed)
+    due = NOISE_ROUNDS
+    while lab.live(fixed, [fixed], due) and not series.is_over:
+        found = interval(series.wall)
+        if found is None or half_width(found) <= WANTED_HALF_WIDTH or due >= most:
+            break
+        due = min(most, max(due + NOISE_ROUNDS, pairs_for(found, WANTED_HALF_WIDTH)))
+    return _note_floors(lab, series, series.reason or series.end.value)
+
+
+def calibrate_between(lab: Lab) -> bool:
+    """Compare the command with itself between processes; note its noise floors.
+
+    Returns:
+        False where that gave too few pairs.
+    """
+    lab.phase = "noise"
+    lab.turns((), (), MIN_PAIRS)
+    series = lab.turns_series((), ())
+    return _note_floors(lab, series, series.reason or series.end.value)
+
+
+def _note_floors(lab: Lab, series: Series, reason: str) -> bool:
+    """Take the noise floors from an A/A, by wall and by CPU time."""
+    found = interval(series.wall)
+    if series.is_over or found is None or found.n < MIN_PAIRS:
+        lab.notes.choose("no_noise_floor", reason=reason, n=str(len(series.wall)))
+        return False
+    lab.floors[False] = floor_of(found)
+    by_cpu = interval(series.cpu)
+    if by_cpu is not None and by_cpu.n >= MIN_PAIRS:
+        lab.floors[True] = floor_of(by_cpu)
+    facts = {
+        name: number(value) for name, value in zip(("wall", "cpu"), _floors(lab), strict=False)
+    }
+    lab.notes.choose("noise_floor", n=str(found.n), **facts)
+    return True
+
+
+def _floors(lab: Lab) -> list[float]:
+    """The floors by wall time and, where known, by CPU time."""
+    return [lab.floors[is_cpu] for is_cpu in (False, True) if is_cpu in lab.floors]
+
+
+def rounds_wanted(lab: Lab, fixed: State) -> int:
+    """Rounds that make a lever's interval as narrow as wanted, by the noise of the A/A."""
+    found = lab.quantity(lab.live_series(fixed, fixed))
+    known = found or lab.quantity(lab.live_series((), ()))
+    if known is None:
+        return NOISE_ROUNDS
+    return max(NOISE_ROUNDS, min(MAX_ROUNDS, pairs_for(known, WANTED_HALF_WIDTH)))
+
+
+def screen(
+    lab: Lab, offers: Sequence[Offer], *, fixed: State, banned: Sequence[Applied]
+) -> list[Champion]:
+    """Of each live lever its best setting, those with the largest gain first."""
+    lab.phase = "live"
+    arms = {one.name: _arms(lab, one, fixed, banned) for one in offers}
+    most = rounds_wanted(lab, fixed)
+    due = _first_rounds(lab, sum(map(len, arms.values())), most)
+    while True:
+        alive = [one for group in arms.values() for one in group if not _is_told(lab, group)]
+        if not lab.live(fixed, [one.state for one in alive], due):
+            lab.notes.choose("out_of_time", phase="live")
+            break
+        arms = {name: _halve(lab, name, group) for name, group in arms.items()}
+        if due >= most:
+            break
+        due = min(most, 2 * due)
+    champions = [_champion(lab, group) for group in arms.values()]
+    found = [one for one in champions if one is not None]
+    return sorted(found, key=lambda one: -one.gain)
+
+
+def _arms(lab: Lab, offer: Offer, fixed: State, banned: Sequence[Applied]) -> list[Series]:
+    """A comparison with the reference for each setting that is still allowed."""
+    states = [(*fixed, one) for one in offer.settings if one not in banned]
+    return [lab.live_series(fixed, state) for state in states]
+
+
+def _first_rounds(lab: Lab, num_arms: int, most: int) -> int:
+    """Rounds of the first rung: a quarter of what a lever gets at most, less if time is short."""
+    blocks = lab.ledger.num_blocks_left(LIVE_SHARE) / max(1, num_arms)
+    # Each rung has twice the rounds of the one before and about half of its arms.
+    return max(MIN_PAIRS, min(most // 4, math.floor(blocks / 3)))
+
+
+def _halve(lab: Lab, name: str, group: Sequence[Series]) -> list[Series]:
+    """The better half of a lever's settings, less those that cannot win any more."""
+    known = [(one, lab.quantity(one)) for one in group if not one.is_over]
+    ranked = sorted(
+        ((one, found) for one, found in known if found is not None), key=lambda it: -it[1].median
+    )
+    if not ranked:
+        return []
+    best_low = max(found.low for _, found in ranked)
+    kept = [one for one, found in ranked if found.high >= best_low]
+    kept = kept[: math.ceil(len(ranked) / 2)] if len(ranked) > 1 else kept
+    for one, found in ranked:
+        if one not in kept:
+            reason = "pruned" if found.high < best_low else "halved"
+            lab.notes.explain("live", one.state, one.reference, reason)
+            lab.notes.choose(reason, name, state=label(one.state[-1]))
+    return kept
+
+
+def _is_told(lab: Lab, group: Sequence[Series]) -> bool:
+    """Whether one setting is left of a lever, and what it is worth is known."""
+    found = lab.quantity(group[0]) if len(group) == 1 else None
+    if found is None or found.n < NOISE_ROUNDS:
+        return False
+    return worth(found, lab.floor_for(group[0])) is not Worth.UNCLEAR
+
+
+def _champion(lab: Lab, group: Sequence[Series]) -> Champion | None:
+    """The best setting that is left of a lever, with what it is worth."""
+    known = [(one, lab.quantity(one)) for one in group if not one.is_over]
+    ranked = [(one, found) for one, found in known if found is not None and found.n >= MIN_PAIRS]
+    if not ranked:
+        return None
+    series, found = max(ranked, key=lambda it: it[1].median)
+    applied, what = series.state[-1], worth(found, lab.floor_for(series))
+    is_gain = what is Worth.GAIN
+    lab.notes.explain("live", series.state, series.reference, None if is_gain else what.value)
+    lab.notes.choose("alone", applied.name, worth=what.value, **numbers_of(to_speedup(found)))
+    if is_gain and not earns(lab, series, found.median):
+        return None
+    return Champion(applied=applied, found=found, worth=what)
+
+
+def earns(lab: Lab, series: Series, gain: float) -> bool:
+    """Whether the gain over the reference earns the one-off cost within the run's length."""
+    step_s = series.reference_step_s or lab.step_s
+    one_off_s = lab.compile_s(series.state) - lab.compile_s(series.reference)
+    if step_s is None or one_off_s <= 0:
+        return True
+    length = length_of_run(lab.options.run_steps, lab.options.budget_s, step_s)
+    needed = break_even_steps(one_off_s, step_s, gain)
+    facts = {
+        "one_off_s": number(one_off_s),
+        "steps": number(needed),
+        "run_steps": str(length),
+        "is_assumed": str(lab.options.run_steps is None).lower(),
+    }
+    name = series.state[-1].name
+    if needed <= length:
+        lab.notes.choose("earned", name, **facts)
+        return True
+    lab.notes.choose("not_earned", name, **facts)
+    lab.notes.explain("live", series.state, series.reference, "not_earned", facts)
+    return False

@@ -1,0 +1,114 @@
+"""Levers of the environment and of start-up: compared between processes that take turns.
+
+In: a `Lab`, offers in order, and the best state so far. Out: the state with those that helped.
+Two or three fit a budget, so order decides; a few pairs, and more only for what may still win.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from steptime.core.observations import Quantity
+from steptime.core.study import Applied, State
+from steptime.tune.lab import COMPILE, Lab, Series
+from steptime.tune.notes import label, names_of, numbers_of
+from steptime.tune.order import Offer
+from steptime.tune.pairs import MIN_PAIRS, Worth, to_speedup, worth
+
+FIRST_PAIRS = 2
+"""A setting beside others gets so many at first; the best of them goes on."""
+
+EARLY_PAIRS = 4
+"""After so many, what has not once been faster than the noise is given up."""
+
+
+def try_in_turns(
+    lab: Lab, offers: Sequence[Offer], best: State, *, banned: Sequence[Applied]
+) -> tuple[State, float]:
+    """Add the levers that help beside `best`, in their order, and their log speedup together."""
+    lab.phase = "processes"
+    gain = 0.0
+    for one in offers:
+        added = _try(lab, one, best, banned)
+        if added is not None:
+            applied, more = added
+            best, gain = (*best, applied), gain + more
+            lab.best, lab.best_gain = best, (lab.best_gain or 0.0) + more
+    return best, gain
+
+
+def _try(
+    lab: Lab, offer: Offer, best: State, banned: Sequence[Applied]
+) -> tuple[Applied, float] | None:
+    """Compare one lever's settings with the best so far."""
+    # Compiling again in each of a dozen processes would take the whole budget.
+    reference = tuple(one for one in best if one.name != COMPILE)
+    settings = [one for one in offer.settings if one not in banned]
+    if len(settings) > 1:
+        for one in settings:
+            if not lab.turns(reference, (*reference, one), FIRST_PAIRS):
+                break
+        settings = _best_first(lab, reference, settings)[:1]
+    for one in settings:
+        series = lab.turns_series(reference, (*reference, one))
+        for due in (EARLY_PAIRS, MIN_PAIRS):
+            is_done = lab.turns(reference, series.state, due)
+            if not is_done or series.is_over or _is_hopeless(lab, series):
+                break
+        found = _decide(lab, series)
+        if found is not None:
+            return one, found.median
+    return None
+
+
+def _best_first(lab: Lab, reference: State, settings: Sequence[Applied]) -> list[Applied]:
+    """The settings that were compared, the fastest first; the others are said to be dropped."""
+    known = []
+    for one in settings:
+        series = lab.turns_series(reference, (*reference, one))
+        found = None if series.is_over else lab.quantity(series)
+        if found is not None:
+            known.append((found.median, one))
+    ranked = [one for _, one in sorted(known, key=lambda it: -it[0])]
+    for one in ranked[1:]:
+        lab.notes.explain("process", (*reference, one), reference, "halved")
+        lab.notes.choose("halved", one.name, state=label(one))
+    return ranked
+
+
+def _is_hopeless(lab: Lab, series: Series) -> bool:
+    """Whether not one pair was faster than the noise, or all were and told enough."""
+    found = lab.quantity(series)
+    return found is None or worth(found, lab.floor_for(series)) in (Worth.NOTHING, Worth.SLOWER)
+
+
+def _decide(lab: Lab, series: Series) -> Quantity | None:
+    """What the lever gives, where it helps and that could be told; else None, with the reason."""
+    name = series.state[-1].name
+    found = lab.quantity(series)
+    if series.is_over or found is None:
+        if series.asked:
+            lab.notes.choose("not_added", name, reason=series.reason or series.end.value)
+        return None
+    facts = numbers_of(to_speedup(found)) | {"to": names_of(series.reference)}
+    reason: str | None = worth(found, lab.floor_for(series)).value
+    if not can_tell(lab, series):
+        reason = "cannot_tell"
+        facts["others_cores"] = (
+            "unknown" if series.others_cores is None else f"{series.others_cores:.2g}"
+        )
+    elif reason == Worth.GAIN.value and found.n < EARLY_PAIRS:
+        reason = Worth.UNCLEAR.value
+    is_gain = reason == Worth.GAIN.value
+    lab.notes.explain("process", series.state, series.reference, None if is_gain else reason)
+    code = "added" if is_gain else "not_added"
+    lab.notes.choose(code, name, **facts, **({} if is_gain else {"reason": reason or ""}))
+    return found if is_gain else None
+
+
+def can_tell(lab: Lab, series: Series) -> bool:
+    """Whether a comparison between processes can be judged here.
+
+    By CPU time where all levers allow it; by wall time where others left the machine alone.
+    """
+    return lab.is_by_cpu(series) or lab.is_quiet(series.others_cores)

@@ -1,0 +1,271 @@
+"""A bench that answers from a table of true speedups, with the noise of a shared machine.
+
+Its clock is a number that each question is charged to. Equal questions in equal order get equal
+answers: the noise of a question depends on the seed and on its number alone.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from steptime.core.observations import Quantity
+from steptime.core.study import Applied, Check, Outcome, State, TrialEnd, Verdict
+from steptime.core.types import (
+    SCHEMA,
+    BottleneckKind,
+    Diagnosis,
+    Measurement,
+    Phase,
+    ProcessEnd,
+    RunState,
+    SteadyWindow,
+)
+from steptime.levers.base import Facts, Lever, Moment, Preserves
+from steptime.tune.bench import (
+    Baseline,
+    LiveArm,
+    LiveRequest,
+    LiveResult,
+    ProcessRequest,
+    ProcessResult,
+)
+
+PHASES = {"input_wait": 0.05, "forward": 0.35, "backward": 0.4, "optimizer": 0.15, "other": 0.05}
+
+
+def make_lever(
+    name: str,
+    *,
+    settings: tuple[Mapping[str, str | int | float | bool], ...] = ({},),
+    moment: Moment = Moment.LIVE,
+    phases: tuple[str, ...] = ("forward", "backward", "optimizer"),
+    relieves: tuple[str, ...] = ("COMPUTE_BOUND",),
+    preserves: Preserves = Preserves.NUMERIC,
+    applies: str | None = None,
+    by_cpu: bool = True,
+) -> Lever:
+    return Lever(
+        name=name,
+        title=f"Does {name}.",
+        relieves=relieves,
+        phases=phases,
+        preserves=preserves,
+        when="Always.",
+        applies=lambda facts: applies,
+        space=lambda facts: settings,
+        moment=moment,
+        edit=lambda settings: "",
+        costs="Nothing.",
+        source="None.",
+        judged_by_cpu_time=by_cpu,
+    )
+
+
+def make_levers(count: int, **kwargs) -> tuple[Lever, ...]:
+    return tuple(make_lever(f"lever_{index}", **kwargs) for index in range(count))
+
+
+def make_measurement(
+    *, step_s: float = 0.05, phases: Mapping[str, float] | None = None, num_steps: int = 200
+) -> Measurement:
+    shares = PHASES if phases is None else phases
+    quantity = Quantity(median=step_s, low=step_s * 0.98, high=step_s * 1.02, n=num_steps)
+    return Measurement(
+        schema=SCHEMA, run_id="r", command=("python", "train.py"), started_unix_s=0.0,
+        duration_s=num_steps * step_s, end=ProcessEnd(state=RunState.FINISHED, exit_code=0),
+        num_steps=num_steps, num_optimizer_updates=num_steps, num_backwards=num_steps,
+        num_skipped_updates=0, num_ranks=1, period=1,
+        steady=SteadyWindow(
+            first_step=1, num_steps=num_steps, num_warmup_steps=1, rule="", step_time_s=quantity
+        ),
+        phases=tuple(
+            Phase(name=name, median_s=share * step_s, fraction=share)
+            for name, share in shares.items()
+        ),
+        spans=(), copies_per_step=None, syncs_per_step=None, ranks=(), workers=None, host=None,
+        overhead=None, notes=(),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """Log times of blocks: a process of first order, far outliers, drift, bursts of others' work.
+
+    `process_sd` is that of a pair of processes.
+    """
+
+    sd: float = 0.05
+    r: float = 0.3
+    outliers: float = 0.03
+    burst_rate: float = 0.02
+    burst_length: int = 15
+    burst_size: float = 0.7
+    drift: float = 0.002
+    process_sd: float = 0.04
+
+
+QUIET = Noise(sd=0.01, r=0.0, outliers=0.0, burst_rate=0.0, drift=0.0, process_sd=0.01)
+
+
+def label_of(applied: Applied) -> str:
+    values = ",".join(str(value) for value in applied.settings.values())
+    return f"{applied.name}:{values}" if values else applied.name
+
+
+def labels_of(state: State) -> frozenset[str]:
+    return frozenset(label_of(one) for one in state)
+
+
+@dataclass(kw_only=True)
+class ScriptedBench:
+    """`gains` are true log speedups by lever (or `lever:setting`); `together` what a set adds."""
+
+    gains: Mapping[str, float] = field(default_factory=dict)
+    together: Mapping[frozenset[str], float] = field(default_factory=dict)
+    noise: Noise = QUIET
+    seed: int = 0
+    step_s: float = 0.05
+    startup_s: float = 3.0
+    run_s: float = 10.0
+    judge_s: float = 20.0
+    budget_s: float = 600.0
+    compile_s: Mapping[str, float] = field(default_factory=dict)
+    ends: Mapping[str, tuple[TrialEnd, str]] = field(default_factory=dict)
+    names_culprits: bool = True
+    harmful: frozenset[str] = frozenset()
+    outcome: Callable[[State], Outcome] | None = None
+    facts: Facts = field(default_factory=lambda: Facts(torch_version="2.13.0", num_cores=2))
+    kind: BottleneckKind = BottleneckKind.COMPUTE_BOUND
+    phases: Mapping[str, float] | None = None
+    baseline_end: TrialEnd = TrialEnd.FINISHED
+    live_end: TrialEnd = TrialEnd.FINISHED
+    others_cores: float | None = 0.0
+    hang_s: float = 60.0
+    used_s: float = 0.0
+    requests: list[object] = field(default_factory=list)
+
+    def true_gain(self, state: State) -> float:
+        labels = labels_of(state) | {one.name for one in state}
+        gain = math.fsum(self.gains.get(label_of(one), 0.0) for one in state)
+        return gain + math.fsum(more for names, more in self.together.items() if names <= labels)
+
+    def observe(self) -> Baseline:
+        self.requests.append("observe")
+        self.used_s += self.run_s
+        return Baseline(
+            end=self.baseline_end,
+            measurement=make_measurement(step_s=self.step_s, phases=self.phases),
+            diagnosis=Diagnosis(schema=SCHEMA, run_id="r", kind=self.kind, findings=()),
+            facts=self.facts,
+            startup_s=self.startup_s,
+            sample_unit="samples",
+        )
+
+    def compare_live(self, request: LiveRequest) -> LiveResult:
+        rng = self._begin(request)
+        bad = [state for state in request.states[1:] if self._end_of(state) is not None]
+        is_lost = self.live_end is not TrialEnd.FINISHED
+        rounds = 0 if is_lost else request.num_rounds // 3 if bad else request.num_rounds
+        logs = self._blocks(rng, request, rounds)
+        arms = []
+        compiled_s = 0.0
+        for index, state in enumerate(request.states[1:], start=1):
+            end = self._end_of(state) if state is (bad[0] if bad else None) else None
+            if end is not None and end[0] is TrialEnd.TIMED_OUT:
+                self.used_s += self.hang_s
+            named = end if self.names_culprits else None
+            cost_s = max((self.compile_s.get(one.name, 0.0) for one in state), default=0.0)
+            compiled_s += cost_s
+            values = [before - now for before, now in zip(logs[0], logs[index], strict=True)]
+            arms.append(
+                LiveArm(
+                    state=state,
+                    log_ratios=() if end is not None else tuple(values),
+                    cpu_log_ratios=()
+                    if end is not None
+                    else tuple(v * 0.5 + 0.5 * self._gain(request, state) for v in values),
+                    end=TrialEnd.FINISHED if named is None else named[0],
+                    reason=None if named is None else named[1],
+                    compile_s=cost_s,
+                )
+            )
+        block_s = self.step_s + max(self.step_s, 0.075)
+        self.used_s += compiled_s + rounds * len(request.states) * block_s
+        self.used_s += self.startup_s if request.is_fresh or bad else 0.0
+        end_of_all = self.live_end
+        if bad:
+            worst = self._end_of(bad[0])
+            assert worst is not None
+            end_of_all = worst[0]
+        return LiveResult(
+            end=end_of_all,
+            reference_step_s=self.step_s,
+            arms=tuple(arms),
+            others_cores=self.others_cores,
+        )
+
+    def compare_processes(self, request: ProcessRequest) -> ProcessResult:
+        rng = self._begin(request)
+        end = self._end_of(request.candidate) or self._end_of(request.reference)
+        num_pairs = 0 if end is not None else request.num_pairs
+        self.used_s += request.num_pairs * 2 * self.run_s
+        gain = self.true_gain(request.candidate) - self.true_gain(request.reference)
+        values = tuple(rng.gauss(gain, self.noise.process_sd) for _ in range(num_pairs))
+        return ProcessResult(
+            end=TrialEnd.FINISHED if end is None else end[0],
+            reason=None if end is None else end[1],
+            log_ratios=values,
+            cpu_log_ratios=values,
+            reference_step_s=self.step_s,
+            candidate_step_s=self.step_s * math.exp(-gain),
+            others_cores=self.others_cores,
+        )
+
+    def judge(self, state: State) -> Verdict:
+        self._begin(state)
+        self.used_s += self.judge_s
+        if self.outcome is not None:
+            outcome = self.outcome(state)
+        else:
+            is_harmful = self.harmful & (labels_of(state) | {one.name for one in state})
+            outcome = Outcome.FAIL if is_harmful else Outcome.PASS
+        check = Check(name="lockstep", outcome=outcome, estimate=1.0, limit=1.0, n=60)
+        return Verdict(outcome=outcome, level="L2", checks=(check,))
+
+    def time_left_s(self) -> float:
+        return self.budget_s - self.used_s
+
+    def _begin(self, request: object) -> random.Random:
+        self.requests.append(request)
+        return random.Random(f"{self.seed}:{len(self.requests)}")
+
+    def _end_of(self, state: State) -> tuple[TrialEnd, str] | None:
+        found = [self.ends[label_of(one)] for one in state if label_of(one) in self.ends]
+        return found[0] if found else None
+
+    def _gain(self, request: LiveRequest, state: State) -> float:
+        fixed = self.true_gain(request.fixed + request.states[0])
+        return self.true_gain(request.fixed + state) - fixed
+
+    def _blocks(self, rng: random.Random, request: LiveRequest, rounds: int) -> list[list[float]]:
+        """Log times of each state's blocks, in the order of the rounds."""
+        noise, around, burst, now = self.noise, 0.0, 0, 0
+        trend = rng.gauss(0, noise.drift)
+        logs: list[list[float]] = [[] for _ in request.states]
+        for _ in range(rounds):
+            for index in rng.sample(range(len(request.states)), len(request.states)):
+                around = noise.r * around + math.sqrt(1 - noise.r**2) * rng.gauss(0, noise.sd)
+                burst = (
+                    burst - 1
+                    if burst
+                    else (noise.burst_length if rng.random() < noise.burst_rate else 0)
+                )
+                value = around + now * trend - self._gain(request, request.states[index])
+                value += noise.burst_size * rng.random() if burst else 0.0
+                value += rng.expovariate(1.0) if rng.random() < noise.outliers else 0.0
+                logs[index].append(value)
+                now += 1
+        return logs
