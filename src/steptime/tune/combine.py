@@ -1,88 +1,81 @@
 """Live levers together: built up greedily, each addition compared with the best so far.
 
-In: a `Lab` and what each lever gives alone. Out: the best state found. Gains alone say nothing of
+In: a `Lab` and what each lever gives alone. Out: the lab's best state. Gains alone say nothing of
 gains together: two levers may cancel, and one may help only with another.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from steptime.core.observations import Quantity
 from steptime.core.study import Applied, State
 from steptime.tune.lab import Lab, Series
 from steptime.tune.notes import key_of, label, names_of, number, numbers_of
-from steptime.tune.pairs import MIN_PAIRS, Worth, to_speedup, worth
+from steptime.tune.pairs import MIN_PAIRS, Worth, chain, to_speedup, worth
 from steptime.tune.screen import NOISE_ROUNDS, Champion, earns, rounds_wanted
 
+Banned = Sequence[State]
+"""States that were refused."""
 
-def combine(
-    lab: Lab, champions: Sequence[Champion], *, fixed: State, banned: Sequence[State] = ()
-) -> tuple[State, float]:
-    """The best state of live levers over `fixed`, and its log speedup over it.
+
+def combine(lab: Lab, champions: Sequence[Champion], *, fixed: State, banned: Banned = ()) -> None:
+    """Make the best of live levers over `fixed` the lab's best state.
 
     Args:
-        lab: where to ask.
+        lab: where to ask; its best state is `fixed` before.
         champions: the best setting of each lever, largest gain first.
         fixed: what is on in all states and cannot be switched.
         banned: states that were refused.
     """
     gainers = [one for one in champions if one.worth is Worth.GAIN]
+    before, first = lab.best_gain, _build(lab, gainers, fixed=fixed, banned=banned)
+    if first is None:
+        return
+    left = [one for one in gainers if one.applied not in first.state]
+    other = None
+    if len(left) > 1 and math.fsum(one.gain for one in left) > first.gain.median:
+        lab.notes.choose("without_the_first", levers=names_of(tuple(one.applied for one in left)))
+        other = _build(lab, left, fixed=fixed, banned=banned)
+    best = first
+    if other is not None and other.gain.median > first.gain.median:
+        lab.notes.choose("exchanged", state=names_of(other.state), instead_of=names_of(best.state))
+        best = other
+    lab.best, lab.best_gain = best.state, chain(before, best.gain)
     others = [one for one in champions if one.worth in (Worth.NOTHING, Worth.UNCLEAR)]
-    best, gain = _build(lab, gainers, fixed=fixed, banned=banned)
-    if best == fixed:
-        return best, gain
-    left = [one for one in gainers if one.applied not in best]
-    other, other_gain = _build_other(lab, left, than=gain, fixed=fixed, banned=banned)
-    if other_gain > gain:
-        lab.notes.choose("exchanged", state=names_of(other), instead_of=names_of(best))
-        best, gain = other, other_gain
-    return _add_helpers(lab, others, best, gain, banned=banned)
+    _add_helpers(lab, others, banned=banned)
 
 
-def _build(
-    lab: Lab, gainers: Sequence[Champion], *, fixed: State, banned: Sequence[State]
-) -> tuple[State, float]:
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A state and its log speedup over what it was built on."""
+
+    state: State
+    gain: Quantity
+
+
+def _build(lab: Lab, gainers: Sequence[Champion], *, fixed: State, banned: Banned) -> Built | None:
     """Add one lever after another, in the order of their gains, where each beats the best."""
-    best, gain = fixed, 0.0
+    best: Built | None = None
     for one in gainers:
-        state = (*best, one.applied)
+        state = (*(fixed if best is None else best.state), one.applied)
         if _is_in(state, banned):
             continue
-        if best == fixed:
-            best, gain = state, one.gain
-            lab.best, lab.best_gain = best, gain
-            lab.notes.choose("first", one.applied.name, speedup=number(one.gain))
+        if best is None:
+            best = Built(state, one.found)
+            lab.notes.choose("first", one.applied.name, speedup=number(math.exp(one.gain)))
             continue
-        added = add(lab, best, one.applied, alone=one, rounds=rounds_wanted(lab, fixed))
+        added = _add(lab, best.state, one.applied, alone=one)
         if added is not None:
-            best, gain = state, gain + added
-            lab.best, lab.best_gain = best, gain
-    return best, gain
+            best = Built(state, chain(best.gain, added))
+    return best
 
 
-def _build_other(
-    lab: Lab,
-    left: Sequence[Champion],
-    *,
-    than: float,
-    fixed: State,
-    banned: Sequence[State],
-) -> tuple[State, float]:
-    """The levers that the best would not take, together, where they promise more than it."""
-    if len(left) < 2 or sum(one.gain for one in left) <= than:
-        return fixed, 0.0
-    lab.notes.choose("without_the_first", levers=names_of(tuple(one.applied for one in left)))
-    before = lab.best, lab.best_gain
-    other, gain = _build(lab, left, fixed=fixed, banned=banned)
-    if gain <= than:
-        lab.best, lab.best_gain = before
-    return other, gain
-
-
-def _add_helpers(
-    lab: Lab, others: Sequence[Champion], best: State, gain: float, *, banned: Sequence[State]
-) -> tuple[State, float]:
+def _add_helpers(lab: Lab, others: Sequence[Champion], *, banned: Banned) -> None:
     """Try once, beside the best, each lever that gave nothing alone: it may help with others."""
+    best = lab.best
     states = [(*best, one.applied) for one in others if not _is_in((*best, one.applied), banned)]
     lab.live(best, states, MIN_PAIRS)
     promising = []
@@ -92,19 +85,15 @@ def _add_helpers(
             continue
         what = worth(found, lab.floor_for(series))
         if what in (Worth.GAIN, Worth.UNCLEAR):
-            promising.append((found.median, series.state))
+            promising.append((found.median, series.state[-1]))
         else:
             lab.notes.explain("live", series.state, best, what.value)
-    for _, state in sorted(promising, key=lambda it: -it[0]):
-        applied = state[-1]
-        if _is_in((*best, applied), banned):
+    for _, applied in sorted(promising, key=lambda it: -it[0]):
+        if _is_in((*lab.best, applied), banned):
             continue
-        rounds = rounds_wanted(lab, lab.fixed_of(best))
-        added = add(lab, best, applied, alone=None, rounds=rounds)
+        added = _add(lab, lab.best, applied, alone=None)
         if added is not None:
-            best, gain = (*best, applied), gain + added
-            lab.best, lab.best_gain = best, gain
-    return best, gain
+            lab.best, lab.best_gain = (*lab.best, applied), chain(lab.best_gain, added)
 
 
 def _is_in(state: State, states: Sequence[State]) -> bool:
@@ -112,9 +101,7 @@ def _is_in(state: State, states: Sequence[State]) -> bool:
     return key_of(state) in {key_of(one) for one in states}
 
 
-def add(
-    lab: Lab, best: State, applied: Applied, *, alone: Champion | None, rounds: int
-) -> float | None:
+def _add(lab: Lab, best: State, applied: Applied, *, alone: Champion | None) -> Quantity | None:
     """Compare the best with and without one lever more.
 
     One that gained alone must be faster and its median above the noise; one that did not must
@@ -124,7 +111,7 @@ def add(
         The log speedup it adds, None where it was not added.
     """
     series = lab.live_series(best, (*best, applied))
-    for due in (NOISE_ROUNDS, rounds):
+    for due in (NOISE_ROUNDS, rounds_wanted(lab, lab.fixed_of(best))):
         if not lab.live(best, [series.state], due):
             lab.notes.choose("out_of_time", applied.name, phase="combining")
             break
@@ -136,7 +123,7 @@ def add(
     return _decide(lab, series, alone)
 
 
-def _decide(lab: Lab, series: Series, alone: Champion | None) -> float | None:
+def _decide(lab: Lab, series: Series, alone: Champion | None) -> Quantity | None:
     """Whether the last lever of a state stays, and why."""
     found, name = lab.quantity(series), series.state[-1].name
     if series.is_over or found is None or found.n < MIN_PAIRS:
@@ -159,4 +146,4 @@ def _decide(lab: Lab, series: Series, alone: Champion | None) -> float | None:
         return None
     lab.notes.explain("live", series.state, series.reference, None)
     lab.notes.choose("added", name, **facts)
-    return found.median
+    return found

@@ -24,7 +24,7 @@ from steptime.tune.bench import (
     ProcessResult,
 )
 from steptime.tune.budget import Ledger
-from steptime.tune.notes import Found, Key, Notes, Progress, key_of
+from steptime.tune.notes import Found, Key, Notes, Standing, key_of
 from steptime.tune.order import Offer
 from steptime.tune.pairs import MIN_FLOOR, interval, to_speedup
 
@@ -46,13 +46,12 @@ MIN_QUIET_CORES = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOptions:
-    """What the user asked for; `only` None is all levers."""
+    """What the user asked for: `levers` that may be tried, without those `excluded` by name."""
 
     levers: tuple[Lever, ...]
     run_steps: int | None = None
     budget_s: float = 600.0
-    only: tuple[str, ...] | None = None
-    exclude: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,7 +87,7 @@ class Lab:
     """A study under way: the bench, what was paid, what is known, and what was written down."""
 
     def __init__(
-        self, bench: Bench, options: SearchOptions, tell: Callable[[Progress], None]
+        self, bench: Bench, options: SearchOptions, tell: Callable[[Standing], None]
     ) -> None:
         self.options = options
         self.ledger = Ledger(options.budget_s)
@@ -98,7 +97,7 @@ class Lab:
         self.phase = "observe"
         self.is_live = True
         self.best: State = ()
-        self.best_gain: float | None = None
+        self.best_gain: Quantity | None = None
         self.baseline: Baseline | None = None
         self.is_interrupted = False
         self._bench = bench
@@ -378,10 +377,11 @@ class Lab:
     def report(self) -> None:
         """Tell where the search is."""
         self._tell(
-            Progress(
+            Standing(
                 phase=self.phase,
-                best=self.best,
-                best_speedup=None if self.best_gain is None else math.exp(self.best_gain),
+                ended=self.notes.latest,
+                best_state=self.best,
+                best=None if self.best_gain is None else to_speedup(self.best_gain),
                 left_s=self.ledger.left_s,
                 found=self.found(None),
             )

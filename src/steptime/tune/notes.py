@@ -1,6 +1,6 @@
 """What the search writes down as it goes: trials, choices, what was not tried, and what it found.
 
-The one mutable place of these records; `Found` is what leaves the search, `Progress` what is told
+The one mutable place of these records; `Found` is what leaves the search, `Standing` what is told
 on the way. Every snapshot is a legal study: what is not decided yet is None.
 """
 
@@ -85,16 +85,18 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class Standing:
     """Where the search is: told after each answer.
 
-    `phase` is `observe`, `noise`, `live`, `processes`, `quality` or `confirm`; `best` and
-    `best_speedup` are the best so far, not proven yet; `found` is a legal study as of now.
+    `phase` is `observe`, `live`, `process`, `quality` or `confirm`; `ended` the trial that the
+    answer was for; `best` is over the command as written, not proven yet; `found` is a legal
+    study as of now.
     """
 
     phase: str
-    best: State
-    best_speedup: float | None
+    ended: Trial | None
+    best_state: State
+    best: Speedup | None
     left_s: float
     found: Found
 
@@ -106,11 +108,17 @@ class Notes:
         self._trials: dict[tuple[str, Key, Key], Trial] = {}
         self._choices: dict[tuple[str, str | None, tuple[tuple[str, str], ...]], Choice] = {}
         self._not_tried: dict[str, NotTried] = {}
+        self._latest: tuple[str, Key, Key] | None = None
 
     @property
     def trials(self) -> tuple[Trial, ...]:
         """All so far."""
         return tuple(self._trials.values())
+
+    @property
+    def latest(self) -> Trial | None:
+        """The one that something was learned of last."""
+        return None if self._latest is None else self._trials[self._latest]
 
     @property
     def choices(self) -> tuple[Choice, ...]:
@@ -147,7 +155,7 @@ class Notes:
     ) -> None:
         """Note a trial; what is known of the same one (kind, state, reference) is replaced."""
         key = (kind, key_of(state), key_of(reference))
-        before = self._trials.get(key)
+        before, self._latest = self._trials.get(key), key
         self._trials[key] = Trial(
             number=len(self._trials) if before is None else before.number,
             state=state,

@@ -47,13 +47,15 @@ def offer(
     levers: Sequence[Lever],
     baseline: Baseline,
     *,
-    only: Sequence[str] | None,
-    exclude: Sequence[str],
+    excluded: Sequence[str],
 ) -> tuple[tuple[Offer, ...], tuple[NotTried, ...]]:
     """The levers that may be tried here, best first, and why the others may not."""
-    offers, refused = [], []
+    offers = []
+    refused = [NotTried(name=name, reason="excluded") for name in excluded]
     for lever in levers:
-        reason = _refusal(lever, baseline.facts, only=only, exclude=exclude)
+        if lever.name in excluded:
+            continue
+        reason = _refusal(lever, baseline.facts)
         if reason is not None:
             refused.append(reason)
             continue
@@ -72,14 +74,8 @@ def offer(
     return tuple(sorted(offers, key=_rank)), tuple(refused)
 
 
-def _refusal(
-    lever: Lever, facts: Facts, *, only: Sequence[str] | None, exclude: Sequence[str]
-) -> NotTried | None:
+def _refusal(lever: Lever, facts: Facts) -> NotTried | None:
     """Why the lever is no offer, None where it may be one."""
-    if lever.name in exclude:
-        return NotTried(name=lever.name, reason="excluded")
-    if only is not None and lever.name not in only:
-        return NotTried(name=lever.name, reason="not_chosen")
     text = lever.applies(facts)
     if text is not None:
         return NotTried(name=lever.name, reason="does_not_apply", text=text)

@@ -68,7 +68,7 @@ def calibrate(lab: Lab, *, fixed: State = ()) -> bool:
     Returns:
         False where that gave too few rounds: the levers are then compared between processes.
     """
-    lab.phase = "noise"
+    lab.phase = "live"
     allowed_s = NOISE_SHARE * (lab.ledger.left_s - lab.ledger.reserve_s)
     most = min(MAX_NOISE_ROUNDS, math.floor(allowed_s / lab.ledger.blocks(2, num_starts=0)))
     series = lab.live_series(fixed, fixed)
@@ -87,7 +87,7 @@ def calibrate_between(lab: Lab) -> bool:
     Returns:
         False where that gave too few pairs.
     """
-    lab.phase = "noise"
+    lab.phase = "process"
     lab.turns((), (), MIN_PAIRS)
     series = lab.turns_series((), ())
     return _note_floors(lab, series, series.reason or series.end.value)

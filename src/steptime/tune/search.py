@@ -15,21 +15,21 @@ from steptime.core.study import State, StudyOutcome, TrialEnd
 from steptime.tune.bench import Bench
 from steptime.tune.combine import combine
 from steptime.tune.lab import Lab, SearchOptions
-from steptime.tune.notes import Found, Progress, number
+from steptime.tune.notes import Found, Standing, number
 from steptime.tune.order import Offer, offer, split_by_headroom
 from steptime.tune.proof import Refused, prove
 from steptime.tune.screen import calibrate, calibrate_between, screen
 from steptime.tune.turns import try_in_turns
 
-__all__ = ["Found", "Progress", "SearchOptions", "search"]
+__all__ = ["Found", "SearchOptions", "Standing", "search"]
 
 
-def _tell_nobody(progress: Progress) -> None:
-    """The progress of a search that nobody watches."""
+def _tell_nobody(standing: Standing) -> None:
+    """What a search tells that nobody watches."""
 
 
 def search(
-    bench: Bench, options: SearchOptions, *, tell: Callable[[Progress], None] = _tell_nobody
+    bench: Bench, options: SearchOptions, *, tell: Callable[[Standing], None] = _tell_nobody
 ) -> Found:
     """Try the levers and prove the best state.
 
@@ -45,7 +45,7 @@ def search(
     baseline = lab.observe()
     if baseline.end is not TrialEnd.FINISHED:
         return lab.found(None, reason=baseline.reason or baseline.end.value)
-    offers, refused = offer(options.levers, baseline, only=options.only, exclude=options.exclude)
+    offers, refused = offer(options.levers, baseline, excluded=options.excluded)
     lab.notes.leave_out(refused)
     lab.offered = offers
     if not offers:
@@ -79,20 +79,15 @@ def _build(lab: Lab, offers: Sequence[Offer], refused: Refused) -> State:
     others = [one for one in offers if one not in live]
     early = _that_come_first(live, others)
     lab.best, lab.best_gain = (), None
-    fixed: State = ()
-    gain = 0.0
     if early:
         lab.notes.choose("processes_first", levers=", ".join(one.name for one in early))
-        fixed, gain = try_in_turns(lab, early, (), banned=refused.levers)
-    best = fixed
-    if live and not lab.is_interrupted:
+        try_in_turns(lab, early, banned=refused.levers)
+    if live:
+        fixed = lab.best
         champions = screen(lab, live, fixed=fixed, banned=refused.levers)
-        best, more = combine(lab, champions, fixed=fixed, banned=refused.states)
-        gain += more
-    late = [one for one in others if one not in early]
-    best, more = try_in_turns(lab, late, best, banned=refused.levers)
-    lab.best, lab.best_gain = best, gain + more if best else None
-    return best
+        combine(lab, champions, fixed=fixed, banned=refused.states)
+    try_in_turns(lab, [one for one in others if one not in early], banned=refused.levers)
+    return lab.best
 
 
 def _that_come_first(live: Sequence[Offer], others: Sequence[Offer]) -> list[Offer]:

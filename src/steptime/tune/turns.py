@@ -1,6 +1,6 @@
 """Levers of the environment and of start-up: compared between processes that take turns.
 
-In: a `Lab`, offers in order, and the best state so far. Out: the state with those that helped.
+In: a `Lab` and offers in order. Out: the lab's best state, with those that helped.
 Two or three fit a budget, so order decides; a few pairs, and more only for what may still win.
 """
 
@@ -13,7 +13,7 @@ from steptime.core.study import Applied, State
 from steptime.tune.lab import COMPILE, Lab, Series
 from steptime.tune.notes import label, names_of, numbers_of
 from steptime.tune.order import Offer
-from steptime.tune.pairs import MIN_PAIRS, Worth, to_speedup, worth
+from steptime.tune.pairs import MIN_PAIRS, Worth, chain, to_speedup, worth
 
 FIRST_PAIRS = 2
 """A setting beside others gets so many at first; the best of them goes on."""
@@ -22,27 +22,20 @@ EARLY_PAIRS = 4
 """After so many, what has not once been faster than the noise is given up."""
 
 
-def try_in_turns(
-    lab: Lab, offers: Sequence[Offer], best: State, *, banned: Sequence[Applied]
-) -> tuple[State, float]:
-    """Add the levers that help beside `best`, in their order, and their log speedup together."""
-    lab.phase = "processes"
-    gain = 0.0
+def try_in_turns(lab: Lab, offers: Sequence[Offer], *, banned: Sequence[Applied]) -> None:
+    """Add the levers that help beside the best state, in their order."""
+    lab.phase = "process"
     for one in offers:
-        added = _try(lab, one, best, banned)
+        added = _try(lab, one, banned)
         if added is not None:
-            applied, more = added
-            best, gain = (*best, applied), gain + more
-            lab.best, lab.best_gain = best, (lab.best_gain or 0.0) + more
-    return best, gain
+            applied, found = added
+            lab.best, lab.best_gain = (*lab.best, applied), chain(lab.best_gain, found)
 
 
-def _try(
-    lab: Lab, offer: Offer, best: State, banned: Sequence[Applied]
-) -> tuple[Applied, float] | None:
+def _try(lab: Lab, offer: Offer, banned: Sequence[Applied]) -> tuple[Applied, Quantity] | None:
     """Compare one lever's settings with the best so far."""
     # Compiling again in each of a dozen processes would take the whole budget.
-    reference = tuple(one for one in best if one.name != COMPILE)
+    reference = tuple(one for one in lab.best if one.name != COMPILE)
     settings = [one for one in offer.settings if one not in banned]
     if len(settings) > 1:
         for one in settings:
@@ -57,7 +50,7 @@ def _try(
                 break
         found = _decide(lab, series)
         if found is not None:
-            return one, found.median
+            return one, found
     return None
 
 
