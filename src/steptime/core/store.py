@@ -79,28 +79,43 @@ def store_in(folder: Path) -> Path:
     return folder if folder.name == NAME else folder / NAME
 
 
-def create_run(folder: Path, *, started_unix_s: float) -> Run:
+def create_run(folder: Path, *, started_unix_s: float, kind: str = "runs") -> Run:
     """A new, empty run folder; below the temporary folder where `folder` cannot be written.
+
+    Args:
+        folder: that holds the store, or the store itself.
+        started_unix_s: goes into the id.
+        kind: `runs`, or `studies` for the folder of a study.
 
     Raises:
         StoreError: neither can be written.
     """
     try:
-        return _create_run(store_in(folder), started_unix_s)
+        return _create_run(store_in(folder), started_unix_s, kind)
     except OSError as error:
         reason = str(error)
     try:
-        fallback = _fallback_folder()
-        fallback.mkdir(mode=0o700, exist_ok=True)
-        _check_owner(fallback)
-        run = _create_run(fallback / NAME, started_unix_s)
+        fallback = fallback_store()
+        run = _create_run(fallback, started_unix_s, kind)
     except OSError as error:
         raise StoreError(f"no run folder can be made: {reason}; {error}") from error
     return Run(run_id=run.run_id, folder=run.folder, instead_of=folder / NAME)
 
 
-def _create_run(store: Path, started_unix_s: float) -> Run:
-    (store / "runs").mkdir(parents=True, exist_ok=True)
+def fallback_store() -> Path:
+    """The store below the temporary folder, ours alone.
+
+    Raises:
+        OSError: it cannot be made, or its folder belongs to somebody else.
+    """
+    fallback = _fallback_folder()
+    fallback.mkdir(mode=0o700, exist_ok=True)
+    _check_owner(fallback)
+    return fallback / NAME
+
+
+def _create_run(store: Path, started_unix_s: float, kind: str) -> Run:
+    (store / kind).mkdir(parents=True, exist_ok=True)
     # Keeps the store out of the user's git. An existing file is the user's word.
     with suppress(FileExistsError), (store / ".gitignore").open("x") as file:
         file.write("*\n")
@@ -108,8 +123,8 @@ def _create_run(store: Path, started_unix_s: float) -> Run:
     for _ in range(_NUM_TRIES):
         run_id = f"{stamp}-{secrets.token_hex(2)}"
         with suppress(FileExistsError):
-            (store / "runs" / run_id).mkdir()
-            return Run(run_id=run_id, folder=store / "runs" / run_id)
+            (store / kind / run_id).mkdir()
+            return Run(run_id=run_id, folder=store / kind / run_id)
     raise FileExistsError(f"{_NUM_TRIES} run ids of {stamp} are taken")
 
 

@@ -20,7 +20,9 @@ class Baseline:
     """The command as written: one trial, measured and diagnosed.
 
     `startup_s` is the time until the first step ended; `sample_unit` is samples, tokens or None
-    where batches have no size that was seen.
+    where batches have no size that was seen; `samples_per_step` is over all ranks. `reason` of a
+    baseline that failed is what the command wrote last, or `no_steps`; of one that finished,
+    `shared_network` where it could not do without the machine's network.
     """
 
     end: TrialEnd
@@ -30,6 +32,7 @@ class Baseline:
     startup_s: float
     sample_unit: str | None
     reason: str | None = None
+    samples_per_step: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

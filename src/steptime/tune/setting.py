@@ -1,0 +1,89 @@
+"""From a state to what a child is started with: variables, and the plan for its guest.
+
+In: levers with their settings. Out: an environment and the content of `plan.json`
+(docs/reference/study-folder.md). What acts in the environment is put there, the rest is the
+guest's.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from steptime.core.study import Applied, State
+from steptime.core.types import SCHEMA
+from steptime.levers.base import Lever, Moment
+
+PRELOAD = "LD_PRELOAD"
+
+
+def find_file(lever: Lever) -> str:
+    """The file that holds a lever; the guest loads it from there.
+
+    Raises:
+        ValueError: it has no function of its own.
+    """
+    base = inspect.getfile(Lever)
+    for function in (lever.apply, lever.variables, lever.applies, lever.space, lever.edit):
+        code = getattr(function, "__code__", None)
+        if code is not None and code.co_filename != base:
+            return str(code.co_filename)
+    raise ValueError(f"`lever` must have a function of its own, got {lever.name!r}")
+
+
+def variables_of(
+    state: State, levers: Mapping[str, Lever], libraries: Mapping[str, str]
+) -> dict[str, str]:
+    """The variables that the environment levers of a state set, later ones over earlier."""
+    found: dict[str, str] = {}
+    for applied in state:
+        lever = levers[applied.name]
+        if lever.moment == Moment.ENVIRONMENT and lever.variables is not None:
+            found |= _joined(found, lever.variables(applied.settings, libraries))
+    return found
+
+
+def _joined(found: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
+    """Two levers may both preload."""
+    if PRELOAD in found and PRELOAD in new:
+        return {**new, PRELOAD: f"{new[PRELOAD]}:{found[PRELOAD]}"}
+    return dict(new)
+
+
+def add_variables(environment: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
+    """The user's environment with a lever's variables; what is preloaded stands before theirs."""
+    result = {**environment, **variables}
+    if PRELOAD in variables and environment.get(PRELOAD):
+        result[PRELOAD] = f"{variables[PRELOAD]}:{environment[PRELOAD]}"
+    return result
+
+
+def describe_state(state: State, levers: Mapping[str, Lever]) -> list[dict[str, Any]]:
+    """The levers of a state that the guest applies, as they stand in a plan."""
+    return [
+        _describe(applied, levers[applied.name])
+        for applied in state
+        if levers[applied.name].moment != Moment.ENVIRONMENT
+    ]
+
+
+def _describe(applied: Applied, lever: Lever) -> dict[str, Any]:
+    return {"name": applied.name, "settings": dict(applied.settings), "file": find_file(lever)}
+
+
+def make_plan(
+    state: State,
+    levers: Mapping[str, Lever],
+    *,
+    is_live: bool = False,
+    quality: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The content of `plan.json`."""
+    return {
+        "schema": SCHEMA,
+        "mode": "trial",
+        "levers": describe_state(state, levers),
+        "is_live": is_live,
+        "quality": None if quality is None else dict(quality),
+    }

@@ -1,0 +1,280 @@
+"""One trial: a contained child of the user's command with a plan, watched, and its end as data.
+
+In: a folder, a plan, an environment, and how to start a contained child. Out: a `TrialEnded`, and
+the trial's folder, a run folder. The child is ended by SIGKILL of its whole tree once what was
+wanted is on disk: a gentle interrupt would make trainers save checkpoints. What the trial says
+is left to `tune.worlds`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from steptime.core.stats import median
+from steptime.core.store import CommandRecord, Run, write_text, write_value
+from steptime.core.study import TrialEnd
+from steptime.core.types import ProcessEnd, RunState
+from steptime.measure.launch import NotStarted, observed_environment, shell_exit_code
+from steptime.measure.origin import describe_run
+from steptime.measure.sample import HostSampler, system_readers
+from steptime.tune.watch import Watch
+
+LEVER_FAILED = 86  # what a trial's guest ends the process with; docs/reference/study-folder.md
+_POLL_S = 0.05
+_TAIL_BYTES = 4096
+_TAIL_LINES = 12
+_SILENCE_STEPS = 10  # no step for this many medians is a hang, if it is long enough, too
+_SILENCE_GAPS = 3  # nor is it one while it is no longer than this many of the longest gap known
+
+
+class Contained(Protocol):
+    """A started child that can do no harm."""
+
+    @property
+    def pid(self) -> int:
+        """Of the first process of its tree."""
+
+    def poll(self) -> ProcessEnd | None:
+        """How it ended; None while it runs."""
+
+    def kill(self) -> None:
+        """End the whole tree; it is gone when this returns."""
+
+
+class Start(Protocol):
+    """Starts the user's command in a contained child."""
+
+    def __call__(
+        self, environment: Mapping[str, str], *, folder: Path, stdin: Path | None
+    ) -> Contained | NotStarted:
+        """The child; `folder` is the only place it can really write to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How long a trial may take [s].
+
+    Attributes:
+        start_s: until its first update ended.
+        silence_s: without an update at least; more where steps are long.
+        total_s: in all.
+        longest_gap_s: between two updates, known from the command as written.
+    """
+
+    start_s: float
+    silence_s: float
+    total_s: float
+    longest_gap_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialEnded:
+    """How a trial ended.
+
+    Attributes:
+        end: FINISHED also where it was ended by us because what was wanted is on disk.
+        reason: machine word of any other end.
+        process: how the command ended; None where we ended it.
+        text: the last lines it wrote to stderr, or what a lever failed with.
+        lever: that failed.
+    """
+
+    end: TrialEnd
+    reason: str | None = None
+    process: ProcessEnd | None = None
+    text: str = ""
+    lever: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialStart:
+    """What a trial is started with; `environment` is the user's, with the levers' variables."""
+
+    folder: Path
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    plan: Mapping[str, Any]
+    stdin: Path | None = None
+
+
+class Trial:
+    """A trial that was started; `close` it, whatever happens."""
+
+    def __init__(
+        self, start: TrialStart, record: CommandRecord, contained: Contained, limits: Limits
+    ) -> None:
+        self.folder = start.folder
+        self.watch = Watch(start.folder)
+        self.limits = limits
+        self._record = record
+        self._contained = contained
+        self._clock = time.monotonic
+        self._started = self._last_update = self._clock()
+        self._sampler = _sampler(start.folder, contained.pid)
+        self._sample_due = self._started
+        self._ended: TrialEnded | None = None
+
+    @property
+    def age_s(self) -> float:
+        """Since it was started."""
+        return self._clock() - self._started
+
+    def wait(self, is_done: Callable[[Watch], bool]) -> TrialEnded | None:
+        """Wait until `is_done`; None then, else how it ended before."""
+        while self._ended is None:
+            process = self._contained.poll()  # before reading: what it wrote last is read then
+            if self.watch.read():
+                self._last_update = self._clock()
+            if process is not None:
+                self._sampler.take_last()  # a kill by the kernel came after the last look
+                self._ended = self._judge(process)
+            elif is_done(self.watch):
+                return None
+            elif (reason := self._overdue()) is not None:
+                self._kill()
+                self._ended = TrialEnded(end=TrialEnd.TIMED_OUT, reason=reason, text=self.tail())
+            else:
+                self._sample()
+                time.sleep(_POLL_S)
+        return self._ended
+
+    def close(self) -> TrialEnded:
+        """End it if it still runs, and write down how it ended."""
+        if self._ended is None:
+            self._sampler.take()
+            self._kill()
+            self._ended = TrialEnded(end=TrialEnd.FINISHED)
+        process = self._ended.process
+        record = replace(
+            self._record,
+            ended_unix_s=time.time(),
+            exit_code=process.exit_code if process else None,
+            signal=process.signal if process else None,
+            num_sample_failures=self._sampler.num_failures,
+        )
+        write_value(_as_run(self.folder), "command.json", record)
+        return self._ended
+
+    def tail(self) -> str:
+        """The last lines that the command wrote to stderr."""
+        return read_tail(self.folder / "stderr")
+
+    def _kill(self) -> None:
+        self._contained.kill()
+        self.watch.read()
+
+    def _sample(self) -> None:
+        if self._clock() >= self._sample_due:
+            self._sample_due = self._clock() + self._sampler.take()
+
+    def _overdue(self) -> str | None:
+        """Machine word of the limit that is passed."""
+        limits, now = self.limits, self._clock()
+        if now - self._started > limits.total_s:
+            return "time_limit"
+        first = self.watch.first
+        if first is None:
+            return "no_first_step" if now - self._started > limits.start_s else None
+        step_s = median([tick.wall_s for tick in first.ticks[-_SILENCE_STEPS:]])
+        allowed_s = max(
+            limits.silence_s, _SILENCE_STEPS * step_s, _SILENCE_GAPS * limits.longest_gap_s
+        )
+        return "hung" if now - self._last_update > allowed_s else None
+
+    def _judge(self, process: ProcessEnd) -> TrialEnded:
+        """The end of a command that ended by itself."""
+        failed = next(iter(self.watch.failed_levers), None)
+        if shell_exit_code(process) == LEVER_FAILED and failed is not None:
+            return TrialEnded(
+                end=TrialEnd.FAILED,
+                reason="lever_failed",
+                process=process,
+                text=str(failed["error"]),
+                lever=str(failed.get("name")),
+            )
+        if process.state is RunState.FINISHED:
+            return TrialEnded(end=TrialEnd.FINISHED, reason="ended_itself", process=process)
+        if _is_memory(self.watch, self.folder):
+            return TrialEnded(
+                end=TrialEnd.OUT_OF_MEMORY,
+                reason="out_of_memory",
+                process=process,
+                text=self.tail(),
+            )
+        reason = "exit_code" if process.exit_code is not None else "signal"
+        return TrialEnded(end=TrialEnd.FAILED, reason=reason, process=process, text=self.tail())
+
+
+def start_trial(begin: Start, start: TrialStart, limits: Limits) -> Trial | NotStarted:
+    """Make the trial's folder and start the command in it.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    start.folder.mkdir(parents=True)
+    run = _as_run(start.folder)
+    record = describe_run(
+        run.run_id, start.argv, environment=start.environment, started_unix_s=time.time()
+    )
+    write_value(run, "command.json", record)
+    plan = start.folder / "plan.json"
+    write_text(plan, json.dumps(start.plan) + "\n")
+    environment = {
+        **observed_environment(start.environment, start.folder),
+        "STEPTIME_PLAN": str(plan),
+    }
+    contained = begin(environment, folder=start.folder, stdin=start.stdin)
+    if isinstance(contained, NotStarted):
+        return contained
+    record = replace(record, child_pid=contained.pid)
+    return Trial(start, record, contained, limits)
+
+
+def read_tail(path: Path) -> str:
+    """The last lines of a file; empty if there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return "\n".join(lines[-_TAIL_LINES:]).strip()
+
+
+def _as_run(folder: Path) -> Run:
+    return Run(run_id=folder.name, folder=folder)
+
+
+def _sampler(folder: Path, pid: int) -> HostSampler:
+    # A contained process numbers itself in a namespace of its own, so that it cannot be found
+    # among those that the guest was seen in.
+    readers = replace(system_readers(folder, pid), unwatched=lambda layouts: ())
+    return HostSampler(
+        folder / "host.jsonl", root_pid=pid, num_cores=os.cpu_count() or 1, readers=readers
+    )
+
+
+def _is_memory(watch: Watch, folder: Path) -> bool:
+    """Whether a command that failed did so for want of memory.
+
+    Torch said so, or the kernel killed meanwhile: a launcher hands the signal of a rank on as an
+    exit code of its own.
+    """
+    errors = [row["error"] for row in watch.rows if isinstance(row.get("error"), dict)]
+    return any(error.get("is_memory") for error in errors) or _num_oom_kills(folder) > 0
+
+
+def _num_oom_kills(folder: Path) -> int:
+    """Kills by the kernel since the trial began, by the last line of host.jsonl that says."""
+    try:
+        lines = (folder / "host.jsonl").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return 0
+    counts = [row.get("oom_kills") for row in map(json.loads, lines) if row["k"] == "h"]
+    return max((count for count in counts if isinstance(count, int)), default=0)

@@ -1,0 +1,192 @@
+"""The real bench: contained trials of the user's command, one at a time.
+
+In: what a study knows of its command, machine and levers. Out: the answers of `tune.bench`. How
+one trial is run is left to `tune.trial`, live comparisons to `tune.live`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from steptime.core.study import State, TrialEnd, Verdict
+from steptime.errors import NotFoundError
+from steptime.levers.base import Lever
+from steptime.measure.launch import NotStarted
+from steptime.tune.bench import (
+    Baseline,
+    LiveRequest,
+    LiveResult,
+    ProcessRequest,
+    ProcessResult,
+)
+from steptime.tune.bounds import (
+    WindowSize,
+    first_limits,
+    is_full,
+    later_limits,
+    longest_gap_s,
+    observe_window,
+    process_window,
+)
+from steptime.tune.folder import StudyFolder
+from steptime.tune.observe import Surroundings, make_baseline
+from steptime.tune.pairing import Side, compare_sides, read_side
+from steptime.tune.setting import add_variables, make_plan, variables_of
+from steptime.tune.trial import Limits, Start, Trial, TrialEnded, TrialStart, start_trial
+
+SHARED_NETWORK = "shared_network"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What is studied.
+
+    Attributes:
+        argv: the command.
+        environment: the user's.
+        levers: by name.
+        surroundings: what the parent knows of script and machine.
+        budget_s: of the study; all limits follow from it.
+        stdin: what each trial reads, if anything.
+    """
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    levers: Mapping[str, Lever]
+    surroundings: Surroundings
+    budget_s: float
+    stdin: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """How trials are started; `shared` uses the machine's network, where `own` does not."""
+
+    own: Start
+    shared: Start | None = None
+
+
+class Worlds:
+    """A `Bench` of real trials; `close` it."""
+
+    def __init__(
+        self, subject: Subject, folder: StudyFolder, doors: Doors, quiet: Callable[[], None]
+    ) -> None:
+        """`quiet` waits until others leave the machine alone, or for so long."""
+        self._subject = subject
+        self._folder = folder
+        self._doors = doors
+        self._begin = doors.own
+        self._quiet = quiet
+        self._limits = first_limits(subject.budget_s)
+
+    # -- the baseline
+
+    def observe(self) -> Baseline:
+        """Run the command as written for a window, measure and diagnose it."""
+        self._quiet()
+        baseline = self._observe()
+        has_other = self._doors.shared is not None and self._begin is not self._doors.shared
+        if baseline.end is TrialEnd.FAILED and baseline.reason != "no_steps" and has_other:
+            assert self._doors.shared is not None
+            self._begin = self._doors.shared
+            again = self._observe(reason=SHARED_NETWORK)
+            if again.end is TrialEnd.FINISHED:
+                baseline = again
+        self.adopt(baseline)
+        return baseline
+
+    def _observe(self, *, reason: str | None = None) -> Baseline:
+        trial = self.start(())
+        ended = self._run(trial, observe_window(self._subject.budget_s))
+        baseline = make_baseline(
+            trial.folder, trial.watch, ended, self._subject.surroundings, reason=reason
+        )
+        gap_s = longest_gap_s(trial.watch.first) if trial.watch.first is not None else 0.0
+        self._limits = later_limits(
+            self._subject.budget_s, startup_s=baseline.startup_s, longest_gap_s=gap_s
+        )
+        return baseline
+
+    def adopt(self, baseline: Baseline) -> None:
+        """Go on from a baseline, observed now or by an earlier call of the same study."""
+        if baseline.reason == SHARED_NETWORK and self._doors.shared is not None:
+            self._begin = self._doors.shared
+        self._limits = later_limits(
+            self._subject.budget_s,
+            startup_s=baseline.startup_s,
+            longest_gap_s=self._limits.longest_gap_s,
+        )
+
+    # -- comparisons
+
+    def compare_live(self, request: LiveRequest) -> LiveResult:
+        """Compare states inside one process."""
+        raise NotImplementedError
+
+    def compare_processes(self, request: ProcessRequest) -> ProcessResult:
+        """Compare two states in processes of their own, in turns: AB, BA, AB and so on."""
+        pairs: list[tuple[Side, Side]] = []
+        for number in range(request.num_pairs):
+            first, second = (request.reference, request.candidate)[:: 1 if number % 2 == 0 else -1]
+            self._quiet()
+            sides = [self._run_side(first)]
+            if sides[0].end is TrialEnd.FINISHED:
+                sides.append(self._run_side(second))
+            failed = next((side for side in sides if side.end is not TrialEnd.FINISHED), None)
+            if failed is not None:
+                return compare_sides(pairs, failed=failed)
+            pairs.append((sides[0], sides[1]) if number % 2 == 0 else (sides[1], sides[0]))
+        return compare_sides(pairs)
+
+    def _run_side(self, state: State) -> Side:
+        trial = self.start(state)
+        ended = self._run(trial, process_window(self._subject.budget_s))
+        return read_side(trial.folder, ended)
+
+    def judge(self, state: State) -> Verdict:
+        """Whether whole runs with `state` train as the command as written does."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End what still runs."""
+
+    # -- trials
+
+    def start(
+        self, state: State, *, is_live: bool = False, quality: Mapping[str, Any] | None = None
+    ) -> Trial:
+        """A started trial with a state.
+
+        Raises:
+            NotFoundError: the command cannot be started.
+        """
+        subject = self._subject
+        variables = variables_of(state, subject.levers, subject.surroundings.libraries)
+        start = TrialStart(
+            folder=self._folder.new_trial(),
+            argv=subject.argv,
+            environment=add_variables(subject.environment, variables),
+            plan=make_plan(state, subject.levers, is_live=is_live, quality=quality),
+            stdin=subject.stdin,
+        )
+        trial = start_trial(self._begin, start, self.limits)
+        if isinstance(trial, NotStarted):
+            raise NotFoundError(f"the command `{subject.argv[0]}` {trial.reason}.")
+        return trial
+
+    @property
+    def limits(self) -> Limits:
+        """Of the next trial."""
+        return self._limits
+
+    def _run(self, trial: Trial, size: WindowSize) -> TrialEnded:
+        """Let it show a window, and end it."""
+        try:
+            trial.wait(lambda watch: is_full(watch, size))
+        finally:
+            ended = trial.close()
+        return ended

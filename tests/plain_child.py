@@ -1,0 +1,64 @@
+"""Starts the user's command for the tests of trials: a plain child, contained by nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from steptime.core.types import ProcessEnd, RunState
+
+
+class PlainChild:
+    """A child in a session of its own."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def poll(self) -> ProcessEnd | None:
+        code = self._process.poll()
+        if code is None:
+            return None
+        if code < 0:
+            return ProcessEnd(state=RunState.KILLED, signal=-code)
+        return ProcessEnd(state=RunState.FAILED if code else RunState.FINISHED, exit_code=code)
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+class PlainStart:
+    """Starts a command in a folder; a `Start` of `tune.trial`."""
+
+    def __init__(self, argv: tuple[str, ...], cwd: Path) -> None:
+        self.argv = argv
+        self.cwd = cwd
+
+    def __call__(
+        self, environment: Mapping[str, str], *, folder: Path, stdin: Path | None
+    ) -> PlainChild:
+        with (
+            (folder / "stdout").open("wb") as out,
+            (folder / "stderr").open("wb") as err,
+            Path(stdin or os.devnull).open("rb") as given,
+        ):
+            return PlainChild(
+                subprocess.Popen(
+                    self.argv,
+                    cwd=self.cwd,
+                    env=environment,
+                    stdin=given,
+                    stdout=out,
+                    stderr=err,
+                    start_new_session=True,
+                )
+            )
