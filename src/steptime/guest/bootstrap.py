@@ -57,7 +57,16 @@ def start(torch: Any, run: str, targets: dict[str, Callable[[Any], None]]) -> Co
     context.guarded("install:watchers", install_watchers, context)
     context.guarded("install:end", install_ends, context)
     announce(run, "torch", facts | recorder.failed())
+    if plan := os.environ.get("STEPTIME_PLAN"):
+        context.guarded("install:plan", install_plan, context, plan)
     return context
+
+
+def install_plan(context: Context, path: str) -> None:
+    """A trial, or a run with a recipe: do what the parent's plan says."""
+    from .trial import install_trial
+
+    install_trial(context, path, lambda: finish(context))
 
 
 def install_watchers(context: Context) -> None:
@@ -80,6 +89,8 @@ def install_ends(context: Context) -> None:
         recorder.reset()
         context.journal.reset()
         context.num_batches = 0
+        if context.trial is not None:
+            context.trial.after_fork()
 
     os.register_at_fork(after_in_child=after_fork)
     # A child of multiprocessing leaves by os._exit, which runs its finalizers but not atexit's,

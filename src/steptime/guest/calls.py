@@ -77,12 +77,15 @@ def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs
         elif kind == IS_LOSS:
             journal.note(LOSS, LOSS)
         elif kind != IS_QUIET:
-            begin_call(journal, kind)
+            begin_call(context, journal, kind)
     except Exception:
         context.recorder.fail("call")
         kind = IS_QUIET
+    trial = context.trial
     try:
-        if journal.look is not None and kind == IS_FORWARD:
+        if trial is not None and kind == IS_FORWARD:
+            result = trial.run_call(journal, original, module, args, kwargs)
+        elif journal.look is not None and kind == IS_FORWARD:
             result = journal.look.run(journal, original, (module, *args), kwargs, is_call=True)
         else:
             result = original(module, *args, **kwargs)
@@ -113,8 +116,10 @@ def find_kind(context: Context, module: Any, known: int | None) -> int:
     return EVALUATES
 
 
-def begin_call(journal: Journal, kind: int) -> None:
+def begin_call(context: Context, journal: Journal, kind: int) -> None:
     """Open the marker of a call without gradients."""
+    if context.trial is not None:
+        context.trial.see_call_without_gradients(is_evaluation=kind == EVALUATES)
     if kind == EVALUATES:
         journal.replay()  # what was counted until here belongs to the evaluation
         journal.note_with_cpu(ENTER_EVALUATION, EVALUATION)

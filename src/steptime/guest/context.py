@@ -41,6 +41,7 @@ class Context:
         self.ddp_models: weakref.WeakSet[Any] = weakref.WeakSet()
         self.step_code: Any = None  # of torch's frame around an optimizer's step and its hooks
         self.optimizer_hooks: tuple[Any, ...] = ()
+        self.trial: Any = None  # where there is a plan: `guest/trial.py`
         self.before_update: Callable[[Timeline], None] | None = None
         frames = Frames(Places(torch))
 

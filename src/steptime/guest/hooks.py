@@ -60,7 +60,10 @@ def make_backward(context: Context, original: Any) -> Any:
                 fail("backward")
             is_done = False
             try:
-                if journal.look is not None:
+                trial = context.trial
+                if trial is not None:
+                    result = trial.run_backward(journal, original, args, kwargs)
+                elif journal.look is not None:
                     result = journal.look.run(journal, original, args, kwargs, is_call=False)
                 else:
                     result = original(*args, **kwargs)
@@ -155,6 +158,8 @@ def hook_optimizers(context: Context) -> None:
             if journal.optimizers and not are_running(context, sys._getframe(2)):
                 journal.drop_optimizers()
             journal.enter_optimizer(has_closure=callable(closure))
+            if context.trial is not None:
+                context.trial.begin_update(journal, optimizer)
         except Exception:
             recorder.fail("optimizer")
 

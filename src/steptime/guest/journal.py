@@ -179,7 +179,7 @@ class Journal:
         """Forget everything: a new thread, or a child after fork."""
         self.timeline.reset(self.clock(), self.cpu_clock())
         self.log: list[int] = []
-        self.ends: list[tuple[int, int | None, int, int, int, tuple[int, int]]] = []
+        self.ends: list[tuple[Any, ...]] = []
         self.top = OTHER
         self.optimizers: list[int] = []  # what was open around each open optimizer step
         self.batches = self.copies = self.syncs = 0
@@ -290,7 +290,9 @@ class Journal:
                 self.spells = self.new_spells()
         pauses = self.recorder.pauses
         taken = pauses.take() if pauses.is_due else NONE
-        self.ends.append((optimizer, skipped, self.batches, self.copies, self.syncs, taken))
+        trial = self.recorder.trial
+        tag = None if trial is None else trial.tag()
+        self.ends.append((optimizer, skipped, self.batches, self.copies, self.syncs, taken, tag))
         self.batches = self.copies = self.syncs = 0
         self.num_sampled += self.is_sampled
         self.num_updates += 1
@@ -306,6 +308,8 @@ class Journal:
             self.due_ns = self.clock() + FLUSH_NS
         elif len(self.ends) >= MAX_PENDING:
             self.flush()
+        if trial is not None:
+            trial.end_update(self, optimizer)
 
     def drop_optimizers(self) -> None:
         """The steps that seem open were left by an exception."""
@@ -326,8 +330,10 @@ class Journal:
                 if act < LEAVE_OPTIMIZER:
                     _ACTS[act](timeline)
                     continue
-                optimizer, skipped, batches, copies, syncs, pauses = next(following)
+                optimizer, skipped, batches, copies, syncs, pauses, tag = next(following)
                 self._count(batches, copies, syncs)
+                if tag is not None:
+                    timeline.tag = tag
                 if pauses is not NONE:
                     timeline.wall[GC_PAUSES] += pauses[0]
                     timeline.wall[GC_NS] += pauses[1]

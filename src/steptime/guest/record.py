@@ -92,12 +92,15 @@ class Recorder:
         self.lock = threading.Lock()
         self.pauses = Pauses()
         self.watchers: list[Watcher] = []
+        self.trial: Any = None  # where there is a plan: `guest/trial.py`
+        self.full_updates = FULL_UPDATES
         self.reset()
 
     def reset(self) -> None:
         """Start afresh: a new process, or a child after fork that may never step."""
         self.path: str | None = None
         self.rows: list[list[int]] = []
+        self.tags: list[list[int]] = []
         self.lines: list[str] = []
         self.rounds: list[Rounds] = []  # one a timeline
         self.optimizers: dict[int, tuple[int, Any]] = {}
@@ -163,8 +166,10 @@ class Recorder:
         ]
         rounds = self.rounds[timeline.thread]
         begins = rounds.begins_with(optimizer)
-        if number < FULL_UPDATES or not (begins or rounds.is_open):
+        if number < self.full_updates or not (begins or rounds.is_open):
             self.rows.append(row)
+            if timeline.tag is not None:
+                self.tags.append([number, *timeline.tag])
         elif (done := rounds.add(row, begins=begins)) is not None:
             self.lines.append(done)
         if timeline.events:
@@ -201,9 +206,12 @@ class Recorder:
                 if timeline.device is not None:
                     self.lines += timeline.device.take_lines()
             rows, self.rows = self.rows, []
+            tags, self.tags = self.tags, []
             lines, self.lines = self.lines, []
             if fresh := [row for rounds in self.rounds for row in rounds.take_fresh()]:
                 lines.append(f'{{"k":"p","rows":{compact(fresh)}}}\n')
+            if tags:
+                lines.insert(0, f'{{"k":"t","rows":{compact(tags)}}}\n')
             if rows:
                 lines.insert(0, f'{{"k":"u","rows":{compact(rows)}}}\n')
             lines += [self._look(watcher, bucket, is_last=is_last) for watcher in self.watchers]

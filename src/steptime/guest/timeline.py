@@ -92,6 +92,7 @@ class Timeline:
         "stack",
         "start",
         "started",
+        "tag",
         "thread",
         "top",
         "wall",
@@ -117,6 +118,7 @@ class Timeline:
         self.closure_depth = 0
         self.prepares = False  # a batch is there, and no model has been called with it
         self.events: list[int] | None = None
+        self.tag: tuple[int, ...] | None = None  # what a trial says of the update that ends
         self.top = OTHER
         self.last = now
         self.last_cpu = cpu_now

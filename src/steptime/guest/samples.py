@@ -1,0 +1,89 @@
+"""How many samples an update was made from, as far as sizes tell.
+
+The leading size of the loader's batch, else of the outermost model's first tensor. A tensor of
+integers with two dimensions holds tokens, and all its elements count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+MAX_DEPTH = 4
+"""Of containers in a batch: a tuple of a dict of a list is deep already."""
+
+
+def find_tensor(tensor_class: Any, value: Any, depth: int = MAX_DEPTH) -> Any:
+    """The first tensor in a value of tuples, lists and mappings, or None."""
+    if isinstance(value, tensor_class):
+        return value
+    if not depth:
+        return None
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, (tuple, list)):
+        for part in value:
+            found = find_tensor(tensor_class, part, depth - 1)
+            if found is not None:
+                return found
+    return None
+
+
+class SampleCounter:
+    """Counts from update to update; what was fetched and never trained on does not count.
+
+    `unit` is `samples` or `tokens` once something was counted.
+    """
+
+    def __init__(self, torch: Any) -> None:
+        self.tensor_class = torch.Tensor
+        self.boolean = torch.bool
+        self.unit: str | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """A new process."""
+        self.waiting = 0  # fetched, and no model was called with it yet
+        self.count = 0
+        self.has_batches = False  # a loader fed training: models' inputs are not looked at
+        self.is_counted = False  # this micro-batch, by the input of a model
+
+    def take_batch(self, batch: Any) -> None:
+        """A loader gave a batch."""
+        self.waiting += self._size_of(find_tensor(self.tensor_class, batch))
+
+    def drop_batch(self) -> None:
+        """It was for an evaluation."""
+        self.waiting = 0
+
+    def begin_work(self, *inputs: Any) -> None:
+        """A model is called outermost with gradients, or a backward call begins."""
+        if self.waiting:
+            self.count += self.waiting
+            self.waiting = 0
+            self.has_batches = True
+        elif inputs and not (self.has_batches or self.is_counted):
+            self.count += self._size_of(find_tensor(self.tensor_class, inputs))
+            self.is_counted = True
+
+    def end_backward(self) -> None:
+        """A micro-batch is done."""
+        self.is_counted = False
+
+    def take(self) -> int:
+        """How many since the last call; -1 where nothing was seen."""
+        count, self.count = self.count, 0
+        self.is_counted = False
+        return count or -1
+
+    def _size_of(self, tensor: Any) -> int:
+        if tensor is None or not tensor.dim():
+            return 0
+        has_tokens = tensor.dim() == 2 and not (
+            tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == self.boolean
+        )
+        if self.unit is None:
+            self.unit = "tokens" if has_tokens else "samples"
+        if self.unit == "samples":
+            return int(tensor.shape[0])
+        return int(tensor.numel()) if has_tokens else 0

@@ -1,0 +1,214 @@
+"""A trial from inside: levers on and off in a real script, and rows that say so."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from end_to_end.harness import (
+    HERE,
+    SCRIPTS,
+    Done,
+    Job,
+    needs_linux,
+    needs_torch,
+    rows,
+    run_folder,
+    start_bare,
+    start_observed,
+    updates,
+)
+
+pytestmark = [needs_torch, needs_linux]
+
+SCRIPT = SCRIPTS / "tried.py"
+
+
+def lever(name: str = "noting", **settings: Any) -> dict[str, Any]:
+    return {"name": name, "settings": settings, "file": str(HERE / "levers" / f"{name}.py")}
+
+
+def plan(*levers: Mapping[str, Any], mode: str = "trial", **fields: Any) -> dict[str, Any]:
+    asked = {"schema": 1, "mode": mode, "levers": list(levers), "is_live": False, "quality": None}
+    return asked | fields
+
+
+def start_tried(
+    folder: Path, plan: Mapping[str, Any] | None, way: str, num_steps: int, *, nproc: int = 0
+) -> Job:
+    """The script under `steptime run`, with a plan; under torchrun on `nproc` ranks."""
+    folder.mkdir(exist_ok=True)
+    variables = {"NOTES": str(folder / "notes")}
+    if plan is not None:
+        (folder / "plan.json").write_text(json.dumps(plan))
+        variables["STEPTIME_PLAN"] = str(folder / "plan.json")
+    launcher = (
+        ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={nproc}")
+        if nproc
+        else ()
+    )
+    command = (sys.executable, *launcher, SCRIPT, way, num_steps)
+    return start_observed(folder, *map(str, command), **variables)
+
+
+def run_tried(folder: Path, *args: Any, **kwargs: Any) -> Done:
+    return start_tried(folder, *args, **kwargs).finish()
+
+
+def lines(folder: Path, kind: str, *, rank: int = 0) -> list[dict[str, Any]]:
+    return [row for row in rows(run_folder(folder) / f"rank-{rank}.jsonl") if row["k"] == kind]
+
+
+def tags(folder: Path, *, rank: int = 0) -> list[list[int]]:
+    return [row for line in lines(folder, "t", rank=rank) for row in line["rows"]]
+
+
+def notes(folder: Path, *, rank: int = 0) -> list[str]:
+    found = (folder / "notes").read_text().splitlines()
+    return [line.split(maxsplit=1)[1] for line in found if line.startswith(f"{rank} ")]
+
+
+def count(found: Sequence[str], text: str) -> int:
+    return sum(text in line for line in found)
+
+
+# -- levers that are on from the start
+
+
+def test_a_lever_of_the_plan_comes_by_at_every_call(tmp_path: Path) -> None:
+    done = run_tried(tmp_path, plan(lever()), "plain", 3)
+
+    assert done.exit_code == 0, done.stderr.decode()
+    assert notes(tmp_path) == [
+        "noting on",
+        "noting model Sequential",
+        *["noting call Sequential", "noting called", "noting backward"],
+        *["noting optimizer AdamW", "noting update AdamW"],
+        *["noting call Sequential", "noting called", "noting backward", "noting update AdamW"] * 2,
+    ]
+    (line,) = lines(tmp_path, "lever")
+    assert (line["name"], line["state"], line["error"]) == ("noting", None, None)
+
+
+def test_levers_nest_in_the_order_in_which_they_stand(tmp_path: Path) -> None:
+    run_tried(tmp_path, plan(lever(label="a"), lever(label="b")), "plain", 1)
+
+    found = [note for note in notes(tmp_path) if "call" in note]
+    assert found == ["a call Sequential", "b call Sequential", "b called", "a called"]
+
+
+def test_each_model_and_optimizer_of_a_gan_is_met(tmp_path: Path) -> None:
+    run_tried(tmp_path, plan(lever()), "gan", 2)
+
+    found = notes(tmp_path)
+    assert count(found, "noting model") == 2
+    assert count(found, "noting optimizer") == 2
+    assert count(found, "noting call ") == 2 * 5
+    assert count(found, "update SGD") == count(found, "update Adam") == 2
+
+
+def test_evaluation_and_losses_are_left_alone(tmp_path: Path) -> None:
+    run_tried(tmp_path, plan(lever()), "evaluating", 3)
+
+    assert count(notes(tmp_path), "noting call Sequential") == 3
+    assert [tag[-1] for tag in tags(tmp_path)][-2:] == [16, 16]
+
+
+def test_the_outermost_call_is_that_of_the_compiled_or_the_distributed_wrapper(
+    tmp_path: Path,
+) -> None:
+    compiled = start_tried(tmp_path / "compiled", plan(lever()), "compiled", 2)
+    ranks = start_tried(tmp_path / "ranks", plan(lever()), "ranks", 2, nproc=2)
+    assert (compiled.finish().exit_code, ranks.finish().exit_code) == (0, 0)
+
+    assert count(notes(tmp_path / "compiled"), "call OptimizedModule") == 2
+    for rank in (0, 1):
+        found = notes(tmp_path / "ranks", rank=rank)
+        assert count(found, "call DistributedDataParallel") == 2
+
+
+# -- what the rows say
+
+
+@pytest.mark.parametrize(
+    ("way", "num_samples"),
+    [("plain", 16), ("workers", 16), ("accumulation", 48), ("no_loader", 5), ("tokens", 28)],
+)
+def test_an_update_says_how_many_samples_it_was_made_from(
+    tmp_path: Path, way: str, num_samples: int
+) -> None:
+    done = run_tried(tmp_path, plan(), way, 5)
+
+    assert done.exit_code == 0, done.stderr.decode()
+    found = {tag[0]: tag for tag in tags(tmp_path)}
+    stepped = [row[0] for row in updates(run_folder(tmp_path) / "rank-0.jsonl")]
+    assert len(stepped) == 5
+    for number in stepped[1:]:
+        assert found[number][1:] == [-1, 0, 0, 1, num_samples]
+
+
+def test_without_a_plan_nothing_is_said(tmp_path: Path) -> None:
+    run_tried(tmp_path, None, "plain", 3)
+
+    for kind in ("t", "lever", "facts", "experiment"):
+        assert not lines(tmp_path, kind)
+
+
+# -- nothing else changes
+
+
+@pytest.mark.parametrize("way", ["plain", "workers", "gan", "compiled", "tokens"])
+def test_a_plan_leaves_the_same_bits(tmp_path: Path, way: str) -> None:
+    bare = start_bare(tmp_path / "bare", sys.executable, SCRIPT, way, 8)
+    tried = start_tried(tmp_path / "tried", plan(lever()), way, 8)
+    assert (bare.finish().exit_code, tried.finish().exit_code) == (0, 0)
+
+    digests = [(tmp_path / name / "digest-0.json").read_text() for name in ("bare", "tried")]
+    assert digests[0] == digests[1]
+
+
+# -- failures
+
+
+@pytest.mark.parametrize("where", ["apply", "call"])
+def test_a_lever_that_fails_ends_a_trial(tmp_path: Path, where: str) -> None:
+    done = run_tried(tmp_path, plan(lever("failing", where=where)), "plain", 5)
+
+    assert done.exit_code == 86
+    line = lines(tmp_path, "lever")[-1]
+    assert f"the lever fails in {where}" in line["error"]
+    assert not (tmp_path / "digest-0.json").exists()
+
+
+def test_what_the_model_raises_under_a_lever_is_the_scripts_own(tmp_path: Path) -> None:
+    done = run_tried(tmp_path, plan(lever("failing", where="inside_call")), "plain", 5)
+
+    assert done.exit_code == 1
+    assert b"must be Tensor" in done.stderr
+
+
+def test_levers_of_a_recipe_that_fail_are_left_off_and_the_training_goes_on(
+    tmp_path: Path,
+) -> None:
+    places = ("apply", "call", "after_call", "backward", "update", "model", "optimizer")
+    levers = [lever("failing", where=where) for where in places]
+    done = run_tried(tmp_path, plan(*levers, lever(), mode="recipe"), "plain", 5)
+
+    assert done.exit_code == 0, done.stderr.decode()
+    assert "guest_failures" in done.notes
+    errors = [line["error"] for line in lines(tmp_path, "lever") if line["error"]]
+    assert len(errors) == len(places)
+    assert count(notes(tmp_path), "update AdamW") == 5
+
+
+def test_a_model_that_raises_only_under_a_recipe_is_called_without_it(tmp_path: Path) -> None:
+    asked = plan(lever("failing", where="inside_call"), mode="recipe")
+    done = run_tried(tmp_path, asked, "plain", 5)
+
+    assert done.exit_code == 0, done.stderr.decode()
+    assert len([line for line in lines(tmp_path, "lever") if line["error"]]) == 1
