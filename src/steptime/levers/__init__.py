@@ -1,17 +1,38 @@
-"""The levers that Steptime ships; one file each, and this list."""
+"""The levers that Steptime ships, one file each and this list; and those of other packages.
+
+Another package offers levers by entry points of the group `steptime.levers`, each naming a module
+that holds a `LEVER`, or that value itself.
+"""
 
 from __future__ import annotations
 
+import logging
+import sys
+from collections.abc import Callable
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 
 from steptime.levers.base import Lever
 
 NAMES: tuple[str, ...] = (
+    "autocast",
+    "matmul_precision",
+    "fused_optimizer",
     "num_threads",
     "wait_policy",
     "allocator",
 )
 """Module names, in the order in which they are listed."""
+
+GROUP = "steptime.levers"
+
+_LOGGER = logging.getLogger(__name__)
+
+BROKEN = (
+    *(ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError),
+    *(OSError, RuntimeError, SyntaxError, TypeError, ValueError),
+)
+"""What somebody else's module may raise when it is imported."""
 
 
 def load(name: str) -> Lever:
@@ -20,12 +41,46 @@ def load(name: str) -> Lever:
     Raises:
         ValueError: there is none of that name.
     """
-    if name not in NAMES:
-        raise ValueError(f"`name` must be one of {NAMES}, got {name!r}")
-    lever: Lever = import_module(f"steptime.levers.{name}").LEVER
+    if name in NAMES:
+        lever: Lever = import_module(f"steptime.levers.{name}").LEVER
+        return lever
+    found = {lever.name: lever for lever in load_all()}
+    if name not in found:
+        raise ValueError(f"`name` must be one of {tuple(found)}, got {name!r}")
+    return found[name]
+
+
+def load_all(
+    tell: Callable[[str], None] = _LOGGER.warning,
+) -> tuple[Lever, ...]:
+    """All levers, the built-in ones first; one that cannot be loaded is told of and left out."""
+    levers = {name: load(name) for name in NAMES}
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+        try:
+            lever = load_outside(entry)
+        except BROKEN as error:
+            tell(f"the lever {entry.name} ({entry.value}) is left out: {error!r}")
+            continue
+        if lever.name in levers:
+            tell(f"the lever {lever.name} of {entry.value} is left out: there is one of that name")
+            continue
+        levers[lever.name] = lever
+    return tuple(levers.values())
+
+
+def load_outside(entry: EntryPoint) -> Lever:
+    """The lever that an entry point names.
+
+    Raises:
+        TypeError: it names something else; and whatever its module raises.
+    """
+    found = entry.load()
+    lever = getattr(found, "LEVER", found)
+    if not isinstance(lever, Lever):
+        raise TypeError(f"`{entry.value}` must be a Lever or hold one as `LEVER`, got {lever!r}")
     return lever
 
 
-def load_all() -> tuple[Lever, ...]:
-    """All levers."""
-    return tuple(load(name) for name in NAMES)
+def file_of(lever: Lever) -> str:
+    """The file that the guest is to load for a lever: where its `applies` stands."""
+    return str(sys.modules[lever.applies.__module__].__file__)

@@ -151,6 +151,9 @@ class Session(Protocol):
         For one that has not yet, before its first step.
         """
 
+    def count(self, what: str) -> None:
+        """Count something that a reader must know of: `skipped_update`, say."""
+
 
 def never_differs(facts: Facts, settings: Settings) -> Preserves | None:
     """The lever's own class holds wherever it is used."""

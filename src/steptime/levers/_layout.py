@@ -1,0 +1,51 @@
+"""Where and how optimizers keep what belongs to a weight: shared by several levers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+
+def parameters_of(optimizer: Any) -> list[Any]:
+    """All parameters of an optimizer."""
+    return [one for group in optimizer.param_groups for one in group["params"]]
+
+
+def lay_out_gradients(torch: Any, parameters: Iterable[Any]) -> None:
+    """Lay out gradients like their parameters; those that a script set by hand may not be."""
+    for one in parameters:
+        if (grad := one.grad) is not None:
+            moved = laid_out_like(torch, one, grad)
+            if moved is not grad:
+                one.grad = moved
+
+
+def lay_out_states(torch: Any, optimizer: Any) -> None:
+    """Lay out what an optimizer keeps of each parameter's shape like the parameter."""
+    for one in parameters_of(optimizer):
+        state = optimizer.state.get(one, {})
+        for key, value in list(state.items()):
+            if isinstance(value, torch.Tensor) and value.shape == one.shape:
+                state[key] = laid_out_like(torch, one, value)
+
+
+def laid_out_like(torch: Any, parameter: Any, value: Any) -> Any:
+    """The value in the parameter's order in memory; itself where it is so already."""
+    if value.is_sparse or value.stride() == parameter.stride():
+        return value
+    strides = zip(parameter.shape, parameter.stride(), value.stride())  # noqa: B905
+    if all(size < 2 or one == other for size, one, other in strides):
+        return value  # where there is one element, its stride is never taken
+    return torch.empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
+
+
+def count_steps_there(torch: Any, optimizer: Any) -> None:
+    """Keep each count of steps where the implementation looks for it, and in its type."""
+    wide = torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32
+    for group in optimizer.param_groups:
+        is_fused = group.get("fused")
+        for parameter in group["params"]:
+            state = optimizer.state.get(parameter, {})
+            if isinstance(step := state.get("step"), torch.Tensor):
+                here = parameter.device if is_fused or group.get("capturable") else "cpu"
+                state["step"] = step.to(here, torch.float32 if is_fused else wide)

@@ -1,0 +1,1 @@
+"""What Steptime is tested with, for those who write levers of their own."""
