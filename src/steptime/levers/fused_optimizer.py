@@ -124,7 +124,7 @@ def edit(settings: Settings) -> str:
 
 LEVER = Lever(
     name="fused_optimizer",
-    title="Updates all parameters in few kernels: fused into one, or foreach.",
+    title="Update all parameters in few kernels: fused into one, or foreach.",
     relieves=("HOST_BOUND", "COMPUTE_BOUND"),
     phases=("optimizer",),
     preserves=Preserves.NUMERIC,

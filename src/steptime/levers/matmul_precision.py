@@ -83,7 +83,7 @@ def edit(settings: Settings) -> str:
 
 LEVER = Lever(
     name="matmul_precision",
-    title="Computes matrix products of float32 tensors in bf16 (CPU) or TF32 (CUDA).",
+    title="Compute matrix products of float32 tensors in bf16 (CPU) or TF32 (CUDA).",
     relieves=("COMPUTE_BOUND",),
     phases=("forward", "loss", "forward_and_loss", "backward"),
     preserves=Preserves.NUMERIC,
