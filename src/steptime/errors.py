@@ -6,7 +6,8 @@ SteptimeError              exit code 1
 ├── RecipeError            2    a recipe is damaged, foreign or does not fit
 ├── StoreError             1    the store cannot be read or written
 ├── DamagedRunError        1    a run folder is damaged, foreign or of another schema
-└── ScriptFailedError      3    the user's command fails as written
+├── ScriptFailedError      3    the user's command fails as written
+└── ContainmentError       1    a child cannot be kept from doing harm here
 """
 
 
@@ -65,3 +66,9 @@ class ScriptFailedError(SteptimeError):
     ) -> None:
         super().__init__(message, hint=hint)
         self.script_exit_code = script_exit_code
+
+
+class ContainmentError(SteptimeError):
+    """The user's command cannot be run again here without risk to their files."""
+
+    code = "containment"

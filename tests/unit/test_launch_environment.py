@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from steptime.core.executable import NotStarted, find_executable
 from steptime.core.types import ProcessEnd, RunState
 from steptime.measure import launch
-from steptime.measure.launch import NotStarted, find_executable, observed_environment
+from steptime.measure.launch import observed_environment
 from steptime.measure.shims import write_shims
 
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from steptime.cli.main import attempt
 from steptime.cli.output import console_for, error_text, say, write_json
 from steptime.cli.run import RunOptions
+from steptime.core.executable import NotStarted
 from steptime.core.listing import add_to_index
 from steptime.core.store import write_value
 from steptime.errors import NotFoundError, StoreError
-from steptime.measure.launch import NotStarted
 from steptime.report.envelope import Envelope, ErrorItem, run_envelope
 
 if TYPE_CHECKING:

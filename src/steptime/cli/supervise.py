@@ -13,6 +13,7 @@ from steptime.cli.main import attempt
 from steptime.cli.output import say
 from steptime.cli.prepare import EndedRun, Plan, end_run, note_child, prepare
 from steptime.cli.run import RunOptions
+from steptime.core.executable import NotStarted, find_executable
 from steptime.measure import launch
 
 if TYPE_CHECKING:
@@ -25,12 +26,12 @@ def supervise(options: RunOptions) -> int:
     """Run the command under watch; its exit code."""
     notes: list[str] = []  # nothing is said while the command runs
     environment = launch.user_environment()
-    found = launch.find_executable(options.command[0], environment)
-    if isinstance(found, launch.NotStarted):
+    found = find_executable(options.command[0], environment)
+    if isinstance(found, NotStarted):
         return _refuse(options, found)
     plan = attempt(lambda: prepare(options, environment), tell=notes.append)
     child = launch.start(options.command, plan.environment if plan else environment)
-    if isinstance(child, launch.NotStarted):
+    if isinstance(child, NotStarted):
         return _refuse(options, child)
     _release_streams()
     if plan is None:
@@ -49,7 +50,7 @@ def supervise(options: RunOptions) -> int:
 # `conclude` and the sampler bring much along that the command need not wait for at its start.
 
 
-def _refuse(options: RunOptions, found: launch.NotStarted) -> int:
+def _refuse(options: RunOptions, found: NotStarted) -> int:
     from steptime.cli.conclude import refuse
 
     return refuse(options, found)

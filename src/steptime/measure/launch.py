@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from steptime.core.executable import NotStarted, find_executable
 from steptime.core.types import ProcessEnd, RunState
 from steptime.measure.shims import write_shims
 
@@ -38,14 +39,6 @@ class Child:
 
     pid: int
     mask: frozenset[int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotStarted:
-    """Why there is no child, with the exit code a shell gives: 127 not found, 126 not to be run."""
-
-    exit_code: int
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,23 +99,6 @@ def _in_front(folder: Path, search: str | None) -> str:
     if search.split(os.pathsep)[0] == str(folder):
         return search  # a run inside a run
     return f"{folder}{os.pathsep}{search}"
-
-
-def find_executable(name: str, environment: Mapping[str, str]) -> str | NotStarted:
-    """The file a shell would run for `name`, or why there is none."""
-    if os.sep in name:
-        candidates = [name]
-    else:
-        search = os.get_exec_path(environment) if name else []
-        candidates = [os.path.join(folder, name) for folder in search]
-    found = [path for path in candidates if os.path.exists(path)]
-    for path in found:
-        if os.path.isfile(path) and os.access(path, os.X_OK):
-            return path
-    if found:
-        kind = "is a folder" if os.path.isdir(found[0]) else "is not executable"
-        return NotStarted(exit_code=126, reason=kind)
-    return NotStarted(exit_code=127, reason="was not found")
 
 
 def start(argv: tuple[str, ...], environment: Mapping[str, str]) -> Child | NotStarted:

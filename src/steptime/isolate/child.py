@@ -1,0 +1,179 @@
+"""Starts a child that may do no harm, and ends it: the door for everything that reruns a command.
+
+In: an argv, its environment, a folder and what a probe found. Out: the running child, or why
+there is none; how it ended, a value. Walls and watching are the launcher's, a process between.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from steptime.core.executable import NotStarted, find_executable
+from steptime.core.types import ProcessEnd, RunState
+from steptime.errors import ContainmentError
+from steptime.isolate.tiers import Containment
+
+_LAUNCHER = Path(__file__).with_name("launcher.py")
+_KILL_S = 30.0  # the kernel frees a large process's memory, and a device's, before it is gone
+# What the launcher's own Python may need to start at all; the command gets its own.
+_LAUNCHERS_VARIABLES = ("LD_LIBRARY_PATH", "PATH")
+
+
+class Contained:
+    """A child that runs; `pid` is the launcher's, the root of its tree as seen from here.
+
+    `reasons` are what this child's walls lack.
+    """
+
+    def __init__(self, launcher: subprocess.Popen[bytes], control: socket.socket) -> None:
+        self.pid = launcher.pid
+        self.reasons: tuple[str, ...] = ()
+        self._launcher = launcher
+        self._control = control
+        self._heard = b""
+        self._end: ProcessEnd | None = None
+
+    def poll(self) -> ProcessEnd | None:
+        """How it ended, with all it had started; None while it runs."""
+        return self._wait(0.0)
+
+    def wait(self, timeout_s: float) -> ProcessEnd | None:
+        """The same, after waiting for it that long at most."""
+        return self._wait(timeout_s)
+
+    def kill(self) -> None:
+        """SIGKILL to the whole tree; nothing of it is left when this returns."""
+        if self._end is not None:
+            return
+        with contextlib.suppress(OSError):
+            self._control.sendall(b"kill\n")
+        if self._wait(_KILL_S) is None:
+            self._launcher.kill()
+            self._finish(ProcessEnd(state=RunState.KILLED, signal=signal.SIGKILL))
+
+    def _wait(self, timeout_s: float) -> ProcessEnd | None:
+        if self._end is None:
+            message = self._hear(timeout_s)
+            if message is not None:
+                self._finish(_end_of(message))
+        return self._end
+
+    def _hear(self, timeout_s: float | None) -> dict[str, Any] | None:
+        """The next message; None where none came in time, an empty one where none will."""
+        while b"\n" not in self._heard:
+            ready, _, _ = select.select([self._control], [], [], timeout_s)
+            if not ready:
+                return None
+            try:
+                data = self._control.recv(1 << 16)
+            except ConnectionError:
+                data = b""
+            if not data:
+                return {}
+            self._heard += data
+        line, _, self._heard = self._heard.partition(b"\n")
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+    def _finish(self, end: ProcessEnd) -> None:
+        self._launcher.wait()
+        self._control.close()
+        self._end = end
+
+
+def _end_of(message: Mapping[str, Any]) -> ProcessEnd:
+    end = message.get("end") or {"signal": signal.SIGKILL}  # the launcher itself was killed
+    code = end.get("exit_code")
+    if code is None:
+        return ProcessEnd(state=RunState.KILLED, signal=end["signal"])
+    return ProcessEnd(state=RunState.FAILED if code else RunState.FINISHED, exit_code=code)
+
+
+def start_contained(
+    argv: tuple[str, ...],
+    environment: Mapping[str, str],
+    *,
+    cwd: Path,
+    folder: Path,
+    containment: Containment,
+    stdin: Path | None = None,
+) -> Contained | NotStarted:
+    """Start a command behind the walls that `containment` names.
+
+    Args:
+        argv: the command.
+        environment: exactly what it gets.
+        cwd: where it runs; absolute.
+        folder: exists; absolute; the only place that is really writable. `stdout`, `stderr` (the
+            last 1 MiB of each) and `writes.json` land there.
+        containment: what `probe` found.
+        stdin: what it reads; nothing if None.
+
+    Raises:
+        ContainmentError: the walls that the probe found cannot be made any more.
+    """
+    name = os.path.join(cwd, argv[0]) if os.sep in argv[0] else argv[0]
+    path = find_executable(name, environment)
+    if isinstance(path, NotStarted):
+        return path
+    plan = {
+        "argv": list(argv),
+        "path": os.path.join(cwd, path),
+        "environment": dict(environment),
+        "cwd": str(cwd),
+        "folder": os.path.realpath(folder),
+        "tier": containment.tier.value,
+        "has_own_network": containment.has_own_network,
+        "has_own_processes": containment.has_own_processes,
+        "layer_bytes": containment.layer_bytes,
+    }
+    with tempfile.TemporaryFile() as complaints:
+        return _start(plan, stdin, complaints)
+
+
+def _start(
+    plan: Mapping[str, Any], stdin: Path | None, complaints: IO[bytes]
+) -> Contained | NotStarted:
+    control, theirs = socket.socketpair()
+    with theirs, open(stdin or os.devnull, "rb") as source:
+        launcher = subprocess.Popen(
+            [sys.executable, "-I", str(_LAUNCHER), str(theirs.fileno())],
+            stdin=source,
+            stdout=subprocess.DEVNULL,
+            stderr=complaints,
+            cwd="/",
+            env={k: os.environ[k] for k in _LAUNCHERS_VARIABLES if k in os.environ},
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+        )
+    child = Contained(launcher, control)
+    with contextlib.suppress(ConnectionError):
+        control.sendall(json.dumps(plan).encode() + b"\n")
+    message = child._hear(None) or {}
+    if message.get("started"):
+        child.reasons = tuple(message["reasons"])
+        return child
+    child._finish(_end_of({}))
+    if "not_started" in message:
+        return _not_started(message["not_started"])
+    complaints.seek(0)
+    last = complaints.read()[-2000:].decode(errors="replace").strip().rpartition("\n")[2]
+    why = message.get("uncontained") or last or "its launcher died"
+    raise ContainmentError(f"the trial could not be kept from doing harm: {why}")
+
+
+def _not_started(number: int) -> NotStarted:
+    if number == 2:  # ENOENT, though the file is there: of the interpreter in its first line
+        return NotStarted(exit_code=127, reason="names an interpreter that was not found")
+    return NotStarted(exit_code=126, reason=f"failed: {os.strerror(number)}")

@@ -1,0 +1,128 @@
+"""What happens in the launcher's child until it becomes the user's command.
+
+Each function here runs after a fork and never returns to who called it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from . import kernel
+from .layers import Layers
+from .tiers import Tier
+
+_CORES_OFF = 1  # a limit of 1 byte also keeps a dump from being piped to a program of the host's
+_OOM_SCORE = 300  # where memory runs out, a trial goes before what the user does beside it
+
+
+def run(plan: dict[str, Any], layers: Layers | None, writers: Sequence[int]) -> None:
+    """Finish the walls and become the command; never returns.
+
+    Args:
+        plan: what `start_contained` wrote.
+        layers: the root to enter, where isolated.
+        writers: descriptors of stdout, stderr, of what goes wrong, and of how it ended.
+    """
+    _, _, failed, status = writers
+    try:
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == 1 and not plan["has_own_processes"]:
+            os._exit(1)  # the launcher died before that
+        if layers is not None:
+            _enter_root(layers, has_own_processes=plan["has_own_processes"])
+        if plan["has_own_processes"]:
+            _be_first(failed, status, writers)
+        _become(plan, writers)
+    except OSError as error:
+        os.write(failed, f"setup {error}".encode())
+    finally:
+        os._exit(127)
+
+
+def _enter_root(layers: Layers, *, has_own_processes: bool) -> None:
+    if has_own_processes:
+        flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
+        kernel.mount("proc", f"{layers.root}/proc", "proc", flags)
+    os.chdir(layers.root)
+    kernel.pivot_root_here()
+    os.chdir("/")
+
+
+def _be_first(failed: int, status: int, writers: Sequence[int]) -> None:
+    """Fork the command and collect the namespace's dead; returns in the fork alone."""
+    pid = os.fork()
+    if pid == 0:
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        return
+    for writer in writers:
+        if writer != status:
+            os.close(writer)
+    while True:
+        ended, code = os.waitpid(-1, 0)
+        if ended == pid:
+            os.write(status, str(code).encode())
+            os._exit(0)  # the kernel kills whoever is left
+
+
+def _become(plan: dict[str, Any], writers: Sequence[int]) -> None:
+    out, err, failed, _ = writers
+    os.setsid()  # a script that signals its own group must not hit the launcher
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
+    with contextlib.suppress(OSError, ValueError):
+        hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+        resource.setrlimit(resource.RLIMIT_CORE, (min(_CORES_OFF, hard) if hard >= 0 else 1, hard))
+    if plan["tier"] == Tier.ISOLATED and os.geteuid() == 0:
+        kernel.prctl(kernel.PR_CAPBSET_DROP, kernel.CAP_SYS_ADMIN)  # it could unmount the walls
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    last = os.dup(failed)  # above all that is closed, by its flag, when the command starts
+    os.set_inheritable(last, False)
+    os.closerange(3, last)
+    os.closerange(last + 1, 1 << 16)
+    _reset_signals()
+    os.chdir(plan["cwd"])
+    try:
+        _execute(plan["path"], plan["argv"], plan["environment"])
+    except OSError as error:
+        os.write(last, f"execute {error.errno}".encode())
+        os._exit(127)
+
+
+def _reset_signals() -> None:
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        with contextlib.suppress(OSError, ValueError):  # the C library keeps two for itself
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _execute(path: str, argv: list[str], environment: dict[str, str]) -> None:
+    try:
+        os.execve(path, argv, environment)
+    except OSError as error:
+        if error.errno != 8:  # ENOEXEC: no `#!` line, a shell runs such a file as a script
+            raise
+        os.execve("/bin/sh", ("/bin/sh", path, *argv[1:]), environment)
+
+
+def descendants(root: int) -> list[int]:
+    """The processes that descend from one, by /proc."""
+    parents: dict[int, int] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                text = Path(f"/proc/{entry}/stat").read_text(errors="replace")
+                parents[int(entry)] = int(text.rpartition(")")[2].split()[1])
+    found, pending = [], [root]
+    while pending:
+        parent = pending.pop()
+        children = [pid for pid, of in parents.items() if of == parent]
+        found += children
+        pending += children
+    return found

@@ -1,0 +1,180 @@
+"""The program between Steptime and a contained child: makes the walls, then watches.
+
+Started as `python -I launcher.py FD` with one end of a socket: over it comes the plan, one JSON
+line, and later the word to kill; back go that the child started (or why not) and how it ended.
+When the socket closes, because Steptime was killed say, everything ends. The child is killed
+with all that it started, its tree is gone before the end is told. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+if __name__ == "__main__":  # at the end: nothing of ours may hide a module of Python's
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+from steptime.isolate import inside, kernel
+from steptime.isolate.layers import Layer, Layers, build_root
+from steptime.isolate.namespaces import enter_namespaces
+from steptime.isolate.tails import Tail
+from steptime.isolate.tiers import Tier
+from steptime.isolate.writes import list_layers, write_list
+
+_WRITE_S = 0.5  # how often output goes to the disk
+
+
+@dataclass(slots=True, kw_only=True)
+class Child:
+    """What is running: its process here, and the pipes that tell of it."""
+
+    pid: int
+    status: int
+    """Where a first process of its own namespace writes how the command ended."""
+    tails: tuple[Tail, ...]
+    layers: tuple[Layer, ...] = ()
+    has_own_processes: bool = False
+
+
+class ControlLostError(Exception):
+    """Steptime said to end, or is gone."""
+
+
+def main(control: socket.socket) -> None:
+    """Start the child that the plan says, and see it to its end."""
+    lines = control.makefile("rb")
+    plan = json.loads(lines.readline() or b"{}")
+    if not plan:
+        return
+    try:
+        child, layers = start(plan)
+    except OSError as error:
+        _tell(control, {"uncontained": str(error)})
+        return
+    if isinstance(child, int):
+        _tell(control, {"not_started": child})
+        return
+    _tell(control, {"started": True, "reasons": layers.reasons if layers else []})
+    end: dict[str, int] = {"signal": signal.SIGKILL}
+    with contextlib.suppress(ControlLostError):
+        end = watch(child, control)
+    kill_tree(child)
+    for tail in child.tails:
+        tail.read(max_rounds=64)
+        tail.write(is_last=True)
+    if child.layers:
+        write_list(plan["folder"], list_layers(child.layers))
+    with contextlib.suppress(OSError):  # nobody listens any more
+        _tell(control, {"end": end})
+
+
+def _tell(control: socket.socket, message: dict[str, Any]) -> None:
+    control.sendall(json.dumps(message).encode() + b"\n")
+
+
+def start(plan: dict[str, Any]) -> tuple[Child | int, Layers | None]:
+    """Make the walls and start the child; an errno where its program could not be executed."""
+    folder, is_isolated = plan["folder"], plan["tier"] == Tier.ISOLATED
+    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+    pipes = [os.pipe() for _ in range(4)]
+    (out, _), (err, _), (started, _), (status, _) = pipes
+    tails = (Tail(out, f"{folder}/stdout"), Tail(err, f"{folder}/stderr"))
+    layers = None
+    if is_isolated:
+        walls = {name: plan[name] for name in ("has_own_network", "has_own_processes")}
+        enter_namespaces(**walls)
+        has_own_network = plan["has_own_network"]
+        layers = build_root(folder, plan["layer_bytes"], has_own_network=has_own_network)
+    pid = os.fork()
+    if pid == 0:
+        inside.run(plan, layers, [writer for _, writer in pipes])
+    for _, writer in pipes:
+        os.close(writer)
+    with open(started, "rb") as file:
+        failure = file.read()
+    child = Child(
+        pid=pid,
+        status=status,
+        tails=tails,
+        layers=tuple(layers.made) if layers else (),
+        has_own_processes=is_isolated and plan["has_own_processes"],
+    )
+    if not failure:
+        return child, layers
+    kill_tree(child)
+    kind, _, text = failure.decode().partition(" ")
+    if kind == "setup":
+        raise OSError(text)
+    return int(text), None
+
+
+def watch(child: Child, control: socket.socket) -> dict[str, int]:
+    """Move the output to its files until the command ends.
+
+    Raises:
+        ControlLostError: it is to be killed.
+    """
+    waking, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    due = time.monotonic() + _WRITE_S
+    while (status := _reap(child.pid)) is None:
+        readers = [tail.reader for tail in child.tails if tail.is_open]
+        wait_s = max(0.0, due - time.monotonic())
+        ready = select.select([control.fileno(), waking, *readers], [], [], wait_s)[0]
+        for tail in child.tails:
+            if tail.reader in ready:
+                tail.read()
+        if waking in ready:
+            os.read(waking, 1 << 10)
+        if control.fileno() in ready:
+            raise ControlLostError
+        if time.monotonic() >= due:
+            for tail in child.tails:
+                tail.write()
+            due = time.monotonic() + _WRITE_S
+    if child.has_own_processes and (text := os.read(child.status, 64)):
+        status = int(text)
+    code = os.waitstatus_to_exitcode(status)
+    return {"signal": -code} if code < 0 else {"exit_code": code}
+
+
+def _reap(pid: int) -> int | None:
+    """Collect who has ended; the wait status of `pid` if it is among them."""
+    status = None
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            ended, code = os.waitpid(-1, os.WNOHANG)
+            if ended == 0:
+                return status
+            if ended == pid:
+                status = code
+    return status
+
+
+def kill_tree(child: Child) -> None:
+    """SIGKILL to all that descends from this process, until nothing does."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    while True:
+        # In a process namespace the first one's death is everybody's, and is waited for.
+        doomed = [child.pid] if child.has_own_processes else inside.descendants(os.getpid())
+        for pid in doomed:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+if __name__ == "__main__":
+    main(socket.socket(fileno=int(sys.argv[1])))

@@ -1,0 +1,275 @@
+"""Builds the root that an isolated child sees: every disk under a layer in memory.
+
+Runs in the launcher, inside its own user and mount namespace. An unprivileged overlay
+cannot be laid over a folder that has other mounts inside it (the kernel keeps them locked to
+it), so such a folder is rebuilt in memory, entry by entry, down to where no mounts are left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from . import kernel
+from .mounts import PSEUDO, Mount, has_mount_beneath, mount_of, visible_mounts
+
+MAX_OVERLAYS = 400  # a folder of thousands of mounts would cost seconds a trial
+_MAX_COPIED_BYTES = 1 << 20  # a file that lies beside mounts is copied into memory up to this
+_MAX_PREPARED = 1000  # folders of others looked through, for those that one may write in
+_KERNELS_OWN = ("/proc", "/sys", "/dev")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One folder of the user's: as it is (`lower`) and what was written over it (`upper`).
+
+    Both are descriptors, so that they can be read when the child's root is gone. `is_rebuilt`:
+    `upper` holds the whole folder and not only the changes.
+    """
+
+    place: str
+    lower: int
+    upper: int
+    is_rebuilt: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Layers:
+    """The root in the making: `memory` is where the tmpfs is mounted."""
+
+    memory: str
+    folder: str
+    mounts: Mapping[str, Mount]
+    made: list[Layer] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    num_overlays: int = 0
+
+    @property
+    def root(self) -> str:
+        """The new root, as a path of the old one."""
+        return f"{self.memory}/tree"
+
+
+def build_root(folder: str, layer_bytes: int, *, has_own_network: bool) -> Layers:
+    """Mount everything for the new root but /proc; the caller makes it the root.
+
+    Args:
+        folder: the only place that is really writable.
+        layer_bytes: how much may be written elsewhere, in memory.
+        has_own_network: this host's name is to lead to the loopback.
+
+    Raises:
+        OSError: something cannot be mounted without which there is no isolation.
+    """
+    mounts = visible_mounts()
+    real = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
+    flags = kernel.MS_NOSUID | kernel.MS_NODEV
+    kernel.mount("steptime", folder, "tmpfs", flags, f"size={layer_bytes},mode=755")
+    layers = Layers(memory=f"/proc/self/fd/{_open_folder(folder)}", folder=folder, mounts=mounts)
+    os.mkdir(layers.root)
+    kernel.mount(layers.root, layers.root, None, kernel.MS_BIND)
+    _rebuild(layers, "/")
+    if has_own_network:
+        _name_loopback(layers)
+    kernel.mount(f"/proc/self/fd/{real}", layers.root + folder, None, kernel.MS_BIND)
+    os.close(real)
+    return layers
+
+
+def _open_folder(path: str) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _rebuild(layers: Layers, place: str) -> None:
+    """Fill a folder of the new root, whose original has mounts inside it, entry by entry."""
+    target = layers.root + place
+    _copy_attributes(place, target)
+    upper = _open_folder(target)
+    layers.made.append(Layer(place=place, lower=_open_folder(place), upper=upper, is_rebuilt=True))
+    with os.scandir(place) as entries:
+        found = sorted((entry.name, entry) for entry in entries)
+    for name, entry in found:
+        path = os.path.join(place, name)
+        with contextlib.suppress(FileNotFoundError):  # went away meanwhile
+            if entry.is_symlink():
+                os.symlink(os.readlink(path), layers.root + path)
+            elif entry.is_dir(follow_symlinks=False):
+                os.mkdir(layers.root + path)
+                _add_folder(layers, path)
+            else:
+                _add_file(layers, path)
+
+
+def _add_folder(layers: Layers, place: str) -> None:
+    if place in _KERNELS_OWN:
+        _KERNELS_FOLDERS[place](layers)
+        return
+    if place == layers.folder:
+        return  # bound at the end
+    mount = mount_of(place, layers.mounts)
+    beneath = has_mount_beneath(place, layers.mounts)
+    is_closed = not os.access(place, os.X_OK | os.R_OK)
+    if mount.kind in PSEUDO or is_closed or (mount.is_read_only and not beneath):
+        _bind(layers, place)
+    elif layers.num_overlays >= MAX_OVERLAYS:
+        _bind_read_only(layers, place, "too many folders beside mounts")
+    elif beneath:
+        _rebuild(layers, place)
+    else:
+        _overlay(layers, place)
+
+
+def _overlay(layers: Layers, place: str) -> None:
+    """Lay a folder in memory over one that has no mounts inside it."""
+    number = layers.num_overlays
+    layers.num_overlays += 1
+    upper, work = f"{layers.memory}/upper-{number}", f"{layers.memory}/aside-{number}"
+    os.mkdir(upper)
+    os.mkdir(work)
+    _copy_attributes(place, upper)
+    lower = _open_folder(place)
+    _prepare(lower, upper)
+    # Descriptors for names: a path may hold the commas and colons that options are split at.
+    options = f"lowerdir=/proc/self/fd/{lower},upperdir={upper},workdir={work},userxattr"
+    try:
+        kernel.mount("steptime", layers.root + place, "overlay", 0, options)
+    except OSError as error:
+        os.close(lower)
+        shutil.rmtree(upper)
+        _bind_read_only(layers, place, str(error))
+        return
+    layers.made.append(Layer(place=place, lower=lower, upper=_open_folder(upper)))
+
+
+def _prepare(lower: int, upper: str) -> None:
+    """Make folders of other users ours in the layer, where the kernel could not.
+
+    It copies a folder into the layer before the first write in it, and fails where its owner has
+    no number in this namespace: then nothing could be written in /data/me under root's /data.
+    """
+    known = _known_owners()
+    if known is None:
+        return
+    pending, num = [""], 0
+    while pending and num < _MAX_PREPARED:
+        inside = pending.pop(0)
+        with contextlib.suppress(OSError), os.scandir(f"/proc/self/fd/{lower}/{inside}") as found:
+            for entry in found:
+                num += 1
+                if not entry.is_dir(follow_symlinks=False):
+                    continue
+                facts = entry.stat(follow_symlinks=False)
+                if facts.st_uid in known[0] and facts.st_gid in known[1]:
+                    continue  # ours: the kernel does it, and for all that is in it
+                path = f"{inside}/{entry.name}"
+                if os.access(entry.path, os.X_OK) and path.count("/") <= 3:
+                    os.mkdir(upper + path)
+                    os.chmod(upper + path, stat.S_IMODE(facts.st_mode))
+                    pending.append(path)
+
+
+def _known_owners() -> tuple[set[int], set[int]] | None:
+    """User and group that have a number here, or None if all have."""
+    with open("/proc/self/uid_map") as file:
+        num_users = sum(int(line.split()[2]) for line in file)
+    if num_users > 1:
+        return None
+    return {os.geteuid()}, {os.getegid()}
+
+
+def _bind(layers: Layers, place: str) -> None:
+    """Show a folder or a file as it is, with all that is mounted in it."""
+    kernel.mount(place, layers.root + place, None, kernel.MS_BIND | kernel.MS_REC)
+
+
+def _bind_read_only(layers: Layers, place: str, why: str) -> None:
+    _bind(layers, place)
+    kernel.make_read_only(layers.root + place)
+    layers.reasons.append(f"{place} can be read but not written: {why}")
+
+
+def _add_file(layers: Layers, place: str) -> None:
+    """A file that lies beside mounts, or is one itself, as /etc/hosts in a container."""
+    facts = os.lstat(place)
+    target = layers.root + place
+    is_small = stat.S_ISREG(facts.st_mode) and facts.st_size <= _MAX_COPIED_BYTES
+    if is_small and os.access(place, os.R_OK):
+        shutil.copy2(place, target)
+        _copy_owner(facts, target)
+        return
+    with open(target, "xb"):
+        pass
+    _bind(layers, place)
+    if stat.S_ISREG(facts.st_mode):
+        kernel.make_read_only(target)
+
+
+def _copy_attributes(place: str, target: str) -> None:
+    facts = os.stat(place)
+    _copy_owner(facts, target)
+    os.chmod(target, stat.S_IMODE(facts.st_mode))
+
+
+def _copy_owner(facts: os.stat_result, target: str) -> None:
+    with contextlib.suppress(OSError):  # another user's, who has no number here
+        os.chown(target, facts.st_uid, facts.st_gid)
+
+
+def _add_devices(layers: Layers) -> None:
+    """/dev: every device works, no file can be made, and shared memory is private."""
+    _bind(layers, "/dev")
+    kernel.make_read_only(f"{layers.root}/dev", recursive=False)
+    shared = "/dev/shm"
+    if os.path.isdir(shared) and not os.path.islink(shared):
+        facts = os.statvfs(shared)
+        size = max(facts.f_blocks * facts.f_frsize, 1 << 26)
+        flags = kernel.MS_NOSUID | kernel.MS_NODEV
+        kernel.mount("shm", layers.root + shared, "tmpfs", flags, f"size={size},mode=1777")
+        _add_staged(layers, shared)
+    if os.path.isdir("/dev/mqueue"):
+        with contextlib.suppress(OSError):  # left as it is: the namespace is its own anyway
+            kernel.mount("mqueue", f"{layers.root}/dev/mqueue", "mqueue")
+
+
+def _add_staged(layers: Layers, shared: str) -> None:
+    """Folders in shared memory are data that somebody put there for speed: show them."""
+    with os.scandir(shared) as entries:
+        names = sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
+    for name in names:
+        place = f"{shared}/{name}"
+        os.mkdir(layers.root + place)
+        _add_folder(layers, place)
+
+
+def _add_processes(layers: Layers) -> None:
+    """/proc as it is; the caller mounts a fresh one over it where it can."""
+    _bind(layers, "/proc")
+
+
+def _add_system(layers: Layers) -> None:
+    """/sys to be read: root could switch the machine's settings there."""
+    _bind(layers, "/sys")
+    with contextlib.suppress(OSError):
+        kernel.make_read_only(f"{layers.root}/sys")
+
+
+_KERNELS_FOLDERS = {"/proc": _add_processes, "/sys": _add_system, "/dev": _add_devices}
+
+
+def _name_loopback(layers: Layers) -> None:
+    """Let this host's own name lead to the loopback, the only network there is."""
+    hosts = "/etc/hosts"
+    if not os.path.exists(layers.root + hosts) or os.path.islink(hosts):
+        return
+    copy = f"{layers.memory}/hosts"
+    with open(hosts, errors="surrogateescape") as file:
+        lines = file.read()
+    name = os.uname().nodename
+    with open(copy, "w", errors="surrogateescape") as file:
+        file.write(f"127.0.0.1 localhost {name}\n{lines}")
+    kernel.mount(copy, layers.root + hosts, None, kernel.MS_BIND)

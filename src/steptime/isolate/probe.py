@@ -1,0 +1,178 @@
+"""Finds the best tier that works here, by doing: mount, write, compare. Once a study."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from steptime.core.executable import NotStarted
+from steptime.errors import ContainmentError
+from steptime.isolate.child import start_contained
+from steptime.isolate.tiers import Containment, Tier
+
+_LIMIT_S = 20.0  # a disk that hangs must not hang the study
+_MEMORY_FRACTION = 0.5  # of what is free: the script needs the rest
+_LEAST_LAYER_BYTES = 64 << 20
+
+# Writes beside its folder in each way that a layer must take, and says how that went. The last
+# line: a folder removed and made again needs attributes that tmpfs has from Linux 6.6 on.
+_ATTEMPTS = """\
+import os, socket, sys
+there, folder = sys.argv[1:3]
+os.chdir(there)
+with open("kept", "a") as file:
+    file.write("more")
+os.utime("kept", (1, 1))
+os.chmod("kept", 0o600)
+os.remove("removed")
+os.rename("moved", "made")
+os.mkdir("new")
+assert open("kept").read() == "keptmore" and open("made").read() == "moved"
+with socket.socket() as server, socket.socket() as client:
+    server.bind(("127.0.0.1", 0))
+    server.listen(1)
+    client.connect(server.getsockname())
+assert os.stat("/dev/null").st_rdev
+assert open("/proc/self/stat").read().split()[0] == str(os.getpid())
+try:
+    os.rmdir("empty")
+    os.mkdir("empty")
+except OSError:
+    print("again", end="")
+with open(os.path.join(folder, "report"), "x") as file:
+    file.write("done")
+"""
+
+
+def probe(
+    scratch: Path,
+    *,
+    allow_unsafe: bool = False,
+    best: Tier = Tier.ISOLATED,
+    share_network: bool = False,
+) -> Containment:
+    """The best containment that works here.
+
+    Args:
+        scratch: a folder of ours on the disk that the script works on; left as it was.
+        allow_unsafe: go on where nothing can be contained.
+        best: try no better tier than this.
+        share_network: leave the host's network to the child, for data that comes over it.
+
+    Raises:
+        ContainmentError: nothing works, and the user did not insist.
+    """
+    reasons: list[str] = []
+    if best is Tier.ISOLATED:
+        found = _probe_isolated(scratch, reasons, share_network=share_network)
+        if found is not None:
+            return found
+    if allow_unsafe:
+        return Containment(tier=Tier.UNSAFE, reasons=tuple(reasons))
+    why = "; ".join(reasons) or "no tier was allowed"
+    raise ContainmentError(
+        f"a trial could write over your files here: {why}",
+        hint="Run where user namespaces or Landlock work (outside the container, say), or accept "
+        "it with --unsafe-trials.",
+    )
+
+
+def _probe_isolated(
+    scratch: Path, reasons: list[str], *, share_network: bool
+) -> Containment | None:
+    networks = (False,) if share_network else (True, False)
+    for has_own_processes in (True, False):
+        for has_own_network in networks:
+            wanted = Containment(
+                tier=Tier.ISOLATED,
+                has_own_network=has_own_network,
+                has_own_processes=has_own_processes,
+                layer_bytes=_layer_bytes(),
+            )
+            failure, lacks = _try(wanted, scratch)
+            if failure is None:
+                return Containment(
+                    tier=wanted.tier,
+                    has_own_network=has_own_network,
+                    has_own_processes=has_own_processes,
+                    layer_bytes=wanted.layer_bytes,
+                    reasons=(*reasons, *lacks),
+                )
+            if failure not in reasons:
+                reasons.append(failure)
+    return None
+
+
+def _try(wanted: Containment, scratch: Path) -> tuple[str | None, tuple[str, ...]]:
+    """Why it does not work, or None; and what this tier's walls lack here."""
+    with _prepared(scratch) as there:
+        folder = there / "trial"
+        folder.mkdir()
+        before = _look(there)
+        argv = (sys.executable, "-I", "-c", _ATTEMPTS, str(there), str(folder))
+        try:
+            child = start_contained(
+                argv, dict(os.environ), cwd=there, folder=folder, containment=wanted
+            )
+        except ContainmentError as error:
+            return str(error), ()
+        if isinstance(child, NotStarted):
+            return f"Python {child.reason}", ()
+        if child.wait(_LIMIT_S) is None:
+            child.kill()
+            return f"writing took more than {_LIMIT_S:.0f} s", ()
+        if _look(there) != before:
+            return "a write came through", ()
+        if not (folder / "report").exists():
+            last = (folder / "stderr").read_text(errors="replace").strip().rpartition("\n")[2]
+            return f"a write failed: {last}", ()
+        lacks = list(child.reasons)
+        if (folder / "stdout").read_bytes() == b"again":
+            lacks.append("a folder that is removed cannot be made again (Linux before 6.6)")
+        return None, tuple(lacks)
+
+
+@contextlib.contextmanager
+def _prepared(scratch: Path) -> Iterator[Path]:
+    """A folder with something in it, gone afterwards."""
+    there = Path(tempfile.mkdtemp(prefix="probe-", dir=scratch)).resolve()
+    try:
+        for name in ("kept", "removed", "moved"):
+            (there / name).write_text(name)
+        (there / "empty").mkdir()
+        yield there
+    finally:
+        shutil.rmtree(there, ignore_errors=True)
+
+
+def _look(there: Path) -> dict[str, tuple[object, ...]]:
+    """Everything in a folder that must stay: bytes, rights and times; not the trial's folder."""
+    found: dict[str, tuple[object, ...]] = {}
+    for path in sorted(there.iterdir()):
+        if path.name != "trial":
+            facts = path.stat()
+            text = path.read_bytes() if path.is_file() else b""
+            found[path.name] = (text, facts.st_mode, facts.st_mtime_ns, facts.st_uid, facts.st_ino)
+    return found
+
+
+def _layer_bytes() -> int:
+    free = psutil.virtual_memory().available
+    with contextlib.suppress(OSError, ValueError):
+        free = min(free, _group_limit_bytes())
+    return max(_LEAST_LAYER_BYTES, int(free * _MEMORY_FRACTION))
+
+
+def _group_limit_bytes() -> int:
+    """What the control group may use (version 2); raises where there is no limit."""
+    text = Path("/proc/self/cgroup").read_text()
+    (place,) = (line[3:] for line in text.splitlines() if line.startswith("0::"))
+    folder = Path("/sys/fs/cgroup") / place.lstrip("/")
+    return int((folder / "memory.max").read_text())
