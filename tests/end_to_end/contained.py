@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
@@ -9,6 +10,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+import psutil
 import pytest
 
 from steptime.core.types import ProcessEnd
@@ -88,3 +90,14 @@ def told(there: Path) -> tuple[str, str]:
     """What the child said."""
     folder = there / "trial"
     return (folder / "stdout").read_text(), (folder / "stderr").read_text()
+
+
+def living(root: int, command: str) -> list[psutil.Process]:
+    """The processes below `root` whose command line has these words."""
+    found = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for process in psutil.Process(root).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if command in " ".join(process.cmdline()):
+                    found.append(process)
+    return found

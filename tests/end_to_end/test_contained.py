@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
-import psutil
 import pytest
 
-from end_to_end.contained import fingerprint, require, run, start, told
+from end_to_end.contained import fingerprint, living, require, run, start, told
 from steptime.core.types import RunState
 from steptime.isolate.tiers import Tier
 from steptime.isolate.writes import tried_writes
@@ -50,15 +49,13 @@ def test_a_kill_ends_the_whole_tree_a_daemon_too(tmp_path):
     within = require(Tier.ISOLATED)
     code = "(setsid sleep 600 &) ; echo ready; exec sleep 600"
     child = start(tmp_path, "sh", "-c", code, within=within)
-    tree = psutil.Process(child.pid)
-    while sum("sleep" in p.name() for p in tree.children(recursive=True)) < 2:
+    while len(everyone := living(child.pid, "sleep 600")) < 2:
         assert child.poll() is None
-    everyone = tree.children(recursive=True)
 
     child.kill()
 
     assert child.poll().state is RunState.KILLED
-    assert [p for p in everyone if p.is_running() and p.status() != "zombie"] == []
+    assert not any(process.is_running() for process in everyone)
 
 
 def test_the_child_sees_its_own_user_place_and_python(tmp_path):

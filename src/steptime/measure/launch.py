@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from steptime.core.executable import NotStarted, find_executable
+from steptime.core.executable import NotStarted as NotStarted
+from steptime.core.executable import find_executable
 from steptime.core.types import ProcessEnd, RunState
 from steptime.measure.shims import write_shims
 
