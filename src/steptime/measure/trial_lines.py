@@ -1,0 +1,332 @@
+"""What a trial's guest wrote beside its updates: blocks of live states, levers, facts.
+
+In: lines of rank-N.jsonl, as they come (docs/reference/study-folder.md). Out: frozen values. How
+to use it on a trial that runs: one `RankLines` a rank's file, `take` each new line (of
+`measure.follow`, say), and when `experiment_end` says that the experiment is over,
+`join_ranks` of the ranks' `blocks` and `log_ratios` of what comes out, for each state but the
+reference. On a folder at rest `read_trial` makes the `RankLines`. What the ratios mean is left to
+`tune`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from steptime.core.codec import from_json
+from steptime.core.types import SPANS
+from steptime.errors import DamagedRunError
+from steptime.measure.jsonl import Row, Torn, read_rows
+
+NS = 1e-9
+
+_LEADING = 7  # numbers of an update's row before its times
+_DISTURBED = 2
+
+COMPILED = "compiled"
+DISTURBED = "disturbed"
+RANKS_DIFFER = "ranks_differ"
+TIMES_MISSING = "times_missing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaggedUpdate:
+    """One update of a trial: in which state it was made, and what it took without spans [ns].
+
+    `num_samples` is None where no size was seen; the times are None where their line was lost.
+    """
+
+    number: int
+    experiment: int
+    round: int
+    state: int
+    counts: bool
+    num_samples: int | None
+    wall_ns: int | None
+    cpu_ns: int | None
+    compile_ns: int = 0
+    is_disturbed: bool = False
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Experiment, round and state."""
+        return self.experiment, self.round, self.state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockTime:
+    """The counted updates of one state in one round, of one rank or of all, from `first_number` on.
+
+    Of all ranks, `wall_s` is the longest and `cpu_s` the sum. `void` is a machine word why it
+    does not count: `compiled`, `disturbed` (a look of ours), `ranks_differ`, `times_missing`.
+    """
+
+    experiment: int
+    round: int
+    state: int
+    first_number: int
+    num_updates: int
+    num_samples: int | None
+    wall_s: float
+    cpu_s: float
+    void: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeverLine:
+    """A lever was applied, or why not; `state` is None for the plan's own."""
+
+    n: int
+    name: str
+    settings: Mapping[str, str | int | float | bool]
+    state: int | None = None
+    error: str | None = None
+    experiment: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentEnd:
+    """An experiment is over; graphs and fallbacks of torch.compile are counted from the start."""
+
+    experiment: int
+    n: int
+    graphs: int = 0
+    fallbacks: int = 0
+    is_finite: bool | None = None
+
+
+class RankLines:
+    """The lines of one rank's file so far, fed one by one; others than a trial's are left."""
+
+    def __init__(self) -> None:
+        self.rank = 0
+        self.facts: Mapping[str, Any] = {}
+        """Fields of levers.base.Facts that the guest saw, and `sample_unit`; empty before."""
+        self._buckets: tuple[str, ...] = ()
+        self._tags: dict[int, list[int]] = {}
+        self._times: dict[int, list[int]] = {}
+        self._levers: list[LeverLine] = []
+        self._ends: dict[int, ExperimentEnd] = {}
+
+    def take(self, row: Row) -> None:
+        """Take a line in.
+
+        Raises:
+            DamagedRunError: it is of another shape than its `k` promises.
+        """
+        kind = row["k"]
+        try:
+            if kind == "head":
+                self.rank, self._buckets = int(row["rank"]), tuple(row["buckets"])
+            elif kind == "t":
+                self._tags.update((values[0], _whole(values, 6)) for values in row["rows"])
+            elif kind == "u":
+                self._times.update((values[0], self._time(values)) for values in row["rows"])
+            elif kind == "lever":
+                self._levers.append(from_json(LeverLine, row))
+            elif kind == "experiment":
+                end = from_json(ExperimentEnd, row)
+                self._ends[end.experiment] = end
+            elif kind == "facts":
+                self.facts = dict(row["facts"])
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise DamagedRunError(f"a line `{kind}` of another shape: {error}") from error
+
+    def _time(self, values: Any) -> list[int]:
+        """Thread, wall and CPU time without spans, time compiling, whether it was disturbed."""
+        num = len(self._buckets)
+        wall = _whole(values[_LEADING : _LEADING + num], num)
+        cpu = _whole(values[-num:], num)
+        steps = [i for i, name in enumerate(self._buckets) if name not in SPANS]
+        compiling = sum(wall[i] for i, name in enumerate(self._buckets) if name == "compile")
+        times = [sum(wall[i] for i in steps), sum(cpu[i] for i in steps)]
+        return [int(values[1]), *times, compiling, int(values[6] == _DISTURBED)]
+
+    @property
+    def num_updates(self) -> int:
+        """Updates that were told of."""
+        return len(self._tags)
+
+    @property
+    def levers(self) -> tuple[LeverLine, ...]:
+        """What was applied, and what failed."""
+        return tuple(self._levers)
+
+    def experiment_end(self, experiment: int) -> ExperimentEnd | None:
+        """How an experiment ended; None while it has not."""
+        return self._ends.get(experiment)
+
+    def updates(self, experiment: int | None = None) -> tuple[TaggedUpdate, ...]:
+        """The updates in order, of the first thread: all, or those of one experiment."""
+        return tuple(
+            _tagged(tag, self._times.get(number))
+            for number, tag in sorted(self._tags.items())
+            if (experiment is None or tag[1] == experiment)
+            and (number not in self._times or self._times[number][0] == 0)
+        )
+
+    def blocks(self, experiment: int) -> tuple[BlockTime, ...]:
+        """The blocks of an experiment that are over."""
+        return fold_blocks(self.updates(experiment), is_over=experiment in self._ends)
+
+
+def _whole(values: Any, size: int) -> list[int]:
+    if len(values) != size or set(map(type, values)) - {int}:
+        raise ValueError(f"`values` must be {size} whole numbers, got {values!r:.60}")
+    return list(values)
+
+
+def _tagged(tag: Sequence[int], time: Sequence[int] | None) -> TaggedUpdate:
+    number, experiment, round_number, state, counts, num_samples = tag
+    _, wall_ns, cpu_ns, compile_ns, disturbed = time or (0, None, None, 0, 0)
+    return TaggedUpdate(
+        number=number,
+        experiment=experiment,
+        round=round_number,
+        state=state,
+        counts=counts > 0,
+        num_samples=None if num_samples < 0 else num_samples,
+        wall_ns=wall_ns,
+        cpu_ns=cpu_ns,
+        compile_ns=compile_ns or 0,
+        is_disturbed=bool(disturbed),
+    )
+
+
+def read_trial(folder: Path) -> tuple[RankLines, ...]:
+    """The ranks of a trial's folder, in order; of several processes the one with most updates."""
+    best: dict[int, RankLines] = {}
+    for path in sorted(folder.glob("rank-*.jsonl")):
+        found = RankLines()
+        for row in read_rows(path, Torn()):
+            try:
+                found.take(row)
+            except DamagedRunError:
+                continue
+        known = best.get(found.rank)
+        if known is None or found.num_updates > known.num_updates:
+            best[found.rank] = found
+    return tuple(best[rank] for rank in sorted(best))
+
+
+# -- blocks
+
+
+def fold_blocks(updates: Sequence[TaggedUpdate], *, is_over: bool) -> tuple[BlockTime, ...]:
+    """The blocks of one rank's updates of one experiment, in the order in which they ran.
+
+    A block that was begun again (its step's optimizers changed their order) counts from there
+    on. The last one is left out unless the experiment `is_over`: it may go on.
+    """
+    runs = [list(run) for _, run in groupby(updates, key=lambda one: (one.place, one.counts))]
+    blocks: dict[tuple[int, int, int], BlockTime] = {}
+    for index, run in enumerate(runs):
+        if not run[0].counts:
+            blocks.pop(run[0].place, None)  # begun again
+        elif is_over or index + 1 < len(runs):
+            blocks[run[0].place] = _block(run)
+    return tuple(blocks.values())
+
+
+def _block(run: Sequence[TaggedUpdate]) -> BlockTime:
+    void = None
+    if any(one.wall_ns is None for one in run):
+        void = TIMES_MISSING
+    elif any(one.compile_ns for one in run):
+        void = COMPILED
+    elif any(one.is_disturbed for one in run):
+        void = DISTURBED
+    samples = [one.num_samples for one in run if one.num_samples is not None]
+    return BlockTime(
+        experiment=run[0].experiment,
+        round=run[0].round,
+        state=run[0].state,
+        first_number=run[0].number,
+        num_updates=len(run),
+        num_samples=sum(samples) if samples else None,
+        wall_s=sum(one.wall_ns or 0 for one in run) * NS,
+        cpu_s=sum(one.cpu_ns or 0 for one in run) * NS,
+        void=void,
+    )
+
+
+def join_ranks(ranks: Sequence[Sequence[BlockTime]]) -> tuple[BlockTime, ...]:
+    """The blocks of all ranks together, in the order of the first rank.
+
+    A block must have run in the same updates on all of them, else it is void; one that some
+    rank has not finished, or never began, is left out.
+    """
+    if not ranks:
+        return ()
+    by_place = [{(one.round, one.state): one for one in blocks} for blocks in ranks]
+    return tuple(
+        _join([blocks[place] for blocks in by_place])
+        for place in by_place[0]
+        if all(place in blocks for blocks in by_place)
+    )
+
+
+def _join(blocks: Sequence[BlockTime]) -> BlockTime:
+    first = blocks[0]
+    void = next((block.void for block in blocks if block.void is not None), None)
+    spans = {(one.first_number, one.num_updates) for one in blocks}
+    samples = [one.num_samples for one in blocks if one.num_samples is not None]
+    return BlockTime(
+        experiment=first.experiment,
+        round=first.round,
+        state=first.state,
+        first_number=first.first_number,
+        num_updates=first.num_updates,
+        num_samples=sum(samples) if len(samples) == len(blocks) else None,
+        wall_s=max(one.wall_s for one in blocks),
+        cpu_s=sum(one.cpu_s for one in blocks),
+        void=RANKS_DIFFER if len(spans) > 1 else void,
+    )
+
+
+# -- ratios
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratios:
+    """log(reference time per sample / the state's own), a value a round; `num_void` rounds not.
+
+    Per update where `is_per_sample` does not hold: some batch had no size that was seen.
+    """
+
+    wall: tuple[float, ...]
+    cpu: tuple[float, ...]
+    num_void: int
+    is_per_sample: bool
+
+
+def log_ratios(blocks: Iterable[BlockTime], *, state: int, reference: int = 0) -> Ratios:
+    """A state against the reference, in the rounds in which both have a block that counts."""
+    by_round: dict[int, dict[int, BlockTime]] = {}
+    for block in blocks:
+        if block.state in (state, reference):
+            by_round.setdefault(block.round, {})[block.state] = block
+    pairs = [(r[reference], r[state]) for r in by_round.values() if {reference, state} <= set(r)]
+    good = [pair for pair in pairs if all(block.void is None for block in pair)]
+    is_per_sample = all(block.num_samples for pair in good for block in pair)
+    wall, cpu = [], []
+    for base, own in good:
+        scale = _unit(own, is_per_sample=is_per_sample) / _unit(base, is_per_sample=is_per_sample)
+        if min(base.wall_s, own.wall_s) > 0:
+            wall.append(math.log(base.wall_s / own.wall_s * scale))
+        if min(base.cpu_s, own.cpu_s) > 0:
+            cpu.append(math.log(base.cpu_s / own.cpu_s * scale))
+    return Ratios(
+        wall=tuple(wall),
+        cpu=tuple(cpu),
+        num_void=len(by_round) - len(good),
+        is_per_sample=is_per_sample,
+    )
+
+
+def _unit(block: BlockTime, *, is_per_sample: bool) -> float:
+    return float(block.num_samples or 0) if is_per_sample else float(block.num_updates)
