@@ -58,15 +58,19 @@ def start(torch: Any, run: str, targets: dict[str, Callable[[Any], None]]) -> Co
     context.guarded("install:end", install_ends, context)
     announce(run, "torch", facts | recorder.failed())
     if plan := os.environ.get("STEPTIME_PLAN"):
-        context.guarded("install:plan", install_plan, context, plan)
+        context.guarded("install:plan", install_plan, context, plan, targets)
     return context
 
 
-def install_plan(context: Context, path: str) -> None:
+def install_plan(context: Context, path: str, targets: dict[str, Callable[[Any], None]]) -> None:
     """A trial, or a run with a recipe: do what the parent's plan says."""
     from .trial import install_trial
 
-    install_trial(context, path, lambda: finish(context))
+    trial = install_trial(context, path, lambda: finish(context))
+    if trial.plan.quality is not None:
+        from .quality import install
+
+        install(context, trial.plan.quality, targets)  # last: outside the levers' hooks
 
 
 def install_watchers(context: Context) -> None:

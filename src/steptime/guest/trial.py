@@ -180,7 +180,7 @@ class Trial:
             self.tell_lever(wanted, state=state)
 
 
-def install_trial(context: Context, path: str, finish: Callable[[], None]) -> None:
+def install_trial(context: Context, path: str, finish: Callable[[], None]) -> Trial:
     """Do what the plan says; `finish` ends the records of this process."""
     plan = read_plan(path)
     trial = Trial(context, plan, finish)
@@ -188,3 +188,4 @@ def install_trial(context: Context, path: str, finish: Callable[[], None]) -> No
         context.recorder.full_updates = FULL_UPDATES
     context.trial = context.recorder.trial = trial
     trial.put_on()
+    return trial

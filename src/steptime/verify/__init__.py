@@ -1,0 +1,1 @@
+"""Whether a run with levers trains as the run without them did."""

@@ -1,0 +1,233 @@
+"""What must be equal between two runs, whatever was rounded: batches, updates, modes, settings.
+
+In: the recordings of the baseline and of the candidate. Out: one `Check` a count, in the words of
+`core.study.Check`. A lever that trains on fewer batches, or with fewer layers, ends here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from steptime.core.study import Check, Outcome
+from steptime.verify.records import RankRecording, Recording, Update
+
+Ranks = Iterator[tuple[RankRecording, RankRecording]]
+
+STATISTICAL = "STATISTICAL"
+BYTES, SAMPLES, INDEX, INDICES, SIZE = 1, 2, 3, 4, 5
+"""Columns of `Update.fed`; those of `Update.epochs` follow."""
+EPOCH_SAMPLES, EPOCH_INDICES, EPOCH_SIZE = 2, 3, 4
+
+
+def check_counts(baseline: Recording, candidate: Recording, *, preserves: str) -> tuple[Check, ...]:
+    """All counts, over the updates that both recorded."""
+    checks = [check_recording(baseline, candidate), check_updates(baseline, candidate)]
+    if len(baseline.ranks) != len(candidate.ranks):
+        return tuple(checks)
+    checks.append(check_batches(baseline, candidate, preserves=preserves))
+    checks += [
+        _compare(baseline, candidate, name=name, key=key, say=say) for name, key, say in COUNTS
+    ]
+    checks += [check_ranks(baseline, candidate), check_graphs(baseline, candidate)]
+    return tuple(checks)
+
+
+def check_recording(baseline: Recording, candidate: Recording) -> Check:
+    """Both were recorded without a failure of ours, and the same initial weights were found."""
+    for name, recording in (("baseline", baseline), ("candidate", candidate)):
+        texts = [text for rank in recording.ranks if rank.end for text in rank.end.failures]
+        if texts:
+            return _say("recording", Outcome.INCONCLUSIVE, f"{name}: {texts[0]}")
+        if not recording.num_updates:
+            return _say("recording", Outcome.INCONCLUSIVE, f"{name}: no optimizer update was seen")
+    for rank, (a, b) in enumerate(pairs(baseline, candidate)):
+        if a.head.initial != b.head.initial:
+            return _say("recording", Outcome.FAIL, f"other initial weights on rank {rank}")
+    return _say("recording", Outcome.PASS, None)
+
+
+def check_updates(baseline: Recording, candidate: Recording) -> Check:
+    """The candidate made as many updates, on as many ranks, unless its recording was cut short."""
+    if len(baseline.ranks) != len(candidate.ranks):
+        found = f"{len(candidate.ranks)} ranks instead of {len(baseline.ranks)}"
+        return _say("updates", Outcome.FAIL, found)
+    for a, b in pairs(baseline, candidate):
+        if len(a.updates) != len(b.updates):
+            found = f"{len(b.updates)} updates instead of {len(a.updates)}"
+            is_over = b.end is not None and a.end is not None
+            outcome = Outcome.FAIL if is_over else Outcome.INCONCLUSIVE
+            return _say("updates", outcome, found, n=candidate.num_updates)
+    return _say("updates", Outcome.PASS, None, n=candidate.num_updates)
+
+
+def check_batches(baseline: Recording, candidate: Recording, *, preserves: str) -> Check:
+    """The same batches in the same order, or, where the order is free, the same samples."""
+    n = min(baseline.num_updates, candidate.num_updates)
+    if preserves != STATISTICAL:
+        return _compare(baseline, candidate, name="batches", key=_batches, say=_say_batches)
+    for a, b in pairs(baseline, candidate):
+        outcome, text = _compare_samples(a.updates[:n], b.updates[:n])
+        if outcome is not Outcome.PASS:
+            return _say("batches", outcome, text, n=n)
+    return _say("batches", Outcome.PASS, None, n=n)
+
+
+def _batches(update: Update) -> object:
+    return update.inputs, tuple((row[BYTES], row[SIZE]) for row in update.fed)
+
+
+def _say_batches(a: Update, b: Update) -> str:
+    if len(a.inputs) != len(b.inputs):
+        return f"{len(b.inputs)} calls of models instead of {len(a.inputs)}"
+    if a.inputs != b.inputs:
+        return "other inputs of the model"
+    if len(a.fed) != len(b.fed):
+        return f"{len(b.fed)} batches from loaders instead of {len(a.fed)}"
+    return "another batch from a loader"
+
+
+def _compare_samples(a: Sequence[Update], b: Sequence[Update]) -> tuple[Outcome, str | None]:
+    """Whole epochs hold the same samples; where none ended, the same samples came in turn."""
+    epochs = [[row for update in updates for row in update.epochs] for updates in (a, b)]
+    for number, (one, other) in enumerate(zip(*epochs, strict=False)):
+        if one[EPOCH_SIZE] != other[EPOCH_SIZE]:
+            return Outcome.FAIL, f"{other[EPOCH_SIZE]} samples in epoch {number}"
+        column = EPOCH_INDICES if one[EPOCH_INDICES] >= 0 else EPOCH_SAMPLES
+        if one[column] != other[column]:
+            return Outcome.FAIL, f"other samples in epoch {number}"
+    if all(epochs):
+        return Outcome.PASS, None
+    for column in (BYTES, INDEX):
+        fed = [[row[column] for update in updates for row in update.fed] for updates in (a, b)]
+        if fed[0] and fed[0] == fed[1] and -1 not in fed[0]:
+            return Outcome.PASS, None
+    return Outcome.INCONCLUSIVE, "no epoch was complete, and the samples came in another order"
+
+
+Count = tuple[str, Callable[[Update], object], Callable[[Update, Update], str]]
+
+COUNTS: tuple[Count, ...] = (
+    ("samples", lambda u: u.samples, lambda a, b: f"{b.samples} samples instead of {a.samples}"),
+    (
+        "backwards",
+        lambda u: u.backwards,
+        lambda a, b: f"{b.backwards} backward calls instead of {a.backwards}",
+    ),
+    (
+        "learning_rates",
+        lambda u: (u.opt, u.lrs),
+        lambda a, b: f"{list(b.lrs)} instead of {list(a.lrs)}",
+    ),
+    ("optimizers", lambda u: (u.opt, u.hyper), lambda a, b: "other settings of the optimizer"),
+    ("evaluations", lambda u: u.evals, lambda a, b: f"{b.evals} calls instead of {a.evals}"),
+    (
+        "gradients",
+        lambda u: (u.grads, u.mask),
+        lambda a, b: f"{b.grads} tensors with a gradient instead of {a.grads}",
+    ),
+    ("tensors", lambda u: u.kinds, lambda a, b: "other shapes, dtypes or wants of a gradient"),
+    ("modes", lambda u: u.modes, lambda a, b: "layers in another mode, or with other settings"),
+    (
+        "statistics",
+        lambda u: u.stats,
+        lambda a, b: "buffers " + ("moved that did not" if b.stats else "stood still that moved"),
+    ),
+    (
+        "moves",
+        lambda u: u.moved,
+        lambda a, b: "the update changed " + ("weights" if b.moved else "no weight"),
+    ),
+)
+"""Name, what of an update must be equal, and how to say that it is not."""
+
+
+def _compare(
+    baseline: Recording,
+    candidate: Recording,
+    *,
+    name: str,
+    key: Callable[[Update], object],
+    say: Callable[[Update, Update], str],
+) -> Check:
+    """Whether something of each update is equal; else where it first is not."""
+    n = min(baseline.num_updates, candidate.num_updates)
+    for rank, (a, b) in enumerate(pairs(baseline, candidate)):
+        for one, other in zip(a.updates[:n], b.updates[:n], strict=False):
+            if key(one) != key(other):
+                words = _name_difference(name, a, b) or say(one, other)
+                where = f"update {one.n}" if len(baseline.ranks) == 1 else f"{one.n}, rank {rank}"
+                return _say(name, Outcome.FAIL, f"{words} ({where})", n=n)
+    return _say(name, Outcome.PASS, None, n=n)
+
+
+def _name_difference(name: str, a: RankRecording, b: RankRecording) -> str | None:
+    """The first row of the tables that differs, if it is a matter of tables at all."""
+    for one, other in zip(a.tables, b.tables, strict=False):
+        if name == "optimizers":
+            if one.optimizer != other.optimizer:
+                return f"{other.optimizer} instead of {one.optimizer}"
+            if one.groups != other.groups:
+                return _first_difference(_items(one.groups), _items(other.groups))
+        elif name in {"tensors", "modes"}:
+            rows = [getattr(table, name) for table in (one, other)]
+            if rows[0] != rows[1]:
+                return _first_difference(*rows)
+    return None
+
+
+def _items(groups: Iterable[object]) -> list[tuple[str, str]]:
+    return [
+        (str(key), str(value))
+        for group in groups
+        if hasattr(group, "items")
+        for key, value in group.items()
+    ]
+
+
+def _first_difference(a: Sequence[Sequence[str]], b: Sequence[Sequence[str]]) -> str:
+    for one, other in zip(a, b, strict=False):
+        if one != other:
+            ours = [y for x, y in zip(one, other, strict=False) if x != y]
+            was = [x for x, y in zip(one, other, strict=False) if x != y]
+            return f"{other[0]}: {', '.join(ours)} instead of {', '.join(was)}"
+    return f"{len(b)} instead of {len(a)}"
+
+
+def check_ranks(baseline: Recording, candidate: Recording) -> Check:
+    """Ranks whose weights agree after each update in the baseline agree in the candidate."""
+    n = min(baseline.num_updates, candidate.num_updates)
+    if len(baseline.ranks) < 2 or _disagreement(baseline, n) is not None:
+        return _say("ranks_agree", Outcome.PASS, None, n=n)
+    found = _disagreement(candidate, n)
+    if found is None:
+        return _say("ranks_agree", Outcome.PASS, None, n=n)
+    return _say("ranks_agree", Outcome.FAIL, f"other weights on ranks after update {found}", n=n)
+
+
+def _disagreement(recording: Recording, n: int) -> int | None:
+    for i in range(n):
+        if len({rank.updates[i].weights for rank in recording.ranks}) > 1:
+            return i
+    return None
+
+
+def check_graphs(baseline: Recording, candidate: Recording) -> Check:
+    """What the candidate asked torch to compile was compiled, and did not fall back to eager."""
+    for a, b in pairs(baseline, candidate):
+        if not (a.updates and b.updates):
+            continue
+        one, other = a.updates[-1], b.updates[-1]
+        if other.compiles > one.compiles and other.graphs <= one.graphs:
+            return _say("graphs", Outcome.FAIL, "nothing was compiled: the lever has no effect")
+        if other.fallbacks > one.fallbacks:
+            return _say("graphs", Outcome.FAIL, "torch gave up compiling at its recompile limit")
+    return _say("graphs", Outcome.PASS, None)
+
+
+def pairs(baseline: Recording, candidate: Recording) -> Ranks:
+    """The ranks of both, side by side."""
+    return zip(baseline.ranks, candidate.ranks, strict=False)
+
+
+def _say(name: str, outcome: Outcome, detail: str | None, *, n: int | None = None) -> Check:
+    return Check(name=name, outcome=outcome, detail=detail, n=n)

@@ -1,0 +1,116 @@
+"""Which whole runs a judgement needs, in the order in which they should be made.
+
+In: the class of a candidate's levers and their roundoff. Out: requests, for whoever starts runs.
+Those of the baseline are the same for all candidates of a class and a roundoff: each is made
+once. `judge` may be asked after each run: a FAIL stands, so the rest need not be made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from steptime.verify.compare import EXACT, NUMERIC, STATISTICAL, Reference
+from steptime.verify.records import Recording
+
+BASELINE, CANDIDATE, AGAIN, DOUBLE = "baseline", "candidate", "again", "double"
+
+VARIABLES: Mapping[str, str] = {"PYTHONHASHSEED": "0", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+"""What every such run has in its environment: sets keep their order, cuBLAS its workspace."""
+
+NUM_REPEATS = 3
+"""Perturbed, or redrawn, runs of the baseline: the envelope is the largest of them."""
+
+DOUBLE_UPDATES = 4
+"""So many optimizers at most can be compared with float64: each needs its first update."""
+
+SEED = 20241
+"""Of all runs alike, where the script sets none of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """One whole run: of the candidate, or of the command as written.
+
+    `quality` stands in the run's plan under that name. Its recording is kept under `name`.
+    """
+
+    name: str
+    is_candidate: bool
+    quality: Mapping[str, int | float | bool | None]
+
+
+def plan_runs(
+    preserves: str, *, roundoff: float, num_updates: int, num_repeats: int = NUM_REPEATS
+) -> tuple[RunRequest, ...]:
+    """The runs for a candidate, those that can end the judgement first.
+
+    Args:
+        preserves: the weakest class of its levers.
+        roundoff: the largest unit roundoff of its levers.
+        num_updates: recorded in each run, 20 to 200.
+        num_repeats: perturbed or redrawn runs.
+    """
+    if preserves not in (EXACT, NUMERIC, STATISTICAL):
+        return ()
+    requests = [
+        _request(BASELINE, num_updates),
+        _request(CANDIDATE, num_updates),
+        _request(AGAIN, num_updates),
+    ]
+    if preserves == NUMERIC:
+        requests.append(_request(DOUBLE, min(DOUBLE_UPDATES, num_updates), is_double=True))
+        requests += [
+            _request(name, num_updates, perturb=roundoff, perturb_seed=i)
+            for i, name in enumerate(_perturbed(roundoff, num_repeats), start=1)
+        ]
+    if preserves == STATISTICAL:
+        requests += [
+            _request(name, num_updates, redraw=SEED + i)
+            for i, name in enumerate(_redrawn(num_repeats), start=1)
+        ]
+    return tuple(requests)
+
+
+def gather(recordings: Mapping[str, Recording], *, roundoff: float) -> Reference | None:
+    """The baseline's runs made so far, by their requests' names; None without the first.
+
+    A run that failed, as the one in float64 may, is a recording without ranks.
+    """
+    if BASELINE not in recordings:
+        return None
+    most = len(recordings)
+    return Reference(
+        baseline=recordings[BASELINE],
+        again=recordings.get(AGAIN),
+        double=recordings.get(DOUBLE),
+        perturbed=_found(recordings, _perturbed(roundoff, most)),
+        redrawn=_found(recordings, _redrawn(most)),
+    )
+
+
+def _found(recordings: Mapping[str, Recording], names: tuple[str, ...]) -> tuple[Recording, ...]:
+    return tuple(recordings[name] for name in names if name in recordings)
+
+
+def _perturbed(roundoff: float, num: int) -> tuple[str, ...]:
+    return tuple(f"perturbed-{-math.log2(roundoff):g}-{i + 1}" for i in range(num))
+
+
+def _redrawn(num: int) -> tuple[str, ...]:
+    return tuple(f"redrawn-{i + 1}" for i in range(num))
+
+
+def _request(name: str, num_updates: int, **settings: float | bool | None) -> RunRequest:
+    quality: dict[str, int | float | bool | None] = {
+        "num_updates": num_updates,
+        "seed": SEED,
+        "redraw": None,
+        "is_double": False,
+        "perturb": None,
+        "perturb_seed": 0,
+        "first": True,
+        "is_deterministic": True,
+    }
+    return RunRequest(name=name, is_candidate=name == CANDIDATE, quality=quality | settings)
