@@ -140,8 +140,20 @@ def faster() -> Study:
             NotTried(name="compile", reason="excluded"),
         ),
         choices=(
-            Choice(code="noise_floor", facts={"floor": "0.012", "n": "24"}),
-            Choice(code="kept", lever="autocast", facts={"low": "1.37"}),
+            Choice(code="noise_floor", facts={"wall": "0.012", "n": "24"}),
+            Choice(code="offered", lever="autocast", facts={"headroom": "9.1", "is_aimed": "true"}),
+            Choice(
+                code="alone",
+                lever="autocast",
+                facts={
+                    "worth": "gain",
+                    "speedup": "1.41",
+                    "low": "1.37",
+                    "high": "1.46",
+                    "n": "12",
+                },
+            ),
+            Choice(code="gremlin", lever="x", facts={"n": "3"}),
         ),
     )
 
@@ -164,7 +176,7 @@ def too_noisy() -> Study:
     return make_study(
         outcome=StudyOutcome.TOO_NOISY,
         noise_floor=0.21,
-        reason="noise",
+        reason="noise_floor",
         trials=(OBSERVED, trial(1, BF16, speedup=speedup(1.2, 0.9, 1.6), reason="cannot_tell")),
     )
 
@@ -213,7 +225,8 @@ def mixed() -> Study:
             OBSERVED,
             trial(1, BF16, speedup=speedup(1.41, 1.37, 1.46)),
             trial(2, FP16, speedup=speedup(0.62, 0.6, 0.65), reason="slower"),
-            trial(3, FUSED, end=TrialEnd.FAILED, reason="lever_error"),
+            trial(3, FUSED, end=TrialEnd.FAILED, reason="lever_failed",
+                  facts={"error": "no fused Muon"}),
             trial(4, COMPILE, speedup=speedup(1.19, 1.12, 1.24, n=9)),
             trial(
                 5,
@@ -226,7 +239,7 @@ def mixed() -> Study:
                   reason="slower"),
             trial(7, TCMALLOC, kind="process", end=TrialEnd.TIMED_OUT),
             trial(8, on("whole_batch_fetch"), end=TrialEnd.OUT_OF_MEMORY),
-            trial(9, BF16, COMPILE, FUSED, kind="quality", quality=WRONG, reason="quality"),
+            trial(9, BF16, COMPILE, FUSED, kind="quality", quality=WRONG, reason="harmful"),
             trial(10, BF16, COMPILE, kind="quality", quality=PASSED),
             trial(11, BF16, COMPILE, kind="confirm", speedup=speedup(1.52, 1.47, 1.58, n=8)),
         ),

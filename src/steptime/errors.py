@@ -7,7 +7,8 @@ SteptimeError              exit code 1
 ├── StoreError             1    the store cannot be read or written
 ├── DamagedRunError        1    a run folder is damaged, foreign or of another schema
 ├── ScriptFailedError      3    the user's command fails as written
-└── ContainmentError       1    a child cannot be kept from doing harm here
+├── ContainmentError       1    a child cannot be kept from doing harm here
+└── InterruptedByUserError 130  Ctrl-C, before there was anything to report
 """
 
 
@@ -72,3 +73,10 @@ class ContainmentError(SteptimeError):
     """The user's command cannot be run again here without risk to their files."""
 
     code = "containment"
+
+
+class InterruptedByUserError(SteptimeError):
+    """Ctrl-C ended the command before there was anything to report."""
+
+    exit_code = 130
+    code = "interrupted"

@@ -92,7 +92,7 @@ def test_what_a_script_or_lever_says_is_never_interpreted() -> None:
         tier_reasons=(odd,),
         tried_writes=(odd,),
         not_tried=(NotTried(name="x", reason="y", text=odd),),
-        trials=(trial(1, BF16, end=TrialEnd.FAILED, reason="lever_error", facts={"error": odd}),),
+        trials=(trial(1, BF16, end=TrialEnd.FAILED, reason="lever_failed", facts={"error": odd}),),
     )
     text = show(study, force_terminal=True, no_color=True)
     assert text.count(r"[red]x[/red] \x1b[2J") >= 4

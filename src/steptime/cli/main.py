@@ -15,19 +15,21 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn, TypeVar
 
 import steptime
-from steptime.cli import run, runs, show
+from steptime.cli import run, runs, show, study, tune
 from steptime.cli.output import error_text, say, write_failure
-from steptime.errors import SteptimeError, UsageError
+from steptime.errors import InterruptedByUserError, SteptimeError, UsageError
 
 T = TypeVar("T")
 
-COMMANDS = ("run", "runs", "show")
-_MODULES = (run, runs, show)
+COMMANDS = ("run", "tune", "runs", "show", "study")
+_MODULES = (run, tune, runs, show, study)
+_WITH_COMMAND = ("run", "tune")
+"""Behind their first `--` stands the user's command."""
 
 _EXAMPLES = """\
 examples:
   steptime run -- python train.py --lr 3e-4    measure a training, unmodified
-  steptime runs                                list what was measured here
+  steptime tune -- python train.py --lr 3e-4   make it faster, and prove it
   steptime show last                           print the newest report again
 """
 
@@ -55,7 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SteptimeError as error:
         return _fail(error, words)
     except KeyboardInterrupt:
-        return 130
+        write_failure(InterruptedByUserError("interrupted"), _split(words)[0])
+        return InterruptedByUserError.exit_code
     except BrokenPipeError:
         # The reader of our stdout left; so that Python does not complain at its exit:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -83,7 +86,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
     parser = _Parser(
         prog="steptime",
-        description="Measure a training command, unmodified, and say what holds it back.",
+        description="Measure a training command, unmodified; make it faster, and prove it.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -113,13 +116,14 @@ def _run_command(words: list[str]) -> int:
         return UsageError.exit_code
     options = parser.parse_args(ours)
     options.command = command
+    options.given = ours
     code: int = options.execute(options)
     return code
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str] | None]:
-    """Our words and the user's command, which is everything behind the first `--` of `run`."""
-    if words[:1] != ["run"] or "--" not in words:
+    """Our words and the user's command, which is everything behind their first `--`."""
+    if not words or words[0] not in _WITH_COMMAND or "--" not in words:
         return words, None
     place = words.index("--")
     return words[:place], words[place + 1 :]

@@ -38,17 +38,17 @@ def error_text(error: SteptimeError) -> str:
     return "error: " + "\n       ".join(lines)
 
 
-def open_store(folder: str) -> Path:
-    """The store of the runs that were started in `folder`.
+def open_store(folder: str, *, kind: str = "runs") -> Path:
+    """The store of the runs (or `studies`) that were started in `folder`.
 
     Raises:
         NotFoundError: there is none.
     """
     from steptime.core.store import find_store, store_in
 
-    store = find_store(Path(folder))
+    store = find_store(Path(folder), kind=kind)
     if store != store_in(Path(folder)):
-        say(f"steptime: no runs are kept in {folder}; these are in {store}")
+        say(f"steptime: no {kind} are kept in {folder}; these are in {store}")
     return store
 
 

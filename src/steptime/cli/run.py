@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import shlex
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from steptime.cli.command import take_command
 from steptime.cli.output import check_target
-from steptime.errors import UsageError
 
 SUMMARY = "measure a training command, unmodified"
 DESCRIPTION = "Run a training command as it is, measure its steps, and say what holds it back."
@@ -55,31 +53,12 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _settings(options: argparse.Namespace) -> RunOptions:
-    if sys.platform == "win32":
-        raise UsageError(
-            "`steptime run` does not work on Windows.", hint="Use it in WSL 2, a Linux."
-        )
-    if options.words:
-        raise UsageError(
-            "the command must stand behind `--`.", hint=f"Write: {_corrected(options)}"
-        )
-    if not options.command:
-        raise UsageError("no command was given.", hint=f"usage: {USAGE}")
+    command = take_command(options, verb="run", usage=USAGE)
     check_target("--report", options.report)
     check_target("--json", options.json)
     return RunOptions(
-        command=tuple(options.command),
+        command=command,
         store=Path(options.store or "."),
         report=options.report,
         json=options.json,
     )
-
-
-def _corrected(options: argparse.Namespace) -> str:
-    """The command line with a `--` where it belongs; a later one is the command's own."""
-    flags = {"--report": options.report, "--json": options.json, "--store": options.store}
-    words = ["steptime", "run"]
-    for flag, value in flags.items():
-        words += [] if value is None else [flag, value]
-    rest = [] if options.command is None else ["--", *options.command]
-    return shlex.join([*words, "--", *options.words, *rest])

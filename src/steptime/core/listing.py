@@ -11,7 +11,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -39,15 +39,28 @@ def find_run(store: Path, wanted: str) -> Run:
         raise NotFoundError(f"there are no runs in {store}.", hint=hint)
     if wanted == "last":
         return _run(store, list_runs(store)[0].run_id)
-    matches = [i for i in run_ids if i == wanted] or [i for i in run_ids if i.startswith(wanted)]
+    return _run(store, match_id(store, wanted, run_ids, what="run"))
+
+
+_MANY = {"run": ("runs", "steptime runs"), "study": ("studies", "steptime study list")}
+
+
+def match_id(store: Path, wanted: str, ids: Sequence[str], *, what: str) -> str:
+    """The id of a `run` or `study` that is wanted, or the one that begins so.
+
+    Raises:
+        NotFoundError: there is none, or several begin so.
+    """
+    many, lister = _MANY[what]
+    matches = [i for i in ids if i == wanted] or [i for i in ids if i.startswith(wanted)]
     if len(matches) == 1:
-        return _run(store, matches[0])
+        return matches[0]
     if matches:
         hint = f"Write more of it: {', '.join(matches[-3:])}."
-        raise NotFoundError(f"{len(matches)} runs begin with `{wanted}`.", hint=hint)
-    near = difflib.get_close_matches(wanted, ["last", *run_ids], n=3, cutoff=0.4)
-    hint = f"Nearest: {', '.join(near)}." if near else "List them: steptime runs"
-    raise NotFoundError(f"there is no run `{wanted}` in {store}.", hint=hint)
+        raise NotFoundError(f"{len(matches)} {many} begin with `{wanted}`.", hint=hint)
+    near = difflib.get_close_matches(wanted, ["last", *ids], n=3, cutoff=0.4)
+    hint = f"Nearest: {', '.join(near)}." if near else f"List them: {lister}"
+    raise NotFoundError(f"there is no {what} `{wanted}` in {store}.", hint=hint)
 
 
 def list_runs(store: Path) -> tuple[RunSummary, ...]:

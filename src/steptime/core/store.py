@@ -139,24 +139,25 @@ def _check_owner(folder: Path) -> None:
         raise PermissionError(f"{folder} belongs to somebody else")
 
 
-def find_store(folder: Path) -> Path:
-    """The store in which runs started in `folder` lie.
+def find_store(folder: Path, *, kind: str = "runs") -> Path:
+    """The store in which runs (or `studies`) started in `folder` lie.
 
     Raises:
         NotFoundError: there is none.
     """
     try:
         wanted = store_in(folder)
-        if (wanted / "runs").is_dir():
+        if (wanted / kind).is_dir():
             return wanted
         fallback = _fallback_folder()
-        if (fallback / NAME / "runs").is_dir():
+        if (fallback / NAME / kind).is_dir():
             _check_owner(fallback)
             return fallback / NAME
     except OSError as error:
-        raise NotFoundError(f"no runs were found: {error}") from error
+        raise NotFoundError(f"no {kind} were found: {error}") from error
+    verb = "tune" if kind == "studies" else "run"
     raise NotFoundError(
-        f"there are no runs in {wanted}.", hint="Make one: steptime run -- python train.py"
+        f"there are no {kind} in {wanted}.", hint=f"Make one: steptime {verb} -- python train.py"
     )
 
 

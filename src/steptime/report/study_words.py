@@ -50,8 +50,14 @@ OUTCOMES: Mapping[StudyOutcome | None, str] = {
 MARKS: Mapping[str, str] = {
     "slower": "slower",
     "no_gain": "no gain",
+    "undecided": "unclear",
     "cannot_tell": "unclear",
-    "quality": "refused",
+    "halved": "given up",
+    "pruned": "given up",
+    "not_earned": "no use",
+    "not_confirmed": "unclear",
+    "too_few_repeats": "unclear",
+    "repeats_disagree": "unclear",
 }
 _END_MARKS: Mapping[TrialEnd, str] = {
     TrialEnd.FAILED: "failed",
@@ -79,12 +85,35 @@ ENDS: Mapping[TrialEnd, str] = {
 
 # Why a trial was not kept or ended so; in braces stands the fact of that name.
 REASONS: Mapping[str, str] = {
-    "slower": "it is slower",
+    "slower": "slower",
     "no_gain": "no gain beyond the noise",
-    "cannot_tell": "its interval is too wide to tell",
+    "undecided": "its interval reaches from below the noise to above it",
+    "cannot_tell": "the machine was too busy with other things to tell",
+    "halved": "others of its settings are faster",
+    "pruned": "it could not win any more",
+    "not_earned": "compiling for it costs {one_off_s}, earned after {steps} steps only",
+    "harmful": "it makes the training worse",
+    "quality_undecided": "whether it trains as well could not be told",
+    "not_confirmed": "what it gave could not be seen again",
+    "too_few_repeats": "there was no time for enough repeats",
+    "repeats_disagree": "its repeats disagree",
+    "interrupted": "the study was interrupted",
+    "lever_failed": "the lever itself failed: {error}",
     "exit_code": "the script ended with exit code {exit_code}: {last_line}",
-    "lever_error": "the lever itself failed: {error}",
+    "signal": "the script was killed by signal {signal}",
+    "out_of_memory": "memory ran out",
+    "time_limit": "it took too long and was ended",
+    "no_first_step": "it came to no step in time and was ended",
+    "hung": "it hung, and was ended",
+    "ended_itself": "the script ended before enough was seen",
 }
+_BARE_REASONS: Mapping[str, str] = {
+    "not_earned": "compiling for it costs more than the run earns back",
+    "lever_failed": "the lever itself failed",
+    "exit_code": "the script ended with an error",
+    "signal": "the script was killed by a signal",
+}
+"""Without the facts."""
 
 NOT_TRIED: Mapping[str, str] = {
     "excluded": "left out by --exclude",
@@ -112,9 +141,22 @@ CHECKS: Mapping[str, str] = {
     "gradients": "every gradient is there",
 }
 
+# What an interval says beside the noise floor.
+WORTH: Mapping[str, str] = {
+    "gain": "a gain",
+    "slower": "slower",
+    "no_gain": "no gain",
+    "undecided": "not clear",
+}
+
 # Why an outcome is what it is.
 OUTCOME_REASONS: Mapping[str, str] = {
-    "noise": "the machine is too busy, or the steps too uneven, for an effect of this size",
+    "interrupted": "it was interrupted before anything could be confirmed",
+    "no_noise_floor": "how noisy it is could not be found out in time",
+    "noise_floor": "on this machine an effect of 10 % would be lost in the noise",
+    "not_confirmed": "something seemed faster, and the confirmation could not settle it",
+    "cannot_tell": "the machine was busy with other things in all that was tried",
+    "nothing_applies": "none of the levers applies here",
 }
 
 
@@ -173,8 +215,9 @@ def describe_reason(trial: Trial) -> str:
     """Why a trial was not kept, a sentence without its end."""
     if trial.quality is not None and trial.quality.outcome is not Outcome.PASS:
         return describe_worst(trial.quality)
-    facts = {name: _fact(name, value) for name, value in (trial.facts or {}).items()}
-    known = _fill(REASONS.get(trial.reason or ""), facts)
+    facts = describe_facts(trial.facts or {})
+    reason = trial.reason or ""
+    known = fill(REASONS.get(reason), facts) or _BARE_REASONS.get(reason)
     if known is not None:
         return known
     end = "" if trial.end is TrialEnd.FINISHED else ENDS[trial.end]
@@ -216,7 +259,7 @@ def describe_check(check: Check) -> str:
 def describe_not_tried(item: NotTried) -> str:
     """The lever and why it was not tried."""
     facts = {e.name: _value(e) for e in item.evidence}
-    reason = item.text or _fill(NOT_TRIED.get(item.reason), facts) or item.reason
+    reason = item.text or fill(NOT_TRIED.get(item.reason), facts) or item.reason
     return f"{item.name}: {reason.rstrip('.')}"
 
 
@@ -232,9 +275,9 @@ def describe_outcome(study: Study) -> str:
     word = OUTCOMES[study.outcome]
     if study.outcome is StudyOutcome.FASTER and study.speedup is not None:
         return f"{word}: {describe_interval(study.speedup)}"
-    if study.outcome is StudyOutcome.NOTHING_HELPS:
-        return f"{word}: the command as written is the fastest that could be proven"
     reason = OUTCOME_REASONS.get(study.reason or "", study.reason)
+    if study.outcome is StudyOutcome.NOTHING_HELPS and reason is None:
+        reason = "the command as written is the fastest that could be proven"
     return word if reason is None else f"{word}: {reason}"
 
 
@@ -269,23 +312,33 @@ def _value(evidence: Evidence) -> str:
 
 
 _UNITS: Mapping[str, str] = {
-    **dict.fromkeys(("speedup", "low", "high", "headroom", "gain"), "x"),
-    **dict.fromkeys(("floor", "noise_floor"), "fraction"),
+    **dict.fromkeys(("speedup", "low", "high", "headroom"), "x"),
+    **dict.fromkeys(("floor", "noise_floor", "wall", "cpu"), "fraction"),
+    **dict.fromkeys(("steps", "run_steps"), "count"),
 }
+_FACT_WORDS = ("reason", "worth")
+"""Facts that are machine words themselves."""
 
 
-def _fact(name: str, text: str) -> str:
-    """A fact with its unit, where its name tells one."""
+def describe_facts(facts: Mapping[str, str]) -> dict[str, str]:
+    """The facts of a trial or choice as people read them: with units, reasons in words."""
+    return {name: _describe_fact(name, value) for name, value in facts.items()}
+
+
+def _describe_fact(name: str, text: str) -> str:
+    if name in _FACT_WORDS:
+        return WORTH.get(text) or REASONS.get(text) or OUTCOME_REASONS.get(text) or text
     unit = "s" if name.endswith("_s") else _UNITS.get(name)
     if unit is None:
         return text
     try:
         return format_value(float(text), unit)
-    except ValueError:
+    except (ValueError, OverflowError):
         return text
 
 
-def _fill(sentence: str | None, values: Mapping[str, str]) -> str | None:
+def fill(sentence: str | None, values: Mapping[str, str]) -> str | None:
+    """The sentence with the values in it; None where one is missing."""
     with suppress(KeyError):
         return None if sentence is None else sentence.format_map(values)
     return None

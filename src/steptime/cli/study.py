@@ -1,0 +1,88 @@
+"""`steptime study`: the studies of this folder, and why each thing was done in one."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from steptime.cli.output import STDOUT, check_target, console_for, open_store, write_json
+from steptime.errors import UsageError
+
+SUMMARY = "list studies, or explain one choice by choice"
+DESCRIPTION = "List the studies of this folder, or explain every choice of one."
+USAGE = "steptime study list|show [ID] [options]"
+EXAMPLES = """\
+examples:
+  steptime study list
+  steptime study show last
+  steptime study show 20261120-1015 --json
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `study`."""
+    parser.add_argument("action", metavar="list|show", choices=("list", "show"), help="which")
+    parser.add_argument(
+        "study", metavar="ID", nargs="?", help="study id, its beginning, or `last` (default)"
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--json",
+        metavar="FILE",
+        nargs="?",
+        const=STDOUT,
+        help="one JSON document instead (default: on stdout)",
+    )
+    output.add_argument(
+        "--store",
+        metavar="DIR",
+        default=".",
+        help="folder that holds .steptime (default: this one)",
+    )
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Print the list, or one study."""
+    if options.json != STDOUT:
+        check_target("--json", options.json)
+    store = open_store(options.store, kind="studies")
+    if options.action == "show":
+        return _show(options, store)
+    if options.study is not None:
+        raise UsageError(
+            f"`study list` takes no id, got `{options.study}`.",
+            hint=f"Write: steptime study show {options.study}",
+        )
+    return _list(options, store)
+
+
+def _list(options: argparse.Namespace, store: Path) -> int:
+    from steptime.core.studies import list_studies
+    from steptime.report.envelope import Envelope
+    from steptime.report.study_data import studies_data
+    from steptime.report.study_story import studies_table
+
+    studies = list_studies(store)
+    if options.json is None:
+        studies_table(studies, console=console_for(sys.stdout))
+    else:
+        data = studies_data(str(store), studies)
+        write_json(options.json, Envelope(command="study", exit_code=0, data=data))
+    return 0
+
+
+def _show(options: argparse.Namespace, store: Path) -> int:
+    from steptime.core.studies import find_study, recipe_of
+    from steptime.report.study_data import study_envelope
+    from steptime.report.study_story import render_story
+
+    study = find_study(store, options.study or "last")
+    found = recipe_of(store, study)
+    recipe = None if found is None else str(found)
+    if options.json is None:
+        render_story(study, console=console_for(sys.stdout), recipe=recipe)
+    else:
+        document = study_envelope(study, command="study", exit_code=0, recipe_file=recipe)
+        write_json(options.json, document)
+    return 0

@@ -1,0 +1,475 @@
+"""`steptime tune` and `steptime study`: options, exit codes, what is said where."""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from steptime.cli import main, tuning
+from steptime.cli.progress import Teller
+from steptime.cli.tune import parse_time
+from steptime.core.codec import to_json
+from steptime.core.progress import Progress
+from steptime.core.study import Study, TrialEnd
+from steptime.errors import ScriptFailedError, UsageError
+from steptime.levers import NAMES
+from steptime.report.progress import live_line
+from steptime.tune.options import StudyOptions
+from steptime.tune.recipe import read_recipe
+from study_cases import (
+    BF16,
+    CASES,
+    FUSED,
+    OBSERVED,
+    STUDY_ID,
+    failed_baseline,
+    faster,
+    interrupted,
+    nothing_helps,
+    speedup,
+    too_noisy,
+    trial,
+)
+
+Capture = pytest.CaptureFixture[str]
+COMMAND = ("--", "python", "train.py", "--lr", "3e-4")
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+
+
+@pytest.fixture
+def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[Study | BaseException], list]:
+    """Lets the next study end so; the options it was asked with are kept in the list."""
+
+    def set_answer(found: Study | BaseException) -> list[StudyOptions]:
+        asked: list[StudyOptions] = []
+
+        def run_study(options: StudyOptions, *, progress: Callable[[Progress], None]) -> Study:
+            asked.append(options)
+            progress(Progress(study_id=STUDY_ID, phase="probe", trial=0, tier="isolated"))
+            if isinstance(found, BaseException):
+                raise found
+            return found
+
+        monkeypatch.setattr(tuning, "run_study", run_study)
+        return asked
+
+    return set_answer
+
+
+# -- options
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30s", 30), ("10m", 600), ("1h", 3600), ("1.5m", 90)]
+)
+def test_a_budget_is_a_number_with_its_unit(text: str, seconds: float) -> None:
+    assert parse_time(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["10", "m", "0s", "-1m", "10 m", "1d", ""])
+def test_any_other_budget_is_refused_with_examples(text: str) -> None:
+    with pytest.raises(UsageError, match="30s, 10m or 1h"):
+        parse_time(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--budget", "10", *COMMAND], "--budget must be a time such as 30s"),
+        (["--levers", "autocost", *COMMAND], "there is no lever `autocost`"),
+        (["--exclude", "zzz", *COMMAND], "--exclude: there is no lever `zzz`"),
+        (["--run-steps", "0", *COMMAND], "--run-steps must be 1 or more"),
+        (["--require-speedup", "nan", *COMMAND], "--require-speedup must be above 0"),
+        (["--output", "no/such/x", *COMMAND], "--output: there is no folder `no/such`"),
+        (["--report", "no/such/x", *COMMAND], "--report: there is no folder"),
+        (["--json=no/such/x", *COMMAND], "--json: there is no folder"),
+        (["python", "train.py"], "Write: steptime tune -- python train.py"),
+        (["--fresh", "python", "x", "--", "y"], "Write: steptime tune --fresh -- python x -- y"),
+        (["--"], "no command was given"),
+    ],
+)
+def test_wrong_usage_is_said_before_anything_starts(
+    words: list[str], says: str, answer: Callable, capsys: Capture
+) -> None:
+    asked = answer(faster())
+    assert main.main(["tune", *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert says in err
+    assert asked == []
+
+
+def test_a_lever_that_was_mistyped_is_guessed(answer: Callable, capsys: Capture) -> None:
+    answer(faster())
+    assert main.main(["tune", "--levers", NAMES[0][:-1], *COMMAND]) == 2
+    assert f"Did you mean `{NAMES[0]}`?" in capsys.readouterr().err
+
+
+def test_the_options_reach_the_study(answer: Callable) -> None:
+    asked = answer(nothing_helps())
+    words = ["--budget", "30s", "--exclude", NAMES[1], "--run-steps", "900", "--fresh"]
+    words += ["--share-network", "--unsafe-trials", "--store", "s", "--output", "x.toml"]
+    assert main.main(["tune", *words, *COMMAND]) == 0
+    (options,) = asked
+    assert options.command == ("python", "train.py", "--lr", "3e-4")
+    assert (options.budget_s, options.run_steps) == (30.0, 900)
+    assert (options.excluded, options.store) == ((NAMES[1],), Path("s"))
+    assert options.is_fresh
+    assert options.share_network
+    assert options.allow_unsafe
+    assert tuple(lever.name for lever in options.levers) == NAMES
+
+
+def test_levers_can_be_chosen(answer: Callable) -> None:
+    asked = answer(nothing_helps())
+    assert main.main(["tune", "--levers", f"{NAMES[1]}, {NAMES[0]}", *COMMAND]) == 0
+    assert [lever.name for lever in asked[0].levers] == [NAMES[0], NAMES[1]]
+
+
+# -- endings
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("faster", 0),
+        ("nothing_helps", 0),
+        ("too_noisy", 4),
+        ("interrupted", 130),
+        ("failed_baseline", 3),
+        ("mixed", 0),
+    ],
+)
+def test_the_exit_code_tells_the_outcome(
+    name: str, code: int, answer: Callable, capsys: Capture
+) -> None:
+    answer(CASES[name]())
+    assert main.main(["tune", "--json", *COMMAND]) == code
+    document = json.loads(capsys.readouterr().out)
+    assert (document["exit_code"], document["command"]) == (code, "tune")
+
+
+def test_a_budget_that_was_too_short_for_an_answer_is_a_time_limit(answer: Callable) -> None:
+    answer(replace(nothing_helps(), outcome=None))
+    assert main.main(["tune", *COMMAND]) == 124
+    late = replace(OBSERVED, end=TrialEnd.TIMED_OUT)
+    answer(replace(failed_baseline(), trials=(late,)))
+    assert main.main(["tune", *COMMAND]) == 124
+
+
+@pytest.mark.parametrize(
+    ("study", "required", "code"),
+    [
+        (faster(), "1.4", 0),
+        (faster(), "1.47", 0),
+        (faster(), "1.5", 5),
+        (nothing_helps(), "1.01", 5),
+        (nothing_helps(), "1.0", 0),
+        (too_noisy(), "1.2", 4),
+        (interrupted(), "1.2", 130),
+    ],
+)
+def test_a_gate_is_met_by_the_low_end_of_the_interval(
+    study: Study, required: str, code: int, answer: Callable, capsys: Capture
+) -> None:
+    answer(study)
+    assert main.main(["tune", "--json", "--require-speedup", required, *COMMAND]) == code
+    out, err = capsys.readouterr()
+    codes = [error["code"] for error in json.loads(out)["errors"]]
+    assert ("gate_not_met" in codes) == (code == 5)
+    assert ("was not proven" in err) == (code == 5)
+
+
+def test_a_command_that_fails_as_written_ends_with_3(answer: Callable, capsys: Capture) -> None:
+    answer(ScriptFailedError("python train.py ended with exit code 7.", script_exit_code=7))
+    assert main.main(["tune", "--json", *COMMAND]) == 3
+    out, err = capsys.readouterr()
+    assert "exit code 7" in err
+    assert json.loads(out)["errors"][0]["code"] == "script_failed"
+
+
+def test_an_interrupt_before_any_answer_is_still_a_document(
+    answer: Callable, capsys: Capture
+) -> None:
+    answer(KeyboardInterrupt())
+    assert main.main(["tune", "--json", *COMMAND]) == 130
+    document = json.loads(capsys.readouterr().out)
+    assert [error["code"] for error in document["errors"]] == ["interrupted"]
+
+
+# -- what goes where
+
+
+def test_the_report_goes_to_stdout_and_the_conversation_to_stderr(
+    answer: Callable, capsys: Capture
+) -> None:
+    answer(faster())
+    assert main.main(["tune", *COMMAND]) == 0
+    out, err = capsys.readouterr()
+    assert "outcome    faster: 1.52x" in out
+    last = "steptime run --recipe tuned.toml -- python train.py --lr 3e-4"
+    assert out.splitlines()[-1].strip() == last
+    assert err.splitlines() == [
+        "steptime: trials are isolated: whatever a trial writes lands in memory and vanishes "
+        "with it"
+    ]
+
+
+def test_the_document_can_go_to_a_file_beside_the_report(
+    answer: Callable, tmp_path: Path, capsys: Capture
+) -> None:
+    answer(faster())
+    assert main.main(["tune", "--json=result.json", *COMMAND]) == 0
+    assert "faster" in capsys.readouterr().out
+    data = json.loads((tmp_path / "result.json").read_text())["data"]
+    assert data["recipe_file"] == "tuned.toml"
+
+
+def test_a_report_in_a_file_leaves_one_line_on_stderr(
+    answer: Callable, tmp_path: Path, capsys: Capture
+) -> None:
+    answer(faster())
+    assert main.main(["tune", "--report", "r.txt", *COMMAND]) == 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines()[-1].startswith("steptime: faster: 1.52x")
+    assert "lever" in (tmp_path / "r.txt").read_text()
+
+
+def test_the_recipe_is_written_where_the_user_says(answer: Callable, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("x = 1\n")
+    answer(faster())
+    assert main.main(["tune", "--output", "my.toml", *COMMAND]) == 0
+    recipe = read_recipe(tmp_path / "my.toml")
+    assert recipe.levers == (BF16, FUSED)
+    assert recipe.script.files == ("train.py",)
+    assert recipe.proof.study_id == STUDY_ID
+
+
+@pytest.mark.parametrize("make", [nothing_helps, too_noisy, interrupted])
+def test_without_a_proof_there_is_no_recipe(
+    make: Callable[[], Study], answer: Callable, tmp_path: Path
+) -> None:
+    answer(make())
+    main.main(["tune", *COMMAND])
+    assert not (tmp_path / "tuned.toml").exists()
+
+
+def test_a_file_that_is_no_recipe_is_refused_before_anything_starts(
+    answer: Callable, tmp_path: Path, capsys: Capture
+) -> None:
+    (tmp_path / "tuned.toml").write_text("[tool.poetry]\n")
+    asked = answer(faster())
+    assert main.main(["tune", *COMMAND]) == 2
+    assert "is not a recipe of Steptime; it stays as it is" in capsys.readouterr().err
+    assert asked == []
+
+
+def test_a_recipe_that_cannot_be_written_costs_the_recipe_alone(
+    answer: Callable, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer(faster())
+    monkeypatch.setattr(tuning, "check_output", lambda path: None)
+    (tmp_path / "tuned.toml").write_text("appeared meanwhile")
+    assert main.main(["tune", "--json", *COMMAND]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["status"] == "partial"
+    assert document["errors"][0]["code"] == "recipe"
+    assert document["data"]["recipe_file"] is None
+
+
+# -- progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def make_progress(**changes: object) -> Progress:
+    base = Progress(
+        study_id=STUDY_ID,
+        phase="live",
+        trial=3,
+        num_trials=14,
+        state=(FUSED,),
+        best=speedup(1.41, 1.37, 1.46),
+        best_state=(BF16,),
+        left_s=252.4,
+        tier="isolated",
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def test_a_terminal_has_one_live_line_with_phase_trial_best_and_time_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    file = Terminal()
+    teller = Teller(file)
+    teller(make_progress())
+    teller(make_progress(ended=trial(3, FUSED, speedup=speedup(1.1, 1.05, 1.2))))
+    teller.close()
+    first, *rest = file.getvalue().split("\r\x1b[K")
+    assert first == ""
+    assert rest[0].startswith("steptime: trials are isolated")
+    assert rest[1] == (
+        "trying levers (fused_optimizer fused) · trial 3 of 14 · best 1.41x autocast bf16 · "
+        "4 min 12 s left"
+    )
+    assert rest[-1] == ""
+    assert file.getvalue().count("\n") == 1
+
+
+@pytest.mark.parametrize("term", ["dumb", ""])
+def test_a_dumb_terminal_and_a_pipe_get_one_plain_line_a_finished_trial(
+    term: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    for file in (Terminal(), io.StringIO()):
+        teller = Teller(file)
+        ended = trial(3, FUSED, speedup=speedup(1.1, 1.05, 1.2))
+        for progress in (make_progress(), make_progress(ended=ended), make_progress(ended=ended)):
+            teller(progress)
+        teller.close()
+        lines = file.getvalue().splitlines()
+        assert lines[1:] == [
+            "trial 3 of 14 · fused_optimizer fused: 1.10x, 95 % interval 1.05x to 1.20x, "
+            "12 pairs, helps · 4 min 12 s left"
+        ]
+        assert "\x1b" not in file.getvalue()
+
+
+def test_a_note_is_said_once() -> None:
+    file = io.StringIO()
+    teller = Teller(file)
+    for _ in range(3):
+        teller(make_progress(note="resumed"))
+    teller(make_progress(note="moon", facts=(("phase", "full"),)))
+    lines = file.getvalue().splitlines()
+    assert len(lines) == 3
+    assert lines[1].startswith("steptime: going on with the study")
+    assert lines[2] == "steptime: moon phase full"
+
+
+def test_why_the_trials_are_not_better_contained_is_said_first() -> None:
+    file = io.StringIO()
+    Teller(file)(make_progress(tier="guarded", tier_reasons=("No user namespaces here.",)))
+    assert "guarded: " in file.getvalue()
+    assert "(no better: No user namespaces here)" in file.getvalue()
+
+
+def test_a_live_line_is_never_wider_than_the_terminal() -> None:
+    assert len(live_line(make_progress(), width=40)) <= 40
+
+
+def test_a_stderr_that_is_closed_costs_the_progress_only() -> None:
+    file = io.StringIO()
+    file.close()
+    Teller(file)(make_progress())
+    Teller(None)(make_progress())
+
+
+# -- studies
+
+
+def store_study(folder: Path, study: Study) -> None:
+    place = folder / ".steptime" / "studies" / study.study_id
+    place.mkdir(parents=True)
+    text = json.dumps({**to_json(study), "key": "abc"})
+    (place / "study.json").write_text(text)
+
+
+def test_studies_are_listed_newest_first(tmp_path: Path, capsys: Capture) -> None:
+    store_study(tmp_path, faster())
+    newer = replace(interrupted(), study_id="20261121-090000-aaaa", started_unix_s=2e9)
+    store_study(tmp_path, newer)
+    begun = tmp_path / ".steptime" / "studies" / "20261122-090000-bbbb"
+    begun.mkdir()
+    (begun / "study.json").write_text('{"schema": 1, "key": "x", "started_unix_s": 1.0}')
+    assert main.main(["study", "list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split()[:2] == [newer.study_id, "interrupted"]
+    assert lines[2].split()[:4] == [STUDY_ID, "faster", "1.52x", "6"]
+    assert lines[-1].strip() == f"steptime study show {newer.study_id}"
+
+
+def test_a_study_is_explained_choice_by_choice(tmp_path: Path, capsys: Capture) -> None:
+    store_study(tmp_path, faster())
+    assert main.main(["study", "show", "last"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "1. The command was compared with itself, 24 times" in out
+    assert "2. autocast applies; it could give 9.10x at most." in out
+    assert "3. autocast alone, over the reference: 1.41x, 1.37x to 1.46x, n 12: a gain." in out
+    assert "4. gremlin x n 3" in out
+    assert "outcome faster: 1.52x" in out
+
+
+def test_the_recipe_in_the_studys_folder_can_be_used(tmp_path: Path, capsys: Capture) -> None:
+    store_study(tmp_path, faster())
+    recipe = tmp_path / ".steptime" / "studies" / STUDY_ID / "tuned.toml"
+    recipe.write_text("")
+    assert main.main(["study", "show", STUDY_ID[:8]]) == 0
+    assert f"--recipe {recipe}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["list"], ["show", "last"]])
+def test_studies_are_documents_too(words: list[str], tmp_path: Path, capsys: Capture) -> None:
+    store_study(tmp_path, faster())
+    assert main.main(["study", *words, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["command"], document["status"]) == ("study", "ok")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["study", "list"], "there are no studies in"),
+        (["study", "show", "last"], "Make one: steptime tune -- python train.py"),
+        (["study"], "list|show"),
+        (["study", "shew"], "invalid choice"),
+    ],
+)
+def test_where_there_is_no_study_it_is_said_how_to_begin(
+    words: list[str], says: str, capsys: Capture
+) -> None:
+    assert main.main(words) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_an_unknown_study_names_the_nearest(tmp_path: Path, capsys: Capture) -> None:
+    store_study(tmp_path, faster())
+    assert main.main(["study", "show", "20261120-101501"]) == 2
+    assert f"Nearest: {STUDY_ID}" in capsys.readouterr().err
+    assert main.main(["study", "list", "x"]) == 2
+    assert "steptime study show x" in capsys.readouterr().err
+
+
+def test_a_store_of_nothing_but_unborn_studies_is_an_empty_list(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    (tmp_path / ".steptime" / "studies").mkdir(parents=True)
+    assert main.main(["study", "list"]) == 0
+    assert "steptime tune -- python train.py" in capsys.readouterr().out
+    assert main.main(["study", "show"]) == 2
+
+
+def test_a_damaged_study_is_one_message(tmp_path: Path, capsys: Capture) -> None:
+    store_study(tmp_path, faster())
+    path = tmp_path / ".steptime" / "studies" / STUDY_ID / "study.json"
+    path.write_text("{")
+    assert main.main(["study", "show", STUDY_ID]) == 1
+    assert "is no JSON" in capsys.readouterr().err
