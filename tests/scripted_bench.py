@@ -146,6 +146,8 @@ class ScriptedBench:
     hang_s: float = 60.0
     used_s: float = 0.0
     requests: list[object] = field(default_factory=list)
+    compiled: set[frozenset[str]] = field(default_factory=set)
+    compiled_with: frozenset[str] | None = None
 
     def true_gain(self, state: State) -> float:
         labels = labels_of(state) | {one.name for one in state}
@@ -177,7 +179,7 @@ class ScriptedBench:
             if end is not None and end[0] is TrialEnd.TIMED_OUT:
                 self.used_s += self.hang_s
             named = end if self.names_culprits else None
-            cost_s = max((self.compile_s.get(one.name, 0.0) for one in state), default=0.0)
+            cost_s = self._compile_s(request, state)
             compiled_s += cost_s
             values = [before - now for before, now in zip(logs[0], logs[index], strict=True)]
             arms.append(
@@ -211,6 +213,7 @@ class ScriptedBench:
         rng = self._begin(request)
         end = self._end_of(request.candidate) or self._end_of(request.reference)
         num_pairs = 0 if end is not None else request.num_pairs
+        self.compiled_with = None
         self.used_s += request.num_pairs * 2 * self.run_s
         gain = self.true_gain(request.candidate) - self.true_gain(request.reference)
         values = tuple(rng.gauss(gain, self.noise.process_sd) for _ in range(num_pairs))
@@ -245,6 +248,16 @@ class ScriptedBench:
     def _end_of(self, state: State) -> tuple[TrialEnd, str] | None:
         found = [self.ends[label_of(one)] for one in state if label_of(one) in self.ends]
         return found[0] if found else None
+
+    def _compile_s(self, request: LiveRequest, state: State) -> float:
+        """A state is compiled once a process."""
+        if request.is_fresh or self.compiled_with != labels_of(request.fixed):
+            self.compiled.clear()
+            self.compiled_with = labels_of(request.fixed)
+        if labels_of(state) in self.compiled:
+            return 0.0
+        self.compiled.add(labels_of(state))
+        return max((self.compile_s.get(one.name, 0.0) for one in state), default=0.0)
 
     def _gain(self, request: LiveRequest, state: State) -> float:
         fixed = self.true_gain(request.fixed + request.states[0])

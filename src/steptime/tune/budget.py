@@ -78,13 +78,10 @@ class Ledger:
         """Learn what a judgement cost; the first one also made the references."""
         self._judge_s = spent_s
 
-    def affords(self, cost_s: float) -> bool:
-        """Whether something may be asked now, the reserve left alone."""
-        return self.left_s > 0 and cost_s <= self.left_s - self.reserve_s
-
-    def num_blocks_left(self, share: float = 1.0) -> int:
-        """How many live blocks fit into a share of what may be spent now."""
-        return max(0, math.floor((self.left_s - self.reserve_s) * share / self._block_s))
+    def affords(self, cost_s: float, *, keep: float = 0.0) -> bool:
+        """Whether something may be asked now, the reserve and a share of the rest left alone."""
+        kept_s = self.reserve_s + keep * self.budget_s * (1 - RESERVED_FRACTION)
+        return self.left_s > 0 and cost_s <= self.left_s - kept_s
 
     def num_pairs_left(self) -> int:
         """How many pairs of processes fit into what may be spent now."""

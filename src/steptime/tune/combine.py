@@ -15,7 +15,7 @@ from steptime.core.study import Applied, State
 from steptime.tune.lab import Lab, Series
 from steptime.tune.notes import key_of, label, names_of, number, numbers_of
 from steptime.tune.pairs import MIN_PAIRS, Worth, chain, to_speedup, worth
-from steptime.tune.screen import NOISE_ROUNDS, Champion, earns, rounds_wanted
+from steptime.tune.screen import NOISE_ROUNDS, Champion, earns, is_told, rungs
 
 Banned = Sequence[State]
 """States that were refused."""
@@ -31,19 +31,18 @@ def combine(lab: Lab, champions: Sequence[Champion], *, fixed: State, banned: Ba
         banned: states that were refused.
     """
     gainers = [one for one in champions if one.worth is Worth.GAIN]
-    before, first = lab.best_gain, _build(lab, gainers, fixed=fixed, banned=banned)
+    before = lab.best_gain
+    first = _build(lab, gainers, before, fixed=fixed, banned=banned)
     if first is None:
         return
     left = [one for one in gainers if one.applied not in first.state]
     other = None
     if len(left) > 1 and math.fsum(one.gain for one in left) > first.gain.median:
         lab.notes.choose("without_the_first", levers=names_of(tuple(one.applied for one in left)))
-        other = _build(lab, left, fixed=fixed, banned=banned)
-    best = first
+        other = _build(lab, left, before, fixed=fixed, banned=banned)
     if other is not None and other.gain.median > first.gain.median:
-        lab.notes.choose("exchanged", state=names_of(other.state), instead_of=names_of(best.state))
-        best = other
-    lab.best, lab.best_gain = best.state, chain(before, best.gain)
+        states = {"state": names_of(other.state), "instead_of": names_of(first.state)}
+        lab.notes.choose("exchanged", **states)
     others = [one for one in champions if one.worth in (Worth.NOTHING, Worth.UNCLEAR)]
     _add_helpers(lab, others, banned=banned)
 
@@ -56,7 +55,14 @@ class Built:
     gain: Quantity
 
 
-def _build(lab: Lab, gainers: Sequence[Champion], *, fixed: State, banned: Banned) -> Built | None:
+def _build(
+    lab: Lab,
+    gainers: Sequence[Champion],
+    before: Quantity | None,
+    *,
+    fixed: State,
+    banned: Banned,
+) -> Built | None:
     """Add one lever after another, in the order of their gains, where each beats the best."""
     best: Built | None = None
     for one in gainers:
@@ -65,19 +71,28 @@ def _build(lab: Lab, gainers: Sequence[Champion], *, fixed: State, banned: Banne
             continue
         if best is None:
             best = Built(state, one.found)
+            _show(lab, before, best)
             lab.notes.choose("first", one.applied.name, speedup=number(math.exp(one.gain)))
             continue
         added = _add(lab, best.state, one.applied, alone=one)
         if added is not None:
             best = Built(state, chain(best.gain, added))
+            _show(lab, before, best)
     return best
+
+
+def _show(lab: Lab, before: Quantity | None, built: Built) -> None:
+    """Make it the lab's best where it is."""
+    gain = chain(before, built.gain)
+    if lab.best_gain is None or gain.median > lab.best_gain.median:
+        lab.best, lab.best_gain = built.state, gain
 
 
 def _add_helpers(lab: Lab, others: Sequence[Champion], *, banned: Banned) -> None:
     """Try once, beside the best, each lever that gave nothing alone: it may help with others."""
     best = lab.best
     states = [(*best, one.applied) for one in others if not _is_in((*best, one.applied), banned)]
-    lab.live(best, states, MIN_PAIRS)
+    lab.live(best, states, MIN_PAIRS, keep=lab.keep)
     promising = []
     for series in (lab.live_series(best, state) for state in states):
         found = None if series.is_over else lab.quantity(series)
@@ -111,14 +126,11 @@ def _add(lab: Lab, best: State, applied: Applied, *, alone: Champion | None) -> 
         The log speedup it adds, None where it was not added.
     """
     series = lab.live_series(best, (*best, applied))
-    for due in (NOISE_ROUNDS, rounds_wanted(lab, lab.fixed_of(best))):
-        if not lab.live(best, [series.state], due):
+    for due in rungs(NOISE_ROUNDS):
+        if not lab.live(best, [series.state], due, keep=lab.keep):
             lab.notes.choose("out_of_time", applied.name, phase="combining")
             break
-        found = lab.quantity(series)
-        if series.is_over or (
-            found is not None and worth(found, lab.floor_for(series)) is not Worth.UNCLEAR
-        ):
+        if is_told(lab, series):
             break
     return _decide(lab, series, alone)
 

@@ -26,7 +26,7 @@ from steptime.tune.bench import (
 from steptime.tune.budget import Ledger
 from steptime.tune.notes import Found, Key, Notes, Standing, key_of
 from steptime.tune.order import Offer
-from steptime.tune.pairs import MIN_FLOOR, interval, to_speedup
+from steptime.tune.pairs import MIN_FLOOR, MIN_PAIRS, interval, to_speedup
 
 MAX_LIVE_STATES = 8
 """In one process: with more, the reference's blocks lie too far from a state's own."""
@@ -84,7 +84,10 @@ class Series:
 
 
 class Lab:
-    """A study under way: the bench, what was paid, what is known, and what was written down."""
+    """A study under way: the bench, what was paid, what is known, and what was written down.
+
+    `keep` is the share of the search's time that live levers leave to those between processes.
+    """
 
     def __init__(
         self, bench: Bench, options: SearchOptions, tell: Callable[[Standing], None]
@@ -96,6 +99,7 @@ class Lab:
         self.offered: tuple[Offer, ...] = ()
         self.phase = "observe"
         self.is_live = True
+        self.keep = 0.0
         self.best: State = ()
         self.best_gain: Quantity | None = None
         self.baseline: Baseline | None = None
@@ -107,6 +111,7 @@ class Lab:
         self._turns: dict[tuple[Key, Key], Series] = {}
         self._verdicts: dict[Key, Verdict] = {}
         self._running: Key | None = None
+        self._compiled: set[Key] = set()
 
     # -- what is known
 
@@ -126,6 +131,12 @@ class Lab:
     def floor(self) -> float:
         """The noise floor by wall time, the least one before it is known."""
         return self.floors.get(False, MIN_FLOOR)
+
+    @property
+    def told_apart(self) -> tuple[Series, ...]:
+        """Levers alone that were compared with the command as written and did not fail."""
+        known = (*self._live.values(), *self._turns.values())
+        return tuple(one for one in known if len(one.state) == 1 and not one.reference and one.wall)
 
     def live_series(self, reference: State, state: State) -> Series:
         """What is known of a comparison in one process."""
@@ -188,10 +199,13 @@ class Lab:
         self.report()
         return baseline
 
-    def live(self, reference: State, states: Sequence[State], num_rounds: int) -> bool:
+    def live(
+        self, reference: State, states: Sequence[State], num_rounds: int, *, keep: float = 0.0
+    ) -> bool:
         """See that each state was compared with the reference in `num_rounds` rounds.
 
-        All of them have the same levers that are not live.
+        All of them have the same levers that are not live. `keep` is the share of the search's
+        time that is left to others.
 
         Returns:
             False where the time left did not allow it.
@@ -201,7 +215,7 @@ class Lab:
         is_done = True
         for chunk in self._chunks(reference, due):
             rounds = max(num_rounds - one.asked for one in chunk)
-            is_done = self._ask_live(chunk, rounds) and is_done
+            is_done = self._ask_live(chunk, rounds, keep) and is_done
         return is_done
 
     def live_afresh(self, state: State, num_rounds: int) -> Series:
@@ -223,7 +237,10 @@ class Lab:
         due = num_pairs - series.asked
         if due <= 0 or series.is_over:
             return True
-        if not self.ledger.affords(self.ledger.pairs(due)):
+        cost_s = self.ledger.pairs(due)
+        # What is found so must be confirmed so.
+        proof_s = self.ledger.judgement() + self.ledger.pairs(MIN_PAIRS)
+        if not self.ledger.affords(cost_s) or self.ledger.left_s < cost_s + proof_s:
             return False
         self.turns_into(series, due)
         reason = series.reason
@@ -282,11 +299,11 @@ class Lab:
             groups += [some[i : i + size] for i in range(0, len(some), size)]
         return groups
 
-    def _ask_live(self, chunk: Sequence[Series], num_rounds: int) -> bool:
+    def _ask_live(self, chunk: Sequence[Series], num_rounds: int, keep: float) -> bool:
         """Ask for one group, and again for the rest where one of them ended the process."""
         pending, is_retry = list(chunk), False
         while pending and not self.is_interrupted:
-            if not self.ledger.affords(self._cost(pending, num_rounds)):
+            if not self.ledger.affords(self._cost(pending, num_rounds), keep=keep):
                 return False
             result = self._compare(pending, num_rounds)
             blamed = [one for one in pending if one.is_over]
@@ -294,7 +311,7 @@ class Lab:
                 return True
             if not blamed and len(pending) > 1:
                 # None was named: whoever ends a process of its own was it.
-                return not [one for one in pending if not self._ask_live([one], num_rounds)]
+                return not [one for one in pending if not self._ask_live([one], num_rounds, keep)]
             if not blamed and is_retry:
                 pending[0].end, pending[0].reason = result.end, result.reason
                 self._write_down(pending[0])
@@ -320,13 +337,23 @@ class Lab:
         """One request for a group, taken in and written down."""
         reference = pending[0].reference
         states = (self.live_of(reference), *(self.live_of(one.state) for one in pending))
-        result = self._request_live(self.fixed_of(reference), states, num_rounds)
+        is_fresh = self._is_full(states)
+        result = self._request_live(self.fixed_of(reference), states, num_rounds, is_fresh=is_fresh)
         arms = [*result.arms, *[None] * (len(pending) - len(result.arms))]
         for series, arm in zip(pending, arms, strict=True):
             self._take(series, result, arm, num_rounds)
             self._write_down(series)
         self.report()
         return result
+
+    def _is_full(self, states: Sequence[State]) -> bool:
+        """Whether the process that runs has compiled so many states that these need another."""
+        if self.max_states(states) > MAX_COMPILED_STATES:
+            return False
+        new = {key_of(state) for state in states}
+        is_full = len(self._compiled | new) > MAX_COMPILED_STATES
+        self._compiled = new if is_full else self._compiled | new
+        return is_full
 
     def _request_live(
         self, fixed: State, states: tuple[State, ...], num_rounds: int, *, is_fresh: bool = False

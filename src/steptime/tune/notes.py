@@ -175,8 +175,12 @@ class Notes:
         reason: str | None,
         facts: Mapping[str, str] | None = None,
     ) -> None:
-        """Say why a trial that is noted was not kept; one that ended badly keeps its reason."""
+        """Say why a trial that is noted was not kept; one that ended badly keeps its reason.
+
+        With the reasons `halved` and `pruned` it was stopped early: its end is `pruned`.
+        """
         key = (kind, key_of(state), key_of(reference))
         trial = self._trials.get(key)
-        if trial is not None and trial.end is TrialEnd.FINISHED:
-            self._trials[key] = replace(trial, reason=reason, facts=facts)
+        if trial is not None and trial.end in (TrialEnd.FINISHED, TrialEnd.PRUNED):
+            end = TrialEnd.PRUNED if reason in ("halved", "pruned") else TrialEnd.FINISHED
+            self._trials[key] = replace(trial, end=end, reason=reason, facts=facts)

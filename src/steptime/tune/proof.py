@@ -11,15 +11,22 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from steptime.core.study import Applied, Outcome, State, StudyOutcome, TrialEnd
+from steptime.core.study import Applied, Outcome, Speedup, State, StudyOutcome, TrialEnd
 from steptime.tune.budget import break_even_steps
 from steptime.tune.lab import COMPILE, Lab, Series
 from steptime.tune.notes import Found, label, names_of, number, numbers_of
-from steptime.tune.pairs import MIN_PAIRS, pairs_for, to_speedup
+from steptime.tune.pairs import MIN_PAIRS, Worth, pairs_for, to_speedup, worth
 from steptime.tune.turns import can_tell
 
 EFFECT = 0.10
 """The effect looked for: where noise hides one of this size, the study is too noisy to tell."""
+
+LEAST_TOLD = 2
+"""Times the noise floor: a lever's interval is about as wide as that of the A/A, and its lower
+end must lie above the floor."""
+
+HIDING = frozenset({"not_confirmed", "too_few_repeats", "cannot_tell", "repeats_disagree"})
+"""Reasons of a confirmation that leave an effect possible, if its interval does."""
 
 CONFIRM_STARTS = 3
 """Fresh processes of a live confirmation: what one process happens to be like is not claimed."""
@@ -33,7 +40,7 @@ CONFIRM_ROUNDS = 24
 MIN_CONFIRM_ROUNDS = 12
 """With fewer, nothing is claimed."""
 
-MAX_CONFIRM_ROUNDS = 120
+MAX_CONFIRM_ROUNDS = 240
 """More does not make a claim truer: drift is the limit then."""
 
 MAX_CONFIRM_PAIRS = 12
@@ -68,32 +75,41 @@ def prove(lab: Lab, build: Build) -> Found:
         if series is not None and _is_faster(lab, series):
             lab.notes.choose("confirmed", state=names_of(state), **_numbers(lab, series))
             return _faster(lab, state, series)
-        if series is None or attempt == MAX_ATTEMPTS or lab.live_of(state) in ((), state):
+        if attempt == MAX_ATTEMPTS or not _leave_processes_out(lab, state, refused):
             break
-        # What needs processes of its own could not be shown; the rest may be, in one.
-        refused.levers += lab.fixed_of(state)
     return _nothing(lab)
 
 
 def _first_that_trains_as_well(lab: Lab, build: Build, refused: Refused) -> State:
     """The best state whose quality passes; the empty one where there is none, or no time."""
-    while True:
-        _lower_reserve(lab)
-        state = build(refused)
-        lab.best = state
-        if not state:
-            return ()
+    state = build(refused)
+    while state:
         lab.phase = "quality"
-        if not lab.is_judged(state) and not _affords(lab, lab.ledger.judgement()):
+        if lab.is_judged(state) or _affords(lab, state, lab.ledger.judgement()):
+            verdict = lab.judge(state)
+            if verdict.outcome is Outcome.PASS:
+                return state
+            lab.notes.choose("refused", state=names_of(state), outcome=verdict.outcome.value)
+            lab.notes.explain("quality", state, (), _word(verdict.outcome))
+            if not _find_culprits(lab, state, verdict.outcome, refused):
+                return ()
+        else:
             lab.notes.choose("out_of_time", phase="quality", state=names_of(state))
-            return ()
-        verdict = lab.judge(state)
-        if verdict.outcome is Outcome.PASS:
-            return state
-        lab.notes.choose("refused", state=names_of(state), outcome=verdict.outcome.value)
-        lab.notes.explain("quality", state, (), _word(verdict.outcome))
-        if not _find_culprits(lab, state, verdict.outcome, refused):
-            return ()
+            if not _leave_processes_out(lab, state, refused):
+                return ()
+        _lower_reserve(lab, state)
+        state = build(refused)
+    return ()
+
+
+def _leave_processes_out(lab: Lab, state: State, refused: Refused) -> bool:
+    """Go on with the live levers alone, which one process can confirm; False if none are left."""
+    fixed, live = lab.fixed_of(state), lab.live_of(state)
+    if not fixed or not live:
+        return False
+    lab.notes.choose("live_levers_alone", state=names_of(live), without=names_of(fixed))
+    refused.levers += fixed
+    return True
 
 
 def _find_culprits(lab: Lab, state: State, outcome: Outcome, refused: Refused) -> bool:
@@ -107,7 +123,7 @@ def _find_culprits(lab: Lab, state: State, outcome: Outcome, refused: Refused) -
         return True
     num_before = len(refused.levers)
     for one in state:
-        if not lab.is_judged((one,)) and not _affords(lab, lab.ledger.judgement()):
+        if not lab.is_judged((one,)) and not _affords(lab, (one,), lab.ledger.judgement()):
             lab.notes.choose("out_of_time", phase="quality", state=names_of((one,)))
             return len(refused.levers) > num_before
         alone = lab.judge((one,)).outcome
@@ -131,24 +147,29 @@ def _word(outcome: Outcome) -> str:
     return "harmful" if outcome is Outcome.FAIL else "quality_undecided"
 
 
-def _lower_reserve(lab: Lab) -> None:
+def _lower_reserve(lab: Lab, state: State) -> None:
     """From now on only what a judgement and the shortest confirmation need is kept back."""
     if not lab.is_interrupted:
-        lab.ledger.reserve_s = min(
-            lab.ledger.reserve_s, lab.ledger.judgement() + _least_confirmation(lab)
-        )
+        needed_s = lab.ledger.judgement() + _least_confirmation(lab, state)
+        lab.ledger.reserve_s = min(lab.ledger.reserve_s, needed_s)
 
 
-def _least_confirmation(lab: Lab) -> float:
-    """Cost of the shortest confirmation [s]."""
-    if lab.fixed_of(lab.best) or not lab.is_live:
+def _least_confirmation(lab: Lab, state: State) -> float:
+    """Cost of the shortest confirmation of a state [s]."""
+    if not _is_confirmed_live(lab, state):
         return lab.ledger.pairs(MIN_PAIRS)
     return lab.ledger.blocks(2 * MIN_CONFIRM_ROUNDS, num_starts=1)
 
 
-def _affords(lab: Lab, cost_s: float) -> bool:
-    """Whether there is time for something and the shortest confirmation after it."""
-    return not lab.is_interrupted and lab.ledger.left_s >= cost_s + _least_confirmation(lab)
+def _is_confirmed_live(lab: Lab, state: State) -> bool:
+    """Whether all of a state can be switched in one process."""
+    return lab.is_live and not lab.fixed_of(state)
+
+
+def _affords(lab: Lab, state: State, cost_s: float) -> bool:
+    """Whether there is time for something and the state's shortest confirmation after it."""
+    needed_s = cost_s + _least_confirmation(lab, state)
+    return not lab.is_interrupted and lab.ledger.left_s >= needed_s
 
 
 # -- confirmation
@@ -160,10 +181,10 @@ def _confirm(lab: Lab, state: State) -> Series | None:
     How much is measured is fixed before it begins: going on until it looks well would be luck.
     """
     lab.phase = "confirm"
-    if not _affords(lab, 0.0):
+    if not _affords(lab, state, 0.0):
         lab.notes.choose("out_of_time", phase="confirm", state=names_of(state))
         return None
-    is_live = lab.is_live and not lab.fixed_of(state)
+    is_live = _is_confirmed_live(lab, state)
     lab.ledger.reserve_s = 0.0
     series = _confirm_live(lab, state) if is_live else _confirm_in_turns(lab, state)
     lab.notes.try_out(
@@ -220,7 +241,7 @@ def _confirm_in_turns(lab: Lab, state: State) -> Series:
 def _is_faster(lab: Lab, series: Series) -> bool:
     """Whether the confirmation's interval lies above 1 by more than the noise; note why not."""
     found = lab.quantity(series)
-    is_in_one_process = lab.is_live and not lab.fixed_of(series.state)
+    is_in_one_process = _is_confirmed_live(lab, series.state)
     least = MIN_CONFIRM_ROUNDS if is_in_one_process else MIN_PAIRS
     reason = series.reason
     if series.end is not TrialEnd.FINISHED:
@@ -273,19 +294,39 @@ def _nothing(lab: Lab) -> Found:
 def too_noisy(lab: Lab) -> str | None:
     """Why it could not be told whether something helps; None where it could.
 
-    The noise floor hides an effect of 10 %, or a confirmation did: its interval holds both no
-    change and one of that size, or all that was tried had to be judged by a busy machine's clock.
+    A confirmation hides an effect of 10 %; or the noise floor does; or each lever that was tried
+    may give as much, for all that is known.
     """
     if lab.is_interrupted:
         return "interrupted"
     if not lab.floors:
         return "no_noise_floor"
-    if min(lab.floors.values()) >= EFFECT:
+    hidden = [
+        trial.reason
+        for trial in lab.notes.trials
+        if trial.kind == "confirm" and trial.reason in HIDING and _could_help(trial.speedup)
+    ]
+    if hidden:
+        return hidden[0]
+    told = lab.told_apart
+    floor = min((lab.floor_for(one) for one in told), default=lab.floor)
+    if LEAST_TOLD * floor >= EFFECT:
         return "noise_floor"
-    trials = [trial for trial in lab.notes.trials if trial.kind == "confirm" and trial.speedup]
-    if any(t.speedup is not None and t.speedup.high > 1 + EFFECT for t in trials):
-        return "not_confirmed"
-    tried = [trial for trial in lab.notes.trials if trial.state and trial.kind != "quality"]
-    if tried and all(trial.reason == "cannot_tell" for trial in tried):
-        return "cannot_tell"
+    if told and all(_is_hidden(lab, one) for one in told):
+        return "undecided"
     return None
+
+
+def _could_help(speedup: Speedup | None) -> bool:
+    """Whether an effect of the size looked for is possible."""
+    return speedup is not None and speedup.high > 1 + EFFECT
+
+
+def _is_hidden(lab: Lab, series: Series) -> bool:
+    """Whether a lever alone may give 10 % and it cannot be told."""
+    found = lab.quantity(series)
+    if found is None or not _could_help(to_speedup(found)):
+        return False
+    is_between = bool(lab.fixed_of(series.state)) or not lab.is_live
+    is_untold = is_between and not can_tell(lab, series)
+    return is_untold or worth(found, lab.floor_for(series)) is Worth.UNCLEAR

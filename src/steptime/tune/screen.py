@@ -9,7 +9,7 @@ Source: Karnin, Koren and Somekh, Almost Optimal Exploration in Multi-Armed Band
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from steptime.core.observations import Quantity
@@ -30,9 +30,9 @@ from steptime.tune.pairs import (
 )
 
 NOISE_ROUNDS = 12
-"""Rounds at first, and at a time, of the A/A."""
+"""Rounds at first, and at a time, of the A/A; a lever is not told apart with fewer."""
 
-MAX_NOISE_ROUNDS = 60
+MAX_NOISE_ROUNDS = 200
 """More would tell effects below 2 %, which drift alone makes on a shared machine."""
 
 NOISE_SHARE = 0.15
@@ -41,11 +41,17 @@ NOISE_SHARE = 0.15
 WANTED_HALF_WIDTH = 0.02
 """Of log ratios, for A/A and for levers: 5 % can then be told from nothing."""
 
-MAX_ROUNDS = 48
-"""Rounds a lever gets at most while it is tried."""
+FIRST_ROUNDS = 8
+"""Rounds of the first rung; each further rung has twice as many."""
 
-LIVE_SHARE = 0.5
-"""Of the search's time for single levers; the rest is for combining and for processes."""
+MAX_ROUNDS = 128
+"""Rounds a lever gets at most while it is tried: four doublings."""
+
+ENOUGH_ROUNDS = 32
+"""After so many, what lies below the noise in the middle is not worth telling more precisely."""
+
+KEEP_WHILE_ALONE = 0.4
+"""Of the search's time, kept for combining; more where levers wait for processes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,25 +109,31 @@ def _note_floors(lab: Lab, series: Series, reason: str) -> bool:
     by_cpu = interval(series.cpu)
     if by_cpu is not None and by_cpu.n >= MIN_PAIRS:
         lab.floors[True] = floor_of(by_cpu)
-    facts = {
-        name: number(value) for name, value in zip(("wall", "cpu"), _floors(lab), strict=False)
-    }
+    words = {False: "wall", True: "cpu"}
+    facts = {words[is_cpu]: number(floor) for is_cpu, floor in lab.floors.items()}
     lab.notes.choose("noise_floor", n=str(found.n), **facts)
     return True
 
 
-def _floors(lab: Lab) -> list[float]:
-    """The floors by wall time and, where known, by CPU time."""
-    return [lab.floors[is_cpu] for is_cpu in (False, True) if is_cpu in lab.floors]
+def rungs(first: int = FIRST_ROUNDS) -> Iterator[int]:
+    """Numbers of rounds: each twice the one before."""
+    while first < MAX_ROUNDS:
+        yield first
+        first *= 2
+    yield MAX_ROUNDS
 
 
-def rounds_wanted(lab: Lab, fixed: State) -> int:
-    """Rounds that make a lever's interval as narrow as wanted, by the noise of the A/A."""
-    found = lab.quantity(lab.live_series(fixed, fixed))
-    known = found or lab.quantity(lab.live_series((), ()))
-    if known is None:
-        return NOISE_ROUNDS
-    return max(NOISE_ROUNDS, min(MAX_ROUNDS, pairs_for(known, WANTED_HALF_WIDTH)))
+def is_told(lab: Lab, series: Series) -> bool:
+    """Whether more rounds would say nothing new: it failed, is clear, or is known well enough."""
+    found = lab.quantity(series)
+    if series.is_over or found is None:
+        return series.is_over
+    if found.n < NOISE_ROUNDS:
+        return False
+    floor = lab.floor_for(series)
+    is_small = found.n >= ENOUGH_ROUNDS and found.median <= math.log1p(floor)
+    is_clear = worth(found, floor) is not Worth.UNCLEAR
+    return is_clear or is_small or half_width(found) <= WANTED_HALF_WIDTH
 
 
 def screen(
@@ -130,17 +142,16 @@ def screen(
     """Of each live lever its best setting, those with the largest gain first."""
     lab.phase = "live"
     arms = {one.name: _arms(lab, one, fixed, banned) for one in offers}
-    most = rounds_wanted(lab, fixed)
-    due = _first_rounds(lab, sum(map(len, arms.values())), most)
-    while True:
-        alive = [one for group in arms.values() for one in group if not _is_told(lab, group)]
-        if not lab.live(fixed, [one.state for one in alive], due):
-            lab.notes.choose("out_of_time", phase="live")
+    for due in rungs():
+        alive = [one for group in arms.values() for one in group]
+        if due > FIRST_ROUNDS:
+            told = [group[0] for group in arms.values() if len(group) == 1]
+            alive = [one for one in alive if one not in told or not is_told(lab, one)]
+        share = KEEP_WHILE_ALONE + lab.keep / 2 if due > FIRST_ROUNDS else lab.keep
+        if alive and not lab.live(fixed, [one.state for one in alive], due, keep=share):
+            lab.notes.choose("out_of_time", phase="live", rounds=str(due))
             break
         arms = {name: _halve(lab, name, group) for name, group in arms.items()}
-        if due >= most:
-            break
-        due = min(most, 2 * due)
     champions = [_champion(lab, group) for group in arms.values()]
     found = [one for one in champions if one is not None]
     return sorted(found, key=lambda one: -one.gain)
@@ -150,13 +161,6 @@ def _arms(lab: Lab, offer: Offer, fixed: State, banned: Sequence[Applied]) -> li
     """A comparison with the reference for each setting that is still allowed."""
     states = [(*fixed, one) for one in offer.settings if one not in banned]
     return [lab.live_series(fixed, state) for state in states]
-
-
-def _first_rounds(lab: Lab, num_arms: int, most: int) -> int:
-    """Rounds of the first rung: a quarter of what a lever gets at most, less if time is short."""
-    blocks = lab.ledger.num_blocks_left(LIVE_SHARE) / max(1, num_arms)
-    # Each rung has twice the rounds of the one before and about half of its arms.
-    return max(MIN_PAIRS, min(most // 4, math.floor(blocks / 3)))
 
 
 def _halve(lab: Lab, name: str, group: Sequence[Series]) -> list[Series]:
@@ -176,14 +180,6 @@ def _halve(lab: Lab, name: str, group: Sequence[Series]) -> list[Series]:
             lab.notes.explain("live", one.state, one.reference, reason)
             lab.notes.choose(reason, name, state=label(one.state[-1]))
     return kept
-
-
-def _is_told(lab: Lab, group: Sequence[Series]) -> bool:
-    """Whether one setting is left of a lever, and what it is worth is known."""
-    found = lab.quantity(group[0]) if len(group) == 1 else None
-    if found is None or found.n < NOISE_ROUNDS:
-        return False
-    return worth(found, lab.floor_for(group[0])) is not Worth.UNCLEAR
 
 
 def _champion(lab: Lab, group: Sequence[Series]) -> Champion | None:

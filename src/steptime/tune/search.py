@@ -24,6 +24,10 @@ from steptime.tune.turns import try_in_turns
 __all__ = ["Found", "SearchOptions", "Standing", "search"]
 
 
+KEEP_FOR_PROCESSES = 0.4
+"""Of the search's time, where levers can only be tried between processes: two of them or so."""
+
+
 def _tell_nobody(standing: Standing) -> None:
     """What a search tells that nobody watches."""
 
@@ -78,15 +82,17 @@ def _build(lab: Lab, offers: Sequence[Offer], refused: Refused) -> State:
     live = [one for one in offers if one.is_live and lab.is_live]
     others = [one for one in offers if one not in live]
     early = _that_come_first(live, others)
+    late = [one for one in others if one not in early]
     lab.best, lab.best_gain = (), None
     if early:
         lab.notes.choose("processes_first", levers=", ".join(one.name for one in early))
         try_in_turns(lab, early, banned=refused.levers)
     if live:
-        fixed = lab.best
+        fixed, lab.keep = lab.best, KEEP_FOR_PROCESSES if late else 0.0
         champions = screen(lab, live, fixed=fixed, banned=refused.levers)
         combine(lab, champions, fixed=fixed, banned=refused.states)
-    try_in_turns(lab, [one for one in others if one not in early], banned=refused.levers)
+    lab.keep = 0.0
+    try_in_turns(lab, late, banned=refused.levers)
     return lab.best
 
 

@@ -19,24 +19,26 @@ FIRST_PAIRS = 2
 """A setting beside others gets so many at first; the best of them goes on."""
 
 EARLY_PAIRS = 4
-"""After so many, what has not once been faster than the noise is given up."""
+"""After so many, what is not faster than the noise is given up."""
+
+MAX_PAIRS = 12
+"""Where time is left when all were tried, what is undecided gets so many."""
 
 
 def try_in_turns(lab: Lab, offers: Sequence[Offer], *, banned: Sequence[Applied]) -> None:
     """Add the levers that help beside the best state, in their order."""
     lab.phase = "process"
-    for one in offers:
-        added = _try(lab, one, banned)
-        if added is not None:
-            applied, found = added
-            lab.best, lab.best_gain = (*lab.best, applied), chain(lab.best_gain, found)
+    for num_pairs in ((EARLY_PAIRS, MIN_PAIRS), (MAX_PAIRS,)):
+        for one in offers:
+            settings = [setting for setting in one.settings if setting not in banned]
+            if one.name not in {applied.name for applied in lab.best}:
+                _try(lab, settings, num_pairs)
 
 
-def _try(lab: Lab, offer: Offer, banned: Sequence[Applied]) -> tuple[Applied, Quantity] | None:
-    """Compare one lever's settings with the best so far."""
+def _try(lab: Lab, settings: Sequence[Applied], num_pairs: Sequence[int]) -> None:
+    """Compare one lever's settings with the best so far; add the best of them if it helps."""
     # Compiling again in each of a dozen processes would take the whole budget.
     reference = tuple(one for one in lab.best if one.name != COMPILE)
-    settings = [one for one in offer.settings if one not in banned]
     if len(settings) > 1:
         for one in settings:
             if not lab.turns(reference, (*reference, one), FIRST_PAIRS):
@@ -44,14 +46,13 @@ def _try(lab: Lab, offer: Offer, banned: Sequence[Applied]) -> tuple[Applied, Qu
         settings = _best_first(lab, reference, settings)[:1]
     for one in settings:
         series = lab.turns_series(reference, (*reference, one))
-        for due in (EARLY_PAIRS, MIN_PAIRS):
-            is_done = lab.turns(reference, series.state, due)
-            if not is_done or series.is_over or _is_hopeless(lab, series):
+        for due in num_pairs:
+            if series.is_over or _is_hopeless(lab, series):
                 break
+            lab.turns(reference, series.state, due)
         found = _decide(lab, series)
         if found is not None:
-            return one, found
-    return None
+            lab.best, lab.best_gain = (*lab.best, one), chain(lab.best_gain, found)
 
 
 def _best_first(lab: Lab, reference: State, settings: Sequence[Applied]) -> list[Applied]:
@@ -70,9 +71,12 @@ def _best_first(lab: Lab, reference: State, settings: Sequence[Applied]) -> list
 
 
 def _is_hopeless(lab: Lab, series: Series) -> bool:
-    """Whether not one pair was faster than the noise, or all were and told enough."""
+    """Whether more pairs would change nothing: it cannot be told here, or is no gain already."""
     found = lab.quantity(series)
-    return found is None or worth(found, lab.floor_for(series)) in (Worth.NOTHING, Worth.SLOWER)
+    if found is None or found.n < EARLY_PAIRS:
+        return False
+    what = worth(found, lab.floor_for(series))
+    return not can_tell(lab, series) or what in (Worth.NOTHING, Worth.SLOWER)
 
 
 def _decide(lab: Lab, series: Series) -> Quantity | None:
