@@ -18,6 +18,8 @@ NAMES: tuple[str, ...] = (
     "autocast",
     "matmul_precision",
     "fused_optimizer",
+    "channels_last",
+    "compile",
     "num_threads",
     "wait_policy",
     "allocator",

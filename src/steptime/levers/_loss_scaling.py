@@ -79,7 +79,7 @@ class LossScaling:
             return call(root, *args[1:], **kwargs)
         finally:
             if not self.multiply(leaves, 1.0 / self.scale):
-                self.overflowed.update(id(leaf) for leaf in leaves)
+                self.overflowed |= {id(leaf) for leaf in leaves if not is_finite(leaf.grad)}
 
     def leaves_of(self, tensors: list[Any]) -> list[Any]:
         """All that a backward from the tensors may give a gradient."""
@@ -122,6 +122,13 @@ class LossScaling:
         self.num_good_updates += 1
         if self.num_good_updates % GROWTH_INTERVAL == 0 and math.isfinite(self.scale * GROWTH):
             self.scale *= GROWTH
+
+
+def is_finite(grad: Any) -> bool:
+    """Whether a gradient, if any, can be used."""
+    if grad is None:
+        return True
+    return bool((grad._values() if grad.is_sparse else grad).isfinite().all())
 
 
 def search_graph(tensors: list[Any]) -> list[Any]:

@@ -44,7 +44,7 @@ class Training:
     def form(self) -> list[Any]:
         """All of it but the numbers: attributes, layouts, switches of the optimizer."""
         modules = [(type(one), sorted(vars(one))) for one in self.model.modules()]
-        layouts = [(p.stride(), p.dtype, sorted(vars(p))) for p in self.model.parameters()]
+        layouts = [(p.stride(), p.dtype, attributes(p)) for p in self.model.parameters()]
         groups = [{k: v for k, v in group.items() if k != "params"} for group in self.groups]
         return [modules, layouts, groups, self.optimizer.defaults, sorted(vars(self.optimizer))]
 
@@ -53,6 +53,11 @@ class Training:
         """The optimizer's parameter groups."""
         groups: list[dict[str, Any]] = self.optimizer.param_groups
         return groups
+
+
+def attributes(parameter: Any) -> list[str]:
+    """What was put on a parameter, but for the mark that torch's compiler leaves there."""
+    return sorted(name for name in vars(parameter) if not name.startswith("_dynamo"))
 
 
 def make_model(torch: Any) -> Any:
