@@ -8,6 +8,7 @@ call that has begun goes on with what was there when it began.
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -107,6 +108,7 @@ class Registry:
         self.models = Known()
         self.optimizers = Known()
         self.failing = Known()  # models that raise without levers too
+        self.counts: Counter[str] = Counter()  # what levers counted, by their name and theirs
 
     # -- hanging
 
@@ -247,3 +249,7 @@ class Session:
         for optimizer in self._registry.optimizers.alive():
             act(optimizer)
         return undo
+
+    def count(self, what: str) -> None:
+        """Count something that a reader must know of."""
+        self._registry.counts[f"{self._owner.wanted.name}:{what}"] += 1

@@ -70,7 +70,10 @@ def compiled(torch: Any, model: Any, mode: str) -> Any:
     if key not in compiled_models:
         while len(compiled_models) >= MAX_MODELS:
             del compiled_models[next(iter(compiled_models))]
+        names = set(vars(model))
         compiled_models[key] = torch.compile(model, options=OPTIONS[mode])
+        for name in set(vars(model)) - names:  # torch marks the model through its wrapper
+            delattr(model, name)
     return compiled_models[key]
 
 
