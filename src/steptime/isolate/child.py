@@ -135,6 +135,7 @@ def start_contained(
         "folder": os.path.realpath(folder),
         "tier": containment.tier.value,
         "has_own_network": containment.has_own_network,
+        "network": "shared" if containment.share_network else "host",
         "has_own_processes": containment.has_own_processes,
         "layer_bytes": containment.layer_bytes,
     }

@@ -9,23 +9,27 @@ import contextlib
 import os
 import resource
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import kernel
+from . import kernel, landlock
 from .layers import Layers
+from .surroundings import Surroundings
 from .tiers import Tier
 
 _CORES_OFF = 1  # a limit of 1 byte also keeps a dump from being piped to a program of the host's
 _OOM_SCORE = 300  # where memory runs out, a trial goes before what the user does beside it
 
 
-def run(plan: dict[str, Any], layers: Layers | None, writers: Sequence[int]) -> None:
+def run(
+    plan: dict[str, Any], around: Surroundings, layers: Layers | None, writers: Sequence[int]
+) -> None:
     """Finish the walls and become the command; never returns.
 
     Args:
         plan: what `start_contained` wrote.
+        around: its environment and its own places.
         layers: the root to enter, where isolated.
         writers: descriptors of stdout, stderr, of what goes wrong, and of how it ended.
     """
@@ -38,7 +42,7 @@ def run(plan: dict[str, Any], layers: Layers | None, writers: Sequence[int]) -> 
             _enter_root(layers, has_own_processes=plan["has_own_processes"])
         if plan["has_own_processes"]:
             _be_first(failed, status, writers)
-        _become(plan, writers)
+        _become(plan, around, writers)
     except OSError as error:
         os.write(failed, f"setup {error}".encode())
     finally:
@@ -70,7 +74,7 @@ def _be_first(failed: int, status: int, writers: Sequence[int]) -> None:
             os._exit(0)  # the kernel kills whoever is left
 
 
-def _become(plan: dict[str, Any], writers: Sequence[int]) -> None:
+def _become(plan: dict[str, Any], around: Surroundings, writers: Sequence[int]) -> None:
     out, err, failed, _ = writers
     os.setsid()  # a script that signals its own group must not hit the launcher
     with contextlib.suppress(OSError):
@@ -80,6 +84,9 @@ def _become(plan: dict[str, Any], writers: Sequence[int]) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (min(_CORES_OFF, hard) if hard >= 0 else 1, hard))
     if plan["tier"] == Tier.ISOLATED and os.geteuid() == 0:
         kernel.prctl(kernel.PR_CAPBSET_DROP, kernel.CAP_SYS_ADMIN)  # it could unmount the walls
+    if plan["tier"] == Tier.GUARDED:
+        places = [plan["folder"], around.private, "/dev/shm"]
+        landlock.restrict_writes(filter(os.path.isdir, places))
     os.dup2(out, 1)
     os.dup2(err, 2)
     last = os.dup(failed)  # above all that is closed, by its flag, when the command starts
@@ -89,7 +96,7 @@ def _become(plan: dict[str, Any], writers: Sequence[int]) -> None:
     _reset_signals()
     os.chdir(plan["cwd"])
     try:
-        _execute(plan["path"], plan["argv"], plan["environment"])
+        _execute(plan["path"], plan["argv"], around.environment)
     except OSError as error:
         os.write(last, f"execute {error.errno}".encode())
         os._exit(127)
@@ -102,7 +109,7 @@ def _reset_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def _execute(path: str, argv: list[str], environment: dict[str, str]) -> None:
+def _execute(path: str, argv: list[str], environment: Mapping[str, str]) -> None:
     try:
         os.execve(path, argv, environment)
     except OSError as error:

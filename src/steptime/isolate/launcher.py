@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -25,9 +26,10 @@ if __name__ == "__main__":  # at the end: nothing of ours may hide a module of P
 from steptime.isolate import inside, kernel
 from steptime.isolate.layers import Layer, Layers, build_root
 from steptime.isolate.namespaces import enter_namespaces
+from steptime.isolate.surroundings import SHADOW, Surroundings, make_surroundings
 from steptime.isolate.tails import Tail
 from steptime.isolate.tiers import Tier
-from steptime.isolate.writes import list_layers, write_list
+from steptime.isolate.writes import list_layers, list_log, write_list
 
 _WRITE_S = 0.5  # how often output goes to the disk
 
@@ -54,8 +56,24 @@ def main(control: socket.socket) -> None:
     plan = json.loads(lines.readline() or b"{}")
     if not plan:
         return
+    around = make_surroundings(
+        plan["environment"],
+        folder=plan["folder"],
+        tier=Tier(plan["tier"]),
+        network="own" if plan["has_own_network"] else plan["network"],
+    )
     try:
-        child, layers = start(plan)
+        see_to_end(plan, around, control)
+    finally:
+        if around.temporary:
+            shutil.rmtree(around.temporary, ignore_errors=True)
+        shutil.rmtree(os.path.join(plan["folder"], SHADOW), ignore_errors=True)
+
+
+def see_to_end(plan: dict[str, Any], around: Surroundings, control: socket.socket) -> None:
+    """Start the child and watch it, kill what it leaves, and list what it wrote."""
+    try:
+        child, layers = start(plan, around)
     except OSError as error:
         _tell(control, {"uncontained": str(error)})
         return
@@ -70,8 +88,8 @@ def main(control: socket.socket) -> None:
     for tail in child.tails:
         tail.read(max_rounds=64)
         tail.write(is_last=True)
-    if child.layers:
-        write_list(plan["folder"], list_layers(child.layers))
+    paths = list_layers(child.layers) if child.layers else list_log(plan["folder"])
+    write_list(plan["folder"], paths, but=around.private)
     with contextlib.suppress(OSError):  # nobody listens any more
         _tell(control, {"end": end})
 
@@ -80,22 +98,26 @@ def _tell(control: socket.socket, message: dict[str, Any]) -> None:
     control.sendall(json.dumps(message).encode() + b"\n")
 
 
-def start(plan: dict[str, Any]) -> tuple[Child | int, Layers | None]:
+def start(plan: dict[str, Any], around: Surroundings) -> tuple[Child | int, Layers | None]:
     """Make the walls and start the child; an errno where its program could not be executed."""
     folder, is_isolated = plan["folder"], plan["tier"] == Tier.ISOLATED
+    has_own_network = plan["has_own_network"]
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     pipes = [os.pipe() for _ in range(4)]
     (out, _), (err, _), (started, _), (status, _) = pipes
     tails = (Tail(out, f"{folder}/stdout"), Tail(err, f"{folder}/stderr"))
     layers = None
+    if is_isolated or has_own_network:
+        enter_namespaces(
+            has_own_mounts=is_isolated,
+            has_own_network=has_own_network,
+            has_own_processes=plan["has_own_processes"],
+        )
     if is_isolated:
-        walls = {name: plan[name] for name in ("has_own_network", "has_own_processes")}
-        enter_namespaces(**walls)
-        has_own_network = plan["has_own_network"]
         layers = build_root(folder, plan["layer_bytes"], has_own_network=has_own_network)
     pid = os.fork()
     if pid == 0:
-        inside.run(plan, layers, [writer for _, writer in pipes])
+        inside.run(plan, around, layers, [writer for _, writer in pipes])
     for _, writer in pipes:
         os.close(writer)
     with open(started, "rb") as file:

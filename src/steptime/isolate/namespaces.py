@@ -18,15 +18,18 @@ from . import kernel
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
 
-def enter_namespaces(*, has_own_network: bool, has_own_processes: bool) -> None:
-    """Leave the host's: users, mounts, shared memory, and as asked network and processes.
+def enter_namespaces(
+    *, has_own_mounts: bool, has_own_network: bool, has_own_processes: bool
+) -> None:
+    """Leave the host's: users, and as asked mounts with shared memory, network, processes.
 
     The next child of this process is the first of the new process namespace.
 
     Raises:
         OSError: the kernel, or who set it up, does not allow it.
     """
-    flags = kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC
+    flags = kernel.CLONE_NEWUSER
+    flags |= kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC if has_own_mounts else 0
     flags |= kernel.CLONE_NEWNET if has_own_network else 0
     flags |= kernel.CLONE_NEWPID if has_own_processes else 0
     own = {"uid": os.geteuid(), "gid": os.getegid()}

@@ -25,6 +25,7 @@ class Containment:
         tier: the best one that worked when it was tried.
         has_own_network: a loopback of its own and nothing else: no uploads, no port clashes.
         has_own_processes: process ids of its own, so that no daemon can outlive it.
+        share_network: the user asked for the host's network, for data that comes over it.
         layer_bytes: how much it may write in memory, where isolated; then "no space left".
         reasons: why it is no better, a sentence each.
     """
@@ -32,5 +33,6 @@ class Containment:
     tier: Tier
     has_own_network: bool = False
     has_own_processes: bool = False
+    share_network: bool = False
     layer_bytes: int = 0
     reasons: tuple[str, ...] = ()

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .layers import Layer
 
 FILE = "writes.json"
+LOG = "tried-writes"  # as in guest/redirect.py
 MAX_PATHS = 200
 _MAX_SEEN = 20_000  # entries of a layer looked at: a script may unpack a data set
 _MAX_IN_NEW_FOLDER = 8  # a new folder with more than that is one line
@@ -31,14 +32,27 @@ def tried_writes(folder: Path) -> tuple[str, ...]:
     return tuple(str(path) for path in found)
 
 
-def write_list(folder: str, paths: Iterable[str]) -> None:
-    """Write the list into the child's folder."""
-    found = sorted(set(paths))
+def write_list(folder: str, paths: Iterable[str], *, but: str) -> None:
+    """Write the list into the child's folder, without what lies in one of our own."""
+    found = sorted({path for path in paths if not path.startswith(but)})
     document = {"schema": 1, "num": len(found), "paths": found[:MAX_PATHS]}
     path = os.path.join(folder, FILE)
     with open(f"{path}.new", "w") as file:
         json.dump(document, file)
     os.replace(f"{path}.new", path)
+
+
+def list_log(folder: str) -> Iterator[str]:
+    """What the guest in a guarded child noted: a path a line, from each of its processes."""
+    try:
+        with open(os.path.join(folder, LOG), errors="surrogateescape") as file:
+            lines = file.read().split("\n")
+    except OSError:
+        return
+    for path in lines:
+        head, cache, _ = path.partition("/__pycache__/")
+        if path:
+            yield head + cache if cache else path
 
 
 def list_layers(layers: Iterable[Layer]) -> Iterator[str]:

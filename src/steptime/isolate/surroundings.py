@@ -1,0 +1,76 @@
+"""What a child finds around it beside the walls: its environment, and places of its own.
+
+Runs in the launcher, before the walls are made.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .publish import free_ports, quiet_environment
+from .tiers import Tier
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+_SITE = _PACKAGE / "inject" / "site"
+_REDIRECT = _PACKAGE / "guest" / "redirect.py"
+_HIDDEN = "/tmp/steptime-private"  # where isolated: a path that only the child has
+SHADOW = "shadow"  # in the child's folder: what was redirected there; as in guest/redirect.py
+
+# Caches that libraries write through programs of other languages, which cannot be redirected:
+# the compiler's. They begin empty; every other cache is read where it is.
+_OWN_CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """The environment, and the folder that is to be removed afterwards if there is one."""
+
+    environment: Mapping[str, str]
+    private: str
+    temporary: str | None = None
+
+
+def make_surroundings(
+    environment: Mapping[str, str], *, folder: str, tier: Tier, network: str
+) -> Surroundings:
+    """Make what the child needs beside its walls.
+
+    Args:
+        environment: what the command is to get.
+        folder: the child's.
+        tier: its walls.
+        network: `own`, `host`, or `shared`: the host's because the user asked for it.
+    """
+    temporary = None if tier is Tier.ISOLATED else _make_temporary()
+    private = temporary or _HIDDEN
+    ours = quiet_environment(environment, private, share_network=network == "shared")
+    if network != "own":
+        ours |= free_ports(environment)
+    if tier is Tier.GUARDED:
+        ours |= _guarded(environment, folder, private)
+    return Surroundings(environment=ours, private=private, temporary=temporary)
+
+
+def _make_temporary() -> str:
+    # Short, because sockets of multiprocessing lie in it: their paths end at 107 characters.
+    return tempfile.mkdtemp(prefix="steptime-", dir="/tmp")
+
+
+def _guarded(environment: Mapping[str, str], folder: str, private: str) -> dict[str, str]:
+    search = environment.get("PYTHONPATH")
+    ours = {
+        "TMPDIR": private,
+        "STEPTIME_REDIRECT": folder,
+        "STEPTIME_REDIRECT_FILE": str(_REDIRECT),
+        # Compiled files are read where they are; a folder apart would compile all of torch anew.
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **{name: os.path.join(private, name.lower()) for name in _OWN_CACHES},
+    }
+    places = search.split(os.pathsep) if search else []
+    if str(_SITE) not in places:
+        ours["PYTHONPATH"] = os.pathsep.join((str(_SITE), *places))
+    return ours
