@@ -23,6 +23,9 @@ NAMES: tuple[str, ...] = (
     "num_threads",
     "wait_policy",
     "allocator",
+    "dataloader",
+    "whole_batch_fetch",
+    "dataset_cache",
 )
 """Module names, in the order in which they are listed."""
 

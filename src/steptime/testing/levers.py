@@ -38,6 +38,23 @@ from steptime.testing.session import PlainSession
 from steptime.testing.training import Training
 
 LOADER = LoaderFacts(dataset="ImageFolder", batch_size=32, num_samples=50_000)
+ROWS = LoaderFacts(
+    dataset="TensorDataset",
+    batch_size=32,
+    num_samples=50_000,
+    sample_bytes=4096,
+    is_tensor_dataset=True,
+    is_deterministic=True,
+    is_collate_deterministic=True,
+)
+FILES = LoaderFacts(
+    dataset="ImageFolder",
+    batch_size=32,
+    num_samples=1000,
+    sample_bytes=200_000,
+    is_deterministic=True,
+    is_collate_deterministic=True,
+)
 CPU = Facts(
     torch_version="2.9.0",
     capabilities=("amx_bf16", "avx512_bf16", "avx512_fp16"),
@@ -49,8 +66,13 @@ CPU = Facts(
     num_parameters=1_000_000,
     parameter_dtypes=("float32",),
     optimizers=(OptimizerFacts(name="AdamW", can_fuse=True, num_parameters=50),),
-    loaders=(LOADER,),
-    libraries={"jemalloc": "/usr/lib/libjemalloc.so.2", "tcmalloc": "/usr/lib/libtcmalloc.so.4"},
+    available_bytes=16 << 30,
+    loaders=(ROWS, FILES),
+    libraries={
+        "jemalloc": "/usr/lib/libjemalloc.so.2",
+        "tcmalloc": "/usr/lib/libtcmalloc.so.4",
+        "glibc": "2.36",
+    },
     minor_faults_per_step=20_000.0,
     system_cpu_fraction=0.12,
 )

@@ -1,0 +1,162 @@
+"""What the levers of the loader share: a data set's attributes, and a cache that distrusts it.
+
+No lever: it has no `LEVER`. Like them it imports the standard library alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import pickle
+import random
+import sys
+from collections.abc import Mapping
+from numbers import Integral
+from typing import Any
+
+MAX_WRAPPERS = 5
+"""Data sets around a data set; one that holds itself must have an end."""
+
+NUM_FIRST = 16
+EVERY = 64
+"""Of the samples that are read again the first are compared, then one in so many: 1.6 %."""
+
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+
+def copy_of(sample: Any) -> tuple[Any, int]:
+    """A copy and how many bytes it holds; a TypeError where a copy may not be the same."""
+    kind = type(sample)
+    if kind in PLAIN:
+        return sample, sys.getsizeof(sample)
+    if kind in (tuple, list):
+        parts = [copy_of(part) for part in sample]
+        return kind(part for part, _ in parts), 64 + sum(size for _, size in parts)
+    if kind is dict:
+        values, size = copy_of(list(sample.values()))
+        return dict(zip(sample, values, strict=True)), 256 + size
+    if (kind.__module__, kind.__name__) == ("torch", "Tensor") and not sample.requires_grad:
+        return sample.clone(), 256 + sample.nbytes
+    if kind.__module__ == "numpy" and hasattr(sample, "dtype") and not sample.dtype.hasobject:
+        return sample.copy("K"), 128 + sample.nbytes
+    raise TypeError(kind)
+
+
+def content_of(sample: Any) -> Any:
+    """What makes two samples of kinds that can be copied equal: containers, dtypes and bits."""
+    kind = type(sample)
+    if kind in (tuple, list):
+        return kind, [content_of(part) for part in sample]
+    if kind is dict:
+        return kind, list(sample), [content_of(part) for part in sample.values()]
+    if kind in PLAIN:
+        return kind, repr(sample)  # a NaN is equal to itself here, and -0.0 not to 0.0
+    if hasattr(sample, "tobytes"):
+        return kind, sample.dtype, sample.shape, sample.tobytes()
+    whole = sample.detach().cpu().contiguous()
+    bits = ctypes.string_at(whole.data_ptr(), whole.nbytes)
+    return kind, sample.dtype, sample.shape, sample.stride(), bits
+
+
+def random_states(torch: Any) -> bytes:
+    """The states of the generators that everybody shares."""
+    numpy = sys.modules.get("numpy")
+    known = numpy.random.get_state() if numpy else None
+    return pickle.dumps((random.getstate(), torch.get_rng_state().tolist(), known))
+
+
+class Samples:
+    """What was read of one data set, until it turns out to differ."""
+
+    def __init__(self, torch: Any, dataset: Any) -> None:
+        self.torch = torch
+        self.attributes = attributes_of(dataset)
+        self.kept: dict[Any, Any] = {}
+        self.num_bytes = self.num_reads = self.num_hits = 0
+        self.is_off = False
+
+    def is_due(self, index: Any) -> bool:
+        """Whether it is to be read: it is not kept, or is to be compared."""
+        if index not in self.kept:
+            return True
+        self.num_hits += 1
+        return self.num_hits <= NUM_FIRST or self.num_hits % EVERY == 0
+
+    def note(self, index: Any, sample: Any, room: int) -> None:
+        """Keep what was read, if there is room for it [bytes], or compare it with what is kept."""
+        copy, size = copy_of(sample)
+        if index in self.kept:
+            self.is_off |= content_of(copy) != content_of(self.kept[index])
+        elif size <= room:
+            self.kept[index] = copy
+            self.num_bytes += size
+
+
+class Cached:
+    """Stands before the fetcher in the place of the data set."""
+
+    def __init__(self, dataset: Any, samples: Samples, limit_bytes: int, is_copied: bool) -> None:  # noqa: FBT001
+        self.dataset, self.samples = dataset, samples
+        self.limit_bytes, self.is_copied = limit_bytes, is_copied
+
+    def read(self, indices: list[Any]) -> list[Any]:
+        """The data set's own samples."""
+        read_all = getattr(self.dataset, "__getitems__", None)
+        if read_all:
+            return list(read_all(indices))
+        return [self.dataset[index] for index in indices]
+
+    def __getitems__(self, indices: Any) -> list[Any]:
+        """Samples, copied where the collate would hand them on as they are."""
+        samples = self.samples
+        if samples.is_off or not all(isinstance(index, Integral) for index in indices):
+            return self.read(indices)
+        due = [samples.is_due(index) for index in indices]
+        wanted = [index for index, is_due in zip(indices, due, strict=True) if is_due]
+        kept = [samples.kept.get(index) for index in indices]
+        fresh = iter(self.read_and_note(wanted) if wanted else ())
+        if self.is_copied:
+            kept = [copy_of(sample)[0] for sample in kept]
+        return [next(fresh) if is_due else old for is_due, old in zip(due, kept, strict=True)]
+
+    def read_and_note(self, indices: list[Any]) -> list[Any]:
+        """The data set's own samples, watched and kept."""
+        samples = self.samples
+        is_watched = samples.num_reads < NUM_FIRST
+        before = random_states(samples.torch) if is_watched else b""
+        fresh = self.read(indices)
+        samples.num_reads += len(indices)
+        samples.is_off = is_watched and random_states(samples.torch) != before
+        try:
+            for index, sample in zip(indices, fresh, strict=True):
+                samples.note(index, sample, self.limit_bytes - samples.num_bytes)
+        except TypeError:
+            samples.is_off = True
+        if samples.is_off:
+            samples.kept, samples.num_bytes = {}, 0
+        return fresh
+
+
+def chain_of(dataset: Any) -> list[Any]:
+    """The data set, what it wraps, and so on."""
+    found = [dataset]
+    while len(found) < MAX_WRAPPERS and hasattr(found[-1], "dataset"):
+        found.append(found[-1].dataset)
+    return found
+
+
+def innermost(dataset: Any) -> Any:
+    """What is wrapped by all the others."""
+    return chain_of(dataset)[-1]
+
+
+def attributes_of(dataset: Any) -> list[Mapping[str, Any]]:
+    """The attributes of a data set and of what it wraps: has the script set one since?
+
+    Values that compare at a glance, else which object it is.
+    """
+    plain = (bool, int, float, str)
+    return [
+        {name: v if isinstance(v, plain) else id(v) for name, v in vars(one).items()}
+        for one in chain_of(dataset)
+        if hasattr(one, "__dict__")
+    ]

@@ -1,0 +1,150 @@
+"""Another number of DataLoader workers, kept over epochs; pinned memory where there is a device.
+
+A loader is changed when it is first iterated with gradients on: what feeds an evaluation alone
+stays as it is, for its time is not the steps'. The order of samples stays too: with persistent
+workers torch draws no base seed at the start of an epoch, which would change all that is drawn
+later, so it is drawn here. Source: https://docs.pytorch.org/docs/stable/data.html.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from typing import Any
+
+from ._datasets import attributes_of, innermost
+from .base import Facts, Lever, LoaderFacts, Moment, Preserves, Session, Settings, Undo
+
+MAX_WORKERS = 16  # each is a process with a copy of what the data set holds
+PREFETCH, DEEP_PREFETCH = 2, 8  # torch's own; against samples that take unequal time
+MAX_PREFETCH_BYTES = 32 << 20  # of shared memory, which in a container is 64 MiB as it comes
+
+
+def map_style(facts: Facts) -> list[LoaderFacts]:
+    """The loaders that can have workers."""
+    return [loader for loader in facts.loaders if not loader.is_iterable]
+
+
+def applies(facts: Facts) -> str | None:
+    """Where a map-style data set feeds the training, and not with all workers already."""
+    if not facts.loaders:
+        return "No DataLoader fed the training."
+    if not map_style(facts):
+        return "The data set is iterable: workers would repeat its samples or mix their order."
+    done = "The loader has a worker for each core already, and keeps them over epochs."
+    return None if space(facts) else done
+
+
+def space(facts: Facts) -> tuple[Settings, ...]:
+    """No workers where there are some; powers of two up to a process's cores; a deeper queue."""
+    loaders = map_style(facts)
+    if not loaders:
+        return ()
+    most = min(MAX_WORKERS, max(1, facts.num_cores // facts.world_size))
+    now = max(loader.num_workers for loader in loaders)
+    counts = sorted({1 << power for power in range(most.bit_length())} | {most})
+    pin: dict[str, int | bool] = {"pin_memory": True} if facts.device != "cpu" else {}
+    is_kept = all(loader.persistent_workers for loader in loaders)
+    rows = [pin | {"num_workers": 0}] if now and not is_kept else []
+    for count in counts:
+        if count >= now or now > most:
+            kept = {"num_workers": count, "persistent_workers": True}
+            rows.append(pin | kept | {"prefetch_factor": PREFETCH})
+    sizes = [(loader.sample_bytes or 0) * (loader.batch_size or 0) for loader in loaders]
+    if min(sizes) > 0 and most * DEEP_PREFETCH * max(sizes) <= MAX_PREFETCH_BYTES:
+        rows.append(rows[-1] | {"prefetch_factor": DEEP_PREFETCH})
+    return tuple(
+        row
+        for row in rows
+        if not all(getattr(loader, name) == row[name] for loader in loaders for name in row)
+    )
+
+
+def class_here(facts: Facts, settings: Settings) -> Preserves | None:
+    """The same bits where a worker draws nothing and no sampler draws as it goes."""
+    is_exact = all(
+        loader.is_deterministic and loader.is_collate_deterministic and not loader.has_own_sampler
+        for loader in map_style(facts)
+    )
+    return Preserves.EXACT if is_exact else None
+
+
+def can_change(torch: Any, loader: Any, num_workers: int) -> bool:
+    """Whether this loader gives the same samples with that many workers."""
+    data, inner = torch.utils.data, innermost(loader.dataset)
+    if isinstance(inner, data.IterableDataset):
+        return False
+    # Workers that the script keeps itself draw a seed once: it must not be drawn again.
+    if loader.persistent_workers and (num_workers == 0 or loader._iterator is not None):
+        return False
+    if num_workers == 0:
+        return loader.worker_init_fn is None
+    # What lies on a device cannot be read in a forked process.
+    return not (type(inner) is data.TensorDataset and any(t.is_cuda for t in inner.tensors))
+
+
+def is_reusable(loader: Any) -> bool:
+    """Whether nobody else reads from the loader's kept workers, or all they had has come."""
+    iterator = loader.__dict__.get("_iterator")
+    if iterator is None or iterator._rcvd_idx >= iterator._send_idx:
+        return True
+    return sys.getrefcount(iterator) <= 3  # the loader's, the name here, the argument
+
+
+def apply(settings: Settings, session: Session) -> Undo:
+    """Change each loader that feeds training when it is first iterated."""
+    torch = session.torch
+    loader_class = torch.utils.data.DataLoader
+    iterator_class = torch.utils.data.dataloader._BaseDataLoaderIter
+    iterate, reset = loader_class.__iter__, iterator_class._reset
+    num = int(settings["num_workers"])
+    off = {} if num else {"persistent_workers": False, "prefetch_factor": None, "timeout": 0}
+    changed: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+    def change_and_iterate(self: Any) -> Any:
+        if self not in changed and torch.is_grad_enabled() and can_change(torch, self, num):
+            changed[self] = None if self.persistent_workers else []
+            vars(self).update(off | dict(settings))  # torch refuses to set some once it is made
+        if num and changed.get(self) is not None:
+            now = attributes_of(self.dataset)
+            if changed[self] != now or not is_reusable(self):
+                self._iterator = None  # the old workers end with the last who reads from them
+            changed[self] = now
+        return iterate(self)
+
+    def reset_and_draw(self: Any, loader: Any, first_iter: Any = None) -> None:
+        reset(self, loader, bool(first_iter))
+        if not first_iter and changed.get(loader) is not None:
+            torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+
+    def undo() -> None:
+        loader_class.__iter__, iterator_class._reset = iterate, reset
+
+    loader_class.__iter__, iterator_class._reset = change_and_iterate, reset_and_draw
+    return undo
+
+
+def edit(settings: Settings) -> str:
+    """The arguments, and what they change beside the time."""
+    words = ", ".join(f"{name}={value}" for name, value in settings.items())
+    note = "  # from the second epoch on, samples come in another random order"
+    return f"DataLoader(..., {words})" + note * bool(settings["num_workers"])
+
+
+LEVER = Lever(
+    name="dataloader",
+    title="Load batches in worker processes that are kept over epochs.",
+    relieves=("INPUT_BOUND",),
+    phases=("input_wait", "epoch_start"),
+    preserves=Preserves.STATISTICAL,
+    class_here=class_here,
+    when="A map-style data set feeds the training and a core is left for a worker.",
+    applies=applies,
+    space=space,
+    moment=Moment.STARTUP,
+    apply=apply,
+    edit=edit,
+    costs="Memory for each worker and for batches in waiting. Kept workers see that an attribute "
+    "of the data set was set anew, but not what was changed inside one.",
+    source="https://docs.pytorch.org/docs/stable/data.html",
+)

@@ -1,0 +1,107 @@
+"""Keeps the samples of a data set in memory once they were read, in the training process.
+
+It is for data sets that give the same sample each time, and makes sure of it (`_datasets.Cached`).
+Worker processes read for themselves: each would hold a copy of its own, and forget it when the
+epoch ends. What feeds an evaluation is kept too, if it is read in the training process.
+
+Source: the idea of `cache` in https://www.tensorflow.org/guide/data_performance;
+https://docs.pytorch.org/docs/stable/data.html.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from ._datasets import Cached, Samples, attributes_of, innermost
+from .base import Facts, Lever, LoaderFacts, Moment, Preserves, Session, Settings, Undo
+
+MEMORY_FRACTION = 0.25
+"""Of the available memory: the script's own peak may still be ahead."""
+
+
+def usable(facts: Facts) -> list[LoaderFacts]:
+    """Loaders whose reading could be saved."""
+    return [
+        loader
+        for loader in facts.loaders
+        if not (loader.is_iterable or loader.is_tensor_dataset or loader.num_workers)
+        and loader.is_deterministic
+    ]
+
+
+def applies(facts: Facts) -> str | None:
+    """Where a data set that gives the same each time is read in process, and fits."""
+    if not facts.loaders:
+        return "No DataLoader fed the training."
+    if not usable(facts):
+        return (
+            "No data set was seen that is read in the training process and gave equal samples "
+            "twice without moving a random state."
+        )
+    sizes = [(loader.num_samples, loader.sample_bytes) for loader in usable(facts)]
+    if facts.available_bytes is None or any(None in size for size in sizes):
+        return "How much memory the data set takes, or how much there is, is not known."
+    total = sum((num or 0) * (size or 0) for num, size in sizes)
+    limit = space(facts)[0]["limit_bytes"]
+    if total > int(limit):
+        return f"The data set takes {total / 2**30:.1f} GiB, a quarter of the free memory is less."
+    return None
+
+
+def space(facts: Facts) -> tuple[Settings, ...]:
+    """A switch; the limit stands beside it, each rank's share."""
+    available = facts.available_bytes or 0
+    return ({"limit_bytes": int(MEMORY_FRACTION * available / facts.world_size)},)
+
+
+def apply(settings: Settings, session: Session) -> Undo:
+    """Let the fetchers of map-style data sets in this process read from memory."""
+    torch = session.torch
+    data = torch.utils.data
+    kind_class = data.dataloader._DatasetKind
+    before, make = kind_class.__dict__["create_fetcher"], kind_class.create_fetcher
+    limit_bytes = int(settings["limit_bytes"])
+    known: weakref.WeakKeyDictionary[Any, Samples] = weakref.WeakKeyDictionary()
+
+    def create_fetcher(kind: Any, dataset: Any, auto: Any, collate_fn: Any, *rest: Any) -> Any:
+        is_here = kind == kind_class.Map and auto and data.get_worker_info() is None
+        if not is_here or type(innermost(dataset)) is data.TensorDataset:  # in memory already
+            return make(kind, dataset, auto, collate_fn, *rest)
+        samples = known.get(dataset)
+        if samples is None or samples.attributes != attributes_of(dataset):
+            samples = known[dataset] = Samples(torch, dataset)
+        others = sum(other.num_bytes for other in known.values()) - samples.num_bytes
+        is_copied = collate_fn is not data.default_collate
+        cached = Cached(dataset, samples, limit_bytes - others, is_copied)
+        return make(kind, cached, auto, collate_fn, *rest)
+
+    kind_class.create_fetcher = staticmethod(create_fetcher)
+    return lambda: setattr(kind_class, "create_fetcher", before)
+
+
+LEVER = Lever(
+    name="dataset_cache",
+    title="Keep the samples of a data set in memory once they were read.",
+    relieves=("INPUT_BOUND",),
+    phases=("input_wait",),
+    preserves=Preserves.EXACT,
+    when=(
+        "The training process itself reads a map-style data set that gives the same samples each "
+        "time and fits into a quarter of the free memory; it pays from the second epoch on."
+    ),
+    applies=applies,
+    space=space,
+    moment=Moment.STARTUP,
+    apply=apply,
+    edit=lambda settings: (
+        "self.samples = {}  # in the data set's __init__\n"
+        "\n"
+        "def __getitem__(self, index):\n"
+        "    if index not in self.samples:\n"
+        "        self.samples[index] = self.read(index)  # what was __getitem__\n"
+        "    return self.samples[index]"
+    ),
+    costs="Memory for the whole data set, in each rank. Nothing is gained in the first epoch.",
+    source="https://www.tensorflow.org/guide/data_performance",
+)

@@ -1,0 +1,142 @@
+"""Takes a whole batch out of a TensorDataset at once, not sample by sample.
+
+torch's loader cuts each sample out of the tensors and stacks the pieces to a batch again. Where
+all the data is in tensors, one `index_select` a tensor gives the same bits.
+
+Source: https://docs.pytorch.org/docs/stable/data.html (`Subset.__getitems__` and "Loading Batched
+and Non-Batched Data") and our own reading of the default collate.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
+
+
+class WholeBatches:
+    """Stands before the fetcher in the place of the data set; gives batches that are collated.
+
+    `parts` are the tensors; `subsets`, the outermost first, say which samples of them are meant.
+    """
+
+    def __init__(self, torch: Any, dataset: Any, subsets: list[Any], parts: Any) -> None:
+        self.torch = torch
+        self.dataset = dataset
+        self.subsets = subsets
+        self.parts = parts
+
+    def __getitems__(self, indices: Any) -> Any:
+        """A batch: a list of tensors, as torch's collate makes of samples that are tuples."""
+        rows = indices
+        if all(type(index) is int for index in rows):
+            for subset in self.subsets:
+                rows = [int(subset.indices[index]) for index in rows]
+            if rows and min(rows) >= 0:
+                index = self.torch.tensor(rows)
+                return [part.index_select(0, index.to(part.device)) for part in self.parts]
+        return self.collate_samples(indices)  # as written: keys of another kind, from the end
+
+    def collate_samples(self, indices: Any) -> Any:
+        """The batch as torch makes it."""
+        return self.torch.utils.data.default_collate([self.dataset[index] for index in indices])
+
+    def gives_the_same(self) -> bool:
+        """Whether two batches are equal to torch's in kind and in their places in memory."""
+        try:
+            for indices in ([0], [0, len(self.dataset) - 1]):
+                ours, theirs = self.__getitems__(indices), self.collate_samples(indices)
+                if [describe(part) for part in ours] != [describe(part) for part in theirs]:
+                    return False
+        except (RuntimeError, LookupError, TypeError):  # a dtype that cannot be selected from
+            return False
+        return True
+
+
+def describe(part: Any) -> tuple[Any, ...]:
+    """What two tensors of the same numbers may still differ in."""
+    return type(part), part.dtype, part.device, tuple(part.shape), part.stride()
+
+
+def find_whole(torch: Any, dataset: Any) -> WholeBatches | None:
+    """The data set as whole batches; None where its samples are not plain rows of tensors."""
+    data = torch.utils.data
+    subsets, inner = [], dataset
+    while type(inner) is data.Subset:
+        subsets.append(inner)
+        inner = inner.dataset
+    if getattr(type(inner), "__getitem__", None) is not data.TensorDataset.__getitem__:
+        return None  # a class of the user's may do more than cut out a row
+    if hasattr(inner, "__getitems__") or len(dataset) == 0:
+        return None
+    for part in inner.tensors:
+        is_plain = type(part) is torch.Tensor and part.layout is torch.strided
+        if not is_plain or part.requires_grad or part.is_conj() or part.is_neg():
+            return None
+    whole = WholeBatches(torch, dataset, subsets, inner.tensors)
+    return whole if whole.gives_the_same() else None
+
+
+def as_it_is(batch: Any) -> Any:
+    """The collate of a batch that is one already; workers must be able to pickle it."""
+    return batch
+
+
+def applies(facts: Facts) -> str | None:
+    """Where a loader of a TensorDataset fed training."""
+    if not facts.loaders:
+        return "No DataLoader fed the training."
+    if not any(loader.is_tensor_dataset for loader in facts.loaders):
+        names = ", ".join(sorted({loader.dataset for loader in facts.loaders}))
+        return f"The data set ({names}) is no TensorDataset with torch's own collate."
+    return None
+
+
+def apply(settings: Settings, session: Session) -> Undo:
+    """Let the fetchers of such loaders read whole batches; the loaders stay as they are."""
+    torch = session.torch
+    loader_module = torch.utils.data.dataloader
+    kind_class = loader_module._DatasetKind
+    before = kind_class.__dict__["create_fetcher"]
+    make = kind_class.create_fetcher
+
+    def create_fetcher(
+        kind: Any, dataset: Any, auto_collation: Any, collate_fn: Any, *rest: Any
+    ) -> Any:
+        is_default = collate_fn is loader_module._utils.collate.default_collate
+        if auto_collation and is_default and kind == kind_class.Map:
+            whole = find_whole(torch, dataset)
+            if whole is not None:
+                return make(kind, whole, auto_collation, as_it_is, *rest)
+        return make(kind, dataset, auto_collation, collate_fn, *rest)
+
+    kind_class.create_fetcher = staticmethod(create_fetcher)
+
+    def undo() -> None:
+        kind_class.create_fetcher = before
+
+    return undo
+
+
+LEVER = Lever(
+    name="whole_batch_fetch",
+    title="Take each batch out of a TensorDataset at once, not sample by sample.",
+    relieves=("INPUT_BOUND",),
+    phases=("input_wait",),
+    preserves=Preserves.EXACT,
+    when="A TensorDataset, or a Subset of one, collated by torch's default, feeds the training.",
+    applies=applies,
+    space=lambda facts: ({},),
+    moment=Moment.STARTUP,
+    apply=apply,
+    edit=lambda settings: (
+        "class Batches(TensorDataset):\n"
+        "    def __getitems__(self, indices):\n"
+        "        index = torch.tensor(indices)\n"
+        "        return [tensor.index_select(0, index) for tensor in self.tensors]\n"
+        "\n"
+        "loader = DataLoader(Batches(x, y), ..., collate_fn=lambda batch: batch)"
+    ),
+    costs="None that was seen; a batch from workers is copied once more on its way.",
+    source="https://docs.pytorch.org/docs/stable/data.html",
+)

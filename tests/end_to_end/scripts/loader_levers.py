@@ -1,0 +1,169 @@
+"""Trains with and without a lever of the loader, and tells of both: a JSON list of tries."""
+
+import importlib
+import json
+import multiprocessing
+import random
+import sys
+from types import SimpleNamespace
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, random_split
+
+
+class Rows(Dataset):
+    """Deterministic, map-style; counts its reads in this process."""
+
+    def __init__(self, num=40, scale=1.0):
+        self.num, self.scale, self.reads = num, scale, []
+
+    def __len__(self):
+        return self.num
+
+    def __getitem__(self, index):
+        self.reads.append(int(index))
+        generator = torch.Generator().manual_seed(int(index))
+        return self.scale * torch.randn(6, generator=generator), int(index) % 3
+
+
+class Noisy(Rows):
+    """Augments: draws from torch's generator."""
+
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return x + torch.rand(6), y
+
+
+class Fickle(Rows):
+    """Other samples each time, from a generator of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.own = random.Random(3)
+
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return x * self.own.random(), y
+
+
+class Shared(Rows):
+    """Hands out one buffer again and again."""
+
+    def __init__(self):
+        super().__init__()
+        self.buffer = torch.zeros(6)
+
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        self.buffer.copy_(x)
+        return self.buffer, y
+
+
+def collate_in_place(samples):
+    for x, _ in samples:
+        x.mul_(2.0)  # changes what the data set gave
+    return torch.stack([x for x, _ in samples]), torch.tensor([y for _, y in samples])
+
+
+def tensors(num=40):
+    generator = torch.Generator().manual_seed(5)
+    x = torch.randn(num, 6, generator=generator)
+    return TensorDataset(x, torch.arange(num) % 3)
+
+
+def train(loader, *, epochs=3, act=None, is_paired=False):
+    """Losses, batches, kinds of containers, and where the random states are in the end."""
+    torch.manual_seed(0)
+    random.seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.2), nn.Linear(8, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses, batches, kinds = [], [], []
+    if is_paired:
+        for (x, _), (z, _) in zip(loader, loader, strict=True):
+            batches.append((x + 2 * z).double().sum().item().hex())
+    for epoch in range(epochs):
+        if act is not None:
+            act(loader.dataset, epoch)
+        for batch in loader:
+            x, y = batch
+            y = torch.as_tensor(y)
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item().hex())
+            batches.append(x.double().sum().item().hex())
+            kinds.append([type(batch).__name__, str(x.dtype), list(x.shape), list(x.stride())])
+    return {
+        "losses": losses,
+        "batches": batches,
+        "kinds": kinds,
+        "next_random": [torch.rand(1).item().hex(), random.random().hex()],
+    }
+
+
+def scaled(dataset, epoch):
+    dataset.scale = 1.0 + epoch
+
+
+def cases():
+    """By name: what makes a loader and how it is trained with."""
+    shuffled = {"batch_size": 8, "shuffle": True}
+    generator = torch.Generator()
+
+    def own_generator():
+        generator.manual_seed(11)
+        return DataLoader(Rows(), **shuffled, generator=generator)
+
+    def make(dataset_class, **arguments):
+        sampling = {"batch_size": None} if "batch_size" in arguments else shuffled
+        return lambda: DataLoader(dataset_class(), **{**sampling, **arguments})
+
+    def train_part():
+        return random_split(tensors(), [30, 10], torch.Generator().manual_seed(1))[0]
+
+    return {
+        "rows": (make(Rows), {}),
+        "kept_by_the_script": (make(Rows, num_workers=2, persistent_workers=True), {}),
+        "workers": (make(Rows, num_workers=2), {}),
+        "own_generator": (own_generator, {}),
+        "scaled": (make(Rows), {"act": scaled}),
+        "noisy": (make(Noisy), {}),
+        "fickle": (make(Fickle), {}),
+        "shared": (make(Shared), {}),
+        "in_place": (make(Rows, collate_fn=collate_in_place), {}),
+        "read_twice_at_once": (make(Rows, shuffle=False), {"is_paired": True}),
+        "in_place_one": (make(Rows, batch_size=None, shuffle=True), {}),
+        "tensors": (lambda: DataLoader(tensors(), **shuffled), {}),
+        "subset": (lambda: DataLoader(Subset(train_part(), range(3, 28)), **shuffled), {}),
+        "tensors_workers": (lambda: DataLoader(tensors(), **shuffled, num_workers=2), {}),
+        "rows_subset": (lambda: DataLoader(Subset(Rows(), range(1, 30)), **shuffled), {}),
+    }
+
+
+def try_lever(name, case, settings):
+    make, arguments = cases()[case]
+    found = {"bare": train(make(), **arguments)}
+    lever = importlib.import_module(f"steptime.levers.{name}").LEVER
+    undo = lever.apply(settings, SimpleNamespace(torch=torch))
+    loader = make()
+    found["changed"] = train(loader, **arguments)
+    dataset = loader.dataset
+    dataset = dataset.dataset if isinstance(dataset, Subset) else dataset
+    found["num_reads"] = len(getattr(dataset, "reads", []))
+    found["num_workers"] = loader.num_workers
+    found["num_alive"] = len(multiprocessing.active_children())
+    undo()
+    found["after"] = train(make(), **arguments)
+    return found
+
+
+def main():
+    """One process for all: importing torch takes longer than all of them."""
+    tries = json.loads(sys.argv[1])
+    print(json.dumps([try_lever(*one) for one in tries]))
+
+
+if __name__ == "__main__":
+    main()

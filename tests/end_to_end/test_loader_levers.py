@@ -1,0 +1,126 @@
+"""Levers of the loader, applied for real: the same training from fewer or other reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from end_to_end.harness import SCRIPTS, needs_linux, needs_torch, start_bare
+
+pytestmark = [needs_torch, needs_linux]
+
+Settings = Mapping[str, int | bool]
+Try = Callable[..., dict[str, Any]]
+
+WORKERS: Settings = {"num_workers": 2, "persistent_workers": True, "prefetch_factor": 2}
+ONE_WORKER = {**WORKERS, "num_workers": 1}
+NO_WORKERS: Settings = {"num_workers": 0}
+CACHE = {"limit_bytes": 1 << 20}
+SMALL_CACHE = {"limit_bytes": 8000}
+NUM_READS = 3 * 40  # epochs times samples
+
+
+EXACT: tuple[tuple[str, str, Settings], ...] = (
+    ("dataloader", "rows", WORKERS),
+    ("dataloader", "own_generator", WORKERS),
+    ("dataloader", "scaled", WORKERS),
+    ("dataloader", "kept_by_the_script", ONE_WORKER),
+    ("dataloader", "kept_by_the_script", NO_WORKERS),
+    ("dataloader", "workers", NO_WORKERS),
+    ("dataloader", "in_place", WORKERS),
+    ("dataloader", "read_twice_at_once", WORKERS),
+    ("whole_batch_fetch", "tensors", {}),
+    ("whole_batch_fetch", "subset", {}),
+    ("whole_batch_fetch", "tensors_workers", {}),
+    ("whole_batch_fetch", "rows_subset", {}),
+    ("dataset_cache", "rows", CACHE),
+    ("dataset_cache", "rows_subset", CACHE),
+    ("dataset_cache", "noisy", CACHE),
+    ("dataset_cache", "fickle", CACHE),
+    ("dataset_cache", "shared", CACHE),
+    ("dataset_cache", "scaled", CACHE),
+    ("dataset_cache", "in_place", CACHE),
+    ("dataset_cache", "in_place_one", CACHE),
+    ("dataset_cache", "workers", CACHE),
+    ("dataset_cache", "tensors", CACHE),
+)
+OTHERS: tuple[tuple[str, str, Settings], ...] = (
+    ("dataloader", "noisy", WORKERS),
+    ("dataset_cache", "rows", SMALL_CACHE),
+)
+
+
+@pytest.fixture(scope="module")
+def try_lever(tmp_path_factory: pytest.TempPathFactory) -> Try:
+    """What came of a case that was trained bare, with the lever, and once it was taken back."""
+    tries = EXACT + OTHERS
+    folder = tmp_path_factory.mktemp("levers")
+    done = start_bare(folder, "python", SCRIPTS / "loader_levers.py", json.dumps(tries)).finish()
+    assert done.exit_code == 0, done.stderr.decode()
+    found = json.loads(done.stdout)
+    return lambda *one: found[tries.index(one)]
+
+
+@pytest.mark.parametrize(("name", "case", "settings"), EXACT)
+def test_the_training_is_the_same_bit_for_bit(
+    try_lever: Try, name: str, case: str, settings: Settings
+) -> None:
+    found = try_lever(name, case, settings)
+
+    assert found["changed"] == found["bare"]
+
+
+def test_workers_read_in_the_place_of_the_training_process_and_are_kept(try_lever: Try) -> None:
+    found = try_lever("dataloader", "rows", WORKERS)
+
+    assert (found["num_workers"], found["num_reads"], found["num_alive"]) == (2, 0, 2)
+
+
+def test_workers_can_be_taken_away(try_lever: Try) -> None:
+    found = try_lever("dataloader", "workers", NO_WORKERS)
+
+    assert (found["num_workers"], found["num_reads"], found["num_alive"]) == (0, NUM_READS, 0)
+
+
+def test_workers_that_the_script_keeps_are_not_taken_away(try_lever: Try) -> None:
+    assert try_lever("dataloader", "kept_by_the_script", NO_WORKERS)["num_workers"] == 2
+
+
+def test_with_augmentation_in_workers_the_draws_are_others(try_lever: Try) -> None:
+    found = try_lever("dataloader", "noisy", WORKERS)
+
+    assert found["changed"]["batches"] != found["bare"]["batches"]
+
+
+def test_a_cached_sample_is_read_once_and_now_and_then_compared(try_lever: Try) -> None:
+    reads = try_lever("dataset_cache", "rows", CACHE)["num_reads"]
+
+    assert reads == 40 + 16 + 1  # the first that are read again, and one in 64 later
+
+
+def test_a_cache_that_is_full_reads_the_rest(try_lever: Try) -> None:
+    found = try_lever("dataset_cache", "rows", SMALL_CACHE)
+
+    assert found["changed"] == found["bare"]
+    assert 40 + 16 + 1 < found["num_reads"] < NUM_READS
+
+
+@pytest.mark.parametrize("case", ["noisy", "fickle", "shared"])
+def test_samples_that_differ_are_read_each_time(try_lever: Try, case: str) -> None:
+    assert try_lever("dataset_cache", case, CACHE)["num_reads"] == NUM_READS
+
+
+def test_samples_that_the_script_scales_anew_are_read_anew(try_lever: Try) -> None:
+    assert try_lever("dataset_cache", "scaled", CACHE)["num_reads"] == NUM_READS
+
+
+@pytest.mark.parametrize("name", ["dataloader", "whole_batch_fetch", "dataset_cache"])
+def test_what_a_lever_changed_is_taken_back(try_lever: Try, name: str) -> None:
+    settings = {"dataloader": WORKERS, "whole_batch_fetch": {}, "dataset_cache": CACHE}[name]
+    case = "tensors" if name == "whole_batch_fetch" else "rows"
+    found = try_lever(name, case, settings)
+
+    assert found["after"] == found["bare"]

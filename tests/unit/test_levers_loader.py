@@ -1,0 +1,172 @@
+"""Levers of the loader: when they are offered, with what settings, and as what class."""
+
+import pytest
+
+from steptime.levers import dataloader, dataset_cache, whole_batch_fetch
+from steptime.levers.base import Facts, LoaderFacts, Preserves
+
+GIB = 2**30
+
+
+def make_loader(**fields):
+    base = {"dataset": "Images", "batch_size": 32, "num_samples": 1000, "sample_bytes": 4096}
+    exact = {"is_deterministic": True, "is_collate_deterministic": True}
+    return LoaderFacts(**(base | exact | fields))
+
+
+def make_facts(*loaders, **fields):
+    base = {"torch_version": "2.13.0", "num_cores": 4, "available_bytes": 8 * GIB}
+    return Facts(loaders=loaders, **(base | fields))
+
+
+# --- dataloader -------------------------------------------------------------------------
+
+
+def counts(facts):
+    return [row["num_workers"] for row in dataloader.LEVER.space(facts)]
+
+
+def test_workers_are_tried_in_powers_of_two_up_to_the_cores_and_then_a_deeper_queue():
+    rows = dataloader.LEVER.space(make_facts(make_loader(), num_cores=6))
+
+    assert [row["num_workers"] for row in rows] == [1, 2, 4, 6, 6]
+    assert [row["prefetch_factor"] for row in rows] == [2, 2, 2, 2, 8]
+    assert all(row["persistent_workers"] for row in rows)
+
+
+def test_a_deep_queue_of_large_batches_is_left_out():
+    facts = make_facts(make_loader(sample_bytes=600_000))
+
+    assert counts(facts) == [1, 2, 4]
+
+
+def test_a_queue_of_unknown_size_is_not_made_deeper():
+    assert counts(make_facts(make_loader(sample_bytes=None))) == [1, 2, 4]
+
+
+def test_where_there_are_workers_none_and_more_are_tried_but_not_fewer():
+    facts = make_facts(make_loader(num_workers=2, prefetch_factor=2, sample_bytes=None))
+
+    assert counts(facts) == [0, 2, 4]
+
+
+def test_more_workers_than_cores_may_become_fewer():
+    facts = make_facts(make_loader(num_workers=8, sample_bytes=None))
+
+    assert counts(facts) == [0, 1, 2, 4]
+
+
+def test_ranks_share_the_cores():
+    facts = make_facts(make_loader(sample_bytes=None), num_cores=8, world_size=4)
+
+    assert counts(facts) == [1, 2]
+
+
+def test_memory_is_pinned_only_where_there_is_a_device():
+    on_cpu, on_device = (
+        dataloader.LEVER.space(make_facts(make_loader(), device=device))
+        for device in ("cpu", "cuda")
+    )
+
+    assert not any("pin_memory" in row for row in on_cpu)
+    assert all(row["pin_memory"] for row in on_device)
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        (make_facts(), "No DataLoader"),
+        (make_facts(make_loader(is_iterable=True)), "iterable"),
+        (
+            make_facts(
+                make_loader(
+                    num_workers=4, persistent_workers=True, prefetch_factor=2, sample_bytes=None
+                )
+            ),
+            "enough|a worker for each core",
+        ),
+    ],
+)
+def test_workers_are_not_offered_and_the_reason_is_said(facts, words):
+    reason = dataloader.LEVER.applies(facts)
+
+    assert any(word in reason for word in words.split("|"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, Preserves.EXACT),
+        ({"is_deterministic": False}, None),
+        ({"is_deterministic": None}, None),
+        ({"is_collate_deterministic": False}, None),
+        ({"has_own_sampler": True}, None),
+    ],
+)
+def test_workers_keep_the_bits_only_where_nothing_is_drawn_in_them(fields, expected):
+    facts = make_facts(make_loader(**fields))
+
+    assert dataloader.LEVER.class_here(facts, {"num_workers": 2}) is expected
+    assert dataloader.LEVER.preserves is Preserves.STATISTICAL
+
+
+def test_the_edit_names_the_arguments_and_says_that_the_order_changes():
+    line = dataloader.LEVER.edit({"num_workers": 2, "persistent_workers": True})
+
+    assert "DataLoader(..., num_workers=2, persistent_workers=True)" in line
+    assert "order" in line
+
+
+# --- whole_batch_fetch ------------------------------------------------------------------
+
+
+def test_whole_batches_are_offered_for_tensors_in_memory():
+    assert whole_batch_fetch.LEVER.applies(make_facts(make_loader(is_tensor_dataset=True))) is None
+
+
+def test_whole_batches_are_not_offered_for_other_data_sets_which_are_named():
+    assert "Images" in whole_batch_fetch.LEVER.applies(make_facts(make_loader()))
+    assert "No DataLoader" in whole_batch_fetch.LEVER.applies(make_facts())
+
+
+# --- dataset_cache ----------------------------------------------------------------------
+
+
+def test_a_deterministic_data_set_that_fits_may_be_kept_in_a_quarter_of_the_memory():
+    facts = make_facts(make_loader())
+
+    assert dataset_cache.LEVER.applies(facts) is None
+    assert dataset_cache.LEVER.space(facts) == ({"limit_bytes": 2 * GIB},)
+
+
+def test_each_rank_keeps_its_own_in_its_share():
+    facts = make_facts(make_loader(), world_size=2)
+
+    assert dataset_cache.LEVER.space(facts) == ({"limit_bytes": GIB},)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"is_deterministic": False},
+        {"is_deterministic": None},
+        {"num_workers": 2},
+        {"is_iterable": True},
+        {"is_tensor_dataset": True},
+    ],
+)
+def test_a_data_set_is_not_kept_where_it_differs_or_is_read_elsewhere(fields):
+    assert "No data set was seen" in dataset_cache.LEVER.applies(make_facts(make_loader(**fields)))
+
+
+def test_a_data_set_larger_than_the_limit_is_refused_with_its_size():
+    facts = make_facts(make_loader(num_samples=10**6, sample_bytes=6000))
+
+    assert "5.6 GiB" in dataset_cache.LEVER.applies(facts)
+
+
+def test_an_unknown_size_is_not_taken_for_small():
+    assert "not known" in dataset_cache.LEVER.applies(make_facts(make_loader(sample_bytes=None)))
+    assert "not known" in dataset_cache.LEVER.applies(
+        make_facts(make_loader(), available_bytes=None)
+    )
