@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steptime.core.codec import from_json, to_json
-from steptime.core.recipe import Difference, Fingerprint, Recipe, Script
+from steptime.core.observations import Difference
+from steptime.core.recipe import Fingerprint, Recipe, Script
 from steptime.core.study import Applied, StudyOutcome
 from steptime.errors import RecipeError
 from steptime.tune.recipe import (

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from steptime.cli.run import RunOptions
-from steptime.core.store import CommandRecord, Run, create_run, write_value
+from steptime.core.store import CommandRecord, Run, create_run, write_text, write_value
 from steptime.core.types import ProcessEnd
 from steptime.measure.launch import observed_environment
 from steptime.measure.origin import describe_run
+
+if TYPE_CHECKING:
+    from steptime.tune.using import Setup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,16 +36,32 @@ class EndedRun:
     end: ProcessEnd
 
 
-def prepare(options: RunOptions, environment: Mapping[str, str]) -> Plan:
-    """Make the run's folder with what the command's processes need."""
+def prepare(options: RunOptions, environment: Mapping[str, str], setup: Setup | None) -> Plan:
+    """Make the run's folder with what the command's processes need, a recipe's plan too."""
     started_unix_s = time.time()
     run = create_run(options.store, started_unix_s=started_unix_s)
     record = describe_run(
         run.run_id, options.command, environment=environment, started_unix_s=started_unix_s
     )
+    if setup is not None:
+        record = replace(record, recipe=setup.use)
     write_value(run, "command.json", record)
     observed = observed_environment(environment, run.folder)
+    if setup is not None:
+        observed = _with_recipe(observed, run, setup)
     return Plan(run=run, record=record, environment=observed)
+
+
+def _with_recipe(environment: Mapping[str, str], run: Run, setup: Setup) -> dict[str, str]:
+    """The environment with the recipe's variables; the guest's part is written to `plan.json`."""
+    from steptime.tune.setting import add_variables
+
+    found = add_variables(environment, setup.variables)
+    if setup.plan is not None:
+        path = run.folder / "plan.json"
+        write_text(path, json.dumps(setup.plan) + "\n")
+        found["STEPTIME_PLAN"] = str(path)
+    return found
 
 
 def note_child(plan: Plan, child_pid: int) -> None:

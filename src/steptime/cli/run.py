@@ -31,10 +31,13 @@ class RunOptions:
     store: Path
     report: str | None
     json: str | None
+    recipe: Path | None = None
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `run`."""
+    training = parser.add_argument_group("training")
+    training.add_argument("--recipe", metavar="FILE", help="train with what `tune` has proven")
     output = parser.add_argument_group("output")
     output.add_argument("--report", metavar="FILE", help="write the report there, as plain text")
     output.add_argument("--json", metavar="FILE", help="write the result as one JSON document")
@@ -61,4 +64,5 @@ def _settings(options: argparse.Namespace) -> RunOptions:
         store=Path(options.store or "."),
         report=options.report,
         json=options.json,
+        recipe=None if options.recipe is None else Path(options.recipe),
     )

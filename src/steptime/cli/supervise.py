@@ -7,6 +7,8 @@ exit code.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steptime.cli.main import attempt
@@ -14,10 +16,12 @@ from steptime.cli.output import say
 from steptime.cli.prepare import EndedRun, Plan, end_run, note_child, prepare
 from steptime.cli.run import RunOptions
 from steptime.core.executable import NotStarted, find_executable
+from steptime.errors import RecipeError
 from steptime.measure import launch
 
 if TYPE_CHECKING:
     from steptime.measure.sample import HostSampler
+    from steptime.tune.using import Setup
 
 _NEVER_S = 1e6
 
@@ -29,7 +33,10 @@ def supervise(options: RunOptions) -> int:
     found = find_executable(options.command[0], environment)
     if isinstance(found, NotStarted):
         return _refuse(options, found)
-    plan = attempt(lambda: prepare(options, environment), tell=notes.append)
+    setup = None if options.recipe is None else _load_setup(options, environment)
+    plan = attempt(lambda: prepare(options, environment, setup), tell=notes.append)
+    if plan is None and setup is not None:
+        raise RecipeError(f"nothing was started, for its recipe cannot be kept: {' '.join(notes)}")
     child = launch.start(options.command, plan.environment if plan else environment)
     if isinstance(child, NotStarted):
         return _refuse(options, child)
@@ -48,6 +55,12 @@ def supervise(options: RunOptions) -> int:
 
 
 # `conclude` and the sampler bring much along that the command need not wait for at its start.
+
+
+def _load_setup(options: RunOptions, environment: Mapping[str, str]) -> Setup:
+    from steptime.cli.recipes import load_setup
+
+    return load_setup(Path(options.recipe or ""), options.command, environment)
 
 
 def _refuse(options: RunOptions, found: NotStarted) -> int:

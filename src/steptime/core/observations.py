@@ -1,10 +1,11 @@
-"""Values that a Measurement is made of beside its phases: memory, places, operators, errors.
+"""Values that a Measurement is made of beside its phases: memory, places, errors, a recipe.
 
 Frozen and made of plain fields like those of `core.types`, which has the chain itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -151,3 +152,51 @@ class ScriptError:
     where: str | None = None
     phase: str | None = None
     requested_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Something that is not as it was when the recipe was proven.
+
+    `what` is a machine word: `command`, `script`, `cpu`, `num_cores`, `memory_bytes`, `device` or
+    `torch_version`.
+    """
+
+    what: str
+    proven: str
+    here: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeverUse:
+    """One lever that a run was told to use.
+
+    `is_in_guest`: it acts inside the training process, which says so. `error` is why it was off.
+    """
+
+    name: str
+    settings: Mapping[str, str | int | float | bool]
+    is_in_guest: bool
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecipeUse:
+    """The recipe that a run trained with.
+
+    Attributes:
+        path: as the user named it.
+        study_id: of its proof.
+        speedup: as proven.
+        levers: what it puts on.
+        differences: what is not as in the proof.
+        device, torch_version: of the proof, to be compared with what the run says.
+    """
+
+    path: str
+    study_id: str
+    speedup: Quantity
+    levers: tuple[LeverUse, ...]
+    differences: tuple[Difference, ...] = ()
+    device: str | None = None
+    torch_version: str | None = None

@@ -68,39 +68,3 @@ class Recipe:
     levers: State
     proof: Proof
     schema: int = SCHEMA
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """Something that is not as it was when the recipe was proven.
-
-    `what` is a machine word: `command`, `script`, `cpu`, `num_cores`, `memory_bytes`, `device` or
-    `torch_version`.
-    """
-
-    what: str
-    proven: str
-    here: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeverUse:
-    """One lever that a run was told to use; `error` is why it is off after all."""
-
-    name: str
-    settings: str
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecipeUse:
-    """The recipe that a run trained with.
-
-    `path` is as the user named it; `differences` are what was not as in the proof.
-    """
-
-    path: str
-    study_id: str
-    speedup: Speedup
-    levers: State
-    differences: tuple[Difference, ...] = ()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from steptime.core.codec import from_json, to_json
+from steptime.core.observations import RecipeUse
 from steptime.core.types import SCHEMA
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
 
@@ -70,6 +71,7 @@ class CommandRecord:
     exit_code: int | None = None
     signal: int | None = None
     num_sample_failures: int | None = None
+    recipe: RecipeUse | None = None
     schema: int = SCHEMA
 
 

@@ -16,6 +16,7 @@ from steptime.core.observations import (
     MemoryUse,
     Operators,
     Quantity,
+    RecipeUse,
     ScriptError,
     Site,
     Suspicion,
@@ -281,6 +282,7 @@ class Measurement:
     switches: tuple[Switch, ...] = ()
     suspicions: tuple[Suspicion, ...] = ()
     errors: tuple[ScriptError, ...] = ()
+    recipe: RecipeUse | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,7 @@ from steptime.measure.places import (
     find_switches,
     places_of,
 )
+from steptime.measure.recipe import find_recipe
 from steptime.measure.records import RunRecords
 from steptime.measure.steps import NS, RankSteps, fold_nothing, fold_stream
 from steptime.measure.window import (
@@ -96,6 +97,7 @@ def _without_steps(records: RunRecords, end: ProcessEnd, notes: tuple[Note, ...]
         notes=notes,
         switches=find_switches(records, places),
         errors=find_errors(records, places),
+        recipe=find_recipe(records),
     )
 
 

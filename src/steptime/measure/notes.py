@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from steptime.core.types import Note
+from steptime.measure.recipe import find_recipe, unseen_levers
 from steptime.measure.records import ProcessExit, RunRecords, TorchLoaded
 from steptime.measure.steps import RankSteps
 from steptime.measure.stream import Stream, StreamEnd
@@ -200,6 +201,26 @@ def device_time_missing(seen: Seen) -> Note | None:
     return _listed("device_time_missing", "ranks", ranks)
 
 
+def recipe_differs(seen: Seen) -> Note | None:
+    """Something is not as it was when the recipe was proven."""
+    use = find_recipe(seen.records)
+    found = () if use is None else use.differences
+    facts = {one.what: f"{one.proven}, now {one.here}" for one in found}
+    return Note(code="recipe_differs", facts=facts) if facts else None
+
+
+def recipe_lever_failed(seen: Seen) -> Note | None:
+    """A lever of the recipe could not be applied, or failed later; the training went on."""
+    use = find_recipe(seen.records)
+    facts = {} if use is None else {one.name: one.error for one in use.levers if one.error}
+    return Note(code="recipe_lever_failed", facts=facts) if facts else None
+
+
+def recipe_lever_unseen(seen: Seen) -> Note | None:
+    """No process that stepped has said that it applied a lever."""
+    return _listed("recipe_lever_unseen", "levers", {x.name for x in unseen_levers(seen.records)})
+
+
 NOTES: tuple[Callable[[Seen], Note | None], ...] = (
     no_python_seen,
     old_python,
@@ -217,6 +238,9 @@ NOTES: tuple[Callable[[Seen], Note | None], ...] = (
     torn_lines,
     guest_failures,
     device_time_missing,
+    recipe_lever_failed,
+    recipe_lever_unseen,
+    recipe_differs,
 )
 """Every note there is, those that explain an empty record first."""
 

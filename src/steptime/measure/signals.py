@@ -1,7 +1,8 @@
 """What a rank's file tells beside its updates: memory, places, operators, compiling, switches.
 
-In: the lines m, s, a, ops, c and q of docs/reference/run-folder.md. Out: `Signals`. Every one of
-them may be absent. What they say about a step is left to `measure.memory` and `measure.places`.
+In: the lines m, s, a, ops, c and q of docs/reference/run-folder.md, and lever of a plan. Out:
+`Signals`. Every one of them may be absent. What they say about a step is left to
+`measure.memory` and `measure.places`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 from steptime.core.codec import from_json
 from steptime.measure.jsonl import Row
+from steptime.measure.trial_lines import LeverLine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +91,7 @@ class Signals:
     operators: OperatorCounts | None = None
     compiled: CompileSeen | None = None
     switches: tuple[str, ...] = ()
+    levers: tuple[LeverLine, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +109,7 @@ class SignalLines:
         self.operators: OperatorCounts | None = None
         self.compiled: CompileSeen | None = None
         self.switches: set[str] = set()
+        self.levers: list[LeverLine] = []
 
     def add_memory(self, row: Row) -> None:
         """A sample; all are kept, a line written twice once."""
@@ -142,6 +146,12 @@ class SignalLines:
         """Debug switches: the union counts."""
         self.switches.update(from_json(_Switches, row).on)
 
+    def add_lever(self, row: Row) -> None:
+        """A lever of the plan itself; those of an experiment's states are left to `tune`."""
+        line = from_json(LeverLine, row)
+        if line.state is None:
+            self.levers.append(line)
+
     def freeze(self) -> Signals:
         """All of it as a value."""
         return Signals(
@@ -151,6 +161,7 @@ class SignalLines:
             operators=self.operators,
             compiled=self.compiled,
             switches=tuple(sorted(self.switches)),
+            levers=tuple(self.levers),
         )
 
 
@@ -161,6 +172,7 @@ TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Row], None]] = {
     "ops": SignalLines.set_operators,
     "c": SignalLines.set_compiled,
     "q": SignalLines.add_switches,
+    "lever": SignalLines.add_lever,
 }
 """Which method takes a line of which `k`."""
 

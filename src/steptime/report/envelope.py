@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from steptime.core.index import RunSummary
+from steptime.core.observations import RecipeUse
 from steptime.core.types import (
     INNER_PHASES,
     PHASES,
@@ -129,6 +130,7 @@ def run_data(measurement: Measurement, diagnosis: Diagnosis | None) -> dict[str,
         "switches": [asdict(switch) for switch in m.switches],
         "suspicions": [asdict(suspicion) for suspicion in m.suspicions],
         "errors": [asdict(error) for error in m.errors],
+        "recipe": _recipe(m.recipe),
         "notes": [{"code": n.code, "facts": dict(n.facts or {})} for n in m.notes],
         "diagnosis": None if diagnosis is None else _diagnosis(diagnosis),
     }
@@ -190,6 +192,25 @@ def _rank(rank: RankSummary) -> dict[str, Any]:
 
 def _diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
     return {"kind": diagnosis.kind, "findings": [_finding(f) for f in diagnosis.findings]}
+
+
+def _recipe(use: RecipeUse | None) -> dict[str, Any] | None:
+    if use is None:
+        return None
+    speedup = use.speedup
+    return {
+        "path": use.path,
+        "study_id": use.study_id,
+        "speedup": {
+            "estimate": speedup.median,
+            "low": speedup.low,
+            "high": speedup.high,
+            "n": speedup.n,
+        },
+        "levers": {one.name: dict(one.settings) for one in use.levers},
+        "failed": {one.name: one.error for one in use.levers if one.error is not None},
+        "differences": [asdict(one) for one in use.differences],
+    }
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

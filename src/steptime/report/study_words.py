@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
+from steptime.core.observations import Difference
 from steptime.core.study import (
     Applied,
     Check,
@@ -160,15 +161,39 @@ OUTCOME_REASONS: Mapping[str, str] = {
 }
 
 
+DIFFERENCES: Mapping[str, str] = {
+    "command": "proven for another command: {proven}",
+    "script": "the script has changed since the proof ({proven})",
+    "cpu": "proven on another CPU: {proven}, here {here}",
+    "num_cores": "proven with {proven} cores, here there are {here}",
+    "memory_bytes": "proven with {proven} of memory, here there are {here}",
+    "device": "proven on {proven}, here it trains on {here}",
+    "torch_version": "proven with torch {proven}, here it is {here}",
+}
+
+
+def describe_difference(difference: Difference) -> str:
+    """What is not as it was when the recipe was proven."""
+    values = {"proven": difference.proven, "here": difference.here}
+    if difference.what == "memory_bytes":
+        values = {name: format_value(float(text), "bytes") for name, text in values.items()}
+    sentence = fill(DIFFERENCES.get(difference.what), values)
+    return sentence or f"{difference.what}: {difference.proven}, here {difference.here}"
+
+
 def describe_applied(applied: Applied) -> str:
     """A lever with its settings: `autocast bf16`, `dataloader num_workers=2 pin_memory`."""
-    settings = applied.settings
+    return describe_lever(applied.name, applied.settings)
+
+
+def describe_lever(lever: str, settings: Mapping[str, Setting]) -> str:
+    """The same of a name and settings."""
     if len(settings) == 1:
         (value,) = settings.values()
         if not isinstance(value, bool):
-            return f"{applied.name} {_number(value)}"
+            return f"{lever} {_number(value)}"
     parts = [_describe_setting(name, value) for name, value in settings.items()]
-    return " ".join((applied.name, *parts))
+    return " ".join((lever, *parts))
 
 
 def _describe_setting(name: str, value: Setting) -> str:

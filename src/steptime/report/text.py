@@ -21,10 +21,11 @@ from steptime.core.types import (
     RunState,
     Severity,
 )
-from steptime.core.units import format_count, format_percent, format_seconds
+from steptime.core.units import format_count, format_percent, format_seconds, format_speedup
 from steptime.report import words
 from steptime.report.advice import choose_headline, next_act
 from steptime.report.page import LABEL_WIDTH, Page, joined, page_of, printable, shortened
+from steptime.report.study_words import describe_lever
 from steptime.report.tables import phase_lines, rank_lines, unseen_phases
 
 MAX_LINES = 40
@@ -74,6 +75,7 @@ def _report(
     table = phase_lines(m.phases, page=page, small_fraction=detail.small_fraction)
     return [
         *_header(m, page),
+        *_recipe(m, page),
         *_error(m, page),
         *gap,
         *_steps(m, page),
@@ -115,6 +117,18 @@ def _header(m: Measurement, page: Page) -> list[Text]:
         start = facts.plain.index(" · ") + len(" · ")
         facts.stylize("yellow", start, start + len(end))
     return [*page.block("steptime", Text(command, style="bold")), *page.block("run", facts)]
+
+
+def _recipe(m: Measurement, page: Page) -> list[Text]:
+    """The recipe it trained with, what that puts on, and what was proven for it."""
+    use = m.recipe
+    if use is None:
+        return []
+    on = [describe_lever(one.name, one.settings) for one in use.levers if one.error is None]
+    proven = f"proven {format_speedup(use.speedup.median)}, 95 % interval "
+    proven += f"{format_speedup(use.speedup.low)} to {format_speedup(use.speedup.high)}"
+    levers = printable(" + ".join(on) or "no lever is on")
+    return page.block("recipe", f"{printable(use.path)}: {levers} ({proven})")
 
 
 def _error(m: Measurement, page: Page) -> list[Text]:

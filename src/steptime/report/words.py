@@ -251,6 +251,14 @@ NOTES: Mapping[str, str] = {
     "device_time_missing": (
         "Rank {ranks} sent no times from its device; shown is the host's clock alone."
     ),
+    "recipe_lever_failed": "Levers of the recipe that are off, for they failed: {facts}.",
+    "recipe_lever_unseen": (
+        "Whether levers of the recipe are on is not known, no process told of them: {levers}."
+    ),
+    "recipe_differs": (
+        "Not as when the recipe was proven: {facts}. It may give another speedup here, or none; "
+        "`steptime tune` proves it anew."
+    ),
 }
 
 

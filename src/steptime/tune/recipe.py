@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import steptime
-from steptime.core.recipe import Difference, Fingerprint, Proof, Recipe, Script
+from steptime.core.observations import Difference
+from steptime.core.recipe import Fingerprint, Proof, Recipe, Script
 from steptime.core.store import write_text
 from steptime.core.study import Applied, Outcome, Speedup, State, Study
 from steptime.core.types import SCHEMA

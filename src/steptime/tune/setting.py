@@ -76,13 +76,14 @@ def make_plan(
     state: State,
     levers: Mapping[str, Lever],
     *,
+    mode: str = "trial",
     is_live: bool = False,
     quality: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The content of `plan.json`."""
+    """The content of `plan.json`; `mode` is `trial` or `recipe`."""
     return {
         "schema": SCHEMA,
-        "mode": "trial",
+        "mode": mode,
         "levers": describe_state(state, levers),
         "is_live": is_live,
         "quality": None if quality is None else dict(quality),

@@ -1,0 +1,36 @@
+"""`steptime run --recipe`: read the recipe, compare it with what is here, warn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from steptime.cli.output import say
+from steptime.report.study_words import describe_difference
+from steptime.tune.libraries import find_libraries
+from steptime.tune.recipe import find_differences, read_recipe
+from steptime.tune.script import describe_machine, describe_script
+from steptime.tune.using import Setup, set_up
+
+
+def load_setup(path: Path, command: tuple[str, ...], environment: Mapping[str, str]) -> Setup:
+    """What the command is started with; what differs from the proof is said.
+
+    Raises:
+        RecipeError: the recipe cannot be used.
+    """
+    recipe = read_recipe(path)
+    script = describe_script(command, folder=Path.cwd())
+    differences = find_differences(recipe, script=script, machine=describe_machine())
+    setup = set_up(
+        recipe,
+        path=str(path),
+        differences=differences,
+        libraries=find_libraries(command, environment),
+    )
+    for difference in differences:
+        say(f"steptime: {path}: {describe_difference(difference)}")
+    for lever in setup.use.levers:
+        if lever.error is not None:
+            say(f"steptime: {path}: the lever {lever.name} stays off: {lever.error}")
+    return setup
