@@ -50,7 +50,7 @@ def content_of(sample: Any) -> Any:
         return kind, list(sample), [content_of(part) for part in sample.values()]
     if kind in PLAIN:
         return kind, repr(sample)  # a NaN is equal to itself here, and -0.0 not to 0.0
-    if hasattr(sample, "tobytes"):
+    if hasattr(sample, "dtype") and hasattr(sample, "tobytes"):
         return kind, sample.dtype, sample.shape, sample.tobytes()
     whole = sample.detach().cpu().contiguous()
     bits = ctypes.string_at(whole.data_ptr(), whole.nbytes)

@@ -1,0 +1,164 @@
+"""What the guest finds out about a loader, and that it leaves no trace in the random states."""
+
+import random
+
+import pytest
+
+from steptime.guest.loader_probe import describe_loader, probe_loader
+
+torch = pytest.importorskip("torch")
+data = torch.utils.data
+
+
+class Rows(data.Dataset):
+    """Deterministic; the other data sets are like it but for one thing."""
+
+    def __init__(self, num=40):
+        self.num, self.reads = num, []
+
+    def __len__(self):
+        return self.num
+
+    def __getitem__(self, index):
+        self.reads.append(index)
+        return {"x": torch.full((4,), float(index)), "y": index}
+
+
+class Noisy(Rows):
+    def __getitem__(self, index):
+        random.random()
+        return super().__getitem__(index)
+
+
+class Fickle(Rows):
+    def __getitem__(self, index):
+        return super().__getitem__(index) | {"z": len(self.reads)}
+
+
+class Odd(Rows):
+    def __getitem__(self, index):
+        return object()
+
+
+class Stream(data.IterableDataset):
+    def __iter__(self):
+        yield from range(4)
+
+
+def probe(dataset, **arguments):
+    return probe_loader(torch, data.DataLoader(dataset, batch_size=4, **arguments))
+
+
+def describe(dataset, **arguments):
+    return describe_loader(torch, data.DataLoader(dataset, batch_size=4, **arguments))
+
+
+def test_samples_that_are_equal_each_time_are_deterministic():
+    found = probe(Rows())
+
+    assert found["is_deterministic"] is True
+    assert found["is_collate_deterministic"] is True
+    assert 16 <= found["sample_bytes"] <= 2000
+
+
+@pytest.mark.parametrize("dataset", [Noisy(), Fickle()], ids=["draws", "differs"])
+def test_samples_that_draw_or_differ_are_not(dataset):
+    assert probe(dataset)["is_deterministic"] is False
+
+
+def test_a_batch_that_is_made_by_chance_is_told_from_samples_that_are_not():
+    def collate(samples):
+        return torch.rand(4)
+
+    found = probe(Rows(), collate_fn=collate)
+    assert (found["is_deterministic"], found["is_collate_deterministic"]) == (True, False)
+
+
+def test_a_batch_of_the_scripts_own_kind_is_not_judged():
+    found = probe(Rows(), collate_fn=lambda samples: object())
+
+    assert "is_collate_deterministic" not in found
+    assert found["is_deterministic"] is True
+
+
+@pytest.mark.parametrize("dataset", [Odd(), Stream(), Rows(0)], ids=["odd", "stream", "empty"])
+def test_what_cannot_be_tried_is_not_known(dataset):
+    assert probe(dataset) == {}
+
+
+def test_nothing_is_read_where_workers_read():
+    dataset = Rows()
+
+    assert probe(dataset, num_workers=2) == {}
+    assert dataset.reads == []
+
+
+def test_random_states_are_as_before():
+    torch.manual_seed(3)
+    random.seed(3)
+    expected = torch.rand(1), random.random()
+    torch.manual_seed(3)
+    random.seed(3)
+    probe(Noisy(), shuffle=True)
+
+    assert (torch.rand(1), random.random()) == expected
+
+
+def test_slow_samples_are_read_twice_and_no_more():
+    dataset = Rows()
+    seconds = iter(range(1000))
+    loader = data.DataLoader(dataset, batch_size=4)
+    probe_loader(torch, loader, clock=lambda: float(next(seconds)))
+
+    assert len(dataset.reads) == 4
+
+
+def test_a_loader_is_described_without_reading():
+    dataset = Rows()
+    found = describe(dataset, num_workers=2, persistent_workers=True, shuffle=True)
+
+    assert dataset.reads == []
+    assert found == {
+        "dataset": "Rows",
+        "num_workers": 2,
+        "batch_size": 4,
+        "persistent_workers": True,
+        "prefetch_factor": 2,
+        "pin_memory": False,
+        "is_iterable": False,
+        "has_own_sampler": False,
+        "num_samples": 40,
+    }
+
+
+def test_rows_of_tensors_are_known_to_be_deterministic_with_workers_too():
+    rows = data.Subset(data.TensorDataset(torch.zeros(10, 6), torch.zeros(10)), [1, 4, 5])
+    found = describe(rows, num_workers=2)
+
+    assert found["is_tensor_dataset"]
+    assert found["is_deterministic"]
+    assert found["is_collate_deterministic"]
+    assert found["sample_bytes"] == 28
+    assert (found["dataset"], found["num_samples"]) == ("TensorDataset", 3)
+
+
+def test_a_collate_of_the_scripts_makes_rows_of_tensors_an_ordinary_data_set():
+    found = describe(data.TensorDataset(torch.zeros(10, 6)), collate_fn=list)
+
+    assert "is_tensor_dataset" not in found
+
+
+def test_a_stream_is_told_as_such():
+    assert describe(Stream())["is_iterable"]
+
+
+def test_a_sampler_of_the_scripts_own_is_told():
+    class Mine(data.Sampler):
+        def __iter__(self):
+            return iter(range(4))
+
+        def __len__(self):
+            return 4
+
+    assert describe(Rows(), sampler=Mine())["has_own_sampler"]
+    assert not describe(Rows(), sampler=data.SubsetRandomSampler([1, 2]))["has_own_sampler"]
