@@ -6,7 +6,6 @@ SteptimeError              exit code 1
 ├── RecipeError            2    a recipe is damaged, foreign or does not fit
 ├── StoreError             1    the store cannot be read or written
 ├── DamagedRunError        1    a run folder is damaged, foreign or of another schema
-├── ScriptFailedError      3    the user's command fails as written
 ├── ContainmentError       1    a child cannot be kept from doing harm here
 └── InterruptedByUserError 130  Ctrl-C, before there was anything to report
 """
@@ -54,19 +53,6 @@ class DamagedRunError(SteptimeError):
     """A run folder cannot be understood."""
 
     code = "damaged_run"
-
-
-class ScriptFailedError(SteptimeError):
-    """The user's command fails as written; `script_exit_code` is its own, as a shell shows it."""
-
-    exit_code = 3
-    code = "script_failed"
-
-    def __init__(
-        self, message: str, *, script_exit_code: int | None = None, hint: str | None = None
-    ) -> None:
-        super().__init__(message, hint=hint)
-        self.script_exit_code = script_exit_code
 
 
 class ContainmentError(SteptimeError):

@@ -76,8 +76,11 @@ def test_a_script_that_fails_says_so_in_its_own_words(tmp_path: Path) -> None:
     baseline = observe(tmp_path, "--fail-at", "3")
 
     assert baseline.end is TrialEnd.FAILED
-    assert baseline.measurement.end.exit_code == 1
-    assert "the disk of this script is full" in str(baseline.reason)
+    assert baseline.reason == "exit_code"
+    assert baseline.details == {
+        "exit_code": "1",
+        "last_line": "RuntimeError: the disk of this script is full",
+    }
 
 
 def test_a_script_that_makes_no_step_is_no_baseline(tmp_path: Path) -> None:

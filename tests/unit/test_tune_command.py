@@ -17,7 +17,7 @@ from steptime.cli.tune import parse_time
 from steptime.core.codec import to_json
 from steptime.core.progress import Progress
 from steptime.core.study import Study, TrialEnd
-from steptime.errors import ScriptFailedError, UsageError
+from steptime.errors import ContainmentError, UsageError
 from steptime.levers import NAMES
 from steptime.report.progress import live_line
 from steptime.tune.options import StudyOptions
@@ -192,12 +192,12 @@ def test_a_gate_is_met_by_the_low_end_of_the_interval(
     assert ("was not proven" in err) == (code == 5)
 
 
-def test_a_command_that_fails_as_written_ends_with_3(answer: Callable, capsys: Capture) -> None:
-    answer(ScriptFailedError("python train.py ended with exit code 7.", script_exit_code=7))
-    assert main.main(["tune", "--json", *COMMAND]) == 3
+def test_a_place_where_trials_could_do_harm_is_refused(answer: Callable, capsys: Capture) -> None:
+    answer(ContainmentError("a trial could write over your files here."))
+    assert main.main(["tune", "--json", *COMMAND]) == 1
     out, err = capsys.readouterr()
-    assert "exit code 7" in err
-    assert json.loads(out)["errors"][0]["code"] == "script_failed"
+    assert "write over your files" in err
+    assert json.loads(out)["errors"][0]["code"] == "containment"
 
 
 def test_an_interrupt_before_any_answer_is_still_a_document(

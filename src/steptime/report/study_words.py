@@ -107,6 +107,12 @@ REASONS: Mapping[str, str] = {
     "no_first_step": "it came to no step in time and was ended",
     "hung": "it hung, and was ended",
     "ended_itself": "the script ended before enough was seen",
+    "no_steps": "no training step of it was seen",
+    "too_few_steps": "the script ended before enough was seen",
+    "ends_too_soon": "the script ended before enough was seen",
+    "too_slow": "it was far slower, and was ended",
+    "not_finite": "the loss was no finite number any more",
+    "no_valid_block": "none of its steps could be timed: something was compiled in each",
 }
 _BARE_REASONS: Mapping[str, str] = {
     "not_earned": "compiling for it costs more than the run earns back",

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from steptime.core.codec import from_json, to_json
 from steptime.core.store import write_text
@@ -20,7 +20,6 @@ from steptime.core.types import SCHEMA
 from steptime.errors import DamagedRunError
 from steptime.tune.bench import (
     Baseline,
-    Bench,
     LiveRequest,
     LiveResult,
     ProcessRequest,
@@ -61,12 +60,28 @@ class _Stored:
     schema: int
 
 
+class World(Protocol):
+    """A bench but for the time that is left."""
+
+    def observe(self) -> Baseline:
+        """Run the command as written for a window."""
+
+    def compare_live(self, request: LiveRequest) -> LiveResult:
+        """Compare states in one process."""
+
+    def compare_processes(self, request: ProcessRequest) -> ProcessResult:
+        """Compare two states in interleaved processes."""
+
+    def judge(self, state: State) -> Verdict:
+        """Whether whole runs with `state` train as the command as written does."""
+
+
 class RecordedBench:
     """A bench that keeps each answer, and gives those that it has."""
 
     def __init__(
         self,
-        bench: Bench,
+        bench: World,
         folder: Path,
         *,
         budget_s: float,

@@ -7,6 +7,7 @@ the same answers takes the same way: that is how a study resumes and explains it
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,8 +22,8 @@ class Baseline:
 
     `startup_s` is the time until the first step ended; `sample_unit` is samples, tokens or None
     where batches have no size that was seen; `samples_per_step` is over all ranks. `reason` of a
-    baseline that failed is what the command wrote last, or `no_steps`; of one that finished,
-    `shared_network` where it could not do without the machine's network.
+    baseline that finished is `shared_network` where it could not do without the machine's network.
+    Here and below `details` are the numbers and words for the sentence of a reason.
     """
 
     end: TrialEnd
@@ -32,6 +33,7 @@ class Baseline:
     startup_s: float
     sample_unit: str | None
     reason: str | None = None
+    details: Mapping[str, str] | None = None
     samples_per_step: float | None = None
 
 
@@ -62,6 +64,7 @@ class LiveArm:
     cpu_log_ratios: tuple[float, ...]
     end: TrialEnd
     reason: str | None = None
+    details: Mapping[str, str] | None = None
     compile_s: float = 0.0
     """One-off time spent compiling for it."""
 
@@ -76,6 +79,7 @@ class LiveResult:
     num_void: int = 0
     others_cores: float | None = None
     reason: str | None = None
+    details: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +105,7 @@ class ProcessResult:
     candidate_step_s: float | None = None
     others_cores: float | None = None
     reason: str | None = None
+    details: Mapping[str, str] | None = None
 
 
 class Bench(Protocol):

@@ -56,11 +56,16 @@ def first_limits(budget_s: float) -> Limits:
 def later_limits(budget_s: float, *, startup_s: float, longest_gap_s: float) -> Limits:
     """Those of all other trials: three times the start as written, and time to compile."""
     return Limits(
-        start_s=3 * startup_s + _between(20.0, budget_s / 5, 180.0),
+        start_s=3 * startup_s + compile_s(budget_s),
         silence_s=silence_s(budget_s),
         total_s=max(60.0, budget_s),
         longest_gap_s=longest_gap_s,
     )
+
+
+def compile_s(budget_s: float) -> float:
+    """What a lever may take once: 10 to 90 s were measured for a compilation."""
+    return _between(20.0, budget_s / 5, 180.0)
 
 
 def silence_s(budget_s: float) -> float:

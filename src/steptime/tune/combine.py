@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from steptime.core.observations import Quantity
 from steptime.core.study import Applied, State
-from steptime.tune.lab import Lab, Series
+from steptime.tune.lab import Lab
 from steptime.tune.notes import key_of, label, names_of, number, numbers_of
 from steptime.tune.pairs import MIN_PAIRS, Worth, chain, to_speedup, worth
 from steptime.tune.screen import NOISE_ROUNDS, Champion, earns, is_told, rungs
+from steptime.tune.series import Series
 
 Banned = Sequence[State]
 """States that were refused."""

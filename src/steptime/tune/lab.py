@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from steptime.core.observations import Quantity
 from steptime.core.study import State, StudyOutcome, TrialEnd, Verdict
@@ -24,9 +24,10 @@ from steptime.tune.bench import (
     ProcessResult,
 )
 from steptime.tune.budget import Ledger
-from steptime.tune.notes import Found, Key, Notes, Standing, key_of
+from steptime.tune.notes import Ended, Found, Key, Notes, Standing, key_of
 from steptime.tune.order import Offer
 from steptime.tune.pairs import MIN_FLOOR, MIN_PAIRS, interval, to_speedup
+from steptime.tune.series import Series
 
 MAX_LIVE_STATES = 8
 """In one process: with more, the reference's blocks lie too far from a state's own."""
@@ -52,35 +53,6 @@ class SearchOptions:
     run_steps: int | None = None
     budget_s: float = 600.0
     excluded: tuple[str, ...] = ()
-
-
-@dataclass(slots=True, kw_only=True)
-class Series:
-    """What is known of one comparison, over all answers; `asked` counts rounds or pairs."""
-
-    state: State
-    reference: State
-    wall: list[float] = field(default_factory=list)
-    cpu: list[float] = field(default_factory=list)
-    asked: int = 0
-    end: TrialEnd = TrialEnd.FINISHED
-    reason: str | None = None
-    others_cores: float | None = None
-    compile_s: float = 0.0
-    reference_step_s: float | None = None
-    candidate_step_s: float | None = None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the candidate failed: nothing more is asked of it."""
-        return self.end is not TrialEnd.FINISHED
-
-    def add(self, wall: Sequence[float], cpu: Sequence[float], others: float | None) -> None:
-        """Take in an answer's pairs; the most that others took counts."""
-        self.wall += wall
-        self.cpu += cpu
-        if others is not None:
-            self.others_cores = max(others, self.others_cores or 0.0)
 
 
 class Lab:
@@ -194,7 +166,8 @@ class Lab:
         self.baseline = baseline = self._bench.observe()
         spent_s = self.ledger.spend(self._bench.time_left_s())
         self.ledger.observed(spent_s, startup_s=baseline.startup_s, step_s=self.step_s)
-        self.notes.try_out("observe", (), end=baseline.end, reason=baseline.reason)
+        ended = Ended(end=baseline.end, reason=baseline.reason, facts=baseline.details)
+        self.notes.try_out("observe", (), ended=ended)
         self._note_end(baseline.end)
         self.report()
         return baseline
@@ -243,11 +216,8 @@ class Lab:
         if not self.ledger.affords(cost_s) or self.ledger.left_s < cost_s + proof_s:
             return False
         self.turns_into(series, due)
-        reason = series.reason
-        self.notes.try_out(
-            "process", state, reference=reference, end=series.end,
-            found=self.quantity(series), reason=reason,
-        )  # fmt: skip
+        found = self.quantity(series)
+        self.notes.try_out("process", state, reference=reference, ended=series.ended, found=found)
         self.report()
         return True
 
@@ -262,7 +232,7 @@ class Lab:
         self._note_end(result.end)
         series.asked += num_pairs
         series.add(result.log_ratios, result.cpu_log_ratios, result.others_cores)
-        series.end, series.reason = result.end, result.reason
+        series.end, series.reason, series.details = result.end, result.reason, result.details
         series.reference_step_s = result.reference_step_s
         series.candidate_step_s = result.candidate_step_s
 
@@ -313,7 +283,8 @@ class Lab:
                 # None was named: whoever ends a process of its own was it.
                 return not [one for one in pending if not self._ask_live([one], num_rounds, keep)]
             if not blamed and is_retry:
-                pending[0].end, pending[0].reason = result.end, result.reason
+                one = pending[0]
+                one.end, one.reason, one.details = result.end, result.reason, result.details
                 self._write_down(pending[0])
                 return True
             is_retry = not blamed
@@ -383,15 +354,15 @@ class Lab:
         if arm is None:
             return
         series.add(arm.log_ratios, arm.cpu_log_ratios, result.others_cores)
-        series.end, series.reason = arm.end, arm.reason
+        series.end, series.reason, series.details = arm.end, arm.reason, arm.details
         series.compile_s = max(series.compile_s, arm.compile_s)
 
     def _write_down(self, series: Series) -> None:
         """Note a live comparison as a trial."""
+        reference, found = series.reference, self.quantity(series)
         self.notes.try_out(
-            "live", series.state, reference=series.reference, end=series.end,
-            found=self.quantity(series), reason=series.reason,
-        )  # fmt: skip
+            "live", series.state, reference=reference, ended=series.ended, found=found
+        )
 
     def _note_end(self, end: TrialEnd) -> None:
         """An interruption ends the asking; what was found so far stands."""

@@ -101,6 +101,18 @@ class Standing:
     found: Found
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How something that was tried ended, why, and the facts for that sentence."""
+
+    end: TrialEnd
+    reason: str | None = None
+    facts: Mapping[str, str] | None = None
+
+
+WELL = Ended(end=TrialEnd.FINISHED)
+
+
 class Notes:
     """Trials, choices and levers that were not tried, in the order in which they came."""
 
@@ -148,10 +160,9 @@ class Notes:
         state: State,
         *,
         reference: State = (),
-        end: TrialEnd = TrialEnd.FINISHED,
+        ended: Ended = WELL,
         found: Quantity | None = None,
         quality: Verdict | None = None,
-        reason: str | None = None,
     ) -> None:
         """Note a trial; what is known of the same one (kind, state, reference) is replaced."""
         key = (kind, key_of(state), key_of(reference))
@@ -159,12 +170,13 @@ class Notes:
         self._trials[key] = Trial(
             number=len(self._trials) if before is None else before.number,
             state=state,
-            end=end,
+            end=ended.end,
             kind=kind,
             speedup=None if found is None else to_speedup(found),
             reference=reference,
             quality=quality,
-            reason=reason,
+            reason=ended.reason,
+            facts=ended.facts,
         )
 
     def explain(

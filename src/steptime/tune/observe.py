@@ -5,7 +5,6 @@ In: a trial's folder and how the trial ended. Out: a `Baseline`. It starts nothi
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -21,7 +20,8 @@ from steptime.measure.measurement import measure
 from steptime.measure.records import read_records
 from steptime.measure.source.scan import write_source
 from steptime.tune.bench import Baseline
-from steptime.tune.samples import samples_per_step
+from steptime.tune.pairing import samples_per_step
+from steptime.tune.resources import count_cores
 from steptime.tune.trial import TrialEnded
 from steptime.tune.watch import Process, Watch
 
@@ -58,7 +58,7 @@ def make_baseline(
     process = watch.first
     end = ended.end
     if end is not TrialEnd.FINISHED:
-        reason = ended.text or ended.reason
+        reason = ended.reason
     elif process is None or measurement.num_steps == 0:
         end, reason = TrialEnd.FAILED, "no_steps"
     return Baseline(
@@ -70,6 +70,7 @@ def make_baseline(
         sample_unit=watch.facts.get("sample_unit"),
         samples_per_step=samples_per_step(folder),
         reason=reason,
+        details=ended.facts,
     )
 
 
@@ -94,7 +95,7 @@ def _make_facts(watch: Watch, measurement: Measurement, surroundings: Surroundin
         "device": str(head.get("device", "cpu")),
         "num_threads": head.get("num_threads"),
         "world_size": int(head.get("world_size") or 1),
-        "num_cores": _num_cores(),
+        "num_cores": count_cores(),
         "capabilities": list(_cpu_capabilities()),
     }
     try:
@@ -116,12 +117,6 @@ def _take_known(told: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value for name, value in told.items() if name in names and value not in (None, [])
     }
-
-
-def _num_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _cpu_capabilities() -> tuple[str, ...]:

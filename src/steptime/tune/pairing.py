@@ -6,7 +6,7 @@ In: folders of trials. Out: a `Side` each, and a `ProcessResult`. It starts noth
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +15,8 @@ from steptime.core.study import TrialEnd
 from steptime.core.types import ProcessEnd, RunState
 from steptime.measure.measurement import measure
 from steptime.measure.records import read_records
+from steptime.measure.trial_lines import read_trial
 from steptime.tune.bench import ProcessResult
-from steptime.tune.samples import samples_per_step
 from steptime.tune.trial import TrialEnded
 
 MIN_STEPS = 3
@@ -33,12 +33,13 @@ class Side:
     samples: float | None = None
     others_cores: float | None = None
     reason: str | None = None
+    details: Mapping[str, str] | None = None
 
 
 def read_side(folder: Path, ended: TrialEnded) -> Side:
     """The times of a trial's steady window."""
     if ended.end is not TrialEnd.FINISHED:
-        return Side(end=ended.end, reason=ended.reason)
+        return Side(end=ended.end, reason=ended.reason, details=ended.facts)
     measurement = measure(read_records(folder), end=ProcessEnd(state=RunState.FINISHED))
     steady = measurement.steady
     if steady is None or steady.step_time_s is None or steady.num_steps < MIN_STEPS:
@@ -65,6 +66,7 @@ def compare_sides(
         candidate_step_s=_median([candidate.step_s for _, candidate in pairs]),
         others_cores=max(others, default=None),
         reason=None if failed is None else failed.reason,
+        details=None if failed is None else failed.details,
     )
 
 
@@ -88,3 +90,18 @@ def _log_ratios(pairs: Sequence[tuple[float | None, float | None]]) -> tuple[flo
 def _median(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return median(known) if known else None
+
+
+def samples_per_step(folder: Path) -> float | None:
+    """Mean samples of an update over all ranks, the first update left out.
+
+    None where a batch had no size that was seen.
+    """
+    total = 0.0
+    for rank in read_trial(folder):
+        counts = [update.num_samples for update in rank.updates()[1:]]
+        known = [count for count in counts if count is not None]
+        if len(known) < len(counts):
+            return None
+        total += sum(known) / max(1, len(known))
+    return total or None

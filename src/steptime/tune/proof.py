@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 
 from steptime.core.study import Applied, Outcome, Speedup, State, StudyOutcome, TrialEnd
 from steptime.tune.budget import break_even_steps
-from steptime.tune.lab import COMPILE, Lab, Series
+from steptime.tune.lab import COMPILE, Lab
 from steptime.tune.notes import Found, label, names_of, number, numbers_of
 from steptime.tune.pairs import MIN_PAIRS, Worth, pairs_for, to_speedup, worth
+from steptime.tune.series import Series
 from steptime.tune.turns import can_tell
 
 EFFECT = 0.10
@@ -187,9 +188,7 @@ def _confirm(lab: Lab, state: State) -> Series | None:
     is_live = _is_confirmed_live(lab, state)
     lab.ledger.reserve_s = 0.0
     series = _confirm_live(lab, state) if is_live else _confirm_in_turns(lab, state)
-    lab.notes.try_out(
-        "confirm", state, end=series.end, found=lab.quantity(series), reason=series.reason
-    )
+    lab.notes.try_out("confirm", state, ended=series.ended, found=lab.quantity(series))
     lab.report()
     return series
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from steptime.core.observations import Quantity
 from steptime.core.study import Applied, State
 from steptime.tune.budget import break_even_steps, length_of_run
-from steptime.tune.lab import Lab, Series
+from steptime.tune.lab import Lab
 from steptime.tune.notes import label, number, numbers_of
 from steptime.tune.order import Offer
 from steptime.tune.pairs import (
@@ -28,6 +28,7 @@ from steptime.tune.pairs import (
     to_speedup,
     worth,
 )
+from steptime.tune.series import Series
 
 NOISE_ROUNDS = 12
 """Rounds at first, and at a time, of the A/A; a lever is not told apart with fewer."""

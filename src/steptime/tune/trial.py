@@ -25,7 +25,8 @@ from steptime.measure.origin import describe_run
 from steptime.measure.sample import HostSampler, system_readers
 from steptime.tune.watch import Watch
 
-LEVER_FAILED = 86  # what a trial's guest ends the process with; docs/reference/study-folder.md
+LEVER_FAILED, TIME_LIMIT = "lever_failed", "time_limit"
+_LEVER_FAILED_CODE = 86  # of a trial's guest; docs/reference/study-folder.md
 _POLL_S = 0.05
 _TAIL_BYTES = 4096
 _TAIL_LINES = 12
@@ -90,6 +91,21 @@ class TrialEnded:
     process: ProcessEnd | None = None
     text: str = ""
     lever: str | None = None
+
+    @property
+    def facts(self) -> dict[str, str] | None:
+        """The numbers and words for the sentence of the reason."""
+        if self.end is TrialEnd.FINISHED:
+            return None
+        if self.reason == LEVER_FAILED:
+            return {"lever": str(self.lever), "error": self.text}
+        found = {"last_line": self.text.rpartition("\n")[2]} if self.text else {}
+        process = self.process
+        if process is not None and process.exit_code is not None:
+            found["exit_code"] = str(process.exit_code)
+        elif process is not None and process.signal is not None:
+            found["signal"] = str(process.signal)
+        return found or None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +193,7 @@ class Trial:
         """Machine word of the limit that is passed."""
         limits, now = self.limits, self._clock()
         if now - self._started > limits.total_s:
-            return "time_limit"
+            return TIME_LIMIT
         first = self.watch.first
         if first is None:
             return "no_first_step" if now - self._started > limits.start_s else None
@@ -190,10 +206,10 @@ class Trial:
     def _judge(self, process: ProcessEnd) -> TrialEnded:
         """The end of a command that ended by itself."""
         failed = next(iter(self.watch.failed_levers), None)
-        if shell_exit_code(process) == LEVER_FAILED and failed is not None:
+        if shell_exit_code(process) == _LEVER_FAILED_CODE and failed is not None:
             return TrialEnded(
                 end=TrialEnd.FAILED,
-                reason="lever_failed",
+                reason=LEVER_FAILED,
                 process=process,
                 text=str(failed["error"]),
                 lever=str(failed.get("name")),

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 
 from steptime.core.observations import Quantity
 from steptime.core.study import Applied, State
-from steptime.tune.lab import COMPILE, Lab, Series
+from steptime.tune.lab import COMPILE, Lab
 from steptime.tune.notes import label, names_of, numbers_of
 from steptime.tune.order import Offer
 from steptime.tune.pairs import MIN_PAIRS, Worth, chain, to_speedup, worth
+from steptime.tune.series import Series
 
 FIRST_PAIRS = 2
 """A setting beside others gets so many at first; the best of them goes on."""

@@ -41,7 +41,6 @@ class Process:
         self.ticks: list[Tick] = []
         self.levers: list[Row] = []
         self.experiments: list[Row] = []
-        self.states: list[list[int]] = []
         self.facts: Mapping[str, Any] = {}
         self.has_ended = False
 
@@ -62,8 +61,6 @@ class Process:
                 self.ticks += [self._tick(values) for values in row["rows"]]
             elif kind == "p":
                 self.ticks += [_late_tick(values) for values in row["rows"]]
-            elif kind == "t":
-                self.states = row["rows"][-1:] or self.states
             elif kind == "lever":
                 self.levers.append(row)
             elif kind == "facts":

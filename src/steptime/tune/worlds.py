@@ -6,6 +6,8 @@ one trial is run is left to `tune.trial`, live comparisons to `tune.live`.
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,7 @@ from steptime.tune.bench import (
 )
 from steptime.tune.bounds import (
     WindowSize,
+    compile_s,
     first_limits,
     is_full,
     later_limits,
@@ -32,12 +35,18 @@ from steptime.tune.bounds import (
     process_window,
 )
 from steptime.tune.folder import StudyFolder
+from steptime.tune.judging import claim_of, judge_state, num_updates
+from steptime.tune.live import LiveWorld
 from steptime.tune.observe import Surroundings, make_baseline
 from steptime.tune.pairing import Side, compare_sides, read_side
 from steptime.tune.setting import add_variables, make_plan, variables_of
 from steptime.tune.trial import Limits, Start, Trial, TrialEnded, TrialStart, start_trial
+from steptime.tune.watch import Watch
+from steptime.verify.protocol import VARIABLES, RunRequest
+from steptime.verify.records import is_complete
 
 SHARED_NETWORK = "shared_network"
+_LOOK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +82,7 @@ class Worlds:
     """A `Bench` of real trials; `close` it."""
 
     def __init__(
-        self, subject: Subject, folder: StudyFolder, doors: Doors, quiet: Callable[[], None]
+        self, subject: Subject, folder: StudyFolder, doors: Doors, quiet: Callable[[], object]
     ) -> None:
         """`quiet` waits until others leave the machine alone, or for so long."""
         self._subject = subject
@@ -82,6 +91,12 @@ class Worlds:
         self._begin = doors.own
         self._quiet = quiet
         self._limits = first_limits(subject.budget_s)
+        self.baseline: Baseline | None = None
+        self._live = LiveWorld(
+            lambda fixed: self.start(fixed, is_live=True),
+            subject.levers,
+            slack_s=compile_s(subject.budget_s),
+        )
 
     # -- the baseline
 
@@ -113,6 +128,7 @@ class Worlds:
 
     def adopt(self, baseline: Baseline) -> None:
         """Go on from a baseline, observed now or by an earlier call of the same study."""
+        self.baseline = baseline
         if baseline.reason == SHARED_NETWORK and self._doors.shared is not None:
             self._begin = self._doors.shared
         self._limits = later_limits(
@@ -125,10 +141,11 @@ class Worlds:
 
     def compare_live(self, request: LiveRequest) -> LiveResult:
         """Compare states inside one process."""
-        raise NotImplementedError
+        return self._live.compare(request)
 
     def compare_processes(self, request: ProcessRequest) -> ProcessResult:
         """Compare two states in processes of their own, in turns: AB, BA, AB and so on."""
+        self.close()
         pairs: list[tuple[Side, Side]] = []
         for number in range(request.num_pairs):
             first, second = (request.reference, request.candidate)[:: 1 if number % 2 == 0 else -1]
@@ -149,27 +166,56 @@ class Worlds:
 
     def judge(self, state: State) -> Verdict:
         """Whether whole runs with `state` train as the command as written does."""
-        raise NotImplementedError
+        self.close()
+        assert self.baseline is not None
+        subject, folder = self._subject, self._folder.folder / "quality"
+        claim = claim_of(state, subject.levers, self.baseline.facts)
+        updates = num_updates(self._step_s(), subject.budget_s)
+
+        def run(request: RunRequest, path: Path | None) -> tuple[Path, TrialEnded]:
+            return self._run_quality(state if request.is_candidate else (), request, path)
+
+        return judge_state(claim, run, folder, updates=updates)
+
+    def _run_quality(
+        self, state: State, request: RunRequest, path: Path | None
+    ) -> tuple[Path, TrialEnded]:
+        if path is not None and path.exists():
+            shutil.rmtree(path)  # it was cut off
+        trial = self.start(state, folder=path, quality=request.quality)
+        return trial.folder, self._finish(trial, _recording_is_complete(trial.folder))
+
+    def _step_s(self) -> float:
+        steady = self.baseline.measurement.steady if self.baseline is not None else None
+        known = steady.step_time_s if steady is not None else None
+        return 1.0 if known is None else known.median
 
     def close(self) -> None:
         """End what still runs."""
+        self._live.close()
 
     # -- trials
 
     def start(
-        self, state: State, *, is_live: bool = False, quality: Mapping[str, Any] | None = None
+        self,
+        state: State,
+        *,
+        folder: Path | None = None,
+        is_live: bool = False,
+        quality: Mapping[str, Any] | None = None,
     ) -> Trial:
-        """A started trial with a state.
+        """A started trial with a state; `folder` is the next of the trials' where it is None.
 
         Raises:
             NotFoundError: the command cannot be started.
         """
         subject = self._subject
         variables = variables_of(state, subject.levers, subject.surroundings.libraries)
+        environment = add_variables(subject.environment, variables)
         start = TrialStart(
-            folder=self._folder.new_trial(),
+            folder=folder or self._folder.new_trial(),
             argv=subject.argv,
-            environment=add_variables(subject.environment, variables),
+            environment=environment if quality is None else {**environment, **VARIABLES},
             plan=make_plan(state, subject.levers, is_live=is_live, quality=quality),
             stdin=subject.stdin,
         )
@@ -185,8 +231,26 @@ class Worlds:
 
     def _run(self, trial: Trial, size: WindowSize) -> TrialEnded:
         """Let it show a window, and end it."""
+        return self._finish(trial, lambda watch: is_full(watch, size))
+
+    def _finish(self, trial: Trial, is_done: Callable[[Watch], bool]) -> TrialEnded:
         try:
-            trial.wait(lambda watch: is_full(watch, size))
+            trial.wait(is_done)
         finally:
             ended = trial.close()
         return ended
+
+
+def _recording_is_complete(folder: Path) -> Callable[[Watch], bool]:
+    """Asks now and then whether a quality run has recorded all that it was to."""
+    due_s = time.monotonic() + _LOOK_S
+
+    def is_done(watch: Watch) -> bool:
+        nonlocal due_s
+        if time.monotonic() < due_s:
+            return False
+        is_over = is_complete(folder)
+        due_s = time.monotonic() + _LOOK_S  # reading grows with what is there
+        return is_over
+
+    return is_done

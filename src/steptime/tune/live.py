@@ -1,0 +1,399 @@
+"""Live comparisons: states in turns inside one running process.
+
+In: a way to start trials, and requests. Out: `LiveResult`s. A state that ends its process loses
+its own arm; the others go on in a new one. Where it is not clear which one it was, each goes on
+alone. A script that ends before the rounds are full is started again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from steptime.core.store import write_text
+from steptime.core.study import State, TrialEnd
+from steptime.core.types import SCHEMA
+from steptime.levers.base import Lever
+from steptime.measure.jsonl import Torn, read_rows
+from steptime.measure.trial_lines import (
+    BlockTime,
+    LeverLine,
+    TaggedUpdate,
+    join_ranks,
+    log_ratios,
+    read_trial,
+)
+from steptime.tune.bench import LiveArm, LiveRequest, LiveResult
+from steptime.tune.setting import describe_state
+from steptime.tune.trial import LEVER_FAILED, TIME_LIMIT, Trial, TrialEnded
+from steptime.tune.watch import Watch
+
+TOO_SLOW = "too_slow"
+BLOCK_S = 0.075
+"""Between 50 and 100 ms the bursts of a busy machine hit both states alike."""
+
+_SETTLE_SHARE = 8  # one step of settling, and one more for each so many of a long block
+_WARM_STEPS, _WARM_S = 10, 1.0  # before the first experiment of a process
+_LEAST_WARM_STEPS = 3
+_AHEAD_S = 1.0  # how far ahead several ranks agree on the first step
+NS = 1e-9
+_CHECK_ROUNDS = 3  # alone, to see whether it is this state that makes the loss NaN
+_SLOW = 6.0  # times as long as expected is too long
+_MAX_STARTS_BEYOND = 3  # processes more than there are arms, before a request is given up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cause:
+    """Why a process or an arm came to its end."""
+
+    end: TrialEnd
+    reason: str | None = None
+    facts: Mapping[str, str] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Arm:
+    """What is known of one state so far."""
+
+    number: int
+    state: State
+    need: int
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    end: TrialEnd = TrialEnd.FINISHED
+    reason: str | None = None
+    facts: Mapping[str, str] | None = None
+    compile_s: float = 0.0
+    is_checked: bool = True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes part in the next experiment."""
+        return self.end is TrialEnd.FINISHED and (self.need > 0 or not self.is_checked)
+
+    def blame(self, cause: _Cause) -> None:
+        """It ended the process."""
+        self.end, self.reason, self.facts = cause.end, cause.reason, cause.facts
+
+    def freeze(self) -> LiveArm:
+        """The answer on it."""
+        return LiveArm(
+            state=self.state,
+            log_ratios=tuple(self.wall),
+            cpu_log_ratios=tuple(self.cpu),
+            end=self.end,
+            reason=self.reason,
+            details=self.facts,
+            compile_s=self.compile_s,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shown:
+    """What one experiment showed."""
+
+    ended: TrialEnded | None
+    blocks: tuple[BlockTime, ...]
+    updates: tuple[TaggedUpdate, ...]
+    is_finite: bool
+    failed_states: Mapping[int, str]
+    others_cores: float | None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether any step of it was seen."""
+        return bool(self.updates)
+
+    def compile_s(self, state: int) -> float:
+        """Time spent compiling in a state, while settling too."""
+        return sum(one.compile_ns for one in self.updates if one.state == state) * NS
+
+    def wall_s(self, state: int) -> float:
+        """Time spent in a state."""
+        return (
+            sum((one.wall_ns or 0) + one.compile_ns for one in self.updates if one.state == state)
+            * NS
+        )
+
+
+class LiveWorld:
+    """Keeps one process running across requests with the same fixed levers; `close` it."""
+
+    def __init__(
+        self,
+        start: Callable[[State], Trial],
+        levers: Mapping[str, Lever],
+        *,
+        slack_s: float,
+    ) -> None:
+        """`slack_s` is what an experiment may take beyond what its steps should."""
+        self._start = start
+        self._levers = levers
+        self._slack_s = slack_s
+        self._trial: Trial | None = None
+        self._fixed: State = ()
+        self._step_s = 0.0
+        self._num_experiments = 0
+
+    def close(self) -> None:
+        """End the process that waits for the next request."""
+        if self._trial is not None:
+            self._trial.close()
+            self._trial = None
+
+    def compare(self, request: LiveRequest) -> LiveResult:
+        """Answer a request."""
+        if request.is_fresh or request.fixed != self._fixed:
+            self.close()
+        reference, *others = request.states
+        rounds = request.num_rounds
+        arms = [_Arm(number=i, state=s, need=rounds) for i, s in enumerate(others)]
+        talk = _Talk(arms=arms, starts_left=len(arms) + _MAX_STARTS_BEYOND)
+        while talk.is_open:
+            if not self._ensure(request.fixed, talk):
+                break
+            self._ask(reference, talk)
+        return talk.freeze()
+
+    def _ensure(self, fixed: State, talk: _Talk) -> bool:
+        """See that a warm process runs; False where none can be had."""
+        if self._trial is not None:
+            return True
+        if talk.starts_left == 0:
+            talk.give_up(_TOO_SHORT)
+            return False
+        talk.starts_left -= 1
+        self._fixed, self._num_experiments = fixed, 0
+        self._trial = trial = self._start(fixed)
+        ended = self._wait(trial, _is_warm)
+        if ended is not None:
+            self.close()
+            talk.give_up(_TOO_SHORT if ended.end is TrialEnd.FINISHED else _cause_of(ended))
+            return False
+        process = trial.watch.first
+        assert process is not None
+        self._step_s = median(tick.wall_s for tick in process.ticks[-_WARM_STEPS:])
+        return True
+
+    def _wait(self, trial: Trial, is_done: Callable[[Watch], bool]) -> TrialEnded | None:
+        is_over = False
+        try:
+            ended = trial.wait(is_done)
+            is_over = True
+        finally:
+            if not is_over:
+                self.close()
+        return ended
+
+    def _ask(self, reference: State, talk: _Talk) -> None:
+        """One experiment with the arms whose turn it is."""
+        arms = talk.next_arms()
+        num_rounds = max([arm.need for arm in arms] + [_CHECK_ROUNDS if talk.is_solo else 1])
+        shown = self._show([reference, *(arm.state for arm in arms)], num_rounds)
+        for number in shown.failed_states:
+            facts = {"error": shown.failed_states[number]}
+            arms[number - 1].blame(_Cause(end=TrialEnd.FAILED, reason=LEVER_FAILED, facts=facts))
+        talk.take(arms, shown)
+        if shown.ended is None and shown.is_finite:
+            for arm in arms:
+                arm.is_checked = True
+            return
+        self.close()
+        if shown.ended is not None and shown.ended.end is TrialEnd.FINISHED:
+            return  # the script was over; what is missing is asked of a new process
+        cause = _NOT_FINITE if shown.ended is None else _cause_of(shown.ended)
+        if not shown.has_begun:
+            talk.give_up(cause)
+        elif len(arms) == 1:
+            arms[0].blame(cause)
+        elif (named := _named_by(shown, arms)) is not None:
+            named.blame(cause)
+        else:
+            talk.go_on_alone(arms)
+
+    def _show(self, states: Sequence[State], num_rounds: int) -> _Shown:
+        """Write an experiment down for the guest and wait for its end."""
+        trial, number = self._trial, self._num_experiments
+        assert trial is not None
+        process = trial.watch.first
+        assert process is not None
+        self._num_experiments += 1
+        begun_s = trial.age_s
+        block = max(1, round(BLOCK_S / max(1e-6, self._step_s)))
+        settle = 1 + block // _SETTLE_SHARE
+        document = {
+            "schema": SCHEMA,
+            "experiment": number,
+            "starts_at": self._starts_at(),
+            "num_rounds": num_rounds,
+            "settle_steps": settle,
+            "block_steps": block,
+            "seed": number,
+            "states": [describe_state(state, self._levers) for state in states],
+        }
+        write_text(trial.folder / "live.json", json.dumps(document) + "\n")
+        expected_s = num_rounds * len(states) * (settle + block) * self._step_s
+        most_s = begun_s + _SLOW * expected_s + self._slack_s
+        limits, trial.limits = trial.limits, replace(trial.limits, total_s=most_s)
+        ended = self._wait(trial, lambda watch: _has_ended(watch, number))
+        trial.limits = limits
+        ranks = [rank for rank in read_trial(trial.folder) if rank.updates(number)]
+        over = [end for rank in ranks if (end := rank.experiment_end(number)) is not None]
+        return _Shown(
+            ended=ended,
+            blocks=join_ranks([rank.blocks(number) for rank in ranks]),
+            updates=ranks[0].updates(number) if ranks else (),
+            is_finite=all(end.is_finite is not False for end in over),
+            failed_states=_failed_states([line for rank in ranks for line in rank.levers], number),
+            others_cores=_others_cores(trial, last_s=trial.age_s - begun_s),
+        )
+
+    def _starts_at(self) -> int:
+        """The next step; for several ranks one that none of them has reached."""
+        assert self._trial is not None
+        process = self._trial.watch.first
+        assert process is not None
+        following = process.ticks[-1].number + 1
+        if len({other.rank for other in self._trial.watch.processes}) == 1:
+            return following
+        return following + 2 + math.ceil(_AHEAD_S / max(1e-3, self._step_s))
+
+
+_TOO_SHORT = _Cause(end=TrialEnd.FAILED, reason="ends_too_soon")
+_NOT_FINITE = _Cause(end=TrialEnd.DIVERGED, reason="not_finite")
+_NO_BLOCK = _Cause(end=TrialEnd.FAILED, reason="no_valid_block")
+
+
+def _cause_of(ended: TrialEnded) -> _Cause:
+    reason = TOO_SLOW if ended.reason == TIME_LIMIT else ended.reason
+    return _Cause(end=ended.end, reason=reason, facts=ended.facts)
+
+
+class _Talk:
+    """One request under way: its arms, and what the whole of it came to."""
+
+    def __init__(self, *, arms: list[_Arm], starts_left: int) -> None:
+        self.arms = arms
+        self.starts_left = starts_left
+        self.is_solo = False
+        self._void_left = 2  # experiments that only fill up rounds that were void
+        self._num_void = 0
+        self._reference_s: list[float] = []
+        self._others: list[float] = []
+        self._cause = _Cause(end=TrialEnd.FINISHED)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something is missing still."""
+        return self._cause.end is TrialEnd.FINISHED and any(arm.is_open for arm in self.arms)
+
+    def next_arms(self) -> list[_Arm]:
+        """All that are open, or the first of them where each goes alone."""
+        is_open = [arm for arm in self.arms if arm.is_open]
+        return is_open[:1] if self.is_solo else is_open
+
+    def give_up(self, cause: _Cause) -> None:
+        """No process can be had."""
+        self._cause = cause
+
+    def go_on_alone(self, arms: Sequence[_Arm]) -> None:
+        """One of these arms ended the process, and nobody knows which."""
+        self.is_solo = True
+        for arm in arms:
+            arm.is_checked = False
+
+    def take(self, arms: Sequence[_Arm], shown: _Shown) -> None:
+        """Take in the blocks of an experiment."""
+        self._reference_s += [
+            block.wall_s / block.num_updates
+            for block in shown.blocks
+            if block.state == 0 and block.void is None
+        ]
+        for number, arm in enumerate(arms, start=1):
+            ratios = log_ratios(shown.blocks, state=number)
+            arm.wall += ratios.wall
+            arm.cpu += ratios.cpu
+            arm.need -= len(ratios.wall)
+            arm.compile_s += shown.compile_s(number)
+            self._num_void += ratios.num_void
+        if shown.others_cores is not None:
+            self._others.append(shown.others_cores)
+        if shown.ended is None:
+            self._stop_filling(arms)
+
+    def _stop_filling(self, arms: Sequence[_Arm]) -> None:
+        """Void rounds are repeated a few times only: a script that always compiles has no other."""
+        if all(arm.need <= 0 for arm in arms):
+            return
+        self._void_left -= 1
+        for arm in arms:
+            if self._void_left < 0 or not arm.wall:
+                arm.need = 0
+                if not arm.wall:
+                    arm.blame(_NO_BLOCK)
+
+    def freeze(self) -> LiveResult:
+        """The answer."""
+        return LiveResult(
+            end=self._cause.end,
+            reference_step_s=median(self._reference_s) if self._reference_s else None,
+            arms=tuple(arm.freeze() for arm in self.arms),
+            num_void=self._num_void,
+            others_cores=max(self._others, default=None),
+            reason=self._cause.reason,
+            details=self._cause.facts,
+        )
+
+
+def _failed_states(lines: Sequence[LeverLine], experiment: int) -> dict[int, str]:
+    """States of an experiment that could not be entered, and why; the reference left out."""
+    return {
+        line.state: line.error
+        for line in lines
+        if line.error is not None and line.experiment == experiment and line.state
+    }
+
+
+def _named_by(shown: _Shown, arms: Sequence[_Arm]) -> _Arm | None:
+    """The one arm whose lever said that it failed, or that took most of the time."""
+    ended = shown.ended
+    if ended is None:
+        return None
+    if ended.reason == TIME_LIMIT:
+        spent_s = [shown.wall_s(number) for number in range(1, len(arms) + 1)]
+        slowest = max(range(len(arms)), key=lambda index: spent_s[index])
+        return arms[slowest] if 2 * spent_s[slowest] > sum(spent_s) else None
+    having = [arm for arm in arms if any(one.name == ended.lever for one in arm.state)]
+    return having[0] if len(having) == 1 else None
+
+
+def _is_warm(watch: Watch) -> bool:
+    """Whether the process steps at its own pace."""
+    process = watch.first
+    if process is None or len(process.ticks) <= _LEAST_WARM_STEPS:
+        return False
+    seen_s = process.ticks[-1].end_s - process.ticks[0].end_s
+    return seen_s >= _WARM_S and (len(process.ticks) > _WARM_STEPS or seen_s >= 3 * _WARM_S)
+
+
+def _has_ended(watch: Watch, experiment: int) -> bool:
+    process = watch.first
+    rows = process.experiments if process is not None else []
+    return any(row.get("experiment") == experiment for row in rows)
+
+
+def _others_cores(trial: Trial, *, last_s: float) -> float | None:
+    """Mean cores that others took over the last seconds of a trial."""
+    rows = [row for row in read_rows(trial.folder / "host.jsonl", Torn()) if row["k"] == "h"]
+    begin = rows[-1]["t_unix_s"] - last_s if rows else 0.0
+    inside = [row for row in rows if row["t_unix_s"] >= begin]
+    total_s = math.fsum(row["dt_s"] for row in inside)
+    if total_s <= 0:
+        return None
+    taken = math.fsum(
+        max(0.0, row["busy_cores"] - row["job_cores"]) * row["dt_s"] for row in inside
+    )
+    return taken / total_s
