@@ -133,7 +133,7 @@ class _Watched(Mapping[str, Value]):
 def _unknown_setting(lever: Lever, applied: Applied) -> str | None:
     """What is wrong with the settings; None where nothing is.
 
-    A lever does not list its settings, but its edit writes each of them down.
+    A lever does not list its settings, but its edit writes them down, if it does any.
     """
     watched = _Watched(applied.settings)
     try:
@@ -144,5 +144,5 @@ def _unknown_setting(lever: Lever, applied: Applied) -> str | None:
         return f"does not take the value {error.args[0]!r}"
     except (ValueError, TypeError) as error:
         return f"does not take its settings: {error}"
-    unknown = [name for name in applied.settings if name not in watched.asked]
+    unknown = [name for name in applied.settings if watched.asked and name not in watched.asked]
     return f"has no setting `{unknown[0]}`" if unknown else None
