@@ -82,3 +82,15 @@ def test_the_command_line_reference_is_what_the_commands_say():
     assert done.returncode == 0, done.stderr
     page = text_of(ROOT / "docs" / "reference" / "cli.md")
     assert done.stdout == page, "run `python scripts/gen_cli_reference.py`"
+
+
+def test_the_lever_reference_is_what_the_levers_declare():
+    generator = ROOT / "scripts" / "gen_lever_reference.py"
+
+    done = subprocess.run(
+        [sys.executable, str(generator), "--stdout"], capture_output=True, text=True, timeout=60
+    )
+
+    assert done.returncode == 0, done.stderr
+    page = text_of(ROOT / "docs" / "reference" / "levers.md")
+    assert done.stdout == page, "run `python scripts/gen_lever_reference.py`"

@@ -6,11 +6,12 @@ import difflib
 import sys
 from collections.abc import Sequence
 
+from steptime.cli.output import say
 from steptime.cli.progress import Teller
 from steptime.cli.tune import TuneOptions
 from steptime.cli.tuned import report_study
 from steptime.errors import UsageError
-from steptime.levers import NAMES, load
+from steptime.levers import load_all
 from steptime.levers.base import Lever
 from steptime.tune.options import StudyOptions
 from steptime.tune.recipe import check_output
@@ -47,10 +48,12 @@ def choose_levers(only: Sequence[str] | None, exclude: Sequence[str]) -> tuple[L
     Raises:
         UsageError: one of the names is no lever.
     """
+    levers = load_all(lambda text: say(f"steptime: {text}"))
+    known = [lever.name for lever in levers]
     for flag, names in (("--levers", only or ()), ("--exclude", exclude)):
         for name in names:
-            if name not in NAMES:
-                near = difflib.get_close_matches(name, NAMES, n=1)
-                hint = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(NAMES)}."
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(known)}."
                 raise UsageError(f"{flag}: there is no lever `{name}`.", hint=hint)
-    return tuple(load(name) for name in NAMES if only is None or name in only)
+    return tuple(lever for lever in levers if only is None or lever.name in only)

@@ -1,0 +1,101 @@
+"""`steptime levers`: what Steptime can try, and one of them explained."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from typing import TYPE_CHECKING
+
+from steptime.cli.output import STDOUT, check_target, console_for, say, write_json
+from steptime.errors import UsageError
+
+if TYPE_CHECKING:
+    from steptime.levers.base import Lever
+    from steptime.report.lever_text import LeverCard
+
+SUMMARY = "list what can be tried, or explain one lever"
+DESCRIPTION = "List the levers that tune can try, or explain one."
+USAGE = "steptime levers [NAME] [options]"
+EXAMPLES = """\
+examples:
+  steptime levers
+  steptime levers autocast
+  steptime levers --json
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `levers`."""
+    parser.add_argument("name", metavar="NAME", nargs="?", help="the lever to explain")
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--json",
+        metavar="FILE",
+        nargs="?",
+        const=STDOUT,
+        help="one JSON document instead (default: on stdout)",
+    )
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Print the list, or one lever."""
+    if options.json != STDOUT:
+        check_target("--json", options.json)
+    from steptime.report.envelope import Envelope
+    from steptime.report.lever_text import levers_data, levers_table, render_lever
+
+    cards = all_cards()
+    if options.name is not None:
+        cards = [find_card(cards, options.name)]
+    if options.json is not None:
+        envelope = Envelope(command="levers", exit_code=0, data=levers_data(cards))
+        write_json(options.json, envelope)
+    elif options.name is not None:
+        render_lever(cards[0], console=console_for(sys.stdout))
+    else:
+        levers_table(cards, console=console_for(sys.stdout))
+    return 0
+
+
+def all_cards() -> list[LeverCard]:
+    """What all levers declare; one that cannot be loaded is said on stderr."""
+    from steptime.levers import load_all
+
+    return [card_of(lever) for lever in load_all(lambda text: say(f"steptime: {text}"))]
+
+
+def find_card(cards: list[LeverCard], name: str) -> LeverCard:
+    """The card of that name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    names = [card.name for card in cards]
+    if name in names:
+        return cards[names.index(name)]
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(names)}."
+    raise UsageError(f"there is no lever `{name}`.", hint=hint)
+
+
+def card_of(lever: Lever) -> LeverCard:
+    """What a lever declares, with the settings that it has in some world."""
+    from steptime.levers.examples import WORLDS
+    from steptime.report.lever_text import LeverCard
+
+    tried = [s for facts in WORLDS if lever.applies(facts) is None for s in lever.space(facts)]
+    names = dict.fromkeys(name for settings in tried for name in settings)
+    return LeverCard(
+        name=lever.name,
+        title=lever.title,
+        preserves=lever.preserves.value,
+        moment=lever.moment.value,
+        relieves=lever.relieves,
+        phases=lever.phases,
+        when=lever.when,
+        settings={n: tuple(dict.fromkeys(s[n] for s in tried if n in s)) for n in names},
+        costs=lever.costs,
+        source=lever.source,
+        edit=lever.edit(tried[0] if tried else {}),
+    )
