@@ -25,73 +25,10 @@ from unittest import SkipTest
 
 from steptime.core.types import INNER_PHASES, PHASES, SPANS, BottleneckKind
 from steptime.levers import file_of
-from steptime.levers.base import (
-    Facts,
-    Lever,
-    LoaderFacts,
-    Moment,
-    OptimizerFacts,
-    Preserves,
-    Settings,
-)
+from steptime.levers.base import Facts, Lever, Moment, Preserves, Settings
+from steptime.levers.examples import CPU, WORLDS
 from steptime.testing.session import PlainSession
 from steptime.testing.training import Training
-
-LOADER = LoaderFacts(dataset="ImageFolder", batch_size=32, num_samples=50_000)
-ROWS = LoaderFacts(
-    dataset="TensorDataset",
-    batch_size=32,
-    num_samples=50_000,
-    sample_bytes=4096,
-    is_tensor_dataset=True,
-    is_deterministic=True,
-    is_collate_deterministic=True,
-)
-FILES = LoaderFacts(
-    dataset="ImageFolder",
-    batch_size=32,
-    num_samples=1000,
-    sample_bytes=200_000,
-    is_deterministic=True,
-    is_collate_deterministic=True,
-)
-CPU = Facts(
-    torch_version="2.9.0",
-    capabilities=("amx_bf16", "avx512_bf16", "avx512_fp16"),
-    num_cores=8,
-    num_threads=8,
-    matmul_precision="highest",
-    has_convolution=True,
-    has_batch_statistics=True,
-    num_parameters=1_000_000,
-    parameter_dtypes=("float32",),
-    optimizers=(OptimizerFacts(name="AdamW", can_fuse=True, num_parameters=50),),
-    available_bytes=16 << 30,
-    loaders=(ROWS, FILES),
-    libraries={
-        "jemalloc": "/usr/lib/libjemalloc.so.2",
-        "tcmalloc": "/usr/lib/libtcmalloc.so.4",
-        "glibc": "2.36",
-    },
-    minor_faults_per_step=20_000.0,
-    system_cpu_fraction=0.12,
-)
-"""A CPU with everything, and a script that uses none of it."""
-
-WORLDS: tuple[Facts, ...] = (
-    CPU,
-    Facts(torch_version="2.4.0"),
-    Facts(torch_version="2.4.0", device="mps", parameter_dtypes=("float32",), loaders=(LOADER,)),
-    Facts(torch_version="2.9.0", device="cuda", capabilities=("sm_90",), has_convolution=True,
-          parameter_dtypes=("float32",), optimizers=CPU.optimizers, loaders=(LOADER,)),
-    Facts(torch_version="2.6.0", device="cuda", capabilities=("sm_70",), world_size=2,
-          parameter_dtypes=("bfloat16", "float32"), uses_compile=True, uses_autocast=True),
-    Facts(torch_version="2.9.0", uses_autocast=True, uses_scaler=True, uses_compile=True,
-          sets_threads=True, is_channels_last=True, matmul_precision="high",
-          optimizers=(OptimizerFacts(name="SGD", is_fused=True),),
-          loaders=(LoaderFacts(dataset="Stream", num_workers=4, is_iterable=True),)),
-)  # fmt: skip
-"""Machines and scripts that a lever must have an answer for."""
 
 STRENGTH = (Preserves.NOTHING, Preserves.STATISTICAL, Preserves.NUMERIC, Preserves.EXACT)
 CLOSE_ENOUGH = 64.0
@@ -138,7 +75,7 @@ class LeverContract:
     # -- where it applies
 
     def test_it_applies_somewhere(self, lever: Lever) -> None:
-        assert cases(lever), "it applies in none of WORLDS"
+        assert cases(lever), "it applies in none of steptime.levers.examples.WORLDS"
 
     def test_it_applies_or_says_why_not_in_a_sentence(self, lever: Lever) -> None:
         for facts in WORLDS:
