@@ -111,7 +111,7 @@ class Baselines:
                 folder = self.folder / request.name
                 found = record(folder, self.script, request.quality)
                 self.recordings[request.name] = found
-            reference = gather(self.recordings, roundoff=roundoff)
+            reference = gather(self.recordings, roundoff=roundoff, num_repeats=self.num_repeats)
             if candidate is not None and reference is not None:
                 verdict = judge(reference, candidate, preserves=preserves)
                 if stop_early and verdict.outcome.value == "FAIL":

@@ -34,3 +34,10 @@ def test_a_lever_that_rounds_otherwise_is_not_exact(convnet: Baselines) -> None:
     verdict = convnet.judge(shipped("autocast", dtype="bf16"), preserves="EXACT")
 
     assert failed(verdict) == {"replay": "another loss in update 0"}
+
+
+def test_autocast_passes_one_step_and_lockstep(convnet: Baselines) -> None:
+    verdict = convnet.judge(shipped("autocast", roundoff=2.0**-8, dtype="bf16"))
+
+    assert verdict.outcome is Outcome.PASS, failed(verdict)
+    assert verdict.level == "L2"

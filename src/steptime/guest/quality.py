@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from zlib import crc32
 
-from .checksums import as_bytes, crc_of, leaves, sample, sum_of_samples, width_for
+from .checksums import as_bytes, crc_of, leaves, sample, width_for
 from .context import Context
+from .quality_batches import Batches
 from .quality_hooks import (
     Depth,
     hook_backward,
@@ -32,7 +33,6 @@ from .quality_lines import (
     describe_groups,
     norms,
     plain,
-    sums_of_index,
 )
 from .variants import (
     DoublePrecision,
@@ -114,8 +114,7 @@ class Watcher:
         self.initial = 0
         self.buffers_before: dict[str, Any] = {}
         self.buffers_crc = 0
-        self.loaders: weakref.WeakKeyDictionary[Any, LoaderState] = weakref.WeakKeyDictionary()
-        self.datasets: dict[int, int] = {}
+        self.batches = Batches()
         self.scaled: tuple[Any, Any] | None = None
         self.pending: Pending | None = None
         self.seen: set[int] = set()
@@ -128,8 +127,8 @@ class Watcher:
     def _begin_update(self) -> None:
         self.losses: list[str] = []
         self.inputs: list[int] = []
-        self.fed: list[list[int]] = []
-        self.epochs: list[list[int]] = []
+        self.batches.begin_update()
+        self.evaluated: list[str] = []
         self.backwards = 0
         self.samples = 0
 
@@ -140,11 +139,18 @@ class Watcher:
 
     # -- calls
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether calls need not be looked at; in float64 they have to be converted to the end."""
+        return self.is_done and self.double is None
+
     def before_call(self, module: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """An outermost call begins; its arguments, changed where this run is in float64."""
         try:
             has_weights = next(iter(module.parameters()), None) is not None
-            if has_weights and self.context.is_grad_enabled():
+            if self.is_done:
+                pass
+            elif has_weights and self.context.is_grad_enabled():
                 self._begin_call(module, args, kwargs)
             elif has_weights and not module.training:
                 self.evaluations += 1
@@ -155,6 +161,16 @@ class Watcher:
         except Exception:
             self.context.recorder.fail("quality")
         return args, kwargs
+
+    def after_call(self, module: Any, result: Any) -> None:
+        """An outermost call ended; of an evaluation's result the size is kept."""
+        if module.training or self.context.is_grad_enabled():
+            return
+        for leaf in leaves(result):
+            if hasattr(leaf, "is_floating_point") and leaf.is_floating_point() and leaf.numel():
+                size = leaf.detach().double().square().mean().sqrt()
+                self.evaluated.append(float(size).hex())
+                return
 
     def _begin_call(self, module: Any, args: Any, kwargs: Any) -> None:
         if not self.models and self.settings.redraw is not None:
@@ -203,35 +219,6 @@ class Watcher:
         self.backwards += 1
         self._leave_perturbation()
 
-    # -- loaders
-
-    def take_index(self, iterator: Any, index: Any) -> None:
-        """A loader decided which samples a batch is made of; with workers, long before."""
-        self._loader_of(iterator).indices.append(index)
-
-    def take_batch(self, iterator: Any, batch: Any) -> None:
-        """A loader gave a batch: CRC of it, sum over its samples, and the same of their numbers."""
-        loader = self._loader_of(iterator)
-        index = loader.indices.pop(0) if loader.indices else None
-        total, size = sum_of_samples(batch)
-        row = [loader.number, crc_of(batch), total, *sums_of_index(index), size]
-        loader.totals = [a + b for a, b in zip(loader.totals, (1, total, row[4], max(0, size)))]
-        self.fed.append(row)
-
-    def end_epoch(self, iterator: Any) -> None:
-        """A loader's iterator is at its end."""
-        loader = self._loader_of(iterator)
-        if loader.totals[0]:
-            self.epochs.append([loader.number, *loader.totals])
-            loader.totals = [0, 0, 0, 0]
-        loader.indices.clear()
-
-    def _loader_of(self, iterator: Any) -> LoaderState:
-        if iterator not in self.loaders:
-            number = self.datasets.setdefault(id(iterator._dataset), len(self.datasets))
-            self.loaders[iterator] = LoaderState(number)
-        return self.loaders[iterator]
-
     # -- updates
 
     def before_update(self, optimizer: Any, has_closure: bool) -> None:  # noqa: FBT001
@@ -243,6 +230,7 @@ class Watcher:
         pending.is_first = pending.optimizer not in self.seen
         self.seen.add(pending.optimizer)
         pending.before, _ = self._sample(pending.weights)
+        pending.has_closure = has_closure
         if not has_closure:
             self._take_gradients(pending, optimizer)
 
@@ -291,13 +279,15 @@ class Watcher:
             "opt": pending.optimizer,
             "losses": self.losses,
             "inputs": self.inputs,
-            "fed": self.fed,
-            "epochs": self.epochs,
+            "fed": self.batches.fed,
+            "epochs": self.batches.epochs,
             "backwards": self.backwards,
             "samples": self.samples,
             "lrs": [float(group.get("lr", 0.0)) for group in optimizer.param_groups],
             "hyper": crc32(repr(describe_groups(optimizer)).encode()),
             "evals": self.evaluations,
+            "evaluated": self.evaluated,
+            "closure": int(pending.has_closure),
             "grads": sum(pending.has_gradient),
             "mask": crc32(bytes(pending.has_gradient)),
             "weights": after_crc,
@@ -424,18 +414,9 @@ class Pending:
     def __init__(self, optimizer_number: int, optimizer: Any) -> None:
         self.optimizer = optimizer_number
         self.weights = [w for group in optimizer.param_groups for w in group["params"]]
-        self.is_first = False
+        self.is_first = self.has_closure = False
         self.before: Any = None
         self.has_gradient: list[bool] = []
         self.gradients: Any = None
         self.gradient_names: list[str] = []
         self.gradient_counts: list[int] = []
-
-
-class LoaderState:
-    """What is known of one pass over a data set; `number` is the data set's."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.indices: list[Any] = []
-        self.totals = [0, 0, 0, 0]  # batches, sum over samples, sum over indices, samples

@@ -32,17 +32,19 @@ def hook_calls(watcher: Watcher) -> None:
 
     # fmt: off
     def _wrapped_call_impl(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or depth.calls or depth.backwards or watcher.is_done:
+        if is_compiling() or depth.calls or depth.backwards or watcher.is_idle:
             return original(self, *args, **kwargs)
         depth.calls = 1
         try:
             args, kwargs = watcher.before_call(self, args, kwargs)
-            return original(self, *args, **kwargs)
+            result = original(self, *args, **kwargs)
         except BaseException as error:
             drop_frame(error)
             raise
         finally:
             depth.calls = 0
+        watcher.guarded(watcher.after_call, self, result)
+        return result
     # fmt: on
 
     replace(module_class, "__call__", _wrapped_call_impl)
@@ -128,15 +130,15 @@ def hook_loaders(watcher: Watcher) -> None:
             batch = original(self)
         except BaseException as error:
             if isinstance(error, StopIteration):
-                guarded(watcher.end_epoch, self)
+                guarded(watcher.batches.end_epoch, self)
             drop_frame(error)
             raise
-        guarded(watcher.take_batch, self, batch)
+        guarded(watcher.batches.take_batch, self, batch)
         return batch
 
     def _next_index(self: Any) -> Any:
         index = original_index(self)
-        guarded(watcher.take_index, self, index)
+        guarded(watcher.batches.take_index, self, index)
         return index
 
     replace(iterator_class, "__next__", __next__)

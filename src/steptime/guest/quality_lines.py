@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from json import dumps
 from typing import Any
-from zlib import crc32
 
 from .checksums import as_bytes
 from .record import append
@@ -77,15 +76,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [plain(item) for item in value]
     return float(value) if getattr(value, "numel", lambda: 0)() == 1 else type(value).__name__
-
-
-def sums_of_index(index: Any) -> tuple[int, int]:
-    """CRC-32 of the samples' numbers in order, and their sum in any; -1 where there are none."""
-    numbers = index if isinstance(index, (list, tuple)) else [index]
-    if not numbers or numbers[0] is None:
-        return -1, -1
-    texts = [repr(number).encode() for number in numbers]
-    return crc32(b",".join(texts)), sum(map(crc32, texts))
 
 
 def norms(values: Any, counts: list[int]) -> Iterator[str]:

@@ -7,13 +7,27 @@ the counts. docs/explanation/quality.md says how, and what this cannot see.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from steptime.core.study import Check, Outcome, Verdict
 from steptime.verify.counts import check_counts, pairs
+from steptime.verify.numerics import (
+    FLOAT32_ROUNDOFF,
+    check_finite,
+    check_lockstep,
+    check_one_step,
+    excess,
+    first_tensors,
+    make_rulers,
+)
 from steptime.verify.records import Recording
 
 EXACT, NUMERIC, STATISTICAL, NOTHING = "EXACT", "NUMERIC", "STATISTICAL", "NOTHING"
+
+
+EARLY = 10.0
+"""While repeats are missing, only what is this much beyond the limit so far is a FAIL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,9 +37,11 @@ class Reference:
     Attributes:
         baseline: the command as written.
         again: the same once more.
-        double: its first updates in float64.
+        double: its first updates in float64; without ranks where it cannot run so.
         perturbed: the same with the last bits of its weights changed, at the levers' roundoff.
         redrawn: the same with other random draws after the same initial weights.
+        roundoff: the largest of the levers'.
+        num_repeats: perturbed or redrawn runs that there will be.
     """
 
     baseline: Recording
@@ -33,6 +49,15 @@ class Reference:
     double: Recording | None = None
     perturbed: tuple[Recording, ...] = ()
     redrawn: tuple[Recording, ...] = ()
+    roundoff: float = FLOAT32_ROUNDOFF
+    num_repeats: int = 1
+
+    @property
+    def noise(self) -> tuple[Recording, ...]:
+        """The second run, where it does not repeat the first bit for bit."""
+        if self.again is None or find_difference(self.baseline, self.again) is None:
+            return ()
+        return (self.again,)
 
 
 def judge(reference: Reference, candidate: Recording, *, preserves: str) -> Verdict:
@@ -47,20 +72,76 @@ def judge(reference: Reference, candidate: Recording, *, preserves: str) -> Verd
     if preserves == NOTHING:
         return _conclude([_say("class", Outcome.FAIL, "the lever changes the training")])
     checks = list(check_counts(reference.baseline, candidate, preserves=preserves))
-    checks.append(check_replay(reference, candidate))
+    if any(check.name in NEEDED and check.outcome is not Outcome.PASS for check in checks):
+        return _conclude(checks)
+    checks.append(check_finite(reference.baseline, candidate))
+    if preserves == EXACT:
+        checks += _check_exact(reference, candidate)
+    elif preserves == NUMERIC:
+        checks += _check_numeric(reference, candidate)
+    else:
+        checks += _check_statistical(reference, candidate)
     return _conclude(checks)
 
 
-def check_replay(reference: Reference, candidate: Recording) -> Check:
-    """L0: the same losses and weights bit for bit, where the baseline repeats itself so."""
+NEEDED = ("recording",)
+"""Without them there is nothing to compare."""
+
+
+def _check_exact(reference: Reference, candidate: Recording) -> Iterator[Check]:
+    """L0: the same losses and weights bit for bit, where the baseline repeats itself so.
+
+    Where it does not, the candidate is held to its noise: one step, and lockstep.
+    """
     if reference.again is None:
-        return _say("replay", Outcome.INCONCLUSIVE, "the baseline was run once only")
-    if (noise := find_difference(reference.baseline, reference.again)) is not None:
-        return _say("replay", Outcome.INCONCLUSIVE, f"the baseline does not repeat itself: {noise}")
+        yield _say("replay", Outcome.INCONCLUSIVE, "the baseline was run once only")
+        return
+    if noise := reference.noise:
+        rulers = make_rulers(reference.baseline, Recording(ranks=()), noise, roundoff=0.0)
+        yield from check_one_step(rulers, first_tensors(candidate))
+        yield from check_lockstep(reference.baseline, noise, candidate)
+        return
     n = min(reference.baseline.num_updates, candidate.num_updates)
     found = find_difference(reference.baseline, candidate)
     outcome = Outcome.PASS if found is None else Outcome.FAIL
-    return Check(name="replay", outcome=outcome, n=n, detail=found)
+    yield Check(name="replay", outcome=outcome, n=n, detail=found)
+
+
+def _check_numeric(reference: Reference, candidate: Recording) -> Iterator[Check]:
+    """L1 and L2: within what another rounding of the levers' precision does."""
+    others = (*reference.perturbed, *reference.noise)
+    if reference.double is None or not reference.perturbed:
+        yield _say("one_step", Outcome.INCONCLUSIVE, "runs of the baseline are missing")
+        return
+    rulers = make_rulers(reference.baseline, reference.double, others, roundoff=reference.roundoff)
+    is_over = len(reference.perturbed) >= reference.num_repeats
+    found = list(check_one_step(rulers, first_tensors(candidate)))
+    if not rulers.is_double:
+        found[0] = _add(found[0], "against float32: there is no twin in float64")
+    found += check_lockstep(reference.baseline, others, candidate)
+    yield from (found if is_over else map(_hold_back, found))
+
+
+def _check_statistical(reference: Reference, candidate: Recording) -> Iterator[Check]:
+    """L2 against other random draws of the same script."""
+    if not reference.redrawn:
+        yield _say("lockstep", Outcome.INCONCLUSIVE, "runs of the baseline are missing")
+        return
+    others = (*reference.redrawn, *reference.noise)
+    is_over = len(reference.redrawn) >= reference.num_repeats
+    found = check_lockstep(reference.baseline, others, candidate)
+    yield from (found if is_over else map(_hold_back, found))
+
+
+def _hold_back(check: Check) -> Check:
+    """While repeats are missing the limit may still grow: no FAIL by a little, no PASS."""
+    if check.outcome is Outcome.FAIL and excess(check) > EARLY:
+        return check
+    return replace(check, outcome=Outcome.INCONCLUSIVE)
+
+
+def _add(check: Check, text: str) -> Check:
+    return replace(check, detail=f"{check.detail}; {text}" if check.detail else text)
 
 
 def find_difference(one: Recording, other: Recording) -> str | None:

@@ -73,7 +73,8 @@ def check_batches(baseline: Recording, candidate: Recording, *, preserves: str) 
 
 
 def _batches(update: Update) -> object:
-    return update.inputs, tuple((row[BYTES], row[SIZE]) for row in update.fed)
+    inputs = tuple(sorted(set(update.inputs))) if update.closure else update.inputs
+    return inputs, tuple((row[BYTES], row[SIZE]) for row in update.fed)
 
 
 def _say_batches(a: Update, b: Update) -> str:
@@ -107,10 +108,14 @@ def _compare_samples(a: Sequence[Update], b: Sequence[Update]) -> tuple[Outcome,
 Count = tuple[str, Callable[[Update], object], Callable[[Update, Update], str]]
 
 COUNTS: tuple[Count, ...] = (
-    ("samples", lambda u: u.samples, lambda a, b: f"{b.samples} samples instead of {a.samples}"),
+    (
+        "samples",
+        lambda u: u.closure or u.samples,
+        lambda a, b: f"{b.samples} samples instead of {a.samples}",
+    ),
     (
         "backwards",
-        lambda u: u.backwards,
+        lambda u: u.closure or u.backwards,
         lambda a, b: f"{b.backwards} backward calls instead of {a.backwards}",
     ),
     (

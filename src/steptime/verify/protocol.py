@@ -73,20 +73,24 @@ def plan_runs(
     return tuple(requests)
 
 
-def gather(recordings: Mapping[str, Recording], *, roundoff: float) -> Reference | None:
+def gather(
+    recordings: Mapping[str, Recording], *, roundoff: float, num_repeats: int = NUM_REPEATS
+) -> Reference | None:
     """The baseline's runs made so far, by their requests' names; None without the first.
 
-    A run that failed, as the one in float64 may, is a recording without ranks.
+    A run that failed, as the one in float64 may, is a recording without ranks. `roundoff` and
+    `num_repeats` are those that the runs were planned with.
     """
     if BASELINE not in recordings:
         return None
-    most = len(recordings)
     return Reference(
         baseline=recordings[BASELINE],
         again=recordings.get(AGAIN),
         double=recordings.get(DOUBLE),
-        perturbed=_found(recordings, _perturbed(roundoff, most)),
-        redrawn=_found(recordings, _redrawn(most)),
+        perturbed=_found(recordings, _perturbed(roundoff, num_repeats)),
+        redrawn=_found(recordings, _redrawn(num_repeats)),
+        roundoff=roundoff,
+        num_repeats=num_repeats,
     )
 
 

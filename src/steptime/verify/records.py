@@ -33,7 +33,9 @@ class Update:
             checksum of the samples' numbers, sum of the checksums of each, samples.
         epochs: a row an iterator of a loader that came to its end: data set, batches, sum of the
             samples' checksums, sum of the numbers' checksums, samples.
-        evals: evaluation calls so far.
+        evals: evaluation calls so far; `evaluated` are the sizes of what they gave since the last
+            update, as `float.hex`.
+        closure: the optimizer made the calls itself, as often as it saw fit.
         grads: weights that have a gradient; `mask` says which.
         weights: checksum of the weights after it; `moved` says whether it changed them.
         stats: whether buffers changed since the last update.
@@ -65,11 +67,14 @@ class Update:
     graphs: int = 0
     fallbacks: int = 0
     compiles: int = 0
+    closure: int = 0
+    evaluated: tuple[str, ...] = ()
 
     @property
     def loss(self) -> float | None:
-        """Mean of its losses, None where no backward call was seen."""
-        values = [float.fromhex(text) for text in self.losses]
+        """Mean of its losses, of a closure's the first; None where no backward call was seen."""
+        texts = self.losses[:1] if self.closure else self.losses
+        values = [float.fromhex(text) for text in texts]
         if not all(map(math.isfinite, values)):
             return math.nan  # `fsum` raises
         return math.fsum(values) / len(values) if values else None

@@ -1,0 +1,365 @@
+"""Whether another rounding is all that a candidate differs by: one step (L1), and lockstep (L2).
+
+In: recordings. Out: checks. Two rulers are laid on the candidate: the baseline's own error against
+float64, and the baseline with the last bits of its weights changed at the levers' precision.
+The factors were calibrated on right and wrong levers: docs/explanation/quality.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from steptime.core.study import Check, Outcome
+from steptime.verify.records import Recording, Update, Values
+
+OWN_FACTOR = 2.0
+"""A candidate may err by twice as much as the baseline does: pytorch/pytorch#100075."""
+
+STEP_FACTOR = 3.0
+"""And by this much more than the worst perturbed run, in one tensor of the first update."""
+
+ROUNDINGS = 4.0
+"""And by so many roundings of its own values, which the perturbed weights need not show."""
+
+CLEAR = 4.0
+"""An element's gradient is settled where it is so many times what it may be wrong by."""
+
+SCALE_FACTOR = 4.0
+SCALE_FLOOR = 0.01
+"""Length of the whole first gradient or change along the true one: 1, as near as perturbed runs."""
+
+LOCKSTEP_FACTOR = 3.0
+BIAS_FACTOR = 4.0
+LATE_FACTOR = 3.0
+EVALUATION_FACTOR = 4.0
+"""Root mean square, mean, that of the last quarter, and evaluation, over the largest such run."""
+
+MIN_UPDATES = 20
+"""For lockstep; a drift shows in fewer only where it is gross."""
+
+WIDEST_BIAS = 0.25
+"""Where the mean of the losses may differ by more (a quarter), chance hides whatever else does."""
+
+TWIN_RTOL = 1e-3
+"""The first loss in float64 may differ by so much, else that script is another one in float64."""
+
+NOISE = 0.1
+"""A gradient that float32 itself gets wrong by a tenth is rounding: its true value is nil."""
+
+NIL = 2.0**-18
+"""The same, seen without float64: a gradient this much smaller than the largest, in mean square."""
+
+FLOAT32_ROUNDOFF = 2.0**-24
+TINY = 2.0**-22
+"""Differences of losses that no envelope need cover: a few roundings of the loss itself."""
+
+Key = tuple[int, str, str]
+Tensors = Mapping[Key, Values]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rulers:
+    """First updates: the truth (float64, or else the baseline), and what may differ from it."""
+
+    truth: Tensors
+    baseline: Tensors
+    perturbed: tuple[Tensors, ...]
+    roundoff: float
+    is_double: bool
+
+
+def first_tensors(recording: Recording) -> Tensors:
+    """The first update of each optimizer on the first rank, by optimizer, what and name."""
+    ranks = recording.ranks[:1]
+    return {(t.opt, t.what, t.name): t.values for rank in ranks for t in rank.first}
+
+
+def has_twin(baseline: Recording, double: Recording) -> bool:
+    """Whether the run in float64 is the same training: its first loss says so."""
+    first = [_first_loss(one) for one in (baseline, double)]
+    if first[0] is None or first[1] is None:
+        return False
+    return abs(first[0] - first[1]) <= TWIN_RTOL * max(abs(first[0]), 1e-6)
+
+
+def _first_loss(recording: Recording) -> float | None:
+    losses = [rank.updates[0].loss for rank in recording.ranks[:1] if rank.updates]
+    return losses[0] if losses and losses[0] is not None else None
+
+
+def make_rulers(
+    baseline: Recording, double: Recording, perturbed: Sequence[Recording], *, roundoff: float
+) -> Rulers:
+    """What one step is measured with; without a twin in float64, the baseline is the truth."""
+    is_double = has_twin(baseline, double)
+    return Rulers(
+        truth=first_tensors(double if is_double else baseline),
+        baseline=first_tensors(baseline),
+        perturbed=tuple(first_tensors(one) for one in perturbed),
+        roundoff=roundoff,
+        is_double=is_double,
+    )
+
+
+# -- one step
+
+
+def check_one_step(rulers: Rulers, candidate: Tensors) -> tuple[Check, ...]:
+    """L1: each tensor's gradient and change, and the length of all of them together."""
+    if missing := [key for key in rulers.baseline if key not in candidate]:
+        return (_fail("one_step", f"{missing[0][2]} has no {missing[0][1]}"),)
+    keys = [key for key in rulers.truth if key in rulers.baseline]
+    if not keys:
+        return (_cannot_tell("one_step", "no gradient was seen in the first update"),)
+    found = [_check_tensor(rulers, candidate, key) for key in keys]
+    worst = max(found, key=excess)
+    return (worst, *(_check_scale(rulers, candidate, what) for what in ("gradient", "change")))
+
+
+def excess(check: Check) -> float:
+    """How often the limit of a check goes into its estimate."""
+    estimate, limit = check.estimate or 0.0, check.limit or 0.0
+    if not math.isfinite(estimate):
+        return math.inf
+    return estimate / limit if limit else math.inf * (estimate > 0)
+
+
+def _check_tensor(rulers: Rulers, candidate: Tensors, key: Key) -> Check:
+    """The relative error of one tensor, with what it may be."""
+    opt, what, name = key
+    check = _check_values(rulers, candidate[key], key)
+    if what != "change" or check.outcome is Outcome.PASS:
+        return check
+    places = _settled(rulers, (opt, "gradient", name))
+    if places is None or len(candidate[key]) != len(rulers.truth[key]):
+        return check
+    ours = [candidate[key][i] for i in places]
+    return _check_values(_only(rulers, key, places), ours, key)
+
+
+def _check_values(rulers: Rulers, ours: Values, key: Key) -> Check:
+    _, what, name = key
+    truth, limit = rulers.truth[key], _limit(rulers, key)
+    size, error = _norm(truth), _distance(ours, truth)
+    is_lost = what == "gradient" and limit < size and not any(ours)
+    return Check(
+        name="one_step",
+        outcome=Outcome.PASS if error <= limit and not is_lost else Outcome.FAIL,
+        estimate=error / (size or 1.0),
+        limit=limit / (size or 1.0),
+        n=len(truth),
+        detail=f"{what} of {name}" + (" is zero" if is_lost else ""),
+    )
+
+
+def _limit(rulers: Rulers, key: Key) -> float:
+    """What the distance of a tensor from the truth may be."""
+    truth = rulers.truth[key]
+    own = _distance(rulers.baseline[key], truth)
+    others = [_distance(one[key], truth) for one in rulers.perturbed if key in one]
+    rounding = ROUNDINGS * rulers.roundoff * _norm(truth)
+    limit = max(OWN_FACTOR * own, STEP_FACTOR * max(others, default=0.0), rounding)
+    if key[1] == "gradient" and _is_nil(rulers, key, own):
+        if not rulers.is_double:
+            return math.inf
+        return max(limit, STEP_FACTOR * own * rulers.roundoff / FLOAT32_ROUNDOFF)
+    return limit
+
+
+def _settled(rulers: Rulers, key: Key) -> list[int] | None:
+    """The elements of a weight whose gradient stands clear of what it may be wrong by.
+
+    Of the others an optimizer like Adam makes a full step forward or back, by chance.
+    """
+    truth = rulers.truth.get(key)
+    if truth is None or key not in rulers.baseline:
+        return None
+    clear = CLEAR * _limit(rulers, key) / math.sqrt(max(1, len(truth)))
+    return [i for i, value in enumerate(truth) if abs(value) > clear]
+
+
+def _only(rulers: Rulers, key: Key, places: list[int]) -> Rulers:
+    """The same, of one tensor, with these elements alone."""
+
+    def cut(tensors: Tensors) -> Tensors:
+        values = tensors.get(key, ())
+        return {key: [values[i] for i in places]} if len(values) > max(places, default=-1) else {}
+
+    return replace(
+        rulers,
+        truth=cut(rulers.truth),
+        baseline=cut(rulers.baseline),
+        perturbed=tuple(map(cut, rulers.perturbed)),
+    )
+
+
+def _is_nil(rulers: Rulers, key: Key, own: float) -> bool:
+    """Whether a gradient's true value is nil, as a bias' before a norm layer: all is rounding."""
+    truth = rulers.truth[key]
+    if rulers.is_double:
+        return own > NOISE * _norm(truth)
+    largest = max(_mean_square(v) for k, v in rulers.truth.items() if k[1] == "gradient")
+    return _mean_square(truth) < NIL**2 * largest
+
+
+def _check_scale(rulers: Rulers, candidate: Tensors, what: str) -> Check:
+    """The projection of all gradients, or changes, on the true ones, less 1."""
+    keys = [key for key in rulers.truth if key[1] == what and key in candidate]
+    square = sum(_norm(rulers.truth[key]) ** 2 for key in keys)
+    name = f"one_step_{what}"
+    if not square:
+        return Check(name=name, outcome=Outcome.PASS, n=0)
+
+    def lengthening(tensors: Tensors) -> float:
+        products = (_product(tensors[key], rulers.truth[key]) for key in keys if key in tensors)
+        return sum(products) / square - 1
+
+    others = [abs(lengthening(one)) for one in (rulers.baseline, *rulers.perturbed)]
+    limit = SCALE_FACTOR * max(others) + SCALE_FLOOR
+    estimate = abs(lengthening(candidate))
+    outcome = Outcome.PASS if estimate <= limit else Outcome.FAIL
+    return Check(name=name, outcome=outcome, estimate=estimate, limit=limit, n=len(keys))
+
+
+def _norm(values: Values) -> float:
+    return math.sqrt(_product(values, values))
+
+
+def _mean_square(values: Values) -> float:
+    return _product(values, values) / max(1, len(values))
+
+
+def _product(a: Values, b: Values) -> float:
+    return sum(x * y for x, y in zip(a, b, strict=False))
+
+
+def _distance(a: Values, b: Values) -> float:
+    """Euclidean; infinite where one is not finite, or of another size."""
+    if len(a) != len(b):
+        return math.inf
+    found = math.dist(a, b)
+    return found if math.isfinite(found) else math.inf
+
+
+# -- lockstep
+
+
+def check_finite(baseline: Recording, candidate: Recording) -> Check:
+    """The candidate's losses are numbers where the baseline's are."""
+    for a, b in zip(baseline.ranks, candidate.ranks, strict=False):
+        for one, other in zip(a.updates, b.updates, strict=False):
+            if _is_bad(other) and not _is_bad(one):
+                return _fail("finite", f"the loss of update {other.n} is not finite")
+    return Check(name="finite", outcome=Outcome.PASS)
+
+
+def _is_bad(update: Update) -> bool:
+    return update.loss is not None and not math.isfinite(update.loss)
+
+
+def check_lockstep(
+    baseline: Recording, others: Sequence[Recording], candidate: Recording
+) -> tuple[Check, ...]:
+    """L2: losses side by side with the baseline's, against those of perturbed (or redrawn) runs."""
+    n = min((one.num_updates for one in (baseline, candidate, *others)), default=0)
+    if n < MIN_UPDATES:
+        found = f"{n} updates in all runs, at least {MIN_UPDATES} are needed"
+        return (Check(name="lockstep", outcome=Outcome.INCONCLUSIVE, n=n, detail=found),)
+    lanes = [_losses(one, n) for one in (baseline, candidate, *others)]
+    places = [i for i in range(n) if all(lane[i] is not None for lane in lanes)]
+    if not places:
+        return (_cannot_tell("lockstep", "no backward call from a loss was seen"),)
+    optimizers = [baseline.ranks[0].updates[i].opt for i in places]
+    ours, *theirs = _differences([[lane[i] or 0.0 for i in places] for lane in lanes], optimizers)
+    if not all(math.isfinite(_rms(one)) for one in (ours, *theirs)):
+        return (_cannot_tell("lockstep", "not all losses of the baseline are finite"),)
+    late = slice(len(ours) * 3 // 4, None)
+    bias = _envelope("lockstep_bias", _bias, BIAS_FACTOR, ours, theirs)
+    checks = (
+        _envelope("lockstep", _rms, LOCKSTEP_FACTOR, ours, theirs),
+        bias,
+        _envelope("lockstep_late", _rms, LATE_FACTOR, ours[late], [one[late] for one in theirs]),
+        *_check_evaluations(baseline, others, candidate),
+    )
+    if all(c.outcome is Outcome.PASS for c in checks) and (bias.limit or 0.0) > WIDEST_BIAS:
+        found = f"chance alone moves the losses by {(bias.limit or 0.0) / BIAS_FACTOR:.0%}"
+        return (_cannot_tell("lockstep", found), *checks[1:])
+    return checks
+
+
+def _check_evaluations(
+    baseline: Recording, others: Sequence[Recording], candidate: Recording
+) -> tuple[Check, ...]:
+    """The size of what models gave in evaluation, of all calls that every run made."""
+    lanes = [_evaluated(one) for one in (baseline, candidate, *others)]
+    n = min(map(len, lanes))
+    if not n:
+        return ()
+    ours, *theirs = _differences([lane[:n] for lane in lanes], [0] * n)
+    return (_envelope("lockstep_evaluation", _rms, EVALUATION_FACTOR, ours, theirs),)
+
+
+def _evaluated(recording: Recording) -> list[float]:
+    ranks = recording.ranks[:1]
+    return [float.fromhex(v) for rank in ranks for u in rank.updates for v in u.evaluated]
+
+
+def _losses(recording: Recording, n: int) -> list[float | None]:
+    """Of each update, the mean over ranks."""
+    return [_mean_loss([rank.updates[i].loss for rank in recording.ranks]) for i in range(n)]
+
+
+def _mean_loss(losses: list[float | None]) -> float | None:
+    known = [loss for loss in losses if loss is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _differences(lanes: list[list[float]], optimizers: list[int]) -> Iterator[list[float]]:
+    """From the first lane: of logs where all of an optimizer's are positive, else by its size."""
+    first, *rest = lanes
+    sizes: dict[int, float | None] = {}
+    for optimizer in set(optimizers):
+        places = [i for i, one in enumerate(optimizers) if one == optimizer]
+        is_positive = all(lane[i] > 0 for lane in lanes for i in places)
+        mean = sum(abs(first[i]) for i in places) / len(places)
+        sizes[optimizer] = None if is_positive else mean or 1.0
+    for lane in rest:
+        yield [
+            math.log(x / y) if (size := sizes[optimizer]) is None else (x - y) / size
+            for optimizer, x, y in zip(optimizers, lane, first, strict=True)
+        ]
+
+
+def _envelope(
+    name: str,
+    measure: Callable[[Sequence[float]], float],
+    factor: float,
+    ours: Sequence[float],
+    others: Sequence[Sequence[float]],
+) -> Check:
+    """Whether a measure of the differences is within `factor` of the perturbed runs' largest."""
+    largest = max(measure(one) for one in others)
+    # A mean that is small by chance; differences that are independent give one of this size.
+    floor = max(_rms(one) for one in others) / math.sqrt(len(ours)) if measure is _bias else 0.0
+    limit = factor * max(largest, floor) + TINY
+    estimate = measure(ours)
+    outcome = Outcome.PASS if estimate <= limit else Outcome.FAIL
+    return Check(name=name, outcome=outcome, estimate=estimate, limit=limit, n=len(ours))
+
+
+def _rms(values: Sequence[float]) -> float:
+    return math.sqrt(sum(v * v for v in values) / len(values))
+
+
+def _bias(values: Sequence[float]) -> float:
+    return abs(sum(values) / len(values))
+
+
+def _fail(name: str, detail: str) -> Check:
+    return Check(name=name, outcome=Outcome.FAIL, detail=detail)
+
+
+def _cannot_tell(name: str, detail: str) -> Check:
+    return Check(name=name, outcome=Outcome.INCONCLUSIVE, detail=detail)
