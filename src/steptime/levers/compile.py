@@ -79,7 +79,7 @@ def compiled(torch: Any, model: Any, mode: str) -> Any:
 
 def edit(settings: Settings) -> str:
     """The lines that do it in the script."""
-    options = OPTIONS[str(settings["mode"])]
+    options = str(OPTIONS[str(settings["mode"])]).replace("'", '"')
     return (
         f"compiled = torch.compile(model, options={options})  # once\n"
         "outputs = compiled(inputs)  # in training; save and evaluate `model` as before"
