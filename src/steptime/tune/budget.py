@@ -28,13 +28,15 @@ than a third of what is to be tuned."""
 class Ledger:
     """The time left, and what each kind of question costs.
 
-    `reserve_s` is what may not be spent now; the search sets it, and lowers it for the proof.
+    `reserve_s` is what may not be spent now; the proof lowers it. Once it `is_closed` nothing
+    more is asked.
     """
 
     def __init__(self, budget_s: float) -> None:
         self.budget_s = budget_s
         self.left_s = budget_s
         self.reserve_s = budget_s * RESERVED_FRACTION
+        self.is_closed = False
         self.startup_s = 0.0
         self.run_s = 0.0
         self._block_s = BLOCK_S
@@ -81,7 +83,8 @@ class Ledger:
     def affords(self, cost_s: float, *, keep: float = 0.0) -> bool:
         """Whether something may be asked now, the reserve and a share of the rest left alone."""
         kept_s = self.reserve_s + keep * self.budget_s * (1 - RESERVED_FRACTION)
-        return self.left_s > 0 and cost_s <= self.left_s - kept_s
+        is_open = not self.is_closed and self.left_s > 0
+        return is_open and cost_s <= self.left_s - kept_s
 
     def num_pairs_left(self) -> int:
         """How many pairs of processes fit into what may be spent now."""

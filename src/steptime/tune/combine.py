@@ -11,12 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from steptime.core.observations import Quantity
-from steptime.core.study import Applied, State
+from steptime.core.study import State
 from steptime.tune.lab import Lab
 from steptime.tune.notes import key_of, label, names_of, number, numbers_of
 from steptime.tune.pairs import MIN_PAIRS, Worth, chain, to_speedup, worth
 from steptime.tune.screen import NOISE_ROUNDS, Champion, earns, is_told, rungs
 from steptime.tune.series import Series
+
+MAX_SWAPS = 2
+"""Times that settings are gone through again where levers interact."""
+
+CLOSE = 0.15
+"""Log speedup that a setting may be behind the best of its lever and still be tried for it."""
 
 Banned = Sequence[State]
 """States that were refused."""
@@ -45,7 +51,12 @@ def combine(lab: Lab, champions: Sequence[Champion], *, fixed: State, banned: Ba
         states = {"state": names_of(other.state), "instead_of": names_of(first.state)}
         lab.notes.choose("exchanged", **states)
     others = [one for one in champions if one.worth in (Worth.NOTHING, Worth.UNCLEAR)]
-    _add_helpers(lab, others, banned=banned)
+    # One that gave nothing alone may help with others.
+    _take_what_helps(lab, [(*lab.best, one.applied) for one in others], banned=banned)
+    if first.interacts:
+        for _ in range(MAX_SWAPS):
+            if not _take_what_helps(lab, _swaps(lab.best, champions), banned=banned):
+                break
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +65,8 @@ class Built:
 
     state: State
     gain: Quantity
+    interacts: bool = False
+    """A lever gave less beside the others than alone."""
 
 
 def _build(
@@ -75,9 +88,12 @@ def _build(
             _show(lab, before, best)
             lab.notes.choose("first", one.applied.name, speedup=number(math.exp(one.gain)))
             continue
-        added = _add(lab, best.state, one.applied, alone=one)
+        added = _add(lab, best.state, state, alone=one)
+        series = lab.live_series(best.state, state)
+        interacts = best.interacts or _interacts(lab.quantity(series), one)
+        best = Built(best.state, best.gain, interacts)
         if added is not None:
-            best = Built(state, chain(best.gain, added))
+            best = Built(state, chain(best.gain, added), interacts)
             _show(lab, before, best)
     return best
 
@@ -89,10 +105,32 @@ def _show(lab: Lab, before: Quantity | None, built: Built) -> None:
         lab.best, lab.best_gain = built.state, gain
 
 
-def _add_helpers(lab: Lab, others: Sequence[Champion], *, banned: Banned) -> None:
-    """Try once, beside the best, each lever that gave nothing alone: it may help with others."""
+def _swaps(best: State, champions: Sequence[Champion]) -> list[State]:
+    """The best state with another setting of one lever that was nearly as good alone.
+
+    Of levers that it would not take too: another setting may go with the others.
+    """
+    states = []
+    for one in champions:
+        rest = tuple(applied for applied in best if applied.name != one.applied.name)
+        close = [
+            applied
+            for applied, found in one.rest
+            if found.high >= one.gain - CLOSE and applied not in best
+        ]
+        is_candidate = len(rest) < len(best) or one.worth is Worth.GAIN
+        states += [(*rest, applied) for applied in close[:1] if is_candidate]
+    return states
+
+
+def _take_what_helps(lab: Lab, states: Sequence[State], *, banned: Banned) -> bool:
+    """Try states beside the best, each a lever or a setting away from it; take those that gain.
+
+    Returns:
+        Whether one was taken.
+    """
     best = lab.best
-    states = [(*best, one.applied) for one in others if not _is_in((*best, one.applied), banned)]
+    states = [state for state in states if not _is_in(state, banned)]
     lab.live(best, states, MIN_PAIRS, keep=lab.keep)
     promising = []
     for series in (lab.live_series(best, state) for state in states):
@@ -105,11 +143,18 @@ def _add_helpers(lab: Lab, others: Sequence[Champion], *, banned: Banned) -> Non
         else:
             lab.notes.explain("live", series.state, best, what.value)
     for _, applied in sorted(promising, key=lambda it: -it[0]):
-        if _is_in((*lab.best, applied), banned):
+        others = tuple(one for one in lab.best if one.name != applied.name)
+        if _is_in((*others, applied), banned):
             continue
-        added = _add(lab, lab.best, applied, alone=None)
+        added = _add(lab, lab.best, (*others, applied), alone=None)
         if added is not None:
-            lab.best, lab.best_gain = (*lab.best, applied), chain(lab.best_gain, added)
+            lab.best, lab.best_gain = (*others, applied), chain(lab.best_gain, added)
+    return lab.best != best
+
+
+def _interacts(found: Quantity | None, alone: Champion) -> bool:
+    """Whether a lever gave less beside others than alone, as far as can be seen."""
+    return found is not None and found.median < alone.found.low
 
 
 def _is_in(state: State, states: Sequence[State]) -> bool:
@@ -117,8 +162,8 @@ def _is_in(state: State, states: Sequence[State]) -> bool:
     return key_of(state) in {key_of(one) for one in states}
 
 
-def _add(lab: Lab, best: State, applied: Applied, *, alone: Champion | None) -> Quantity | None:
-    """Compare the best with and without one lever more.
+def _add(lab: Lab, best: State, state: State, *, alone: Champion | None) -> Quantity | None:
+    """Compare the best with a state that has one lever, its last, more or set otherwise.
 
     One that gained alone must be faster and its median above the noise; one that did not must
     have its whole interval there, for many such are tried.
@@ -126,10 +171,10 @@ def _add(lab: Lab, best: State, applied: Applied, *, alone: Champion | None) -> 
     Returns:
         The log speedup it adds, None where it was not added.
     """
-    series = lab.live_series(best, (*best, applied))
+    series = lab.live_series(best, state)
     for due in rungs(NOISE_ROUNDS):
         if not lab.live(best, [series.state], due, keep=lab.keep):
-            lab.notes.choose("out_of_time", applied.name, phase="combining")
+            lab.notes.choose("out_of_time", state[-1].name, phase="combining")
             break
         if is_told(lab, series):
             break

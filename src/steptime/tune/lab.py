@@ -367,8 +367,7 @@ class Lab:
     def _note_end(self, end: TrialEnd) -> None:
         """An interruption ends the asking; what was found so far stands."""
         if end is TrialEnd.INTERRUPTED:
-            self.is_interrupted = True
-            self.ledger.reserve_s = math.inf
+            self.is_interrupted = self.ledger.is_closed = True
 
     # -- telling
 

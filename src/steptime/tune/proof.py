@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from steptime.core.study import Applied, Outcome, Speedup, State, StudyOutcome, TrialEnd
+from steptime.core.study import Applied, Outcome, Speedup, State, StudyOutcome
 from steptime.tune.budget import break_even_steps
 from steptime.tune.lab import COMPILE, Lab
 from steptime.tune.notes import Found, label, names_of, number, numbers_of
@@ -150,9 +150,8 @@ def _word(outcome: Outcome) -> str:
 
 def _lower_reserve(lab: Lab, state: State) -> None:
     """From now on only what a judgement and the shortest confirmation need is kept back."""
-    if not lab.is_interrupted:
-        needed_s = lab.ledger.judgement() + _least_confirmation(lab, state)
-        lab.ledger.reserve_s = min(lab.ledger.reserve_s, needed_s)
+    needed_s = lab.ledger.judgement() + _least_confirmation(lab, state)
+    lab.ledger.reserve_s = min(lab.ledger.reserve_s, needed_s)
 
 
 def _least_confirmation(lab: Lab, state: State) -> float:
@@ -205,7 +204,7 @@ def _confirm_live(lab: Lab, state: State) -> Series:
     for _ in range(num_starts):
         part = lab.live_afresh(state, rounds)
         _join(series, part)
-        if series.is_over:
+        if series.is_over or lab.is_interrupted:
             break
         middle = lab.quantity(part)
         if middle is None or middle.median <= 0:
@@ -239,24 +238,29 @@ def _confirm_in_turns(lab: Lab, state: State) -> Series:
 
 def _is_faster(lab: Lab, series: Series) -> bool:
     """Whether the confirmation's interval lies above 1 by more than the noise; note why not."""
-    found = lab.quantity(series)
-    is_in_one_process = _is_confirmed_live(lab, series.state)
-    least = MIN_CONFIRM_ROUNDS if is_in_one_process else MIN_PAIRS
-    reason = series.reason
-    if series.end is not TrialEnd.FINISHED:
-        reason = reason or series.end.value
-    elif found is None or found.n < least:
-        reason = "too_few_repeats"
-    elif not is_in_one_process and not can_tell(lab, series):
-        reason = "cannot_tell"
-    elif found.low <= math.log1p(lab.floor_for(series)):
-        reason = "not_confirmed"
+    reason = _doubt(lab, series)
     if reason is None:
         return True
     facts = _numbers(lab, series)
     lab.notes.explain("confirm", series.state, (), reason, facts)
     lab.notes.choose("not_confirmed", reason=reason, state=names_of(series.state), **facts)
     return False
+
+
+def _doubt(lab: Lab, series: Series) -> str | None:
+    """Why a confirmation confirms nothing; None where it does."""
+    is_in_one_process = _is_confirmed_live(lab, series.state)
+    found = lab.quantity(series)
+    if lab.is_interrupted:
+        return "interrupted"
+    if series.is_over:
+        return series.reason or series.end.value
+    if found is None or found.n < (MIN_CONFIRM_ROUNDS if is_in_one_process else MIN_PAIRS):
+        return "too_few_repeats"
+    if not is_in_one_process and not can_tell(lab, series):
+        return "cannot_tell"
+    is_above = found.low > math.log1p(lab.floor_for(series))
+    return series.reason if is_above else "not_confirmed"
 
 
 def _numbers(lab: Lab, series: Series) -> dict[str, str]:

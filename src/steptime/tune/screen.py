@@ -57,11 +57,12 @@ KEEP_WHILE_ALONE = 0.4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Champion:
-    """The best setting of a live lever, alone."""
+    """The best setting of a live lever, alone; `rest` are its others, best first."""
 
     applied: Applied
     found: Quantity
     worth: Worth
+    rest: tuple[tuple[Applied, Quantity], ...] = ()
 
     @property
     def gain(self) -> float:
@@ -153,7 +154,10 @@ def screen(
             lab.notes.choose("out_of_time", phase="live", rounds=str(due))
             break
         arms = {name: _halve(lab, name, group) for name, group in arms.items()}
-    champions = [_champion(lab, group) for group in arms.values()]
+    everything = [_arms(lab, one, fixed, banned) for one in offers]
+    champions = [
+        _champion(lab, group, every) for group, every in zip(arms.values(), everything, strict=True)
+    ]
     found = [one for one in champions if one is not None]
     return sorted(found, key=lambda one: -one.gain)
 
@@ -164,17 +168,19 @@ def _arms(lab: Lab, offer: Offer, fixed: State, banned: Sequence[Applied]) -> li
     return [lab.live_series(fixed, state) for state in states]
 
 
+def _ranked(lab: Lab, group: Sequence[Series]) -> list[tuple[Series, Quantity]]:
+    """The comparisons that did not fail, largest gain first."""
+    known = [(one, None if one.is_over else lab.quantity(one)) for one in group]
+    found = [(one, quantity) for one, quantity in known if quantity is not None]
+    return sorted(found, key=lambda it: -it[1].median)
+
+
 def _halve(lab: Lab, name: str, group: Sequence[Series]) -> list[Series]:
     """The better half of a lever's settings, less those that cannot win any more."""
-    known = [(one, lab.quantity(one)) for one in group if not one.is_over]
-    ranked = sorted(
-        ((one, found) for one, found in known if found is not None), key=lambda it: -it[1].median
-    )
-    if not ranked:
-        return []
-    best_low = max(found.low for _, found in ranked)
+    ranked = _ranked(lab, group)
+    best_low = max((found.low for _, found in ranked), default=0.0)
     kept = [one for one, found in ranked if found.high >= best_low]
-    kept = kept[: math.ceil(len(ranked) / 2)] if len(ranked) > 1 else kept
+    kept = kept[: math.ceil(len(ranked) / 2)]
     for one, found in ranked:
         if one not in kept:
             reason = "pruned" if found.high < best_low else "halved"
@@ -183,20 +189,20 @@ def _halve(lab: Lab, name: str, group: Sequence[Series]) -> list[Series]:
     return kept
 
 
-def _champion(lab: Lab, group: Sequence[Series]) -> Champion | None:
-    """The best setting that is left of a lever, with what it is worth."""
-    known = [(one, lab.quantity(one)) for one in group if not one.is_over]
-    ranked = [(one, found) for one, found in known if found is not None and found.n >= MIN_PAIRS]
+def _champion(lab: Lab, group: Sequence[Series], every: Sequence[Series]) -> Champion | None:
+    """The best setting that is left of a lever, with what it is worth, and the others."""
+    ranked = [(one, found) for one, found in _ranked(lab, group) if found.n >= MIN_PAIRS]
     if not ranked:
         return None
-    series, found = max(ranked, key=lambda it: it[1].median)
+    series, found = ranked[0]
     applied, what = series.state[-1], worth(found, lab.floor_for(series))
     is_gain = what is Worth.GAIN
     lab.notes.explain("live", series.state, series.reference, None if is_gain else what.value)
     lab.notes.choose("alone", applied.name, worth=what.value, **numbers_of(to_speedup(found)))
     if is_gain and not earns(lab, series, found.median):
         return None
-    return Champion(applied=applied, found=found, worth=what)
+    rest = [(one.state[-1], other) for one, other in _ranked(lab, every) if one is not series]
+    return Champion(applied=applied, found=found, worth=what, rest=tuple(rest))
 
 
 def earns(lab: Lab, series: Series, gain: float) -> bool:

@@ -1,0 +1,118 @@
+"""Costs that are learned, the reserve that is kept, and when a one-off cost is earned."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from steptime.tune.budget import Ledger, break_even_steps, length_of_run
+
+
+def make_ledger(**observed) -> Ledger:
+    ledger = Ledger(600.0)
+    ledger.observed(ledger.spend(590.0), **({"startup_s": 4.0, "step_s": 0.5} | observed))
+    return ledger
+
+
+def test_a_third_of_the_budget_is_kept_for_the_proof():
+    ledger = make_ledger()
+
+    assert ledger.affords(390.0)
+    assert not ledger.affords(391.0)
+
+
+def test_once_the_reserve_is_lowered_the_proof_may_spend_it():
+    ledger = make_ledger()
+    ledger.reserve_s = 0.0
+
+    assert ledger.affords(590.0)
+
+
+def test_nothing_is_affordable_when_the_budget_is_spent():
+    ledger = make_ledger()
+    ledger.reserve_s = -1e9
+    ledger.spend(-1.0)
+
+    assert not ledger.affords(0.0)
+
+
+def test_a_closed_budget_pays_for_nothing():
+    ledger = make_ledger()
+    ledger.is_closed = True
+
+    assert not ledger.affords(0.0)
+
+
+def test_a_share_may_be_left_to_others():
+    ledger = make_ledger()
+
+    assert ledger.affords(190.0, keep=0.5)
+    assert not ledger.affords(191.0, keep=0.5)
+
+
+def test_a_block_is_a_step_to_settle_and_a_step_that_counts():
+    assert make_ledger().blocks(10, num_starts=1) == pytest.approx(4.0 + 10 * 1.0)
+
+
+def test_short_steps_are_put_together_in_one_block():
+    assert make_ledger(step_s=0.001).blocks(10, num_starts=0) == pytest.approx(10 * 0.076)
+
+
+def test_without_a_step_time_blocks_have_a_usual_length():
+    assert make_ledger(step_s=None).blocks(1, num_starts=0) == pytest.approx(0.075)
+
+
+def test_what_blocks_cost_is_learned_without_the_start():
+    ledger = make_ledger()
+    ledger.learn_blocks(24.0, 10, num_starts=1)
+
+    assert ledger.blocks(1, num_starts=0) == pytest.approx(2.0)
+
+
+def test_a_quick_start_does_not_make_blocks_free():
+    ledger = make_ledger()
+    ledger.learn_blocks(1.0, 10, num_starts=1)
+
+    assert ledger.blocks(1, num_starts=0) == pytest.approx(0.5)
+
+
+def test_a_pair_of_processes_costs_two_runs_until_one_was_seen():
+    ledger = make_ledger()
+    before = ledger.pairs(3)
+    ledger.learn_pairs(50.0, 2)
+
+    assert (before, ledger.pairs(3)) == (60.0, 75.0)
+
+
+def test_a_judgement_costs_some_runs_until_one_was_seen():
+    ledger = make_ledger()
+    before = ledger.judgement()
+    ledger.learn_judgement(70.0)
+
+    assert (before, ledger.judgement()) == (40.0, 70.0)
+
+
+def test_pairs_fit_into_what_is_left_above_the_reserve():
+    ledger = make_ledger()
+
+    assert ledger.num_pairs_left() == 19
+    ledger.reserve_s = 1000.0
+    assert ledger.num_pairs_left() == 0
+
+
+def test_a_compilation_is_earned_by_the_time_it_saves():
+    # 100 ms become 80 ms: 20 ms a step earn 30 s in 1,500 steps.
+    assert break_even_steps(30.0, 0.1, math.log(1.25)) == pytest.approx(1500)
+
+
+def test_what_saves_nothing_is_never_earned():
+    assert break_even_steps(30.0, 0.1, 0.0) == math.inf
+
+
+def test_the_length_of_the_run_is_the_user_s():
+    assert length_of_run(5000, 600.0, 0.1) == 5000
+
+
+def test_a_run_of_unknown_length_is_taken_to_last_three_budgets():
+    assert length_of_run(None, 600.0, 0.1) == 18_000
