@@ -37,7 +37,7 @@ PURE = (
     *("core/codec", "core/observations", "core/progress", "core/recipe", "core/stats"),
     *("core/study", "core/types", "core/units", "diagnose/", "report/"),
     *("tune/bench", "tune/budget", "tune/combine", "tune/lab", "tune/notes", "tune/order"),
-    *("tune/pairs", "tune/proof", "tune/screen", "tune/search", "tune/turns"),
+    *("tune/pairs", "tune/proof", "tune/screen", "tune/search", "tune/series", "tune/turns"),
 )
 IMPURE_MODULES = {
     *("asyncio", "multiprocessing", "os", "psutil", "random", "shutil", "socket", "sqlite3"),
