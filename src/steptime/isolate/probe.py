@@ -7,7 +7,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -35,10 +36,16 @@ os.remove("removed")
 os.rename("moved", "made")
 os.mkdir("new")
 assert open("kept").read() == "keptmore" and open("made").read() == "moved"
-with socket.socket() as server, socket.socket() as client:
-    server.bind(("127.0.0.1", 0))
-    server.listen(1)
-    client.connect(server.getsockname())
+addresses = ["127.0.0.1"]
+try:
+    addresses.append(socket.gethostbyname(socket.gethostname()))
+except OSError:
+    pass
+for address in addresses:  # ranks of one machine meet under its name
+    with socket.socket() as server, socket.socket() as client:
+        server.bind((address, 0))
+        server.listen(1)
+        client.connect(server.getsockname())
 assert os.stat("/dev/null").st_rdev
 assert open("/proc/self/stat").read().split()[0] == str(os.getpid())
 try:
@@ -71,7 +78,15 @@ def probe(
     """
     reasons: list[str] = []
     if best is Tier.ISOLATED:
-        found = _probe_isolated(scratch, reasons, share_network=share_network)
+        found = _first_that_works(
+            scratch, reasons, _wanted(Tier.ISOLATED, share_network=share_network)
+        )
+        if found is not None:
+            return found
+    if best is not Tier.UNSAFE:
+        found = _first_that_works(
+            scratch, reasons, _wanted(Tier.GUARDED, share_network=share_network)
+        )
         if found is not None:
             return found
     if allow_unsafe:
@@ -84,29 +99,29 @@ def probe(
     )
 
 
-def _probe_isolated(
-    scratch: Path, reasons: list[str], *, share_network: bool
-) -> Containment | None:
-    networks = (False,) if share_network else (True, False)
-    for has_own_processes in (True, False):
-        for has_own_network in networks:
-            wanted = Containment(
-                tier=Tier.ISOLATED,
+def _wanted(tier: Tier, *, share_network: bool) -> Iterator[Containment]:
+    """What to try of a tier, best first."""
+    is_isolated = tier is Tier.ISOLATED
+    for has_own_processes in (True, False) if is_isolated else (False,):
+        for has_own_network in (False,) if share_network else (True, False):
+            yield Containment(
+                tier=tier,
                 has_own_network=has_own_network,
                 has_own_processes=has_own_processes,
-                layer_bytes=_layer_bytes(),
+                share_network=share_network,
+                layer_bytes=_layer_bytes() if is_isolated else 0,
             )
-            failure, lacks = _try(wanted, scratch)
-            if failure is None:
-                return Containment(
-                    tier=wanted.tier,
-                    has_own_network=has_own_network,
-                    has_own_processes=has_own_processes,
-                    layer_bytes=wanted.layer_bytes,
-                    reasons=(*reasons, *lacks),
-                )
-            if failure not in reasons:
-                reasons.append(failure)
+
+
+def _first_that_works(
+    scratch: Path, reasons: list[str], candidates: Iterable[Containment]
+) -> Containment | None:
+    for wanted in candidates:
+        failure, lacks = _try(wanted, scratch)
+        if failure is None:
+            return replace(wanted, reasons=(*reasons, *lacks))
+        if (reason := f"{wanted.tier.value}: {failure}") not in reasons:
+            reasons.append(reason)
     return None
 
 
@@ -116,11 +131,11 @@ def _try(wanted: Containment, scratch: Path) -> tuple[str | None, tuple[str, ...
         folder = there / "trial"
         folder.mkdir()
         before = _look(there)
-        argv = (sys.executable, "-I", "-c", _ATTEMPTS, str(there), str(folder))
+        # Not -I: the redirection of the guarded tier comes in by PYTHONPATH.
+        argv = (sys.executable, "-s", "-c", _ATTEMPTS, str(there), str(folder))
+        plain = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         try:
-            child = start_contained(
-                argv, dict(os.environ), cwd=there, folder=folder, containment=wanted
-            )
+            child = start_contained(argv, plain, cwd=there, folder=folder, containment=wanted)
         except ContainmentError as error:
             return str(error), ()
         if isinstance(child, NotStarted):

@@ -16,9 +16,9 @@ from .tiers import Tier
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _SITE = _PACKAGE / "inject" / "site"
-_REDIRECT = _PACKAGE / "guest" / "redirect.py"
+_REDIRECT = _PACKAGE / "guest" / "redirect" / "__init__.py"
 _HIDDEN = "/tmp/steptime-private"  # where isolated: a path that only the child has
-SHADOW = "shadow"  # in the child's folder: what was redirected there; as in guest/redirect.py
+SHADOW = "shadow"  # in the child's folder: what was redirected there; as in guest/redirect
 
 # Caches that libraries write through programs of other languages, which cannot be redirected:
 # the compiler's. They begin empty; every other cache is read where it is.
@@ -64,7 +64,7 @@ def _guarded(environment: Mapping[str, str], folder: str, private: str) -> dict[
     search = environment.get("PYTHONPATH")
     ours = {
         "TMPDIR": private,
-        "STEPTIME_REDIRECT": folder,
+        "STEPTIME_REDIRECT": f"{folder}{os.pathsep}{private}",
         "STEPTIME_REDIRECT_FILE": str(_REDIRECT),
         # Compiled files are read where they are; a folder apart would compile all of torch anew.
         "PYTHONDONTWRITEBYTECODE": "1",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .layers import Layer
 
 FILE = "writes.json"
-LOG = "tried-writes"  # as in guest/redirect.py
+LOG = "tried-writes"  # as in guest/redirect
 MAX_PATHS = 200
 _MAX_SEEN = 20_000  # entries of a layer looked at: a script may unpack a data set
 _MAX_IN_NEW_FOLDER = 8  # a new folder with more than that is one line

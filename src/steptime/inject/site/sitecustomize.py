@@ -9,6 +9,7 @@ import sys
 import time
 
 _GUEST_NAME = "_steptime_guest"
+_REDIRECT_NAME = "_steptime_redirect"
 _MAX_PROCESSES_BYTES = 1 << 20  # a build that starts thousands of Pythons must not fill the disk
 
 
@@ -96,16 +97,30 @@ class _Finder(object):
             pass  # an unusual loader: this process is not observed
 
 
-def _load_guest(run, folder, finder, torch):
+def _load(name, path):
+    """Execute a package of ours by its place, under a private name."""
     from importlib.util import module_from_spec, spec_from_file_location
 
     spec = spec_from_file_location(
-        _GUEST_NAME, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+        name, path, submodule_search_locations=[os.path.dirname(path)]
     )
-    guest = module_from_spec(spec)
-    sys.modules[_GUEST_NAME] = guest
+    package = module_from_spec(spec)
+    sys.modules[name] = package
+    spec.loader.exec_module(package)
+    return package
+
+
+def _redirect(finder):
+    """In a guarded trial: redirect what the script writes; what is left to do in torch."""
+    folders, path = os.environ.get("STEPTIME_REDIRECT"), os.environ.get("STEPTIME_REDIRECT_FILE")
+    if not folders or not path or sys.version_info < (3, 10):
+        return None
+    return _load(_REDIRECT_NAME, path).start(folders, finder.targets)
+
+
+def _load_guest(run, folder, finder, torch):
     try:
-        spec.loader.exec_module(guest)
+        guest = _load(_GUEST_NAME, os.path.join(folder, "__init__.py"))
         guest.start(torch, run, finder.targets)
     except Exception as error:
         line = '{"k": "torch", "pid": %d, "t": %.3f, "failed": %s}\n'
@@ -116,14 +131,24 @@ def _enter():
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [p for p in sys.path if os.path.abspath(p) != here or p == ""]
     run, folder = os.environ.get("STEPTIME_RUN"), os.environ.get("STEPTIME_GUEST")
-    if not run or not folder:
-        return
-    if sys.version_info < (3, 10):
+    finder = _Finder()
+    redirect = _redirect(finder)
+    is_watched = bool(run and folder)
+    if is_watched and sys.version_info < (3, 10):
         _announce(run, "old")
         return
-    _announce(run, "start")
-    finder = _Finder()
-    finder.targets["torch"] = lambda torch: _load_guest(run, folder, finder, torch)
+    if is_watched:
+        _announce(run, "start")
+    if not is_watched and redirect is None:
+        return
+
+    def at_torch(torch):
+        if redirect is not None:
+            redirect(torch)
+        if is_watched:
+            _load_guest(run, folder, finder, torch)
+
+    finder.targets["torch"] = at_torch
     sys.meta_path.insert(0, finder)
 
 
