@@ -4,6 +4,7 @@ import io
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,8 @@ from steptime.core.study import (
 )
 from steptime.report import study_words as words
 from steptime.report.intervals import draw, scale_for
+from steptime.report.progress import NOTES, PHASES
+from steptime.report.study_story import CHOICES
 from steptime.report.study_text import Asked, render_study
 from study_cases import (
     BF16,
@@ -169,8 +172,8 @@ def test_a_lever_is_named_with_its_settings(settings: dict[str, Any], text: str)
 
 
 def test_unknown_words_are_shown_as_they_are() -> None:
-    item = NotTried(name="x", reason="moon_phase")
-    assert words.describe_not_tried(item) == "x: moon_phase"
+    items = [NotTried(name=name, reason="moon_phase") for name in "xy"]
+    assert words.describe_not_tried(items) == ["x, y: moon_phase"]
     odd = trial(1, BF16, reason="gremlin", facts={"n": "3"})
     assert words.describe_reason(odd) == "gremlin, n 3"
     assert words.describe_mark(odd) == "not kept"
@@ -182,3 +185,39 @@ def test_a_verdict_without_checks_still_says_that_it_is_none() -> None:
     judged = trial(1, BF16, kind="quality", quality=unsure)
     assert words.describe_reason(judged) == "its quality could not be judged"
     assert words.describe_quality(unsure) == "INCONCLUSIVE"
+
+
+TUNE = Path(words.__file__).parents[1] / "tune"
+
+
+def said_in(*patterns: str) -> set[str]:
+    source = "".join(path.read_text("utf-8") for path in sorted(TUNE.glob("*.py")))
+    return {word for pattern in patterns for word in re.findall(pattern, source)}
+
+
+def test_every_reason_of_a_study_has_words() -> None:
+    known = {*words.REASONS, *words.BARE_REASONS, *words.NOT_TRIED, *words.OUTCOME_REASONS}
+    found = said_in(r'reason="(\w+)"', r'reason = "(\w+)"', r'reason or "(\w+)"')
+    assert len(found) > 15
+    # An outcome of its own, and a sentence of the lever's.
+    assert found - known - {"nothing_helps", "does_not_apply"} == set()
+
+
+def test_every_choice_of_the_search_has_a_sentence() -> None:
+    found = said_in(r'choose\(\s*"(\w+)"')
+    assert len(found) > 15
+    assert found <= set(CHOICES)
+
+
+def test_every_check_has_words() -> None:
+    verify = TUNE.parent / "verify"
+    source = "".join(path.read_text("utf-8") for path in sorted(verify.glob("*.py")))
+    found = set(re.findall(r'(?:_say\(|_fail\(|_cannot_tell\(|name=)"(\w+)"', source))
+    counts = set(re.findall(r'"(\w+)",\s+lambda', source))
+    assert len(found | counts) > 8
+    assert found | counts <= set(words.CHECKS)
+
+
+def test_every_phase_and_note_of_the_progress_has_words() -> None:
+    assert said_in(r'note="(\w+)"') <= set(NOTES)
+    assert said_in(r'phase="(\w+)"') - {"combining"} <= set(PHASES)

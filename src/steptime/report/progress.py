@@ -11,7 +11,13 @@ from steptime.core.progress import Progress
 from steptime.core.study import Trial
 from steptime.core.units import format_seconds, format_speedup
 from steptime.report.page import printable, shortened
-from steptime.report.study_words import TIERS, describe_interval, describe_mark, describe_state
+from steptime.report.study_words import (
+    TIERS,
+    describe_interval,
+    describe_mark,
+    describe_state,
+    fill,
+)
 
 PHASES: Mapping[str, str] = {
     "probe": "looking how trials can be contained",
@@ -28,7 +34,9 @@ PHASES: Mapping[str, str] = {
 NOTES: Mapping[str, str] = {
     "resumed": "going on with the study that was cut short; --fresh begins anew",
     "shared_network": "the trials share the machine's network",
-    "not_quiet": "the machine is busy with other things; intervals will be wide",
+    "not_quiet": (
+        "other programs keep {others_cores} cores busy, and did not stop: intervals will be wide"
+    ),
 }
 
 
@@ -40,8 +48,9 @@ def describe_tier(tier: str, reasons: tuple[str, ...]) -> str:
 
 def describe_note(note: str, facts: Mapping[str, str]) -> str:
     """Something to say once."""
-    listed = ", ".join(f"{name} {printable(value)}" for name, value in facts.items())
-    return NOTES.get(note) or f"{note} {listed}".rstrip()
+    shown = {name: printable(value) for name, value in facts.items()}
+    listed = ", ".join(f"{name} {value}" for name, value in shown.items())
+    return fill(NOTES.get(note), shown) or f"{note} {listed}".rstrip()
 
 
 def live_line(progress: Progress, *, width: int) -> str:

@@ -51,6 +51,9 @@ CHOICES: Mapping[str, str] = {
     "harmful_together": "{state} is worse only together; {lever} was taken out.",
     "confirmed": "{state} was confirmed afresh: {speedup}, {low} to {high}, n {n}.",
     "not_confirmed": "{state} could not be confirmed: {reason}.",
+    "live_levers_alone": (
+        "{state} is gone on with alone: {without} would need processes of its own to confirm."
+    ),
     "out_of_time": "There was no time left for more ({phase}).",
     "ends": "So the study ends: {reason}.",
 }

@@ -260,9 +260,8 @@ def _group(trial: Trial) -> str | None:
 
 def _not_tried(study: Study, page: Page) -> list[Text]:
     lines: list[Text] = []
-    for index, item in enumerate(study.not_tried):
-        text = printable(words.describe_not_tried(item))
-        lines += page.block("" if index else "not tried", text)
+    for index, text in enumerate(words.describe_not_tried(study.not_tried)):
+        lines += page.block("" if index else "not tried", printable(text))
     return lines
 
 

@@ -6,7 +6,7 @@ as it is. Layout is left to `study_text`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from steptime.core.observations import Difference
@@ -114,7 +114,8 @@ REASONS: Mapping[str, str] = {
     "not_finite": "the loss was no finite number any more",
     "no_valid_block": "none of its steps could be timed: something was compiled in each",
 }
-_BARE_REASONS: Mapping[str, str] = {
+BARE_REASONS: Mapping[str, str] = {
+    "shared_network": "it did not run without the machine's network",
     "not_earned": "compiling for it costs more than the run earns back",
     "lever_failed": "the lever itself failed",
     "exit_code": "the script ended with an error",
@@ -146,6 +147,15 @@ CHECKS: Mapping[str, str] = {
     "graphs": "compiled where it should be",
     "learning_rates": "the same learning rates",
     "gradients": "every gradient is there",
+    "backwards": "as many backward passes",
+    "optimizers": "the same settings of optimizers",
+    "tensors": "tensors of the same shapes and types",
+    "modes": "layers in the same modes",
+    "statistics": "the same buffers move",
+    "moves": "updates change weights",
+    "finite": "finite losses",
+    "recording": "a whole recording",
+    "class": "what the lever preserves",
 }
 
 # What an interval says beside the noise floor.
@@ -187,6 +197,10 @@ def describe_difference(difference: Difference) -> str:
     return sentence or f"{difference.what}: {difference.proven}, here {difference.here}"
 
 
+_FEW = 3
+"""More checks that have no number are counted, not named."""
+
+
 def describe_applied(applied: Applied) -> str:
     """A lever with its settings: `autocast bf16`, `dataloader num_workers=2 pin_memory`."""
     return describe_lever(applied.name, applied.settings)
@@ -215,7 +229,7 @@ def _number(value: str | int | float) -> str:
 def describe_state(state: State, *, reference: State = ()) -> str:
     """What is on; what was added, where it was compared with more than the command as written."""
     if not state:
-        return "as written"
+        return "as written, twice"  # against itself, for the noise
     added = tuple(one for one in state if one not in reference)
     if reference and added:
         return "+ " + " + ".join(map(describe_applied, added))
@@ -248,7 +262,7 @@ def describe_reason(trial: Trial) -> str:
         return describe_worst(trial.quality)
     facts = describe_facts(trial.facts or {})
     reason = trial.reason or ""
-    known = fill(REASONS.get(reason), facts) or _BARE_REASONS.get(reason)
+    known = fill(REASONS.get(reason), facts) or BARE_REASONS.get(reason)
     if known is not None:
         return known
     end = "" if trial.end is TrialEnd.FINISHED else ENDS[trial.end]
@@ -267,8 +281,14 @@ def describe_worst(quality: Verdict) -> str:
 def describe_quality(quality: Verdict) -> str:
     """The outcome with its level and the checks behind it."""
     level = "" if quality.level is None else f" at {quality.level}"
-    checks = " · ".join(map(describe_check, quality.checks))
-    return f"{quality.outcome.value}{level}" + (f": {checks}" if checks else "")
+    told = [c for c in quality.checks if c.outcome is not Outcome.PASS or c.estimate is not None]
+    alike = [c for c in quality.checks if c not in told]
+    parts = list(map(describe_check, told))
+    if len(alike) > _FEW:
+        parts.insert(0, f"{len(alike)} other checks passed")
+    else:
+        parts = [*map(describe_check, alike), *parts]
+    return f"{quality.outcome.value}{level}" + (f": {' · '.join(parts)}" if parts else "")
 
 
 def describe_check(check: Check) -> str:
@@ -287,11 +307,14 @@ def describe_check(check: Check) -> str:
     return name + (f": {', '.join(parts)}" if parts else "")
 
 
-def describe_not_tried(item: NotTried) -> str:
-    """The lever and why it was not tried."""
-    facts = {e.name: _value(e) for e in item.evidence}
-    reason = item.text or fill(NOT_TRIED.get(item.reason), facts) or item.reason
-    return f"{item.name}: {reason.rstrip('.')}"
+def describe_not_tried(items: Iterable[NotTried]) -> list[str]:
+    """Levers that were not tried, those with one reason together."""
+    groups: dict[str, list[str]] = {}
+    for item in items:
+        facts = {e.name: _value(e) for e in item.evidence}
+        reason = item.text or fill(NOT_TRIED.get(item.reason), facts) or item.reason
+        groups.setdefault(reason.rstrip("."), []).append(item.name)
+    return [f"{', '.join(names)}: {reason}" for reason, names in groups.items()]
 
 
 def describe_outcome(study: Study) -> str:
