@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from end_to_end.harness import (
     start_observed,
     updates,
 )
+from steptime.measure.trial_lines import join_ranks, read_trial
 
 pytestmark = [needs_torch, needs_linux]
 
@@ -212,3 +214,145 @@ def test_a_model_that_raises_only_under_a_recipe_is_called_without_it(tmp_path: 
 
     assert done.exit_code == 0, done.stderr.decode()
     assert len([line for line in lines(tmp_path, "lever") if line["error"]]) == 1
+
+
+# -- experiments
+
+
+def live(*states: Sequence[Mapping[str, Any]], **fields: Any) -> dict[str, Any]:
+    asked = {
+        "schema": 1,
+        "experiment": 0,
+        "starts_at": 6,
+        "num_rounds": 3,
+        "settle_steps": 1,
+        "block_steps": 2,
+        "seed": 7,
+        "states": [list(state) for state in states],
+    }
+    return asked | fields
+
+
+def run_live(
+    folder: Path, asked: Mapping[str, Any], way: str, num_steps: int, **kwargs: Any
+) -> Done:
+    folder.mkdir(exist_ok=True)
+    (folder / "live.json").write_text(json.dumps(asked))
+    return run_tried(folder, plan(is_live=True), way, num_steps, **kwargs)
+
+
+def expected_order(num_states: int, num_rounds: int = 3) -> list[tuple[int, int]]:
+    """Round and state of each block, as the contract says."""
+    found = []
+    for number in range(num_rounds):
+        order = list(range(num_states))
+        random.Random(f"7:0:{number}").shuffle(order)
+        found += [(number, state) for state in order]
+    return found
+
+
+def test_states_alternate_as_the_seed_says_and_levers_go_on_and_off(tmp_path: Path) -> None:
+    done = run_live(tmp_path, live([], [lever()], []), "plain", 40)
+
+    assert done.exit_code == 0, done.stderr.decode()
+    found = [tag for tag in tags(tmp_path) if tag[1] == 0]
+    assert found[0][0] >= 6
+    counted = [(tag[2], tag[3]) for tag in found if tag[4]]
+    assert counted == [block for block in expected_order(3) for _ in range(2)]
+    assert len(found) == 3 * 3 * 3
+    on = [tag[3] == 1 for tag in found]
+    assert count(notes(tmp_path), "noting call ") == sum(on)
+    assert count(notes(tmp_path), "noting on") == count(notes(tmp_path), "noting off")
+    (end,) = lines(tmp_path, "experiment")
+    assert (end["experiment"], end["graphs"], end["is_finite"]) == (0, 0, True)
+    (line,) = lines(tmp_path, "lever")
+    assert (line["experiment"], line["state"], line["error"]) == (0, 1, None)
+
+    (rank,) = read_trial(run_folder(tmp_path))
+    blocks = rank.blocks(0)
+    assert [(block.round, block.state) for block in blocks] == expected_order(3)
+    assert all(block.void is None or block.void == "disturbed" for block in blocks)
+    assert all(block.num_samples == 32 and block.wall_s > 0 for block in blocks)
+
+
+def test_states_that_change_nothing_leave_the_same_bits(tmp_path: Path) -> None:
+    bare = start_bare(tmp_path / "bare", sys.executable, SCRIPT, "plain", "40")
+    folder = tmp_path / "tried"
+    done = run_live(folder, live([], [lever()], []), "plain", 40)
+    assert (bare.finish().exit_code, done.exit_code) == (0, 0)
+
+    digests = [(path / "digest-0.json").read_text() for path in (tmp_path / "bare", folder)]
+    assert digests[0] == digests[1]
+
+
+def test_a_gan_changes_state_between_its_rounds(tmp_path: Path) -> None:
+    run_live(tmp_path, live([], [lever()]), "gan", 30)
+
+    found = [tag for tag in tags(tmp_path) if tag[1] == 0]
+    assert len(found) == 3 * 2 * 3 * 2
+    firsts, seconds = found[::2], found[1::2]
+    assert [tag[1:5] for tag in firsts] == [tag[1:5] for tag in seconds]
+    optimizers = {row[0]: row[2] for row in updates(run_folder(tmp_path) / "rank-0.jsonl")}
+    assert {optimizers[tag[0]] for tag in firsts} == {0}
+
+
+def test_two_ranks_are_in_the_same_state_in_every_update(tmp_path: Path) -> None:
+    done = run_live(tmp_path, live([], [lever()], starts_at=10), "ranks", 40, nproc=2)
+
+    assert done.exit_code == 0, done.stderr.decode()
+    both = [[tag[:5] for tag in tags(tmp_path, rank=rank)] for rank in (0, 1)]
+    assert both[0] == both[1]
+    assert len([tag for tag in both[0] if tag[1] == 0]) == 3 * 2 * 3
+    blocks = join_ranks([rank.blocks(0) for rank in read_trial(run_folder(tmp_path))])
+    assert [(block.round, block.state) for block in blocks] == expected_order(2)
+    assert "ranks_differ" not in {block.void for block in blocks}
+
+
+def test_graphs_are_counted_in_a_compiled_script(tmp_path: Path) -> None:
+    done = run_live(tmp_path, live([], [lever()]), "compiled", 40)
+
+    assert done.exit_code == 0, done.stderr.decode()
+    (end,) = lines(tmp_path, "experiment")
+    assert (end["graphs"], end["fallbacks"]) == (1, 0)
+
+
+def test_a_state_that_cannot_be_entered_is_told_and_the_others_go_on(tmp_path: Path) -> None:
+    asked = live([], [lever(), lever("failing", where="apply")], [lever()])
+    done = run_live(tmp_path, asked, "plain", 40)
+
+    assert done.exit_code == 0, done.stderr.decode()
+    failed = [line for line in lines(tmp_path, "lever") if line["error"]]
+    assert [(line["name"], line["state"]) for line in failed] == [("failing", 1)]
+    assert {tag[3] for tag in tags(tmp_path) if tag[1] == 0} == {0, 2}
+
+
+def test_a_lever_that_fails_inside_a_call_ends_the_trial_with_its_state(tmp_path: Path) -> None:
+    done = run_live(tmp_path, live([], [lever("failing", where="call")]), "plain", 40)
+
+    assert done.exit_code == 86
+    line = lines(tmp_path, "lever")[-1]
+    assert (line["name"], line["state"]) == ("failing", 1)
+    assert "the lever fails" in line["error"]
+
+
+# -- facts
+
+
+def test_facts_say_what_the_script_does_itself(tmp_path: Path) -> None:
+    run_tried(tmp_path, plan(), "plain", 6)
+
+    *_, line = lines(tmp_path, "facts")
+    facts = line["facts"]
+    assert facts["device"] == "cpu"
+    assert facts["sets_threads"]
+    assert facts["sample_unit"] == "samples"
+    for name in ("uses_autocast", "uses_compile", "uses_scaler", "has_convolution"):
+        assert facts[name] is False, name
+    assert facts["num_parameters"] == 8 * 16 + 16 + 16 + 1
+    assert facts["parameter_dtypes"] == ["float32"]
+    (optimizer,) = facts["optimizers"]
+    assert (optimizer["name"], optimizer["is_fused"]) == ("AdamW", False)
+    assert optimizer["can_fuse"]
+    (loader,) = facts["loaders"]
+    assert (loader["dataset"], loader["batch_size"]) == ("TensorDataset", 16)
+    assert (loader["num_samples"], loader["is_tensor_dataset"]) == (64, True)

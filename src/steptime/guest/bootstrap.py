@@ -93,8 +93,6 @@ def install_ends(context: Context) -> None:
         recorder.reset()
         context.journal.reset()
         context.num_batches = 0
-        if context.trial is not None:
-            context.trial.after_fork()
 
     os.register_at_fork(after_in_child=after_fork)
     # A child of multiprocessing leaves by os._exit, which runs its finalizers but not atexit's,

@@ -9,6 +9,14 @@ from .plan import Wanted, load_lever
 from .session import Owner, Registry, Session
 
 
+class NotUndoneError(Exception):
+    """A lever could not be taken off, and its cause is why."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        super().__init__(wanted.name)
+        self.wanted = wanted
+
+
 class LeverStack:
     """Puts levers on and takes them off.
 
@@ -21,10 +29,13 @@ class LeverStack:
         self.registry = registry
         self.load = load
         self.owners: list[Owner] = []
+        self.is_acting = False  # what happens now is a lever's doing, not the script's
+        self.was_used = False
 
     def put_on(self, wanted: Wanted, *, must_undo: bool) -> None:
         """Apply a lever; if that fails, what it has hung so far is gone, and it is raised."""
         owner = Owner(wanted)
+        self.is_acting = self.was_used = True
         try:
             lever = self.load(wanted)
             owner.undo = lever.apply(wanted.settings, Session(self.registry, owner))
@@ -33,12 +44,17 @@ class LeverStack:
         except BaseException:
             self.registry.take_down(owner)
             raise
+        finally:
+            self.is_acting = False
         self.owners.append(owner)
 
     def take_off(self) -> None:
-        """Undo the topmost lever; what fails is raised, with the lever off the books."""
-        owner = self.owners.pop()
-        self.drop(owner)
+        """Undo the topmost lever."""
+        owner = self.owners[-1]
+        try:
+            self.drop(owner)
+        except Exception as error:
+            raise NotUndoneError(owner.wanted) from error
 
     def drop(self, owner: Owner) -> None:
         """Undo a lever, wherever it stands."""
@@ -48,8 +64,13 @@ class LeverStack:
             return
         owner.is_off = True
         self.registry.take_down(owner)
-        if owner.undo is not None:
+        if owner.undo is None:
+            return
+        self.is_acting = True
+        try:
             owner.undo()
+        finally:
+            self.is_acting = False
 
     def go_to(self, state: Sequence[Wanted], *, above: int) -> None:
         """Make the levers above the first `above` those of a state, in its order.

@@ -14,11 +14,13 @@ from json import dumps
 from typing import Any
 
 from .context import Context
+from .facts import FactsBook, count_graphs, world_size
 from .journal import Journal
-from .plan import Plan, Wanted, read_plan
-from .samples import SampleCounter
+from .live import NO_EXPERIMENT, Experiment, Live, Place
+from .plan import Plan, Wanted, load_file, read_plan
+from .samples import SampleCounter, find_tensor
 from .session import Owner, Registry
-from .stack import LeverStack
+from .stack import LeverStack, NotUndoneError
 
 FAILED = 86
 """Exit code of a process that a lever's failure ended."""
@@ -29,12 +31,14 @@ MAX_ERROR = 300
 FULL_UPDATES = 200_000
 """A row an update up to here in a trial, whose blocks may be of single steps: about 100 MB."""
 
-NO_EXPERIMENT = (-1, 0, 0, 1)
-"""Experiment, round, state, and whether it counts."""
+FACTS_AT = 4
+"""Updates after which there are facts; the first ones still find new models and loaders."""
 
 
 class Trial:
     """What the hooks come by: levers, samples, and what is decided between two steps."""
+
+    place = "trial"  # of our failures
 
     def __init__(self, context: Context, plan: Plan, finish: Callable[[], None]) -> None:
         self.context = context
@@ -44,32 +48,45 @@ class Trial:
         self.registry = Registry(context.torch, self.give_up, is_lenient=plan.is_recipe)
         self.stack = LeverStack(self.registry)
         self.samples = SampleCounter(context.torch)
+        self.facts = FactsBook(context.torch, self.stack, self.recorder.fail, make_probe(plan))
+        self.live: Live | None = None
+        self.described: dict[str, Any] | None = None
+        self.is_joint = False
+        self.last_loss: Any = None
         self.num_updates = 0
-        self.place = NO_EXPERIMENT
-        self.told: list[tuple[Wanted, int | None]] = []
 
     # -- levers
 
     def put_on(self) -> None:
-        """Apply the plan's own levers."""
+        """Apply the plan's own levers; those of experiments come above them."""
         for wanted in self.plan.levers:
             try:
                 self.stack.put_on(wanted, must_undo=False)
             except Exception as error:
-                self.fail(wanted, error, state=None)
+                self.fail(wanted, error)
             else:
-                self.told.append((wanted, None))
-                self.tell_lever(wanted, state=None)
+                self.tell_lever(wanted)
+        if self.plan.is_live:
+            self.live = Live(
+                os.path.join(self.plan.folder, "live.json"),
+                self.stack,
+                tell=self.tell_lever,
+                end_experiment=self.end_experiment,
+                is_joint=self.has_others,
+            )
 
-    def tell_lever(self, wanted: Wanted, *, state: int | None, error: str | None = None) -> None:
-        """Write that a lever was applied, or why not."""
+    def tell_lever(
+        self, wanted: Wanted, place: Place | None = None, error: BaseException | None = None
+    ) -> None:
+        """Write that a lever was applied, or why not; `place` is an experiment's."""
         line = {
             "k": "lever",
             "n": self.num_updates,
             "name": wanted.name,
             "settings": dict(wanted.settings),
-            "state": state,
-            "error": error,
+            "experiment": place[0] if place else None,
+            "state": place[2] if place else None,
+            "error": None if error is None else describe_error(error),
         }
         self.recorder.lines.append(dumps(line) + "\n")
 
@@ -81,12 +98,12 @@ class Trial:
             if self.plan.is_recipe:
                 self.stack.drop(owner)
         finally:
-            self.fail(owner.wanted, error, state=None)
+            self.fail(owner.wanted, error)
 
-    def fail(self, wanted: Wanted, error: BaseException, *, state: int | None) -> None:
+    def fail(self, wanted: Wanted, error: BaseException) -> None:
         """Say what failed; in a trial the process ends with it."""
-        text = f"{type(error).__name__}: {error}"[:MAX_ERROR]
-        self.tell_lever(wanted, state=state, error=text)
+        is_fixed = wanted in self.plan.levers or self.live is None
+        self.tell_lever(wanted, None if is_fixed else self.here, error)
         if self.plan.is_recipe:
             self.recorder.fail(f"lever:{wanted.name}")
         else:
@@ -119,13 +136,16 @@ class Trial:
 
         try:
             is_model = next(iter(model.parameters()), None) is not None
-            if is_model:
-                self.samples.begin_work(args, kwargs)
         except Exception:
-            self.recorder.fail("trial")
-            is_model = False
+            is_model = False  # a module whose own method has failed
         if not is_model:
             return call(model, *args, **kwargs)
+        try:
+            self.samples.begin_work(args, kwargs)
+            self.facts.see_training()
+            self.facts.see_call(model, find_tensor(self.context.torch.Tensor, (args, kwargs)))
+        except Exception:
+            self.recorder.fail("trial")
         return self.registry.run_call(call, model, args, kwargs)
 
     def run_backward(
@@ -140,52 +160,145 @@ class Trial:
             def call(*args: Any, **kwargs: Any) -> Any:
                 return look.run(journal, original, args, kwargs, is_call=False)
 
-        self.samples.begin_work()
+        self._begin_backward(args, kwargs)
         try:
             return self.registry.run_backward(call, args, kwargs)
         finally:
             self.samples.end_backward()
+
+    def _begin_backward(self, args: Any, kwargs: Any) -> None:
+        try:
+            self.samples.begin_work()
+            self.facts.see_training()
+            if self.live is not None and self.live.running is not None:
+                loss = find_tensor(self.context.torch.Tensor, (args, kwargs))
+                self.last_loss = None if loss is None else loss.detach()
+        except Exception:
+            self.recorder.fail("trial")
 
     def see_call_without_gradients(self, *, is_evaluation: bool) -> None:
         """An outermost call that trains nothing: a batch that was fetched for it does not count."""
         known = self.context.trained_datasets
         if is_evaluation or (known and self.context.dataset not in known):
             self.samples.drop_batch()
+            self.facts.drop_batch()
 
     def take_batch(self, iterator: Any, batch: Any) -> None:
         """A loader of the script's gave a batch to this thread."""
         try:
             self.samples.take_batch(batch)
+            self.facts.see_batch(iterator)
         except Exception:
             self.recorder.fail("trial")
 
     def begin_update(self, journal: Journal, optimizer: Any) -> None:
         """An optimizer is about to step."""
+        if journal.scaler is not None:
+            self.facts.see_scaler(journal.scaler)
         self.registry.begin_update(optimizer, is_outermost=len(journal.optimizers) == 1)
+
+    @property
+    def here(self) -> Place:
+        """Where in an experiment the update is that is being made."""
+        return NO_EXPERIMENT if self.live is None else self.live.place
 
     def tag(self) -> tuple[int, ...]:
         """What the row of the update that ends now says of levers and samples."""
-        return (*self.place, self.samples.take())
+        return (*self.here, self.samples.take())
 
     def end_update(self, journal: Journal, optimizer: int) -> None:
         """An update ended; between it and the next one levers may change."""
-        self.num_updates += 1
+        if self.recorder.journals[0] is not journal:
+            return  # one thread leads
+        self.num_updates = journal.num_updates
+        try:
+            if self.num_updates == FACTS_AT and not self.plan.is_recipe:
+                journal.disturb()
+                self.tell_facts()
+            if self.live is not None:
+                self.live.end_update(self.num_updates, optimizer)
+        except NotUndoneError as error:
+            self.fail(error.wanted, error.__cause__ or error)
+        except Exception:
+            self.recorder.fail("live")
 
-    def after_fork(self) -> None:
-        """A forked child has what its parent had; it says so in a file of its own."""
+    def has_others(self) -> bool:
+        """Whether other ranks train with this one; once there are, there are."""
+        self.is_joint = self.is_joint or world_size(self.context.torch) > 1
+        return self.is_joint
+
+    # -- what is told beside the rows
+
+    def tell_facts(self) -> None:
+        """Write what is known of script and machine."""
+        if self.described is None:  # later they may be gone, or as levers left them
+            registry = self.registry
+            self.described = self.facts.describe(
+                registry.models.alive(), registry.optimizers.alive()
+            )
+        facts = self.described | self.facts.doings() | {"sample_unit": self.samples.unit}
+        line = {"k": "facts", "n": self.num_updates, "facts": facts}
+        self.recorder.lines.append(dumps(line) + "\n")
+
+    def end_experiment(self, experiment: Experiment) -> None:
+        """Write that an experiment is over, and what it left."""
+        graphs, fallbacks = count_graphs()
+        is_finite = None
+        if self.last_loss is not None:
+            is_finite = bool(self.context.torch.isfinite(self.last_loss).all())
+        line = {
+            "k": "experiment",
+            "experiment": experiment.number,
+            "n": self.num_updates,
+            "graphs": graphs,
+            "fallbacks": fallbacks,
+            "is_finite": is_finite,
+        }
+        self.last_loss = None
+        self.recorder.lines.append(dumps(line) + "\n")
+
+    # -- as one of the recorder's watchers
+
+    def look(self, bucket: int, *, is_last: bool) -> str:
+        """At the end the facts are told once more: evaluations and late loaders are known."""
+        if not is_last or not self.num_updates or self.plan.is_recipe:
+            return ""
+        self.tell_facts()
+        return self.recorder.lines.pop()
+
+    def reset(self) -> None:
+        """A forked child has what its parent had on; it says so in a file of its own."""
         self.samples.reset()
         self.num_updates = 0
-        self.place = NO_EXPERIMENT
-        for wanted, state in self.told:
-            self.tell_lever(wanted, state=state)
+        self.described = None
+        if self.live is not None:
+            self.live.reset()
+        for owner in self.stack.owners:
+            self.tell_lever(owner.wanted)
+
+
+def describe_error(error: BaseException) -> str:
+    """Its class and text, in one line of bounded length."""
+    return f"{type(error).__name__}: {error}"[:MAX_ERROR]
+
+
+def make_probe(plan: Plan) -> Callable[..., Any] | None:
+    """The function that reads samples of a data set, where the plan names its file."""
+    if plan.probe is None:
+        return None
+    path = plan.probe
+    return lambda *args: load_file(path).probe_loader(*args)
 
 
 def install_trial(context: Context, path: str, finish: Callable[[], None]) -> Trial:
     """Do what the plan says; `finish` ends the records of this process."""
     plan = read_plan(path)
     trial = Trial(context, plan, finish)
+    context.trial = context.recorder.trial = trial
+    context.recorder.watchers.append(trial)
     if not plan.is_recipe:
         context.recorder.full_updates = FULL_UPDATES
-    context.trial = context.recorder.trial = trial
+        trial.facts.hook_threads()
+        trial.facts.hook_autocast()
     trial.put_on()
     return trial
