@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from steptime.guest.facts import FactsBook, count_graphs, cpu_capabilities, describe_loader
+from steptime.guest.facts import FactsBook, count_graphs, cpu_capabilities
 from steptime.guest.facts import describe_models as _describe_models
 from steptime.guest.facts import describe_optimizer as _describe_optimizer
 from steptime.guest.patch import PATCHES
@@ -103,70 +103,47 @@ def test_what_torch_would_not_fuse_cannot_be_fused(optimizer: Any) -> None:
     assert not describe_optimizer(optimizer)["can_fuse"]
 
 
-def test_a_loader_is_described_by_its_iterator() -> None:
-    data = torch.utils.data.TensorDataset(torch.zeros(10, 2))
-    subset = torch.utils.data.Subset(data, range(8))
-    loader = torch.utils.data.DataLoader(subset, batch_size=4, shuffle=True)
-    found = describe_loader(torch, iter(loader))
-
-    assert (found["dataset"], found["batch_size"], found["num_samples"]) == ("Subset", 4, 8)
-    assert found["is_tensor_dataset"]
-    assert not (found["is_iterable"] or found["has_own_sampler"] or found["num_workers"])
-
-
-def test_an_own_sampler_or_collate_is_seen() -> None:
-    class Own(torch.utils.data.Sampler):  # type: ignore[misc]
-        def __iter__(self) -> Any:
-            return iter([0, 1])
-
-    data = torch.utils.data.TensorDataset(torch.zeros(10, 2))
-    own = torch.utils.data.DataLoader(data, sampler=Own(), collate_fn=lambda samples: samples)
-    found = describe_loader(torch, iter(own))
-
-    assert found["has_own_sampler"]
-    assert not found["is_tensor_dataset"]
-
-
-def test_a_stream_has_no_length() -> None:
-    class Stream(torch.utils.data.IterableDataset):  # type: ignore[misc]
-        def __iter__(self) -> Any:
-            return iter(range(4))
-
-    found = describe_loader(torch, iter(torch.utils.data.DataLoader(Stream(), batch_size=None)))
-
-    assert (found["is_iterable"], found["num_samples"], found["batch_size"]) == (True, None, None)
+def begin(book: FactsBook, size: int) -> tuple[Any, Any]:
+    """A loader, and its iterator with a batch on the way."""
+    data = torch.utils.data
+    loader = data.DataLoader(data.TensorDataset(torch.zeros(size, 2)), collate_fn=list)
+    book.see_loader(loader)
+    return loader, iter(loader)
 
 
 def test_a_loader_counts_once_it_feeds_training(book: FactsBook) -> None:
-    def begin(size: int) -> Any:
-        data = torch.utils.data.TensorDataset(torch.zeros(size, 2))
-        return iter(torch.utils.data.DataLoader(data))
-
-    train, held_out = begin(8), begin(4)
-    book.see_batch(held_out)
+    train, held_out = begin(book, 8), begin(book, 4)
+    book.see_batch(held_out[1])
     book.drop_batch()
-    book.see_batch(train)
+    book.see_batch(train[1])
     book.see_training()
 
     assert [loader["num_samples"] for loader in book.doings()["loaders"]] == [8]
 
 
-def test_a_probe_adds_what_it_found_and_is_asked_once(book: FactsBook) -> None:
-    asked = []
-
-    def probe(torch: Any, dataset: Any, collate: Any) -> dict[str, Any]:
-        asked.append(type(dataset).__name__)
-        return {"is_deterministic": True, "sample_bytes": 8}
-
-    book.probe = probe
-    data = torch.utils.data.TensorDataset(torch.zeros(8, 2))
-    book.see_batch(iter(torch.utils.data.DataLoader(data)))
+def test_samples_are_read_only_where_that_is_asked(book: FactsBook) -> None:
+    loader, iterator = begin(book, 8)
+    book.see_batch(iterator)
     book.see_training()
-    for _ in range(2):
-        (loader,) = book.doings()["loaders"]
+    (found,) = book.doings()["loaders"]
+    assert "is_deterministic" not in found
 
-    assert (loader["is_deterministic"], loader["sample_bytes"]) == (True, 8)
-    assert asked == ["TensorDataset"]
+    book.is_probing = True
+    (found,) = book.doings()["loaders"]
+    assert found["is_deterministic"]
+    assert found["num_samples"] == len(loader.dataset)
+
+
+def test_a_loader_that_is_gone_keeps_its_facts(book: FactsBook) -> None:
+    loader, iterator = begin(book, 8)
+    book.is_probing = True
+    book.see_batch(iterator)
+    book.see_training()
+    del loader
+    (found,) = book.doings()["loaders"]
+
+    assert found["num_samples"] == 8
+    assert "is_deterministic" not in found
 
 
 def test_autocast_and_threads_are_seen_where_the_script_sets_them(book: FactsBook) -> None:

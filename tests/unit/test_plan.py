@@ -115,7 +115,7 @@ def test_a_plan_is_read_with_what_it_leaves_out(tmp_path: Path) -> None:
     found = read_plan(write_plan(tmp_path))
 
     assert (found.is_recipe, found.levers, found.is_live) == (False, (), False)
-    assert (found.quality, found.probe, found.folder) == (None, None, str(tmp_path))
+    assert (found.quality, found.is_probing, found.folder) == (None, False, str(tmp_path))
 
 
 def test_levers_stand_with_their_settings(tmp_path: Path) -> None:

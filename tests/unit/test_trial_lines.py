@@ -262,12 +262,14 @@ def test_levers_facts_and_ends_are_kept() -> None:
             make_head(),
             lever | {"state": 1, "experiment": 3, "error": "ValueError: no"},
             {"k": "facts", "n": 4, "facts": {"device": "cpu"}},
+            {"k": "counts", "n": 4, "counts": {"autocast:skipped_update": 1}},
             end(3, graphs=2, fallbacks=1, is_finite=False),
         ]
     )
     (line,) = found.levers
     assert (line.name, line.state, line.error) == ("autocast", 1, "ValueError: no")
     assert found.facts == {"device": "cpu"}
+    assert found.counts == {"autocast:skipped_update": 1}
     ended = found.experiment_end(3)
     assert ended is not None
     assert (ended.graphs, ended.fallbacks, ended.is_finite) == (2, 1, False)

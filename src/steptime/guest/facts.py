@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import sys
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .patch import replace
+from .loader_probe import describe_loader, probe_loader
+from .patch import drop_frame, replace
 from .stack import LeverStack
 
 MAX_CALLS = 200
@@ -23,6 +25,19 @@ CAPABILITIES = ("amx", "avx", "sve", "bf16", "i8mm", "asimd")
 CPU_INFO = "/proc/cpuinfo"
 
 
+MAX_LOADERS = 20
+"""Scripts that make a loader an epoch; the first ones tell enough."""
+
+
+class Loader:
+    """What is known of a loader, which may be gone."""
+
+    def __init__(self, torch: Any, loader: Any) -> None:
+        self.reference = weakref.ref(loader)
+        self.facts: dict[str, Any] = describe_loader(torch, loader)
+        self.is_probed = False
+
+
 class FactsBook:
     """Gathers facts while the script trains.
 
@@ -30,7 +45,7 @@ class FactsBook:
         torch: the module.
         stack: the levers.
         fail: counts a failure of ours by place.
-        probe: reads some samples of a loader; see `guest/probe.py`.
+        is_probing: whether some samples of each loader may be read (`guest/loader_probe.py`).
     """
 
     def __init__(
@@ -38,17 +53,19 @@ class FactsBook:
         torch: Any,
         stack: LeverStack,
         fail: Callable[[str], None],
-        probe: Callable[..., Any] | None = None,
+        *,
+        is_probing: bool = False,
     ) -> None:
         self.torch = torch
         self.stack = stack
         self.fail = fail
-        self.probe = probe
+        self.is_probing = is_probing
         self.sets_threads = self.uses_autocast = self.uses_scaler = self.uses_compile = False
         self.is_channels_last = False
         self.num_calls = 0
-        self.waiting: dict[Any, tuple[dict[str, Any], Any]] = {}
-        self.loaders: dict[Any, tuple[dict[str, Any], Any]] = {}
+        self.begun: dict[int, Loader] = {}  # by data set
+        self.waiting: dict[int, Loader] = {}
+        self.loaders: dict[int, Loader] = {}
 
     @property
     def is_open(self) -> bool:
@@ -79,6 +96,32 @@ class FactsBook:
 
         replace(autocast, "__enter__", __enter__)
 
+    def hook_loaders(self) -> None:
+        """See the loaders that are iterated: their iterators do not lead back to them."""
+        loader_class = self.torch.utils.data.DataLoader
+        original = loader_class.__iter__
+
+        def __iter__(loader: Any) -> Any:
+            try:
+                self.see_loader(loader)
+            except Exception:
+                self.fail("facts")
+            try:
+                return original(loader)
+            except BaseException as error:
+                drop_frame(error)
+                raise
+
+        replace(loader_class, "__iter__", __iter__)
+
+    def see_loader(self, loader: Any) -> None:
+        """An epoch of a loader begins."""
+        known = self.begun.get(id(loader.dataset))
+        if self.is_open and (known is None or known.reference() is not loader):
+            if len(self.begun) > MAX_LOADERS:
+                self.begun.clear()
+            self.begun[id(loader.dataset)] = Loader(self.torch, loader)
+
     def see_call(self, model: Any, tensor: Any) -> None:
         """An outermost call of a model, with gradients, and its first tensor."""
         if self.num_calls >= MAX_CALLS or not self.is_open:
@@ -96,10 +139,9 @@ class FactsBook:
 
     def see_batch(self, iterator: Any) -> None:
         """A loader gave a batch; what it is for is not known yet."""
-        key = (id(iterator._dataset), iterator._num_workers)
-        if key not in self.loaders and key not in self.waiting and self.is_open:
-            parts = (iterator._dataset, iterator._collate_fn) if self.probe is not None else None
-            self.waiting[key] = describe_loader(self.torch, iterator), parts
+        key = id(iterator._dataset)
+        if key not in self.loaders and key in self.begun and len(self.loaders) < MAX_LOADERS:
+            self.waiting[key] = self.begun[key]
 
     def see_training(self) -> None:
         """What was fetched is trained on."""
@@ -154,14 +196,15 @@ class FactsBook:
 
     def _describe_loaders(self) -> list[dict[str, Any]]:
         found = []
-        for key, (loader, parts) in list(self.loaders.items()):
-            if self.probe is not None and parts is not None:
+        for one in self.loaders.values():
+            loader = one.reference()
+            if self.is_probing and not one.is_probed and loader is not None and self.is_open:
+                one.is_probed = True
                 try:
-                    loader.update(self.probe(self.torch, *parts))
+                    one.facts.update(probe_loader(self.torch, loader))
                 except Exception:
                     self.fail("probe")
-                self.loaders[key] = loader, None  # once, and no reference is kept
-            found.append(loader)
+            found.append(one.facts)
         return found
 
 
@@ -281,33 +324,3 @@ def can_fuse(torch: Any, optimizer: Any, parameters: Iterable[Any]) -> bool:
     return not any(group.get("differentiable") for group in optimizer.param_groups) and all(
         p.device.type in devices and p.is_floating_point() for p in parameters
     )
-
-
-def describe_loader(torch: Any, iterator: Any) -> dict[str, Any]:
-    """One DataLoader as a `LoaderFacts`, by its iterator."""
-    data = torch.utils.data
-    dataset, inner = iterator._dataset, iterator._dataset
-    while isinstance(inner, data.Subset):
-        inner = inner.dataset
-    sampler = iterator._index_sampler if iterator._auto_collation else None
-    samplers = (iterator._index_sampler, getattr(sampler, "sampler", None))
-    is_default = iterator._collate_fn is data._utils.collate.default_collate
-    try:
-        num_samples: int | None = len(dataset)
-    except Exception:
-        num_samples = None
-    return {
-        "dataset": type(dataset).__name__,
-        "num_workers": iterator._num_workers,
-        "batch_size": getattr(sampler, "batch_size", None),
-        "persistent_workers": bool(getattr(iterator, "_persistent_workers", False)),
-        "prefetch_factor": getattr(iterator, "_prefetch_factor", None),
-        "pin_memory": bool(iterator._pin_memory),
-        "is_iterable": isinstance(dataset, data.IterableDataset),
-        "is_tensor_dataset": isinstance(inner, data.TensorDataset) and is_default,
-        "num_samples": num_samples,
-        "has_own_sampler": any(
-            s is not None and not type(s).__module__.startswith("torch.utils.data")
-            for s in samplers
-        ),
-    }

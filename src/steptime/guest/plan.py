@@ -46,7 +46,7 @@ class Plan:
     levers: tuple[Wanted, ...]
     is_live: bool
     quality: Mapping[str, Any] | None
-    probe: str | None
+    is_probing: bool
 
 
 def read_plan(path: str) -> Plan:
@@ -58,7 +58,7 @@ def read_plan(path: str) -> Plan:
         levers=take_levers(values["levers"]),
         is_live=bool(values.get("is_live")),
         quality=values.get("quality"),
-        probe=values.get("probe"),
+        is_probing=bool(values.get("probe")),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable
 from json import dumps
 from typing import Any
@@ -17,7 +18,7 @@ from .context import Context
 from .facts import FactsBook, count_graphs, world_size
 from .journal import Journal
 from .live import NO_EXPERIMENT, Experiment, Live, Place
-from .plan import Plan, Wanted, load_file, read_plan
+from .plan import Plan, Wanted, read_plan
 from .samples import SampleCounter, find_tensor
 from .session import Owner, Registry
 from .stack import LeverStack, NotUndoneError
@@ -48,11 +49,14 @@ class Trial:
         self.registry = Registry(context.torch, self.give_up, is_lenient=plan.is_recipe)
         self.stack = LeverStack(self.registry)
         self.samples = SampleCounter(context.torch)
-        self.facts = FactsBook(context.torch, self.stack, self.recorder.fail, make_probe(plan))
+        self.facts = FactsBook(
+            context.torch, self.stack, self.recorder.fail, is_probing=plan.is_probing
+        )
         self.live: Live | None = None
         self.described: dict[str, Any] | None = None
         self.is_joint = False
         self.last_loss: Any = None
+        self.told_counts: Counter[str] = Counter()
         self.num_updates = 0
 
     # -- levers
@@ -260,17 +264,24 @@ class Trial:
     # -- as one of the recorder's watchers
 
     def look(self, bucket: int, *, is_last: bool) -> str:
-        """At the end the facts are told once more: evaluations and late loaders are known."""
-        if not is_last or not self.num_updates or self.plan.is_recipe:
-            return ""
-        self.tell_facts()
-        return self.recorder.lines.pop()
+        """What levers counted; and, at the end, the facts once more: late loaders are known."""
+        text = ""
+        counts = self.registry.counts
+        if counts != self.told_counts:
+            self.told_counts = counts.copy()
+            text = dumps({"k": "counts", "n": self.num_updates, "counts": counts}) + "\n"
+        if is_last and self.num_updates and not self.plan.is_recipe:
+            self.tell_facts()
+            text += self.recorder.lines.pop()
+        return text
 
     def reset(self) -> None:
         """A forked child has what its parent had on; it says so in a file of its own."""
         self.samples.reset()
         self.num_updates = 0
         self.described = None
+        self.registry.counts.clear()
+        self.told_counts.clear()
         if self.live is not None:
             self.live.reset()
         for owner in self.stack.owners:
@@ -280,14 +291,6 @@ class Trial:
 def describe_error(error: BaseException) -> str:
     """Its class and text, in one line of bounded length."""
     return f"{type(error).__name__}: {error}"[:MAX_ERROR]
-
-
-def make_probe(plan: Plan) -> Callable[..., Any] | None:
-    """The function that reads samples of a data set, where the plan names its file."""
-    if plan.probe is None:
-        return None
-    path = plan.probe
-    return lambda *args: load_file(path).probe_loader(*args)
 
 
 def install_trial(context: Context, path: str, finish: Callable[[], None]) -> Trial:
@@ -300,5 +303,6 @@ def install_trial(context: Context, path: str, finish: Callable[[], None]) -> Tr
         context.recorder.full_updates = FULL_UPDATES
         trial.facts.hook_threads()
         trial.facts.hook_autocast()
+        trial.facts.hook_loaders()
     trial.put_on()
     return trial

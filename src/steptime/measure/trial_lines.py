@@ -106,6 +106,8 @@ class RankLines:
         self.rank = 0
         self.facts: Mapping[str, Any] = {}
         """Fields of levers.base.Facts that the guest saw, and `sample_unit`; empty before."""
+        self.counts: Mapping[str, int] = {}
+        """What levers counted so far, as `lever:what`; the last line counts."""
         self._buckets: tuple[str, ...] = ()
         self._tags: dict[int, list[int]] = {}
         self._times: dict[int, list[int]] = {}
@@ -133,6 +135,8 @@ class RankLines:
                 self._ends[end.experiment] = end
             elif kind == "facts":
                 self.facts = dict(row["facts"])
+            elif kind == "counts":
+                self.counts = {str(name): int(count) for name, count in row["counts"].items()}
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise DamagedRunError(f"a line `{kind}` of another shape: {error}") from error
 

@@ -78,6 +78,7 @@ def make_plan(
     *,
     mode: str = "trial",
     is_live: bool = False,
+    probe: bool = False,
     quality: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The content of `plan.json`; `mode` is `trial` or `recipe`."""
@@ -86,5 +87,6 @@ def make_plan(
         "mode": mode,
         "levers": describe_state(state, levers),
         "is_live": is_live,
+        "probe": probe,
         "quality": None if quality is None else dict(quality),
     }

@@ -115,7 +115,7 @@ class Worlds:
         return baseline
 
     def _observe(self, *, reason: str | None = None) -> Baseline:
-        trial = self.start(())
+        trial = self.start((), probe=True)
         ended = self._run(trial, observe_window(self._subject.budget_s))
         baseline = make_baseline(
             trial.folder, trial.watch, ended, self._subject.surroundings, reason=reason
@@ -202,6 +202,7 @@ class Worlds:
         *,
         folder: Path | None = None,
         is_live: bool = False,
+        probe: bool = False,
         quality: Mapping[str, Any] | None = None,
     ) -> Trial:
         """A started trial with a state; `folder` is the next of the trials' where it is None.
@@ -216,7 +217,7 @@ class Worlds:
             folder=folder or self._folder.new_trial(),
             argv=subject.argv,
             environment=environment if quality is None else {**environment, **VARIABLES},
-            plan=make_plan(state, subject.levers, is_live=is_live, quality=quality),
+            plan=make_plan(state, subject.levers, is_live=is_live, probe=probe, quality=quality),
             stdin=subject.stdin,
         )
         trial = start_trial(self._begin, start, self.limits)
