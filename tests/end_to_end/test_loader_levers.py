@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from end_to_end.harness import SCRIPTS, needs_linux, needs_torch, start_bare
+from end_to_end.harness import (
+    SCRIPTS,
+    SPECIMENS,
+    needs_linux,
+    needs_torch,
+    rows,
+    run_folder,
+    start_bare,
+    start_observed,
+)
+from steptime.levers import file_of, load
 
 pytestmark = [needs_torch, needs_linux]
 
@@ -124,3 +135,43 @@ def test_what_a_lever_changed_is_taken_back(try_lever: Try, name: str) -> None:
     found = try_lever(name, case, settings)
 
     assert found["after"] == found["bare"]
+
+
+# -- in the user's process, put on by a plan
+
+
+def run_with(folder: Path, specimen: str, name: str, settings: Settings) -> bytes:
+    """What the specimen prints in a trial with the lever."""
+    asked = {"name": name, "settings": dict(settings), "file": file_of(load(name))}
+    plan = {"schema": 1, "mode": "trial", "levers": [asked], "is_live": False, "quality": None}
+    folder.mkdir()
+    (folder / "plan.json").write_text(json.dumps(plan))
+    script = str(SPECIMENS / f"{specimen}.py")
+    variables = {"STEPTIME_PLAN": str(folder / "plan.json")}
+    done = start_observed(folder, "python", script, **variables).finish()
+    assert done.exit_code == 0, done.stderr.decode()
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("specimen", "name", "settings"),
+    [
+        ("waiting_samples", "dataloader", WORKERS),
+        ("waiting_samples", "dataset_cache", CACHE),
+        ("tensor_rows", "whole_batch_fetch", {}),
+    ],
+)
+def test_in_a_trial_the_script_prints_what_it_printed(
+    tmp_path: Path, specimen: str, name: str, settings: Settings
+) -> None:
+    bare = start_bare(tmp_path / "bare", "python", SPECIMENS / f"{specimen}.py").finish()
+    stdout = run_with(tmp_path / "tried", specimen, name, settings)
+
+    assert stdout == bare.stdout
+    found = rows(run_folder(tmp_path / "tried") / "rank-0.jsonl")
+    (line,) = [row for row in found if row["k"] == "lever"]
+    assert (line["name"], line["error"]) == (name, None)
+    files = run_folder(tmp_path / "tried").glob("worker-*.jsonl")
+    by_workers = [rows(file)[-1]["batches"] for file in files]
+    assert len(by_workers) == settings.get("num_workers", 0)
+    assert sum(by_workers) in (0, 4 * 8)  # epochs times batches

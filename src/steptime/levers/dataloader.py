@@ -127,8 +127,8 @@ def apply(settings: Settings, session: Session) -> Undo:
 def edit(settings: Settings) -> str:
     """The arguments, and what they change beside the time."""
     words = ", ".join(f"{name}={value}" for name, value in settings.items())
-    note = "  # from the second epoch on, samples come in another random order"
-    return f"DataLoader(..., {words})" + note * bool(settings["num_workers"])
+    note = "# from the second epoch on, samples come in another random order\n"
+    return note * bool(settings["num_workers"]) + f"DataLoader(..., {words})"
 
 
 LEVER = Lever(

@@ -96,7 +96,7 @@ LEVER = Lever(
     apply=apply,
     edit=lambda settings: (
         "self.samples = {}  # in the data set's __init__\n"
-        "\n"
+        "\n\n"
         "def __getitem__(self, index):\n"
         "    if index not in self.samples:\n"
         "        self.samples[index] = self.read(index)  # what was __getitem__\n"

@@ -66,7 +66,6 @@ LEVER = Lever(
     moment=Moment.LIVE,
     apply=apply,
     edit=lambda settings: (
-        "import torch\n"
         f"torch.set_num_threads({settings['num_threads']})  # before the first operator"
     ),
     costs=(

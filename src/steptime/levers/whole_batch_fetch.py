@@ -134,7 +134,7 @@ LEVER = Lever(
         "    def __getitems__(self, indices):\n"
         "        index = torch.tensor(indices)\n"
         "        return [tensor.index_select(0, index) for tensor in self.tensors]\n"
-        "\n"
+        "\n\n"
         "loader = DataLoader(Batches(x, y), ..., collate_fn=lambda batch: batch)"
     ),
     costs="None that was seen; a batch from workers is copied once more on its way.",

@@ -21,7 +21,7 @@ from steptime.measure.records import read_records
 from steptime.measure.source.scan import write_source
 from steptime.tune.bench import Baseline
 from steptime.tune.pairing import samples_per_step
-from steptime.tune.resources import count_cores
+from steptime.tune.resources import count_cores, count_physical_cores, read_available_bytes
 from steptime.tune.trial import TrialEnded
 from steptime.tune.watch import Process, Watch
 
@@ -95,7 +95,6 @@ def _make_facts(watch: Watch, measurement: Measurement, surroundings: Surroundin
         "device": str(head.get("device", "cpu")),
         "num_threads": head.get("num_threads"),
         "world_size": int(head.get("world_size") or 1),
-        "num_cores": count_cores(),
         "capabilities": list(_cpu_capabilities()),
     }
     try:
@@ -104,6 +103,9 @@ def _make_facts(watch: Watch, measurement: Measurement, surroundings: Surroundin
         facts = from_json(Facts, known)
     return replace(
         facts,
+        num_cores=count_cores(),
+        num_physical_cores=count_physical_cores(),
+        available_bytes=read_available_bytes(),
         libraries=dict(surroundings.libraries),
         environment_names=surroundings.environment_names,
         minor_faults_per_step=_minor_faults(measurement),
