@@ -41,6 +41,7 @@ def test_all_that_a_lever_offers_may_stand_in_a_recipe(lever: Lever) -> None:
         ("warp", {}, "names the lever `warp`, which this Steptime does not have"),
         ("autocast", {}, "the lever `autocast` misses its setting `dtype`"),
         ("autocast", {"dtype": "bf16", "speed": 9}, "the lever `autocast` has no setting `speed`"),
+        ("dataset_cache", {"limit_bites": 9}, "`dataset_cache` has no setting `limit_bites`"),
         ("autocast", {"dtype": "bf17"}, "the lever `autocast` does not take the value 'bf17'"),
     ],
 )

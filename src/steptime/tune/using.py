@@ -14,8 +14,9 @@ from steptime.core.observations import Difference, LeverUse, Quantity, RecipeUse
 from steptime.core.recipe import Recipe
 from steptime.core.study import Applied
 from steptime.errors import RecipeError
-from steptime.levers import NAMES, load
-from steptime.levers.base import Lever, Moment
+from steptime.levers import load_all
+from steptime.levers.base import Facts, Lever, Moment, Settings
+from steptime.levers.examples import WORLDS
 from steptime.tune.setting import make_plan, variables_of
 
 Value = str | int | float | bool
@@ -94,15 +95,16 @@ def check_levers(recipe: Recipe, *, path: str) -> dict[str, Lever]:
     Raises:
         RecipeError: one of them, or one of their settings, is not known.
     """
+    known = {lever.name: lever for lever in load_all()}
     found: dict[str, Lever] = {}
     for applied in recipe.levers:
-        if applied.name not in NAMES:
+        if applied.name not in known:
             raise RecipeError(
                 f"{path} names the lever `{applied.name}`, which this Steptime does not have.",
-                hint=f"It has: {', '.join(NAMES)}. Take the table out, or upgrade: "
+                hint=f"It has: {', '.join(known)}. Take the table out, or upgrade: "
                 "pip install -U steptime",
             )
-        found[applied.name] = load(applied.name)
+        found[applied.name] = known[applied.name]
         wrong = _unknown_setting(found[applied.name], applied)
         if wrong is not None:
             raise RecipeError(
@@ -133,7 +135,8 @@ class _Watched(Mapping[str, Value]):
 def _unknown_setting(lever: Lever, applied: Applied) -> str | None:
     """What is wrong with the settings; None where nothing is.
 
-    A lever does not list its settings, but its edit writes them down, if it does any.
+    A lever lists no names: its settings are those that it has in some world, and those that its
+    edit asks for.
     """
     watched = _Watched(applied.settings)
     try:
@@ -144,5 +147,10 @@ def _unknown_setting(lever: Lever, applied: Applied) -> str | None:
         return f"does not take the value {error.args[0]!r}"
     except (ValueError, TypeError) as error:
         return f"does not take its settings: {error}"
-    unknown = [name for name in applied.settings if watched.asked and name not in watched.asked]
+    names = {name for facts in WORLDS for space in _spaces(lever, facts) for name in space}
+    unknown = [name for name in applied.settings if name not in names | watched.asked]
     return f"has no setting `{unknown[0]}`" if unknown else None
+
+
+def _spaces(lever: Lever, facts: Facts) -> tuple[Settings, ...]:
+    return lever.space(facts) if lever.applies(facts) is None else ()
