@@ -58,6 +58,10 @@ def train(model, optimizer, images, *, steps, set_to_none=True):
     return losses
 
 
+def images_of(size):
+    return torch.randn(size, 3, 8, 8)
+
+
 @pytest.mark.parametrize("set_to_none", [True, False])
 @pytest.mark.parametrize(("cls", "options"), KINDS)
 def test_turned_and_turned_back_it_trains_as_without(session, cls, options, set_to_none):
@@ -104,6 +108,33 @@ def test_images_arrive_channels_last_wherever_they_stand_in_the_call(session):
 
     assert strides == [(192, 1, 24, 3)] * 2
     assert model.seen is images
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_the_same_elements_are_dropped(session, inplace):
+    conv = torch.nn.Conv2d(3, 8, 3)
+    model, images = torch.nn.Sequential(conv, torch.nn.Dropout(0.5, inplace=inplace)), images_of(4)
+    torch.manual_seed(1)
+    expected = model(images)
+    undo = LEVER.apply({}, session)
+
+    torch.manual_seed(1)
+    outputs = model(images)
+    undo()
+
+    assert torch.equal(outputs == 0, expected == 0)
+    assert outputs.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(outputs, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_dropout_is_torchs_own_again_when_it_is_taken_back(session):
+    before = torch.nn.functional.dropout
+    undo = LEVER.apply({}, session)
+    while_on = torch.nn.functional.dropout
+    undo()
+
+    assert while_on is not before
+    assert torch.nn.functional.dropout is before
 
 
 def test_a_model_that_was_so_before_is_left_so(session):

@@ -2,13 +2,15 @@
 
 Vectorized and tensor-core convolutions read them so; in the other order they are turned at each
 operator. Weights are turned in place, and their gradients and optimizer states with them: a
-fused optimizer would else apply them to the wrong elements.
+fused optimizer would else apply them to the wrong elements. Dropout draws its numbers in the
+order of memory, so it is given images in the usual order: the same elements are dropped.
 Source: PyTorch tutorial "Channels Last Memory Format in PyTorch" (Ma, 2020); Composer's
 algorithm of this name.
 """
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -41,6 +43,7 @@ def apply(settings: Settings, session: Session) -> Undo:
         session.for_each_optimizer(turned.follow),
         session.for_each_model(turned.turn_model),
         session.wrap_calls(run),
+        drop_as_before(session.torch),
     )
 
     def undo() -> None:
@@ -96,6 +99,28 @@ class Turned:
         for reference in self.optimizers:
             if (optimizer := reference()) is not None:
                 lay_out_states(self.torch, optimizer)
+
+
+def drop_as_before(torch: Any) -> Undo:
+    """Let dropout see four-dimensional tensors in the usual order of memory."""
+    functional, turned = torch.nn.functional, torch.channels_last
+    original = functional.dropout
+
+    @functools.wraps(original)
+    def dropout(input: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
+        if input.dim() != 4 or input.is_contiguous():
+            return original(input, *args, **kwargs)
+        dropped = original(input.contiguous(), *args, **kwargs).contiguous(memory_format=turned)
+        is_inplace = kwargs.get("inplace") or (len(args) > 2 and args[2])
+        return input.copy_(dropped) if is_inplace else dropped
+
+    functional.dropout = dropout
+
+    def undo() -> None:
+        if functional.dropout is dropout:
+            functional.dropout = original
+
+    return undo
 
 
 def edit(settings: Settings) -> str:

@@ -1,0 +1,102 @@
+"""Our levers on arithmetic, put on by a plan inside a script that knows nothing of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from end_to_end.harness import SCRIPTS, needs_linux, needs_torch, start_observed
+from steptime.levers import file_of, load
+
+pytestmark = [needs_torch, needs_linux]
+
+NUM_STEPS = 12
+Wanted = tuple[str, Mapping[str, Any]]
+
+AUTOCAST: Wanted = ("autocast", {"dtype": "bf16"})
+HALF: Wanted = ("autocast", {"dtype": "fp16"})
+PRODUCTS: Wanted = ("matmul_precision", {"precision": "medium"})
+FUSED: Wanted = ("fused_optimizer", {"implementation": "fused"})
+LAST: Wanted = ("channels_last", {})
+COMPILE: Wanted = ("compile", {"mode": "default"})
+
+
+def train(
+    folder: Path, *wanted: Wanted, way: str = "plain", factor: float = 1.0, nproc: int = 0
+) -> list[dict[str, Any]]:
+    """What each rank of the script found, with these levers on from the start."""
+    folder.mkdir(exist_ok=True)
+    levers = [{"name": n, "settings": s, "file": file_of(load(n))} for n, s in wanted]
+    asked = {"schema": 1, "mode": "trial", "levers": levers, "is_live": False, "quality": None}
+    (folder / "plan.json").write_text(json.dumps(asked))
+    launcher = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={nproc}")
+    command = (sys.executable, *(launcher if nproc else ()), SCRIPTS / "levered.py", way)
+    variables = {"STEPTIME_PLAN": str(folder / "plan.json")} if wanted else {}
+    words = (*map(str, command), str(NUM_STEPS), str(factor))
+    done = start_observed(folder, *words, **variables).finish()
+    assert done.exit_code == 0, done.stderr.decode()
+    return [json.loads(file.read_text()) for file in sorted(folder.glob("found-*.json"))]
+
+
+@pytest.fixture(scope="module")
+def without(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    (found,) = train(tmp_path_factory.mktemp("without"))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("wanted", "tolerance"),
+    [
+        ([AUTOCAST], 0.02),
+        ([PRODUCTS], 0.02),
+        ([FUSED], 1e-4),
+        ([LAST, FUSED], 1e-4),
+        ([FUSED, LAST, HALF], 0.01),
+    ],
+    ids=["bf16", "products", "fused", "last and fused", "fused, last and fp16"],
+)
+def test_the_script_trains_as_without(
+    tmp_path: Path, without: dict[str, Any], wanted: list[Wanted], tolerance: float
+) -> None:
+    (found,) = train(tmp_path, *wanted)
+
+    assert found["dtypes"] == ["torch.float32"]
+    assert found["losses"] != without["losses"]
+    assert found["losses"] == pytest.approx(without["losses"], rel=tolerance)
+    assert found["norms"] == pytest.approx(without["norms"], rel=3 * tolerance)
+    assert found["evaluation"] == pytest.approx(without["evaluation"], rel=tolerance)
+
+
+@pytest.mark.parametrize("wanted", [[AUTOCAST, LAST], [FUSED, HALF]], ids=["bf16", "fp16"])
+def test_a_checkpoint_needs_nothing_of_ours(tmp_path: Path, wanted: list[Wanted]) -> None:
+    train(tmp_path, *wanted)
+
+    assert b"steptime" not in (tmp_path / "checkpoint-plain.pt").read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch needs a C++ compiler")
+def test_a_compiled_model_drops_the_same_and_trains_as_without(
+    tmp_path: Path, without: dict[str, Any]
+) -> None:
+    (found,) = train(tmp_path, COMPILE)
+
+    assert found["losses"] != without["losses"]
+    assert found["losses"] == pytest.approx(without["losses"], rel=1e-4)
+    checkpoint = (tmp_path / "checkpoint-plain.pt").read_bytes()
+    assert b"steptime" not in checkpoint
+    assert b"_orig_mod" not in checkpoint
+
+
+def test_ranks_whose_gradients_overflow_in_fp16_go_on_together(tmp_path: Path) -> None:
+    found = train(tmp_path, HALF, way="ranks", factor=16.0, nproc=2)
+
+    assert found[0]["weights"] == found[1]["weights"]
+    assert all(norm == norm and norm < float("inf") for norm in found[0]["norms"][4:])
+    assert found[0]["losses"][-1] < 4.0
