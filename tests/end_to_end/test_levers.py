@@ -98,5 +98,5 @@ def test_ranks_whose_gradients_overflow_in_fp16_go_on_together(tmp_path: Path) -
     found = train(tmp_path, HALF, way="ranks", factor=16.0, nproc=2)
 
     assert found[0]["weights"] == found[1]["weights"]
-    assert all(norm == norm and norm < float("inf") for norm in found[0]["norms"][4:])
+    assert all(norm == norm and norm < float("inf") for norm in found[0]["norms"][-2:])
     assert found[0]["losses"][-1] < 4.0
