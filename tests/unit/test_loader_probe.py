@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from steptime.guest.loader_probe import Loading, probe_loader
+from steptime.guest.loader_probe import describe_loader, probe_loader
 
 torch = pytest.importorskip("torch")
 data = torch.utils.data
@@ -45,9 +45,12 @@ class Stream(data.IterableDataset):
         yield from range(4)
 
 
-def probe(dataset, *, collate_fn=data.default_collate, num_workers=0):
-    loading = Loading(dataset=dataset, collate_fn=collate_fn, num_workers=num_workers)
-    return probe_loader(torch, loading)
+def probe(dataset, **arguments):
+    return probe_loader(torch, data.DataLoader(dataset, batch_size=4, **arguments))
+
+
+def describe(dataset, **arguments):
+    return describe_loader(torch, data.DataLoader(dataset, batch_size=4, **arguments))
 
 
 def test_samples_that_are_equal_each_time_are_deterministic():
@@ -96,7 +99,7 @@ def test_random_states_are_as_before():
     expected = torch.rand(1), random.random()
     torch.manual_seed(3)
     random.seed(3)
-    probe(Noisy())
+    probe(Noisy(), shuffle=True)
 
     assert (torch.rand(1), random.random()) == expected
 
@@ -104,25 +107,58 @@ def test_random_states_are_as_before():
 def test_slow_samples_are_read_twice_and_no_more():
     dataset = Rows()
     seconds = iter(range(1000))
-    loading = Loading(dataset=dataset, collate_fn=data.default_collate)
-    probe_loader(torch, loading, clock=lambda: float(next(seconds)))
+    loader = data.DataLoader(dataset, batch_size=4)
+    probe_loader(torch, loader, clock=lambda: float(next(seconds)))
 
     assert len(dataset.reads) == 4
 
 
-def test_a_sample_alone_is_converted_where_there_are_no_batches():
-    convert = data.default_convert
-    found = probe_loader(torch, Loading(dataset=Rows(), collate_fn=convert, is_batched=False))
+def test_a_loader_is_described_without_reading():
+    dataset = Rows()
+    found = describe(dataset, num_workers=2, persistent_workers=True, shuffle=True)
 
-    assert found["is_collate_deterministic"] is True
+    assert dataset.reads == []
+    assert found == {
+        "dataset": "Rows",
+        "num_workers": 2,
+        "batch_size": 4,
+        "persistent_workers": True,
+        "prefetch_factor": 2,
+        "pin_memory": False,
+        "is_iterable": False,
+        "has_own_sampler": False,
+        "num_samples": 40,
+    }
 
 
 def test_rows_of_tensors_are_known_to_be_deterministic_with_workers_too():
     rows = data.Subset(data.TensorDataset(torch.zeros(10, 6), torch.zeros(10)), [1, 4, 5])
-    found = probe(rows, num_workers=2)
+    found = describe(rows, num_workers=2)
 
-    assert found == {
-        "is_deterministic": True,
-        "is_collate_deterministic": True,
-        "sample_bytes": 28,
-    }
+    assert found["is_tensor_dataset"]
+    assert found["is_deterministic"]
+    assert found["is_collate_deterministic"]
+    assert found["sample_bytes"] == 28
+    assert (found["dataset"], found["num_samples"]) == ("TensorDataset", 3)
+
+
+def test_a_collate_of_the_scripts_makes_rows_of_tensors_an_ordinary_data_set():
+    found = describe(data.TensorDataset(torch.zeros(10, 6)), collate_fn=list)
+
+    assert "is_tensor_dataset" not in found
+
+
+def test_a_stream_is_told_as_such():
+    assert describe(Stream())["is_iterable"]
+
+
+def test_a_sampler_of_the_scripts_own_is_told():
+    class Mine(data.Sampler):
+        def __iter__(self):
+            return iter(range(4))
+
+        def __len__(self):
+            return 4
+
+    assert describe(Rows(), sampler=Mine())["has_own_sampler"]
+    assert not describe(Rows(), sampler=data.SubsetRandomSampler([1, 2]))["has_own_sampler"]

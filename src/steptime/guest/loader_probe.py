@@ -1,4 +1,4 @@
-"""Whether a loader that feeds training gives the same each time; in a trial only.
+"""What a loader that feeds training is like, for the choice of levers; in a trial only.
 
 Reading a sample may move random states: they are saved before and put back. What a data set
 keeps for itself (a generator of its own, a cache) cannot be; the trial that asks is thrown away.
@@ -11,7 +11,6 @@ import os
 import random
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -25,44 +24,54 @@ LIMIT_S = 0.25
 """For one pass, of two or three: a trial has seconds."""
 
 
-@dataclass(frozen=True)
-class Loading:
-    """What a loader reads and how: of its iterator, so that the loader itself may be gone."""
+def describe_loader(torch: Any, loader: Any) -> dict[str, Any]:
+    """The fields of `LoaderFacts` that can be told without reading a sample."""
+    data = torch.utils.data
+    dataset = loader.dataset
+    facts = {
+        "dataset": type(tools().innermost(dataset)).__name__,
+        "num_workers": loader.num_workers,
+        "batch_size": batch_size_of(loader),
+        "persistent_workers": bool(loader.persistent_workers),
+        "prefetch_factor": loader.prefetch_factor,
+        "pin_memory": bool(loader.pin_memory),
+        "is_iterable": isinstance(dataset, data.IterableDataset),
+        "has_own_sampler": not is_known_sampler(data, loader),
+    }
+    if facts["is_iterable"]:
+        return facts
+    rows = find_rows(torch, loader)
+    if rows is not None:
+        exact = ("is_tensor_dataset", "is_deterministic", "is_collate_deterministic")
+        sizes = [part.nbytes // max(1, len(part)) for part in rows.parts]
+        facts |= dict.fromkeys(exact, True) | {"sample_bytes": sum(sizes)}
+    return facts | {"num_samples": len(dataset)}
 
-    dataset: Any
-    collate_fn: Callable[[Any], Any]
-    is_batched: bool = True
-    num_workers: int = 0
 
-
-def probe_loader(
-    torch: Any, loading: Loading, *, clock: Callable[[], float] = perf_counter
-) -> dict[str, Any]:
-    """The fields of `LoaderFacts` that say whether samples are equal, and how large they are.
+def probe_loader(torch: Any, loader: Any, *, clock: Callable[[], float] = perf_counter) -> Any:
+    """The fields that say whether samples are the same each time, and how large they are.
 
     Empty where that cannot be tried: nothing is then known.
     """
-    rows = find_rows(torch, loading)
-    if rows is not None:
-        sizes = [part.nbytes // max(1, len(part)) for part in rows.parts]
-        equal = dict.fromkeys(("is_deterministic", "is_collate_deterministic"), True)
-        return {**equal, "sample_bytes": sum(sizes)}
-    if loading.num_workers or isinstance(loading.dataset, torch.utils.data.IterableDataset):
+    is_map_style = not isinstance(loader.dataset, torch.utils.data.IterableDataset)
+    if loader.num_workers or not is_map_style or not len(loader.dataset):
         return {}
+    if find_rows(torch, loader) is not None:
+        return {}  # told already
     put_back = keep_random_states(torch)
     try:
-        return read_twice(torch, loading, clock)
+        return read_twice(torch, loader, clock)
     except Exception:
-        return {}  # no length, keys of another kind, a sample that cannot be compared
+        return {}  # keys of another kind, a sample that cannot be compared
     finally:
         put_back()
 
 
-def read_twice(torch: Any, loading: Loading, clock: Callable[[], float]) -> dict[str, Any]:
+def read_twice(torch: Any, loader: Any, clock: Callable[[], float]) -> dict[str, Any]:
     """Read some samples twice, and make a batch of them twice."""
     own = tools()
     content_of, states, copy_of = own.content_of, own.random_states, own.copy_of
-    dataset, num = loading.dataset, len(loading.dataset)
+    dataset, num = loader.dataset, len(loader.dataset)
     num_wanted = min(NUM_SAMPLES, num)
     indices = [place * num // num_wanted for place in range(num_wanted)]
     began, before, first, copies = clock(), states(torch), [], []
@@ -80,7 +89,7 @@ def read_twice(torch: Any, loading: Loading, clock: Callable[[], float]) -> dict
     before, batches = states(torch), []
     for _ in range(2):
         samples = [copy_of(sample)[0] for sample, _ in copies]
-        batch = loading.collate_fn(samples if loading.is_batched else samples[0])
+        batch = loader.collate_fn(samples if loader.batch_sampler is not None else samples[0])
         try:
             batches.append(content_of(batch))
         except (TypeError, AttributeError):
@@ -107,12 +116,26 @@ def keep_random_states(torch: Any) -> Callable[[], None]:
     return put_back
 
 
-def find_rows(torch: Any, loading: Loading) -> Any:
-    """The data set as plain rows of tensors, with torch's own collate; else None."""
-    if not loading.is_batched or loading.collate_fn is not torch.utils.data.default_collate:
+def batch_size_of(loader: Any) -> int | None:
+    """The loader's, else its batch sampler's."""
+    size = loader.batch_size
+    if size is None:
+        size = getattr(loader.batch_sampler, "batch_size", None)
+    return size if type(size) is int else None
+
+
+def is_known_sampler(data: Any, loader: Any) -> bool:
+    """Whether torch's own samplers choose: they draw all of an epoch's order at its start."""
+    known = [sampler for sampler in (loader.sampler, loader.batch_sampler) if sampler is not None]
+    return all(type(sampler).__module__.startswith(data.__name__) for sampler in known)
+
+
+def find_rows(torch: Any, loader: Any) -> Any:
+    """The loader's data set as plain rows of tensors, with torch's own collate; else None."""
+    if loader.collate_fn is not torch.utils.data.default_collate:
         return None
     lever = load_file(os.path.join(FOLDER, "whole_batch_fetch.py"))
-    return lever.find_whole(torch, loading.dataset)
+    return lever.find_whole(torch, loader.dataset) if loader.batch_sampler is not None else None
 
 
 def tools() -> Any:
