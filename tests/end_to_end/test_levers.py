@@ -5,13 +5,20 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from end_to_end.harness import SCRIPTS, needs_linux, needs_torch, start_observed
+from end_to_end.harness import (
+    SCRIPTS,
+    needs_linux,
+    needs_torch,
+    rows,
+    run_folder,
+    start_observed,
+)
 from steptime.levers import file_of, load
 
 pytestmark = [needs_torch, needs_linux]
@@ -27,18 +34,32 @@ LAST: Wanted = ("channels_last", {})
 COMPILE: Wanted = ("compile", {"mode": "default"})
 
 
+def as_planned(wanted: Sequence[Wanted]) -> list[dict[str, Any]]:
+    return [{"name": n, "settings": dict(s), "file": file_of(load(n))} for n, s in wanted]
+
+
 def train(
-    folder: Path, *wanted: Wanted, way: str = "plain", factor: float = 1.0, nproc: int = 0
+    folder: Path,
+    *wanted: Wanted,
+    way: str = "plain",
+    factor: float = 1.0,
+    nproc: int = 0,
+    live: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """What each rank of the script found, with these levers on from the start."""
+    """What each rank of the script found, with these levers on from the start.
+
+    `live` are states to compare, in blocks of one step.
+    """
     folder.mkdir(exist_ok=True)
-    levers = [{"name": n, "settings": s, "file": file_of(load(n))} for n, s in wanted]
-    asked = {"schema": 1, "mode": "trial", "levers": levers, "is_live": False, "quality": None}
-    (folder / "plan.json").write_text(json.dumps(asked))
+    asked = {"schema": 1, "mode": "trial", "levers": as_planned(wanted), "quality": None}
+    (folder / "plan.json").write_text(json.dumps({**asked, "is_live": live is not None}))
+    if live is not None:
+        (folder / "live.json").write_text(json.dumps(live))
     launcher = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={nproc}")
     command = (sys.executable, *(launcher if nproc else ()), SCRIPTS / "levered.py", way)
-    variables = {"STEPTIME_PLAN": str(folder / "plan.json")} if wanted else {}
-    words = (*map(str, command), str(NUM_STEPS), str(factor))
+    variables = {"STEPTIME_PLAN": str(folder / "plan.json")} if wanted or live else {}
+    num_steps = NUM_STEPS if live is None else 4 * NUM_STEPS
+    words = (*map(str, command), str(num_steps), str(factor))
     done = start_observed(folder, *words, **variables).finish()
     assert done.exit_code == 0, done.stderr.decode()
     return [json.loads(file.read_text()) for file in sorted(folder.glob("found-*.json"))]
@@ -100,3 +121,30 @@ def test_ranks_whose_gradients_overflow_in_fp16_go_on_together(tmp_path: Path) -
     assert found[0]["weights"] == found[1]["weights"]
     assert all(norm == norm and norm < float("inf") for norm in found[0]["norms"][-2:])
     assert found[0]["losses"][-1] < 4.0
+
+
+def test_states_in_turns_leave_the_training_as_good(tmp_path: Path) -> None:
+    states = ([], [AUTOCAST], [FUSED], [LAST, FUSED], [HALF, LAST], [PRODUCTS], [FUSED, HALF])
+    live = {
+        "schema": 1,
+        "experiment": 0,
+        "starts_at": 2,
+        "num_rounds": 2,
+        "settle_steps": 1,
+        "block_steps": 1,
+        "seed": 1,
+        "states": [as_planned(state) for state in states],
+    }
+
+    (found,) = train(tmp_path, live=live)
+
+    lines = list(rows(run_folder(tmp_path) / "rank-0.jsonl"))
+    levers = [line for line in lines if line["k"] == "lever"]
+    (experiment,) = [line for line in lines if line["k"] == "experiment"]
+    blocks = {tuple(row[2:4]) for line in lines if line["k"] == "t" for row in line["rows"]
+              if row[1] == 0 and row[4]}  # fmt: skip
+    assert [line["error"] for line in levers] == [None] * sum(map(len, states))
+    assert experiment["is_finite"]
+    assert blocks == {(r, s) for r in range(2) for s in range(len(states))}
+    assert found["losses"][-1] < found["losses"][0]
+    assert found["evaluation"] < 2.0
