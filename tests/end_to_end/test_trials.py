@@ -114,6 +114,13 @@ def test_each_model_and_optimizer_of_a_gan_is_met(tmp_path: Path) -> None:
     assert count(found, "update SGD") == count(found, "update Adam") == 2
 
 
+def test_with_a_closure_a_lever_comes_by_when_the_gradients_are_there(tmp_path: Path) -> None:
+    run_tried(tmp_path, plan(lever()), "closure", 2)
+
+    found = [note for note in notes(tmp_path) if "backward" in note or "update" in note]
+    assert found == ["noting backward", "noting update AdamW"] * 2
+
+
 def test_evaluation_and_losses_are_left_alone(tmp_path: Path) -> None:
     run_tried(tmp_path, plan(lever()), "evaluating", 3)
 
@@ -164,7 +171,7 @@ def test_without_a_plan_nothing_is_said(tmp_path: Path) -> None:
 # -- nothing else changes
 
 
-@pytest.mark.parametrize("way", ["plain", "workers", "gan", "compiled", "tokens"])
+@pytest.mark.parametrize("way", ["plain", "workers", "gan", "closure", "compiled"])
 def test_a_plan_leaves_the_same_bits(tmp_path: Path, way: str) -> None:
     bare = start_bare(tmp_path / "bare", sys.executable, SCRIPT, way, 8)
     tried = start_tried(tmp_path / "tried", plan(lever()), way, 8)

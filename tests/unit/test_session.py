@@ -160,19 +160,17 @@ def test_models_and_optimizers_are_met_once_each_those_before_too() -> None:
 
     world.put_on("two", lambda session: session.for_each_optimizer(met.append))
     for _ in range(2):
-        world.registry.begin_update(early, is_outermost=True)
+        world.registry.meet_optimizer(early)
     assert met == [early, late, early]
 
 
-def test_only_the_outermost_step_is_an_update() -> None:
+def test_the_gradients_are_there_before_an_update_where_a_closure_makes_them() -> None:
     world = World()
-    seen: list[Any] = []
-    world.put_on("one", lambda session: session.before_update(seen.append))
-    outer, inner = Model(), Model()
-    world.registry.begin_update(outer, is_outermost=True)
-    world.registry.begin_update(inner, is_outermost=False)
+    world.put_on("one", lambda session: session.before_update(lambda _: world.log.append("act")))
+    closed = world.registry.closing(world.model, lambda: world.log.append("closure") or 3.0)
 
-    assert seen == [outer]
+    assert closed() == 3.0
+    assert world.log == ["closure", "act"]
 
 
 def test_what_a_lever_hung_before_its_apply_failed_is_gone() -> None:

@@ -151,7 +151,7 @@ def hook_optimizers(context: Context) -> None:
 
     local, recorder = context.local, context.recorder
 
-    def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+    def before(optimizer: Any, args: Any, kwargs: Any) -> Any:
         try:
             closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
             journal = local.journal
@@ -159,9 +159,10 @@ def hook_optimizers(context: Context) -> None:
                 journal.drop_optimizers()
             journal.enter_optimizer(has_closure=callable(closure))
             if context.trial is not None:
-                context.trial.begin_update(journal, optimizer)
+                return context.trial.begin_update(journal, optimizer, args, kwargs)
         except Exception:
             recorder.fail("optimizer")
+        return None
 
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:
         try:
@@ -174,9 +175,10 @@ def hook_optimizers(context: Context) -> None:
         except Exception:
             recorder.fail("optimizer")
 
-    for hook in (before, after):
-        hook._torchdynamo_disable = True  # type: ignore[attr-defined]  # calling compiler.disable imports dynamo
     context.optimizer_hooks = (before, after)
+    hook: Any
+    for hook in context.optimizer_hooks:
+        hook._torchdynamo_disable = True  # calling compiler.disable imports dynamo
     register_optimizer_step_pre_hook(before)
     register_optimizer_step_post_hook(after)
 

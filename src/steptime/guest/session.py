@@ -134,12 +134,24 @@ class Registry:
         if self.models.meet(model):
             self._call_all(self.on_models, model)
 
-    def begin_update(self, optimizer: Any, *, is_outermost: bool) -> None:
+    def meet_optimizer(self, optimizer: Any) -> None:
         """An optimizer is about to step."""
         if self.optimizers.meet(optimizer):
             self._call_all(self.on_optimizers, optimizer)
-        if is_outermost and self.updates:
-            self._call_all(self.updates, optimizer)
+
+    def begin_update(self, optimizer: Any) -> None:
+        """An outermost step begins, and the gradients are there."""
+        self._call_all(self.updates, optimizer)
+
+    def closing(self, optimizer: Any, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """A closure after which the gradients are there: it makes them inside the step."""
+
+        def closed() -> Any:
+            loss = closure()
+            self.begin_update(optimizer)
+            return loss
+
+        return closed
 
     def _call_all(self, hung: tuple[Hung, ...], one: Any) -> None:
         for each in hung:

@@ -195,11 +195,22 @@ class Trial:
         except Exception:
             self.recorder.fail("trial")
 
-    def begin_update(self, journal: Journal, optimizer: Any) -> None:
-        """An optimizer is about to step."""
+    def begin_update(
+        self, journal: Journal, optimizer: Any, args: Any, kwargs: Any
+    ) -> tuple[Any, Any] | None:
+        """An optimizer is about to step; what it is called with instead, or None."""
         if journal.scaler is not None:
             self.facts.see_scaler(journal.scaler)
-        self.registry.begin_update(optimizer, is_outermost=len(journal.optimizers) == 1)
+        registry = self.registry
+        registry.meet_optimizer(optimizer)
+        if not registry.updates or len(journal.optimizers) > 1:
+            return None
+        if callable(kwargs.get("closure")):
+            return args, {**kwargs, "closure": registry.closing(optimizer, kwargs["closure"])}
+        if len(args) > 1 and callable(args[1]):
+            return (args[0], registry.closing(optimizer, args[1]), *args[2:]), kwargs
+        registry.begin_update(optimizer)
+        return None
 
     @property
     def here(self) -> Place:

@@ -137,7 +137,10 @@ class Session(Protocol):
         """Put `wrapper(call, args, kwargs)` around each outermost backward call."""
 
     def before_update(self, act: Callable[[Any], None]) -> Undo:
-        """Call `act(optimizer)` before each outermost optimizer step."""
+        """Call `act(optimizer)` before each outermost optimizer step, with its gradients there.
+
+        Where the step has a closure, which makes them, after each call of that.
+        """
 
     def for_each_model(self, act: Callable[[Any], None]) -> Undo:
         """Call `act(model)` for each model that was called outermost with gradients.

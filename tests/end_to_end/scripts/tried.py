@@ -96,6 +96,25 @@ def gan(num_steps):
     return [maker, judge]
 
 
+def closure(num_steps):
+    model, batches = small(), endless(make_loader())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    for number in range(num_steps):
+        x, y = next(batches)
+
+        def close(x=x, y=y):
+            optimizer.zero_grad()
+            loss = functional.mse_loss(model(x), y)
+            loss.backward()
+            return loss
+
+        if number % 2:
+            optimizer.step(closure=close)
+        else:
+            optimizer.step(close)
+    return [model]
+
+
 def evaluating(num_steps):
     model, batches, held_out = small(), endless(make_loader()), make_loader(batch_size=32)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
@@ -110,6 +129,13 @@ def evaluating(num_steps):
         optimizer.step()
         optimizer.zero_grad()
     return [model]
+
+
+def images(num_steps):
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten())
+    model.append(nn.Linear(8 * 36, 1))
+    data = TensorDataset(torch.randn(64, 3, 8, 8), torch.randn(64, 1))
+    return train(model, endless(DataLoader(data, batch_size=16, shuffle=True)), num_steps)
 
 
 def compiled(num_steps):
@@ -127,7 +153,19 @@ def ranks(num_steps):
     return [model]
 
 
-WAYS = (plain, workers, accumulation, no_loader, tokens, gan, evaluating, compiled, ranks)
+WAYS = (
+    plain,
+    workers,
+    accumulation,
+    no_loader,
+    tokens,
+    gan,
+    closure,
+    evaluating,
+    images,
+    compiled,
+    ranks,
+)
 
 if __name__ == "__main__":
     torch.manual_seed(0)
