@@ -102,11 +102,6 @@ class _Shown:
     failed_states: Mapping[int, str]
     others_cores: float | None
 
-    @property
-    def has_begun(self) -> bool:
-        """Whether any step of it was seen."""
-        return bool(self.updates)
-
     def compile_s(self, state: int) -> float:
         """Time spent compiling in a state, while settling too."""
         return sum(one.compile_ns for one in self.updates if one.state == state) * NS
@@ -205,9 +200,7 @@ class LiveWorld:
         if shown.ended is not None and shown.ended.end is TrialEnd.FINISHED:
             return  # the script was over; what is missing is asked of a new process
         cause = _NOT_FINITE if shown.ended is None else _cause_of(shown.ended)
-        if not shown.has_begun:
-            talk.give_up(cause)
-        elif len(arms) == 1:
+        if len(arms) == 1:
             arms[0].blame(cause)
         elif (named := _named_by(shown, arms)) is not None:
             named.blame(cause)

@@ -123,14 +123,22 @@ class Trial:
     """A trial that was started; `close` it, whatever happens."""
 
     def __init__(
-        self, start: TrialStart, record: CommandRecord, contained: Contained, limits: Limits
+        self,
+        start: TrialStart,
+        record: CommandRecord,
+        contained: Contained,
+        limits: Limits,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.folder = start.folder
         self.watch = Watch(start.folder)
         self.limits = limits
         self._record = record
         self._contained = contained
-        self._clock = time.monotonic
+        self._clock = clock
+        self._sleep = sleep
         self._started = self._last_update = self._clock()
         self._sampler = _sampler(start.folder, contained.pid)
         self._sample_due = self._started
@@ -157,7 +165,7 @@ class Trial:
                 self._ended = TrialEnded(end=TrialEnd.TIMED_OUT, reason=reason, text=self.tail())
             else:
                 self._sample()
-                time.sleep(_POLL_S)
+                self._sleep(_POLL_S)
         return self._ended
 
     def close(self) -> TrialEnded:

@@ -1,0 +1,220 @@
+"""How a trial ends: each end is data. The child is scripted and the clock moved by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from steptime.core.store import CommandRecord
+from steptime.core.study import TrialEnd
+from steptime.core.types import ProcessEnd, RunState
+from steptime.measure.origin import describe_run
+from steptime.tune.bounds import WindowSize, is_full
+from steptime.tune.trial import Limits, Trial, TrialEnded, TrialStart
+from steptime.tune.watch import Watch
+
+LIMITS = Limits(start_s=10.0, silence_s=5.0, total_s=100.0)
+EXIT_0 = ProcessEnd(state=RunState.FINISHED, exit_code=0)
+EXIT_1 = ProcessEnd(state=RunState.FAILED, exit_code=1)
+NEVER = 1e9
+
+
+@dataclass
+class Child:
+    """Writes an update each `step_s` from `first_s` on, until `silent_s`; ends at `end_s`."""
+
+    folder: Path
+    first_s: float = 1.0
+    step_s: float = 0.1
+    silent_s: float = NEVER
+    end_s: float = NEVER
+    end: ProcessEnd = EXIT_0
+    last_rows: tuple[Mapping[str, Any], ...] = ()
+    now_s: float = 0.0
+    is_killed: bool = False
+    num_updates: int = 0
+    pid: int = 2**22 + 1  # no process has it
+
+    def __post_init__(self) -> None:
+        head = {"k": "head", "schema": 1, "rank": 0, "buckets": ["other", "compile"]}
+        self._write("rank-0.jsonl", head)
+
+    def clock(self) -> float:
+        return self.now_s
+
+    def sleep(self, duration_s: float) -> None:
+        self.now_s += duration_s
+        while self.first_s + self.num_updates * self.step_s <= min(self.now_s, self.silent_s):
+            self._update()
+
+    def poll(self) -> ProcessEnd | None:
+        if self.now_s < self.end_s:
+            return None
+        for row in self.last_rows:
+            self._write("processes.jsonl" if row["k"] == "exit" else "rank-0.jsonl", row)
+        return self.end
+
+    def kill(self) -> None:
+        self.is_killed = True
+
+    def _update(self) -> None:
+        end_ns = round((self.first_s + self.num_updates * self.step_s) * 1e9)
+        wall_ns = round(self.step_s * 1e9)
+        row = [self.num_updates, 0, 0, end_ns - wall_ns, end_ns, 0, 1, wall_ns, 0, wall_ns, 0]
+        self._write("rank-0.jsonl", {"k": "u", "rows": [row]})
+        self.num_updates += 1
+
+    def _write(self, name: str, row: Mapping[str, Any]) -> None:
+        with (self.folder / name).open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def make_record(folder: Path) -> CommandRecord:
+    return describe_run(folder.name, ("python", "x.py"), environment={}, started_unix_s=1.0)
+
+
+def run(
+    child: Child,
+    is_done: Callable[[Watch], bool] = lambda watch: False,
+    *,
+    limits: Limits = LIMITS,
+) -> TrialEnded:
+    """What the trial with this child came to."""
+    start = TrialStart(folder=child.folder, argv=("python", "x.py"), environment={}, plan={})
+    record = make_record(child.folder)
+    trial = Trial(start, record, child, limits, clock=child.clock, sleep=child.sleep)
+    trial.wait(is_done)
+    return trial.close()
+
+
+def test_a_trial_that_has_shown_enough_is_killed_and_finished(tmp_path: Path) -> None:
+    child = Child(tmp_path)
+
+    ended = run(child, lambda watch: watch.num_updates >= 5)
+
+    assert ended == TrialEnded(end=TrialEnd.FINISHED)
+    assert child.is_killed
+    assert child.now_s < 2.0
+
+
+def test_a_command_that_ends_by_itself_is_finished_too(tmp_path: Path) -> None:
+    child = Child(tmp_path, end_s=3.0)
+
+    ended = run(child)
+
+    assert (ended.end, ended.reason) == (TrialEnd.FINISHED, "ended_itself")
+    assert not child.is_killed
+
+
+def test_a_command_that_fails_is_told_with_its_last_words(tmp_path: Path) -> None:
+    (tmp_path / "stderr").write_text("warning\nTraceback\nValueError: no such label\n")
+
+    ended = run(Child(tmp_path, end_s=3.0, end=EXIT_1))
+
+    assert ended.end is TrialEnd.FAILED
+    assert ended.facts == {"exit_code": "1", "last_line": "ValueError: no such label"}
+
+
+def test_a_signal_is_told(tmp_path: Path) -> None:
+    ended = run(Child(tmp_path, end_s=3.0, end=ProcessEnd(state=RunState.KILLED, signal=11)))
+
+    assert (ended.end, ended.reason, ended.facts) == (TrialEnd.FAILED, "signal", {"signal": "11"})
+
+
+def test_a_lever_that_fails_is_named(tmp_path: Path) -> None:
+    row = {"k": "lever", "n": 0, "name": "fused", "settings": {}, "state": None, "error": "No: x"}
+    end = ProcessEnd(state=RunState.FAILED, exit_code=86)
+
+    ended = run(Child(tmp_path, end_s=3.0, end=end, last_rows=(row,)))
+
+    assert (ended.end, ended.reason, ended.lever) == (TrialEnd.FAILED, "lever_failed", "fused")
+    assert ended.facts == {"lever": "fused", "error": "No: x"}
+
+
+def test_an_exit_code_of_the_scripts_own_blames_no_lever(tmp_path: Path) -> None:
+    ended = run(Child(tmp_path, end_s=3.0, end=ProcessEnd(state=RunState.FAILED, exit_code=86)))
+
+    assert ended.reason == "exit_code"
+
+
+def test_torch_says_that_memory_ran_out(tmp_path: Path) -> None:
+    row = {"k": "exit", "pid": 1, "error": {"type": "RuntimeError", "is_memory": True}}
+
+    ended = run(Child(tmp_path, end_s=3.0, end=EXIT_1, last_rows=(row,)))
+
+    assert ended.end is TrialEnd.OUT_OF_MEMORY
+
+
+def test_the_kernel_says_that_memory_ran_out(tmp_path: Path) -> None:
+    (tmp_path / "host.jsonl").write_text(
+        '{"k": "head", "schema": 1, "num_cores": 2}\n{"k": "h", "oom_kills": 1}\n'
+    )
+
+    ended = run(Child(tmp_path, end_s=3.0, end=ProcessEnd(state=RunState.KILLED, signal=9)))
+
+    assert ended.end is TrialEnd.OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize(
+    ("child", "reason", "after_s"),
+    [
+        ({"first_s": NEVER}, "no_first_step", 10.0),
+        ({"silent_s": 2.0}, "hung", 7.0),
+        ({"silent_s": 40.0, "step_s": 2.0}, "hung", 59.0),  # ten steps
+        ({}, "time_limit", 100.0),
+    ],
+)
+def test_what_takes_too_long_is_killed(
+    tmp_path: Path, child: Mapping[str, Any], reason: str, after_s: float
+) -> None:
+    made = Child(tmp_path, **child)
+
+    ended = run(made)
+
+    assert (ended.end, ended.reason) == (TrialEnd.TIMED_OUT, reason)
+    assert made.is_killed
+    assert made.now_s == pytest.approx(after_s, abs=1.1)
+
+
+def test_a_pause_that_the_command_makes_as_written_is_no_hang(tmp_path: Path) -> None:
+    child = Child(tmp_path, silent_s=2.0)
+
+    run(child, limits=Limits(start_s=10.0, silence_s=5.0, total_s=100.0, longest_gap_s=8.0))
+
+    assert child.now_s == pytest.approx(2.0 + 3 * 8.0, abs=0.5)
+
+
+def test_the_end_is_written_down(tmp_path: Path) -> None:
+    run(Child(tmp_path, end_s=3.0, end=EXIT_1))
+
+    record = json.loads((tmp_path / "command.json").read_text())
+    assert (record["exit_code"], record["ended_unix_s"] is not None) == (1, True)
+
+
+SIZE = WindowSize(num_steps=30, least_s=1.0, most_s=20.0)
+
+
+@pytest.mark.parametrize(
+    ("step_s", "seconds"),
+    [
+        (0.01, 1.0),  # steps enough long before a second
+        (0.1, 3.3),  # 30 and the first ones
+        (2.0, 20.0),  # time alone, for fewer steps
+        (30.0, 60.0),  # three steps at least, or twice the time
+    ],
+)
+def test_a_window_is_full_by_steps_and_time(tmp_path: Path, step_s: float, seconds: float) -> None:
+    child = Child(tmp_path, step_s=step_s)
+
+    run(
+        child,
+        lambda watch: is_full(watch, SIZE),
+        limits=Limits(start_s=10, silence_s=500, total_s=500),
+    )
+
+    assert child.now_s - 1.0 == pytest.approx(seconds, abs=0.2)
