@@ -16,7 +16,7 @@ import pytest
 from steptime.core.study import Applied, State, TrialEnd
 from steptime.levers.base import Lever, Moment, Preserves
 from steptime.tune.bench import LiveRequest, LiveResult
-from steptime.tune.live import LiveWorld
+from steptime.tune.live import LiveWorld, block_steps
 from steptime.tune.trial import Limits, TrialEnded
 from steptime.tune.watch import Watch
 
@@ -260,3 +260,17 @@ def test_an_interrupt_ends_the_process(children: Children, monkeypatch: pytest.M
         compare(children, on("fast"))
 
     assert all(child.is_closed for child in children.all)
+
+
+@pytest.mark.parametrize(
+    ("steps_s", "steps"),
+    [
+        ([0.001, 0.001], 75),  # 75 ms
+        ([0.03, 0.02], 2),
+        ([0.5, 0.5], 1),
+        ([0.02, 0.001], 15),  # 20 ms of the fast one, 300 of the slow one
+        ([0.0003, 0.01], 250),
+    ],
+)
+def test_a_block_lasts_long_enough_for_the_fastest_state(steps_s: list[float], steps: int) -> None:
+    assert block_steps(steps_s) == steps

@@ -103,6 +103,6 @@ def _reference(request: RunRequest, run: Run, folder: Path, updates: int) -> Rec
 
 def _failed(ended: TrialEnded) -> Verdict:
     """The candidate's run did not come to its end: it does not train as well."""
-    detail = ended.reason or ended.end.value
+    detail = ended.text.rpartition("\n")[2] or ended.reason or ended.end.value
     check = Check(name="run", outcome=Outcome.FAIL, detail=detail)
     return Verdict(outcome=Outcome.FAIL, level=None, checks=(check,))

@@ -35,6 +35,9 @@ TOO_SLOW = "too_slow"
 BLOCK_S = 0.075
 """Between 50 and 100 ms the bursts of a busy machine hit both states alike."""
 
+LEAST_BLOCK_S, MOST_BLOCK_S = 0.02, 0.3
+"""A state that is far faster than the reference gets a block of its own length, within these."""
+
 _SETTLE_SHARE = 8  # one step of settling, and one more for each so many of a long block
 _WARM_STEPS, _WARM_S = 10, 1.0  # before the first experiment of a process
 _LEAST_WARM_STEPS = 3
@@ -131,6 +134,7 @@ class LiveWorld:
         self._trial: Trial | None = None
         self._fixed: State = ()
         self._step_s = 0.0
+        self._known_s: dict[str, float] = {}
         self._num_experiments = 0
 
     def close(self) -> None:
@@ -171,6 +175,7 @@ class LiveWorld:
         process = trial.watch.first
         assert process is not None
         self._step_s = median(tick.wall_s for tick in process.ticks[-_WARM_STEPS:])
+        self._known_s = {_key_of(()): self._step_s}
         return True
 
     def _wait(self, trial: Trial, is_done: Callable[[Watch], bool]) -> TrialEnded | None:
@@ -215,7 +220,8 @@ class LiveWorld:
         assert process is not None
         self._num_experiments += 1
         begun_s = trial.age_s
-        block = max(1, round(BLOCK_S / max(1e-6, self._step_s)))
+        steps_s = [self._known_s.get(_key_of(state), self._step_s) for state in states]
+        block = block_steps(steps_s)
         settle = 1 + block // _SETTLE_SHARE
         document = {
             "schema": SCHEMA,
@@ -228,21 +234,30 @@ class LiveWorld:
             "states": [describe_state(state, self._levers) for state in states],
         }
         write_text(trial.folder / "live.json", json.dumps(document) + "\n")
-        expected_s = num_rounds * len(states) * (settle + block) * self._step_s
+        expected_s = num_rounds * (settle + block) * sum(steps_s)
         most_s = begun_s + _SLOW * expected_s + self._slack_s
         limits, trial.limits = trial.limits, replace(trial.limits, total_s=most_s)
         ended = self._wait(trial, lambda watch: _has_ended(watch, number))
         trial.limits = limits
         ranks = [rank for rank in read_trial(trial.folder) if rank.updates(number)]
+        blocks = join_ranks([rank.blocks(number) for rank in ranks])
+        self._learn(states, blocks)
         over = [end for rank in ranks if (end := rank.experiment_end(number)) is not None]
         return _Shown(
             ended=ended,
-            blocks=join_ranks([rank.blocks(number) for rank in ranks]),
+            blocks=blocks,
             updates=ranks[0].updates(number) if ranks else (),
             is_finite=all(end.is_finite is not False for end in over),
             failed_states=_failed_states([line for rank in ranks for line in rank.levers], number),
             others_cores=_others_cores(trial, last_s=trial.age_s - begun_s),
         )
+
+    def _learn(self, states: Sequence[State], blocks: Sequence[BlockTime]) -> None:
+        """How long a step takes in each state, for the length of later blocks."""
+        for number, state in enumerate(states):
+            own = [one.wall_s / one.num_updates for one in blocks if one.state == number]
+            if own:
+                self._known_s[_key_of(state)] = median(own)
 
     def _starts_at(self) -> int:
         """The next step; for several ranks one that none of them has reached."""
@@ -339,6 +354,17 @@ class _Talk:
             reason=self._cause.reason,
             details=self._cause.facts,
         )
+
+
+def block_steps(steps_s: Sequence[float]) -> int:
+    """Steps of a block, from what a step takes in each state; the first is the reference."""
+    reference_s, fastest_s = max(1e-6, steps_s[0]), max(1e-6, min(steps_s))
+    wanted = max(BLOCK_S / reference_s, LEAST_BLOCK_S / fastest_s)
+    return max(1, round(min(wanted, max(BLOCK_S, MOST_BLOCK_S) / reference_s)))
+
+
+def _key_of(state: State) -> str:
+    return repr([(one.name, sorted(one.settings.items())) for one in state])
 
 
 def _failed_states(lines: Sequence[LeverLine], experiment: int) -> dict[int, str]:
