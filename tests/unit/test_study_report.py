@@ -71,7 +71,8 @@ def test_a_recipe_is_to_be_trained_with() -> None:
 
 
 def test_an_interrupted_study_goes_on_by_the_same_command() -> None:
-    asked = Asked(options=("--exclude", "compile", "--budget", "20m"), budget_s=1200.0)
+    options = ("--fresh", "--exclude", "compile", "--budget", "20m")
+    asked = Asked(options=options, budget_s=1200.0)
     last = show(interrupted(), asked=asked).splitlines()[-1].strip()
     assert last == "steptime tune --exclude compile --budget 20m -- python train.py --lr 3e-4"
 
@@ -178,6 +179,19 @@ def test_unknown_words_are_shown_as_they_are() -> None:
     assert words.describe_reason(odd) == "gremlin, n 3"
     assert words.describe_mark(odd) == "not kept"
     assert words.describe_check(Check(name="zeal", outcome=Outcome.FAIL)) == "zeal: not so"
+
+
+@pytest.mark.parametrize(
+    ("facts", "text"),
+    [
+        ({"exit_code": "7", "last_line": "boom"}, "the script ended with exit code 7: boom"),
+        ({"exit_code": "7"}, "the script ended with exit code 7"),
+        ({}, "the script ended with an error"),
+    ],
+)
+def test_how_a_script_ended_is_told_as_far_as_it_is_known(facts: dict[str, str], text: str) -> None:
+    failed = trial(0, end=TrialEnd.FAILED, kind="observe", reason="exit_code", facts=facts)
+    assert words.describe_reason(failed) == text
 
 
 def test_a_verdict_without_checks_still_says_that_it_is_none() -> None:

@@ -301,6 +301,7 @@ def next_act(study: Study, asked: Asked) -> tuple[str, str]:
         return "See that it trains by itself:", f"steptime run -- {command}"
     if study.is_interrupted:
         sentence = "Go on from here:"
+        options = [word for word in options if word != "--fresh"]
     else:
         sentence = "Try again with more time, when the machine is quiet:"
         options = [*_without_budget(options), "--budget", _more_time(study, asked)]

@@ -114,6 +114,10 @@ REASONS: Mapping[str, str] = {
     "not_finite": "the loss was no finite number any more",
     "no_valid_block": "none of its steps could be timed: something was compiled in each",
 }
+SHORT_REASONS: Mapping[str, str] = {
+    "exit_code": "the script ended with exit code {exit_code}",
+}
+"""Where the script said nothing."""
 BARE_REASONS: Mapping[str, str] = {
     "shared_network": "it did not run without the machine's network",
     "not_earned": "compiling for it costs more than the run earns back",
@@ -262,7 +266,8 @@ def describe_reason(trial: Trial) -> str:
         return describe_worst(trial.quality)
     facts = describe_facts(trial.facts or {})
     reason = trial.reason or ""
-    known = fill(REASONS.get(reason), facts) or BARE_REASONS.get(reason)
+    tables = (REASONS, SHORT_REASONS, BARE_REASONS)
+    known = next((text for table in tables if (text := fill(table.get(reason), facts))), None)
     if known is not None:
         return known
     end = "" if trial.end is TrialEnd.FINISHED else ENDS[trial.end]

@@ -95,13 +95,14 @@ def _median(values: Sequence[float | None]) -> float | None:
 def samples_per_step(folder: Path) -> float | None:
     """Mean samples of an update over all ranks, the first update left out.
 
-    None where a batch had no size that was seen.
+    None where most had no size that was seen. The first optimizer update has none: its samples
+    stand in the row of the backward call before it, which counted as a step until then.
     """
     total = 0.0
     for rank in read_trial(folder):
         counts = [update.num_samples for update in rank.updates()[1:]]
         known = [count for count in counts if count is not None]
-        if len(known) < len(counts):
+        if 2 * len(known) < len(counts):
             return None
         total += sum(known) / max(1, len(known))
     return total or None

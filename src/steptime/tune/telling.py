@@ -32,6 +32,7 @@ class Teller:
         self._progress = progress
         self._is_resumed = folder.is_resumed
         self._standing: Standing | None = None
+        self._ended: set[int] = set()
         self._now = Progress(study_id=folder.study_id, phase="probe", trial=0, left_s=budget_s)
 
     def begin(self) -> None:
@@ -75,7 +76,11 @@ class Teller:
             best_state=standing.best_state,
             left_s=standing.left_s,
         )
-        self._progress(replace(self._now, ended=standing.ended))
+        for trial in standing.found.trials:
+            if trial.number not in self._ended:
+                self._ended.add(trial.number)
+                self._progress(replace(self._now, trial=len(self._ended), ended=trial))
+        self._tell()
 
     def done(self) -> None:
         """The study is over."""

@@ -1,0 +1,75 @@
+"""`steptime tune` from the outside, on real scripts: how it ends, and what it leaves."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from end_to_end.harness import (
+    SCRIPTS,
+    STEPTIME,
+    Job,
+    environment,
+    needs_linux,
+    needs_torch,
+    wait_until,
+)
+
+pytestmark = [needs_torch, needs_linux]
+
+
+def start(folder: Path, *words: str, budget: str = "60s") -> Job:
+    folder.mkdir(exist_ok=True)
+    shutil.copy(SCRIPTS / "tiny.py", folder)
+    ours = ["tune", "--budget", budget, "--levers", "autocast", "--json", "result.json", "--"]
+    command = [*STEPTIME, *ours, sys.executable, "tiny.py", *words]
+    return Job(folder, command, environment(folder))
+
+
+def studies(folder: Path) -> list[Mapping[str, Any]]:
+    found = folder.glob(".steptime/studies/*/study.json")
+    return [json.loads(path.read_bytes()) for path in found]
+
+
+def test_a_script_that_fails_as_written_ends_with_3_and_its_own_code_is_told(
+    tmp_path: Path,
+) -> None:
+    done = start(tmp_path, "--fail-at", "3").finish()
+    assert done.exit_code == 3
+    assert done.document is not None
+    (error,) = done.document["errors"]
+    assert error["code"] == "script_failed"
+    assert "exit code 1: RuntimeError: the disk of this script is full" in error["message"]
+    assert b"the command fails as written" in done.stdout
+    assert done.stdout.splitlines()[-1].strip().startswith(b"steptime run -- ")
+    assert b"trials are " in done.stderr.splitlines()[0]
+
+
+def test_a_command_that_is_not_there_starts_nothing(tmp_path: Path) -> None:
+    command = [*STEPTIME, "tune", "--", "no-such-command"]
+    done = Job(tmp_path, command, environment(tmp_path)).finish()
+    assert (done.exit_code, done.stdout) == (2, b"")
+    assert b"`no-such-command` was not found" in done.stderr
+    assert not (tmp_path / ".steptime").exists()
+
+
+def test_ctrl_c_ends_with_what_was_found_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    job = start(tmp_path, "--sleep", "0.002")
+    wait_until(lambda: any(study.get("trials") for study in studies(tmp_path)))
+    job.process.send_signal(signal.SIGINT)
+    done = job.finish()
+    assert done.exit_code == 130
+    assert done.data["is_interrupted"]
+    assert done.data["trials"]
+    assert b"interrupted: " in done.stdout
+
+    again = start(tmp_path, "--sleep", "0.002")
+    wait_until(lambda: any(not s["is_interrupted"] for s in studies(tmp_path) if "trials" in s))
+    again.process.send_signal(signal.SIGINT)
+    assert b"going on with the study that was cut short" in again.finish().stderr
+    assert len(studies(tmp_path)) == 1
