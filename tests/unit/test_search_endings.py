@@ -108,6 +108,23 @@ def test_a_process_that_dies_once_by_chance_costs_no_lever(count):
     assert recipe(found) == ["lever_0"]
 
 
+class Short(ScriptedBench):
+    """A script that is over after a few rounds, each time."""
+
+    def compare_live(self, request):
+        result = super().compare_live(replace(request, num_rounds=min(5, request.num_rounds)))
+        is_over = request.num_rounds > 5
+        return replace(result, end=TrialEnd.FAILED, reason="ends_too_soon") if is_over else result
+
+
+def test_a_script_that_is_soon_over_is_started_again_for_the_rest_of_the_rounds():
+    found = run(Short(gains={"lever_0": log(1.3)}), *make_levers(2))
+
+    assert recipe(found) == ["lever_0"] or found.reason == "too_few_repeats"
+    assert trials(found, "lever_0")[0].speedup.n >= 12
+    assert trials(found, "lever_0")[0].end is TrialEnd.FINISHED
+
+
 class Empty(ScriptedBench):
     """Says nothing of any lever, though nothing failed."""
 

@@ -35,6 +35,9 @@ MAX_LIVE_STATES = 8
 MAX_COMPILED_STATES = 4
 """Sixteen states made eight graphs, then torch's recompile limit and silent eager."""
 
+SCRIPT_OVER = "ends_too_soon"
+"""Reason of a live comparison that is no lever's fault: the script was over before its end."""
+
 COMPILE = "compile"
 """Name of the lever that compiles the model."""
 
@@ -272,26 +275,26 @@ class Lab:
     def _ask_live(self, chunk: Sequence[Series], num_rounds: int, keep: float) -> bool:
         """Ask for one group, and again for the rest where one of them ended the process."""
         pending, is_retry = list(chunk), False
-        while pending and not self.is_interrupted:
+        while pending and num_rounds > 0 and not self.is_interrupted:
             if not self.ledger.affords(self._cost(pending, num_rounds), keep=keep):
                 return False
             result = self._compare(pending, num_rounds)
+            num_got = max((len(arm.log_ratios) for arm in result.arms), default=0)
             blamed = [one for one in pending if one.is_over]
             if not blamed and result.end is TrialEnd.FINISHED:
                 return True
-            if not blamed and len(pending) > 1:
+            is_short = num_got > 0 and result.reason == SCRIPT_OVER
+            if not blamed and not is_short and len(pending) > 1:
                 # None was named: whoever ends a process of its own was it.
                 return not [one for one in pending if not self._ask_live([one], num_rounds, keep)]
-            if not blamed and is_retry:
+            if not blamed and not is_short and is_retry:
                 one = pending[0]
                 one.end, one.reason, one.details = result.end, result.reason, result.details
-                self._write_down(pending[0])
+                self._write_down(one)
                 return True
-            is_retry = not blamed
+            is_retry = not blamed and not is_short
             pending = [one for one in pending if not one.is_over]
-            num_rounds -= max((len(arm.log_ratios) for arm in result.arms), default=0)
-            if num_rounds <= 0:
-                return True
+            num_rounds -= num_got
         return not self.is_interrupted
 
     def _cost(self, pending: Sequence[Series], num_rounds: int) -> float:
