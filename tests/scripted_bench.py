@@ -282,3 +282,22 @@ class ScriptedBench:
                 logs[index].append(value)
                 now += 1
         return logs
+
+
+NOISES: Mapping[str, Noise] = {
+    "quiet": QUIET,
+    "busy": Noise(),
+    "dependent": Noise(r=0.8),
+    "heavy": Noise(sd=0.1, outliers=0.1, burst_rate=0.05, burst_length=30, process_sd=0.1),
+    "wild": Noise(sd=0.3, r=0.6, outliers=0.1, burst_rate=0.1, process_sd=0.2, drift=0.01),
+}
+"""From a machine of one's own to one whose neighbors do as they please."""
+
+LEVERS = (
+    *make_levers(5),
+    make_lever("numeric", settings=({"n": 1}, {"n": 2}, {"n": 3})),
+    make_lever("compile"),
+    make_lever("allocator", moment=Moment.ENVIRONMENT, settings=({"n": 1}, {"n": 2})),
+    make_lever("workers", moment=Moment.STARTUP),
+)
+"""What a study has to choose from: live ones, numeric ones, and two between processes."""

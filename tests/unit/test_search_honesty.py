@@ -8,25 +8,9 @@ from functools import cache
 
 import pytest
 
-from scripted_bench import QUIET, Noise, ScriptedBench, labels_of, make_lever, make_levers
+from scripted_bench import LEVERS, NOISES, Noise, ScriptedBench, labels_of, make_lever
 from steptime.core.study import StudyOutcome
-from steptime.levers.base import Moment
 from steptime.tune.search import SearchOptions, search
-
-NOISES = {
-    "quiet": QUIET,
-    "busy": Noise(),
-    "dependent": Noise(r=0.8),
-    "heavy": Noise(sd=0.1, outliers=0.1, burst_rate=0.05, burst_length=30, process_sd=0.1),
-    "wild": Noise(sd=0.3, r=0.6, outliers=0.1, burst_rate=0.1, process_sd=0.2, drift=0.01),
-}
-LEVERS = (
-    *make_levers(5),
-    make_lever("numeric", settings=({"n": 1}, {"n": 2}, {"n": 3})),
-    make_lever("compile"),
-    make_lever("allocator", moment=Moment.ENVIRONMENT, settings=({"n": 1}, {"n": 2})),
-    make_lever("workers", moment=Moment.STARTUP),
-)
 
 
 def study(**bench):
