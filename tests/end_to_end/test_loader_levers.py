@@ -57,6 +57,8 @@ EXACT: tuple[tuple[str, str, Settings], ...] = (
     ("dataset_cache", "in_place_one", CACHE),
     ("dataset_cache", "workers", CACHE),
     ("dataset_cache", "tensors", CACHE),
+    ("dataset_cache", "list", CACHE),
+    ("dataset_cache", "unhashable", CACHE),
 )
 OTHERS: tuple[tuple[str, str, Settings], ...] = (
     ("dataloader", "noisy", WORKERS),

@@ -16,6 +16,7 @@ from typing import Any
 from ._datasets import Cached, Samples, attributes_of, innermost
 from .base import Facts, Lever, LoaderFacts, Moment, Preserves, Session, Settings, Undo
 
+IN_MEMORY = ("list", "tuple", "dict", "TensorDataset")
 MEMORY_FRACTION = 0.25
 """Of the available memory: the script's own peak may still be ahead."""
 
@@ -26,6 +27,7 @@ def usable(facts: Facts) -> list[LoaderFacts]:
         loader
         for loader in facts.loaders
         if not (loader.is_iterable or loader.is_tensor_dataset or loader.num_workers)
+        and loader.dataset not in IN_MEMORY
         and loader.is_deterministic
     ]
 
@@ -55,6 +57,11 @@ def space(facts: Facts) -> tuple[Settings, ...]:
     return ({"limit_bytes": int(MEMORY_FRACTION * available / facts.world_size)},)
 
 
+def can_be_key(dataset: Any) -> bool:
+    """Whether a dictionary can hold it without keeping it alive."""
+    return type(dataset).__weakrefoffset__ != 0 and type(dataset).__hash__ is not None
+
+
 def apply(settings: Settings, session: Session) -> Undo:
     """Let the fetchers of map-style data sets in this process read from memory."""
     torch = session.torch
@@ -66,7 +73,8 @@ def apply(settings: Settings, session: Session) -> Undo:
 
     def create_fetcher(kind: Any, dataset: Any, auto: Any, collate_fn: Any, *rest: Any) -> Any:
         is_here = kind == kind_class.Map and auto and data.get_worker_info() is None
-        if not is_here or type(innermost(dataset)) is data.TensorDataset:  # in memory already
+        is_slow = type(innermost(dataset)).__name__ not in IN_MEMORY
+        if not is_here or not is_slow or not can_be_key(dataset):
             return make(kind, dataset, auto, collate_fn, *rest)
         samples = known.get(dataset)
         if samples is None or samples.attributes != attributes_of(dataset):
@@ -84,7 +92,7 @@ LEVER = Lever(
     name="dataset_cache",
     title="Keep the samples of a data set in memory once they were read.",
     relieves=("INPUT_BOUND",),
-    phases=("input_wait",),
+    phases=("fetch",),
     preserves=Preserves.EXACT,
     when=(
         "The training process itself reads a map-style data set that gives the same samples each "

@@ -60,6 +60,10 @@ class Shared(Rows):
         return self.buffer, y
 
 
+class Unhashable(Rows):
+    __hash__ = None
+
+
 def collate_in_place(samples):
     for x, _ in samples:
         x.mul_(2.0)  # changes what the data set gave
@@ -138,6 +142,8 @@ def cases():
         "tensors": (lambda: DataLoader(tensors(), **shuffled), {}),
         "subset": (lambda: DataLoader(Subset(train_part(), range(3, 28)), **shuffled), {}),
         "tensors_workers": (lambda: DataLoader(tensors(), **shuffled, num_workers=2), {}),
+        "list": (lambda: DataLoader([Rows()[i] for i in range(40)], **shuffled), {}),
+        "unhashable": (make(Unhashable), {}),
         "rows_subset": (lambda: DataLoader(Subset(Rows(), range(1, 30)), **shuffled), {}),
     }
 
