@@ -93,6 +93,7 @@ def _become(plan: dict[str, Any], around: Surroundings, writers: Sequence[int]) 
     os.set_inheritable(last, False)
     os.closerange(3, last)
     os.closerange(last + 1, 1 << 16)
+    resource.setrlimit(resource.RLIMIT_NOFILE, plan["files_limit"])
     _reset_signals()
     os.chdir(plan["cwd"])
     try:

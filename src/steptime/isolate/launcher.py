@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import select
 import shutil
 import signal
@@ -102,6 +103,7 @@ def start(plan: dict[str, Any], around: Surroundings) -> tuple[Child | int, Laye
     """Make the walls and start the child; an errno where its program could not be executed."""
     folder, is_isolated = plan["folder"], plan["tier"] == Tier.ISOLATED
     has_own_network = plan["has_own_network"]
+    plan["files_limit"] = resource.getrlimit(resource.RLIMIT_NOFILE)
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     pipes = [os.pipe() for _ in range(4)]
     (out, _), (err, _), (started, _), (status, _) = pipes

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import shutil
 import stat
 from collections.abc import Mapping
@@ -17,7 +18,9 @@ from dataclasses import dataclass, field
 from . import kernel
 from .mounts import PSEUDO, Mount, has_mount_beneath, mount_of, visible_mounts
 
-MAX_OVERLAYS = 400  # a folder of thousands of mounts would cost seconds a trial
+_MAX_OVERLAYS = 2000  # 0.3 ms each: a folder of thousands of mounts would cost seconds a trial
+_OTHER_DESCRIPTORS = 100  # each overlay keeps two open; these are for all else
+_MAX_OVERLAYS_HERE = 1000  # of one folder, so that the others get theirs
 _MAX_COPIED_BYTES = 1 << 20  # a file that lies beside mounts is copied into memory up to this
 _MAX_PREPARED = 1000  # folders of others looked through, for those that one may write in
 _KERNELS_OWN = ("/proc", "/sys", "/dev")
@@ -46,7 +49,10 @@ class Layers:
     mounts: Mapping[str, Mount]
     made: list[Layer] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
+    read_only: list[str] = field(default_factory=list)
+    """What is too much to be laid over."""
     num_overlays: int = 0
+    max_overlays: int = _MAX_OVERLAYS
 
     @property
     def root(self) -> str:
@@ -70,7 +76,13 @@ def build_root(folder: str, layer_bytes: int, *, has_own_network: bool) -> Layer
     kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
     flags = kernel.MS_NOSUID | kernel.MS_NODEV
     kernel.mount("steptime", folder, "tmpfs", flags, f"size={layer_bytes},mode=755")
-    layers = Layers(memory=f"/proc/self/fd/{_open_folder(folder)}", folder=folder, mounts=mounts)
+    max_overlays = min(_MAX_OVERLAYS, (_raise_limit() - _OTHER_DESCRIPTORS) // 2)
+    layers = Layers(
+        memory=f"/proc/self/fd/{_open_folder(folder)}",
+        folder=folder,
+        mounts=mounts,
+        max_overlays=max_overlays,
+    )
     os.mkdir(layers.root)
     kernel.mount(layers.root, layers.root, None, kernel.MS_BIND)
     _rebuild(layers, "/")
@@ -79,6 +91,15 @@ def build_root(folder: str, layer_bytes: int, *, has_own_network: bool) -> Layer
     kernel.mount(f"/proc/self/fd/{real}", layers.root + folder, None, kernel.MS_BIND)
     os.close(real)
     return layers
+
+
+def _raise_limit() -> int:
+    """Let this process open as many files as it may; the command gets the limit it had."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * _MAX_OVERLAYS + _OTHER_DESCRIPTORS
+    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    return limit
 
 
 def _open_folder(path: str) -> int:
@@ -92,20 +113,31 @@ def _rebuild(layers: Layers, place: str) -> None:
     upper = _open_folder(target)
     layers.made.append(Layer(place=place, lower=_open_folder(place), upper=upper, is_rebuilt=True))
     with os.scandir(place) as entries:
-        found = sorted((entry.name, entry) for entry in entries)
-    for name, entry in found:
-        path = os.path.join(place, name)
+        found = sorted(entries, key=lambda entry: (not _leads_to(layers, entry.path), entry.name))
+    before, read_only = layers.num_overlays, len(layers.read_only)
+    for entry in found:
+        path = entry.path
         with contextlib.suppress(FileNotFoundError):  # went away meanwhile
             if entry.is_symlink():
                 os.symlink(os.readlink(path), layers.root + path)
             elif entry.is_dir(follow_symlinks=False):
                 os.mkdir(layers.root + path)
-                _add_folder(layers, path)
+                is_full = layers.num_overlays - before >= _MAX_OVERLAYS_HERE
+                _add_folder(layers, path, is_full=is_full)
             else:
                 _add_file(layers, path)
+    if (num := len(layers.read_only) - read_only) > 0:
+        layers.reasons.append(
+            f"{num} folders in {place}, {layers.read_only[read_only]} say, can be read but not "
+            "written: they lie beside mounts, and are too many"
+        )
 
 
-def _add_folder(layers: Layers, place: str) -> None:
+def _leads_to(layers: Layers, place: str) -> bool:
+    return f"{layers.folder}/".startswith(f"{place}/")
+
+
+def _add_folder(layers: Layers, place: str, *, is_full: bool = False) -> None:
     if place in _KERNELS_OWN:
         _KERNELS_FOLDERS[place](layers)
         return
@@ -116,10 +148,12 @@ def _add_folder(layers: Layers, place: str) -> None:
     is_closed = not os.access(place, os.X_OK | os.R_OK)
     if mount.kind in PSEUDO or is_closed or (mount.is_read_only and not beneath):
         _bind(layers, place)
-    elif layers.num_overlays >= MAX_OVERLAYS:
-        _bind_read_only(layers, place, "too many folders beside mounts")
     elif beneath:
         _rebuild(layers, place)
+    elif is_full or layers.num_overlays >= layers.max_overlays:
+        _bind(layers, place)
+        kernel.make_read_only(layers.root + place)
+        layers.read_only.append(place)
     else:
         _overlay(layers, place)
 

@@ -26,10 +26,9 @@ def tried_writes(folder: Path) -> tuple[str, ...]:
     its end. At most 200.
     """
     try:
-        found = json.loads((folder / FILE).read_bytes())["paths"]
+        return tuple(map(str, json.loads((folder / FILE).read_bytes())["paths"]))
     except (OSError, ValueError, KeyError, TypeError):
         return ()
-    return tuple(str(path) for path in found)
 
 
 def write_list(folder: str, paths: Iterable[str], *, but: str) -> None:

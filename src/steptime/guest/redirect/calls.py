@@ -20,8 +20,10 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 Call = Callable[..., Any]
 
 
-def quietly(shadow: Shadow, original: Call) -> Callable[[Call], Call]:
-    """Make a replacement: off while the shadow is at work, with the user's path in errors."""
+def quietly(
+    shadow: Shadow, original: Call, *, has_two_paths: bool = False
+) -> Callable[[Call], Call]:
+    """Make a replacement: off while the shadow is at work, with the user's paths in errors."""
 
     def make(replacement: Call) -> Call:
         @functools.wraps(original)
@@ -32,10 +34,10 @@ def quietly(shadow: Shadow, original: Call) -> Callable[[Call], Call]:
             try:
                 return replacement(*args, **kwargs)
             except OSError as error:
-                for name in ("filename", "filename2"):
-                    path = getattr(error, name)
-                    if isinstance(path, str):
-                        setattr(error, name, shadow.user_path(path))
+                if args:
+                    error.filename = args[0]
+                if has_two_paths and len(args) > 1:
+                    error.filename2 = args[1]
                 raise
             finally:
                 shadow.busy.is_on = False
@@ -99,7 +101,7 @@ def makes(shadow: Shadow, original: Call) -> Call:
 def links(shadow: Shadow, original: Call, *, is_symbolic: bool) -> Call:
     """os.symlink and os.link."""
 
-    @quietly(shadow, original)
+    @quietly(shadow, original, has_two_paths=True)
     def call(src: Any, dst: Any, *args: Any, **kwargs: Any) -> Any:
         target_fd = kwargs.pop("dir_fd", kwargs.pop("dst_dir_fd", None))
         place = shadow.place(dst, dir_fd=target_fd, follows=False)
@@ -154,7 +156,7 @@ def removes(shadow: Shadow, original: Call, *, takes_folder: bool) -> Call:
 def renames(shadow: Shadow, original: Call) -> Call:
     """os.rename and os.replace."""
 
-    @quietly(shadow, original)
+    @quietly(shadow, original, has_two_paths=True)
     def call(
         src: Any, dst: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
     ) -> None:
