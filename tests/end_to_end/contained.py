@@ -78,7 +78,8 @@ def fingerprint(there: Path) -> dict[str, tuple[object, ...]]:
         if inside.parts[0] == "trial":
             continue
         facts = path.lstat()
-        text = path.read_bytes() if stat.S_ISREG(facts.st_mode) else os.fsencode(str(path))
+        is_read = stat.S_ISREG(facts.st_mode) and os.access(path, os.R_OK)
+        text = path.read_bytes() if is_read else os.fsencode(str(path))
         digest = hashlib.sha256(text).hexdigest()
         found[str(inside)] = (
             digest, facts.st_mode, facts.st_uid, facts.st_mtime_ns, facts.st_nlink

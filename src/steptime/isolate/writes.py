@@ -92,7 +92,8 @@ def _changes(layer: Layer, inside: str, left: list[int]) -> Iterator[str]:
         if not is_folder:
             yield place
         elif name == "__pycache__":
-            yield place + "/"
+            if _entries(layer, path):  # an empty one was put there by `layers`
+                yield place + "/"
         else:
             yield from _changes_of_folder(layer, path, left)
 
