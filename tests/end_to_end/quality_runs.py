@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,9 +14,10 @@ from typing import Any
 from end_to_end.harness import LIMIT_S, SPECIMENS, environment
 from steptime import levers
 from steptime.core.study import Verdict
+from steptime.guest.plan import load_file
 from steptime.measure.launch import observed_environment
 from steptime.verify.compare import judge
-from steptime.verify.protocol import VARIABLES, gather, plan_runs
+from steptime.verify.protocol import VARIABLES, RunRequest, gather, plan_runs
 from steptime.verify.records import Recording, read_recording
 
 LEVERS = Path(levers.__file__).parent
@@ -37,6 +39,13 @@ def shipped(name: str, *, roundoff: float = 2.0**-24, **settings: Any) -> Put:
     return Put(name=name, file=LEVERS / f"{name}.py", settings=settings, roundoff=roundoff)
 
 
+def wrong(name: str) -> Put:
+    """One of the planted levers of the specimens."""
+    file = SPECIMENS / "wrong_levers" / f"{name}.py"
+    lever = load_file(str(file)).LEVER
+    return Put(name=name, file=file, settings={}, roundoff=lever.roundoff({}))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Script:
     """A specimen with its arguments, `nproc` ranks of it where that is said."""
@@ -46,16 +55,69 @@ class Script:
     nproc: int | None = None
 
     @property
+    def path(self) -> str:
+        return str(SPECIMENS / f"{self.name}.py")
+
+    @property
     def command(self) -> list[str]:
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self.nproc}"]
-        path = str(SPECIMENS / f"{self.name}.py")
-        return [sys.executable, *(launcher if self.nproc else ()), path, *self.args]
+        return [sys.executable, *(launcher if self.nproc else ()), self.path, *self.args]
+
+    def rendezvous(self) -> dict[str, str]:
+        """What torchrun would tell the ranks."""
+        if self.nproc is None:
+            return {}
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        world = str(self.nproc)
+        return {"WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+
+
+class Server:
+    """A process that runs scripts in forked children; see quality_server.py."""
+
+    def __init__(self) -> None:
+        self.process: subprocess.Popen[str] | None = None
+
+    def run(self, script: Script, folder: Path, variables: Mapping[str, str]) -> None:
+        """Run a script to its end, which must be a good one."""
+        if self.process is None:
+            self.process = subprocess.Popen(
+                [sys.executable, str(Path(__file__).with_name("quality_server.py"))],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment(folder),
+                text=True,
+            )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        request = {
+            "argv": [script.path, *script.args],
+            "folder": str(folder),
+            "environment": {**variables, **script.rendezvous()},
+            "nproc": script.nproc,
+        }
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        codes = json.loads(self.process.stdout.readline())
+        assert not any(codes), (folder / "output-0").read_text()[-2000:]
+
+    def close(self) -> None:
+        """End it."""
+        if self.process is not None:
+            self.process.communicate(timeout=LIMIT_S)
 
 
 def record(
-    folder: Path, script: Script, quality: Mapping[str, Any], put: Sequence[Put] = ()
+    folder: Path,
+    script: Script,
+    quality: Mapping[str, Any],
+    put: Sequence[Put] = (),
+    *,
+    server: Server | None = None,
 ) -> Recording:
-    """One whole run; it must end well."""
+    """One whole run; it must end well. Without a server it is started as a study starts it."""
     folder.mkdir(parents=True)
     plan = {
         "schema": 1,
@@ -67,11 +129,15 @@ def record(
         "quality": dict(quality),
     }
     (folder / "plan.json").write_text(json.dumps(plan))
-    variables = {**VARIABLES, "STEPTIME_PLAN": str(folder / "plan.json")}
+    variables = observed_environment(environment(folder), folder) | VARIABLES
+    variables["STEPTIME_PLAN"] = str(folder / "plan.json")
+    if server is not None:
+        server.run(script, folder, variables)
+        return read_recording(folder)
     done = subprocess.run(
         script.command,
         cwd=folder,
-        env=observed_environment(environment(folder), folder) | variables,
+        env=variables,
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
@@ -83,11 +149,22 @@ def record(
 class Baselines:
     """The runs of one script without levers, each made once."""
 
-    def __init__(self, folder: Path, script: Script, *, num_updates: int, num_repeats: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        script: Script,
+        *,
+        num_updates: int = 20,
+        num_repeats: int = 2,
+        seed: int | None = None,
+        server: Server | None = None,
+    ) -> None:
         self.folder = folder
         self.script = script
         self.num_updates = num_updates
         self.num_repeats = num_repeats
+        self.seed = seed
+        self.server = server
         self.recordings: dict[str, Recording] = {}
         self.num_candidates = 0
 
@@ -105,12 +182,9 @@ class Baselines:
         candidate, verdict = None, None
         for request in requests:
             if request.is_candidate:
-                folder = self.folder / f"candidate-{self.num_candidates}"
-                candidate = record(folder, self.script, request.quality, put)
+                candidate = self._record(f"candidate-{self.num_candidates}", request, put)
             elif request.name not in self.recordings:
-                folder = self.folder / request.name
-                found = record(folder, self.script, request.quality)
-                self.recordings[request.name] = found
+                self.recordings[request.name] = self._record(request.name, request, ())
             reference = gather(self.recordings, roundoff=roundoff, num_repeats=self.num_repeats)
             if candidate is not None and reference is not None:
                 verdict = judge(reference, candidate, preserves=preserves)
@@ -118,3 +192,9 @@ class Baselines:
                     break
         assert verdict is not None
         return verdict
+
+    def _record(self, name: str, request: RunRequest, put: Sequence[Put]) -> Recording:
+        quality = dict(request.quality)
+        if self.seed is not None:
+            quality["seed"] = self.seed
+        return record(self.folder / name, self.script, quality, put, server=self.server)

@@ -2,32 +2,75 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+
 import pytest
 
-from end_to_end.harness import needs_torch
-from end_to_end.quality_runs import Baselines, Script, shipped
+from end_to_end.harness import SPECIMENS, needs_torch
+from end_to_end.quality_runs import Baselines, Put, Script, Server, shipped, wrong
 from steptime.core.study import Outcome, Verdict
 
 pytestmark = needs_torch
 
-CONVNET = Script(name="small_convnet", args=("--steps", "22", "--eval-every", "5"))
+CONVNET = Script(name="small_convnet", args=("--steps", "21", "--eval-every", "5"))
+TWO_RANKS = Script(name="small_convnet", args=("--steps", "21", "--ranks"), nproc=2)
+
+WRONG = {
+    "dropped_gradient": "one_step",
+    "halved_learning_rate": "learning_rates",
+    "skipped_batches": "batches",
+    "dropout_off": "one_step",
+    "shifted_labels": "one_step",
+    "half_batch": "samples",
+    "stale_weights": "lockstep",
+    "bf16_weights": "tensors",
+    "wrong_loss_scale": "one_step_gradient",
+    "frozen_norms": "statistics",
+    "skipped_evaluation": "evaluations",
+    "stale_cache": "lockstep",
+    "silently_eager": "graphs",
+    "halved_update": "one_step",
+    "seldom_updates": "moves",
+}
+"""The planted wrong levers, and what gives each away; one more needs two ranks."""
 
 
-@pytest.fixture(scope="module")
-def convnet(tmp_path_factory: pytest.TempPathFactory) -> Baselines:
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def convnet(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Baselines:
     """The baseline's runs of the convnet, shared by all candidates."""
-    return Baselines(tmp_path_factory.mktemp("convnet"), CONVNET, num_updates=20, num_repeats=2)
+    return Baselines(tmp_path_factory.mktemp("convnet"), CONVNET, server=server)
 
 
 def failed(verdict: Verdict) -> dict[str, str | None]:
     return {c.name: c.detail for c in verdict.checks if c.outcome is Outcome.FAIL}
 
 
-def test_the_same_run_again_passes_bit_for_bit(convnet: Baselines) -> None:
-    verdict = convnet.judge(preserves="EXACT")
+def test_every_planted_lever_is_judged() -> None:
+    files = {path.stem for path in (SPECIMENS / "wrong_levers").glob("*.py")}
 
-    assert verdict.outcome is Outcome.PASS, failed(verdict)
-    assert verdict.level == "L0"
+    assert files == {*WRONG, "noop", "rounded_weights", "unsynchronized"}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_planted_wrong_lever_is_refused(convnet: Baselines, name: str) -> None:
+    verdict = convnet.judge(wrong(name))
+
+    assert verdict.outcome is Outcome.FAIL
+    assert WRONG[name] in failed(verdict)
+
+
+def test_a_lever_that_does_nothing_passes_bit_for_bit(convnet: Baselines) -> None:
+    verdict = convnet.judge(wrong("noop"), preserves="EXACT")
+
+    assert (verdict.outcome, verdict.level) == (Outcome.PASS, "L0"), failed(verdict)
 
 
 def test_a_lever_that_rounds_otherwise_is_not_exact(convnet: Baselines) -> None:
@@ -36,8 +79,47 @@ def test_a_lever_that_rounds_otherwise_is_not_exact(convnet: Baselines) -> None:
     assert failed(verdict) == {"replay": "another loss in update 0"}
 
 
-def test_autocast_passes_one_step_and_lockstep(convnet: Baselines) -> None:
-    verdict = convnet.judge(shipped("autocast", roundoff=2.0**-8, dtype="bf16"))
+@pytest.mark.parametrize(
+    "put",
+    [
+        wrong("noop"),
+        shipped("autocast", roundoff=2.0**-8, dtype="bf16"),
+        shipped("matmul_precision", roundoff=2.0**-8, precision="medium"),
+        shipped("fused_optimizer", implementation="fused"),
+        shipped("channels_last"),
+    ],
+    ids=lambda put: put.name,
+)
+def test_a_right_lever_passes_one_step_and_lockstep(convnet: Baselines, put: Put) -> None:
+    verdict = convnet.judge(put)
+
+    assert (verdict.outcome, verdict.level) == (Outcome.PASS, "L2"), failed(verdict)
+
+
+def test_other_draws_are_no_failure_where_the_lever_may_draw_otherwise(
+    convnet: Baselines,
+) -> None:
+    verdict = convnet.judge(wrong("noop"), preserves="STATISTICAL")
 
     assert verdict.outcome is Outcome.PASS, failed(verdict)
-    assert verdict.level == "L2"
+
+
+def test_ranks_that_keep_their_gradients_are_refused(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    baselines = Baselines(tmp_path_factory.mktemp("ranks"), TWO_RANKS)  # by torchrun itself
+
+    verdict = baselines.judge(wrong("unsynchronized"))
+
+    assert re.match("other weights on ranks", failed(verdict)["ranks_agree"] or "")
+
+
+def test_two_ranks_have_a_twin_in_float64(
+    tmp_path_factory: pytest.TempPathFactory, server: Server
+) -> None:
+    baselines = Baselines(tmp_path_factory.mktemp("twin"), TWO_RANKS, num_repeats=1, server=server)
+
+    verdict = baselines.judge(shipped("fused_optimizer", implementation="fused"))
+
+    assert verdict.outcome is Outcome.PASS, failed(verdict)
+    assert "float32" not in str([check.detail for check in verdict.checks])

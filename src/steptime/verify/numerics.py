@@ -52,8 +52,16 @@ NIL = 2.0**-18
 """The same, seen without float64: a gradient this much smaller than the largest, in mean square."""
 
 FLOAT32_ROUNDOFF = 2.0**-24
-TINY = 2.0**-22
-"""Differences of losses that no envelope need cover: a few roundings of the loss itself."""
+
+FINEST_ROUNDOFF = 2.0**-11
+"""No gradient is held to more than this (TF32's, fp16's): other kernels of float32 sum in another
+order, and an activation that is rounded to the other side of zero changes a gradient by as much."""
+
+LOSS_FLOOR = 1e-4
+EVALUATION_FLOOR = 1e-2
+"""Relative differences of losses, and of what evaluation gave, that need no envelope."""
+
+FLOORS = {"lockstep_evaluation": EVALUATION_FLOOR}
 
 Key = tuple[int, str, str]
 Tensors = Mapping[Key, Values]
@@ -159,9 +167,9 @@ def _limit(rulers: Rulers, key: Key) -> float:
     truth = rulers.truth[key]
     own = _distance(rulers.baseline[key], truth)
     others = [_distance(one[key], truth) for one in rulers.perturbed if key in one]
-    rounding = ROUNDINGS * rulers.roundoff * _norm(truth)
+    rounding = ROUNDINGS * max(rulers.roundoff, FINEST_ROUNDOFF) * _norm(truth)
     limit = max(OWN_FACTOR * own, STEP_FACTOR * max(others, default=0.0), rounding)
-    if key[1] == "gradient" and _is_nil(rulers, key, own):
+    if key[1] == "gradient" and _is_nil(rulers, key):
         if not rulers.is_double:
             return math.inf
         return max(limit, STEP_FACTOR * own * rulers.roundoff / FLOAT32_ROUNDOFF)
@@ -195,11 +203,13 @@ def _only(rulers: Rulers, key: Key, places: list[int]) -> Rulers:
     )
 
 
-def _is_nil(rulers: Rulers, key: Key, own: float) -> bool:
+def _is_nil(rulers: Rulers, key: Key) -> bool:
     """Whether a gradient's true value is nil, as a bias' before a norm layer: all is rounding."""
-    truth = rulers.truth[key]
+    truth, baseline = rulers.truth.get(key), rulers.baseline.get(key)
+    if truth is None or baseline is None:
+        return False
     if rulers.is_double:
-        return own > NOISE * _norm(truth)
+        return _distance(baseline, truth) > NOISE * _norm(truth)
     largest = max(_mean_square(v) for k, v in rulers.truth.items() if k[1] == "gradient")
     return _mean_square(truth) < NIL**2 * largest
 
@@ -207,6 +217,7 @@ def _is_nil(rulers: Rulers, key: Key, own: float) -> bool:
 def _check_scale(rulers: Rulers, candidate: Tensors, what: str) -> Check:
     """The projection of all gradients, or changes, on the true ones, less 1."""
     keys = [key for key in rulers.truth if key[1] == what and key in candidate]
+    keys = [key for key in keys if not _is_nil(rulers, (key[0], "gradient", key[2]))]
     square = sum(_norm(rulers.truth[key]) ** 2 for key in keys)
     name = f"one_step_{what}"
     if not square:
@@ -343,7 +354,7 @@ def _envelope(
     largest = max(measure(one) for one in others)
     # A mean that is small by chance; differences that are independent give one of this size.
     floor = max(_rms(one) for one in others) / math.sqrt(len(ours)) if measure is _bias else 0.0
-    limit = factor * max(largest, floor) + TINY
+    limit = factor * max(largest, floor) + FLOORS.get(name, LOSS_FLOOR)
     estimate = measure(ours)
     outcome = Outcome.PASS if estimate <= limit else Outcome.FAIL
     return Check(name=name, outcome=outcome, estimate=estimate, limit=limit, n=len(ours))

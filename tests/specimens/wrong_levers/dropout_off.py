@@ -1,0 +1,36 @@
+"""Planted: dropout is off inside the model's call, and on again after it."""
+
+from steptime.levers.base import Lever, Moment, Preserves
+
+
+def apply(settings, session):
+    def run(call, model, args, kwargs):
+        layers = [
+            m for m in model.modules() if isinstance(m, session.torch.nn.Dropout) and m.training
+        ]
+        for layer in layers:
+            layer.training = False
+        try:
+            return call(model, *args, **kwargs)
+        finally:
+            for layer in layers:
+                layer.training = True
+
+    return session.wrap_calls(run)
+
+
+LEVER = Lever(
+    name="dropout_off",
+    title="Leave dropout out.",
+    relieves=("COMPUTE_BOUND",),
+    phases=("forward", "backward"),
+    preserves=Preserves.NUMERIC,
+    when="Never: it is wrong on purpose.",
+    applies=lambda facts: None,
+    space=lambda facts: ({},),
+    moment=Moment.STARTUP,
+    apply=apply,
+    edit=lambda settings: "none",
+    costs="The training.",
+    source="planted",
+)
