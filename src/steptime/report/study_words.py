@@ -142,7 +142,12 @@ NOT_TRIED: Mapping[str, str] = {
 CHECKS: Mapping[str, str] = {
     "replay": "losses bit for bit",
     "one_step": "one step against float64",
+    "one_step_gradient": "its gradients",
+    "one_step_change": "its change of weights",
     "lockstep": "losses in lockstep",
+    "lockstep_bias": "no drift",
+    "lockstep_late": "nor at the end",
+    "lockstep_evaluation": "losses of evaluations",
     "batches": "the same batches",
     "samples": "the same samples",
     "updates": "as many updates",

@@ -404,7 +404,8 @@ class Lab:
             speedup=None if proven is None else to_speedup(proven),
             noise_floor=self.floors.get(False) if proof is None else self.floor_for(proof),
             quality=self._verdicts.get(key_of(recipe)) if recipe else None,
-            baseline_step_s=self.step_s,
+            # Beside what was proven stands what it was compared with: loads change meanwhile.
+            baseline_step_s=(proof and proof.reference_step_s) or self.step_s,
             tuned_step_s=None if proof is None else self._tuned_step_s(proof),
             sample_unit=None if self.baseline is None else self.baseline.sample_unit,
             trials=self.notes.trials,
