@@ -26,8 +26,9 @@ pytestmark = [needs_torch, needs_linux]
 
 Compare = Callable[..., tuple[Path, Done, Done]]
 
-NOT_COMPARED = {"busy_neighbor", "gpu_copies", "gpu_sync", "out_of_memory", "spawned"}
-"""As many steps as time allows; a GPU; a death; a main module of its own for the children."""
+NOT_COMPARED = {"busy_neighbor", "gpu_copies", "gpu_sync", "out_of_memory", "spawned", "writes"}
+"""As many steps as time allows; a GPU; a death; a main module of its own for the children; and
+one that trains nothing."""
 
 BY_HAND = {"by_hand", "own_backward"}
 """No optimizer holds their weights: what they print tells of them."""

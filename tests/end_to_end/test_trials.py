@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import random
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -75,25 +76,52 @@ def notes(folder: Path, *, rank: int = 0) -> list[str]:
     return [line.split(maxsplit=1)[1] for line in found if line.startswith(f"{rank} ")]
 
 
+def digest(folder: Path) -> str:
+    """Of the weights and the random state, as the script left them."""
+    return (folder / "digest-0.json").read_text()
+
+
 def count(found: Sequence[str], text: str) -> int:
     return sum(text in line for line in found)
+
+
+Tried = Callable[[str], Path]
+
+NUM_STEPS = 8
+
+
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory: pytest.TempPathFactory) -> Tried:
+    """Runs a way to train under a lever that only notes; once for all tests of this module."""
+
+    @cache
+    def run(way: str) -> Path:
+        folder = tmp_path_factory.mktemp(way)
+        nproc = 2 if way == "ranks" else 0
+        done = run_tried(folder, plan(lever()), way, NUM_STEPS, nproc=nproc)
+        assert done.exit_code == 0, done.stderr.decode()
+        assert "guest_failures" not in done.notes
+        return folder
+
+    return run
 
 
 # -- levers that are on from the start
 
 
-def test_a_lever_of_the_plan_comes_by_at_every_call(tmp_path: Path) -> None:
-    done = run_tried(tmp_path, plan(lever()), "plain", 3)
+def test_a_lever_of_the_plan_comes_by_at_every_call(tried: Tried) -> None:
+    folder = tried("plain")
 
-    assert done.exit_code == 0, done.stderr.decode()
-    assert notes(tmp_path) == [
+    each = ["noting call Sequential", "noting called", "noting backward", "noting update AdamW"]
+    assert notes(folder) == [
         "noting on",
         "noting model Sequential",
-        *["noting call Sequential", "noting called", "noting backward"],
-        *["noting optimizer AdamW", "noting update AdamW"],
-        *["noting call Sequential", "noting called", "noting backward", "noting update AdamW"] * 2,
+        *each[:3],
+        "noting optimizer AdamW",
+        *each[3:],
+        *each * (NUM_STEPS - 1),
     ]
-    (line,) = lines(tmp_path, "lever")
+    (line,) = lines(folder, "lever")
     assert (line["name"], line["state"], line["error"]) == ("noting", None, None)
 
 
@@ -104,41 +132,36 @@ def test_levers_nest_in_the_order_in_which_they_stand(tmp_path: Path) -> None:
     assert found == ["a call Sequential", "b call Sequential", "b called", "a called"]
 
 
-def test_each_model_and_optimizer_of_a_gan_is_met(tmp_path: Path) -> None:
-    run_tried(tmp_path, plan(lever()), "gan", 2)
+def test_each_model_and_optimizer_of_a_gan_is_met(tried: Tried) -> None:
+    found = notes(tried("gan"))
 
-    found = notes(tmp_path)
     assert count(found, "noting model") == 2
     assert count(found, "noting optimizer") == 2
-    assert count(found, "noting call ") == 2 * 5
-    assert count(found, "update SGD") == count(found, "update Adam") == 2
+    assert count(found, "noting call ") == NUM_STEPS * 5
+    assert count(found, "update SGD") == count(found, "update Adam") == NUM_STEPS
 
 
-def test_with_a_closure_a_lever_comes_by_when_the_gradients_are_there(tmp_path: Path) -> None:
-    run_tried(tmp_path, plan(lever()), "closure", 2)
+def test_with_a_closure_a_lever_comes_by_when_the_gradients_are_there(tried: Tried) -> None:
+    found = [note for note in notes(tried("closure")) if "backward" in note or "update" in note]
 
-    found = [note for note in notes(tmp_path) if "backward" in note or "update" in note]
-    assert found == ["noting backward", "noting update AdamW"] * 2
-
-
-def test_evaluation_and_losses_are_left_alone(tmp_path: Path) -> None:
-    run_tried(tmp_path, plan(lever()), "evaluating", 3)
-
-    assert count(notes(tmp_path), "noting call Sequential") == 3
-    assert [tag[-1] for tag in tags(tmp_path)][-2:] == [16, 16]
+    assert found == ["noting backward", "noting update AdamW"] * NUM_STEPS
 
 
-def test_the_outermost_call_is_that_of_the_compiled_or_the_distributed_wrapper(
-    tmp_path: Path,
-) -> None:
-    compiled = start_tried(tmp_path / "compiled", plan(lever()), "compiled", 2)
-    ranks = start_tried(tmp_path / "ranks", plan(lever()), "ranks", 2, nproc=2)
-    assert (compiled.finish().exit_code, ranks.finish().exit_code) == (0, 0)
+def test_evaluation_and_losses_are_left_alone(tried: Tried) -> None:
+    folder = tried("evaluating")
 
-    assert count(notes(tmp_path / "compiled"), "call OptimizedModule") == 2
-    for rank in (0, 1):
-        found = notes(tmp_path / "ranks", rank=rank)
-        assert count(found, "call DistributedDataParallel") == 2
+    assert count(notes(folder), "noting call Sequential") == NUM_STEPS
+    assert [tag[-1] for tag in tags(folder)][2:] == [16] * (NUM_STEPS - 1)
+
+
+@pytest.mark.parametrize(
+    ("way", "wrapper"), [("compiled", "OptimizedModule"), ("ranks", "DistributedDataParallel")]
+)
+def test_the_outermost_call_is_the_wrappers(tried: Tried, way: str, wrapper: str) -> None:
+    folder = tried(way)
+
+    for rank in range(2 if way == "ranks" else 1):
+        assert count(notes(folder, rank=rank), f"noting call {wrapper}") == NUM_STEPS
 
 
 # -- what the rows say
@@ -149,14 +172,13 @@ def test_the_outermost_call_is_that_of_the_compiled_or_the_distributed_wrapper(
     [("plain", 16), ("workers", 16), ("accumulation", 48), ("no_loader", 5), ("tokens", 28)],
 )
 def test_an_update_says_how_many_samples_it_was_made_from(
-    tmp_path: Path, way: str, num_samples: int
+    tried: Tried, way: str, num_samples: int
 ) -> None:
-    done = run_tried(tmp_path, plan(), way, 5)
+    folder = tried(way)
 
-    assert done.exit_code == 0, done.stderr.decode()
-    found = {tag[0]: tag for tag in tags(tmp_path)}
-    stepped = [row[0] for row in updates(run_folder(tmp_path) / "rank-0.jsonl")]
-    assert len(stepped) == 5
+    found = {tag[0]: tag for tag in tags(folder)}
+    stepped = [row[0] for row in updates(run_folder(folder) / "rank-0.jsonl")]
+    assert len(stepped) == NUM_STEPS
     for number in stepped[1:]:
         assert found[number][1:] == [-1, 0, 0, 1, num_samples]
 
@@ -172,13 +194,11 @@ def test_without_a_plan_nothing_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["plain", "workers", "gan", "closure", "compiled"])
-def test_a_plan_leaves_the_same_bits(tmp_path: Path, way: str) -> None:
-    bare = start_bare(tmp_path / "bare", sys.executable, SCRIPT, way, 8)
-    tried = start_tried(tmp_path / "tried", plan(lever()), way, 8)
-    assert (bare.finish().exit_code, tried.finish().exit_code) == (0, 0)
+def test_a_plan_leaves_the_same_bits(tried: Tried, tmp_path: Path, way: str) -> None:
+    bare = start_bare(tmp_path, sys.executable, SCRIPT, way, str(NUM_STEPS)).finish()
 
-    digests = [(tmp_path / name / "digest-0.json").read_text() for name in ("bare", "tried")]
-    assert digests[0] == digests[1]
+    assert bare.exit_code == 0, bare.stderr.decode()
+    assert digest(tried(way)) == digest(tmp_path)
 
 
 # -- failures
@@ -258,10 +278,12 @@ def expected_order(num_states: int, num_rounds: int = 3) -> list[tuple[int, int]
     return found
 
 
-def test_states_alternate_as_the_seed_says_and_levers_go_on_and_off(tmp_path: Path) -> None:
+def test_states_alternate_as_the_seed_says_and_leave_the_same_bits(tmp_path: Path) -> None:
+    bare = start_bare(tmp_path / "bare", sys.executable, SCRIPT, "plain", "40")
     done = run_live(tmp_path, live([], [lever()], []), "plain", 40)
+    assert (bare.finish().exit_code, done.exit_code) == (0, 0)
 
-    assert done.exit_code == 0, done.stderr.decode()
+    assert digest(tmp_path) == digest(tmp_path / "bare")
     found = [tag for tag in tags(tmp_path) if tag[1] == 0]
     assert found[0][0] >= 6
     counted = [(tag[2], tag[3]) for tag in found if tag[4]]
@@ -280,16 +302,6 @@ def test_states_alternate_as_the_seed_says_and_levers_go_on_and_off(tmp_path: Pa
     assert [(block.round, block.state) for block in blocks] == expected_order(3)
     assert all(block.void is None or block.void == "disturbed" for block in blocks)
     assert all(block.num_samples == 32 and block.wall_s > 0 for block in blocks)
-
-
-def test_states_that_change_nothing_leave_the_same_bits(tmp_path: Path) -> None:
-    bare = start_bare(tmp_path / "bare", sys.executable, SCRIPT, "plain", "40")
-    folder = tmp_path / "tried"
-    done = run_live(folder, live([], [lever()], []), "plain", 40)
-    assert (bare.finish().exit_code, done.exit_code) == (0, 0)
-
-    digests = [(path / "digest-0.json").read_text() for path in (tmp_path / "bare", folder)]
-    assert digests[0] == digests[1]
 
 
 def test_a_gan_changes_state_between_its_rounds(tmp_path: Path) -> None:
