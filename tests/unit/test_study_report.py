@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from steptime.core.progress import Progress
 from steptime.core.study import (
     Check,
     NotTried,
@@ -21,13 +22,14 @@ from steptime.core.study import (
 )
 from steptime.report import study_words as words
 from steptime.report.intervals import draw, scale_for
-from steptime.report.progress import NOTES, PHASES
+from steptime.report.progress import NOTES, PHASES, describe_ended, live_line
 from steptime.report.study_story import CHOICES
 from steptime.report.study_text import Asked, render_study
 from study_cases import (
     BF16,
     CASES,
     FUSED,
+    UNSURE,
     faster,
     interrupted,
     mixed,
@@ -235,3 +237,48 @@ def test_every_check_has_words() -> None:
 def test_every_phase_and_note_of_the_progress_has_words() -> None:
     assert said_in(r'note="(\w+)"') <= set(NOTES)
     assert said_in(r'phase="(\w+)"') - {"combining"} <= set(PHASES)
+
+
+def test_a_study_under_way_has_no_end_and_no_tier_yet() -> None:
+    text = show(replace(interrupted(), tier=None, ended_unix_s=None, is_interrupted=False))
+    assert "3 trials · cpu" in text
+    assert "isolated" not in text
+    assert "not decided: best so far autocast bf16" in text
+
+
+def test_a_diverged_trial_is_refused() -> None:
+    diverged = trial(1, BF16, end=TrialEnd.DIVERGED, reason="not_finite")
+    text = show(replace(faster(), trials=(*faster().trials, diverged)))
+    assert "refused    autocast bf16: the loss was no finite number any more" in text
+
+
+def test_checks_without_a_number_are_counted_where_they_are_many() -> None:
+    checks = tuple(Check(name=f"c{n}", outcome=Outcome.PASS) for n in range(9))
+    verdict = Verdict(outcome=Outcome.PASS, level="L0", checks=checks)
+    assert words.describe_quality(verdict) == "PASS at L0: 9 other checks passed"
+
+
+def test_what_cannot_be_told_says_why() -> None:
+    assert words.describe_check(UNSURE.checks[0]) == (
+        "losses in lockstep: cannot tell (too few steps)"
+    )
+
+
+def test_the_noise_is_a_comparison_of_the_command_with_itself() -> None:
+    assert words.describe_state(()) == "as written, twice"
+
+
+def test_a_fact_that_is_no_number_is_shown_as_it_is() -> None:
+    assert words.describe_facts({"headroom": "unknown", "one_off_s": "30"}) == {
+        "headroom": "unknown",
+        "one_off_s": "30.0 s",
+    }
+
+
+def test_how_many_trials_there_will_be_may_not_be_known() -> None:
+    progress = Progress(study_id="x", phase="probe", trial=0)
+    assert live_line(progress, width=80) == (
+        "looking how trials can be contained · trial 0 · 0 s left"
+    )
+    told = describe_ended(progress, trial(0, kind="observe"))
+    assert told == "trial 0 · the command as written · 0 s left"
