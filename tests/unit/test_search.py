@@ -323,6 +323,19 @@ def test_cpu_time_never_judges_a_device_s_work():
     assert run(bench, between("allocator", by_cpu=True)).recipe == ()
 
 
+def test_without_cpu_times_wall_time_judges_alone():
+    class NoCpu(ScriptedBench):
+        def compare_live(self, request):
+            result = super().compare_live(request)
+            arms = tuple(replace(arm, cpu_log_ratios=()) for arm in result.arms)
+            return replace(result, arms=arms)
+
+    found = run(NoCpu(gains={"lever_0": log(1.3)}, others_cores=1.0), *make_levers(1))
+
+    assert recipe(found) == ["lever_0"]
+    assert next(c for c in found.choices if c.code == "confirmed").facts["judged_by"] == "wall"
+
+
 def test_compiling_is_left_out_while_processes_are_compared_and_confirmed_with_them():
     bench = ScriptedBench(
         gains={"compile": log(1.4), "allocator": log(1.3)}, compile_s={"compile": 20.0}

@@ -266,6 +266,59 @@ def test_repeats_that_disagree_are_not_claimed():
     assert found.reason == "repeats_disagree"
 
 
+def test_helpers_that_are_wrong_only_all_together_are_used_one_by_one():
+    bench = ScriptedBench(
+        gains={"lever_0": log(1.5)},
+        together={
+            frozenset({"lever_0", "lever_1"}): log(1.3),
+            frozenset({"lever_0", "lever_2"}): log(1.2),
+        },
+        outcome=lambda state: Outcome.FAIL if len(state) > 2 else Outcome.PASS,
+    )
+
+    assert recipe(run(bench, *make_levers(3))) == ["lever_0", "lever_1"]
+
+
+class SilentTogether(ScriptedBench):
+    """Nothing can be timed where two levers are on."""
+
+    def compare_live(self, request):
+        result = super().compare_live(request)
+        is_both = any(len(state) > 1 for state in request.states)
+        return replace(result, arms=()) if is_both else result
+
+
+def test_levers_of_which_nothing_is_known_together_are_not_combined():
+    bench = SilentTogether(gains={"lever_0": log(1.5), "lever_1": log(1.3)})
+
+    assert recipe(run(bench, *make_levers(2))) == ["lever_0"]
+
+
+class Voided(ScriptedBench):
+    """Most rounds of the confirmation come to nothing."""
+
+    def compare_live(self, request):
+        result = super().compare_live(request)
+        arms = tuple(replace(arm, log_ratios=arm.log_ratios[:3]) for arm in result.arms)
+        return replace(result, arms=arms) if request.is_fresh else result
+
+
+def test_a_confirmation_of_a_few_rounds_confirms_nothing():
+    found = run(Voided(gains={"lever_0": log(1.3)}), *make_levers(1))
+
+    assert (found.outcome, found.reason) == (StudyOutcome.TOO_NOISY, "too_few_repeats")
+
+
+def test_a_helper_that_is_wrong_beside_the_best_is_not_tried_there_again():
+    bench = ScriptedBench(
+        gains={"lever_0": log(1.5)},
+        together={frozenset({"lever_0", "lever_1"}): log(1.2)},
+        outcome=lambda state: Outcome.FAIL if len(state) > 1 else Outcome.PASS,
+    )
+
+    assert recipe(run(bench, *make_levers(3))) == ["lever_0"]
+
+
 def test_a_lever_that_dies_in_the_confirmation_is_not_claimed():
     class Dying(ScriptedBench):
         def _end_of(self, state):

@@ -138,10 +138,9 @@ def _take_what_helps(lab: Lab, states: Sequence[State], *, banned: Banned) -> bo
         if found is None:
             continue
         what = worth(found, lab.floor_for(series))
+        lab.notes.explain("live", series.state, best, what.value)
         if what in (Worth.GAIN, Worth.UNCLEAR):
             promising.append((found.median, series.state[-1]))
-        else:
-            lab.notes.explain("live", series.state, best, what.value)
     for _, applied in sorted(promising, key=lambda it: -it[0]):
         others = tuple(one for one in lab.best if one.name != applied.name)
         if _is_in((*others, applied), banned):

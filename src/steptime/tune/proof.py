@@ -68,15 +68,14 @@ class Refused:
 def prove(lab: Lab, build: Build) -> Found:
     """Judge and confirm the best state, and the next best where it is refused."""
     refused = Refused()
-    for attempt in range(1, MAX_ATTEMPTS + 1):
-        state = _first_that_trains_as_well(lab, build, refused)
-        if not state:
-            break
+    attempts_left = MAX_ATTEMPTS
+    while state := _first_that_trains_as_well(lab, build, refused):
         series = _confirm(lab, state)
         if series is not None and _is_faster(lab, series):
             lab.notes.choose("confirmed", state=names_of(state), **_numbers(lab, series))
             return _faster(lab, state, series)
-        if attempt == MAX_ATTEMPTS or not _leave_processes_out(lab, state, refused):
+        attempts_left -= 1
+        if not attempts_left or not _leave_processes_out(lab, state, refused):
             break
     return _nothing(lab)
 
@@ -267,7 +266,8 @@ def _numbers(lab: Lab, series: Series) -> dict[str, str]:
     """The confirmation's numbers as facts."""
     found = lab.quantity(series)
     numbers = {} if found is None else numbers_of(to_speedup(found))
-    return numbers | {"noise_floor": number(lab.floor_for(series))}
+    by = "cpu" if lab.is_by_cpu(series) else "wall"
+    return numbers | {"noise_floor": number(lab.floor_for(series)), "judged_by": by}
 
 
 # -- endings
@@ -302,8 +302,6 @@ def too_noisy(lab: Lab) -> str | None:
     """
     if lab.is_interrupted:
         return "interrupted"
-    if not lab.floors:
-        return "no_noise_floor"
     hidden = [
         trial.reason
         for trial in lab.notes.trials

@@ -129,7 +129,7 @@ def is_told(lab: Lab, series: Series) -> bool:
     """Whether more rounds would say nothing new: it failed, is clear, or is known well enough."""
     found = lab.quantity(series)
     if series.is_over or found is None:
-        return series.is_over
+        return True
     if found.n < NOISE_ROUNDS:
         return False
     floor = lab.floor_for(series)
@@ -194,7 +194,9 @@ def _champion(lab: Lab, group: Sequence[Series], every: Sequence[Series]) -> Cha
     ranked = [(one, found) for one, found in _ranked(lab, group) if found.n >= MIN_PAIRS]
     if not ranked:
         return None
-    series, found = ranked[0]
+    (series, found), *slower = ranked
+    for one, _ in slower:
+        lab.notes.explain("live", one.state, one.reference, "halved")
     applied, what = series.state[-1], worth(found, lab.floor_for(series))
     is_gain = what is Worth.GAIN
     lab.notes.explain("live", series.state, series.reference, None if is_gain else what.value)

@@ -19,7 +19,7 @@ from steptime.tune.notes import Found, Standing, number
 from steptime.tune.order import Offer, offer, split_by_headroom
 from steptime.tune.proof import Refused, prove
 from steptime.tune.screen import calibrate, calibrate_between, screen
-from steptime.tune.turns import try_in_turns
+from steptime.tune.turns import has_time_for_turns, try_in_turns
 
 __all__ = ["Found", "SearchOptions", "Standing", "search"]
 
@@ -88,7 +88,7 @@ def _build(lab: Lab, offers: Sequence[Offer], refused: Refused) -> State:
         lab.notes.choose("processes_first", levers=", ".join(one.name for one in early))
         try_in_turns(lab, early, banned=refused.levers)
     if live:
-        fixed, lab.keep = lab.best, KEEP_FOR_PROCESSES if late else 0.0
+        fixed, lab.keep = lab.best, KEEP_FOR_PROCESSES if late and has_time_for_turns(lab) else 0.0
         champions = screen(lab, live, fixed=fixed, banned=refused.levers)
         combine(lab, champions, fixed=fixed, banned=refused.states)
     lab.keep = 0.0

@@ -26,6 +26,12 @@ MAX_PAIRS = 12
 """Where time is left when all were tried, what is undecided gets so many."""
 
 
+def has_time_for_turns(lab: Lab) -> bool:
+    """Whether one lever at least can be compared between processes, and be proven."""
+    ledger = lab.ledger
+    return ledger.left_s > ledger.pairs(EARLY_PAIRS + MIN_PAIRS) + ledger.judgement()
+
+
 def try_in_turns(lab: Lab, offers: Sequence[Offer], *, banned: Sequence[Applied]) -> None:
     """Add the levers that help beside the best state, in their order."""
     lab.phase = "process"
