@@ -2,50 +2,26 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from end_to_end.harness import HERE, SCRIPTS, needs_linux, needs_torch
+from end_to_end.acting import BURNING, lever
+from end_to_end.harness import needs_linux, needs_torch
 from steptime.core.progress import Progress
 from steptime.core.study import Study, StudyOutcome, TrialEnd
-from steptime.levers.base import Lever, Moment
+from steptime.levers.base import Lever
 from steptime.tune.options import StudyOptions
 from steptime.tune.study import run_study
 
 pytestmark = [needs_torch, needs_linux]
-
-BURNING = SCRIPTS / "burning.py"
-ACTING = HERE / "levers" / "acting.py"
-
-
-def load_levers() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("acting", ACTING)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def lever(act: str) -> Lever:
-    """A live lever of that name."""
-    made: Lever = load_levers().make(act, act)
-    return made
-
-
-def early_lever() -> Lever:
-    """The quick one as a variable of the environment."""
-    module = load_levers()
-    made: Lever = module.make(
-        "early", "quick", moment=Moment.ENVIRONMENT, variables=module.variables, apply=None
-    )
-    return made
 
 
 def study(
@@ -91,3 +67,77 @@ def test_the_lever_that_helps_is_found_among_those_that_do_harm(tmp_path: Path) 
     (folder,) = (tmp_path / ".steptime" / "studies").glob("2*")
     assert (folder / "tuned.toml").is_file()
     assert json.loads((folder / "study.json").read_text())["outcome"] == "faster"
+
+
+def start_tune(folder: Path, *words: str, budget: str = "120s") -> subprocess.Popen[str]:
+    """`steptime tune` of the burning script, in a process of its own."""
+    options = ("--budget", budget, "--unsafe-trials", "--levers", "matmul_precision,autocast")
+    command = ("-m", "steptime", "tune", *options, *words, "--", sys.executable, str(BURNING))
+    return subprocess.Popen(
+        [sys.executable, *command],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def answers(folder: Path) -> list[Path]:
+    return sorted((folder / ".steptime" / "studies").glob("2*/answers/*.json"))
+
+
+def wait_for_answers(folder: Path, num: int, *, limit_s: float = 100.0) -> None:
+    until = time.monotonic() + limit_s
+    while len(answers(folder)) < num:
+        assert time.monotonic() < until, "no answer came"
+        time.sleep(0.1)
+
+
+def burning_processes() -> list[str]:
+    """Processes that still run the script."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if str(BURNING).encode() in words and b"tune" not in words:
+            found.append(path.parent.name)
+    return found
+
+
+@pytest.mark.slow
+def test_a_study_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+    first = start_tune(tmp_path)
+    wait_for_answers(tmp_path, 2)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.communicate()
+    kept = {path.name: path.read_bytes() for path in answers(tmp_path)}
+
+    second = start_tune(tmp_path)
+    _, err = second.communicate(timeout=240)
+
+    assert second.returncode in (0, 4), err
+    assert len({path.parent for path in answers(tmp_path)}) == 1
+    assert {path.name: path.read_bytes() for path in answers(tmp_path)}.items() >= kept.items()
+    assert len(answers(tmp_path)) > len(kept)
+    assert burning_processes() == []
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_a_study_within_five_seconds(tmp_path: Path) -> None:
+    process = start_tune(tmp_path)
+    wait_for_answers(tmp_path, 1)
+
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+
+    assert time.monotonic() - began < 5.0
+    assert process.returncode == 130
+    assert "interrupted" in out + err
+    assert burning_processes() == []
+    (path,) = (tmp_path / ".steptime" / "studies").glob("2*/study.json")
+    assert json.loads(path.read_text())["is_interrupted"] is True

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from end_to_end.acting import BURNING, early_lever, lever
 from plain_child import PlainStart
-from steptime.core.study import TrialEnd
-from steptime.tune.bench import Baseline, ProcessRequest
+from steptime.core.study import Applied, State, TrialEnd
+from steptime.levers.base import Lever
+from steptime.tune.bench import Baseline, LiveRequest, ProcessRequest
 from steptime.tune.folder import StudyFolder, open_study
 from steptime.tune.observe import Surroundings
 from steptime.tune.worlds import Doors, Subject, Worlds
@@ -23,9 +25,17 @@ BUDGET_S = 30.0
 
 
 def make_worlds(
-    folder: Path, *words: str, script: Path = TINY, stdin: str | None = None
+    folder: Path,
+    *words: str,
+    script: Path = TINY,
+    stdin: str | None = None,
+    levers: tuple[Lever, ...] = (),
+    nproc: int | None = None,
 ) -> tuple[Worlds, StudyFolder]:
     argv = (sys.executable, str(script), *words)
+    if nproc is not None:
+        launcher = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={nproc}")
+        argv = (sys.executable, *launcher, str(script), *words)
     study = open_study(folder, "key")
     given = None
     if stdin is not None:
@@ -34,7 +44,7 @@ def make_worlds(
     subject = Subject(
         argv=argv,
         environment=dict(os.environ),
-        levers={},
+        levers={lever.name: lever for lever in levers},
         surroundings=Surroundings(cwd=folder, libraries={}, environment_names=("HOME",)),
         budget_s=BUDGET_S,
         stdin=given,
@@ -117,3 +127,65 @@ def test_equal_states_in_processes_of_their_own_differ_by_noise_alone(tmp_path: 
     assert all(abs(ratio) < 0.7 for ratio in result.log_ratios)  # sleeping takes most of it
     assert result.reference_step_s is not None
     assert result.reference_step_s > 0.02
+
+
+def on(*levers: Lever) -> State:
+    return tuple(Applied(name=one.name, settings=one.space(None)[0]) for one in levers)  # type: ignore[arg-type]
+
+
+def test_an_environment_lever_is_compared_between_processes(tmp_path: Path) -> None:
+    early = early_lever()
+    worlds, _ = make_worlds(tmp_path, script=BURNING, levers=(early,))
+
+    result = worlds.compare_processes(
+        ProcessRequest(reference=(), candidate=on(early), num_pairs=1)
+    )
+
+    assert result.end is TrialEnd.FINISHED
+    assert result.cpu_log_ratios[0] > 0.7
+
+
+def test_live_levers_that_fail_lose_their_own_arm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("steptime.tune.bounds.silence_s", lambda budget_s: 3.0)
+    quick, crash, hang = lever("quick"), lever("crash"), lever("hang")
+    worlds, _ = make_worlds(tmp_path, script=BURNING, levers=(quick, crash, hang))
+    states = ((), on(quick), on(crash), on(hang))
+
+    result = worlds.compare_live(LiveRequest(fixed=(), states=states, num_rounds=3))
+    worlds.close()
+
+    assert [(arm.end, arm.reason) for arm in result.arms] == [
+        (TrialEnd.FINISHED, None),
+        (TrialEnd.FAILED, "lever_failed"),
+        (TrialEnd.TIMED_OUT, "hung"),
+    ]
+    assert min(result.arms[0].cpu_log_ratios) > 0.7
+    assert (result.arms[1].details or {})["error"] == "RuntimeError: planted"
+
+
+def test_a_script_of_twenty_steps_is_compared_by_starting_it_again(tmp_path: Path) -> None:
+    quick = lever("quick")
+    worlds, _ = make_worlds(tmp_path, "--steps", "20", script=BURNING, levers=(quick,))
+
+    result = worlds.compare_live(LiveRequest(fixed=(), states=((), on(quick)), num_rounds=2))
+    worlds.close()
+
+    assert result.end is TrialEnd.FINISHED
+    assert len(result.arms[0].log_ratios) >= 2
+
+
+def test_two_ranks_are_compared_by_the_clock_of_the_first(tmp_path: Path) -> None:
+    quick = lever("quick")
+    worlds, _ = make_worlds(tmp_path, "--ranks", script=BURNING, levers=(quick,), nproc=2)
+
+    baseline = worlds.observe()
+    result = worlds.compare_live(LiveRequest(fixed=(), states=((), on(quick)), num_rounds=3))
+    worlds.close()
+
+    assert baseline.measurement.num_ranks == 2
+    assert baseline.facts.world_size == 2
+    assert baseline.samples_per_step == 32
+    assert result.end is TrialEnd.FINISHED
+    assert min(result.arms[0].cpu_log_ratios) > 0.5

@@ -163,7 +163,7 @@ class Journal:
         recorder: Recorder,
         *,
         frames: Frames | None = None,
-        new_spells: Callable[[], Spells] | None = None,
+        new_spells: Callable[[], Spells | None] | None = None,
         clock: Callable[[], int] = perf_counter_ns,
         cpu_clock: Callable[[], int] = process_time_ns,
     ) -> None:

@@ -12,6 +12,7 @@ from steptime.tune.trial import Limits
 from steptime.tune.watch import Process, Watch
 
 _WARMUP_STEPS = 3  # counted by nobody; the steady window finds its own begin
+_ENDING_S = 1.0  # a look at the machine before, writing and killing after
 _LEAST_STEPS = 3  # a median of fewer says nothing, however slow they are
 
 
@@ -71,6 +72,12 @@ def compile_s(budget_s: float) -> float:
 def silence_s(budget_s: float) -> float:
     """How long nothing may happen at least before it counts as a hang."""
     return _between(10.0, budget_s / 10, 90.0)
+
+
+def lasts_s(size: WindowSize, *, startup_s: float, step_s: float) -> float:
+    """How long a process is going to take to show a window [s]."""
+    steps_s = (_WARMUP_STEPS + size.num_steps) * step_s
+    return startup_s + _ENDING_S + min(max(size.least_s, steps_s), size.most_s)
 
 
 def is_full(watch: Watch, size: WindowSize) -> bool:

@@ -168,7 +168,8 @@ class Lab:
         """Run the command as written."""
         self.baseline = baseline = self._bench.observe()
         spent_s = self.ledger.spend(self._bench.time_left_s())
-        self.ledger.observed(spent_s, startup_s=baseline.startup_s, step_s=self.step_s)
+        run_s = spent_s if baseline.process_s is None else baseline.process_s
+        self.ledger.observed(run_s, startup_s=baseline.startup_s, step_s=self.step_s)
         ended = Ended(end=baseline.end, reason=baseline.reason, facts=baseline.details)
         self.notes.try_out("observe", (), ended=ended)
         self._note_end(baseline.end)

@@ -41,11 +41,13 @@ LEAST_BLOCK_S, MOST_BLOCK_S = 0.02, 0.3
 _SETTLE_SHARE = 8  # one step of settling, and one more for each so many of a long block
 _WARM_STEPS, _WARM_S = 10, 1.0  # before the first experiment of a process
 _LEAST_WARM_STEPS = 3
+_HURRIED_STEPS = 6  # before the experiment of a short script: in the fourth the guest looks around
 _AHEAD_S = 1.0  # how far ahead several ranks agree on the first step
 NS = 1e-9
 _CHECK_ROUNDS = 3  # alone, to see whether it is this state that makes the loss NaN
 _SLOW = 6.0  # times as long as expected is too long
-_MAX_STARTS_BEYOND = 3  # processes more than there are arms, before a request is given up
+_MAX_STARTS_BEYOND = 3  # processes more than there are arms that bring nothing new
+_MAX_STARTS = 60  # of a request, for a script that ends after a few rounds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +137,7 @@ class LiveWorld:
         self._fixed: State = ()
         self._step_s = 0.0
         self._known_s: dict[str, float] = {}
+        self._num_steps: int | None = None  # of a script that is over before it is warm
         self._num_experiments = 0
 
     def close(self) -> None:
@@ -147,10 +150,11 @@ class LiveWorld:
         """Answer a request."""
         if request.is_fresh or request.fixed != self._fixed:
             self.close()
+            self._num_steps = None
         reference, *others = request.states
         rounds = request.num_rounds
         arms = [_Arm(number=i, state=s, need=rounds) for i, s in enumerate(others)]
-        talk = _Talk(arms=arms, starts_left=len(arms) + _MAX_STARTS_BEYOND)
+        talk = _Talk(arms=arms)
         while talk.is_open:
             if not self._ensure(request.fixed, talk):
                 break
@@ -158,25 +162,38 @@ class LiveWorld:
         return talk.freeze()
 
     def _ensure(self, fixed: State, talk: _Talk) -> bool:
-        """See that a warm process runs; False where none can be had."""
-        if self._trial is not None:
-            return True
-        if talk.starts_left == 0:
-            talk.give_up(_TOO_SHORT)
-            return False
-        talk.starts_left -= 1
-        self._fixed, self._num_experiments = fixed, 0
-        self._trial = trial = self._start(fixed)
-        ended = self._wait(trial, _is_warm)
-        if ended is not None:
-            self.close()
-            talk.give_up(_TOO_SHORT if ended.end is TrialEnd.FINISHED else _cause_of(ended))
-            return False
-        process = trial.watch.first
-        assert process is not None
-        self._step_s = median(tick.wall_s for tick in process.ticks[-_WARM_STEPS:])
-        self._known_s = {_key_of(()): self._step_s}
+        """See that a process runs that can be asked; False where none can be had."""
+        while self._trial is None:
+            if not talk.may_start():
+                talk.give_up(_TOO_SHORT)
+                return False
+            self._fixed, self._num_experiments = fixed, 0
+            self._trial = trial = self._start(fixed)
+            if self._num_steps is not None:
+                return True  # it is asked before it begins, for there is no time to warm up
+            ended = self._wait(trial, _is_warm)
+            process = trial.watch.first
+            if process is not None:
+                self._step_s = median(tick.wall_s for tick in process.ticks[-_WARM_STEPS:])
+                self._known_s = {_key_of(()): self._step_s}
+            if ended is not None:
+                self.close()
+                num_steps = len(process.ticks) if process is not None else 0
+                if ended.end is not TrialEnd.FINISHED or num_steps <= _LEAST_WARM_STEPS:
+                    is_over = ended.end is TrialEnd.FINISHED
+                    talk.give_up(_TOO_SHORT if is_over else _cause_of(ended))
+                    return False
+                self._num_steps = num_steps
         return True
+
+    def _room(self) -> int:
+        """Steps of a short script that blocks may be made of."""
+        # Its last step ends no block, for nothing follows.
+        return (self._num_steps or 0) - _HURRIED_STEPS - 1
+
+    def _most_arms(self) -> int | None:
+        """How many arms a process can have beside the reference, a block of each being due."""
+        return None if self._num_steps is None else max(1, self._room() // 2 - 1)
 
     def _wait(self, trial: Trial, is_done: Callable[[Watch], bool]) -> TrialEnded | None:
         is_over = False
@@ -190,7 +207,7 @@ class LiveWorld:
 
     def _ask(self, reference: State, talk: _Talk) -> None:
         """One experiment with the arms whose turn it is."""
-        arms = talk.next_arms()
+        arms = talk.next_arms()[: self._most_arms()]
         num_rounds = max([arm.need for arm in arms] + [_CHECK_ROUNDS if talk.is_solo else 1])
         shown = self._show([reference, *(arm.state for arm in arms)], num_rounds)
         for number in shown.failed_states:
@@ -216,13 +233,13 @@ class LiveWorld:
         """Write an experiment down for the guest and wait for its end."""
         trial, number = self._trial, self._num_experiments
         assert trial is not None
-        process = trial.watch.first
-        assert process is not None
         self._num_experiments += 1
         begun_s = trial.age_s
         steps_s = [self._known_s.get(_key_of(state), self._step_s) for state in states]
         block = block_steps(steps_s)
-        settle = 1 + block // _SETTLE_SHARE
+        if self._num_steps is not None:  # a round must fit, with its settling
+            block = max(1, min(block, self._room() // len(states) - 1))
+        settle = 1 + block // _SETTLE_SHARE if self._num_steps is None else 1
         document = {
             "schema": SCHEMA,
             "experiment": number,
@@ -261,9 +278,9 @@ class LiveWorld:
 
     def _starts_at(self) -> int:
         """The next step; for several ranks one that none of them has reached."""
-        assert self._trial is not None
-        process = self._trial.watch.first
-        assert process is not None
+        process = self._trial.watch.first if self._trial is not None else None
+        if self._trial is None or process is None:
+            return _HURRIED_STEPS
         following = process.ticks[-1].number + 1
         if len({other.rank for other in self._trial.watch.processes}) == 1:
             return following
@@ -283,10 +300,11 @@ def _cause_of(ended: TrialEnded) -> _Cause:
 class _Talk:
     """One request under way: its arms, and what the whole of it came to."""
 
-    def __init__(self, *, arms: list[_Arm], starts_left: int) -> None:
+    def __init__(self, *, arms: list[_Arm]) -> None:
         self.arms = arms
-        self.starts_left = starts_left
         self.is_solo = False
+        self._starts_left = _MAX_STARTS
+        self._vain_left = len(arms) + _MAX_STARTS_BEYOND
         self._void_left = 2  # experiments that only fill up rounds that were void
         self._num_void = 0
         self._reference_s: list[float] = []
@@ -297,6 +315,12 @@ class _Talk:
     def is_open(self) -> bool:
         """Whether something is missing still."""
         return self._cause.end is TrialEnd.FINISHED and any(arm.is_open for arm in self.arms)
+
+    def may_start(self) -> bool:
+        """Whether one more process may be started for this request."""
+        self._starts_left -= 1
+        self._vain_left -= 1
+        return min(self._starts_left, self._vain_left) >= 0
 
     def next_arms(self) -> list[_Arm]:
         """All that are open, or the first of them where each goes alone."""
@@ -325,6 +349,7 @@ class _Talk:
             arm.wall += ratios.wall
             arm.cpu += ratios.cpu
             arm.need -= len(ratios.wall)
+            self._vain_left += 1 if ratios.wall and number == 1 else 0
             arm.compile_s += shown.compile_s(number)
             self._num_void += ratios.num_void
         if shown.others_cores is not None:

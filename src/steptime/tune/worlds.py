@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from steptime.tune.bounds import (
     compile_s,
     first_limits,
     is_full,
+    lasts_s,
     later_limits,
     longest_gap_s,
     observe_window,
@@ -111,7 +112,9 @@ class Worlds:
             again = self._observe(reason=SHARED_NETWORK)
             if again.end is TrialEnd.FINISHED:
                 baseline = again
-        self.adopt(baseline)
+        size = process_window(self._subject.budget_s)
+        process_s = lasts_s(size, startup_s=baseline.startup_s, step_s=step_s_of(baseline))
+        self.adopt(baseline := replace(baseline, process_s=process_s))
         return baseline
 
     def _observe(self, *, reason: str | None = None) -> Baseline:
@@ -170,7 +173,7 @@ class Worlds:
         assert self.baseline is not None
         subject, folder = self._subject, self._folder.folder / "quality"
         claim = claim_of(state, subject.levers, self.baseline.facts)
-        updates = num_updates(self._step_s(), subject.budget_s)
+        updates = num_updates(step_s_of(self.baseline), subject.budget_s)
 
         def run(request: RunRequest, path: Path | None) -> tuple[Path, TrialEnded]:
             return self._run_quality(state if request.is_candidate else (), request, path)
@@ -184,11 +187,6 @@ class Worlds:
             shutil.rmtree(path)  # it was cut off
         trial = self.start(state, folder=path, quality=request.quality)
         return trial.folder, self._finish(trial, _recording_is_complete(trial.folder))
-
-    def _step_s(self) -> float:
-        steady = self.baseline.measurement.steady if self.baseline is not None else None
-        known = steady.step_time_s if steady is not None else None
-        return 1.0 if known is None else known.median
 
     def close(self) -> None:
         """End what still runs."""
@@ -240,6 +238,13 @@ class Worlds:
         finally:
             ended = trial.close()
         return ended
+
+
+def step_s_of(baseline: Baseline) -> float:
+    """A step of the command as written [s]; a second where none was measured."""
+    steady = baseline.measurement.steady
+    known = steady.step_time_s if steady is not None else None
+    return 1.0 if known is None else known.median
 
 
 def _recording_is_complete(folder: Path) -> Callable[[Watch], bool]:
