@@ -23,6 +23,8 @@ class World:
         self.log: list[str] = []
         self.told: list[tuple[str, Place, str | None]] = []
         self.ended: list[int] = []
+        self.fallen: list[list[int]] = []
+        self.num_fallbacks = 0
         self.failing: set[str] = set()
         self.now = 0
         self.num_updates = 0
@@ -33,10 +35,15 @@ class World:
             str(self.path),
             self.stack,
             tell=self.tell,
-            end_experiment=lambda experiment: self.ended.append(experiment.number),
+            end_experiment=self.end,
+            count_fallbacks=lambda: self.num_fallbacks,
             is_joint=lambda: is_joint,
             clock=lambda: self.now,
         )
+
+    def end(self, experiment: Experiment, fallen: list[int]) -> None:
+        self.ended.append(experiment.number)
+        self.fallen.append(fallen)
 
     def load(self, wanted: Wanted) -> Any:
         name = wanted.name
@@ -253,6 +260,31 @@ def test_a_damaged_file_is_raised_once(tmp_path: Path) -> None:
         world.steps(1)
 
     assert world.steps(3) == [NO_EXPERIMENT] * 3
+
+
+def test_a_state_in_which_compile_gave_up_is_named_then_and_later(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.write("", "a", "b")
+    while world.live.place[:1] + world.live.place[2:] != (0, 2, 1):
+        world.step()
+    world.num_fallbacks = 1
+    world.steps(30)
+    world.write("b", "a")
+    world.steps(30)
+
+    assert world.fallen == [[2], [0]]
+
+
+def test_what_the_script_compiles_itself_falls_back_in_one_experiment(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for _ in range(2):
+        world.write("", "a")
+        while world.live.place[:3] != (world.num_written - 1, 0, 0):
+            world.step()
+        world.num_fallbacks = 1
+        world.steps(30)
+
+    assert world.fallen == [[0], []]
 
 
 # -- several ranks

@@ -97,6 +97,12 @@ def test_a_block_whose_times_say_nothing_is_void(row: Any, void: str) -> None:
     assert (first.void, second.void) == (void, None)
 
 
+def test_a_state_that_fell_back_to_eager_is_void_in_all_its_blocks() -> None:
+    first, second = take([*make_lines(ONE_ROUND), end(fallen_states=[1])]).blocks(0)
+
+    assert (first.void, second.void) == ("fell_back", None)
+
+
 def test_compiling_while_a_state_settles_does_no_harm() -> None:
     rows = [make_row(n, {"forward": 10, "compile": 900 * (n == 0)}) for n in range(6)]
     first, _ = take([*make_lines(ONE_ROUND, rows), end()]).blocks(0)

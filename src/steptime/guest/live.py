@@ -80,7 +80,9 @@ class Live:
         path: of `live.json`.
         stack: the levers; those of the plan stay on below every state.
         tell: `tell(wanted, place, error)` says that a lever was put on, or why not.
-        end_experiment: says that an experiment is over.
+        end_experiment: `end_experiment(experiment, fallen)` says that one is over, and in which
+            of its states something that was compiled ran as it is from some block on.
+        count_fallbacks: how often torch.compile gave something up so far.
         is_joint: whether other ranks have to be in the same state.
         clock: [ns].
     """
@@ -91,7 +93,8 @@ class Live:
         stack: LeverStack,
         *,
         tell: Callable[[Wanted, Place, Exception | None], None],
-        end_experiment: Callable[[Experiment], None],
+        end_experiment: Callable[[Experiment, list[int]], None],
+        count_fallbacks: Callable[[], int] = lambda: 0,
         is_joint: Callable[[], bool],
         clock: Callable[[], int] = perf_counter_ns,
     ) -> None:
@@ -100,6 +103,7 @@ class Live:
         self.num_fixed = len(stack.owners)
         self.tell = tell
         self.end_experiment = end_experiment
+        self.count_fallbacks = count_fallbacks
         self.is_joint = is_joint
         self.clock = clock
         self.look_due = 0
@@ -118,6 +122,9 @@ class Live:
         self.num_steps = 0  # of the block that runs
         self.failed: set[int] = set()
         self.told: set[int] = set()
+        self.num_fallbacks = 0
+        self.fallen: set[int] = set()
+        self.fallen_before: list[tuple[Wanted, ...]] = []  # what has fallen back stays so
 
     def end_update(self, num_updates: int, optimizer: int) -> None:
         """The update with the number `num_updates - 1` ended."""
@@ -162,6 +169,9 @@ class Live:
         self.due, self.running = None, experiment
         self.slots = slots_of(experiment)
         self.failed, self.told = set(), set()
+        self.num_fallbacks = self.count_fallbacks()
+        states = enumerate(experiment.states)
+        self.fallen = {number for number, state in states if state in self.fallen_before}
         num_missed = self._steps_since(experiment.starts_at, num_updates) if self.is_joint() else 0
         num_blocks, num_steps = divmod(num_missed, experiment.steps_a_block)
         for _ in range(num_blocks):
@@ -181,9 +191,19 @@ class Live:
     def _end_step(self, experiment: Experiment) -> None:
         self.num_steps += 1
         if self.num_steps >= experiment.steps_a_block:
+            self._see_fallbacks(experiment)
             self._next_block(experiment)
         elif self.num_steps == experiment.settle_steps:
             self.place = (*self.place[:3], 1)
+
+    def _see_fallbacks(self, experiment: Experiment) -> None:
+        """A block ended: did torch.compile give up in it?"""
+        before, self.num_fallbacks = self.num_fallbacks, self.count_fallbacks()
+        if self.num_fallbacks > before:
+            state = self.place[2]
+            self.fallen.add(state)
+            if experiment.states[state]:  # the script's own is the same in every state
+                self.fallen_before.append(experiment.states[state])
 
     def _begin_block_again(self) -> None:
         """The order of the optimizers changed: steps are others now."""
@@ -197,7 +217,7 @@ class Live:
                 self.num_steps = 0
                 return
         self._leave(experiment)
-        self.end_experiment(experiment)
+        self.end_experiment(experiment, sorted(self.fallen))
 
     def _set_place(self, experiment: Experiment, round_number: int, state: int) -> None:
         counts = int(experiment.settle_steps == 0)

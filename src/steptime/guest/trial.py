@@ -77,6 +77,7 @@ class Trial:
                 tell=self.tell_lever,
                 end_experiment=self.end_experiment,
                 is_joint=self.has_others,
+                count_fallbacks=lambda: count_graphs()[1],
             )
 
     def tell_lever(
@@ -255,7 +256,7 @@ class Trial:
         line = {"k": "facts", "n": self.num_updates, "facts": facts}
         self.recorder.lines.append(dumps(line) + "\n")
 
-    def end_experiment(self, experiment: Experiment) -> None:
+    def end_experiment(self, experiment: Experiment, fallen: list[int]) -> None:
         """Write that an experiment is over, and what it left."""
         graphs, fallbacks = count_graphs()
         is_finite = None
@@ -267,6 +268,7 @@ class Trial:
             "n": self.num_updates,
             "graphs": graphs,
             "fallbacks": fallbacks,
+            "fallen_states": fallen,
             "is_finite": is_finite,
         }
         self.last_loss = None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ _DISTURBED = 2
 
 COMPILED = "compiled"
 DISTURBED = "disturbed"
+FELL_BACK = "fell_back"
 RANKS_DIFFER = "ranks_differ"
 TIMES_MISSING = "times_missing"
 
@@ -62,7 +63,8 @@ class BlockTime:
     """The counted updates of one state in one round, of one rank or of all, from `first_number` on.
 
     Of all ranks, `wall_s` is the longest and `cpu_s` the sum. `void` is a machine word why it
-    does not count: `compiled`, `disturbed` (a look of ours), `ranks_differ`, `times_missing`.
+    does not count: `compiled`, `disturbed` (a look of ours), `fell_back` (torch.compile gave
+    something up in this state), `ranks_differ`, `times_missing`.
     """
 
     experiment: int
@@ -96,6 +98,7 @@ class ExperimentEnd:
     n: int
     graphs: int = 0
     fallbacks: int = 0
+    fallen_states: tuple[int, ...] = ()
     is_finite: bool | None = None
 
 
@@ -175,7 +178,12 @@ class RankLines:
 
     def blocks(self, experiment: int) -> tuple[BlockTime, ...]:
         """The blocks of an experiment that are over."""
-        return fold_blocks(self.updates(experiment), is_over=experiment in self._ends)
+        end = self._ends.get(experiment)
+        blocks = fold_blocks(self.updates(experiment), is_over=end is not None)
+        fallen = end.fallen_states if end is not None else ()
+        return tuple(
+            replace(block, void=FELL_BACK) if block.state in fallen else block for block in blocks
+        )
 
 
 def _whole(values: Any, size: int) -> list[int]:
