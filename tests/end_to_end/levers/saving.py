@@ -1,0 +1,40 @@
+"""A lever that takes some of one kind of waste out of `scripts/wasteful.py`."""
+
+import sys
+
+from steptime.levers.base import Lever, Moment, Preserves
+
+
+def apply(settings, session):
+    main = sys.modules["__main__"]
+    name = settings["waste"]
+    before = main.LEVELS[name]
+    main.LEVELS[name] = settings["level"]
+
+    def undo():
+        main.LEVELS[name] = before
+
+    return undo
+
+
+def make(name):
+    """The lever on the waste `name`, with three settings."""
+    return Lever(
+        name=name,
+        title="Takes out waste.",
+        relieves=("COMPUTE_BOUND", "HOST_BOUND"),
+        phases=("forward", "backward", "other", "loss", "optimizer", "gradient_processing"),
+        preserves=Preserves.EXACT,
+        when="Always.",
+        applies=lambda facts: None,
+        space=lambda facts: tuple({"waste": name, "level": level} for level in (1, 2, 3)),
+        moment=Moment.LIVE,
+        edit=lambda settings: "none",
+        costs="None.",
+        source="The benchmark.",
+        judged_by_cpu_time=True,
+        apply=apply,
+    )
+
+
+LEVER = make("alpha")
