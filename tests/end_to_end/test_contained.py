@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -191,6 +193,29 @@ def test_a_script_that_kills_its_own_group_ends_alone(tmp_path, tier):
     end = run(tmp_path, "sh", "-c", "kill -9 0", within=require(tier))
 
     assert (end.state, end.signal) == (RunState.KILLED, 9)
+
+
+@each_tier
+def test_a_script_moves_files_as_it_would(tmp_path, tier):
+    within = require(tier)
+    script = SPECIMENS / "file_moves.py"
+    folders = [tmp_path / name for name in ("plain", "kept")]
+    spec = importlib.util.spec_from_file_location("file_moves", script)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for folder in folders:
+        folder.mkdir()
+        module.prepare(folder)
+    before = fingerprint(folders[1])
+
+    plain = subprocess.run([sys.executable, script, folders[0]], capture_output=True, text=True)
+    run(tmp_path, sys.executable, script, folders[1], within=within)
+
+    found, errors = told(tmp_path)
+    drawn = re.compile(r"tmp\w{8}")
+    expected = drawn.sub("tmp", plain.stdout.replace(str(folders[0]), "HERE"))
+    assert drawn.sub("tmp", found.replace(str(folders[1]), "HERE")) == expected, errors
+    assert fingerprint(folders[1]) == before
 
 
 def test_what_does_not_fit_into_memory_is_no_space_left(tmp_path):

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -116,3 +117,29 @@ def test_a_child_that_is_killed_still_tells_what_it_tried(there):
     child.kill()
 
     assert tried_writes(there / "trial") == (f"{there}/made",)
+
+
+def test_a_launcher_that_is_killed_takes_everything_with_it(there):
+    within = require(Tier.ISOLATED)
+    before = fingerprint(there)
+    child = start(there, "sh", "-c", "echo > made; (setsid sleep 603 &); sleep 603", within=within)
+    while len(everyone := living(child.pid, "sleep 603")) < 2:
+        assert child.poll() is None
+
+    os.kill(child.pid, signal.SIGKILL)
+
+    assert child.wait(LIMIT_S).signal == signal.SIGKILL
+    psutil.wait_procs(everyone, timeout=LIMIT_S)
+    assert living(1, "sleep 603") == []
+    assert fingerprint(there) == before
+
+
+def test_without_a_process_namespace_daemons_are_found_all_the_same(there):
+    within = replace(require(Tier.ISOLATED), has_own_processes=False)
+    child = start(there, "sh", "-c", "(setsid sleep 604 &); sleep 604", within=within)
+    while len(living(child.pid, "sleep 604")) < 2:
+        assert child.poll() is None
+
+    child.kill()
+
+    assert living(1, "sleep 604") == []

@@ -13,6 +13,7 @@ import pytest
 
 from end_to_end.contained import fingerprint
 from steptime.isolate import surroundings
+from steptime.isolate.tiers import Tier
 
 SCRIPT = Path(__file__).resolve().parent.parent / "specimens" / "file_moves.py"
 
@@ -30,7 +31,9 @@ def redirected(tmp_path: Path, *command: object) -> str:
     """What a Python prints that is redirected, but not guarded."""
     for name in ("trial", "private"):
         (tmp_path / name).mkdir(exist_ok=True)
-    environment = surroundings._guarded({}, str(tmp_path / "trial"), str(tmp_path / "private"))
+    private = str(tmp_path / "private")
+    folders = f"{tmp_path / 'trial'}{os.pathsep}{private}"
+    environment = surroundings._let_in({}, folders, Tier.GUARDED) | {"TMPDIR": private}
     return python(*command, **environment)
 
 

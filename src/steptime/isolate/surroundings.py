@@ -50,8 +50,10 @@ def make_surroundings(
     ours = quiet_environment(environment, private, share_network=network == "shared")
     if network != "own":
         ours |= free_ports(environment)
+    if tier is not Tier.UNSAFE:
+        ours |= _let_in(environment, f"{folder}{os.pathsep}{private}", tier)
     if tier is Tier.GUARDED:
-        ours |= _guarded(environment, folder, private)
+        ours |= _guarded(private)
     return Surroundings(environment=ours, private=private, temporary=temporary)
 
 
@@ -60,17 +62,23 @@ def _make_temporary() -> str:
     return tempfile.mkdtemp(prefix="steptime-", dir="/tmp")
 
 
-def _guarded(environment: Mapping[str, str], folder: str, private: str) -> dict[str, str]:
-    search = environment.get("PYTHONPATH")
+def _let_in(environment: Mapping[str, str], folders: str, tier: Tier) -> dict[str, str]:
+    """The variables by which each Python process of the child loads guest/redirect."""
     ours = {
-        "TMPDIR": private,
-        "STEPTIME_REDIRECT": f"{folder}{os.pathsep}{private}",
+        "STEPTIME_REDIRECT": folders if tier is Tier.GUARDED else "renames",
         "STEPTIME_REDIRECT_FILE": str(_REDIRECT),
-        # Compiled files are read where they are; a folder apart would compile all of torch anew.
-        "PYTHONDONTWRITEBYTECODE": "1",
-        **{name: os.path.join(private, name.lower()) for name in _OWN_CACHES},
     }
+    search = environment.get("PYTHONPATH")
     places = search.split(os.pathsep) if search else []
     if str(_SITE) not in places:
         ours["PYTHONPATH"] = os.pathsep.join((str(_SITE), *places))
     return ours
+
+
+def _guarded(private: str) -> dict[str, str]:
+    return {
+        "TMPDIR": private,
+        # Compiled files are read where they are; a folder apart would compile all of torch anew.
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **{name: os.path.join(private, name.lower()) for name in _OWN_CACHES},
+    }

@@ -3,7 +3,8 @@
 Loaded by `inject/site/sitecustomize.py` under a private name, before the script starts, when
 STEPTIME_REDIRECT names the trial's folder. Ordinary scripts then run to their end though the
 kernel lets them write nowhere: what they write lands in the trial's folder, and they read it from
-there. Standard library only. In any other run this is not loaded.
+there. In an isolated trial only renames are mended. Standard library only. In any other run this is
+not loaded.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from functools import partial
 from typing import Any
 
 from . import calls
+from .renames import mend_renames
 from .shadow import Shadow, real
 
 __all__ = ["start"]
@@ -28,13 +30,17 @@ _CHANGES_LINK = ("lchown", "lchmod")
 _MAKES = ("mkdir", "mkfifo", "mknod")
 
 
-def start(folders: str, targets: dict[str, Callable[[Any], None]]) -> Callable[[Any], None]:
+def start(folders: str, targets: dict[str, Callable[[Any], None]]) -> Callable[[Any], None] | None:
     """Replace the writers of this process; what is to be done once torch is there.
 
     Args:
-        folders: the trial's and the temporary one, as the variable has them.
+        folders: the trial's and the temporary one, as the variable has them; or `renames`, where
+            the trial is isolated and needs nothing else.
         targets: module name to what is called after that module has been executed.
     """
+    if folders == "renames":
+        mend_renames()
+        return None
     folder, _, temporary = folders.rpartition(os.pathsep)
     shadow = Shadow(folder, (temporary,))
     table = _replacements(shadow)

@@ -386,6 +386,7 @@ def enters(shadow: Shadow, original: Call) -> Call:
             original(place)
         else:
             original(shadow.look(place))
+        shadow.is_away = real.getcwd().startswith(shadow.files)
 
     return call
 

@@ -42,18 +42,23 @@ class Shadow:
         self.files = f"{folder}/{SHADOW}/files"
         self._gone_file = f"{folder}/{SHADOW}/gone"
         self._log = f"{folder}/{LOG}"
-        self._free = tuple(place.rstrip("/") for place in (folder, *free, *_KERNELS_OWN))
+        self._free = tuple(f"{place.rstrip('/')}/" for place in (folder, *free, *_KERNELS_OWN))
         self._gone: set[str] = set()
         self._gone_size = 0
         self._parents: dict[str, str] = {}
         self._noted: set[str] = set()
         self.busy = threading.local()
+        self.busy.seen = None
         real.makedirs(self.files, exist_ok=True)
+        real.close(real.open(self._gone_file, os.O_WRONLY | os.O_CREAT, 0o644))
+        self.is_away = real.getcwd().startswith(self.files)
+        """Whether the working folder lies in the shadow: relative paths then mean another."""
 
     # --- which path is meant ----------------------------------------------------------
 
     def place(self, path: Any, *, dir_fd: int | None = None, follows: bool = True) -> str | None:
         """The absolute path of the user's that is meant; None for one that is really writable."""
+        self.busy.seen = None
         name = os.fsdecode(path)
         if dir_fd is not None and not name.startswith("/"):
             name = os.path.join(real.readlink(f"/proc/self/fd/{dir_fd}"), name)
@@ -65,8 +70,11 @@ class Shadow:
             whole = os.path.join(self._real_parent(parent), last)
             if self.is_free(whole):
                 return None
-            seen = self.look(whole) if follows else ""
+            if not follows:
+                return whole
+            seen = self.look(whole)
             if not is_link(seen):
+                self.busy.seen = whole, seen  # it is asked for next
                 return whole
             leads_to = self.user_path(real.readlink(seen))
             whole = os.path.normpath(os.path.join(os.path.dirname(whole), leads_to))
@@ -78,7 +86,7 @@ class Shadow:
 
     def is_free(self, whole: str) -> bool:
         """Whether it is really writable, or the kernel's own."""
-        return any(whole == place or whole.startswith(place + "/") for place in self._free)
+        return f"{whole}/".startswith(self._free)
 
     def _real_parent(self, parent: str) -> str:
         found = self._parents.get(parent)
@@ -92,6 +100,11 @@ class Shadow:
 
     def look(self, place: str) -> str:
         """The path that shows what is there now."""
+        known = getattr(self.busy, "seen", None)
+        if known is not None:
+            self.busy.seen = None
+            if known[0] == place:
+                return str(known[1])
         shadow = self.files + place
         return shadow if exists(shadow) or self.is_gone(place) else place
 
@@ -105,6 +118,8 @@ class Shadow:
             with open(real.open(self._gone_file, os.O_RDONLY), errors="surrogateescape") as file:
                 self._gone = {line.replace("\\n", "\n") for line in file.read().split("\n")}
             self._gone_size = size
+        if not self._gone:
+            return False
         while place != "/":
             if place in self._gone:
                 return True
@@ -182,7 +197,7 @@ class Shadow:
 
     def same(self, path: Any, place: str) -> Any:
         """The path to hand on for one that is not redirected: as it was said, where that works."""
-        return place if real.getcwd().startswith(self.files) else path
+        return place if self.is_away else path
 
     def remove(self, place: str) -> None:
         """Let nobody see the original any more."""
@@ -221,11 +236,8 @@ class Shadow:
 
 def exists(path: str) -> bool:
     """Whether something is there, a link that leads nowhere too."""
-    try:
-        real.lstat(path)
-    except OSError:
-        return False
-    return True
+    # Not lstat: an exception a look costs more than the look.
+    return bool(real.access(path, os.F_OK, follow_symlinks=False))
 
 
 def is_folder(path: str) -> bool:

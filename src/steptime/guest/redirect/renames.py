@@ -1,0 +1,52 @@
+"""Renames across the layers of an isolated trial, which the kernel refuses.
+
+An overlay without privileges renames no folder that was there before, and what is one disk for the
+user is several layers in a trial: both are "Invalid cross-device link" (EXDEV). A rename is then
+a copy and a removal, as `mv` does it; only a trial is so slow at it.
+Source: https://docs.kernel.org/filesystems/overlayfs.html#renaming-directories
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+
+def mend_renames() -> None:
+    """Let os.rename and os.replace work wherever they would without layers."""
+    for name in ("rename", "replace"):
+        setattr(os, name, _mended(getattr(os, name)))
+
+
+def _mended(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def call(src: Any, dst: Any, **folders: Any) -> None:
+        try:
+            original(src, dst, **folders)
+        except OSError as error:
+            if error.errno != errno.EXDEV or any(v is not None for v in folders.values()):
+                raise
+            _move(original, src, dst)
+
+    return call
+
+
+def _move(original: Callable[..., None], src: Any, dst: Any) -> None:
+    import shutil  # it takes a while, and few scripts come here
+
+    between = os.fsdecode(dst) + f".steptime-{os.getpid()}"
+    is_folder = os.path.isdir(src) and not os.path.islink(src)
+    if is_folder:
+        shutil.copytree(src, between, symlinks=True)
+    else:
+        shutil.copy2(src, between, follow_symlinks=False)
+    try:
+        original(between, dst)  # as whole, and with the errors of a rename
+    except OSError as error:
+        (shutil.rmtree if is_folder else os.unlink)(between)
+        error.filename, error.filename2 = src, dst
+        raise
+    (shutil.rmtree if is_folder else os.unlink)(src)
