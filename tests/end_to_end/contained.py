@@ -94,11 +94,12 @@ def told(there: Path) -> tuple[str, str]:
 
 
 def living(root: int, command: str) -> list[psutil.Process]:
-    """The processes below `root` whose command line has these words."""
+    """The processes below `root` whose command line begins with these words, or names this path."""
     found = []
     with contextlib.suppress(psutil.NoSuchProcess):
         for process in psutil.Process(root).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
-                if command in " ".join(process.cmdline()):
+                line = " ".join(process.cmdline())
+                if line.startswith(command) or (command.startswith("/") and command in line):
                     found.append(process)
     return found
