@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+
+import psutil
 
 from steptime.core.types import ProcessEnd, RunState
 
@@ -31,8 +32,12 @@ class PlainChild:
         return ProcessEnd(state=RunState.FAILED if code else RunState.FINISHED, exit_code=code)
 
     def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        """Ends all that it started: torchrun's ranks are in sessions of their own."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            root = psutil.Process(self._process.pid)
+            for one in (*root.children(recursive=True), root):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    one.kill()
         self._process.wait()
 
 
