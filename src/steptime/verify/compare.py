@@ -129,7 +129,7 @@ def _check_statistical(reference: Reference, candidate: Recording) -> Iterator[C
         return
     others = (*reference.redrawn, *reference.noise)
     is_over = len(reference.redrawn) >= reference.num_repeats
-    found = check_lockstep(reference.baseline, others, candidate)
+    found = check_lockstep(reference.baseline, others, candidate, are_redrawn=True)
     yield from (found if is_over else map(_hold_back, found))
 
 

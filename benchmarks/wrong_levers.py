@@ -1,0 +1,164 @@
+"""How often planted wrong levers are refused, and right ones passed, in real whole runs.
+
+    python benchmarks/wrong_levers.py [--seeds 20] [--only NAME ...] [--seed N]
+
+Trains the small convnet of tests/specimens (batch norm, dropout, evaluation) with each lever and
+judges it as a study does: 40 updates, three perturbed runs. A seed is other data, other initial
+weights and other draws; the lever without synchronization trains on two ranks. Results go to
+benchmarks/results/wrong_levers.json after each seed; `--only` runs are not saved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from overhead import HERE, conditions
+
+sys.path.insert(0, str(HERE.parent / "tests"))
+
+from end_to_end.quality_runs import Baselines, Put, Script, Server, shipped, wrong
+from steptime.core.study import Check, Outcome, Verdict
+
+OUT = HERE / "results" / "wrong_levers.json"
+NUM_UPDATES = 40
+STEPS = ("--steps", str(NUM_UPDATES + 1))
+CONVNET = Script(name="small_convnet", args=(*STEPS, "--eval-every", "8"))
+TWO_RANKS = Script(name="small_convnet", args=(*STEPS, "--ranks"), nproc=2)
+
+WRONG = (
+    *("dropped_gradient", "halved_learning_rate", "skipped_batches", "dropout_off"),
+    *("shifted_labels", "unsynchronized", "half_batch", "stale_weights", "bf16_weights"),
+    *("wrong_loss_scale", "frozen_norms", "skipped_evaluation", "stale_cache", "silently_eager"),
+    *("halved_update", "seldom_updates"),
+)
+
+BF16 = 2.0**-8
+RIGHT: dict[str, tuple[Put, ...]] = {
+    "noop": (wrong("noop"),),
+    "autocast bf16": (shipped("autocast", roundoff=BF16, dtype="bf16"),),
+    "matmul medium": (shipped("matmul_precision", roundoff=BF16, precision="medium"),),
+    "fused": (shipped("fused_optimizer", implementation="fused"),),
+    "foreach": (shipped("fused_optimizer", implementation="foreach"),),
+    "channels_last": (shipped("channels_last"),),
+    "autocast, channels_last, fused": (
+        shipped("autocast", roundoff=BF16, dtype="bf16"),
+        shipped("channels_last"),
+        shipped("fused_optimizer", implementation="fused"),
+    ),
+    "compile": (shipped("compile", mode="default"),),
+}
+
+
+def judge_all(names: list[str], seed: int, server: Server) -> dict[str, dict[str, Any]]:
+    """Every lever with one seed, over the same runs of the baseline."""
+    with tempfile.TemporaryDirectory() as folder:
+        one, two = (
+            Baselines(
+                Path(folder) / script_folder,
+                script,
+                num_updates=NUM_UPDATES,
+                num_repeats=3,
+                seed=seed,
+                server=server,
+            )
+            for script_folder, script in (("one", CONVNET), ("two", TWO_RANKS))
+        )
+        found = {}
+        for name in names:
+            baselines = two if name == "unsynchronized" else one
+            put = RIGHT[name] if name in RIGHT else (wrong(name),)
+            verdict = baselines.judge(*put, preserves="NUMERIC", stop_early=name in WRONG)
+            found[name] = describe(verdict)
+        return found
+
+
+def describe(verdict: Verdict) -> dict[str, Any]:
+    """What is kept of a verdict."""
+    failed = [check for check in verdict.checks if check.outcome is Outcome.FAIL]
+    return {
+        "outcome": verdict.outcome.value,
+        "level": verdict.level,
+        "failed": [check.name for check in failed],
+        "detail": failed[0].detail if failed else None,
+        "nearest": {
+            check.name: round(share(check), 4)
+            for check in verdict.checks
+            if check.limit is not None
+        },
+    }
+
+
+def share(check: Check) -> float:
+    """Of the limit of a check, what was found."""
+    assert check.estimate is not None
+    assert check.limit is not None
+    return min(1e6, check.estimate / check.limit)
+
+
+def sum_up(name: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """A row of the table."""
+    outcomes = Counter(run["outcome"] for run in runs)
+    nearest: dict[str, float] = {}
+    for run in runs:
+        for check, value in run["nearest"].items():
+            nearest[check] = max(nearest.get(check, 0.0), value)
+    return {
+        "is_wrong": name in WRONG,
+        "n": len(runs),
+        **{outcome.value: outcomes[outcome.value] for outcome in Outcome},
+        "by": Counter(check for run in runs for check in run["failed"]),
+        "nearest": nearest,
+    }
+
+
+def print_table(results: dict[str, Any]) -> None:
+    print(json.dumps(results["conditions"]))
+    print(f"{'lever':<32}{'n':>3} {'FAIL':>5} {'PASS':>5} {'open':>5}  by, or nearest to a limit")
+    for name, row in results["levers"].items():
+        if row["is_wrong"]:
+            words = ", ".join(f"{count}x {check}" for check, count in row["by"].most_common(3))
+        else:
+            nearest = sorted(row["nearest"].items(), key=lambda item: -item[1])[:3]
+            words = ", ".join(f"{check} at {value:.2f}" for check, value in nearest)
+        counts = f"{row['FAIL']:>5} {row['PASS']:>5} {row['INCONCLUSIVE']:>5}"
+        print(f"{name:<32}{row['n']:>3} {counts}  {words}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--only", nargs="+", choices=[*WRONG, *RIGHT], metavar="NAME")
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="the first one")
+    options = parser.parse_args()
+    names = list(options.only or [*WRONG, *RIGHT])
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    results: dict[str, Any] = {
+        "conditions": conditions() | {"seed": options.seed, "num_updates": NUM_UPDATES}
+    }
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache  # compiled once, not once a seed
+        server, began = Server(), time.monotonic()
+        for number in range(options.seeds):
+            for name, found in judge_all(names, options.seed + number, server).items():
+                runs[name].append(found)
+            results["levers"] = {name: sum_up(name, found) for name, found in runs.items()}
+            results["conditions"]["seeds"] = number + 1
+            left_s = (time.monotonic() - began) / (number + 1) * (options.seeds - number - 1)
+            print(f"seed {number + 1}, {left_s / 60:.0f} min left", file=sys.stderr, flush=True)
+            if not options.only:
+                OUT.write_text(json.dumps(results | {"runs": runs}, indent=1) + "\n")
+        server.close()
+    print_table(results)
+
+
+if __name__ == "__main__":
+    main()
