@@ -15,7 +15,7 @@ from steptime.core.study import TrialEnd
 from steptime.core.types import ProcessEnd, RunState
 from steptime.measure.origin import describe_run
 from steptime.tune.bounds import WindowSize, is_full
-from steptime.tune.trial import Limits, Trial, TrialEnded, TrialStart
+from steptime.tune.trial import Limits, Trial, TrialEnded, TrialStart, start_trial
 from steptime.tune.watch import Watch
 
 LIMITS = Limits(start_s=10.0, silence_s=5.0, total_s=100.0)
@@ -35,6 +35,7 @@ class Child:
     end_s: float = NEVER
     end: ProcessEnd = EXIT_0
     last_rows: tuple[Mapping[str, Any], ...] = ()
+    is_working: bool = False
     now_s: float = 0.0
     is_killed: bool = False
     num_updates: int = 0
@@ -49,6 +50,8 @@ class Child:
 
     def sleep(self, duration_s: float) -> None:
         self.now_s += duration_s
+        if self.is_working:
+            self._write("host.jsonl", {"k": "h", "job_cores": 1.0})
         while self.first_s + self.num_updates * self.step_s <= min(self.now_s, self.silent_s):
             self._update()
 
@@ -187,6 +190,32 @@ def test_a_pause_that_the_command_makes_as_written_is_no_hang(tmp_path: Path) ->
     run(child, limits=Limits(start_s=10.0, silence_s=5.0, total_s=100.0, longest_gap_s=8.0))
 
     assert child.now_s == pytest.approx(2.0 + 3 * 8.0, abs=0.5)
+
+
+def test_a_silent_child_that_works_may_be_compiling(tmp_path: Path) -> None:
+    limits = Limits(start_s=10.0, silence_s=5.0, total_s=100.0, working_s=30.0)
+    (tmp_path / "idle").mkdir()
+    (tmp_path / "busy").mkdir()
+    idle = Child(tmp_path / "idle", silent_s=2.0)
+    busy = Child(tmp_path / "busy", silent_s=2.0, is_working=True)
+
+    assert [run(child, limits=limits).reason for child in (idle, busy)] == ["hung", "hung"]
+    assert idle.now_s == pytest.approx(2.0 + 5.0, abs=0.5)
+    assert busy.now_s == pytest.approx(2.0 + 5.0 + 30.0, abs=0.5)
+
+
+def test_code_that_was_compiled_is_handed_on(tmp_path: Path) -> None:
+    compiled = tmp_path / "000" / "compiled"
+    compiled.mkdir(parents=True)
+    (compiled / "kernel.so").touch()
+    start = TrialStart(
+        folder=tmp_path / "001", argv=("x",), environment={}, plan={}, compiled=compiled
+    )
+
+    start_trial(lambda environment, *, folder, stdin: Child(folder), start, LIMITS)
+
+    assert (tmp_path / "001" / "compiled" / "kernel.so").is_file()
+    assert not compiled.exists()
 
 
 def test_the_end_is_written_down(tmp_path: Path) -> None:

@@ -53,7 +53,9 @@ def make_surroundings(
     if tier is not Tier.UNSAFE:
         ours |= _let_in(environment, f"{folder}{os.pathsep}{private}", tier)
     if tier is Tier.GUARDED:
-        ours |= _guarded(private)
+        # A cache that lies in the child's folder may be written there.
+        mine = [name for name in _OWN_CACHES if environment.get(name, "").startswith(folder)]
+        ours |= {k: v for k, v in _guarded(private).items() if k not in mine}
     return Surroundings(environment=ours, private=private, temporary=temporary)
 
 

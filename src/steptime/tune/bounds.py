@@ -59,6 +59,7 @@ def later_limits(budget_s: float, *, startup_s: float, longest_gap_s: float) -> 
     return Limits(
         start_s=3 * startup_s + compile_s(budget_s),
         silence_s=silence_s(budget_s),
+        working_s=compile_s(budget_s),
         total_s=max(60.0, budget_s),
         longest_gap_s=longest_gap_s,
     )

@@ -53,6 +53,10 @@ class StudyFolder:
         numbers = [int(path.name) for path in parent.iterdir() if path.name.isdigit()]
         return parent / f"{max(numbers, default=-1) + 1:03d}"
 
+    def find_compiled(self, name: str) -> Path | None:
+        """The folder of that name in the trial that had it last."""
+        return next(iter(sorted(self.folder.glob(f"*/*/{name}"), reverse=True)), None)
+
     def save(self, study: Study) -> None:
         """Write `study.json`."""
         document = {**to_json(study), "key": self.key}

@@ -20,17 +20,20 @@ from steptime.core.stats import median
 from steptime.core.store import CommandRecord, Run, write_text, write_value
 from steptime.core.study import TrialEnd
 from steptime.core.types import ProcessEnd, RunState
+from steptime.measure.jsonl import Row, Torn, read_rows
 from steptime.measure.launch import NotStarted, observed_environment, shell_exit_code
 from steptime.measure.origin import describe_run
 from steptime.measure.sample import HostSampler, system_readers
 from steptime.tune.watch import Watch
 
 LEVER_FAILED, TIME_LIMIT = "lever_failed", "time_limit"
+COMPILED = "compiled"
 _LEVER_FAILED_CODE = 86  # of a trial's guest; docs/reference/study-folder.md
 _POLL_S = 0.05
 _TAIL_BYTES = 4096
 _TAIL_LINES = 12
 _SILENCE_STEPS = 10  # no step for this many medians is a hang, if it is long enough, too
+_WORKING_CORES, _WORKING_LOOKS = 0.1, 3  # a second each: one that waits for a lock takes none
 _SILENCE_GAPS = 3  # nor is it one while it is no longer than this many of the longest gap known
 
 
@@ -64,6 +67,7 @@ class Limits:
     Attributes:
         start_s: until its first update ended.
         silence_s: without an update at least; more where steps are long.
+        working_s: more of that while the command keeps the processor busy: it may compile.
         total_s: in all.
         longest_gap_s: between two updates, known from the command as written.
     """
@@ -71,6 +75,7 @@ class Limits:
     start_s: float
     silence_s: float
     total_s: float
+    working_s: float = 0.0
     longest_gap_s: float = 0.0
 
 
@@ -110,13 +115,17 @@ class TrialEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialStart:
-    """What a trial is started with; `environment` is the user's, with the levers' variables."""
+    """What a trial is started with; `environment` is the user's, with the levers' variables.
+
+    `compiled` is the folder of code that an earlier trial had compiled; it is handed on.
+    """
 
     folder: Path
     argv: tuple[str, ...]
     environment: Mapping[str, str]
     plan: Mapping[str, Any]
     stdin: Path | None = None
+    compiled: Path | None = None
 
 
 class Trial:
@@ -209,7 +218,16 @@ class Trial:
         allowed_s = max(
             limits.silence_s, _SILENCE_STEPS * step_s, _SILENCE_GAPS * limits.longest_gap_s
         )
-        return "hung" if now - self._last_update > allowed_s else None
+        silent_s = now - self._last_update
+        if silent_s <= allowed_s:
+            return None
+        is_working = silent_s <= allowed_s + limits.working_s and self._is_working()
+        return None if is_working else "hung"
+
+    def _is_working(self) -> bool:
+        """Whether the command kept the processor busy in the last seconds."""
+        rows = _host_rows(self.folder)[-_WORKING_LOOKS:]
+        return any(row.get("job_cores", 0.0) > _WORKING_CORES for row in rows)
 
     def _judge(self, process: ProcessEnd) -> TrialEnded:
         """The end of a command that ended by itself."""
@@ -242,6 +260,8 @@ def start_trial(begin: Start, start: TrialStart, limits: Limits) -> Trial | NotS
         OSError: the folder cannot be written.
     """
     start.folder.mkdir(parents=True)
+    if start.compiled is not None:
+        start.compiled.rename(start.folder / COMPILED)
     run = _as_run(start.folder)
     record = describe_run(
         run.run_id, start.argv, environment=start.environment, started_unix_s=time.time()
@@ -295,10 +315,11 @@ def _is_memory(watch: Watch, folder: Path) -> bool:
 
 
 def _num_oom_kills(folder: Path) -> int:
-    """Kills by the kernel since the trial began, by the last line of host.jsonl that says."""
-    try:
-        lines = (folder / "host.jsonl").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return 0
-    counts = [row.get("oom_kills") for row in map(json.loads, lines) if row["k"] == "h"]
+    """Kills by the kernel since the trial began."""
+    counts = [row.get("oom_kills") for row in _host_rows(folder)]
     return max((count for count in counts if isinstance(count, int)), default=0)
+
+
+def _host_rows(folder: Path) -> list[Row]:
+    """The load so far."""
+    return [row for row in read_rows(folder / "host.jsonl", Torn()) if row["k"] == "h"]

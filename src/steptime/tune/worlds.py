@@ -41,12 +41,13 @@ from steptime.tune.live import LiveWorld
 from steptime.tune.observe import Surroundings, make_baseline
 from steptime.tune.pairing import Side, compare_sides, read_side
 from steptime.tune.setting import add_variables, make_plan, variables_of
-from steptime.tune.trial import Limits, Start, Trial, TrialEnded, TrialStart, start_trial
+from steptime.tune.trial import COMPILED, Limits, Start, Trial, TrialEnded, TrialStart, start_trial
 from steptime.tune.watch import Watch
 from steptime.verify.protocol import VARIABLES, RunRequest
 from steptime.verify.records import is_complete
 
 SHARED_NETWORK = "shared_network"
+COMPILER_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 _LOOK_S = 0.5
 
 
@@ -211,10 +212,15 @@ class Worlds:
         subject = self._subject
         variables = variables_of(state, subject.levers, subject.surroundings.libraries)
         environment = add_variables(subject.environment, variables)
+        folder = folder or self._folder.new_trial()
+        is_shared = self._shares_compiled()
+        if is_shared:
+            environment[COMPILER_CACHE] = str(folder / COMPILED)
         start = TrialStart(
-            folder=folder or self._folder.new_trial(),
+            folder=folder,
             argv=subject.argv,
             environment=environment if quality is None else {**environment, **VARIABLES},
+            compiled=self._folder.find_compiled(COMPILED) if is_shared else None,
             plan=make_plan(state, subject.levers, is_live=is_live, probe=probe, quality=quality),
             stdin=subject.stdin,
         )
@@ -222,6 +228,15 @@ class Worlds:
         if isinstance(trial, NotStarted):
             raise NotFoundError(f"the command `{subject.argv[0]}` {trial.reason}.")
         return trial
+
+    def _shares_compiled(self) -> bool:
+        """Whether trials find the code that earlier ones compiled.
+
+        A trial's disk is gone with it, and compiling anew takes most of a minute. A script that
+        compiles itself finds the cache of the machine, as it does without us.
+        """
+        is_known = self.baseline is not None and not self.baseline.facts.uses_compile
+        return is_known and COMPILER_CACHE not in self._subject.environment
 
     @property
     def limits(self) -> Limits:
