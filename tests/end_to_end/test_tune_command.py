@@ -25,9 +25,9 @@ pytestmark = [needs_torch, needs_linux]
 
 def start(folder: Path, *words: str, budget: str = "60s") -> Job:
     folder.mkdir(exist_ok=True)
-    shutil.copy(SCRIPTS / "tiny.py", folder)
+    shutil.copy(SCRIPTS / "stoppable.py", folder)
     ours = ["tune", "--budget", budget, "--levers", "autocast", "--json", "result.json", "--"]
-    command = [*STEPTIME, *ours, sys.executable, "tiny.py", *words]
+    command = [*STEPTIME, *ours, sys.executable, "stoppable.py", *words]
     return Job(folder, command, environment(folder))
 
 

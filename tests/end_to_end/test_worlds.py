@@ -20,7 +20,7 @@ from steptime.tune.worlds import Doors, Subject, Worlds
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="trials train, with torch")
 
-TINY = Path(__file__).parent / "scripts" / "tiny.py"
+TINY = Path(__file__).parent / "scripts" / "stoppable.py"
 BUDGET_S = 30.0
 
 
