@@ -41,7 +41,7 @@ def test_a_run_that_is_the_same_passes_all_counts():
         ("statistics", {"stats": 0}, "buffers stood still that moved (update 3)"),
         ("moves", {"moved": 0}, "the update changed no weight (update 3)"),
         ("optimizers", {"hyper": 2}, "other settings of the optimizer (update 3)"),
-        ("batches", {"inputs": (1,)}, "other inputs of the model (update 3)"),
+        ("inputs", {"inputs": (1,)}, "other inputs of the model (update 3)"),
         ("batches", {"inputs": ()}, "0 calls of models instead of 1 (update 3)"),
         ("batches", {"fed": ()}, "0 batches from loaders instead of 1 (update 3)"),
     ],
@@ -208,6 +208,22 @@ def test_another_order_within_an_epoch_is_left_open():
 
     words = "no epoch was complete, and the samples came in another order"
     assert undecided(checks) == {"batches": words}
+
+
+def test_inputs_that_a_model_made_may_differ_where_a_perturbed_run_differs_too():
+    def gan(fake: int) -> Recording:
+        return make_recording(change=lambda u: replace(u, inputs=(1000 + u.n, fake)))
+
+    shifted = make_recording(change=lambda u: replace(u, inputs=(1, 9)))
+
+    def outcomes(candidate: Recording, perturbed: list[Recording] | None) -> dict[str, Outcome]:
+        checks = check_counts(gan(7), candidate, preserves="NUMERIC", perturbed=perturbed)
+        return {check.name: check.outcome for check in checks}
+
+    assert outcomes(gan(8), [gan(9)])["inputs"] is Outcome.PASS
+    assert outcomes(gan(8), None)["inputs"] is Outcome.INCONCLUSIVE
+    assert outcomes(gan(8), [gan(7)])["inputs"] is Outcome.FAIL
+    assert outcomes(shifted, [gan(9)])["inputs"] is Outcome.FAIL
 
 
 def test_a_closure_may_make_other_calls():

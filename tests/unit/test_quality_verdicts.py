@@ -9,7 +9,7 @@ import pytest
 
 from steptime.core.study import Outcome, Verdict
 from steptime.verify.compare import Reference, judge
-from steptime.verify.numerics import check_lockstep
+from steptime.verify.lockstep import check_lockstep
 from steptime.verify.protocol import gather, plan_runs
 from steptime.verify.records import FirstTensor, Recording, Update
 from unit.recordings import at, make_recording, make_tensors, noisy
@@ -297,6 +297,34 @@ def test_while_repeats_are_missing_it_is_open_unless_it_is_far_out():
     assert "lockstep" in failed(judge(reference, far, preserves="NUMERIC"))
 
 
+def started_elsewhere(recording: Recording, initial: int) -> Recording:
+    (rank,) = recording.ranks
+    return Recording(ranks=(replace(rank, head=replace(rank.head, initial=initial)),))
+
+
+def test_a_script_that_seeds_itself_anew_is_left_open():
+    reference = Reference(
+        baseline=make_recording(), again=started_elsewhere(make_recording(), initial=8)
+    )
+    candidate = started_elsewhere(make_recording(), initial=9)
+
+    verdict = judge(reference, candidate, preserves="EXACT")
+
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    words = "as written, run again: other initial weights on rank 0"
+    assert words_of(verdict, "recording") == words
+
+
+def test_a_count_that_the_baseline_does_not_repeat_is_left_open():
+    reference = numeric_reference(again=make_recording(change=at(5, evals=3)))
+    candidate = make_recording(change=at(9, evals=2), first=make_tensors())
+
+    verdict = judge(reference, candidate, preserves="NUMERIC")
+
+    assert "evaluations" not in failed(verdict)
+    assert "run again" in str(words_of(verdict, "evaluations"))
+
+
 # -- which runs
 
 
@@ -307,12 +335,12 @@ def test_the_runs_of_a_class_come_in_the_order_in_which_they_can_end_it():
     }
 
     assert names == {
-        "EXACT": ["baseline", "candidate", "again"],
+        "EXACT": ["baseline", "again", "candidate"],
         "NUMERIC": [
-            *("baseline", "candidate", "again", "double"),
+            *("baseline", "again", "candidate", "double"),
             *("perturbed-8-1", "perturbed-8-2", "perturbed-8-3"),
         ],
-        "STATISTICAL": ["baseline", "candidate", "again", "redrawn-1", "redrawn-2", "redrawn-3"],
+        "STATISTICAL": ["baseline", "again", "candidate", "redrawn-1", "redrawn-2", "redrawn-3"],
         "NOTHING": [],
     }
 

@@ -19,12 +19,23 @@ BYTES, SAMPLES, INDEX, INDICES, SIZE = 1, 2, 3, 4, 5
 EPOCH_SAMPLES, EPOCH_INDICES, EPOCH_SIZE = 2, 3, 4
 
 
-def check_counts(baseline: Recording, candidate: Recording, *, preserves: str) -> tuple[Check, ...]:
-    """All counts, over the updates that both recorded."""
+def check_counts(
+    baseline: Recording,
+    candidate: Recording,
+    *,
+    preserves: str,
+    perturbed: Sequence[Recording] | None = (),
+) -> tuple[Check, ...]:
+    """All counts, over the updates that both recorded.
+
+    `perturbed` runs tell inputs that depend on the weights; None: there are none yet.
+    """
     checks = [check_recording(baseline, candidate), check_updates(baseline, candidate)]
     if len(baseline.ranks) != len(candidate.ranks):
         return tuple(checks)
     checks.append(check_batches(baseline, candidate, preserves=preserves))
+    if preserves != STATISTICAL:
+        checks.append(check_inputs(baseline, candidate, perturbed))
     checks += [
         _compare(baseline, candidate, name=name, key=key, say=say) for name, key, say in COUNTS
     ]
@@ -73,18 +84,45 @@ def check_batches(baseline: Recording, candidate: Recording, *, preserves: str) 
 
 
 def _batches(update: Update) -> object:
-    inputs = tuple(sorted(set(update.inputs))) if update.closure else update.inputs
-    return inputs, tuple((row[BYTES], row[SIZE]) for row in update.fed)
+    num_calls = None if update.closure else len(update.inputs)
+    return num_calls, tuple((row[BYTES], row[SIZE]) for row in update.fed)
 
 
 def _say_batches(a: Update, b: Update) -> str:
-    if len(a.inputs) != len(b.inputs):
+    if len(a.inputs) != len(b.inputs) and not a.closure:
         return f"{len(b.inputs)} calls of models instead of {len(a.inputs)}"
-    if a.inputs != b.inputs:
-        return "other inputs of the model"
     if len(a.fed) != len(b.fed):
         return f"{len(b.fed)} batches from loaders instead of {len(a.fed)}"
     return "another batch from a loader"
+
+
+def check_inputs(
+    baseline: Recording, candidate: Recording, perturbed: Sequence[Recording] | None
+) -> Check:
+    """The same inputs of each call; not of one whose inputs come from a model, as in a GAN.
+
+    Those differ in a perturbed run too.
+    """
+    n = min(one.num_updates for one in (baseline, candidate, *(perturbed or ())))
+    for rank, (a, b) in enumerate(pairs(baseline, candidate)):
+        others = [one.ranks[rank].updates for one in perturbed or () if rank < len(one.ranks)]
+        for i in range(n):
+            known, found = _inputs(a.updates[i]), _inputs(b.updates[i])
+            computed = {
+                position
+                for updates in others
+                for position, (x, y) in enumerate(zip(known, _inputs(updates[i]), strict=False))
+                if x != y
+            }
+            positions = range(min(len(known), len(found)))
+            if any(known[j] != found[j] for j in positions if j not in computed):
+                outcome = Outcome.INCONCLUSIVE if perturbed is None else Outcome.FAIL
+                return _say("inputs", outcome, f"other inputs of the model (update {i})", n=n)
+    return _say("inputs", Outcome.PASS, None, n=n)
+
+
+def _inputs(update: Update) -> tuple[int, ...]:
+    return tuple(sorted(set(update.inputs))) if update.closure else update.inputs
 
 
 def _compare_samples(a: Sequence[Update], b: Sequence[Update]) -> tuple[Outcome, str | None]:

@@ -1,4 +1,4 @@
-"""Whether another rounding is all that a candidate differs by: one step (L1), and lockstep (L2).
+"""One step (L1): whether another rounding is all that a candidate's first update differs by.
 
 In: recordings. Out: checks. Two rulers are laid on the candidate: the baseline's own error against
 float64, and the baseline with the last bits of its weights changed at the levers' precision.
@@ -8,12 +8,12 @@ The factors were calibrated on right and wrong levers: docs/explanation/quality.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import mul
 
 from steptime.core.study import Check, Outcome
-from steptime.verify.records import Recording, Update, Values
+from steptime.verify.records import Recording, Values
 
 OWN_FACTOR = 2.0
 """A candidate may err by twice as much as the baseline does: pytorch/pytorch#100075."""
@@ -30,22 +30,6 @@ CLEAR = 4.0
 SCALE_FACTOR = 4.0
 SCALE_FLOOR = 0.01
 """Length of the whole first gradient or change along the true one: 1, as near as perturbed runs."""
-
-LOCKSTEP_FACTOR = 8.0
-"""Over the largest such measure of the perturbed runs. Training forks: where three runs of eight
-take the other branch, three may take none, and a right lever's distance was six times theirs."""
-
-REDRAWN_FACTOR = 4.0
-"""Over that of redrawn runs, whose losses differ by chance in each update and do not fork."""
-
-STRETCH = 12
-"""Updates after which the difference of two perturbed runs has forgotten itself; of redrawn: 1."""
-
-MIN_UPDATES = 20
-"""For lockstep; a drift shows in fewer only where it is gross."""
-
-WIDEST_BIAS = 0.5
-"""Where the mean of the losses may differ by more (a half), chance hides whatever else does."""
 
 TWIN_RTOL = 1e-3
 """The first loss in float64 may differ by so much, else that script is another one in float64."""
@@ -66,12 +50,6 @@ WORST_FACTOR = 2.0
 WORST_CAP = 0.25
 """A tensor may be as far off as any other one was in a perturbed run, and twice, up to a quarter:
 which tensor an activation changes that is rounded to the other side of zero is chance."""
-
-LOSS_FLOOR = 1e-4
-EVALUATION_FLOOR = 1e-2
-"""Relative differences of losses, and of what evaluation gave, that need no envelope."""
-
-FLOORS = {"lockstep_evaluation": EVALUATION_FLOOR}
 
 Key = tuple[int, str, str]
 Tensors = Mapping[Key, Values]
@@ -136,12 +114,13 @@ def make_rulers(
 def check_one_step(rulers: Rulers, candidate: Tensors) -> tuple[Check, ...]:
     """L1: each tensor's gradient and change, and the length of all of them together."""
     if missing := [key for key in rulers.baseline if key not in candidate]:
-        return (_fail("one_step", f"{missing[0][2]} has no {missing[0][1]}"),)
+        found = f"{missing[0][2]} has no {missing[0][1]}"
+        return (Check(name="one_step", outcome=Outcome.FAIL, detail=found),)
     keys = [key for key in rulers.truth if key in rulers.baseline]
     if not keys:
-        return (_cannot_tell("one_step", "no gradient was seen in the first update"),)
-    found = [_check_tensor(rulers, candidate, key) for key in keys]
-    worst = max(found, key=excess)
+        found = "no gradient was seen in the first update"
+        return (Check(name="one_step", outcome=Outcome.INCONCLUSIVE, detail=found),)
+    worst = max((_check_tensor(rulers, candidate, key) for key in keys), key=excess)
     return (worst, *(_check_scale(rulers, candidate, what) for what in ("gradient", "change")))
 
 
@@ -274,136 +253,3 @@ def _distance(a: Values, b: Values) -> float:
         return math.inf
     found = math.dist(a, b)
     return found if math.isfinite(found) else math.inf
-
-
-# -- lockstep
-
-
-def check_finite(baseline: Recording, candidate: Recording) -> Check:
-    """The candidate's losses are numbers where the baseline's are."""
-    for a, b in zip(baseline.ranks, candidate.ranks, strict=False):
-        for one, other in zip(a.updates, b.updates, strict=False):
-            if _is_bad(other) and not _is_bad(one):
-                return _fail("finite", f"the loss of update {other.n} is not finite")
-    return Check(name="finite", outcome=Outcome.PASS)
-
-
-def _is_bad(update: Update) -> bool:
-    return update.loss is not None and not math.isfinite(update.loss)
-
-
-def check_lockstep(
-    baseline: Recording,
-    others: Sequence[Recording],
-    candidate: Recording,
-    *,
-    are_redrawn: bool = False,
-) -> tuple[Check, ...]:
-    """L2: losses side by side with the baseline's, against those of perturbed (or redrawn) runs."""
-    n = min((one.num_updates for one in (baseline, candidate, *others)), default=0)
-    if n < MIN_UPDATES:
-        found = f"{n} updates in all runs, at least {MIN_UPDATES} are needed"
-        return (Check(name="lockstep", outcome=Outcome.INCONCLUSIVE, n=n, detail=found),)
-    lanes = [_losses(one, n) for one in (baseline, candidate, *others)]
-    places = [i for i in range(n) if all(lane[i] is not None for lane in lanes)]
-    if not places:
-        return (_cannot_tell("lockstep", "no backward call from a loss was seen"),)
-    optimizers = [baseline.ranks[0].updates[i].opt for i in places]
-    ours, *theirs = _differences([[lane[i] or 0.0 for i in places] for lane in lanes], optimizers)
-    if not all(math.isfinite(_rms(one)) for one in (ours, *theirs)):
-        return (_cannot_tell("lockstep", "not all losses of the baseline are finite"),)
-    late = slice(len(ours) * 3 // 4, None)
-    stretch = 1 if are_redrawn else STRETCH
-    floor = max(map(_rms, theirs)) / math.sqrt(max(1.0, len(ours) / stretch))
-    factor = REDRAWN_FACTOR if are_redrawn else LOCKSTEP_FACTOR
-    bias = _envelope("lockstep_bias", ours, theirs, factor=factor, measure=_bias, floor=floor)
-    checks = (
-        _envelope("lockstep", ours, theirs, factor=factor),
-        bias,
-        _envelope("lockstep_late", ours[late], [one[late] for one in theirs], factor=factor),
-        *_check_evaluations(baseline, others, candidate),
-    )
-    if all(c.outcome is Outcome.PASS for c in checks) and (bias.limit or 0.0) > WIDEST_BIAS:
-        found = f"chance alone moves the losses by {(bias.limit or 0.0) / factor:.0%}"
-        return (_cannot_tell("lockstep", found), *checks[1:])
-    return checks
-
-
-def _check_evaluations(
-    baseline: Recording, others: Sequence[Recording], candidate: Recording
-) -> tuple[Check, ...]:
-    """The size of what models gave in evaluation, of all calls that every run made."""
-    lanes = [_evaluated(one) for one in (baseline, candidate, *others)]
-    n = min(map(len, lanes))
-    if not n:
-        return ()
-    ours, *theirs = _differences([lane[:n] for lane in lanes], [0] * n)
-    return (_envelope("lockstep_evaluation", ours, theirs, factor=LOCKSTEP_FACTOR),)
-
-
-def _evaluated(recording: Recording) -> list[float]:
-    ranks = recording.ranks[:1]
-    return [float.fromhex(v) for rank in ranks for u in rank.updates for v in u.evaluated]
-
-
-def _losses(recording: Recording, n: int) -> list[float | None]:
-    """Of each update, the mean over ranks."""
-    return [_mean_loss([rank.updates[i].loss for rank in recording.ranks]) for i in range(n)]
-
-
-def _mean_loss(losses: list[float | None]) -> float | None:
-    known = [loss for loss in losses if loss is not None]
-    return sum(known) / len(known) if known else None
-
-
-def _differences(lanes: list[list[float]], optimizers: list[int]) -> Iterator[list[float]]:
-    """From the first lane: of logs where all of an optimizer's are positive, else by its size."""
-    first, *rest = lanes
-    sizes: dict[int, float | None] = {}
-    for optimizer in set(optimizers):
-        places = [i for i, one in enumerate(optimizers) if one == optimizer]
-        is_positive = all(lane[i] > 0 for lane in lanes for i in places)
-        mean = sum(abs(first[i]) for i in places) / len(places)
-        sizes[optimizer] = None if is_positive else mean or 1.0
-    for lane in rest:
-        yield [
-            math.log(x / y) if (size := sizes[optimizer]) is None else (x - y) / size
-            for optimizer, x, y in zip(optimizers, lane, first, strict=True)
-        ]
-
-
-def _envelope(
-    name: str,
-    ours: Sequence[float],
-    others: Sequence[Sequence[float]],
-    *,
-    factor: float,
-    measure: Callable[[Sequence[float]], float] | None = None,
-    floor: float = 0.0,
-) -> Check:
-    """Whether a measure of the differences is in the envelope of the other runs' largest.
-
-    `floor` is what a mean should be by chance, where that of all the others is small by chance.
-    """
-    measure = measure or _rms
-    largest = max(floor, *map(measure, others))
-    limit = factor * largest + FLOORS.get(name, LOSS_FLOOR)
-    estimate = measure(ours)
-    outcome = Outcome.PASS if estimate <= limit else Outcome.FAIL
-    return Check(name=name, outcome=outcome, estimate=estimate, limit=limit, n=len(ours))
-
-
-def _rms(values: Sequence[float]) -> float:
-    return math.sqrt(sum(v * v for v in values) / len(values))
-
-
-def _bias(values: Sequence[float]) -> float:
-    return abs(sum(values) / len(values))
-
-
-def _fail(name: str, detail: str) -> Check:
-    return Check(name=name, outcome=Outcome.FAIL, detail=detail)
-
-
-def _cannot_tell(name: str, detail: str) -> Check:
-    return Check(name=name, outcome=Outcome.INCONCLUSIVE, detail=detail)

@@ -186,13 +186,13 @@ def read_recording(folder: Path) -> Recording:
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether every rank of a run that may still go on has recorded all it was asked for.
-
-    The ranks that have begun; a driver that knows the world size should ask for that many.
-    """
-    recording = read_recording(folder)
-    ranks = recording.ranks
-    return bool(ranks) and len(ranks) >= ranks[0].head.world_size and all(r.end for r in ranks)
+    """Whether every rank of a run that may still go on has recorded all it was asked for."""
+    heads, num_over = [], 0
+    for path in sorted(folder.glob("quality-*.jsonl")):
+        kinds = {row["k"]: row for row in _read_rows(path) if row["k"] in ("head", "end")}
+        heads += [kinds["head"]] if "head" in kinds else []
+        num_over += "end" in kinds
+    return bool(heads) and num_over == len(heads) >= int(heads[0].get("world_size", 1))
 
 
 def _read_rank(path: Path) -> RankRecording | None:
