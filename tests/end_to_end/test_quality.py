@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from end_to_end.harness import SPECIMENS, needs_torch
-from end_to_end.quality_runs import Baselines, Put, Script, Server, shipped, wrong
+from end_to_end.harness import SPECIMENS, needs_torch, start_bare
+from end_to_end.quality_runs import Baselines, Put, Script, Server, record, shipped, wrong
 from steptime.core.study import Outcome, Verdict
+from steptime.verify.protocol import plan_runs
+from steptime.verify.records import is_complete
 
 pytestmark = needs_torch
 
@@ -104,22 +107,44 @@ def test_other_draws_are_no_failure_where_the_lever_may_draw_otherwise(
     assert verdict.outcome is Outcome.PASS, failed(verdict)
 
 
-def test_ranks_that_keep_their_gradients_are_refused(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    baselines = Baselines(tmp_path_factory.mktemp("ranks"), TWO_RANKS)  # by torchrun itself
+def test_a_recorded_run_prints_what_it_prints_without(tmp_path: Path, server: Server) -> None:
+    script = Script(name="small_convnet", args=("--steps", "12", "--seed", "5"))
+    bare = start_bare(tmp_path / "bare", *script.command).finish()
+    quality = {"num_updates": 20, "seed": None, "is_deterministic": False}
 
-    verdict = baselines.judge(wrong("unsynchronized"))
+    recording = record(tmp_path / "run", script, quality, server=server)
+
+    assert b"loss " in bare.stdout
+    assert (tmp_path / "run" / "output-0").read_bytes() == bare.stdout
+    assert recording.num_updates == 12
+
+
+@pytest.fixture(scope="session")
+def two_ranks(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Baselines:
+    return Baselines(tmp_path_factory.mktemp("ranks"), TWO_RANKS, num_repeats=1, server=server)
+
+
+def test_ranks_that_keep_their_gradients_are_refused(two_ranks: Baselines) -> None:
+    verdict = two_ranks.judge(wrong("unsynchronized"))
 
     assert re.match("other weights on ranks", failed(verdict)["ranks_agree"] or "")
 
 
-def test_two_ranks_have_a_twin_in_float64(
-    tmp_path_factory: pytest.TempPathFactory, server: Server
-) -> None:
-    baselines = Baselines(tmp_path_factory.mktemp("twin"), TWO_RANKS, num_repeats=1, server=server)
-
-    verdict = baselines.judge(shipped("fused_optimizer", implementation="fused"))
+def test_two_ranks_have_a_twin_in_float64(two_ranks: Baselines) -> None:
+    verdict = two_ranks.judge(shipped("fused_optimizer", implementation="fused"))
 
     assert verdict.outcome is Outcome.PASS, failed(verdict)
     assert "float32" not in str([check.detail for check in verdict.checks])
+
+
+def test_ranks_of_torchrun_are_recorded_each(tmp_path: Path) -> None:
+    (request, *_) = plan_runs("EXACT", roundoff=2.0**-24, num_updates=20)
+
+    recording = record(tmp_path / "run", TWO_RANKS, request.quality)
+
+    assert [rank.head.rank for rank in recording.ranks] == [0, 1]
+    assert [rank.head.world_size for rank in recording.ranks] == [2, 2]
+    first, second = (rank.updates for rank in recording.ranks)
+    assert [u.weights for u in first] == [u.weights for u in second]
+    assert [u.inputs for u in first] != [u.inputs for u in second]
+    assert is_complete(tmp_path / "run")

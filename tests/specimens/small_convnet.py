@@ -14,7 +14,10 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=40)
 parser.add_argument("--ranks", action="store_true")
 parser.add_argument("--eval-every", type=int, default=8)
+parser.add_argument("--seed", type=int)
 args = parser.parse_args()
+if args.seed is not None:
+    torch.manual_seed(args.seed)
 
 if args.ranks:
     torch.distributed.init_process_group("gloo")
@@ -65,6 +68,7 @@ while step < args.steps:
             print(f"step {step} loss {loss.item():.6f} accuracy {evaluate():.3f}", flush=True)
         if step == args.steps:
             break
+print(f"loss {loss.item()!r}", flush=True)
 if args.ranks:
     torch.distributed.barrier()
     os._exit(0)
