@@ -82,7 +82,7 @@ def test_a_candidate_whose_run_fails_is_refused_at_once(tmp_path: Path) -> None:
 
     assert verdict.outcome is Outcome.FAIL
     assert [(check.name, check.detail) for check in verdict.checks] == [("run", "exit_code")]
-    assert runs.names == ["baseline", "candidate"]
+    assert runs.names == ["baseline", "again", "candidate"]
 
 
 def test_a_lever_that_changes_the_training_needs_no_run(tmp_path: Path) -> None:

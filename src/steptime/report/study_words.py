@@ -149,6 +149,7 @@ CHECKS: Mapping[str, str] = {
     "lockstep_late": "nor at the end",
     "lockstep_evaluation": "losses of evaluations",
     "batches": "the same batches",
+    "inputs": "the same inputs of the models",
     "samples": "the same samples",
     "updates": "as many updates",
     "evaluations": "as many evaluations",
