@@ -242,6 +242,18 @@ def test_a_short_script_is_started_again_until_the_rounds_are_full(tmp_path: Pat
     assert len(result.arms[0].log_ratios) == 10
 
 
+def test_a_script_that_ends_soon_after_it_is_warm_is_asked_from_its_first_steps_on(
+    tmp_path: Path,
+) -> None:
+    children = Children(tmp_path, num_updates=3)  # after thirty that pass while it warms up
+
+    result = compare(children, on("fast"), num_rounds=3)
+
+    starts = [json.loads((c.folder / "live.json").read_text())["starts_at"] for c in children.all]
+    assert starts[:2] == [30, 5]
+    assert result.end is TrialEnd.FAILED  # this child never does what it is asked at its start
+
+
 def test_a_script_that_is_over_at_once_is_given_up(tmp_path: Path) -> None:
     children = Children(tmp_path, num_updates=1)
 

@@ -16,7 +16,7 @@ from steptime.core.types import ProcessEnd, RunState
 from steptime.measure.origin import describe_run
 from steptime.tune.bounds import WindowSize, is_full
 from steptime.tune.trial import Limits, Trial, TrialEnded, TrialStart, start_trial
-from steptime.tune.watch import Watch
+from steptime.tune.watch import Tick, Watch, fold_ticks
 
 LIMITS = Limits(start_s=10.0, silence_s=5.0, total_s=100.0)
 EXIT_0 = ProcessEnd(state=RunState.FINISHED, exit_code=0)
@@ -247,3 +247,13 @@ def test_a_window_is_full_by_steps_and_time(tmp_path: Path, step_s: float, secon
     )
 
     assert child.now_s - 1.0 == pytest.approx(seconds, abs=0.2)
+
+
+def test_steps_of_several_optimizers_are_rounds_of_updates() -> None:
+    optimizers = (-1, 0, 1, 0, 1, 0, 1)
+    ticks = [
+        Tick(number=i, optimizer=o, end_s=float(i), wall_s=0.5, compile_s=0.0)
+        for i, o in enumerate(optimizers)
+    ]
+
+    assert fold_ticks(ticks) == [1.5, 1.0, 1.0]

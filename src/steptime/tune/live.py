@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from statistics import median
 
 from steptime.core.store import write_text
@@ -21,17 +21,15 @@ from steptime.measure.jsonl import Torn, read_rows
 from steptime.measure.trial_lines import (
     BlockTime,
     LeverLine,
-    TaggedUpdate,
     join_ranks,
-    log_ratios,
     read_trial,
 )
-from steptime.tune.bench import LiveArm, LiveRequest, LiveResult
+from steptime.tune.arms import NOT_FINITE, TOO_SHORT, Arm, Cause, Shown, Talk, cause_of
+from steptime.tune.bench import LiveRequest, LiveResult
 from steptime.tune.setting import describe_state
 from steptime.tune.trial import LEVER_FAILED, TIME_LIMIT, Trial, TrialEnded
-from steptime.tune.watch import Watch
+from steptime.tune.watch import Watch, fold_ticks
 
-TOO_SLOW = "too_slow"
 BLOCK_S = 0.075
 """Between 50 and 100 ms the bursts of a busy machine hit both states alike."""
 
@@ -41,82 +39,11 @@ LEAST_BLOCK_S, MOST_BLOCK_S = 0.02, 0.3
 _SETTLE_SHARE = 8  # one step of settling, and one more for each so many of a long block
 _WARM_STEPS, _WARM_S = 10, 1.0  # before the first experiment of a process
 _LEAST_WARM_STEPS = 3
-_HURRIED_STEPS = 6  # before the experiment of a short script: in the fourth the guest looks around
+_LEAST_ROOM = 4  # steps: two blocks of one that counts, each with one of settling
+_HURRIED_UPDATES = 5  # before the experiment of a short script: after four the guest looks around
 _AHEAD_S = 1.0  # how far ahead several ranks agree on the first step
-NS = 1e-9
 _CHECK_ROUNDS = 3  # alone, to see whether it is this state that makes the loss NaN
 _SLOW = 6.0  # times as long as expected is too long
-_MAX_STARTS_BEYOND = 3  # processes more than there are arms that bring nothing new
-_MAX_STARTS = 60  # of a request, for a script that ends after a few rounds
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Cause:
-    """Why a process or an arm came to its end."""
-
-    end: TrialEnd
-    reason: str | None = None
-    facts: Mapping[str, str] | None = None
-
-
-@dataclass(slots=True, kw_only=True)
-class _Arm:
-    """What is known of one state so far."""
-
-    number: int
-    state: State
-    need: int
-    wall: list[float] = field(default_factory=list)
-    cpu: list[float] = field(default_factory=list)
-    end: TrialEnd = TrialEnd.FINISHED
-    reason: str | None = None
-    facts: Mapping[str, str] | None = None
-    compile_s: float = 0.0
-    is_checked: bool = True
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it takes part in the next experiment."""
-        return self.end is TrialEnd.FINISHED and (self.need > 0 or not self.is_checked)
-
-    def blame(self, cause: _Cause) -> None:
-        """It ended the process."""
-        self.end, self.reason, self.facts = cause.end, cause.reason, cause.facts
-
-    def freeze(self) -> LiveArm:
-        """The answer on it."""
-        return LiveArm(
-            state=self.state,
-            log_ratios=tuple(self.wall),
-            cpu_log_ratios=tuple(self.cpu),
-            end=self.end,
-            reason=self.reason,
-            details=self.facts,
-            compile_s=self.compile_s,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shown:
-    """What one experiment showed."""
-
-    ended: TrialEnded | None
-    blocks: tuple[BlockTime, ...]
-    updates: tuple[TaggedUpdate, ...]
-    is_finite: bool
-    failed_states: Mapping[int, str]
-    others_cores: float | None
-
-    def compile_s(self, state: int) -> float:
-        """Time spent compiling in a state, while settling too."""
-        return sum(one.compile_ns for one in self.updates if one.state == state) * NS
-
-    def wall_s(self, state: int) -> float:
-        """Time spent in a state."""
-        return (
-            sum((one.wall_ns or 0) + one.compile_ns for one in self.updates if one.state == state)
-            * NS
-        )
 
 
 class LiveWorld:
@@ -136,6 +63,7 @@ class LiveWorld:
         self._trial: Trial | None = None
         self._fixed: State = ()
         self._step_s = 0.0
+        self._updates_a_step = 1.0
         self._known_s: dict[str, float] = {}
         self._num_steps: int | None = None  # of a script that is over before it is warm
         self._num_experiments = 0
@@ -153,19 +81,19 @@ class LiveWorld:
             self._num_steps = None
         reference, *others = request.states
         rounds = request.num_rounds
-        arms = [_Arm(number=i, state=s, need=rounds) for i, s in enumerate(others)]
-        talk = _Talk(arms=arms)
+        arms = [Arm(number=i, state=s, need=rounds) for i, s in enumerate(others)]
+        talk = Talk(arms=arms)
         while talk.is_open:
             if not self._ensure(request.fixed, talk):
                 break
             self._ask(reference, talk)
         return talk.freeze()
 
-    def _ensure(self, fixed: State, talk: _Talk) -> bool:
+    def _ensure(self, fixed: State, talk: Talk) -> bool:
         """See that a process runs that can be asked; False where none can be had."""
         while self._trial is None:
-            if not talk.may_start():
-                talk.give_up(_TOO_SHORT)
+            if not talk.may_start() or (self._num_steps is not None and self._room() < _LEAST_ROOM):
+                talk.give_up(TOO_SHORT)
                 return False
             self._fixed, self._num_experiments = fixed, 0
             self._trial = trial = self._start(fixed)
@@ -173,15 +101,17 @@ class LiveWorld:
                 return True  # it is asked before it begins, for there is no time to warm up
             ended = self._wait(trial, _is_warm)
             process = trial.watch.first
-            if process is not None:
-                self._step_s = median(tick.wall_s for tick in process.ticks[-_WARM_STEPS:])
+            steps_s = fold_ticks(process.ticks) if process is not None else []
+            if process is not None and steps_s:
+                self._step_s = median(steps_s[-_WARM_STEPS:])
                 self._known_s = {_key_of(()): self._step_s}
+                self._updates_a_step = len(process.ticks) / len(steps_s)
             if ended is not None:
                 self.close()
-                num_steps = len(process.ticks) if process is not None else 0
+                num_steps = len(steps_s)
                 if ended.end is not TrialEnd.FINISHED or num_steps <= _LEAST_WARM_STEPS:
                     is_over = ended.end is TrialEnd.FINISHED
-                    talk.give_up(_TOO_SHORT if is_over else _cause_of(ended))
+                    talk.give_up(TOO_SHORT if is_over else cause_of(ended))
                     return False
                 self._num_steps = num_steps
         return True
@@ -189,7 +119,8 @@ class LiveWorld:
     def _room(self) -> int:
         """Steps of a short script that blocks may be made of."""
         # Its last step ends no block, for nothing follows.
-        return (self._num_steps or 0) - _HURRIED_STEPS - 1
+        before = math.ceil(_HURRIED_UPDATES / self._updates_a_step)
+        return (self._num_steps or 0) - before - 1
 
     def _most_arms(self) -> int | None:
         """How many arms a process can have beside the reference, a block of each being due."""
@@ -205,14 +136,14 @@ class LiveWorld:
                 self.close()
         return ended
 
-    def _ask(self, reference: State, talk: _Talk) -> None:
+    def _ask(self, reference: State, talk: Talk) -> None:
         """One experiment with the arms whose turn it is."""
         arms = talk.next_arms()[: self._most_arms()]
         num_rounds = max([arm.need for arm in arms] + [_CHECK_ROUNDS if talk.is_solo else 1])
         shown = self._show([reference, *(arm.state for arm in arms)], num_rounds)
         for number in shown.failed_states:
             facts = {"error": shown.failed_states[number]}
-            arms[number - 1].blame(_Cause(end=TrialEnd.FAILED, reason=LEVER_FAILED, facts=facts))
+            arms[number - 1].blame(Cause(end=TrialEnd.FAILED, reason=LEVER_FAILED, facts=facts))
         talk.take(arms, shown)
         if shown.ended is None and shown.is_finite:
             for arm in arms:
@@ -220,8 +151,12 @@ class LiveWorld:
             return
         self.close()
         if shown.ended is not None and shown.ended.end is TrialEnd.FINISHED:
-            return  # the script was over; what is missing is asked of a new process
-        cause = _NOT_FINITE if shown.ended is None else _cause_of(shown.ended)
+            # The script was over: what is missing is asked of a new process, and from its first
+            # steps on where most of them went by before the experiment.
+            if 2 * len(shown.updates) / shown.updates_a_step < shown.num_steps:
+                self._num_steps = shown.num_steps
+            return
+        cause = NOT_FINITE if shown.ended is None else cause_of(shown.ended)
         if len(arms) == 1:
             arms[0].blame(cause)
         elif (named := _named_by(shown, arms)) is not None:
@@ -229,7 +164,7 @@ class LiveWorld:
         else:
             talk.go_on_alone(arms)
 
-    def _show(self, states: Sequence[State], num_rounds: int) -> _Shown:
+    def _show(self, states: Sequence[State], num_rounds: int) -> Shown:
         """Write an experiment down for the guest and wait for its end."""
         trial, number = self._trial, self._num_experiments
         assert trial is not None
@@ -260,10 +195,12 @@ class LiveWorld:
         blocks = join_ranks([rank.blocks(number) for rank in ranks])
         self._learn(states, blocks)
         over = [end for rank in ranks if (end := rank.experiment_end(number)) is not None]
-        return _Shown(
+        return Shown(
             ended=ended,
             blocks=blocks,
             updates=ranks[0].updates(number) if ranks else (),
+            num_steps=round(trial.watch.num_updates / self._updates_a_step),
+            updates_a_step=self._updates_a_step,
             is_finite=all(end.is_finite is not False for end in over),
             failed_states=_failed_states([line for rank in ranks for line in rank.levers], number),
             others_cores=_others_cores(trial, last_s=trial.age_s - begun_s),
@@ -274,111 +211,18 @@ class LiveWorld:
         for number, state in enumerate(states):
             own = [one.wall_s / one.num_updates for one in blocks if one.state == number]
             if own:
-                self._known_s[_key_of(state)] = median(own)
+                self._known_s[_key_of(state)] = median(own) * self._updates_a_step
 
     def _starts_at(self) -> int:
         """The next step; for several ranks one that none of them has reached."""
         process = self._trial.watch.first if self._trial is not None else None
         if self._trial is None or process is None:
-            return _HURRIED_STEPS
+            return _HURRIED_UPDATES
         following = process.ticks[-1].number + 1
         if len({other.rank for other in self._trial.watch.processes}) == 1:
             return following
-        return following + 2 + math.ceil(_AHEAD_S / max(1e-3, self._step_s))
-
-
-_TOO_SHORT = _Cause(end=TrialEnd.FAILED, reason="ends_too_soon")
-_NOT_FINITE = _Cause(end=TrialEnd.DIVERGED, reason="not_finite")
-_NO_BLOCK = _Cause(end=TrialEnd.FAILED, reason="no_valid_block")
-
-
-def _cause_of(ended: TrialEnded) -> _Cause:
-    reason = TOO_SLOW if ended.reason == TIME_LIMIT else ended.reason
-    return _Cause(end=ended.end, reason=reason, facts=ended.facts)
-
-
-class _Talk:
-    """One request under way: its arms, and what the whole of it came to."""
-
-    def __init__(self, *, arms: list[_Arm]) -> None:
-        self.arms = arms
-        self.is_solo = False
-        self._starts_left = _MAX_STARTS
-        self._vain_left = len(arms) + _MAX_STARTS_BEYOND
-        self._void_left = 2  # experiments that only fill up rounds that were void
-        self._num_void = 0
-        self._reference_s: list[float] = []
-        self._others: list[float] = []
-        self._cause = _Cause(end=TrialEnd.FINISHED)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether something is missing still."""
-        return self._cause.end is TrialEnd.FINISHED and any(arm.is_open for arm in self.arms)
-
-    def may_start(self) -> bool:
-        """Whether one more process may be started for this request."""
-        self._starts_left -= 1
-        self._vain_left -= 1
-        return min(self._starts_left, self._vain_left) >= 0
-
-    def next_arms(self) -> list[_Arm]:
-        """All that are open, or the first of them where each goes alone."""
-        is_open = [arm for arm in self.arms if arm.is_open]
-        return is_open[:1] if self.is_solo else is_open
-
-    def give_up(self, cause: _Cause) -> None:
-        """No process can be had."""
-        self._cause = cause
-
-    def go_on_alone(self, arms: Sequence[_Arm]) -> None:
-        """One of these arms ended the process, and nobody knows which."""
-        self.is_solo = True
-        for arm in arms:
-            arm.is_checked = False
-
-    def take(self, arms: Sequence[_Arm], shown: _Shown) -> None:
-        """Take in the blocks of an experiment."""
-        self._reference_s += [
-            block.wall_s / block.num_updates
-            for block in shown.blocks
-            if block.state == 0 and block.void is None
-        ]
-        for number, arm in enumerate(arms, start=1):
-            ratios = log_ratios(shown.blocks, state=number)
-            arm.wall += ratios.wall
-            arm.cpu += ratios.cpu
-            arm.need -= len(ratios.wall)
-            self._vain_left += 1 if ratios.wall and number == 1 else 0
-            arm.compile_s += shown.compile_s(number)
-            self._num_void += ratios.num_void
-        if shown.others_cores is not None:
-            self._others.append(shown.others_cores)
-        if shown.ended is None:
-            self._stop_filling(arms)
-
-    def _stop_filling(self, arms: Sequence[_Arm]) -> None:
-        """Void rounds are repeated a few times only: a script that always compiles has no other."""
-        if all(arm.need <= 0 for arm in arms):
-            return
-        self._void_left -= 1
-        for arm in arms:
-            if self._void_left < 0 or not arm.wall:
-                arm.need = 0
-                if not arm.wall:
-                    arm.blame(_NO_BLOCK)
-
-    def freeze(self) -> LiveResult:
-        """The answer."""
-        return LiveResult(
-            end=self._cause.end,
-            reference_step_s=median(self._reference_s) if self._reference_s else None,
-            arms=tuple(arm.freeze() for arm in self.arms),
-            num_void=self._num_void,
-            others_cores=max(self._others, default=None),
-            reason=self._cause.reason,
-            details=self._cause.facts,
-        )
+        num_steps = 2 + math.ceil(_AHEAD_S / max(1e-3, self._step_s))
+        return following + math.ceil(num_steps * self._updates_a_step)
 
 
 def block_steps(steps_s: Sequence[float]) -> int:
@@ -401,7 +245,7 @@ def _failed_states(lines: Sequence[LeverLine], experiment: int) -> dict[int, str
     }
 
 
-def _named_by(shown: _Shown, arms: Sequence[_Arm]) -> _Arm | None:
+def _named_by(shown: Shown, arms: Sequence[Arm]) -> Arm | None:
     """The one arm whose lever said that it failed, or that took most of the time."""
     ended = shown.ended
     if ended is None:

@@ -68,10 +68,18 @@ def make_baseline(
         facts=_make_facts(watch, measurement, surroundings),
         startup_s=0.0 if process is None else _startup_s(process, measurement),
         sample_unit=watch.facts.get("sample_unit"),
-        samples_per_step=samples_per_step(folder),
+        samples_per_step=_samples_per_step(folder, measurement),
         reason=reason,
         details=ended.facts,
     )
+
+
+def _samples_per_step(folder: Path, measurement: Measurement) -> float | None:
+    """Of a step, which may be made of several updates."""
+    an_update = samples_per_step(folder)
+    if an_update is None or measurement.num_steps == 0:
+        return None
+    return an_update * max(1.0, measurement.num_optimizer_updates / measurement.num_steps)
 
 
 def _measure(folder: Path, ended: TrialEnded) -> Measurement:

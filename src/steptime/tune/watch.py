@@ -7,7 +7,7 @@ experiments that ended. It decides nothing; when a trial has lasted long enough 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ class Tick:
     """One update as it was seen: when it ended [s, the process's clock] and what it took."""
 
     number: int
+    optimizer: int
     end_s: float
     wall_s: float
     compile_s: float
@@ -78,6 +79,7 @@ class Process:
         spans = sum(by_name.get(name, 0) for name in SPANS)
         return Tick(
             number=values[0],
+            optimizer=values[2],
             end_s=values[4] * NS,
             wall_s=(sum(wall) - spans) * NS,
             compile_s=by_name.get("compile", 0) * NS,
@@ -85,7 +87,26 @@ class Process:
 
 
 def _late_tick(values: list[int]) -> Tick:
-    return Tick(number=values[0], end_s=values[3] * NS, wall_s=values[6] * US, compile_s=0.0)
+    return Tick(
+        number=values[0],
+        optimizer=values[2],
+        end_s=values[3] * NS,
+        wall_s=values[6] * US,
+        compile_s=0.0,
+    )
+
+
+def fold_ticks(ticks: Sequence[Tick]) -> list[float]:
+    """Time of each step [s]: a round of updates, until one of its optimizers steps again."""
+    steps_s: list[float] = []
+    stepped: set[int] = set()
+    for tick in ticks:
+        if not steps_s or tick.optimizer in stepped:
+            steps_s.append(0.0)
+            stepped.clear()
+        stepped.add(tick.optimizer)
+        steps_s[-1] += tick.wall_s
+    return steps_s
 
 
 class Watch:
