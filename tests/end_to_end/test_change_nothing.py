@@ -26,7 +26,15 @@ pytestmark = [needs_torch, needs_linux]
 
 Compare = Callable[..., tuple[Path, Done, Done]]
 
-NOT_COMPARED = {"busy_neighbor", "gpu_copies", "gpu_sync", "out_of_memory", "spawned", "writes"}
+NOT_COMPARED = {
+    "busy_neighbor",
+    "file_moves",
+    "gpu_copies",
+    "gpu_sync",
+    "out_of_memory",
+    "spawned",
+    "writes",
+}
 """As many steps as time allows; a GPU; a death; a main module of its own for the children; and
 one that trains nothing."""
 
