@@ -31,6 +31,7 @@ def make_worlds(
     stdin: str | None = None,
     levers: tuple[Lever, ...] = (),
     nproc: int | None = None,
+    without_network: tuple[str, ...] | None = None,
 ) -> tuple[Worlds, StudyFolder]:
     argv = (sys.executable, str(script), *words)
     if nproc is not None:
@@ -49,7 +50,10 @@ def make_worlds(
         budget_s=BUDGET_S,
         stdin=given,
     )
-    return Worlds(subject, study, Doors(own=PlainStart(argv, folder)), lambda: None), study
+    doors = Doors(own=PlainStart(argv, folder))
+    if without_network is not None:
+        doors = Doors(own=PlainStart((*argv, *without_network), folder), shared=doors.own)
+    return Worlds(subject, study, doors, lambda: None), study
 
 
 def observe(folder: Path, *words: str, stdin: str | None = None) -> Baseline:
@@ -127,6 +131,16 @@ def test_equal_states_in_processes_of_their_own_differ_by_noise_alone(tmp_path: 
     assert all(abs(ratio) < 0.7 for ratio in result.log_ratios)  # sleeping takes most of it
     assert result.reference_step_s is not None
     assert result.reference_step_s > 0.02
+
+
+def test_a_command_that_needs_the_network_gets_it_for_the_whole_study(tmp_path: Path) -> None:
+    worlds, _ = make_worlds(tmp_path, "--steps", "20", without_network=("--fail-at", "3"))
+
+    baseline = worlds.observe()
+    result = worlds.compare_processes(ProcessRequest(reference=(), candidate=(), num_pairs=1))
+
+    assert (baseline.end, baseline.reason) == (TrialEnd.FINISHED, "shared_network")
+    assert result.end is TrialEnd.FINISHED
 
 
 def on(*levers: Lever) -> State:

@@ -35,6 +35,8 @@ class Baseline:
     reason: str | None = None
     details: Mapping[str, str] | None = None
     samples_per_step: float | None = None
+    longest_gap_s: float = 0.0
+    """Between two updates [s], whatever happened in it."""
     process_s: float | None = None
     """What one process of a comparison is going to take, its start included [s]."""
 

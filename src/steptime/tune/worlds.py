@@ -124,11 +124,9 @@ class Worlds:
         baseline = make_baseline(
             trial.folder, trial.watch, ended, self._subject.surroundings, reason=reason
         )
-        gap_s = longest_gap_s(trial.watch.first) if trial.watch.first is not None else 0.0
-        self._limits = later_limits(
-            self._subject.budget_s, startup_s=baseline.startup_s, longest_gap_s=gap_s
-        )
-        return baseline
+        process = trial.watch.first
+        gap_s = longest_gap_s(process) if process is not None else 0.0
+        return replace(baseline, longest_gap_s=gap_s)
 
     def adopt(self, baseline: Baseline) -> None:
         """Go on from a baseline, observed now or by an earlier call of the same study."""
@@ -138,7 +136,7 @@ class Worlds:
         self._limits = later_limits(
             self._subject.budget_s,
             startup_s=baseline.startup_s,
-            longest_gap_s=self._limits.longest_gap_s,
+            longest_gap_s=baseline.longest_gap_s,
         )
 
     # -- comparisons
