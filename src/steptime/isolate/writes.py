@@ -17,6 +17,7 @@ LOG = "tried-writes"  # as in guest/redirect
 MAX_PATHS = 200
 _MAX_SEEN = 20_000  # entries of a layer looked at: a script may unpack a data set
 _MAX_IN_NEW_FOLDER = 8  # a new folder with more than that is one line
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def tried_writes(folder: Path) -> tuple[str, ...]:
@@ -32,8 +33,11 @@ def tried_writes(folder: Path) -> tuple[str, ...]:
 
 
 def write_list(folder: str, paths: Iterable[str], *, but: str) -> None:
-    """Write the list into the child's folder, without what lies in one of our own."""
-    found = sorted({path for path in paths if not path.startswith(but)})
+    """Write the list into the child's folder, without what lies in one of our own.
+
+    The first trial compiles the guest, which is nothing that the script did.
+    """
+    found = sorted({path for path in paths if not path.startswith((but, _PACKAGE))})
     document = {"schema": 1, "num": len(found), "paths": found[:MAX_PATHS]}
     path = os.path.join(folder, FILE)
     with open(f"{path}.new", "w") as file:
