@@ -116,3 +116,7 @@ def test_the_length_of_the_run_is_the_user_s():
 
 def test_a_run_of_unknown_length_is_taken_to_last_three_budgets():
     assert length_of_run(None, 600.0, 0.1) == 18_000
+
+
+def test_a_long_step_needs_none_to_settle():
+    assert make_ledger(step_s=2.0).blocks(10, num_starts=1) == pytest.approx(4.0 + 10 * 2.0)

@@ -14,6 +14,10 @@ RESERVED_FRACTION = 1 / 3
 BLOCK_S = 0.075
 """Length of a live block: between 50 and 100 ms the noise of a busy machine cancels best."""
 
+LONG_STEP_S = 0.5
+"""Above it a block begins without a step of settling: what a change of levers leaves behind
+takes milliseconds, and a step more in each block would take half of the budget."""
+
 COMPILE_S = 30.0
 """First guess of a compilation; 10 to 90 s were measured."""
 
@@ -52,7 +56,8 @@ class Ledger:
         """Learn from the baseline: its start, its step, its whole run."""
         self.startup_s, self.run_s = startup_s, spent_s
         if step_s is not None:
-            self._block_s = step_s + max(step_s, BLOCK_S)
+            settle_s = step_s if step_s <= LONG_STEP_S else 0.0
+            self._block_s = settle_s + max(step_s, BLOCK_S)
 
     def blocks(self, num_blocks: int, *, num_starts: int, num_compiles: int = 0) -> float:
         """Predicted cost of live blocks [s]."""

@@ -26,12 +26,11 @@ from steptime.measure.trial_lines import (
 )
 from steptime.tune.arms import NOT_FINITE, TOO_SHORT, Arm, Cause, Shown, Talk, cause_of
 from steptime.tune.bench import LiveRequest, LiveResult
+from steptime.tune.budget import BLOCK_S, LONG_STEP_S
+from steptime.tune.lab import COMPILE
 from steptime.tune.setting import describe_state
 from steptime.tune.trial import LEVER_FAILED, TIME_LIMIT, Trial, TrialEnded
 from steptime.tune.watch import Watch, fold_ticks
-
-BLOCK_S = 0.075
-"""Between 50 and 100 ms the bursts of a busy machine hit both states alike."""
 
 LEAST_BLOCK_S, MOST_BLOCK_S = 0.02, 0.3
 """A state that is far faster than the reference gets a block of its own length, within these."""
@@ -175,6 +174,8 @@ class LiveWorld:
         if self._num_steps is not None:  # a round must fit, with its settling
             block = max(1, min(block, self._room() // len(states) - 1))
         settle = 1 + block // _SETTLE_SHARE if self._num_steps is None else 1
+        if steps_s[0] > LONG_STEP_S:
+            settle = 0
         document = {
             "schema": SCHEMA,
             "experiment": number,
@@ -187,8 +188,11 @@ class LiveWorld:
         }
         write_text(trial.folder / "live.json", json.dumps(document) + "\n")
         expected_s = num_rounds * (settle + block) * sum(steps_s)
-        most_s = begun_s + _SLOW * expected_s + self._slack_s
-        limits, trial.limits = trial.limits, replace(trial.limits, total_s=most_s)
+        most_s = begun_s + _SLOW * expected_s + self._slack_s * max(1, _num_compiled(states))
+        limits = trial.limits
+        if self._num_steps is not None:
+            most_s += limits.start_s  # it has not begun yet
+        trial.limits = replace(limits, total_s=most_s)
         ended = self._wait(trial, lambda watch: _has_ended(watch, number))
         trial.limits = limits
         ranks = [rank for rank in read_trial(trial.folder) if rank.updates(number)]
@@ -230,6 +234,11 @@ def block_steps(steps_s: Sequence[float]) -> int:
     reference_s, fastest_s = max(1e-6, steps_s[0]), max(1e-6, min(steps_s))
     wanted = max(BLOCK_S / reference_s, LEAST_BLOCK_S / fastest_s)
     return max(1, round(min(wanted, max(BLOCK_S, MOST_BLOCK_S) / reference_s)))
+
+
+def _num_compiled(states: Sequence[State]) -> int:
+    """States that torch compiles for, each for its own most of a minute."""
+    return sum(any(one.name == COMPILE for one in state) for state in states)
 
 
 def _key_of(state: State) -> str:
