@@ -159,9 +159,14 @@ def _start(
             start_new_session=True,
         )
     child = Contained(launcher, control)
-    with contextlib.suppress(ConnectionError):
-        control.sendall(json.dumps(plan).encode() + b"\n")
-    message = child._hear(None) or {}
+    with contextlib.ExitStack() as cut_off:
+        # An interrupt meanwhile must not leave it behind: without the socket it ends all.
+        cut_off.callback(launcher.wait)
+        cut_off.callback(control.close)
+        with contextlib.suppress(ConnectionError):
+            control.sendall(json.dumps(plan).encode() + b"\n")
+        message = child._hear(None) or {}
+        cut_off.pop_all()
     if message.get("started"):
         child.reasons = tuple(message["reasons"])
         return child

@@ -17,7 +17,7 @@ LOG = "tried-writes"  # as in guest/redirect
 MAX_PATHS = 200
 _MAX_SEEN = 20_000  # entries of a layer looked at: a script may unpack a data set
 _MAX_IN_NEW_FOLDER = 8  # a new folder with more than that is one line
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 
 
 def tried_writes(folder: Path) -> tuple[str, ...]:
