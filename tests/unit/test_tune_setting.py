@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from steptime.core.study import Applied
-from steptime.levers import load
+from steptime.levers import file_of, load
 from steptime.levers.base import Moment
-from steptime.tune.setting import add_variables, describe_state, find_file, make_plan, variables_of
+from steptime.tune.setting import add_variables, describe_state, make_plan, variables_of
 from unit.test_tune_live import make_lever
 
 PRELOADING = replace(
@@ -56,7 +56,7 @@ def test_a_plan_holds_the_levers_that_the_guest_applies() -> None:
 
 @pytest.mark.parametrize("name", ["autocast", "num_threads"])
 def test_a_lever_is_found_in_the_file_that_is_named_like_it(name: str) -> None:
-    assert find_file(load(name)).endswith(f"levers/{name}.py")
+    assert file_of(load(name)).endswith(f"levers/{name}.py")
 
 
 def test_the_command_as_written_has_an_empty_plan() -> None:

@@ -146,7 +146,7 @@ class Study:
         outcome: None while it is not done.
         recipe: what was proven, empty unless `faster`.
         speedup: of the recipe over the command as written, from the confirmation.
-        noise_floor: half width of the study's own A/A interval, as a fraction.
+        noise_floor: how far the study's own A/A interval reaches from no change, a fraction.
         quality: the recipe's verdict.
         tier: how the trials were kept from harm: isolated, guarded or unsafe.
         tier_reasons: why not better.

@@ -6,8 +6,8 @@ that holds a `LEVER`, or that value itself.
 
 from __future__ import annotations
 
+import inspect
 import logging
-import sys
 from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -87,5 +87,14 @@ def load_outside(entry: EntryPoint) -> Lever:
 
 
 def file_of(lever: Lever) -> str:
-    """The file that the guest is to load for a lever: where its `applies` stands."""
-    return str(sys.modules[lever.applies.__module__].__file__)
+    """The file that the guest is to load for a lever: where its functions stand.
+
+    Raises:
+        ValueError: it has no function of its own.
+    """
+    base = inspect.getfile(Lever)
+    for function in (lever.apply, lever.variables, lever.applies, lever.space, lever.edit):
+        code = getattr(function, "__code__", None)
+        if code is not None and code.co_filename != base:
+            return str(code.co_filename)
+    raise ValueError(f"`lever` must have a function of its own, got {lever.name!r}")

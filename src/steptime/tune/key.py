@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import steptime
+from steptime.levers import file_of
 from steptime.levers.base import Lever
 from steptime.measure.origin import read_git_revision, read_machine
 from steptime.tune.options import StudyOptions
-from steptime.tune.setting import find_file
 
 _MAX_FILE_BYTES = 1 << 20
 _MAX_FILES = 500
@@ -65,7 +65,7 @@ def make_key(
 
 
 def _describe_lever(lever: Lever) -> tuple[str, str | None]:
-    return lever.name, _hash(Path(find_file(lever)))
+    return lever.name, _hash(Path(file_of(lever)))
 
 
 def _hash(path: Path) -> str | None:

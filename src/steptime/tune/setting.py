@@ -7,29 +7,15 @@ guest's.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
 from steptime.core.study import Applied, State
 from steptime.core.types import SCHEMA
+from steptime.levers import file_of
 from steptime.levers.base import Lever, Moment
 
 PRELOAD = "LD_PRELOAD"
-
-
-def find_file(lever: Lever) -> str:
-    """The file that holds a lever; the guest loads it from there.
-
-    Raises:
-        ValueError: it has no function of its own.
-    """
-    base = inspect.getfile(Lever)
-    for function in (lever.apply, lever.variables, lever.applies, lever.space, lever.edit):
-        code = getattr(function, "__code__", None)
-        if code is not None and code.co_filename != base:
-            return str(code.co_filename)
-    raise ValueError(f"`lever` must have a function of its own, got {lever.name!r}")
 
 
 def variables_of(
@@ -69,7 +55,7 @@ def describe_state(state: State, levers: Mapping[str, Lever]) -> list[dict[str, 
 
 
 def _describe(applied: Applied, lever: Lever) -> dict[str, Any]:
-    return {"name": applied.name, "settings": dict(applied.settings), "file": find_file(lever)}
+    return {"name": applied.name, "settings": dict(applied.settings), "file": file_of(lever)}
 
 
 def make_plan(
