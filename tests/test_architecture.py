@@ -13,7 +13,7 @@ SRC = ROOT / "src" / "steptime"
 
 # Folder (or top-level module) → what it may import of ours besides itself; "" is the package's
 # own __init__. A folder that is not here is a decision that has not been made.
-WINGS = {"verify", "measure", "diagnose", "plan", "machine", "isolate", "adapters"}
+WINGS = {"verify", "measure", "diagnose", "compare", "plan", "machine", "isolate", "adapters"}
 ARROWS = {
     "": set(),
     "errors": set(),
@@ -35,7 +35,16 @@ PARENT_THIRD_PARTY = {"rich", "psutil", "tomli"}
 # Functions of their arguments: no clock, no disk, no process, no chance.
 PURE = (
     *("core/codec", "core/observations", "core/progress", "core/recipe", "core/stats"),
-    *("core/study", "core/types", "core/units", "diagnose/", "report/"),
+    *(
+        "core/series",
+        "core/stall",
+        "core/study",
+        "core/types",
+        "core/units",
+        "compare/",
+        "diagnose/",
+        "report/",
+    ),
     *("tune/bench", "tune/budget", "tune/combine", "tune/lab", "tune/notes", "tune/order"),
     *("tune/pairs", "tune/proof", "tune/screen", "tune/search", "tune/series", "tune/turns"),
 )
