@@ -4,10 +4,11 @@
         --arm written 'python train.py' --arm tuned@tuned.toml 'python train.py' \
         --arm expert 'OMP_NUM_THREADS=2 python train_by_hand.py'
 
-Each arm is a shell command, run under `steptime run` (with the recipe behind its name's `@`) and
-killed after that many seconds of steps, in a random order anew in each round. Compared are the
-median step times of the steady windows, by paired log ratios against the first arm. The work of a
-step must be the same in all arms: that is for the caller to see to. Results are added to
+There may be several experts (`expert-1`, ...); `tuned` is compared with each of them. Each arm is a
+shell command, run under `steptime run` (with the recipe behind its name's `@`) and killed after that
+many seconds of steps, in a random order anew in each round. Compared are the median step times of
+the steady windows, by paired log ratios against the first arm. The work of a step must be the same
+in all arms: that is for the caller to see to. Results are added to
 benchmarks/results/compare_arms.json.
 """
 
@@ -146,7 +147,7 @@ def main() -> None:
             print(f"round {number + 1} of {options.rounds}  {arm:10} {found[arm]}", flush=True)
         rounds.append(found)
     pairs = [(arm, first) for arm in arms if arm != first]
-    pairs += [("tuned", "expert")] if {"tuned", "expert"} <= set(arms) else []
+    pairs += [("tuned", arm) for arm in arms if "tuned" in arms and arm.startswith("expert")]
     table = {
         f"{arm} over {reference}": {
             key: ratio(rounds, arm, reference, key) for key in ("step_s", "cpu_s")
