@@ -5,10 +5,10 @@
         --arm expert 'OMP_NUM_THREADS=2 python train_by_hand.py'
 
 There may be several experts (`expert-1`, ...); `tuned` is compared with each of them. Each arm is a
-shell command, run under `steptime run` (with the recipe behind its name's `@`) and killed after that
-many seconds of steps, in a random order anew in each round. Compared are the median step times of
-the steady windows, by paired log ratios against the first arm. The work of a step must be the same
-in all arms: that is for the caller to see to. Results are added to
+shell command, run under `steptime run` (with the recipe behind its name's `@`) and killed after
+that many seconds of steps, in a random order anew in each round. Compared are the median step
+times of the steady windows, by paired log ratios against the first arm. The work of a step must be
+the same in all arms: that is for the caller to see to. Results are added to
 benchmarks/results/compare_arms.json.
 """
 

@@ -1,11 +1,13 @@
 """How often planted wrong levers are refused, and right ones passed, in real whole runs.
 
-    python benchmarks/wrong_levers.py [--seeds 20] [--only NAME ...] [--seed N]
+    python benchmarks/wrong_levers.py [--seeds 20] [--only NAME ...] [--seed N] [--unstable]
 
 Trains the small convnet of tests/specimens (batch norm, dropout, evaluation) with each lever and
 judges it as a study does: 40 updates, three perturbed runs. A seed is other data, other initial
 weights and other draws; the lever without synchronization trains on two ranks. Results go to
-benchmarks/results/wrong_levers.json after each seed; `--only` runs are not saved.
+benchmarks/results/wrong_levers.json after each seed; `--only` runs are not saved. `--unstable`
+trains at a learning rate so large that rounding alone soon decides what the losses are, and saves
+in a file beside.
 """
 
 from __future__ import annotations
@@ -29,10 +31,10 @@ from end_to_end.quality_runs import Baselines, Put, Script, Server, shipped, wro
 from steptime.core.study import Check, Outcome, Verdict
 
 OUT = HERE / "results" / "wrong_levers.json"
+UNSTABLE = HERE / "results" / "wrong_levers_unstable.json"
 NUM_UPDATES = 40
 STEPS = ("--steps", str(NUM_UPDATES + 1))
-CONVNET = Script(name="small_convnet", args=(*STEPS, "--eval-every", "8"))
-TWO_RANKS = Script(name="small_convnet", args=(*STEPS, "--ranks"), nproc=2)
+STABLE_RATE, UNSTABLE_RATE = "2e-3", "0.1"
 
 WRONG = (
     *("dropped_gradient", "halved_learning_rate", "skipped_batches", "dropout_off"),
@@ -58,8 +60,13 @@ RIGHT: dict[str, tuple[Put, ...]] = {
 }
 
 
-def judge_all(names: list[str], seed: int, server: Server) -> dict[str, dict[str, Any]]:
+def judge_all(
+    names: list[str], seed: int, server: Server, *, rate: str
+) -> dict[str, dict[str, Any]]:
     """Every lever with one seed, over the same runs of the baseline."""
+    steps = (*STEPS, "--learning-rate", rate)
+    convnet = Script(name="small_convnet", args=(*steps, "--eval-every", "8"))
+    two_ranks = Script(name="small_convnet", args=(*steps, "--ranks"), nproc=2)
     with tempfile.TemporaryDirectory() as folder:
         one, two = (
             Baselines(
@@ -70,7 +77,7 @@ def judge_all(names: list[str], seed: int, server: Server) -> dict[str, dict[str
                 seed=seed,
                 server=server,
             )
-            for script_folder, script in (("one", CONVNET), ("two", TWO_RANKS))
+            for script_folder, script in (("one", convnet), ("two", two_ranks))
         )
         found = {}
         for name in names:
@@ -88,6 +95,8 @@ def describe(verdict: Verdict) -> dict[str, Any]:
         "outcome": verdict.outcome.value,
         "level": verdict.level,
         "failed": [check.name for check in failed],
+        "open": [c.name for c in verdict.checks if c.outcome is Outcome.INCONCLUSIVE],
+        "horizon": next((c.n for c in verdict.checks if c.name == "lockstep"), None),
         "detail": failed[0].detail if failed else None,
         "nearest": {
             check.name: round(share(check), 4)
@@ -138,7 +147,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--only", nargs="+", choices=[*WRONG, *RIGHT], metavar="NAME")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="the first one")
+    parser.add_argument("--unstable", action="store_true", help="at a far too large learning rate")
     options = parser.parse_args()
+    rate, out = (UNSTABLE_RATE, UNSTABLE) if options.unstable else (STABLE_RATE, OUT)
     names = list(options.only or [*WRONG, *RIGHT])
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     results: dict[str, Any] = {
@@ -148,14 +159,14 @@ def main() -> None:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache  # compiled once, not once a seed
         server, began = Server(), time.monotonic()
         for number in range(options.seeds):
-            for name, found in judge_all(names, options.seed + number, server).items():
+            for name, found in judge_all(names, options.seed + number, server, rate=rate).items():
                 runs[name].append(found)
             results["levers"] = {name: sum_up(name, found) for name, found in runs.items()}
             results["conditions"]["seeds"] = number + 1
             left_s = (time.monotonic() - began) / (number + 1) * (options.seeds - number - 1)
             print(f"seed {number + 1}, {left_s / 60:.0f} min left", file=sys.stderr, flush=True)
             if not options.only:
-                OUT.write_text(json.dumps(results | {"runs": runs}, indent=1) + "\n")
+                out.write_text(json.dumps(results | {"runs": runs}, indent=1) + "\n")
         server.close()
     print_table(results)
 

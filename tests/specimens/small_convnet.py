@@ -15,6 +15,7 @@ parser.add_argument("--steps", type=int, default=40)
 parser.add_argument("--ranks", action="store_true")
 parser.add_argument("--eval-every", type=int, default=8)
 parser.add_argument("--seed", type=int)
+parser.add_argument("--learning-rate", type=float, default=2e-3)
 args = parser.parse_args()
 if args.seed is not None:
     torch.manual_seed(args.seed)
@@ -45,7 +46,7 @@ model = nn.Sequential(
 if args.ranks:
     model = nn.parallel.DistributedDataParallel(model)
 criterion = nn.CrossEntropyLoss()
-optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate)
 
 
 def evaluate():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import random
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -236,6 +238,51 @@ def test_chaos_leaves_it_open():
 
     assert checks[0].outcome is Outcome.INCONCLUSIVE
     assert "chance alone moves the losses" in str(checks[0].detail)
+
+
+def growing(*, seed: int, error: float = 0.0) -> Callable[[Update], Update]:
+    """What rounding does in an unstable training: a fifth in the fourth loss, then chaos."""
+    chance = random.Random(seed)
+
+    def change(update: Update) -> Update:
+        size = 0.002 * 5**update.n if update.n < 4 else 1.5
+        factor = math.exp(chance.gauss(0.0, size) + (error if update.n else 0.0))
+        return replace(update, losses=((float.fromhex(update.losses[0]) * factor).hex(),))
+
+    return change
+
+
+def test_a_training_that_forgets_where_it_began_is_compared_as_far_as_it_can_be_foreseen():
+    others = [make_recording(change=growing(seed=seed)) for seed in (1, 2, 3)]
+
+    near, beyond, *_ = check_lockstep(
+        make_recording(), others, make_recording(change=growing(seed=4))
+    )
+
+    assert (near.name, near.outcome, near.n) == ("lockstep", Outcome.PASS, 3)
+    assert "over 3 of" in str(near.detail)
+    assert (beyond.name, beyond.outcome) == ("lockstep_beyond", Outcome.PASS)
+
+
+def test_what_differs_while_it_can_be_foreseen_fails():
+    others = [make_recording(change=growing(seed=seed)) for seed in (1, 2, 3)]
+
+    checks = check_lockstep(
+        make_recording(), others, make_recording(change=growing(seed=4, error=0.4))
+    )
+
+    assert [c.name for c in checks if c.outcome is Outcome.FAIL] == ["lockstep"]
+
+
+def test_losses_of_another_size_fail_beyond_the_horizon():
+    others = [make_recording(change=growing(seed=seed)) for seed in (1, 2, 3)]
+
+    def far(update: Update) -> Update:
+        return growing(seed=4, error=6.0 if update.n > 5 else 0.0)(update)
+
+    checks = check_lockstep(make_recording(), others, make_recording(change=far))
+
+    assert [c.name for c in checks if c.outcome is Outcome.FAIL] == ["lockstep_beyond"]
 
 
 def test_losses_below_zero_are_compared_in_units_of_their_size():

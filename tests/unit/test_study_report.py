@@ -264,6 +264,15 @@ def test_what_cannot_be_told_says_why() -> None:
     )
 
 
+def test_how_far_the_losses_could_be_foreseen_is_told_where_they_are_alike_too() -> None:
+    detail = "over 3 of 20 steps; further on chance alone moves the losses by 144%"
+    check = Check(
+        name="lockstep", outcome=Outcome.PASS, estimate=0.05, limit=0.2, n=3, detail=detail
+    )
+
+    assert words.describe_check(check) == f"losses in lockstep: 0.05 of at most 0.2, {detail}"
+
+
 def test_the_noise_is_a_comparison_of_the_command_with_itself() -> None:
     assert words.describe_state(()) == "as written, twice"
 

@@ -147,6 +147,7 @@ CHECKS: Mapping[str, str] = {
     "lockstep": "losses in lockstep",
     "lockstep_bias": "no drift",
     "lockstep_late": "nor at the end",
+    "lockstep_beyond": "further on, losses of the same size",
     "lockstep_evaluation": "losses of evaluations",
     "batches": "the same batches",
     "inputs": "the same inputs of the models",
@@ -314,7 +315,9 @@ def describe_check(check: Check) -> str:
     if check.estimate is not None:
         limit = "" if check.limit is None else f" of at most {check.limit:.2g}"
         parts.append(f"{check.estimate:.2g}{limit}")
-    if check.detail and check.outcome is Outcome.FAIL:
+    if check.detail and check.name == "lockstep":
+        parts.append(check.detail)
+    elif check.detail and check.outcome is Outcome.FAIL:
         parts.append(f"worst in {check.detail}" if parts else check.detail)
     if not parts and check.outcome is Outcome.FAIL:
         parts.append("not so")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from steptime.core.study import Check, Outcome
 from steptime.verify.records import Recording, Update
@@ -27,6 +28,13 @@ MIN_UPDATES = 20
 
 WIDEST_BIAS = 0.5
 """Where the mean of the losses may differ by more (a half), chance hides whatever else does."""
+
+LEAST_HORIZON = 3
+"""Updates in which the losses of perturbed runs can be foreseen: with fewer only the initial
+weights are compared. The second loss shows what the first update did, the third the second."""
+
+BEYOND_FACTOR = 2.0
+"""Beyond the horizon a mean may lie outside the perturbed runs' by so many times their range."""
 
 LOSS_FLOOR = 1e-4
 EVALUATION_FLOOR = 1e-2
@@ -81,8 +89,42 @@ def check_lockstep(
     )
     if all(c.outcome is Outcome.PASS for c in checks) and (bias.limit or 0.0) > WIDEST_BIAS:
         found = f"chance alone moves the losses by {(bias.limit or 0.0) / factor:.0%}"
-        return (_cannot_tell("lockstep", found), *checks[1:])
+        horizon = 0 if are_redrawn else _horizon(theirs)
+        if horizon < LEAST_HORIZON:
+            return (_cannot_tell("lockstep", found), *checks[1:])
+        return (*_check_to_horizon(ours, theirs, horizon, found), *checks[3:])
     return checks
+
+
+def _horizon(theirs: Sequence[Sequence[float]]) -> int:
+    """Updates from the first on over which rounding alone leaves the losses where they were."""
+    n = min(map(len, theirs))
+    widest = WIDEST_BIAS / LOCKSTEP_FACTOR
+    known = (k for k in range(1, n + 1) if max(_rms(one[:k]) for one in theirs) <= widest)
+    return max(known, default=0)
+
+
+def _check_to_horizon(
+    ours: Sequence[float], theirs: Sequence[Sequence[float]], horizon: int, found: str
+) -> tuple[Check, ...]:
+    """Side by side as far as losses can be foreseen; beyond, whether they are of the same size.
+
+    An unstable training forgets within a few updates where it began, and then no two runs of it,
+    both right, have the same losses.
+    """
+    near = _envelope(
+        "lockstep", ours[:horizon], [one[:horizon] for one in theirs], factor=LOCKSTEP_FACTOR
+    )
+    near = replace(near, detail=f"over {horizon} of {len(ours)} steps; further on {found}")
+    means = [0.0, *(_mean(one[horizon:]) for one in theirs)]
+    low, high, mean = min(means), max(means), _mean(ours[horizon:])
+    outside, limit = max(low - mean, mean - high, 0.0), BEYOND_FACTOR * (high - low)
+    outcome = Outcome.PASS if outside <= limit else Outcome.FAIL
+    num_beyond = len(ours) - horizon
+    beyond = Check(
+        name="lockstep_beyond", outcome=outcome, estimate=outside, limit=limit, n=num_beyond
+    )
+    return (near, beyond)
 
 
 def _check_evaluations(
@@ -154,7 +196,11 @@ def _rms(values: Sequence[float]) -> float:
 
 
 def _bias(values: Sequence[float]) -> float:
-    return abs(sum(values) / len(values))
+    return abs(_mean(values))
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
 
 
 def _fail(name: str, detail: str) -> Check:
