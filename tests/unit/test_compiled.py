@@ -61,12 +61,20 @@ def books(monkeypatch: pytest.MonkeyPatch) -> Books:
 @pytest.fixture
 def watcher(tmp_path: Path) -> CompileWatcher:
     torch = SimpleNamespace(__file__=f"{FOLDER}__init__.py")
-    return CompileWatcher(torch, Recorder(str(tmp_path), lambda: {"rank": 0}))
+    recorder = Recorder(str(tmp_path), lambda: {"rank": 0})
+    return CompileWatcher(torch, recorder, unix_s=lambda: 500.0)
 
 
 def told(watcher: CompileWatcher) -> Any:
+    """The counts so far, if there was something to tell."""
     text = watcher.look(OTHER, is_last=False)
-    return json.loads(text) if text else None
+    return json.loads(text.splitlines()[0]) if text else None
+
+
+def rows_of(watcher: CompileWatcher) -> Any:
+    """What is told one by one."""
+    lines = map(json.loads, watcher.look(OTHER, is_last=False).splitlines())
+    return [row for line in lines if line["k"] == "ce" for row in line["rows"]]
 
 
 def test_without_dynamo_there_is_nothing_to_tell(
@@ -152,6 +160,37 @@ def test_an_older_torch_keeps_the_guards_by_function(watcher: CompileWatcher, bo
         ["L['n'] == 0", MODEL, 9, 1],
         ["unknown", MODEL, 30, 1],
     ]
+
+
+def test_each_compilation_and_break_has_its_time_and_place(
+    watcher: CompileWatcher, books: Books
+) -> None:
+    books.compile("0/0", start_time=100.5, entire_frame_compile_time_s=2.5)
+    books.compile("0/1", start_time=103.0, recompile_reason="0/0: size of x")
+    books.break_graph("call to print", (MODEL, 12))
+    books.compile("1/0", start_time=105.0, fail_reason="gave up", fail_user_frame_filename=MODEL,
+                  fail_user_frame_lineno=14, entire_frame_compile_time_s=0.5)  # fmt: skip
+    assert rows_of(watcher) == [
+        ["graph_break", 500.0, None, "call to print", MODEL, 12],
+        ["compile", 100.5, 2.5, None, MODEL, 9],
+        ["recompile", 103.0, None, "size of x", MODEL, 9],
+        ["graph_break", 105.0, 0.5, "gave up", MODEL, 14],
+        ["compile", 105.0, 0.5, None, MODEL, 9],
+    ]
+    assert rows_of(watcher) == []
+
+
+def test_a_script_that_always_compiles_again_is_told_to_a_limit(
+    watcher: CompileWatcher, books: Books
+) -> None:
+    num_rows = 0
+    for start in range(0, 2100, 30):
+        for number in range(start, start + 30):
+            books.compile(f"0/{number + 1}", start_time=float(number), recompile_reason="again")
+        num_rows += len(rows_of(watcher))
+        del books.metrics[:-30]
+    assert num_rows == 2000
+    assert watcher.recompiles.most_common()[0][3] == 2100
 
 
 def test_compilations_of_a_backward_are_left_out(watcher: CompileWatcher, books: Books) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from steptime.guest.buckets import GC_NS, GC_PAUSES
 from steptime.guest.journal import Journal
-from steptime.guest.pauses import Pauses
+from steptime.guest.pauses import MAX_LONG, Pauses, PauseWatcher
 from steptime.guest.record import Recorder
 from steptime.guest.timeline import Timeline
 
@@ -86,6 +87,43 @@ def test_many_threads_together_take_each_collection_once(pauses: Pauses, clock: 
         thread.join()
     taken.append(pauses.take())
     assert (sum(num for num, _ in taken), sum(ns for _, ns in taken)) == (2000, 14_000)
+
+
+# -- the long ones
+
+
+def test_a_long_collection_is_told_with_its_time_and_a_short_one_is_not(sink: Sink) -> None:
+    pauses, zero_ns = sink.pauses, sink.zero_ns
+    clock = pauses.clock
+    assert isinstance(clock, Clock)
+    clock.now = zero_ns + 70
+    for ns in (999_999, 3_000_000):
+        pauses.note("start", {"generation": 2})
+        clock.now += ns
+        pauses.note("stop", {"generation": 2})
+    watcher = PauseWatcher(sink)
+    line = json.loads(watcher.look(0, is_last=False))
+    assert line == {"k": "gc", "rows": [[70 + 999_999, 3_000_000, 2]]}
+    assert watcher.look(0, is_last=False) == ""
+
+
+def test_a_script_that_always_collects_is_told_of_longer_and_longer_ones(
+    pauses: Pauses, clock: Clock
+) -> None:
+    for _ in range(MAX_LONG + 7):
+        collect(pauses, clock, 1_500_000)
+    assert len(pauses.take_long()) == MAX_LONG
+    for ns in (1_500_000, 2_500_000):
+        collect(pauses, clock, ns)
+    assert [ns for _, ns, _ in pauses.take_long()] == [2_500_000]
+
+
+def test_a_long_collection_before_the_first_update_is_no_steps(sink: Sink, clock: Clock) -> None:
+    journal, optimizer = make_journal(sink, clock), Optimizer()
+    collect(sink.pauses, clock, 5_000_000)
+    step(journal, optimizer)
+    collect(sink.pauses, clock, 6_000_000)
+    assert [ns for _, ns, _ in sink.pauses.take_long()] == [6_000_000]
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ times [s], on one clock for the machine and all ranks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -80,7 +81,12 @@ class DevicePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPoint:
-    """One step of one rank, or a block of `num_steps` of them as their mean."""
+    """One step of one rank, or `num_steps` of them as their mean.
+
+    `wall_s` has every phase that partitions a step; it is empty where they are not known, as of
+    one step out of those that the guest writes in sums. An outlier took far longer than its
+    neighbors; steps that compile, and those that a look of ours made longer, are disturbed.
+    """
 
     rank: int
     index: int
@@ -100,6 +106,7 @@ class Event:
 
     `what` is a machine word: a span (`evaluation`, `checkpoint`, `epoch_start`, `compile`), `gc`,
     `recompile`, `graph_break`. `step` is the index of the step it fell into, or after which.
+    `t_unix_s` is when it began; `seconds` of a recompile are in those of `compile` too.
     """
 
     what: str
@@ -112,6 +119,20 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """A piece of one thread's time that belongs to one phase or span, as its markers stood.
+
+    Known for the first 2,000 updates and a sample after. `thread` 0 is the first that stepped.
+    """
+
+    rank: int
+    thread: int
+    name: str
+    t_unix_s: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
     """All of it, each in order of time; `steps` thinned to what a page can show."""
 
@@ -119,3 +140,56 @@ class Series:
     devices: tuple[DevicePoint, ...] = ()
     steps: tuple[StepPoint, ...] = ()
     events: tuple[Event, ...] = ()
+
+    def energy_per_step_j(self) -> float | None:
+        """What the devices drew a step, over the steps that count [J]; None where unknown.
+
+        Evaluations and checkpoints between these steps are in it. Energy between two looks grows
+        evenly; a device that does not count it has its power times the time.
+        """
+        ranks = {point.rank for point in self.steps if point.is_steady}
+        steady = [p for p in self.steps if p.is_steady and p.rank == min(ranks)]
+        num_steps = sum(point.num_steps for point in steady)
+        names = dict.fromkeys(point.device for point in self.devices)
+        if not steady or not names:
+            return None
+        begin = steady[0].end_unix_s - steady[0].num_steps * steady[0].step_time_s
+        drawn = [
+            _energy_between([p for p in self.devices if p.device == name], begin, steady[-1])
+            for name in names
+        ]
+        known = [energy for energy in drawn if energy is not None]
+        return sum(known) / num_steps if len(known) == len(names) else None
+
+
+def _energy_between(
+    points: Sequence[DevicePoint], begin_unix_s: float, last: StepPoint
+) -> float | None:
+    """Of one device, from a time to the end of a step [J]; None where its looks do not span it."""
+    course = _energy_course(points)
+    begin, end = (_at(course, t) for t in (begin_unix_s, last.end_unix_s))
+    return None if begin is None or end is None else end - begin
+
+
+def _energy_course(points: Sequence[DevicePoint]) -> list[tuple[float, float]]:
+    """Energy at each look: as counted, else summed up from the power."""
+    counted = [(p.t_unix_s, p.energy_j) for p in points if p.energy_j is not None]
+    if len(counted) >= 2:
+        return counted
+    course: list[tuple[float, float]] = []
+    for point in (point for point in points if point.power_w is not None):
+        before_s, energy_j = course[-1] if course else (point.t_unix_s, 0.0)
+        course.append(
+            (point.t_unix_s, energy_j + (point.power_w or 0.0) * (point.t_unix_s - before_s))
+        )
+    return course
+
+
+def _at(course: Sequence[tuple[float, float]], t_unix_s: float) -> float | None:
+    """Between two looks, or up to one interval before the first or after the last."""
+    if len(course) < 2:
+        return None
+    place = min(max(1, bisect_left(course, (t_unix_s, 0.0))), len(course) - 1)
+    (t0, e0), (t1, e1) = course[place - 1 : place + 1]
+    part = (t_unix_s - t0) / (t1 - t0) if t1 > t0 else 0.0
+    return e0 + (e1 - e0) * part if -1.0 <= part <= 2.0 else None

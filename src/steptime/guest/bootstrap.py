@@ -18,6 +18,7 @@ from .context import Context
 from .device import DeviceClock
 from .ending import tell_error
 from .memory import MemoryWatcher
+from .pauses import PauseWatcher
 from .record import Recorder, append
 
 OLDEST_TORCH = (2, 4)
@@ -80,6 +81,7 @@ def install_watchers(context: Context) -> None:
     recorder.watchers += [
         MemoryWatcher(context.torch, recorder),
         CompileWatcher(context.torch, recorder),
+        PauseWatcher(recorder),
         context.switches,
     ]
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from json import dumps
+from time import time as unix_time
 from typing import Any
 
 from .places import Places
@@ -18,6 +19,9 @@ from .record import Recorder
 
 MAX_EVENTS = 10
 MAX_REASON = 120
+MAX_ROWS = 2_000
+"""Compilations and breaks that are told one by one; thousands are a recompile in each step, which
+the counts tell as well."""
 
 _COMPILE_ID = re.compile(r"(?:!\d+/)?\d+/(\d+)")
 """Frame and how often it was compiled before; with compiled autograd's own number in front."""
@@ -52,13 +56,16 @@ class Events:
 
 
 class CompileWatcher:
-    """Writes a `c` line where something was compiled since the last look."""
+    """Writes a `c` line, and a `ce` line with times, where something was compiled since."""
 
     place = "compiled"
 
-    def __init__(self, torch: Any, recorder: Recorder) -> None:
+    def __init__(
+        self, torch: Any, recorder: Recorder, *, unix_s: Callable[[], float] = unix_time
+    ) -> None:
         self.recorder = recorder
         self.places = Places(torch)
+        self.unix_s = unix_s
         self.reset()
 
     def reset(self) -> None:
@@ -68,6 +75,8 @@ class CompileWatcher:
         self.metrics_seen: set[tuple[Any, ...]] = set()
         self.graphs = self.graphs_before = self.graphs_last = 0
         self.breaks, self.recompiles = Events(self.places), Events(self.places)
+        self.rows: list[list[Any]] = []
+        self.num_rows = 0
 
     def look(self, bucket: int, *, is_last: bool) -> str:
         """A line if anything was compiled since the last."""
@@ -93,7 +102,20 @@ class CompileWatcher:
             "breaks": self.breaks.most_common(),
             "recompiles": self.recompiles.most_common(),
         }
-        return dumps(line) + "\n"
+        return dumps(line) + "\n" + self._take_rows()
+
+    def _take_rows(self) -> str:
+        rows, self.rows = self.rows[: MAX_ROWS - self.num_rows], []
+        self.num_rows += len(rows)
+        return dumps({"k": "ce", "rows": rows}) + "\n" if rows else ""
+
+    def _tell(self, what: str, reason: str | None, frames: Any, one: Any = None) -> None:
+        """A row: what, when it began, how long it took, why, where."""
+        start_s = getattr(one, "start_time", None)
+        seconds = None if start_s is None else getattr(one, "entire_frame_compile_time_s", None)
+        began = self.unix_s() if start_s is None else start_s
+        where = self.places.innermost(frames) or (None, None)
+        self.rows.append([what, began, seconds, reason, *where])
 
     def _take_graphs(self, num: int) -> None:
         if num < self.graphs_last:  # `counters.clear()`
@@ -109,6 +131,7 @@ class CompileWatcher:
         for one in fresh:
             frames = [(frame.filename, frame.lineno) for frame in one.user_stack]
             self.breaks.add(explain_break(str(one.reason)), frames)
+            self._tell("graph_break", explain_break(str(one.reason)), frames)
 
     def _take_metrics(self, metrics: list[Any], guard_failures: Any) -> None:
         """Take the compilations since the last look; torch keeps the last 64."""
@@ -121,12 +144,14 @@ class CompileWatcher:
                 failed_at = (one.fail_user_frame_filename, one.fail_user_frame_lineno)
                 frames = [place, failed_at] if failed_at[0] else [place]
                 self.breaks.add(explain_break(one.fail_reason), frames)
+                self._tell("graph_break", explain_break(one.fail_reason), frames, one)
             number = _COMPILE_ID.match(str(one.compile_id))
-            if number is not None and int(number[1]) > 0:
-                reason = getattr(one, "recompile_reason", None) or last_failure(
-                    guard_failures, *place
-                )
-                self.recompiles.add(explain_recompile(reason), [place])
+            if number is None or int(number[1]) == 0:
+                self._tell("compile", None, [place], one)
+                continue
+            reason = getattr(one, "recompile_reason", None) or last_failure(guard_failures, *place)
+            self.recompiles.add(explain_recompile(reason), [place])
+            self._tell("recompile", explain_recompile(reason), [place], one)
         self.metrics_seen = set(keys)
 
 

@@ -10,10 +10,21 @@ import gc
 import os
 import threading
 from collections.abc import Callable
+from json import dumps
 from time import perf_counter_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .record import Recorder
 
 NONE = (0, 0)
+
+LONG_NS = 1_000_000
+"""Collections of the young take microseconds, many times a step: their sums tell enough."""
+
+MAX_LONG = 1_000
+"""After so many long ones, only those count as long that are twice as long: a script that
+collects each step must not fill the disk."""
 
 
 class Pauses:
@@ -28,6 +39,9 @@ class Pauses:
         self.num = self.ns = self.num_taken = self.ns_taken = 0
         self.began: int | None = None
         self.is_due = False
+        self.long: list[tuple[int, int, int]] = []  # when, how long, which generation
+        self.long_ns = LONG_NS
+        self.room = MAX_LONG
         self.lock = threading.Lock()
 
     def watch(self, torch: Any) -> None:
@@ -45,10 +59,14 @@ class Pauses:
         if phase == "start":
             self.began = self.clock()
         elif self.began is not None:
-            self.ns += self.clock() - self.began
-            self.began = None
+            began, self.began = self.began, None
+            ns = self.clock() - began
+            self.ns += ns
             self.num += 1
             self.is_due = True
+            if ns >= self.long_ns and self.room:
+                self.room -= 1
+                self.long.append((began, ns, info.get("generation", -1)))
 
     def take(self) -> tuple[int, int]:
         """Number and time of the collections that no update has taken yet; ask `is_due` first."""
@@ -62,3 +80,32 @@ class Pauses:
             return taken
         finally:
             self.lock.release()
+
+    def take_long(self) -> list[tuple[int, int, int]]:
+        """The long ones since the last call: when each began, how long it took, its generation."""
+        found, self.long = self.long, []
+        if not self.room:
+            self.long_ns *= 2
+            self.room = MAX_LONG
+        return found
+
+
+class PauseWatcher:
+    """Writes a `gc` line where there were long collections."""
+
+    place = "pauses"
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+    def reset(self) -> None:
+        """The recorder resets the pauses themselves."""
+
+    def look(self, bucket: int, *, is_last: bool) -> str:
+        """A line with those since the last."""
+        found = self.recorder.pauses.take_long()
+        if not found:
+            return ""
+        zero_ns = self.recorder.zero_ns
+        rows = [[began - zero_ns, ns, generation] for began, ns, generation in found]
+        return dumps({"k": "gc", "rows": rows}) + "\n"

@@ -139,6 +139,7 @@ class Recorder:
         """Number the thread of a timeline: 0 is the first that stepped."""
         if not self.timelines:
             self.pauses.take()  # what was collected before (imports) is no step's
+            self.pauses.take_long()
         timeline.thread = len(self.timelines)
         self.timelines.append(timeline)
         self.rounds.append(Rounds(timeline.thread))

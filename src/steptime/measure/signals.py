@@ -1,7 +1,7 @@
 """What a rank's file tells beside its updates: memory, places, operators, compiling, switches.
 
-In: the lines m, s, a, ops, c and q of docs/reference/run-folder.md, and lever of a plan. Out:
-`Signals`. Every one of them may be absent. What they say about a step is left to
+In: the lines m, s, a, ops, c, q, gc and ce of docs/reference/run-folder.md, and lever of a plan.
+Out: `Signals`. Every one of them may be absent. What they say about a step is left to
 `measure.memory` and `measure.places`.
 """
 
@@ -82,6 +82,27 @@ class CompileSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PauseSeen:
+    """A long collection of garbage that began at `t` [ns on the head's clock]."""
+
+    t: int
+    ns: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompilingSeen:
+    """A `compile`, a `recompile` or a `graph_break`, when it began, with torch's reason."""
+
+    what: str
+    t_unix_s: float
+    seconds: float | None
+    reason: str | None
+    file: str | None
+    line: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Signals:
     """What was told beside the updates; `spans` are places over the whole run."""
 
@@ -92,6 +113,8 @@ class Signals:
     compiled: CompileSeen | None = None
     switches: tuple[str, ...] = ()
     levers: tuple[LeverLine, ...] = ()
+    pauses: tuple[PauseSeen, ...] = ()
+    compilings: tuple[CompilingSeen, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +133,8 @@ class SignalLines:
         self.compiled: CompileSeen | None = None
         self.switches: set[str] = set()
         self.levers: list[LeverLine] = []
+        self.pauses: list[PauseSeen] = []
+        self.compilings: list[CompilingSeen] = []
 
     def add_memory(self, row: Row) -> None:
         """A sample; all are kept, a line written twice once."""
@@ -152,6 +177,14 @@ class SignalLines:
         if line.state is None:
             self.levers.append(line)
 
+    def add_pauses(self, row: Row) -> None:
+        """Long collections of garbage, a row each."""
+        self.pauses += map(_pause, row["rows"])
+
+    def add_compilings(self, row: Row) -> None:
+        """What was compiled since the line before, a row each."""
+        self.compilings += map(_compiling, row["rows"])
+
     def freeze(self) -> Signals:
         """All of it as a value."""
         return Signals(
@@ -162,6 +195,8 @@ class SignalLines:
             compiled=self.compiled,
             switches=tuple(sorted(self.switches)),
             levers=tuple(self.levers),
+            pauses=tuple(self.pauses),
+            compilings=tuple(self.compilings),
         )
 
 
@@ -173,6 +208,8 @@ TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Row], None]] = {
     "c": SignalLines.set_compiled,
     "q": SignalLines.add_switches,
     "lever": SignalLines.add_lever,
+    "gc": SignalLines.add_pauses,
+    "ce": SignalLines.add_compilings,
 }
 """Which method takes a line of which `k`."""
 
@@ -197,6 +234,24 @@ def _event(values: Any) -> EventSeen:
     if file is not None:
         _typed((file, line), str, int)
     return EventSeen(reason=reason, file=file, line=None if file is None else line, count=count)
+
+
+def _pause(values: Any) -> PauseSeen:
+    t, ns, generation = _typed(values, int, int, int)
+    return PauseSeen(t=t, ns=ns, generation=generation)
+
+
+def _compiling(values: Any) -> CompilingSeen:
+    what, t_unix_s, seconds, reason, file, line = values
+    known = {
+        "what": what,
+        "t_unix_s": t_unix_s,
+        "seconds": seconds,
+        "reason": reason,
+        "file": file,
+        "line": line,
+    }
+    return from_json(CompilingSeen, known)
 
 
 def _typed(values: Any, *kinds: type) -> Any:

@@ -8,7 +8,7 @@ lines about anything but updates to `measure.signals`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ class StreamHead:
     counts: tuple[str, ...]
     num_threads: int | None = None
     device_name: str | None = None
+    pending: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +126,11 @@ class StreamEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """One process that stepped; `device_ns` maps an update's number to its device sums."""
+    """One process that stepped.
+
+    `device_ns` maps an update's number to its device sums, `markers` to its raw markers: pairs of
+    nanoseconds after its start and the bucket that time flows into from there.
+    """
 
     head: StreamHead
     updates: tuple[Update, ...]
@@ -135,6 +140,7 @@ class Stream:
     end: StreamEnd | None
     progress: tuple[Progress, ...]
     signals: Signals
+    markers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
 
 class _Lines:
@@ -146,6 +152,7 @@ class _Lines:
         self.blocks: list[Block] = []
         self.progress: list[Progress] = []
         self.device_ns: dict[int, tuple[int, ...]] = {}
+        self.markers: dict[int, tuple[int, ...]] = {}
         self.cost: GuestCost | None = None
         self.end: StreamEnd | None = None
         self.signals = SignalLines()
@@ -167,6 +174,12 @@ class _Lines:
         (number,) = _ints((row["n"],), 1)
         self.device_ns[number] = _ints(row["d"], len(self.head.buckets))
 
+    def add_markers(self, row: Row) -> None:
+        """Raw markers of an update, in pairs."""
+        (number,) = _ints((row["n"],), 1)
+        values = row["e"]
+        self.markers[number] = _ints(values, len(values) // 2 * 2)
+
     def set_cost(self, row: Row) -> None:
         """The guest's own cost so far."""
         self.cost = from_json(GuestCost, row)
@@ -181,6 +194,7 @@ _TAKE: Mapping[str, Callable[[_Lines, Row], None]] = {
     "b": _Lines.add_block,
     "p": _Lines.add_progress,
     "d": _Lines.add_device,
+    "e": _Lines.add_markers,
     "o": _Lines.set_cost,
     "end": _Lines.set_end,
 }
@@ -211,6 +225,7 @@ def read_stream(path: Path, torn: Torn) -> Stream | None:
         end=lines.end,
         progress=tuple(lines.progress),
         signals=lines.signals.freeze(),
+        markers=lines.markers,
     )
 
 
