@@ -30,7 +30,7 @@ ARROWS = {
     "cli": {*WINGS, "levers", "tune", "report", "export", "core", "errors", ""},
     "__main__": {"cli"},
 }
-PARENT_THIRD_PARTY = {"rich", "psutil", "tomli"}
+PARENT_THIRD_PARTY = {"rich", "psutil", "tomli", "pynvml"}
 
 # Functions of their arguments: no clock, no disk, no process, no chance.
 PURE = (

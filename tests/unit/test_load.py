@@ -92,3 +92,25 @@ def test_it_is_said_in_the_place_of_no_python_seen(tmp_path: Path) -> None:
 def test_one_that_was_slow_to_begin_is_not_missed(tmp_path: Path) -> None:
     codes = {note.code for note in notes_of(tmp_path, pids=(7,), starts=(7,))}
     assert "python_without_guest" not in codes
+
+
+# -- devices that could not be asked
+
+
+@pytest.mark.parametrize(
+    ("device", "missing", "expected"),
+    [
+        ("cuda", "no_binding", {"no_nvml_binding"}),
+        ("cuda", "nvml_error_9", {"nvml_failed"}),
+        ("cpu", "no_binding", set()),
+    ],
+)
+def test_a_device_that_nobody_could_ask_is_said(
+    tmp_path: Path, device: str, missing: str, expected: set[str]
+) -> None:
+    files = {
+        "host.jsonl": [HEAD, {"k": "dm", "missing": missing}],
+        "rank-0.jsonl": [make_head(device=device), make_update(0)],
+    }
+    notes = measure(read_records(write_run(tmp_path / "run", files))).notes
+    assert {note.code for note in notes} & {"no_nvml_binding", "nvml_failed"} == expected

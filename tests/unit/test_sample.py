@@ -3,24 +3,50 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
-from steptime.measure import sample
+from steptime.measure import processes
 from steptime.measure.host_memory import HostMemory
-from steptime.measure.sample import HostSampler, ProcessTimes, Readers, job_cpu_s, select_job
+from steptime.measure.machine import CpuTimes, NetworkBytes, read_cpu_times
+from steptime.measure.processes import (
+    DiskBytes,
+    ProcessTimes,
+    disk_growth,
+    job_cpu_s,
+    select_job,
+)
+from steptime.measure.sample import HostSampler, Readers
 from steptime.measure.unwatched import Unwatched
+from steptime.measure.workers import Workers
 
 ROOT = 100
 
 
+MIB = 1 << 20
+
+
 def make_process(
-    parent: int = ROOT, *, started: float = 1.0, own_s: float = 0.0, waited_s: float = 0.0
+    parent: int = ROOT,
+    *,
+    started: float = 1.0,
+    own_s: float = 0.0,
+    waited_s: float = 0.0,
+    resident_bytes: int | None = None,
+    processor: int | None = None,
 ) -> ProcessTimes:
-    return ProcessTimes(parent=parent, started=started, own_s=own_s, waited_s=waited_s)
+    return ProcessTimes(
+        parent=parent,
+        started=started,
+        own_s=own_s,
+        waited_s=waited_s,
+        resident_bytes=resident_bytes,
+        processor=processor,
+    )
 
 
 class FakeMachine:
@@ -29,29 +55,57 @@ class FakeMachine:
     def __init__(self) -> None:
         self.clock_s = 50.0
         self.busy_s = 1000.0
+        self.io_wait_s: float | None = None
         self.cost_s = 0.0
+        self.scan_cost_s = 0.001
         self.processes: dict[int, ProcessTimes] = {ROOT: make_process(1)}
         self.failure: Exception | None = None
         self.waited_s = 7.0  # children of the process that became `steptime run`
         self.memory = HostMemory()
         self.unwatched: list[Unwatched] = []
+        self.workers = Workers()
+        self.disk: dict[int, DiskBytes] = {}
+        self.parts: dict[int, int] = {}
+        self.part_cost_s = 0.001
+        self.num_parts = 0
+        self.network: NetworkBytes | None = None
+        self.clocks_hz: dict[int, float] = {}
 
-    def read_processes(self) -> Mapping[int, ProcessTimes]:
-        self.cost_s += 0.001
+    def read_processes(self, pids: Collection[int] | None) -> Mapping[int, ProcessTimes]:
         if self.failure is not None:
             raise self.failure
-        return self.processes
+        if pids is None:
+            self.cost_s += self.scan_cost_s
+            return self.processes
+        return {pid: times for pid, times in self.processes.items() if pid in pids}
+
+    def read_disk(self, pid: int) -> DiskBytes | None:
+        return self.disk.get(pid)
+
+    def read_part(self, pid: int) -> int | None:
+        self.cost_s += self.part_cost_s
+        self.num_parts += 1
+        return self.parts.get(pid)
+
+    def read_clock(self, cores: Iterable[int]) -> float | None:
+        known = [self.clocks_hz[core] for core in cores if core in self.clocks_hz]
+        return sum(known) / len(known) if known else None
 
     def sampler(self, folder: Path) -> HostSampler:
         readers = Readers(
             clock_s=lambda: self.clock_s,
             unix_s=lambda: 1_790_000_000.0 + self.clock_s,
             cost_s=lambda: self.cost_s,
-            busy_s=lambda: self.busy_s,
+            cpu=lambda: CpuTimes(busy_s=self.busy_s, io_wait_s=self.io_wait_s),
             processes=self.read_processes,
             waited_s=lambda: self.waited_s,
             memory=lambda: self.memory,
             unwatched=lambda layouts: [u for u in self.unwatched if u.pid in layouts],
+            workers=lambda pids: self.workers,
+            disk=self.read_disk,
+            shared_part=self.read_part,
+            network=lambda: self.network,
+            clock_hz=self.read_clock,
         )
         path = folder / "host.jsonl"
         return HostSampler(path, root_pid=ROOT, num_cores=2, readers=readers)
@@ -75,8 +129,7 @@ def test_a_line_holds_busy_cores_and_those_of_the_command(tmp_path: Path) -> Non
     head, line = read_lines(tmp_path)
     assert head == {"k": "head", "schema": 1, "num_cores": 2}
     expected = {"t_unix_s": 1_790_000_052.0, "dt_s": 2.0, "busy_cores": 1.5, "job_cores": 0.5}
-    unknown = dict.fromkeys(("swap_in_bytes", "available_bytes", "oom_kills"))
-    assert line == {"k": "h", **expected, **unknown}
+    assert line == {"k": "h", **expected}
 
 
 def test_swapping_is_counted_from_look_to_look_and_kills_from_the_first(tmp_path: Path) -> None:
@@ -130,17 +183,42 @@ def test_a_look_is_due_each_second(tmp_path: Path) -> None:
     assert FakeMachine().sampler(tmp_path).take() == 1.0
 
 
-def test_dear_looks_are_taken_so_rarely_that_they_cost_half_a_hundredth(tmp_path: Path) -> None:
+def test_dear_looks_are_taken_so_rarely_that_they_cost_a_small_part_of_a_core(
+    tmp_path: Path,
+) -> None:
     machine = FakeMachine()
     sampler = machine.sampler(tmp_path)
 
-    def read_slowly() -> Mapping[int, ProcessTimes]:
-        machine.cost_s += 0.04
-        return machine.processes
+    def read_slowly(layouts: object) -> list[Unwatched]:
+        machine.cost_s += 0.03
+        return []
 
-    machine.read_processes = read_slowly  # type: ignore[method-assign]
-    assert machine.sampler(tmp_path).take() == pytest.approx(0.04 / 0.005)
-    assert sampler.num_failures == 0
+    sampler._readers = replace(sampler._readers, unwatched=read_slowly)
+    assert sampler.take() == pytest.approx(0.03 / 0.003)
+
+
+def test_a_long_run_is_looked_at_more_rarely(tmp_path: Path) -> None:
+    machine = FakeMachine()
+    sampler = machine.sampler(tmp_path)
+    machine.clock_s += 200_000.0
+    assert sampler.take() == 10.0
+
+
+def test_a_machine_with_many_processes_is_looked_through_rarely_and_the_command_each_time(
+    tmp_path: Path,
+) -> None:
+    machine = FakeMachine()
+    machine.scan_cost_s = 0.02
+    sampler = machine.sampler(tmp_path)
+    assert sampler.take() == 1.0
+    machine.clock_s += 1.0
+    machine.processes = {ROOT: make_process(1, own_s=0.5), 101: make_process(own_s=0.25)}
+    sampler.take()
+    assert (read_lines(tmp_path)[-1]["job_cores"], machine.cost_s) == (0.5, 0.02)
+    machine.clock_s += 10.0
+    sampler.take()
+    assert read_lines(tmp_path)[-1]["job_cores"] == 0.025
+    assert sampler.job == {ROOT, 101}
 
 
 @pytest.mark.parametrize(
@@ -187,6 +265,120 @@ def test_a_clock_that_stands_still_costs_the_line_only(tmp_path: Path) -> None:
     sampler.take()
     assert sampler.num_failures == 1
     assert len(read_lines(tmp_path)) == 1
+
+
+# -- what the command's processes use beside time
+
+
+def take_twice(machine: FakeMachine, folder: Path, change: Callable[[], None]) -> dict[str, object]:
+    """The line after a change and a second."""
+    sampler = machine.sampler(folder)
+    sampler.take()
+    change()
+    machine.clock_s += 1.0
+    sampler.take()
+    return read_lines(folder)[-1]
+
+
+def test_time_of_loader_workers_is_told_apart(tmp_path: Path) -> None:
+    machine = FakeMachine()
+    machine.processes = {ROOT: make_process(1), 101: make_process(), 102: make_process()}
+    machine.workers = Workers(pids=frozenset({101}), parents=frozenset({ROOT}))
+
+    def change() -> None:
+        machine.processes = {
+            ROOT: make_process(1, own_s=0.5, resident_bytes=9),
+            101: make_process(own_s=0.25, resident_bytes=4),
+            102: make_process(own_s=0.125, resident_bytes=2),
+        }
+
+    line = take_twice(machine, tmp_path, change)
+    assert (line["job_cores"], line["worker_cores"]) == (0.875, 0.25)
+    assert (line["job_resident_bytes"], line["worker_resident_bytes"]) == (15, 4)
+
+
+def test_a_worker_that_ended_counts_by_what_its_parent_waited_for(tmp_path: Path) -> None:
+    machine = FakeMachine()
+    machine.processes = {ROOT: make_process(1), 101: make_process(own_s=2.0)}
+    machine.workers = Workers(pids=frozenset({101}), parents=frozenset({ROOT}))
+
+    def change() -> None:
+        machine.processes = {ROOT: make_process(1, own_s=0.5, waited_s=2.25)}
+        machine.workers = Workers(parents=frozenset({ROOT}))
+
+    line = take_twice(machine, tmp_path, change)
+    assert (line["worker_cores"], line["worker_resident_bytes"]) == (0.25, 0)
+
+
+def test_without_workers_nothing_is_said_of_them(tmp_path: Path) -> None:
+    line = take_twice(FakeMachine(), tmp_path, lambda: None)
+    assert not {"worker_cores", "worker_resident_bytes"} & line.keys()
+
+
+def test_disk_network_and_clock_are_told(tmp_path: Path) -> None:
+    machine = FakeMachine()
+    machine.io_wait_s, machine.clocks_hz = 3.0, {0: 1e9, 1: 3e9}
+    machine.disk = {ROOT: DiskBytes(read=100, written=50)}
+    machine.network = NetworkBytes(received=10, sent=20, loopback=30)
+
+    def change() -> None:
+        machine.io_wait_s = 3.5
+        machine.disk = {ROOT: DiskBytes(read=160, written=51)}
+        machine.network = NetworkBytes(received=11, sent=22, loopback=33)
+        machine.processes = {ROOT: make_process(1, own_s=0.9, processor=1)}
+
+    line = take_twice(machine, tmp_path, change)
+    assert (line["disk_read_bytes"], line["disk_write_bytes"]) == (60, 1)
+    assert (line["received_bytes"], line["sent_bytes"], line["loopback_bytes"]) == (1, 2, 3)
+    assert (line["io_wait_cores"], line["clock_hz"]) == (0.5, 3e9)
+
+
+def test_the_clock_is_that_of_cores_where_the_command_is_busy(tmp_path: Path) -> None:
+    machine = FakeMachine()
+    machine.clocks_hz = {0: 1e9}
+    machine.processes = {ROOT: make_process(1, processor=0)}
+    assert "clock_hz" not in take_twice(machine, tmp_path, lambda: None)
+
+
+def test_pages_that_processes_share_count_once(tmp_path: Path) -> None:
+    machine = FakeMachine()
+    machine.processes = {
+        ROOT: make_process(1, resident_bytes=100 * MIB),
+        101: make_process(resident_bytes=90 * MIB),
+    }
+    machine.parts = {ROOT: 60 * MIB, 101: 50 * MIB}
+
+    def grow() -> None:
+        machine.processes[101] = make_process(resident_bytes=95 * MIB)
+        machine.parts = {ROOT: 60 * MIB, 101: 55 * MIB}
+
+    line = take_twice(machine, tmp_path, grow)
+    assert line["job_resident_bytes"] == (60 + 55) * MIB
+
+
+def test_shared_pages_are_looked_for_as_rarely_as_that_is_dear(tmp_path: Path) -> None:
+    machine = FakeMachine()
+    machine.part_cost_s = 0.04
+    machine.processes = {ROOT: make_process(1, resident_bytes=100 * MIB)}
+    machine.processes |= {pid: make_process(resident_bytes=100 * MIB) for pid in range(101, 120)}
+    machine.parts = dict.fromkeys(machine.processes, 10 * MIB)
+    sampler = machine.sampler(tmp_path)
+    for _ in range(200):
+        assert sampler.take() == 1.0
+        machine.clock_s += 1.0
+    assert machine.num_parts * 0.04 <= 0.05 + 200 * 0.001 + 0.04
+    assert machine.num_parts >= 5
+
+
+def test_a_process_alone_and_a_very_large_one_are_not_looked_at_closer(tmp_path: Path) -> None:
+    machine = FakeMachine()
+    machine.processes = {ROOT: make_process(1, resident_bytes=100 * MIB)}
+    take_twice(machine, tmp_path, lambda: None)
+    assert machine.num_parts == 0
+    machine.processes[101] = make_process(resident_bytes=9000 * MIB)
+    line = take_twice(machine, tmp_path, lambda: None)
+    assert line["job_resident_bytes"] == 9100 * MIB
+    assert machine.num_parts == 1  # the smaller one
 
 
 # -- the command's processes
@@ -254,19 +446,46 @@ def test_an_id_used_again_is_a_new_process() -> None:
     assert job_cpu_s(before, after) == pytest.approx(0.1)
 
 
+# -- its bytes
+
+
+def test_bytes_of_a_child_that_ended_count_once() -> None:
+    before = {ROOT: make_process(1), 101: make_process()}
+    known = {ROOT: DiskBytes(read=10, written=0), 101: DiskBytes(read=500, written=7)}
+    now = {ROOT: DiskBytes(read=540, written=9)}
+    found = disk_growth(before, {ROOT: make_process(1)}, known, now)
+    assert found == DiskBytes(read=30, written=2)
+
+
+def test_bytes_of_a_new_process_count_whole_and_nothing_is_below_zero() -> None:
+    before = {ROOT: make_process(1)}
+    after = {ROOT: make_process(1), 101: make_process()}
+    now = {ROOT: DiskBytes(read=3, written=0), 101: DiskBytes(read=5, written=6)}
+    found = disk_growth(before, after, {ROOT: DiskBytes(read=4, written=0)}, now)
+    assert found == DiskBytes(read=5, written=6)
+
+
+def test_bytes_that_no_process_tells_are_not_known() -> None:
+    before = {ROOT: make_process(1)}
+    assert disk_growth(before, before, {ROOT: DiskBytes(read=1, written=1)}, {}) is None
+
+
 # -- this machine
 
 
-@pytest.mark.parametrize("read", [sample._read_proc, sample._read_psutil])
+@pytest.mark.parametrize("read", [processes.read_proc, processes.read_psutil])
 def test_the_readers_see_this_process_and_its_parent(
-    read: Callable[[], dict[int, ProcessTimes]],
+    read: Callable[..., dict[int, ProcessTimes]],
 ) -> None:
-    if read is sample._read_proc and not Path("/proc/self/stat").exists():
+    if read is processes.read_proc and not Path("/proc/self/stat").exists():
         pytest.skip("no /proc on this system")
     own = psutil.Process()
     seen = read()[own.pid]
     assert seen.parent == own.ppid()
     assert 0 < seen.own_s <= sum(own.cpu_times()[:2]) + 0.02
+    assert seen.resident_bytes is not None
+    assert 0.5 < seen.resident_bytes / own.memory_info().rss < 2
+    assert set(read([own.pid])) == {own.pid}
 
 
 def test_busy_time_of_the_machine_leaves_idle_and_waiting_out(
@@ -275,8 +494,10 @@ def test_busy_time_of_the_machine_leaves_idle_and_waiting_out(
     times = psutil.cpu_times()
     fields = dict.fromkeys(times._fields, 0.0) | {"user": 5.0, "idle": 90.0, "system": 2.0}
     monkeypatch.setattr(psutil, "cpu_times", lambda: type(times)(**fields))
-    assert sample._busy_s() == 7.0
+    assert read_cpu_times().busy_s == 7.0
 
 
 def test_a_process_that_ends_while_it_is_read_is_left_out() -> None:
-    assert sample._read_stat("4194305") is None
+    assert processes.read_proc([4194305]) == {}
+    assert processes.read_disk_bytes(4194305) is None
+    assert processes.read_shared_part(4194305) is None

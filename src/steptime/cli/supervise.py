@@ -20,7 +20,7 @@ from steptime.errors import RecipeError
 from steptime.measure import launch
 
 if TYPE_CHECKING:
-    from steptime.measure.sample import HostSampler
+    from steptime.measure.outside import Outside
     from steptime.tune.using import Setup
 
 _NEVER_S = 1e6
@@ -85,22 +85,15 @@ def _watch(plan: Plan, child: launch.Child, notes: list[str]) -> EndedRun:
     return end_run(plan, child.pid, end, num_sample_failures=num_failures)
 
 
-def _start_sampler(plan: Plan, child_pid: int) -> HostSampler:
+def _start_sampler(plan: Plan, child_pid: int) -> Outside:
     """A sampler that has looked once; the child's id is in the run folder then, too."""
     note_child(plan, child_pid)
-    from steptime.measure.sample import HostSampler, system_readers
+    from steptime.measure.outside import Outside
 
-    sampler = HostSampler(
-        plan.run.folder / "host.jsonl",
-        root_pid=child_pid,
-        num_cores=os.cpu_count() or 1,
-        readers=system_readers(plan.run.folder, child_pid),
-    )
-    sampler.take()
-    return sampler
+    return Outside(plan.run.folder, root_pid=child_pid)
 
 
-def _sample(sampler: HostSampler | None, notes: list[str]) -> float:
+def _sample(sampler: Outside | None, notes: list[str]) -> float:
     """Seconds until the next look."""
     wait_s = attempt(sampler.take, tell=notes.append) if sampler else None
     return _NEVER_S if wait_s is None else wait_s

@@ -8,7 +8,7 @@ control groups. When to look is left to `measure.sample`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,11 +27,13 @@ class HostMemory:
         swap_in_bytes: read back from swap since the machine started.
         available_bytes: what could be had without swapping.
         oom_kills: processes killed for want of memory since the group or the machine started.
+        cached_bytes: page cache of the machine, without what lies in memory alone (tmpfs).
     """
 
     swap_in_bytes: int | None = None
     available_bytes: int | None = None
     oom_kills: int | None = None
+    cached_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +70,14 @@ def memory_reader(pid: int, *, proc: Path = _PROC) -> Callable[[], HostMemory]:
         machine = _read_words(proc / "vmstat")
         pages = machine.get("pswpin")
         kills = _read_words(folders[0] / files.kills).get("oom_kill") if folders else None
-        left = [_available_on_machine(proc), *(_available_in(files, path) for path in folders)]
+        info = _read_words(proc / "meminfo")
+        left = [_bytes(info, "MemAvailable:"), *(_available_in(files, path) for path in folders)]
         known = [value for value in left if value is not None]
         return HostMemory(
             swap_in_bytes=None if pages is None else pages * os.sysconf("SC_PAGE_SIZE"),
             available_bytes=min(known, default=None),
             oom_kills=machine.get("oom_kill") if kills is None else kills,
+            cached_bytes=_cached(info),
         )
 
     return read
@@ -128,9 +132,14 @@ def _is_below(path: str, root: str) -> bool:
     return path == root or path.startswith(root.rstrip("/") + "/")
 
 
-def _available_on_machine(proc: Path) -> int | None:
-    kib = _read_words(proc / "meminfo").get("MemAvailable:")
-    return None if kib is None else kib * 1024
+def _bytes(info: Mapping[str, int], word: str) -> int | None:
+    return info[word] * 1024 if word in info else None
+
+
+def _cached(info: Mapping[str, int]) -> int | None:
+    """Files in memory: `Cached` has shared memory too, which no disk could give back."""
+    cached = _bytes(info, "Cached:")
+    return None if cached is None else max(0, cached - (_bytes(info, "Shmem:") or 0))
 
 
 def _available_in(files: _Files, folder: Path) -> int | None:

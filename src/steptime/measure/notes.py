@@ -63,6 +63,24 @@ def python_without_guest(seen: Seen) -> Note | None:
     return Note(code="python_without_guest", facts=facts)
 
 
+def no_nvml_binding(seen: Seen) -> Note | None:
+    """Steps ran on a device, and there is no package to ask it what it did."""
+    missing = seen.records.devices_missing
+    is_missed = missing == "no_binding" and _has_device(seen)
+    return Note(code="no_nvml_binding") if is_missed else None
+
+
+def nvml_failed(seen: Seen) -> Note | None:
+    """Steps ran on a device, and the driver's library did not start."""
+    missing = seen.records.devices_missing
+    is_missed = missing not in (None, "no_binding") and _has_device(seen)
+    return Note(code="nvml_failed") if is_missed else None
+
+
+def _has_device(seen: Seen) -> bool:
+    return any(rank.head.device != "cpu" for rank in seen.ranks)
+
+
 def no_torch_seen(seen: Seen) -> Note | None:
     """Python ran with the guest in it, and torch never did."""
     records = seen.records
@@ -225,6 +243,8 @@ NOTES: tuple[Callable[[Seen], Note | None], ...] = (
     no_python_seen,
     old_python,
     python_without_guest,
+    no_nvml_binding,
+    nvml_failed,
     no_torch_seen,
     old_torch,
     hooks_failed,

@@ -115,8 +115,18 @@ class GuestlessPython:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DevicesMissing:
+    """Why nothing was written of devices although there is a driver, a machine word."""
+
+    missing: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecords:
-    """Everything a run folder holds; `num_torn_lines` could not be read."""
+    """Everything a run folder holds; `num_torn_lines` could not be read.
+
+    The devices themselves are left to `measure.points`; here is only why there are none.
+    """
 
     command: CommandRecord
     streams: tuple[Stream, ...]
@@ -129,6 +139,7 @@ class RunRecords:
     source: Source
     num_torn_lines: int
     guestless: tuple[GuestlessPython, ...] = ()
+    devices_missing: str | None = None
 
 
 def read_records(folder: Path) -> RunRecords:
@@ -154,7 +165,7 @@ def read_records(folder: Path) -> RunRecords:
 def _read_folder(folder: Path) -> RunRecords:
     torn = Torn()
     processes = list(read_rows(folder / "processes.jsonl", torn))
-    num_cores, host, guestless = _read_host(folder / "host.jsonl", torn)
+    host = _read_host(folder / "host.jsonl", torn)
     streams = [read_stream(path, torn) for path in sorted(folder.glob("rank-*.jsonl"))]
     worker_files = sorted(folder.glob("worker-*.jsonl"))
     return RunRecords(
@@ -164,11 +175,12 @@ def _read_folder(folder: Path) -> RunRecords:
         torches=take_all(TorchLoaded, processes, ("torch",), torn),
         exits=take_all(ProcessExit, processes, ("exit",), torn),
         workers=tuple(found for path in worker_files for found in _read_workers(path, torn)),
-        num_cores=num_cores,
-        host=host,
+        num_cores=host.num_cores,
+        host=host.samples,
         source=read_source(folder),
         num_torn_lines=torn.count,
-        guestless=guestless,
+        guestless=host.guestless,
+        devices_missing=host.devices_missing,
     )
 
 
@@ -202,13 +214,24 @@ class _HostHead:
     num_cores: int
 
 
-def _read_host(
-    path: Path, torn: Torn
-) -> tuple[int | None, tuple[HostSample, ...], tuple[GuestlessPython, ...]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Host:
+    num_cores: int | None = None
+    samples: tuple[HostSample, ...] = ()
+    guestless: tuple[GuestlessPython, ...] = ()
+    devices_missing: str | None = None
+
+
+def _read_host(path: Path, torn: Torn) -> _Host:
     rows = read_rows(path, torn)
     head = take_head(_HostHead, rows, path, torn)
     if head is None:
-        return None, (), ()
+        return _Host()
     rest = list(rows)
-    samples = take_all(HostSample, rest, ("h",), torn)
-    return head.num_cores, samples, take_all(GuestlessPython, rest, ("g",), torn)
+    missing = take_all(DevicesMissing, rest, ("dm",), torn)
+    return _Host(
+        num_cores=head.num_cores,
+        samples=take_all(HostSample, rest, ("h",), torn),
+        guestless=take_all(GuestlessPython, rest, ("g",), torn),
+        devices_missing=missing[0].missing if missing else None,
+    )

@@ -219,6 +219,14 @@ NOTES: Mapping[str, str] = {
         "({names}). They must be started without -S, -I and -E, and with the environment that "
         "the command was given."
     ),
+    "no_nvml_binding": (
+        "How busy the device was, its power and its clocks are not known, for NVIDIA's package "
+        "is missing: pip install nvidia-ml-py"
+    ),
+    "nvml_failed": (
+        "How busy the device was, its power and its clocks are not known: the driver's library "
+        "did not start. Try: nvidia-smi"
+    ),
     "no_torch_seen": "Python ran, but it never imported torch.",
     "old_torch": "torch {versions} is too old to be watched; 2.4 or newer is needed.",
     "hooks_failed": "Steptime could not get into torch: {reasons}.",

@@ -24,6 +24,7 @@ from steptime.measure.jsonl import Row, Torn, read_rows
 from steptime.measure.launch import NotStarted, observed_environment, shell_exit_code
 from steptime.measure.origin import describe_run
 from steptime.measure.sample import HostSampler, system_readers
+from steptime.measure.workers import Workers
 from steptime.tune.watch import Watch
 
 LEVER_FAILED, TIME_LIMIT = "lever_failed", "time_limit"
@@ -297,8 +298,10 @@ def _as_run(folder: Path) -> Run:
 
 def _sampler(folder: Path, pid: int) -> HostSampler:
     # A contained process numbers itself in a namespace of its own, so that it cannot be found
-    # among those that the guest was seen in.
-    readers = replace(system_readers(folder, pid), unwatched=lambda layouts: ())
+    # among those that the guest was seen in, nor among those that say they are workers.
+    readers = replace(
+        system_readers(folder, pid), unwatched=lambda layouts: (), workers=lambda pids: Workers()
+    )
     return HostSampler(
         folder / "host.jsonl", root_pid=pid, num_cores=os.cpu_count() or 1, readers=readers
     )

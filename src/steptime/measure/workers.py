@@ -1,0 +1,65 @@
+"""Which of the command's processes are DataLoader workers.
+
+In: the files that the guest in each worker writes. Out: ids of processes. A file is read as far
+as it has grown, and only while there is a process that nobody has told of.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_NUM_LOOKS = 10  # a worker that has not written by then is none: it writes with its first batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workers:
+    """Those that are there now, and the processes that workers ever belonged to."""
+
+    pids: frozenset[int] = frozenset()
+    parents: frozenset[int] = frozenset()
+
+
+class WorkerFinder:
+    """Looks at the same run again and again."""
+
+    def __init__(self, run_folder: Path) -> None:
+        self._folder = run_folder
+        self._offsets: dict[str, int] = {}
+        self._workers: set[int] = set()
+        self._num_looks: dict[int, int] = {}
+        self._parents: set[int] = set()
+
+    def find(self, pids: Collection[int]) -> Workers:
+        """Which of the processes are workers."""
+        known = {p: n for p, n in self._num_looks.items() if p in pids}
+        self._workers &= set(pids)
+        new = [pid for pid in pids if known.get(pid, 0) < _NUM_LOOKS and pid not in self._workers]
+        self._num_looks = known | {pid: known.get(pid, 0) + 1 for pid in new}
+        if new:
+            self._read(set(pids))
+        return Workers(pids=frozenset(self._workers), parents=frozenset(self._parents))
+
+    def _read(self, pids: set[int]) -> None:
+        with suppress(OSError):
+            for entry in os.scandir(self._folder):
+                if entry.name.startswith("worker-"):
+                    with suppress(OSError):
+                        self._read_file(entry.path, pids)
+
+    def _read_file(self, path: str, pids: set[int]) -> None:
+        """Whole lines only: one may be in the middle of being written."""
+        with open(path, "rb") as file:
+            file.seek(self._offsets.get(path, 0))
+            whole = file.read().rpartition(b"\n")[0]
+        self._offsets[path] = self._offsets.get(path, 0) + (len(whole) + 1 if whole else 0)
+        for line in whole.splitlines():
+            if b'"head"' in line:
+                with suppress(ValueError, LookupError, TypeError):
+                    head = json.loads(line)
+                    self._workers |= {int(head["pid"])} & pids
+                    self._parents.add(int(head["ppid"]))
