@@ -89,6 +89,14 @@ def count_lines(folder: str) -> int:
     return (newest / "host.jsonl").read_text().count('"k": "h"')
 
 
+def processor() -> str | None:
+    """The processor's name."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return None
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=60.0)
@@ -113,8 +121,8 @@ def main() -> None:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
     results = {
-        "command": "python benchmarks/sampler.py " + " ".join(sys.argv[1:]),
-        "machine": {"processor": platform.processor(), "num_cores": os.cpu_count()},
+        "settings": {key: value for key, value in vars(options).items() if key != "out"},
+        "machine": {"processor": processor(), "num_cores": os.cpu_count()},
         "python": platform.python_version(),
         "cells": cells,
     }

@@ -1,0 +1,100 @@
+"""`steptime export`: one run in the format of another tool."""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+from steptime.cli.output import STDOUT, check_target, open_store, say, write_json
+from steptime.errors import SteptimeError, UsageError
+
+SUMMARY = "write a run as a trace for Perfetto"
+DESCRIPTION = """\
+Write a run as a Chrome trace: ranks as processes, steps, phases and events as
+slices, the load of the machine and its devices as counters. Open the file at
+https://ui.perfetto.dev (it stays in the browser) or in chrome://tracing."""
+USAGE = "steptime export --chrome ID -o FILE [options]"
+EXAMPLES = """\
+examples:
+  steptime export --chrome last -o trace.json
+  steptime export --chrome 20261120-1015 -o trace.json.gz
+"""
+
+_MAX_STEPS = 100_000
+"""Above it neighboring steps are drawn as their mean: a trace of 40 MB is slow to open."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `export`."""
+    parser.add_argument("run", metavar="ID", help="run id, its beginning, or `last`")
+    formats = parser.add_argument_group("format")
+    formats.add_argument(
+        "--chrome", action="store_true", required=True, help="Trace Event Format, as JSON"
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        required=True,
+        help="the trace; compressed where the name ends in .gz",
+    )
+    output.add_argument(
+        "--json",
+        metavar="FILE",
+        nargs="?",
+        const=STDOUT,
+        help="one JSON document on it (default: on stdout)",
+    )
+    output.add_argument(
+        "--store",
+        metavar="DIR",
+        default=".",
+        help="folder that holds .steptime (default: this one)",
+    )
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Write the trace."""
+    check_target("--output", options.output)
+    if options.json != STDOUT:
+        check_target("--json", options.json)
+    from steptime.core.listing import find_run
+    from steptime.export.chrome_trace import chrome_trace
+    from steptime.measure.series import read_series, read_slices
+    from steptime.report.envelope import Envelope
+
+    run = find_run(open_store(options.store), options.run)
+    series = read_series(run.folder, None, max_steps=_MAX_STEPS)
+    if not (series.steps or series.host):
+        raise UsageError(
+            f"there is nothing to draw of {run.run_id}: no step and no load was recorded.",
+            hint=f"What is known of it: steptime show {run.run_id}",
+        )
+    document = chrome_trace(series, read_slices(run.folder), run_id=run.run_id)
+    size = _write(Path(options.output), document)
+    if options.json is None:
+        say(f"steptime: {options.output} written. Open it at https://ui.perfetto.dev")
+    else:
+        data = {
+            "run_id": run.run_id,
+            "format": "chrome",
+            "path": options.output,
+            "bytes": size,
+            "num_events": len(document["traceEvents"]),
+        }
+        write_json(options.json, Envelope(command="export", exit_code=0, data=data))
+    return 0
+
+
+def _write(path: Path, document: dict[str, Any]) -> int:
+    """The file's size [bytes]."""
+    data = json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
+    try:
+        path.write_bytes(gzip.compress(data, 6, mtime=0) if path.suffix == ".gz" else data)
+        return path.stat().st_size
+    except OSError as error:
+        raise SteptimeError(f"--output: {error}") from error
