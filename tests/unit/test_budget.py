@@ -90,7 +90,29 @@ def test_a_judgement_costs_some_runs_until_one_was_seen():
     before = ledger.judgement()
     ledger.learn_judgement(70.0)
 
-    assert (before, ledger.judgement()) == (40.0, 70.0)
+    assert (before, ledger.judgement()) == (5 * (4.0 + 20 * 0.5), 70.0)
+
+
+def test_where_whole_runs_are_dear_more_is_kept_for_them():
+    # 20 steps of 2.4 s, five times and a fifth more, and a confirmation.
+    ledger = make_ledger(step_s=2.4)
+    ledger.keep_for_proof(20.0)
+
+    assert ledger.reserve_s == pytest.approx(1.2 * 5 * 52.0 + 20.0)
+
+
+def test_a_share_of_the_budget_is_left_to_try_something_however_dear_whole_runs_are():
+    ledger = make_ledger(step_s=20.0)
+    ledger.keep_for_proof(20.0)
+
+    assert ledger.reserve_s == pytest.approx(360.0)
+
+
+def test_where_whole_runs_are_quick_a_third_is_kept_nevertheless():
+    ledger = make_ledger()
+    ledger.keep_for_proof(20.0)
+
+    assert ledger.reserve_s == pytest.approx(200.0)
 
 
 def test_pairs_fit_into_what_is_left_above_the_reserve():

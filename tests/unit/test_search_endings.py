@@ -391,6 +391,47 @@ def test_a_third_of_the_budget_is_left_for_the_proof():
     assert left[0] > 150
 
 
+def test_what_there_was_no_time_to_confirm_is_no_proof_that_nothing_helps():
+    bench = ScriptedBench(gains={"lever_0": log(1.4)}, noise=Noise(), judge_s=590.0)
+
+    found = run(bench, *make_levers(3))
+
+    assert (found.outcome, found.reason) == (StudyOutcome.TOO_NOISY, "too_few_repeats")
+
+
+def test_one_outlier_among_a_few_pairs_does_not_hide_a_large_gain():
+    class Disturbed(ScriptedBench):
+        def compare_live(self, request):
+            result = super().compare_live(request)
+            arms = [self._disturb(arm) for arm in result.arms]
+            return replace(result, arms=tuple(arms))
+
+        def _disturb(self, arm):
+            is_first = any(one.name == "lever_0" for one in arm.state) and not self.was_disturbed
+            self.was_disturbed = self.was_disturbed or is_first
+            ratios = (-0.05, *arm.log_ratios[1:]) if is_first else arm.log_ratios
+            return replace(arm, log_ratios=ratios)
+
+        was_disturbed = False
+
+    bench = Disturbed(gains={"lever_0": log(1.5)}, step_s=1.6, startup_s=4.0, judge_s=180.0)
+    found = run(bench, *make_levers(2))
+
+    assert recipe(found) == ["lever_0"]
+
+
+def test_where_all_levers_together_are_too_dear_the_first_are_tried():
+    # A script of a few steps is started again for each few rounds.
+    class Short(ScriptedBench):
+        def compare_live(self, request):
+            self.used_s += 6.0 * request.num_rounds * len(request.states)
+            return super().compare_live(request)
+
+    bench = Short(gains={"lever_0": log(1.5)}, step_s=0.4)
+
+    assert recipe(run(bench, *make_levers(6))) == ["lever_0"]
+
+
 class Cut(ScriptedBench):
     """The budget is spent after some questions."""
 

@@ -184,7 +184,7 @@ OUTCOME_REASONS: Mapping[str, str] = {
     "noise_floor": "on this machine an effect of 10 % would be lost in the noise",
     "not_confirmed": "something seemed faster, and the confirmation could not settle it",
     "cannot_tell": "the machine was busy with other things in all that was tried",
-    "undecided": "each lever that was tried may give 10 %, for all that could be seen",
+    "undecided": "what was tried may give 10 %, for all that could be seen",
     "too_few_repeats": "something seemed faster, and there was no time to confirm it",
     "repeats_disagree": "something seemed faster, and its fresh repeats disagree",
     "nothing_applies": "none of the levers applies here",

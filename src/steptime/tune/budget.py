@@ -21,8 +21,19 @@ takes milliseconds, and a step more in each block would take half of the budget.
 COMPILE_S = 30.0
 """First guess of a compilation; 10 to 90 s were measured."""
 
-RUNS_A_JUDGEMENT = 4
-"""First guess: the reference, its perturbed twin, the float64 one and the candidate."""
+RUNS_A_JUDGEMENT = 5
+"""First guess: the command twice, the candidate, and three perturbed runs, each a little shorter
+than its steps and a start say; the one in float64 is short."""
+
+RESERVED_JUDGEMENTS = 1.2
+"""What is kept is more than what it takes: a judgement without its confirmation is for nothing."""
+
+LEAST_JUDGED, MOST_JUDGED = 20, 200
+JUDGED_SHARE = 1 / 60
+"""Of the budget, for the steps of one whole run."""
+
+MOST_RESERVED = 0.6
+"""Of the budget: where whole runs are so dear, less is tried, but something is."""
 
 ASSUMED_BUDGETS = 3
 """A run of unknown length is taken to last as long as three budgets: nobody tunes for longer
@@ -43,6 +54,7 @@ class Ledger:
         self.is_closed = False
         self.startup_s = 0.0
         self.run_s = 0.0
+        self._whole_run_s = 0.0
         self._block_s = BLOCK_S
         self._pair_s: float | None = None
         self._judge_s: float | None = None
@@ -56,6 +68,7 @@ class Ledger:
         """Learn from the baseline: its start, its step, its whole run."""
         self.startup_s, self.run_s = startup_s, spent_s
         if step_s is not None:
+            self._whole_run_s = startup_s + judged_updates(step_s, self.budget_s) * step_s
             settle_s = step_s if step_s <= LONG_STEP_S else 0.0
             self._block_s = settle_s + max(step_s, BLOCK_S)
 
@@ -79,7 +92,14 @@ class Ledger:
 
     def judgement(self) -> float:
         """Predicted cost of judging one state's quality [s]."""
-        return RUNS_A_JUDGEMENT * self.run_s if self._judge_s is None else self._judge_s
+        if self._judge_s is not None:
+            return self._judge_s
+        return RUNS_A_JUDGEMENT * (self._whole_run_s or self.run_s)
+
+    def keep_for_proof(self, confirmation_s: float) -> None:
+        """Keep what a judgement and a confirmation should cost, where a third is too little."""
+        needed_s = RESERVED_JUDGEMENTS * self.judgement() + confirmation_s
+        self.reserve_s = max(self.reserve_s, min(needed_s, MOST_RESERVED * self.budget_s))
 
     def learn_judgement(self, spent_s: float) -> None:
         """Learn what a judgement cost; the first one also made the references."""
@@ -94,6 +114,11 @@ class Ledger:
     def num_pairs_left(self) -> int:
         """How many pairs of processes fit into what may be spent now."""
         return max(0, math.floor((self.left_s - self.reserve_s) / max(1e-9, self.pairs(1))))
+
+
+def judged_updates(step_s: float, budget_s: float) -> int:
+    """How many updates a whole run records: as many as there is time for, 20 to 200."""
+    return max(LEAST_JUDGED, min(round(JUDGED_SHARE * budget_s / step_s), MOST_JUDGED))
 
 
 def break_even_steps(one_off_s: float, reference_step_s: float, gain: float) -> float:

@@ -19,8 +19,6 @@ from steptime.verify.protocol import CANDIDATE, RunRequest, gather, plan_runs
 from steptime.verify.records import Recording, is_complete, read_recording
 
 _ORDER = (Preserves.EXACT, Preserves.NUMERIC, Preserves.STATISTICAL, Preserves.NOTHING)
-_LEAST_UPDATES, _MOST_UPDATES = 20, 200
-_RUN_SHARE = 1 / 60  # of the budget for the steps of one run; a judgement takes four to seven
 _EMPTY = Recording(ranks=())
 
 Run = Callable[[RunRequest, Path | None], tuple[Path, TrialEnded]]
@@ -46,11 +44,6 @@ def claim_of(state: State, levers: Mapping[str, Lever], facts: Facts) -> Claim:
         if here is Preserves.NUMERIC:
             roundoffs.append(lever.roundoff(applied.settings))
     return Claim(preserves=max(classes, key=_ORDER.index), roundoff=max(roundoffs))
-
-
-def num_updates(step_s: float, budget_s: float) -> int:
-    """How many updates a run records: as many as there is time for, 20 to 200."""
-    return max(_LEAST_UPDATES, min(round(_RUN_SHARE * budget_s / step_s), _MOST_UPDATES))
 
 
 def judge_state(claim: Claim, run: Run, folder: Path, *, updates: int) -> Verdict:

@@ -79,6 +79,7 @@ class Lab:
         self.best_gain: Quantity | None = None
         self.baseline: Baseline | None = None
         self.is_interrupted = False
+        self.has_run_out = False
         self._bench = bench
         self._tell = tell
         self._levers = {lever.name: lever for lever in options.levers}

@@ -65,6 +65,11 @@ class Refused:
     states: list[State] = field(default_factory=list)
 
 
+def keep_for_proof(lab: Lab) -> None:
+    """Keep the time that the proof of something live should take."""
+    lab.ledger.keep_for_proof(_least_confirmation(lab, ()))
+
+
 def prove(lab: Lab, build: Build) -> Found:
     """Judge and confirm the best state, and the next best where it is refused."""
     refused = Refused()
@@ -94,10 +99,10 @@ def _first_that_trains_as_well(lab: Lab, build: Build, refused: Refused) -> Stat
             if not _find_culprits(lab, state, verdict.outcome, refused):
                 return ()
         else:
-            lab.notes.choose("out_of_time", phase="quality", state=names_of(state))
+            _run_out(lab, state, "quality")
             if not _leave_processes_out(lab, state, refused):
                 return ()
-        _lower_reserve(lab, state)
+        lower_reserve(lab, state)
         state = build(refused)
     return ()
 
@@ -124,7 +129,7 @@ def _find_culprits(lab: Lab, state: State, outcome: Outcome, refused: Refused) -
     num_before = len(refused.levers)
     for one in state:
         if not lab.is_judged((one,)) and not _affords(lab, (one,), lab.ledger.judgement()):
-            lab.notes.choose("out_of_time", phase="quality", state=names_of((one,)))
+            _run_out(lab, (one,), "quality")
             return len(refused.levers) > num_before
         alone = lab.judge((one,)).outcome
         if alone is not Outcome.PASS:
@@ -147,7 +152,7 @@ def _word(outcome: Outcome) -> str:
     return "harmful" if outcome is Outcome.FAIL else "quality_undecided"
 
 
-def _lower_reserve(lab: Lab, state: State) -> None:
+def lower_reserve(lab: Lab, state: State) -> None:
     """From now on only what a judgement and the shortest confirmation need is kept back."""
     needed_s = lab.ledger.judgement() + _least_confirmation(lab, state)
     lab.ledger.reserve_s = min(lab.ledger.reserve_s, needed_s)
@@ -163,6 +168,12 @@ def _least_confirmation(lab: Lab, state: State) -> float:
 def _is_confirmed_live(lab: Lab, state: State) -> bool:
     """Whether all of a state can be switched in one process."""
     return lab.is_live and not lab.fixed_of(state)
+
+
+def _run_out(lab: Lab, state: State, phase: str) -> None:
+    """Note that there is no time to prove a state."""
+    lab.has_run_out = True
+    lab.notes.choose("out_of_time", phase=phase, state=names_of(state))
 
 
 def _affords(lab: Lab, state: State, cost_s: float) -> bool:
@@ -181,7 +192,7 @@ def _confirm(lab: Lab, state: State) -> Series | None:
     """
     lab.phase = "confirm"
     if not _affords(lab, state, 0.0):
-        lab.notes.choose("out_of_time", phase="confirm", state=names_of(state))
+        _run_out(lab, state, "confirm")
         return None
     is_live = _is_confirmed_live(lab, state)
     lab.ledger.reserve_s = 0.0
@@ -297,8 +308,8 @@ def _nothing(lab: Lab) -> Found:
 def too_noisy(lab: Lab) -> str | None:
     """Why it could not be told whether something helps; None where it could.
 
-    A confirmation hides an effect of 10 %; or the noise floor does; or each lever that was tried
-    may give as much, for all that is known.
+    A confirmation hides an effect of 10 %, or there was no time for it; or the noise floor does; or
+    each lever that was tried may give as much, for all that is known; or one seems to.
     """
     if lab.is_interrupted:
         return "interrupted"
@@ -309,13 +320,22 @@ def too_noisy(lab: Lab) -> str | None:
     ]
     if hidden:
         return hidden[0]
+    if lab.has_run_out:
+        return "too_few_repeats"
     told = lab.told_apart
     floor = min((lab.floor_for(one) for one in told), default=lab.floor)
     if LEAST_TOLD * floor >= EFFECT:
         return "noise_floor"
-    if told and all(_is_hidden(lab, one) for one in told):
+    hidden_ones = [one for one in told if _is_hidden(lab, one)]
+    if told and (len(hidden_ones) == len(told) or any(_seems_to_help(lab, s) for s in hidden_ones)):
         return "undecided"
     return None
+
+
+def _seems_to_help(lab: Lab, series: Series) -> bool:
+    """Whether an effect of the size looked for is what was seen, were it not for the noise."""
+    found = lab.quantity(series)
+    return found is not None and found.median >= math.log1p(EFFECT)
 
 
 def _could_help(speedup: Speedup | None) -> bool:

@@ -77,11 +77,15 @@ def calibrate(lab: Lab, *, fixed: State = ()) -> bool:
         False where that gave too few rounds: the levers are then compared between processes.
     """
     lab.phase = "live"
-    allowed_s = NOISE_SHARE * (lab.ledger.left_s - lab.ledger.reserve_s)
-    most = min(MAX_NOISE_ROUNDS, math.floor(allowed_s / lab.ledger.blocks(2, num_starts=0)))
+    began_s = lab.ledger.left_s
+    allowed_s = NOISE_SHARE * (began_s - lab.ledger.reserve_s)
     series = lab.live_series(fixed, fixed)
     due = NOISE_ROUNDS
     while lab.live(fixed, [fixed], due) and not series.is_over:
+        # By what rounds cost here: a script that is soon over is started again for each few.
+        left_s = allowed_s - (began_s - lab.ledger.left_s)
+        fitting = math.floor(left_s / lab.ledger.blocks(2, num_starts=0))
+        most = min(MAX_NOISE_ROUNDS, due + max(0, fitting))
         found = interval(series.wall)
         if found is None or half_width(found) <= WANTED_HALF_WIDTH or due >= most:
             break
@@ -152,6 +156,8 @@ def screen(
         share = KEEP_WHILE_ALONE + lab.keep / 2 if due > FIRST_ROUNDS else lab.keep
         if alive and not lab.live(fixed, [one.state for one in alive], due, keep=share):
             lab.notes.choose("out_of_time", phase="live", rounds=str(due))
+            if due == FIRST_ROUNDS:
+                _ask_one_by_one(lab, [one for one in alive if not one.asked])
             break
         arms = {name: _halve(lab, name, group) for name, group in arms.items()}
     everything = [_arms(lab, one, fixed, banned) for one in offers]
@@ -160,6 +166,34 @@ def screen(
     ]
     found = [one for one in champions if one is not None]
     return sorted(found, key=lambda one: -one.gain)
+
+
+def _ask_one_by_one(lab: Lab, rest: Sequence[Series]) -> None:
+    """Where all together are too dear, the first of them at least, for as long as time lasts."""
+    for one in rest:
+        lab.live(one.reference, [one.state], MIN_PAIRS)
+
+
+def sharpen(lab: Lab, offers: Sequence[Offer], *, fixed: State, least: float) -> bool:
+    """Ask on about the most promising lever, where none is known to help.
+
+    Among eight pairs a single outlier hides any gain.
+
+    Args:
+        least: log speedup in the middle that is worth it.
+
+    Returns:
+        Whether more is known now.
+    """
+    groups = [_arms(lab, one, fixed, ()) for one in offers]
+    ranked = _ranked(lab, [one for group in groups for one in group])
+    if not ranked or any(worth(q, lab.floor_for(one)) is Worth.GAIN for one, q in ranked):
+        return False
+    series, found = ranked[0]
+    if found.median < least or is_told(lab, series):
+        return False
+    due = max(NOISE_ROUNDS, min(2 * series.asked, ENOUGH_ROUNDS))
+    return due > series.asked and lab.live(fixed, [series.state], due)
 
 
 def _arms(lab: Lab, offer: Offer, fixed: State, banned: Sequence[Applied]) -> list[Series]:

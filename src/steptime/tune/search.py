@@ -17,8 +17,9 @@ from steptime.tune.combine import combine
 from steptime.tune.lab import Lab, SearchOptions
 from steptime.tune.notes import Found, Standing, number
 from steptime.tune.order import Offer, offer, split_by_headroom
-from steptime.tune.proof import Refused, prove
-from steptime.tune.screen import calibrate, calibrate_between, screen
+from steptime.tune.pairs import Worth
+from steptime.tune.proof import EFFECT, Refused, keep_for_proof, lower_reserve, prove
+from steptime.tune.screen import calibrate, calibrate_between, screen, sharpen
 from steptime.tune.turns import has_time_for_turns, try_in_turns
 
 __all__ = ["Found", "SearchOptions", "Standing", "search"]
@@ -59,6 +60,7 @@ def search(
     if not lab.is_live and not calibrate_between(lab):
         lab.notes.choose("ends", reason="no_noise_floor")
         return lab.found(StudyOutcome.TOO_NOISY, reason="no_noise_floor")
+    keep_for_proof(lab)
     offers = _worth_trying(lab, offers)
     return prove(lab, lambda refused: _build(lab, offers, refused))
 
@@ -90,6 +92,10 @@ def _build(lab: Lab, offers: Sequence[Offer], refused: Refused) -> State:
     if live:
         fixed, lab.keep = lab.best, KEEP_FOR_PROCESSES if late and has_time_for_turns(lab) else 0.0
         champions = screen(lab, live, fixed=fixed, banned=refused.levers)
+        if not any(one.worth is Worth.GAIN for one in champions):
+            lower_reserve(lab, ())
+            if sharpen(lab, live, fixed=fixed, least=math.log1p(EFFECT)):
+                champions = screen(lab, live, fixed=fixed, banned=refused.levers)
         combine(lab, champions, fixed=fixed, banned=refused.states)
     lab.keep = 0.0
     try_in_turns(lab, late, banned=refused.levers)

@@ -35,8 +35,9 @@ from steptime.tune.bounds import (
     observe_window,
     process_window,
 )
+from steptime.tune.budget import judged_updates
 from steptime.tune.folder import StudyFolder
-from steptime.tune.judging import claim_of, judge_state, num_updates
+from steptime.tune.judging import claim_of, judge_state
 from steptime.tune.live import LiveWorld
 from steptime.tune.observe import Surroundings, make_baseline
 from steptime.tune.pairing import Side, compare_sides, read_side
@@ -172,7 +173,7 @@ class Worlds:
         assert self.baseline is not None
         subject, folder = self._subject, self._folder.folder / "quality"
         claim = claim_of(state, subject.levers, self.baseline.facts)
-        updates = num_updates(step_s_of(self.baseline), subject.budget_s)
+        updates = judged_updates(step_s_of(self.baseline), subject.budget_s)
 
         def run(request: RunRequest, path: Path | None) -> tuple[Path, TrialEnded]:
             return self._run_quality(state if request.is_candidate else (), request, path)
