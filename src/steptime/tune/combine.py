@@ -172,7 +172,9 @@ def _add(lab: Lab, best: State, state: State, *, alone: Champion | None) -> Quan
     """
     series = lab.live_series(best, state)
     for due in rungs(NOISE_ROUNDS):
-        if not lab.live(best, [series.state], due, keep=lab.keep):
+        # Enough rounds to be told apart cost less than a pair of processes.
+        keep = lab.keep / 2 if due == NOISE_ROUNDS else lab.keep
+        if not lab.live(best, [series.state], due, keep=keep):
             lab.notes.choose("out_of_time", state[-1].name, phase="combining")
             break
         if is_told(lab, series):
