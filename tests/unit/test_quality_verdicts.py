@@ -230,6 +230,31 @@ def test_too_few_updates_leave_it_open():
     assert "at least 20 are needed" in str(words_of(verdict, "lockstep"))
 
 
+def ended_after(num_updates: int, recording: Recording) -> Recording:
+    """The same run, of which more updates were asked than its training has."""
+    (rank,) = recording.ranks
+    end = None if rank.end is None else replace(rank.end, n=num_updates)
+    updates = rank.updates[:num_updates]
+    return Recording(ranks=(replace(rank, updates=updates, end=end),))
+
+
+def test_a_whole_training_is_enough_however_few_updates_it_has():
+    baseline = ended_after(15, make_recording())
+    others = [ended_after(15, make_recording(change=noisy(0.01, seed=seed))) for seed in (1, 2, 3)]
+
+    def judged(recording: Recording) -> Outcome:
+        return check_lockstep(baseline, others, ended_after(15, recording))[0].outcome
+
+    assert judged(make_recording(change=noisy(0.01, seed=4))) is Outcome.PASS
+    assert judged(make_recording(change=noisy(0.5, seed=4))) is Outcome.FAIL
+
+
+def test_a_training_that_was_cut_off_is_no_whole_one():
+    runs = [ended_after(15, make_recording(is_over=False)) for _ in range(3)]
+
+    assert check_lockstep(runs[0], runs[1:2], runs[2])[0].outcome is Outcome.INCONCLUSIVE
+
+
 def test_chaos_leaves_it_open():
     baseline = make_recording()
     wild = [make_recording(change=noisy(1.0, seed=seed)) for seed in (1, 2, 3)]

@@ -50,6 +50,9 @@ MAX_CONFIRM_PAIRS = 12
 CONFIRM_HALF_WIDTH = 0.02
 """Of log ratios, wanted of the claim."""
 
+OVERTIME = 0.1
+"""Of the budget: what is judged as good already is confirmed beyond it rather than thrown away."""
+
 MAX_ATTEMPTS = 2
 """Confirmations in a study: each is a chance for luck."""
 
@@ -191,7 +194,7 @@ def _confirm(lab: Lab, state: State) -> Series | None:
     How much is measured is fixed before it begins: going on until it looks well would be luck.
     """
     lab.phase = "confirm"
-    if not _affords(lab, state, 0.0):
+    if not _affords(lab, state, -OVERTIME * lab.ledger.budget_s):
         _run_out(lab, state, "confirm")
         return None
     is_live = _is_confirmed_live(lab, state)

@@ -24,7 +24,7 @@ STRETCH = 12
 """Updates after which the difference of two perturbed runs has forgotten itself; of redrawn: 1."""
 
 MIN_UPDATES = 20
-"""For lockstep; a drift shows in fewer only where it is gross."""
+"""For lockstep, where the training goes on: a drift shows in fewer only where it is gross."""
 
 WIDEST_BIAS = 0.5
 """Where the mean of the losses may differ by more (a half), chance hides whatever else does."""
@@ -64,11 +64,13 @@ def check_lockstep(
     are_redrawn: bool = False,
 ) -> tuple[Check, ...]:
     """L2: losses side by side with the baseline's, against those of perturbed (or redrawn) runs."""
-    n = min((one.num_updates for one in (baseline, candidate, *others)), default=0)
-    if n < MIN_UPDATES:
+    runs = (baseline, candidate, *others)
+    n = min((one.num_updates for one in runs), default=0)
+    is_whole = all(map(_is_whole, runs))
+    if n < (LEAST_HORIZON if is_whole else MIN_UPDATES):
         found = f"{n} updates in all runs, at least {MIN_UPDATES} are needed"
         return (Check(name="lockstep", outcome=Outcome.INCONCLUSIVE, n=n, detail=found),)
-    lanes = [_losses(one, n) for one in (baseline, candidate, *others)]
+    lanes = [_losses(one, n) for one in runs]
     places = [i for i in range(n) if all(lane[i] is not None for lane in lanes)]
     if not places:
         return (_cannot_tell("lockstep", "no backward call from a loss was seen"),)
@@ -125,6 +127,11 @@ def _check_to_horizon(
         name="lockstep_beyond", outcome=outcome, estimate=outside, limit=limit, n=num_beyond
     )
     return (near, beyond)
+
+
+def _is_whole(recording: Recording) -> bool:
+    """Whether the training was over before as many updates as were to be recorded."""
+    return all(rank.end and rank.end.n < rank.head.num_updates for rank in recording.ranks)
 
 
 def _check_evaluations(
