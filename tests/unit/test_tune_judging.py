@@ -9,7 +9,8 @@ import pytest
 
 from steptime.core.study import Applied, Outcome, State, TrialEnd
 from steptime.levers.base import Facts, Preserves
-from steptime.tune.judging import Claim, claim_of, judge_state, num_updates
+from steptime.tune.budget import judged_updates
+from steptime.tune.judging import Claim, claim_of, judge_state
 from steptime.tune.trial import TrialEnded
 from steptime.verify.protocol import RunRequest
 from unit.test_tune_live import make_lever
@@ -56,7 +57,7 @@ def test_the_largest_roundoff_counts() -> None:
 
 @pytest.mark.parametrize(("step_s", "updates"), [(0.001, 200), (0.1, 100), (5.0, 20)])
 def test_slow_scripts_are_recorded_for_fewer_updates(step_s: float, updates: int) -> None:
-    assert num_updates(step_s, 600.0) == updates
+    assert judged_updates(step_s, 600.0) == updates
 
 
 class Runs:
