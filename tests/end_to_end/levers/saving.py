@@ -6,13 +6,13 @@ from steptime.levers.base import Lever, Moment, Preserves
 
 
 def apply(settings, session):
-    main = sys.modules["__main__"]
+    # A lever that is on from the start is put on before the script has names of its own.
+    chosen = sys.__dict__.setdefault("chosen_levels", {})
     name = settings["waste"]
-    before = main.LEVELS[name]
-    main.LEVELS[name] = settings["level"]
+    chosen[name] = settings["level"]
 
     def undo():
-        main.LEVELS[name] = before
+        chosen.pop(name, None)
 
     return undo
 

@@ -2,6 +2,7 @@
 
 import argparse
 import statistics
+import sys
 import time
 
 import torch
@@ -19,11 +20,13 @@ LEFT = {
     "gamma": (1.0, 1.5, 0.9, 0.2),
 }
 LEVELS = dict(zip(WASTE_S, options.levels, strict=True))
+CHOSEN = sys.__dict__.setdefault("chosen_levels", {})  # by a lever, of which the script knows not
 
 
 def waste():
-    seconds = sum(WASTE_S[name] * LEFT[name][level] for name, level in LEVELS.items())
-    if LEVELS["alpha"] == 2 and LEVELS["gamma"] == 3:
+    levels = LEVELS | CHOSEN
+    seconds = sum(WASTE_S[name] * LEFT[name][level] for name, level in levels.items())
+    if levels["alpha"] == 2 and levels["gamma"] == 3:
         seconds += 0.001  # together they give less than each of them promises
     until = time.thread_time() + seconds
     while time.thread_time() < until:
