@@ -76,7 +76,8 @@ def test_collections_lie_within_the_steps_they_are_told_of(observe: Observe) -> 
 
 def test_time_of_loader_workers_and_memory_are_seen_from_outside(observe: Observe) -> None:
     host = series_of(observe("python", SCRIPTS / "loading.py")).host
-    assert max((p.worker_cores or 0.0) for p in host) > 0.3
+    # How many cores they got is up to the others on the machine; what they did took time.
+    assert sum((p.worker_cores or 0.0) * p.dt_s for p in host) > 0.1
     assert max((p.worker_resident_bytes or 0) for p in host) > 1 << 20
     inside = [p for p in host if p.job_resident_bytes is not None]
     assert inside
