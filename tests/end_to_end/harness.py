@@ -30,6 +30,15 @@ needs_torch = pytest.mark.skipif(
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes and /proc as on Linux")
 
 
+def has_gpu() -> bool:
+    """Whether torch has a CUDA device here."""
+    if importlib.util.find_spec("torch") is None:
+        return False
+    import torch
+
+    return bool(torch.cuda.is_available())
+
+
 @dataclass(frozen=True, kw_only=True)
 class Done:
     """A command that has ended; `document` is the JSON envelope, None for a bare run."""

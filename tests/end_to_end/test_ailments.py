@@ -5,20 +5,11 @@ Once each; `benchmarks/ailments.py` does the same twenty times.
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
 
 from end_to_end.ailments import AILMENTS, judge
 from end_to_end.conftest import RunSpecimen
-
-
-def has_gpu() -> bool:
-    if importlib.util.find_spec("torch") is None:
-        return False
-    import torch
-
-    return bool(torch.cuda.is_available())
+from end_to_end.harness import has_gpu
 
 
 @pytest.fixture(

@@ -13,6 +13,7 @@ import pytest
 from end_to_end.harness import (
     SCRIPTS,
     SPECIMENS,
+    has_gpu,
     needs_linux,
     needs_torch,
     rows,
@@ -85,6 +86,16 @@ def test_time_of_loader_workers_and_memory_are_seen_from_outside(observe: Observ
     assert inside
     assert max(p.job_resident_bytes or 0 for p in inside) > 64 << 20
     assert all(p.cached_bytes and p.received_bytes is not None for p in host)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not has_gpu(), reason="no CUDA device is here")
+def test_the_device_that_trains_is_seen_from_outside(observe: Observe) -> None:
+    found = series_of(observe("python", SPECIMENS / "gpu_sync.py"))
+    assert found.devices
+    assert max(p.used_bytes or 0 for p in found.devices) > 64 << 20
+    assert max(p.power_w or 0.0 for p in found.devices) > 10
+    assert {p.device[:4] for p in found.devices} == {"GPU-"}
 
 
 def test_the_trace_of_two_ranks_has_a_process_each(observe: Observe, tmp_path: Path) -> None:

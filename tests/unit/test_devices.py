@@ -36,7 +36,7 @@ class FakeNvml:
         self.clock_s = 100.0
         self.millijoules = 1_000_000
         self.reasons = 0
-        self.pids: list[int] = []
+        self.pids: dict[int, int] = {}  # device to a process on it
         self.num_samples = 0
 
     def answer(self, name: str, value: Any) -> Any:
@@ -85,7 +85,8 @@ class FakeNvml:
         return self.answer("old_reasons", self.reasons)
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> Any:
-        return self.answer("processes", [SimpleNamespace(pid=pid) for pid in self.pids])
+        found = [SimpleNamespace(pid=self.pids[handle])] if handle in self.pids else []
+        return self.answer("processes", found)
 
     def nvmlGpmQueryDeviceSupport(self, handle: int) -> Any:
         return self.answer("gpm", SimpleNamespace(isSupportedDevice=1))
@@ -194,14 +195,18 @@ def test_a_device_that_fails_in_between_has_no_activity_until_two_samples_are_th
     assert "sm_fraction" in reader.look(frozenset())[0]
 
 
-def test_a_device_on_which_the_command_was_seen_is_its_own_from_then_on() -> None:
-    nvml = FakeNvml(num_devices=2)
+def test_once_the_command_was_seen_on_a_device_the_others_are_left_alone() -> None:
+    nvml = FakeNvml(num_devices=3)
     reader = nvml.reader()
-    assert [line["job"] for line in reader.look(frozenset({7}))] == [False, False]
-    nvml.pids = [7]
-    assert [line["job"] for line in reader.look(frozenset({7}))] == [True, True]
-    nvml.pids = []
-    assert [line["job"] for line in reader.look(frozenset({7}))] == [True, True]
+
+    def looked_at() -> list[tuple[object, object]]:
+        return [(line["device"], line["job"]) for line in reader.look(frozenset({7, 8}))]
+
+    assert looked_at() == [("GPU-0", False), ("GPU-1", False), ("GPU-2", False)]
+    nvml.pids = {1: 7, 0: 999}
+    assert looked_at() == [("GPU-1", True)]
+    nvml.pids = {2: 8}
+    assert looked_at() == [("GPU-1", True), ("GPU-2", True)]
 
 
 def test_a_binding_that_lacks_a_function_is_an_older_one() -> None:
@@ -225,7 +230,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def test_lines_are_written_until_it_is_stopped(tmp_path: Path) -> None:
     path, nvml = tmp_path / "host.jsonl", FakeNvml()
-    nvml.pids = [7]
+    nvml.pids = {0: 7}
     watch = DeviceWatch(path, job=lambda: frozenset({7}), load=lambda: nvml)
     watch.stop()
     watch._thread.join()

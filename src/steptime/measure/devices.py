@@ -68,9 +68,16 @@ class DeviceReader:
         return [device.head() for device in self._devices]
 
     def look(self, job: frozenset[int]) -> list[Line]:
-        """A line a device; `job` are ids of the command's processes."""
+        """A line a device; only of those it was seen on, once the command was seen on any.
+
+        Args:
+            job: ids of the command's processes.
+        """
+        used = [device for device in self._devices if device.is_of(job)]
         t_unix_s = round(self._unix_s(), 3)
-        return [{"k": "d", "t_unix_s": t_unix_s, **d.look(job)} for d in self._devices]
+        return [
+            {"k": "d", "t_unix_s": t_unix_s, **device.look()} for device in used or self._devices
+        ]
 
     def _ask(self, name: str, *arguments: Any) -> Any:
         return ask(self._nvml, name, *arguments)
@@ -114,7 +121,14 @@ class _Device:
         }
         return {"k": "dh", **_known(found)}
 
-    def look(self, job: frozenset[int]) -> Line:
+    def is_of(self, job: frozenset[int]) -> bool:
+        """Whether the command was ever seen on it; in a container the ids may be the host's."""
+        if not self._is_of_job:
+            running = self._ask("nvmlDeviceGetComputeRunningProcesses") or ()
+            self._is_of_job = any(process.pid in job for process in running)
+        return self._is_of_job
+
+    def look(self) -> Line:
         busy = self._ask("nvmlDeviceGetUtilizationRates")
         memory = self._ask("nvmlDeviceGetMemoryInfo")
         clock = self._ask("nvmlDeviceGetClockInfo", getattr(self._nvml, "NVML_CLOCK_SM", 1))
@@ -126,7 +140,7 @@ class _Device:
         power_w, energy_j = self._power()
         found = {
             "device": self._uuid,
-            "job": self._of_job(job),
+            "job": self._is_of_job,
             "busy_fraction": None if busy is None else busy.gpu / 100,
             "sm_fraction": sm,
             "memory_active_fraction": memory_active,
@@ -169,13 +183,6 @@ class _Device:
         if bits is None:  # the name before driver 535
             bits = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
         return sorted({word for bit, word in _THROTTLE.items() if (bits or 0) & bit})
-
-    def _of_job(self, job: frozenset[int]) -> bool:
-        """Whether the command was ever seen on it; in a container the ids may be the host's."""
-        if not self._is_of_job:
-            running = self._ask("nvmlDeviceGetComputeRunningProcesses") or ()
-            self._is_of_job = any(process.pid in job for process in running)
-        return self._is_of_job
 
 
 class _Gpm:
