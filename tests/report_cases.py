@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from steptime.core.observations import Quantity
+from steptime.core.stall import Frame, Stall, StalledRank, ThreadStack
 from steptime.core.types import (
     INNER_PHASES,
     PHASES,
@@ -211,6 +212,41 @@ def contended() -> Measurement:
     return make_measurement(GPT_PHASES, spans=GPT_SPANS, host=host, duration_s=141.0)
 
 
+def stalled() -> Measurement:
+    """Rank 1 of two waits for a lock, rank 0 for rank 1, until somebody interrupts it."""
+    base = straggler()
+    stack = ThreadStack(
+        pid=4101,
+        thread="MainThread",
+        frames=(
+            Frame(function="get", file="/usr/lib/python3.11/queue.py", line=171),
+            Frame(function="next_batch", file="/home/me/project/data.py", line=58),
+            Frame(function="main", file="/home/me/project/train.py", line=31),
+        ),
+        is_main=True,
+        is_active=False,
+    )
+    refused = ThreadStack(
+        pid=4100, thread="MainThread", is_main=True, missing="py-spy gave no answer within 10 s"
+    )
+    ranks = (
+        StalledRank(rank=0, pid=4100, num_steps=500, waits_in="collective", stacks=(refused,)),
+        StalledRank(
+            rank=1, pid=4101, num_steps=500, waits_in="lock", where="data.py:58", stacks=(stack,)
+        ),
+    )
+    stall = Stall(
+        began_unix_s=1_790_000_060.0,
+        seen_unix_s=1_790_000_073.5,
+        usual_step_s=0.118,
+        limit_s=10.0,
+        ranks=ranks,
+        culprits=(1,),
+    )
+    end = ProcessEnd(state=RunState.KILLED, signal=2)
+    return replace(base, stalls=(stall,), end=end)
+
+
 CASES = {
     "healthy": healthy,
     "input_bound": input_bound,
@@ -218,6 +254,7 @@ CASES = {
     "killed": killed,
     "no_steps": no_steps,
     "contended": contended,
+    "stalled": stalled,
 }
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from steptime.diagnose import thresholds
-from steptime.diagnose.engine import ALWAYS, DOUBTS, RULES, Rule
+from steptime.diagnose.engine import ALWAYS, DOUBTS, RULES
+from steptime.diagnose.shifted import find_shift
 from steptime.diagnose.verdicts import find_no_steps
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "diagnosis.md"
@@ -39,7 +41,7 @@ def constants() -> dict[str, float]:
     return {name: value for name, value in vars(thresholds).items() if name.isupper()}
 
 
-def name_of(rule: Rule) -> str:
+def name_of(rule: Callable[..., object]) -> str:
     return rule.func.__name__ if isinstance(rule, functools.partial) else rule.__name__
 
 
@@ -56,7 +58,9 @@ def test_every_threshold_has_a_reason_there_and_here() -> None:
 
 def test_every_rule_stands_in_the_table_and_none_else() -> None:
     listed = {name for first, *_ in rows() for name in CODE.findall(first)}
-    assert listed == {name_of(rule) for rule in (*ALWAYS, *RULES, *DOUBTS, find_no_steps)}
+    # The last two are asked of what the tuples do not hold: too few steps, and the run's course.
+    asked: tuple[Callable[..., object], ...] = (*ALWAYS, *RULES, *DOUBTS, find_no_steps, find_shift)
+    assert listed == {name_of(rule) for rule in asked}
 
 
 def test_every_cause_on_the_page_is_given_by_a_rule() -> None:

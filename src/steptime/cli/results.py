@@ -11,6 +11,10 @@ from steptime.diagnose.engine import diagnose
 from steptime.errors import DamagedRunError
 from steptime.measure.measurement import measure
 from steptime.measure.records import read_records
+from steptime.measure.series import make_series
+
+MAX_STEPS = 4000
+"""Points over time: a change is placed to within a four-thousandth of the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +27,10 @@ class Result:
 
 def fold(run: Run, end: ProcessEnd) -> Result:
     """Read the raw files, measure and diagnose."""
-    measurement = measure(read_records(run.folder), end=end)
-    return Result(measurement=measurement, diagnosis=diagnose(measurement))
+    records = read_records(run.folder)
+    measurement = measure(records, end=end)
+    course = make_series(run.folder, records, measurement=measurement, max_steps=MAX_STEPS)
+    return Result(measurement=measurement, diagnosis=diagnose(measurement, course))
 
 
 def save(run: Run, result: Result) -> None:

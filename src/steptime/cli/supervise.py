@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 
 from steptime.cli.main import attempt
 from steptime.cli.output import say
-from steptime.cli.prepare import EndedRun, Plan, end_run, note_child, prepare
+from steptime.cli.prepare import EndedRun, Plan, end_run, prepare
 from steptime.cli.run import RunOptions
 from steptime.core.executable import NotStarted, find_executable
 from steptime.errors import RecipeError
 from steptime.measure import launch
 
 if TYPE_CHECKING:
-    from steptime.measure.outside import Outside
     from steptime.tune.using import Setup
 
 _NEVER_S = 1e6
@@ -76,27 +75,12 @@ def _conclude(options: RunOptions, ended: EndedRun | None, notes: list[str], cod
 
 
 def _watch(plan: Plan, child: launch.Child, notes: list[str]) -> EndedRun:
-    """Wait for the command and sample the machine meanwhile."""
-    sampler = attempt(lambda: _start_sampler(plan, child.pid), tell=notes.append)
-    end = launch.wait(child, lambda: _sample(sampler, notes))
-    if sampler is not None:
-        attempt(sampler.take_last, tell=notes.append)  # a kill by the kernel came after the last
-    num_failures = sampler.num_failures if sampler else None
-    return end_run(plan, child.pid, end, num_sample_failures=num_failures)
+    """Wait for the command, and sample and watch it meanwhile."""
+    from steptime.cli.beside import start_beside
 
-
-def _start_sampler(plan: Plan, child_pid: int) -> Outside:
-    """A sampler that has looked once; the child's id is in the run folder then, too."""
-    note_child(plan, child_pid)
-    from steptime.measure.outside import Outside
-
-    return Outside(plan.run.folder, root_pid=child_pid)
-
-
-def _sample(sampler: Outside | None, notes: list[str]) -> float:
-    """Seconds until the next look."""
-    wait_s = attempt(sampler.take, tell=notes.append) if sampler else None
-    return _NEVER_S if wait_s is None else wait_s
+    beside = start_beside(plan, child.pid, notes)
+    end = launch.wait(child, beside.tick)
+    return end_run(plan, child.pid, end, num_sample_failures=beside.finish())
 
 
 def _release_streams() -> None:

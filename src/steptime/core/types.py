@@ -22,6 +22,7 @@ from steptime.core.observations import (
     Suspicion,
     Switch,
 )
+from steptime.core.stall import Shift, Stall
 
 SCHEMA = 1
 """Version of every file in a run folder and of the JSON envelope."""
@@ -90,7 +91,8 @@ class Step:
     not `is_detailed`, all CPU time is in `other`, and `fetch` and `collate` are in
     `input_wait`: the guest takes them apart on sampled updates only. `prepare_s` is the part of
     `other` between a batch's arrival and the model's call, `gc_s` what collections of garbage
-    took, in whatever phase they fell. Where `is_disturbed`, a look of ours made it longer.
+    took, in whatever phase they fell. Where `is_disturbed`, a look of ours made it longer,
+    or the run stood still in it.
     """
 
     index: int
@@ -156,7 +158,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteadyWindow:
-    """The steps that count: those after warmup, without steps disturbed by a look of ours."""
+    """The steps that count: those after warmup, without disturbed ones."""
 
     first_step: int
     num_steps: int
@@ -283,6 +285,7 @@ class Measurement:
     suspicions: tuple[Suspicion, ...] = ()
     errors: tuple[ScriptError, ...] = ()
     recipe: RecipeUse | None = None
+    stalls: tuple[Stall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,9 +324,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """The primary bottleneck kind and all findings, most severe first."""
+    """The primary bottleneck kind, all findings, most severe first, and lasting changes."""
 
     schema: int
     run_id: str
     kind: BottleneckKind
     findings: tuple[Finding, ...]
+    shifts: tuple[Shift, ...] = ()

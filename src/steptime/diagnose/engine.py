@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from steptime.core.series import Series
 from steptime.core.types import (
     SCHEMA,
     BottleneckKind,
@@ -17,13 +18,16 @@ from steptime.core.types import (
     Measurement,
     Severity,
 )
-from steptime.diagnose import host, machine, memory, ranks, script, verdicts, waiting
+from steptime.diagnose import host, machine, memory, ranks, script, stalled, verdicts, waiting
+from steptime.diagnose.shifted import find_shift
+from steptime.diagnose.shifts import find_shifts
 from steptime.diagnose.signals import find_missing_signals
 
 Rule = Callable[[Measurement], Finding | None]
 
 ALWAYS: tuple[Rule, ...] = (
     memory.find_out_of_memory,
+    stalled.find_stall,
     host.find_recompile,
     *script.RULES,
 )
@@ -66,9 +70,20 @@ WITH_HEADROOM = (
 _SEVERITIES = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
 
 
-def diagnose(measurement: Measurement) -> Diagnosis:
-    """What holds the steps of a run back."""
-    findings = _ask(ALWAYS, measurement)
+def diagnose(measurement: Measurement, series: Series | None = None) -> Diagnosis:
+    """What holds the steps of a run back, and whether that changed while it ran.
+
+    Args:
+        measurement: what was seen of the run.
+        series: the same over time; without it no change is looked for.
+    """
+    shifts = () if series is None else find_shifts(series)
+    diagnosis = _diagnose(measurement, find_shift(shifts))
+    return replace(diagnosis, shifts=tuple(one.shift for one in shifts))
+
+
+def _diagnose(measurement: Measurement, shift: Finding | None) -> Diagnosis:
+    findings = _ask(ALWAYS, measurement) + ([] if shift is None else [shift])
     death = next((f for f in findings if f.cause == "out_of_memory"), None)
     too_few = verdicts.find_no_steps(measurement)
     if too_few is not None:
@@ -126,11 +141,13 @@ def _conclude(measurement: Measurement, findings: Sequence[Finding], primary: Fi
     """The diagnosis with its findings, most severe first; the primary one first among equals."""
     others = [finding for finding in findings if finding is not primary]
 
-    def order(finding: Finding) -> tuple[int, bool, bool, float]:
+    def order(finding: Finding) -> tuple[int, bool, bool, bool, float]:
         # What others do to the run stands behind what it does to itself.
         is_others = finding.kind is BottleneckKind.CONTENDED
         rank = _SEVERITIES.index(finding.severity)
-        return rank, is_others, finding is not primary, -(finding.headroom_speedup or 0)
+        # A run that stood still has no use for faster steps.
+        goes_on = finding.cause not in stalled.CAUSES
+        return rank, goes_on, is_others, finding is not primary, -(finding.headroom_speedup or 0)
 
     ordered = sorted((primary, *others), key=order)
     assert primary.kind is not None  # each rule that may be primary names a kind

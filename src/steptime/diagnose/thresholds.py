@@ -65,3 +65,18 @@ MIN_CERTAIN_FRACTION = 0.5
 
 FULL_WITHIN = 10
 """Times the steps seen: a run is that much longer than what was seen of it, or more."""
+
+MIN_CLOCK_FRACTION = 0.05
+"""A governor moves the clocks of a busy machine by some per cent by itself."""
+
+MIN_NEIGHBOR_CORES = 0.25
+"""What runs beside a training by itself (a desktop, a monitor) takes less."""
+
+MIN_READ_BYTES_PER_S = 4 << 20
+"""A slow disk reads ten times as much; what is less comes with the writing of logs."""
+
+MIN_MEMORY_FRACTION = 0.1
+"""The page cache of a machine breathes by some per cent."""
+
+SAME_TIME_FRACTION = 0.1
+"""Of a run: ranks that wait for each other change within some steps."""

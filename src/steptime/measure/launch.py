@@ -20,6 +20,7 @@ from steptime.core.executable import NotStarted as NotStarted
 from steptime.core.executable import find_executable
 from steptime.core.types import ProcessEnd, RunState
 from steptime.measure.shims import write_shims
+from steptime.measure.tracing import load_permit
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 SITE = _PACKAGE / "inject" / "site"
@@ -139,10 +140,13 @@ def _spawn(
     By hand: `subprocess` cannot set the signal mask, glibc's `posix_spawn` leaves two signals
     ignored, and neither hands an ignored SIGCHLD on. This process has one thread.
     """
+    permit, us = load_permit(), os.getpid()
     reader, writer = os.pipe()  # both are closed when the child executes
     pid = os.fork()
     if pid == 0:
         try:
+            if permit is not None:
+                permit(us)
             _execute(path, argv, environment, signals)
         except OSError as error:
             os.write(writer, str(error.errno).encode())

@@ -41,6 +41,7 @@ from steptime.measure.places import (
 )
 from steptime.measure.recipe import find_recipe
 from steptime.measure.records import RunRecords
+from steptime.measure.stalled_steps import count_steps, mark_stalled
 from steptime.measure.steps import NS, RankSteps, fold_nothing, fold_stream
 from steptime.measure.window import (
     Window,
@@ -98,6 +99,7 @@ def _without_steps(records: RunRecords, end: ProcessEnd, notes: tuple[Note, ...]
         switches=find_switches(records, places),
         errors=find_errors(records, places),
         recipe=find_recipe(records),
+        stalls=records.stalls,
     )
 
 
@@ -136,6 +138,7 @@ def _with_steps(
         operators=find_operators(busiest),
         compilation=find_compilation(busiest, spans, places),
         suspicions=find_suspicions(busiest, places),
+        stalls=count_steps(records.stalls, ranks),
     )
 
 
@@ -147,7 +150,7 @@ def select_ranks(records: RunRecords) -> list[RankSteps]:
         known = found.get(steps.head.rank)
         if known is None or busyness(steps) > busyness(known):
             found[steps.head.rank] = steps
-    return [found[rank] for rank in sorted(found)]
+    return [mark_stalled(found[rank], records.stalls) for rank in sorted(found)]
 
 
 def busyness(rank: RankSteps) -> tuple[int, int]:

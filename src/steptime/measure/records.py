@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from steptime.core.codec import from_json
+from steptime.core.stall import Stall
 from steptime.core.store import CommandRecord
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
 from steptime.measure.jsonl import Torn, read_rows, take_all, take_head
 from steptime.measure.source.scan import Source, read_source
+from steptime.measure.stalls import read_stalls
 from steptime.measure.stream import Stream, read_stream
 
 _OTHERS = "Without it nothing can be shown of this run. Show another: steptime runs lists them."
@@ -140,6 +142,7 @@ class RunRecords:
     num_torn_lines: int
     guestless: tuple[GuestlessPython, ...] = ()
     devices_missing: str | None = None
+    stalls: tuple[Stall, ...] = ()
 
 
 def read_records(folder: Path) -> RunRecords:
@@ -168,6 +171,7 @@ def _read_folder(folder: Path) -> RunRecords:
     host = _read_host(folder / "host.jsonl", torn)
     streams = [read_stream(path, torn) for path in sorted(folder.glob("rank-*.jsonl"))]
     worker_files = sorted(folder.glob("worker-*.jsonl"))
+    stalls = read_stalls(folder, torn)
     return RunRecords(
         command=_read_command(folder / "command.json"),
         streams=tuple(stream for stream in streams if stream is not None),
@@ -181,6 +185,7 @@ def _read_folder(folder: Path) -> RunRecords:
         num_torn_lines=torn.count,
         guestless=host.guestless,
         devices_missing=host.devices_missing,
+        stalls=stalls,
     )
 
 

@@ -15,7 +15,8 @@ from steptime.core.types import SteadyWindow, Step
 from steptime.measure.steps import RankSteps, StepBlock
 
 WINDOW_RULE = (
-    "the first step, steps that compile and steps that a look of ours made longer do not count; "
+    "the first step, steps that compile, steps that a look of ours made longer and steps in which "
+    "the run stood still do not count; "
     "nothing counts before a step of the first half that compiles; then "
     f"{MSER5_RULE}; the window begins at a whole period"
 )

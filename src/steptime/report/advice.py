@@ -70,6 +70,19 @@ REMEDIES: Mapping[str, str] = {
     "swapping": "Give the run less to hold or the machine more memory, then measure again:",
     "evaluation": "Evaluate less often, or on less data, then measure again:",
     "checkpoint": "Write checkpoints less often, then measure again:",
+    "shift": "See what changed on the machine or in the script then, and measure again:",
+    "shift_throttle": "See to the device's cooling and power limit, then measure again:",
+    "shift_device_clock": "See to the device's cooling and power limit, then measure again:",
+    "shift_neighbor": "Measure again when the machine is quiet:",
+    "shift_cpu_clock": "See to the cooling and the governor of the machine, then measure again:",
+    "shift_swap": "Give the run less to hold or the machine more memory, then measure again:",
+    "shift_page_cache": "Give the page cache more memory, or read fewer bytes, and measure again:",
+    "shift_memory": "See what fills the memory, then measure again:",
+    "shift_disk": "See what is read anew (a cache that is full, another file), and measure again:",
+    "shift_input_size": "See whether inputs were meant to grow then, and measure again:",
+    "shift_phase": "See what the script does there from that step on, and measure again:",
+    "stall": "See what that line waits for, mend it, then measure again:",
+    "stalled_rank": "See what rank {culprit_rank} does at that line, mend it, then measure again:",
     "leak": (
         "See what the loop keeps: losses with their graph (use .item() or .detach()), lists that "
         "grow; then measure again:"

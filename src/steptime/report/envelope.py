@@ -131,6 +131,7 @@ def run_data(measurement: Measurement, diagnosis: Diagnosis | None) -> dict[str,
         "suspicions": [asdict(suspicion) for suspicion in m.suspicions],
         "errors": [asdict(error) for error in m.errors],
         "recipe": _recipe(m.recipe),
+        "stalls": [asdict(stall) for stall in m.stalls],
         "notes": [{"code": n.code, "facts": dict(n.facts or {})} for n in m.notes],
         "diagnosis": None if diagnosis is None else _diagnosis(diagnosis),
     }
@@ -191,7 +192,11 @@ def _rank(rank: RankSummary) -> dict[str, Any]:
 
 
 def _diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
-    return {"kind": diagnosis.kind, "findings": [_finding(f) for f in diagnosis.findings]}
+    return {
+        "kind": diagnosis.kind,
+        "findings": [_finding(f) for f in diagnosis.findings],
+        "shifts": [{**asdict(shift), "ratio": shift.ratio} for shift in diagnosis.shifts],
+    }
 
 
 def _recipe(use: RecipeUse | None) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ words come from `words`, the next act from `advice`, layout from `page`, rows fr
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from steptime.core.units import format_count, format_percent, format_seconds, fo
 from steptime.report import words
 from steptime.report.advice import choose_headline, next_act
 from steptime.report.page import LABEL_WIDTH, Page, joined, page_of, printable, shortened
+from steptime.report.stall_text import describe_stall
 from steptime.report.study_words import describe_lever
 from steptime.report.tables import phase_lines, rank_lines, unseen_phases
 
@@ -81,6 +83,7 @@ def _report(
         *_steps(m, page),
         *_step_time(m, page),
         *_diagnosis(m, diagnosis, primary, page),
+        *_stalls(m, page),
         *(gap if table else []),
         *table,
         *_lines_of_code(m, page, small_fraction=detail.small_fraction),
@@ -197,6 +200,19 @@ def _diagnosis(
     title = (words.describe_heading(finding), f"bold {_COLORS[finding.severity]}")
     text = _finding_text(finding, m)
     return page.block("diagnosis", Text.assemble(title, f": {text}"))
+
+
+def _stalls(m: Measurement, page: Page) -> list[Text]:
+    """Where each rank stood in the worst stall; the end of a run that finished is none."""
+    has_finished = m.end.state is RunState.FINISHED
+    stalls = [s for s in m.stalls if s.duration_s is not None or not has_finished]
+    if not stalls:
+        return []
+    worst = max(stalls, key=lambda one: one.duration_s or math.inf)
+    lines: list[Text] = []
+    for sentence in describe_stall(worst):
+        lines += page.block("" if lines else "stalled", printable(sentence))
+    return lines + _left_out("stalls", len(stalls) - 1, page)
 
 
 def _finding_text(finding: Finding, m: Measurement) -> str:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from steptime.core.observations import ScriptError
 from steptime.core.types import BottleneckKind, Evidence, Finding, Note, ProcessEnd, RunState
 from steptime.core.units import format_count, format_seconds, format_speedup, format_value
+from steptime.report.change_words import CHANGE_FACTS, CHANGE_TITLES, SHIFT_CAUSES, phase_names
 
 PHASES: Mapping[str, str] = {
     "input_wait": "input wait",
@@ -39,6 +40,7 @@ SPANS: Mapping[str, str] = {
 
 # What was found, by cause, else by kind. In braces stands the evidence of that name.
 FACTS: Mapping[str, str] = {
+    **CHANGE_FACTS,
     "INPUT_BOUND": "a step waits {input_wait_median} for data, {input_wait} of its time.",
     "COMMUNICATION_BOUND": (
         "even the last rank to arrive spends {least_communication} of a step in the exchange."
@@ -123,6 +125,7 @@ FACTS: Mapping[str, str] = {
 
 # What lies under it, where the fact does not say so already.
 CAUSES: Mapping[str, str] = {
+    **SHIFT_CAUSES,
     "fetch": "The training process itself reads and decodes the samples.",
     "collate": "The training process itself makes batches of the samples.",
     "loader": "The loader's own work (sampler, pinning) is done in the training process.",
@@ -145,6 +148,7 @@ LATE_CAUSE = (
 TITLES: Mapping[str, str] = {
     "evaluation": "much evaluation",
     "checkpoint": "many checkpoints",
+    **CHANGE_TITLES,
     "leak": "memory leak",
     "device_leak": "memory leak",
     "graph_breaks": "graph breaks",
@@ -368,6 +372,7 @@ def _values(finding: Finding) -> dict[str, str]:
         values["cause"] = describe_phase(finding.cause)
         if f"{finding.cause}_excess" in values:
             values["excess"] = values[f"{finding.cause}_excess"]
+    values |= phase_names(values, describe_phase)
     return values
 
 

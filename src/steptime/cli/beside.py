@@ -1,0 +1,81 @@
+"""What is done beside a running command: the machine is sampled, the steps are watched.
+
+Each part has a pace of its own; one that fails is left out from then on, and its note is said when
+the command has ended.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from steptime.cli.main import attempt
+from steptime.cli.prepare import Plan, note_child
+
+if TYPE_CHECKING:
+    from steptime.measure.outside import Outside
+
+_NEVER_S = 1e6
+
+
+@dataclass(slots=True, kw_only=True)
+class _Part:
+    take: Callable[[], float]
+    due_s: float
+
+
+class Beside:
+    """The parts; `tick` is called by whoever waits for the command."""
+
+    def __init__(self, notes: list[str], *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._notes = notes
+        self._clock = clock
+        self._parts: list[_Part] = []
+        self.sampler: Outside | None = None
+
+    def add(self, take: Callable[[], float], *, first_s: float = 1.0) -> None:
+        """Call `take` in `first_s`, and then whenever the time that it returns is over [s]."""
+        self._parts.append(_Part(take=take, due_s=self._clock() + first_s))
+
+    def tick(self) -> float:
+        """Do what is due; seconds until the next part is."""
+        for part in self._parts:
+            if self._clock() >= part.due_s:
+                wait_s = attempt(part.take, tell=self._notes.append)
+                part.due_s = self._clock() + (_NEVER_S if wait_s is None else wait_s)
+        due_s = min((part.due_s for part in self._parts), default=self._clock() + _NEVER_S)
+        return max(0.0, due_s - self._clock())
+
+    def finish(self) -> int | None:
+        """The command has ended; how many looks at the machine failed, None if there was none."""
+        if self.sampler is None:
+            return None
+        # A kill by the kernel came after the last look.
+        attempt(self.sampler.take_last, tell=self._notes.append)
+        return self.sampler.num_failures
+
+
+def start_beside(plan: Plan, child_pid: int, notes: list[str]) -> Beside:
+    """Everything started; the child's id is in the run folder then, too."""
+    beside = Beside(notes)
+    beside.sampler = attempt(lambda: _start_sampler(plan, child_pid), tell=notes.append)
+    if beside.sampler is not None:
+        beside.add(beside.sampler.take)
+    attempt(lambda: _add_watch(beside, plan), tell=notes.append)
+    return beside
+
+
+def _start_sampler(plan: Plan, child_pid: int) -> Outside:
+    """A sampler that has looked once."""
+    note_child(plan, child_pid)
+    from steptime.measure.outside import Outside
+
+    return Outside(plan.run.folder, root_pid=child_pid)
+
+
+def _add_watch(beside: Beside, plan: Plan) -> None:
+    from steptime.measure.watch import Watch
+
+    beside.add(Watch(plan.run.folder, cwd=plan.record.cwd).take)

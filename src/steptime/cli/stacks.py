@@ -1,0 +1,114 @@
+"""`steptime stacks`: where each rank of a running command stands just now."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from steptime.cli.output import STDOUT, check_target, open_store, say, write_json
+from steptime.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from steptime.core.stall import Stall, StalledRank
+    from steptime.core.store import Run
+
+SUMMARY = "show where each rank of a running command stands"
+DESCRIPTION = """\
+Take the Python stack of every rank of a run that is still going, from outside:
+what each waits in, at which line, and for whom. Nothing is stopped or changed.
+"""
+USAGE = "steptime stacks ID [options]"
+EXAMPLES = """\
+Of a run that has ended it shows the stacks that were taken while it stood still.
+
+examples:
+  steptime stacks last
+  steptime stacks 20261120-1015 --json
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `stacks`."""
+    parser.add_argument("run", metavar="ID", help="run id, its beginning, or `last`")
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--json",
+        metavar="FILE",
+        nargs="?",
+        const=STDOUT,
+        help="one JSON document instead (default: on stdout)",
+    )
+    output.add_argument(
+        "--store",
+        metavar="DIR",
+        default=".",
+        help="folder that holds .steptime (default: this one)",
+    )
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Look, and print what was seen."""
+    if options.json != STDOUT:
+        check_target("--json", options.json)
+    from steptime.core.listing import find_run
+    from steptime.measure.present import look_now
+    from steptime.report.envelope import Envelope
+
+    run = find_run(open_store(options.store), options.run)
+    ranks, culprits = look_now(run.folder)
+    if not ranks:
+        stall = _last_stall(run)
+        say(f"steptime: run {run.run_id} goes on no more; these were taken while it stood still")
+        ranks, culprits = stall.ranks, stall.culprits
+    if options.json is None:
+        _print(ranks, culprits)
+        return 0
+    data = {
+        "run_id": run.run_id,
+        "taken_unix_s": round(time.time(), 3),
+        "ranks": [asdict(one) for one in ranks],
+        "culprits": list(culprits),
+    }
+    write_json(options.json, Envelope(command="stacks", exit_code=0, data=data))
+    return 0
+
+
+def _last_stall(run: Run) -> Stall:
+    """The newest stall of a run without processes.
+
+    Raises:
+        NotFoundError: it never stood still.
+    """
+    from steptime.core.listing import read_end
+    from steptime.core.types import RunState
+    from steptime.measure.jsonl import Torn
+    from steptime.measure.stalls import read_stalls
+    from steptime.report.words import describe_end
+
+    stalls = read_stalls(run.folder, Torn())
+    if stalls:
+        return stalls[-1]
+    end = read_end(run)
+    if end.state is RunState.RUNNING:
+        raise NotFoundError(
+            f"run {run.run_id} has no Python process that uses torch, none yet or none here.",
+            hint="Try again when it trains, on the machine that it runs on.",
+        )
+    raise NotFoundError(
+        f"run {run.run_id} has ended ({describe_end(end)}), and never stood still while it ran: "
+        "there are no stacks.",
+        hint=f"See its report: steptime show {run.run_id}",
+    )
+
+
+def _print(ranks: tuple[StalledRank, ...], culprits: tuple[int, ...]) -> None:
+    from steptime.report.page import printable
+    from steptime.report.stall_text import describe_ranks, stack_lines
+
+    for sentence in describe_ranks(ranks, culprits):
+        print(printable(sentence))
+    for one in ranks:
+        for line in ("", *stack_lines(one)):
+            print(printable(line))

@@ -1,0 +1,60 @@
+"""Stalls and the steps they fell into, put together when the steps of a run are known.
+
+In: the ranks as they were folded, and the stalls as the watch wrote them. Out: ranks whose stalled
+steps do not count, and stalls with the number of steps that had been done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from steptime.core.stall import Stall
+from steptime.core.types import Step
+from steptime.measure.steps import RankSteps
+
+
+def mark_stalled(rank: RankSteps, stalls: Sequence[Stall]) -> RankSteps:
+    """The rank with the steps in which the run stood still marked: they are no steady steps.
+
+    Folded blocks stay as they are: of their steps, the times alone are known.
+    """
+    middles = [s.began_unix_s + s.duration_s / 2 for s in stalls if s.duration_s is not None]
+    if not middles:
+        return rank
+    offsets_s = [middle - rank.head.t_unix_s for middle in middles]
+    steps = tuple(
+        replace(step, is_disturbed=True) if _holds(step, offsets_s) else step for step in rank.steps
+    )
+    return replace(rank, steps=steps)
+
+
+def _holds(step: Step, offsets_s: Sequence[float]) -> bool:
+    begin_s = step.end_s - step.step_time_s - sum(step.spans_s.values())
+    return any(begin_s < offset_s < step.end_s for offset_s in offsets_s)
+
+
+def count_steps(stalls: Sequence[Stall], ranks: Sequence[RankSteps]) -> tuple[Stall, ...]:
+    """The stalls with the steps that each rank had made when it was looked at.
+
+    The watch counts updates, and those of the last 0.2 s were not on disk yet.
+    """
+    known = {rank.head.rank: rank for rank in ranks}
+    return tuple(
+        replace(
+            stall,
+            ranks=tuple(
+                one
+                if one.rank is None or one.rank not in known
+                else replace(one, num_steps=_steps_until(known[one.rank], stall.seen_unix_s))
+                for one in stall.ranks
+            ),
+        )
+        for stall in stalls
+    )
+
+
+def _steps_until(rank: RankSteps, unix_s: float) -> int:
+    until_s = unix_s - rank.head.t_unix_s
+    singles = sum(step.end_s <= until_s for step in rank.steps)
+    return singles + sum(block.num_steps for block in rank.blocks if block.end_s <= until_s)
