@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 SUMMARY = "show where each rank of a running command stands"
 DESCRIPTION = """\
 Take the Python stack of every rank of a run that is still going, from outside:
-what each waits in, at which line, and for whom. Nothing is stopped or changed.
+what each waits in, at which line, for whom. Nothing is stopped or changed.
 """
 USAGE = "steptime stacks ID [options]"
 EXAMPLES = """\
-Of a run that has ended it shows the stacks that were taken while it stood still.
+Of a run that has ended: the stacks that were taken while it stood still.
 
 examples:
   steptime stacks last
