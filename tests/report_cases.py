@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from steptime.core.count import ClassCount, Count, ModuleCount
 from steptime.core.observations import Quantity
 from steptime.core.stall import Frame, Stall, StalledRank, ThreadStack
 from steptime.core.types import (
@@ -132,8 +133,36 @@ GPT_SPANS = (
 )
 
 
+GPT_COUNT = Count(
+    forward=12_884_901_888,
+    backward=25_769_803_776,
+    recomputed=0,
+    macs=19_327_352_832,
+    classes=(
+        ClassCount(
+            name="matmul", num=75, flops=35_433_480_192, moved_bytes=61_000_000, time_s=0.09
+        ),
+        ClassCount(
+            name="attention", num=8, flops=3_221_225_472, moved_bytes=9_000_000, time_s=0.01
+        ),
+    ),
+    modules=(ModuleCount(name="GPT", kind="GPT", forward=12_884_901_888, backward=25_769_803_776),),
+    by_dtype={"fp32": 38_654_705_664},
+    covered_fraction=0.998,
+    uncovered=("aten.linalg_inv_ex.default",),
+    masked_flops=1_610_612_736,
+    again_flops=536_870_912,
+)
+
+
 def healthy() -> Measurement:
     return make_measurement(GPT_PHASES, spans=GPT_SPANS)
+
+
+def counted() -> Measurement:
+    """On a device that has a datasheet peak."""
+    rank = make_rank(GPT_PHASES, device="cuda", device_name="NVIDIA H100 80GB HBM3")
+    return make_measurement(GPT_PHASES, ranks=(rank,), count=GPT_COUNT)
 
 
 def input_bound() -> Measurement:
@@ -255,6 +284,7 @@ CASES = {
     "no_steps": no_steps,
     "contended": contended,
     "stalled": stalled,
+    "counted": counted,
 }
 
 

@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
-__all__ = ["__version__"]
+import typing
+from collections.abc import Callable
+from typing import Any
+
+if typing.TYPE_CHECKING:
+    from steptime.core.count import Count
+
+__all__ = ["__version__", "count"]
+
+
+def count(model: Callable[..., Any], *inputs: Any, **kwargs: Any) -> Count:
+    """The work of `model(*inputs, **kwargs)` and of its gradients, in FLOP.
+
+    Loads torch, runs the model once, and leaves it as it was.
+    See docs/explanation/counting.md for what each figure holds.
+    """
+    from steptime import counting
+
+    return counting.count(model, *inputs, **kwargs)
 
 
 def __getattr__(name: str) -> str:

@@ -32,6 +32,7 @@ class Journal:
         self.is_direct = self.is_attentive = False
         self.look: Look | None = None
         self.num_disturbed = 0
+        self.recorder = SimpleNamespace(num_optimizers=1)
 
     def disturb(self) -> None:
         self.num_disturbed += 1
@@ -97,6 +98,21 @@ def test_the_operators_update_has_a_scout_before_it(spells: Spells) -> None:
     assert seen == {LOOK_AT - 1: True, LOOK_AT: False}
 
 
+def test_where_two_optimizers_take_turns_an_update_of_each_is_counted(spells: Spells) -> None:
+    journal = Journal()
+    journal.recorder.num_optimizers = 2
+    seen = {}
+    for number in range(1, 30):
+        spells.end_update(journal, is_by_hand=False)  # type: ignore[arg-type]
+        if journal.look is not None:
+            seen[number] = journal.look.is_scouting
+
+    assert list(seen) == [LOOK_AT - 2, LOOK_AT - 1, LOOK_AT, LOOK_AT + 1]
+    assert list(seen.values()) == [True, True, False, False]
+    told = [json.loads(line) for line in spells.take_lines()]
+    assert [(line["k"], line["n"]) for line in told] == [("ops", 13), ("count", 14)]
+
+
 def test_rows_of_backward_calls_do_not_count_once_an_optimizer_steps(spells: Spells) -> None:
     journal = Journal()
     end_updates(spells, journal, 3, is_by_hand=True)
@@ -116,4 +132,4 @@ def test_the_line_on_operators_is_written_once(spells: Spells) -> None:
     end_updates(spells, Journal(), 40)
     lines = spells.take_lines() + spells.take_last_lines()
 
-    assert [json.loads(line)["k"] for line in lines] == ["ops"]
+    assert [json.loads(line)["k"] for line in lines] == ["ops", "count"]

@@ -45,7 +45,7 @@ def conclude(
     options: RunOptions, ended: EndedRun | None, notes: list[str], *, exit_code: int
 ) -> None:
     """Report on the run, where and how the options say; `notes` are what went wrong so far."""
-    result = attempt(lambda: _fold_and_save(ended, notes), tell=notes.append)
+    result = attempt(lambda: _fold_and_save(options, ended, notes), tell=notes.append)
     for note in dict.fromkeys(notes):  # a full disk says the same of each file
         _tell(note)
     if result is not None:
@@ -66,7 +66,7 @@ def _tell(note: str) -> None:
     say(f"steptime: {note}")
 
 
-def _fold_and_save(ended: EndedRun | None, notes: list[str]) -> Result:
+def _fold_and_save(options: RunOptions, ended: EndedRun | None, notes: list[str]) -> Result:
     if ended is None:
         raise StoreError("the command ran unobserved.")
     run = ended.run
@@ -78,11 +78,15 @@ def _fold_and_save(ended: EndedRun | None, notes: list[str]) -> Result:
     if run.instead_of is not None:
         notes.append(f"{run.instead_of} cannot be written; the run is in {run.folder}")
     attempt(lambda: write_value(run, "command.json", ended.record), tell=notes.append)
+    from steptime.cli.count_apart import count_apart, wants_count
     from steptime.cli.results import fold, save
     from steptime.measure.source.scan import write_source
 
     attempt(lambda: write_source(run.folder, cwd=ended.record.cwd), tell=notes.append)
     result = fold(run, ended.end)
+    if options.counts and wants_count(result):
+        attempt(lambda: count_apart(run, ended.record), tell=notes.append)
+        result = fold(run, ended.end)
     attempt(lambda: save(run, result), tell=notes.append)
     add_to_index(run)
     return result

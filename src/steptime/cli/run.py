@@ -19,7 +19,7 @@ the report goes to stderr.
 examples:
   steptime run -- python train.py --lr 3e-4
   steptime run --json result.json -- torchrun --nproc-per-node 2 train.py
-  steptime run --report report.txt -- bash train.sh
+  steptime run --count -- python train_compiled.py
 """
 
 
@@ -32,12 +32,18 @@ class RunOptions:
     report: str | None
     json: str | None
     recipe: Path | None = None
+    counts: bool = False
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `run`."""
     training = parser.add_argument_group("training")
     training.add_argument("--recipe", metavar="FILE", help="train with what `tune` has proven")
+    training.add_argument(
+        "--count",
+        action="store_true",
+        help="count the work of a step in a short extra run where the script compiles",
+    )
     output = parser.add_argument_group("output")
     output.add_argument("--report", metavar="FILE", help="write the report there, as plain text")
     output.add_argument("--json", metavar="FILE", help="write the result as one JSON document")
@@ -64,5 +70,6 @@ def _settings(options: argparse.Namespace) -> RunOptions:
         store=Path(options.store or "."),
         report=options.report,
         json=options.json,
+        counts=options.count,
         recipe=None if options.recipe is None else Path(options.recipe),
     )

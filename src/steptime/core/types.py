@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from steptime.core.count import Count
 from steptime.core.observations import (
     Compilation,
     GcPauses,
@@ -189,6 +190,7 @@ class RankSummary:
     host_memory: MemoryUse | None = None
     device_memory: MemoryUse | None = None
     gc: GcPauses | None = None
+    device_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +254,8 @@ class Measurement:
     """What was seen of one run.
 
     `prepare_fraction` is the share of the steady window between a batch's arrival and the
-    model's call, a part of `other`; None where no loader or no call of a model was seen.
+    model's call, a part of `other`; None where no loader or no call of a model was seen. `count`
+    is the work of one sampled step on one rank; `count_missing` why it is not known.
     """
 
     schema: int
@@ -286,6 +289,8 @@ class Measurement:
     errors: tuple[ScriptError, ...] = ()
     recipe: RecipeUse | None = None
     stalls: tuple[Stall, ...] = ()
+    count: Count | None = None
+    count_missing: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ import math
 
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z")
 _LAST_COUNT_IN_FULL = 100_000
 
 
@@ -36,6 +37,15 @@ def format_bytes(value_bytes: float) -> str:
     while size >= 1023.5 and power < len(_BYTES) - 1:
         size, power = size / 1024, power + 1
     return f"{round(size) if power == 0 else _digits(size)} {_BYTES[power]}"
+
+
+def format_flops(value_flops: float) -> str:
+    """An amount of work in powers of 1000: `512 FLOP`, `1.50 TFLOP`; with an S behind, a rate."""
+    size, power = float(value_flops), 0
+    while abs(size) >= 999.5 and power < len(_PREFIXES) - 1:
+        size, power = size / 1000, power + 1
+    digits = f"{round(size)}" if power == 0 else _digits(size)
+    return f"{digits} {_PREFIXES[power]}FLOP"
 
 
 def format_percent(fraction: float) -> str:

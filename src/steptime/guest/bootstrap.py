@@ -64,9 +64,13 @@ def start(torch: Any, run: str, targets: dict[str, Callable[[Any], None]]) -> Co
 
 
 def install_plan(context: Context, path: str, targets: dict[str, Callable[[Any], None]]) -> None:
-    """A trial, or a run with a recipe: do what the parent's plan says."""
+    """A trial, a run with a recipe, or one to be counted: do what the parent's plan says."""
+    from .plan import read_plan
     from .trial import install_trial
 
+    if read_plan(path).is_counting:
+        context.is_counting = True
+        return
     trial = install_trial(context, path, lambda: finish(context))
     if trial.plan.quality is not None:
         from .quality import install

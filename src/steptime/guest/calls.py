@@ -85,7 +85,9 @@ def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs
     try:
         if trial is not None and kind == IS_FORWARD:
             result = trial.run_call(journal, original, module, args, kwargs)
-        elif journal.look is not None and kind == IS_FORWARD:
+        elif journal.look is not None and (
+            kind == IS_FORWARD or (kind == IS_PLAIN and journal.look.takes_plain())
+        ):
             result = journal.look.run(journal, original, (module, *args), kwargs, is_call=True)
         else:
             result = original(module, *args, **kwargs)

@@ -16,7 +16,7 @@ from .look import Look
 from .patch import drop_frame
 from .places import Places
 from .record import Recorder
-from .spells import SiteWatcher, Spells
+from .spells import COUNT_AT, LOOK_AT, SiteWatcher, Spells
 from .switches import SwitchWatcher
 from .threads import Journals, inside_backward
 from .timeline import Timeline
@@ -42,13 +42,17 @@ class Context:
         self.step_code: Any = None  # of torch's frame around an optimizer's step and its hooks
         self.optimizer_hooks: tuple[Any, ...] = ()
         self.trial: Any = None  # where there is a plan: `guest/trial.py`
+        self.is_counting = False  # nothing matters here but the count of operators and their work
         self.before_update: Callable[[Timeline], None] | None = None
         frames = Frames(Places(torch))
 
         def new_spells() -> Spells | None:
             if self.trial is not None and self.trial.plan.is_live:
                 return None  # each step is timed against others, and nobody asks where it went
-            return Spells(frames, Look(torch, recorder.fail), perf_counter_ns)
+            look = Look(torch, recorder.fail, is_forced=self.is_counting)
+            return Spells(
+                frames, look, perf_counter_ns, look_at=COUNT_AT if self.is_counting else LOOK_AT
+            )
 
         recorder.watchers.append(SiteWatcher(recorder))
         new_journal = functools.partial(Journal, recorder, frames=frames, new_spells=new_spells)

@@ -1,4 +1,4 @@
-"""Counts the operators of one early eager update, and times each, under a dispatch mode.
+"""Counts the operators of one early eager update, and their work, under a dispatch mode.
 
 The mode is entered and left in one call's frame, around the outermost call of a model and
 around a backward call, and hands each operator on as it came. Where that might not leave the
@@ -14,6 +14,7 @@ from time import thread_time_ns
 from typing import TYPE_CHECKING, Any
 
 from .patch import drop_frame
+from .tally import Tally, make_mode
 
 if TYPE_CHECKING:
     from .journal import Journal
@@ -44,20 +45,36 @@ class Look:
         torch: the module.
         fail: counts a failure of ours by place.
         clock: [ns]; CPU time of the thread, for an operator that lost its core is no large one.
+        is_forced: this process is there to be counted, so that no bit of it matters.
     """
 
     def __init__(
-        self, torch: Any, fail: Callable[[str], None], clock: Callable[[], int] = thread_time_ns
+        self,
+        torch: Any,
+        fail: Callable[[str], None],
+        clock: Callable[[], int] = thread_time_ns,
+        *,
+        is_forced: bool = False,
     ) -> None:
         self.torch = torch
         self.fail = fail
         self.clock = clock
+        self.is_forced = is_forced
+        self.tally: Tally | None = None
+        self.uncounted: str | None = None  # why the work is not known though operators are
         self.durations: list[int] = []
         self.missing: str | None = None
         self.is_scouting = False  # the update before the one: only its graph is searched
         self.is_open = False
         self.is_done = False
+        self.is_counted = False
         self.dispatch_code: Any = None
+
+    def takes_plain(self) -> bool:
+        """Whether to look at a call without gradients; where not, the count is partial."""
+        if not self.is_forced and not self.is_scouting:
+            self.uncounted = "without_gradients"
+        return self.is_forced
 
     def run(self, journal: Journal, function: Any, args: Any, kwargs: Any, *, is_call: bool) -> Any:
         """Run a backward call, or the outermost call of the model `args[0]`."""
@@ -83,6 +100,18 @@ class Look:
         facts |= {"num": len(self.durations), "num_tiny": len(tiny), "tiny_ns": sum(tiny)}
         return dumps(facts | {"large_ns": sum(self.durations) - sum(tiny)}) + "\n"
 
+    def count_line(self, number: int, *, num_updates: int) -> str:
+        """The work of so many updates, or why it is not known; nothing of the model is kept."""
+        self.is_counted = True
+        facts: dict[str, Any] = {"k": "count", "n": number, "updates": num_updates}
+        tally, self.tally = self.tally, None
+        missing = self.missing or self.uncounted
+        if missing is None and (tally is None or not tally.num or not num_updates):
+            missing = "too_few_updates"
+        if missing is not None or tally is None:
+            return dumps(facts | {"missing": missing}) + "\n"
+        return dumps(facts | tally.table(is_executed=not is_compiling_at_all())) + "\n"
+
     # -- the mode
 
     def _enter(self, journal: Journal, args: Any, kwargs: Any, *, is_call: bool) -> Any:
@@ -94,13 +123,19 @@ class Look:
             if self.missing is not None:
                 return None
             journal.disturb()
-            self.missing = (
-                self._why_not_call(args, kwargs) if is_call else self._why_not_graph(args)
-            )
+            if not self.is_forced:
+                self.missing = (
+                    self._why_not_call(args, kwargs) if is_call else self._why_not_graph(args)
+                )
             if self.missing is not None or self.is_scouting:
                 return None
-            mode = self._make_mode()
-            mode.__enter__()
+            mode, tally = self._make_mode()
+            tally.follow_modules()
+            try:
+                mode.__enter__()
+            except Exception:
+                tally.unfollow_modules()
+                raise
             self.is_open = True
             return mode
         except Exception:
@@ -112,6 +147,8 @@ class Look:
         """Leave ours alone: a mode that the script entered meanwhile and kept stays on."""
         try:
             self.is_open = False
+            if self.tally is not None:
+                self.tally.unfollow_modules()
             dispatch = self.torch.utils._python_dispatch
             num = self.torch._C._len_torch_dispatch_stack()
             stack = [self.torch._C._get_dispatch_stack_at(i) for i in range(num)]
@@ -125,26 +162,23 @@ class Look:
         except Exception:
             self.fail("look")
 
-    def _make_mode(self) -> Any:
-        clock, durations = self.clock, self.durations
+    def _make_mode(self) -> tuple[Any, Tally]:
+        durations, fail = self.durations, self.fail
+        if self.tally is None:
+            self.tally = Tally(self.torch)
+        tally = self.tally
 
-        class Operators(self.torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc,name-defined]
-            supports_higher_order_operators = True
+        def add(func: Any, args: Any, kwargs: Any, result: Any, ns: int) -> None:
+            durations.append(ns)
+            try:
+                tally.add(func, args, kwargs, result, ns)
+            except Exception:
+                fail("count")
+                self.uncounted = "failed"
 
-            @classmethod
-            def _should_skip_dynamo(cls) -> bool:
-                return False  # else torch wraps the method below, which costs more than it
-
-            def __torch_dispatch__(
-                self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-            ) -> Any:
-                began = clock()
-                result = func(*args, **(kwargs or {}))
-                durations.append(clock() - began)
-                return result
-
-        self.dispatch_code = Operators.__torch_dispatch__.__code__
-        return Operators()
+        mode = make_mode(self.torch, add, self.clock)
+        self.dispatch_code = type(mode).__torch_dispatch__.__code__
+        return mode, tally
 
     def _drop_dispatch(self, error: BaseException) -> None:
         """Take the mode's frames, and torch's right behind them, out of a traceback."""
@@ -167,7 +201,7 @@ class Look:
         torch, of_c = self.torch, self.torch._C
         if torch.compiler.is_compiling() or of_c._get_tracing_state() is not None:
             return "compiled"
-        if any(name in sys.modules for name in COMPILERS):
+        if not self.is_forced and is_compiling_at_all():
             return "compiled"
         if of_c._len_torch_dispatch_stack() or of_c._len_torch_function_stack():
             return "mode_active"
@@ -234,6 +268,11 @@ class Look:
                 return "inexact"  # with smoothed labels: a sum of other length
             pending += [following for following, _ in node.next_functions]
         return None
+
+
+def is_compiling_at_all() -> bool:
+    """Whether the script calls `torch.compile`."""
+    return any(name in sys.modules for name in COMPILERS)
 
 
 def is_compiled(module: Any) -> bool:

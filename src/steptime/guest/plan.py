@@ -47,6 +47,7 @@ class Plan:
     is_live: bool
     quality: Mapping[str, Any] | None
     is_probing: bool
+    is_counting: bool = False
 
 
 def read_plan(path: str) -> Plan:
@@ -59,6 +60,7 @@ def read_plan(path: str) -> Plan:
         is_live=bool(values.get("is_live")),
         quality=values.get("quality"),
         is_probing=bool(values.get("probe")),
+        is_counting=values["mode"] == "count",
     )
 
 

@@ -27,6 +27,12 @@ SPELLS = ((1, 3), (24, 27))
 LOOK_AT = 12
 """Between the spells, and early enough that short runs have it."""
 
+COUNT_AT = 6
+"""Where nothing but the count is wanted: no need to wait."""
+
+MAX_ROUND = 4
+"""Where so many optimizers take turns at most, the updates of all of them are counted."""
+
 SPANS_NS = 2_000_000_000
 """Between two lines on the spans: as often as the line on our own cost."""
 
@@ -41,7 +47,11 @@ class Spells:
     so the counting begins anew with it.
     """
 
-    def __init__(self, frames: Frames, look: Look, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, frames: Frames, look: Look, clock: Callable[[], int], *, look_at: int = LOOK_AT
+    ) -> None:
+        self.look_at = look_at
+        self.round = 1  # updates that are counted, one of each optimizer
         self.frames = frames
         self.look = look
         self.clock = clock
@@ -95,14 +105,23 @@ class Spells:
             self.marks = None
         if any(number == first for first, _ in SPELLS):
             self._begin()
-        if number == LOOK_AT + 1 and not self.look.is_done:
-            self.lines.append(self.look.line(number))
-        journal.look = self.look if number in (LOOK_AT - 1, LOOK_AT) else None
-        self.look.is_scouting = number < LOOK_AT
+        self._tell_look(journal, number)
+        self.look.is_scouting = number < self.look_at
         if self.marks is not None:
             journal.disturb()
         journal.is_attentive = journal.is_direct or self.marks is not None
         self.is_over = number > SPELLS[-1][1]
+
+    def _tell_look(self, journal: Journal, number: int) -> None:
+        """Operators of one update; the work of a round of optimizers, all scouted before."""
+        if number <= max(1, self.look_at - MAX_ROUND):
+            self.round = max(1, min(journal.recorder.num_optimizers, MAX_ROUND))
+        if number == self.look_at + 1 and not self.look.is_done:
+            self.lines.append(self.look.line(number))
+        if number == self.look_at + self.round and not self.look.is_counted:
+            self.lines.append(self.look.count_line(number, num_updates=self.round))
+        is_near = self.look_at - self.round <= number < self.look_at + self.round
+        journal.look = self.look if is_near else None
 
     def _begin(self) -> None:
         self.stack = self.frames.stack(sys._getframe(1))
@@ -127,6 +146,8 @@ class Spells:
             self._forget()
         if not self.look.is_done:
             lines.append(self.look.line(self.num_ended))
+        if not self.look.is_counted:
+            lines.append(self.look.count_line(self.num_ended, num_updates=0))
         return lines
 
     def _fold(self, began: int, stack: Stack, marks: list[Mark], num_updates: int) -> list[str]:

@@ -21,6 +21,7 @@ from steptime.core.types import (
     SteadyWindow,
     WorkerSummary,
 )
+from steptime.measure.count import find_count
 from steptime.measure.load import load_in_window, load_of_run
 from steptime.measure.memory import device_memory, gc_pauses, host_memory
 from steptime.measure.notes import Seen, make_notes
@@ -117,6 +118,7 @@ def _with_steps(
     busiest, window = max(pairs, key=lambda pair: busyness(pair[0]))
     missing = find_missing(ranks, has_workers=bool(records.workers))
     spans, places = summarize_spans(busiest), places_of(records)
+    work = find_count(busiest, window, records.counted)
     return replace(
         bare,
         num_steps=max(rank.num_steps for rank in ranks),
@@ -136,6 +138,8 @@ def _with_steps(
         prepare_fraction=_prepare_fraction(ranks, windows, missing),
         sites=find_sites(busiest, places),
         operators=find_operators(busiest),
+        count=work.count,
+        count_missing=work.missing,
         compilation=find_compilation(busiest, spans, places),
         suspicions=find_suspicions(busiest, places),
         stalls=count_steps(records.stalls, ranks),
@@ -206,6 +210,7 @@ def _summarize(rank: RankSteps, window: Window, records: RunRecords) -> RankSumm
         host_memory=host_memory(rank, window, limit_bytes=min(limits, default=None)),
         device_memory=device_memory(rank, window),
         gc=gc_pauses(rank, window),
+        device_name=rank.head.device_name,
     )
 
 

@@ -17,6 +17,7 @@ from steptime.core.stall import Stall
 from steptime.core.store import CommandRecord
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
 from steptime.measure.jsonl import Torn, read_rows, take_all, take_head
+from steptime.measure.signals import CountSeen, read_count
 from steptime.measure.source.scan import Source, read_source
 from steptime.measure.stalls import read_stalls
 from steptime.measure.stream import Stream, read_stream
@@ -143,6 +144,7 @@ class RunRecords:
     guestless: tuple[GuestlessPython, ...] = ()
     devices_missing: str | None = None
     stalls: tuple[Stall, ...] = ()
+    counted: CountSeen | None = None
 
 
 def read_records(folder: Path) -> RunRecords:
@@ -186,7 +188,19 @@ def _read_folder(folder: Path) -> RunRecords:
         guestless=host.guestless,
         devices_missing=host.devices_missing,
         stalls=stalls,
+        counted=_read_counted(folder / "count.jsonl", torn),
     )
+
+
+def _read_counted(path: Path, torn: Torn) -> CountSeen | None:
+    """What an extra child counted, or why it did not."""
+    found = None
+    for row in read_rows(path, torn):
+        try:
+            found = read_count(row) if row["k"] == "count" else found
+        except (DamagedRunError, ValueError):
+            torn.count += 1
+    return found
 
 
 def _read_command(path: Path) -> CommandRecord:

@@ -1,7 +1,7 @@
 """What a rank's file tells beside its updates: memory, places, operators, compiling, switches.
 
-In: the lines m, s, a, ops, c, q, gc and ce of docs/reference/run-folder.md, and lever of a plan.
-Out: `Signals`. Every one of them may be absent. What they say about a step is left to
+In: the lines m, s, a, ops, count, c, q, gc and ce of docs/reference/run-folder.md, and lever of a
+plan. Out: `Signals`. Every one of them may be absent. What they say about a step is left to
 `measure.memory` and `measure.places`.
 """
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from steptime.core.codec import from_json
+from steptime.core.count import Count
 from steptime.measure.jsonl import Row
 from steptime.measure.trial_lines import LeverLine
 
@@ -63,6 +64,15 @@ class OperatorCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CountSeen:
+    """The work of an update, or of one of each optimizer; or why it is not known."""
+
+    count: Count | None = None
+    num_updates: int = 1
+    missing: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EventSeen:
     """A graph break or a recompilation; without a place in the user's code both are None."""
 
@@ -110,6 +120,7 @@ class Signals:
     sites: SitesSeen | None = None
     spans: tuple[SiteSeen, ...] = ()
     operators: OperatorCounts | None = None
+    count: CountSeen | None = None
     compiled: CompileSeen | None = None
     switches: tuple[str, ...] = ()
     levers: tuple[LeverLine, ...] = ()
@@ -130,6 +141,7 @@ class SignalLines:
         self.sites: SitesSeen | None = None
         self.spans: tuple[SiteSeen, ...] = ()
         self.operators: OperatorCounts | None = None
+        self.count: CountSeen | None = None
         self.compiled: CompileSeen | None = None
         self.switches: set[str] = set()
         self.levers: list[LeverLine] = []
@@ -157,6 +169,12 @@ class SignalLines:
         found = from_json(OperatorCounts, row)
         if found.missing is None or self.operators is None:
             self.operators = found
+
+    def set_count(self, row: Row) -> None:
+        """The work of an update; a count is worth more than a reason for none."""
+        found = read_count(row)
+        if found.missing is None or self.count is None:
+            self.count = found
 
     def set_compiled(self, row: Row) -> None:
         """Compiling so far."""
@@ -192,6 +210,7 @@ class SignalLines:
             sites=self.sites,
             spans=self.spans,
             operators=self.operators,
+            count=self.count,
             compiled=self.compiled,
             switches=tuple(sorted(self.switches)),
             levers=tuple(self.levers),
@@ -205,6 +224,7 @@ TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Row], None]] = {
     "s": SignalLines.set_sites,
     "a": SignalLines.set_spans,
     "ops": SignalLines.set_operators,
+    "count": SignalLines.set_count,
     "c": SignalLines.set_compiled,
     "q": SignalLines.add_switches,
     "lever": SignalLines.add_lever,
@@ -212,6 +232,16 @@ TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Row], None]] = {
     "ce": SignalLines.add_compilings,
 }
 """Which method takes a line of which `k`."""
+
+
+def read_count(row: Row) -> CountSeen:
+    """A line on the work of an update."""
+    missing = row.get("missing")
+    if missing is not None:
+        (missing,) = _typed((missing,), str)
+        return CountSeen(missing=missing)
+    (num_updates,) = _typed((row.get("updates", 1),), int)
+    return CountSeen(count=from_json(Count, row), num_updates=num_updates)
 
 
 def _sites(row: Row) -> tuple[SiteSeen, ...]:

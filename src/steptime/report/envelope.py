@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from steptime.core.count import Count
 from steptime.core.index import RunSummary
 from steptime.core.observations import RecipeUse
 from steptime.core.types import (
@@ -29,6 +30,7 @@ from steptime.core.types import (
     RunState,
     Span,
 )
+from steptime.core.utilization import hardware_utilization, model_utilization
 from steptime.errors import SteptimeError
 
 
@@ -126,6 +128,10 @@ def run_data(measurement: Measurement, diagnosis: Diagnosis | None) -> dict[str,
         "prepare_fraction": m.prepare_fraction,
         "sites": [asdict(site) for site in m.sites],
         "operators": _fields(m.operators),
+        "count": count_data(m.count),
+        "count_missing": m.count_missing,
+        "mfu": asdict(model_utilization(m)),
+        "hfu": asdict(hardware_utilization(m)),
         "compilation": _fields(m.compilation),
         "switches": [asdict(switch) for switch in m.switches],
         "suspicions": [asdict(suspicion) for suspicion in m.suspicions],
@@ -135,6 +141,14 @@ def run_data(measurement: Measurement, diagnosis: Diagnosis | None) -> dict[str,
         "notes": [{"code": n.code, "facts": dict(n.facts or {})} for n in m.notes],
         "diagnosis": None if diagnosis is None else _diagnosis(diagnosis),
     }
+
+
+def count_data(count: Count | None) -> dict[str, Any] | None:
+    """A count with the sums that programs want of it."""
+    if count is None:
+        return None
+    sums = {"total": count.total, "model_flops": count.model_flops, "by_class": count.by_class}
+    return asdict(count) | sums
 
 
 def runs_data(store: str, rows: Iterable[RunSummary]) -> dict[str, Any]:

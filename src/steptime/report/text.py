@@ -29,6 +29,7 @@ from steptime.report.page import LABEL_WIDTH, Page, joined, page_of, printable, 
 from steptime.report.stall_text import describe_stall
 from steptime.report.study_words import describe_lever
 from steptime.report.tables import phase_lines, rank_lines, unseen_phases
+from steptime.report.work import work_lines
 
 MAX_LINES = 40
 """One screen."""
@@ -93,6 +94,7 @@ def _report(
         *gap,
         *_others(m, others, page, limit=detail.num_findings),
         *_workers(m, page),
+        *work_lines(m, page),
         *_machine(m, page),
         *_overhead(m, page),
         *_notes(m, page, limit=detail.num_notes),

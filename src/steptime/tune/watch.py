@@ -43,6 +43,7 @@ class Process:
         self.levers: list[Row] = []
         self.experiments: list[Row] = []
         self.facts: Mapping[str, Any] = {}
+        self.count: Row | None = None
         self.has_ended = False
 
     def read(self) -> bool:
@@ -66,6 +67,8 @@ class Process:
                 self.levers.append(row)
             elif kind == "facts":
                 self.facts = row["facts"]
+            elif kind == "count":
+                self.count = row
             elif kind == "experiment":
                 self.experiments.append(row)
             elif kind == "end":

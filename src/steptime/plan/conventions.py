@@ -1,0 +1,228 @@
+"""The FLOP of a transformer by closed form, in each convention that somebody published by.
+
+In: a transformer's sizes. Out: FLOP a token, forward and backward, for MFU; and with what
+checkpointing runs again, for HFU. The conventions differ by a fifth on one model (causal or full
+attention, which embeddings count), so no two utilizations compare unless they name the same one.
+Counting a model operator by operator is left to `steptime.count`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Recompute(str, Enum):
+    """What activation checkpointing runs again."""
+
+    NONE = "none"
+    SELECTIVE = "selective"  # the scores and what follows them, up to the weighted values
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transformer:
+    """Sizes of a decoder.
+
+    Attributes:
+        layers: blocks.
+        hidden: width of the model.
+        heads: query heads.
+        seq: tokens in a sequence.
+        vocab: rows of the embedding, padding included.
+        kv_heads: key and value heads; None: as many as query heads.
+        ffn: inner width of the MLP; None: four times the hidden width.
+        is_gated: whether the MLP has three matrices (SwiGLU) instead of two.
+        active_experts: experts that a token meets in each MLP.
+        params: all parameters; None: summed from the sizes, without biases.
+        query_ratio: width of the query projection over the hidden width.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    seq: int
+    vocab: int
+    kv_heads: int | None = None
+    ffn: int | None = None
+    is_gated: bool = False
+    active_experts: int = 1
+    params: int | None = None
+    query_ratio: float = 1.0
+
+    @property
+    def kv_ratio(self) -> float:
+        """Key heads over query heads."""
+        return (self.kv_heads or self.heads) / self.heads
+
+    @property
+    def inner(self) -> int:
+        """Inner width of the MLP."""
+        return self.ffn or 4 * self.hidden
+
+    @property
+    def block_params(self) -> float:
+        """Weights of the products in one block that a token meets."""
+        attention = 2 * self.hidden**2 * self.query_ratio * (1 + self.kv_ratio)
+        return attention + (3 if self.is_gated else 2) * self.hidden * self.inner * (
+            self.active_experts
+        )
+
+    @property
+    def product_params(self) -> float:
+        """Weights of all products: blocks and the output embedding."""
+        return self.layers * self.block_params + self.vocab * self.hidden
+
+    @property
+    def all_params(self) -> float:
+        """All parameters: as given, else the products, the input embedding and the norms."""
+        if self.params is not None:
+            return self.params
+        norms = (2 * self.layers + 1) * self.hidden
+        return self.product_params + self.vocab * self.hidden + norms
+
+    @property
+    def square(self) -> float:
+        """Layers times hidden width times sequence: what attention's products are made of."""
+        return self.layers * self.hidden * self.query_ratio * self.seq
+
+
+def model_flops_per_token(shape: Transformer, convention: str) -> float:
+    """Forward and backward of one token [FLOP], nothing run again.
+
+    Raises:
+        ValueError: nobody of that name published a formula.
+    """
+    return _formula(convention)(shape, Recompute.NONE)
+
+
+def hardware_flops_per_token(shape: Transformer, convention: str, *, recompute: Recompute) -> float:
+    """The same with what checkpointing runs again, as that convention counts it.
+
+    Raises:
+        ValueError: nobody of that name published a formula.
+    """
+    return _formula(convention)(shape, recompute)
+
+
+def utilization(
+    flops_per_token: float, tokens_per_s: float, peak_flops_per_s: float | None
+) -> float | None:
+    """The share of a device's dense peak; None where that is unknown.
+
+    Args:
+        flops_per_token: of a convention [FLOP].
+        tokens_per_s: on one device.
+        peak_flops_per_s: of the type that did the work [FLOP/s].
+
+    Raises:
+        ValueError: the rate is not positive.
+    """
+    if not tokens_per_s > 0:
+        raise ValueError(f"`tokens_per_s > 0` must hold, got {tokens_per_s=}")
+    return None if peak_flops_per_s is None else flops_per_token * tokens_per_s / peak_flops_per_s
+
+
+# -- the formulas, each FLOP a token
+
+
+def _passes(recompute: Recompute) -> int:
+    """Forward, backward at twice the forward, and the forward again under full checkpointing."""
+    return 4 if recompute is Recompute.FULL else 3
+
+
+def _megatron21(shape: Transformer, recompute: Recompute) -> float:
+    """Full attention; an MLP of four times the width. One head in the recomputation less.
+
+    Narayanan et al. 2021 (arXiv:2104.04473), equation 3: 96 B s L h² (1 + s/6h + V/16Lh).
+    """
+    h, layers = shape.hidden, shape.layers
+    full = recompute is Recompute.FULL
+    factor, head = (96, 16) if full else (72, 12)
+    ratio = 1 + shape.seq / (6 * h) + shape.vocab / (head * layers * h)
+    return factor * layers * h**2 * ratio
+
+
+def _seqsel(shape: Transformer, recompute: Recompute) -> float:
+    """As megatron21, for selective checkpointing too: it runs attention's products again.
+
+    Korthikanti et al. 2022 (arXiv:2205.05198), appendix A: s/3h in place of s/6h.
+    """
+    if recompute is Recompute.FULL:
+        return _megatron21(shape, recompute)
+    h = shape.hidden
+    square = shape.seq / ((3 if recompute is Recompute.SELECTIVE else 6) * h)
+    return 72 * shape.layers * h**2 * (1 + square + shape.vocab / (12 * h * shape.layers))
+
+
+def _megatron24(shape: Transformer, recompute: Recompute) -> float:
+    """Grouped heads, experts, gated MLPs; full attention. Megatron-LM's training log, 2024."""
+    return _by_products(shape, recompute, square=12.0)
+
+
+def _megatron_causal(shape: Transformer, recompute: Recompute) -> float:
+    """The same with half the square, as masked. Megatron-LM and Megatron Bridge since 2025."""
+    return _by_products(shape, recompute, square=6.0)
+
+
+def _by_products(shape: Transformer, recompute: Recompute, *, square: float) -> float:
+    """Weights of products six times, and `square` times layers, width and sequence."""
+    flops = 6 * shape.product_params + square * shape.square
+    return flops * _passes(recompute) / 3
+
+
+def _mosaic(shape: Transformer, recompute: Recompute) -> float:
+    """All parameters, full attention. MosaicML LLM Foundry, benchmarking readme."""
+    square = 4 * shape.layers * shape.hidden * shape.seq
+    return _passes(recompute) * (2 * shape.all_params + square)
+
+
+def _palm(shape: Transformer, recompute: Recompute) -> float:
+    """All parameters, both embeddings among them; full attention.
+
+    Chowdhery et al. 2022 (arXiv:2204.02311), appendix B: 6N + 12 L H Q T.
+    """
+    return (6 * shape.all_params + 12 * shape.square) * _passes(recompute) / 3
+
+
+def _titan(shape: Transformer, recompute: Recompute) -> float:
+    """Without the input embedding; full attention. torchtitan since 2025, NeMo by inference."""
+    without = shape.all_params - shape.vocab * shape.hidden
+    return (6 * without + 12 * shape.square) * _passes(recompute) / 3
+
+
+def _causal(shape: Transformer, recompute: Recompute) -> float:
+    """All parameters; half the square, as masked."""
+    return (6 * shape.all_params + 6 * shape.square) * _passes(recompute) / 3
+
+
+def _eight_n(shape: Transformer, recompute: Recompute) -> float:
+    """Parameters alone, the forward twice: 6N without what full checkpointing runs again."""
+    return 2 * shape.all_params * _passes(recompute)
+
+
+_FORMULAS: dict[str, Callable[[Transformer, Recompute], float]] = {
+    "megatron21": _megatron21,
+    "megatron21 (with or without recompute factor)": _megatron21,
+    "seqsel": _seqsel,
+    "megatron24": _megatron24,
+    "megatron-causal": _megatron_causal,
+    "mosaic": _mosaic,
+    "palm": _palm,
+    "titan": _titan,
+    "titan-early": _palm,
+    "nanotron": _megatron24,
+    "bloom-8N": _eight_n,
+    "8N": _eight_n,
+    "causal": _causal,
+    "maxtext-pre-2025": _megatron24,
+    "nemo-inferred": _titan,
+}
+CONVENTIONS = tuple(_FORMULAS)
+
+
+def _formula(convention: str) -> Callable[[Transformer, Recompute], float]:
+    if convention not in _FORMULAS:
+        raise ValueError(f"`convention` must be one of {CONVENTIONS}, got {convention!r}")
+    return _FORMULAS[convention]

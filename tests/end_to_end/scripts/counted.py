@@ -1,0 +1,54 @@
+"""A small training whose work is known; the argument says in what way it trains."""
+
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+
+way = sys.argv[1]
+torch.manual_seed(0)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(32, 32)
+        self.head = nn.Linear(32, 10)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.body(x)))
+
+
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), 0.01)
+second = torch.optim.SGD(net.head.parameters(), 0.01)
+teacher = Net()
+criterion = nn.CrossEntropyLoss()
+model = torch.compile(net, backend="eager") if way.startswith("compiled") else net
+written = Path("written.txt")
+if way == "compiled_once" and written.exists():
+    sys.exit()
+
+for _ in range(40):
+    for _ in range(2):
+        x, y = torch.randn(16, 32), torch.randint(0, 10, (16,))
+        if way == "functional":
+            out = torch.relu(x @ net.body.weight) @ net.head.weight.T
+            out = out + net.head.bias
+        else:
+            out = model(x)
+        loss = criterion(out, y) / 2
+        if way == "teacher":
+            with torch.no_grad():
+                wanted = teacher(x)
+            loss = loss + F.mse_loss(out, wanted)
+        loss.backward()
+    optimizer.step()
+    if way == "two_optimizers":
+        second.step()
+    optimizer.zero_grad()
+
+with written.open("a") as file:
+    file.write("once\n")

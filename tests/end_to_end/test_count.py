@@ -1,0 +1,96 @@
+"""The work of a step, counted in a run, or in a child where the script compiles."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from end_to_end.contained import require
+from end_to_end.harness import (
+    LIMIT_S,
+    SCRIPTS,
+    STEPTIME,
+    environment,
+    needs_linux,
+    needs_torch,
+    run_observed,
+)
+from steptime.isolate.tiers import Tier
+
+pytestmark = [needs_torch, needs_linux]
+
+BATCH, WIDTH, CLASSES, MICRO = 16, 32, 10, 2
+FORWARD = MICRO * 2 * BATCH * (WIDTH * WIDTH + WIDTH * CLASSES)
+BACKWARD = 2 * FORWARD - MICRO * 2 * BATCH * WIDTH * WIDTH
+
+
+def count_of(folder: Path, *options: str, way: str) -> dict[str, Any]:
+    words = [*STEPTIME, "run", "--json", "result.json", *options, "--"]
+    words += ["python", str(SCRIPTS / "counted.py"), way]
+    folder.mkdir(exist_ok=True)
+    done = subprocess.run(
+        words, cwd=folder, env=environment(folder), capture_output=True, timeout=LIMIT_S
+    )
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    data: dict[str, Any] = json.loads((folder / "result.json").read_text())["data"]
+    return data
+
+
+def test_an_eager_script_has_the_work_of_all_its_micro_batches(tmp_path: Path) -> None:
+    data = run_observed(tmp_path, "python", SCRIPTS / "counted.py", "eager").data
+
+    assert (data["count"]["forward"], data["count"]["backward"]) == (FORWARD, BACKWARD)
+    assert data["count"]["by_class"]["matmul"] == data["count"]["total"]
+    assert data["count"]["is_executed"] is True
+    assert data["mfu"]["missing"] == data["hfu"]["missing"] == "unknown_device"
+    assert data["mfu"]["flops_per_s"] > 0
+    names = {one["name"]: one for one in data["count"]["modules"]}
+    assert names["Net"]["forward"] == FORWARD
+    assert names["Net.head"]["backward"] == 2 * names["Net.head"]["forward"]
+
+
+def test_where_two_optimizers_take_turns_a_step_is_an_update_of_each(tmp_path: Path) -> None:
+    data = count_of(tmp_path, way="two_optimizers")
+
+    assert (data["count"]["forward"], data["count"]["backward"]) == (FORWARD, BACKWARD)
+
+
+@pytest.mark.parametrize(
+    ("way", "missing"),
+    [
+        ("compiled", "compiled"),
+        ("functional", "outside_modules"),
+        ("teacher", "without_gradients"),
+    ],
+)
+def test_where_a_step_cannot_be_counted_there_is_a_reason(
+    tmp_path: Path, way: str, missing: str
+) -> None:
+    data = count_of(tmp_path, way=way)
+
+    assert data["count"] is None
+    assert data["count_missing"] == data["mfu"]["missing"] == missing
+
+
+def test_a_script_that_compiles_is_counted_in_a_child_that_changes_nothing(tmp_path: Path) -> None:
+    require(Tier.ISOLATED)
+    folder = tmp_path / "job"
+
+    data = count_of(folder, "--count", way="compiled")
+
+    assert (data["count"]["forward"], data["count"]["backward"]) == (FORWARD, BACKWARD)
+    assert data["count"]["is_executed"] is False
+    assert data["hfu"]["missing"] == "not_executed"
+    assert (folder / "written.txt").read_text() == "once\n"
+
+
+def test_a_script_that_ends_early_in_the_child_leaves_a_reason(tmp_path: Path) -> None:
+    require(Tier.ISOLATED)
+
+    data = count_of(tmp_path / "job", "--count", way="compiled_once")
+
+    assert data["count_missing"] == "child_ended"
