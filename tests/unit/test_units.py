@@ -12,6 +12,7 @@ from steptime.core.units import (
     format_bytes,
     format_count,
     format_percent,
+    format_rate,
     format_seconds,
     format_speedup,
     format_value,
@@ -124,3 +125,19 @@ def test_a_time_is_short_and_has_a_unit(seconds: float) -> None:
 @given(st.floats(0, 1e15))
 def test_a_size_is_short_and_has_a_unit(size: float) -> None:
     assert re.fullmatch(r"\d{1,4}(\.\d+)? ([KMGTP]i)?B", format_bytes(size))
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (160e9, "flops_per_s", "160 GFLOPS"),
+        (1.34e12, "flops_per_s", "1.34 TFLOPS"),
+        (999.6e9, "ops_per_s", "1.00 TOPS"),
+        (13.1e9, "bytes_per_s", "13.1 GB/s"),
+        (4e11, "bits_per_s", "400 Gb/s"),
+        (12_345.4, "reads_per_s", "12,345 reads/s"),
+        (0.0, "bytes_per_s", "0 B/s"),
+    ],
+)
+def test_rates_are_in_powers_of_a_thousand(value: float, unit: str, text: str) -> None:
+    assert format_rate(value, unit) == text

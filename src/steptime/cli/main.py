@@ -15,14 +15,14 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn, TypeVar
 
 import steptime
-from steptime.cli import export, levers, run, runs, show, stacks, study, tune
+from steptime.cli import export, levers, machine, run, runs, show, stacks, study, tune
 from steptime.cli.output import error_text, say, write_failure
 from steptime.errors import InterruptedByUserError, SteptimeError, UsageError
 
 T = TypeVar("T")
 
-COMMANDS = ("run", "tune", "runs", "show", "stacks", "export", "study", "levers")
-_MODULES = (run, tune, runs, show, stacks, export, study, levers)
+COMMANDS = ("run", "tune", "runs", "show", "stacks", "export", "study", "levers", "machine")
+_MODULES = (run, tune, runs, show, stacks, export, study, levers, machine)
 _WITH_COMMAND = ("run", "tune")
 """Behind their first `--` stands the user's command."""
 

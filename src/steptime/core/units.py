@@ -10,6 +10,12 @@ import math
 
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_RATES = {
+    "flops_per_s": "FLOPS",
+    "ops_per_s": "OPS",
+    "bytes_per_s": "B/s",
+    "bits_per_s": "b/s",
+}
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z")
 _LAST_COUNT_IN_FULL = 100_000
 
@@ -41,11 +47,30 @@ def format_bytes(value_bytes: float) -> str:
 
 def format_flops(value_flops: float) -> str:
     """An amount of work in powers of 1000: `512 FLOP`, `1.50 TFLOP`; with an S behind, a rate."""
-    size, power = float(value_flops), 0
+    return _in_thousands(value_flops) + "FLOP"
+
+
+def format_rate(value: float, unit: str) -> str:
+    """A rate in powers of 1000: `160 GFLOPS`, `13.1 GB/s`, `400 Gb/s`, `12,300 reads/s`.
+
+    Args:
+        value: above or equal zero.
+        unit: `flops_per_s`, `ops_per_s`, `bytes_per_s`, `bits_per_s`, or what is counted, such
+            as `reads_per_s`.
+    """
+    if unit not in _RATES:
+        return f"{format_count(round(value))} {unit.replace('_per_', '/')}"
+    return _in_thousands(value) + _RATES[unit]
+
+
+def _in_thousands(value: float) -> str:
+    """The digits and the prefix of a unit."""
+    size, power = float(value), 0
+    # 999.5 would be shown as 1000 of its unit.
     while abs(size) >= 999.5 and power < len(_PREFIXES) - 1:
         size, power = size / 1000, power + 1
     digits = f"{round(size)}" if power == 0 else _digits(size)
-    return f"{digits} {_PREFIXES[power]}FLOP"
+    return f"{digits} {_PREFIXES[power]}"
 
 
 def format_percent(fraction: float) -> str:
