@@ -81,7 +81,7 @@ def middle_of_event(browser: Browser) -> dict[str, float]:
           const frame = view.frame;
           const data = plot.renderers[0].data_source.data;
           const x = frame.x_scale.compute(data.left[0]);
-          const y = frame.y_scale.compute(data.name[0]);
+          const y = frame.y_scale.compute("GC");
           return {x: box.x + x, y: box.y + y};
         })()"""
     )

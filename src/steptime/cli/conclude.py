@@ -50,6 +50,8 @@ def conclude(
         _tell(note)
     if result is not None:
         attempt(lambda: _report(options, result), tell=_tell)
+    if result is not None and ended is not None and result.measurement.num_steps > 0:
+        attempt(lambda: _offer_page(ended, result, notes), tell=_tell)
     if options.json is None:
         return
     if result is None:
@@ -98,6 +100,12 @@ def _report(options: RunOptions, result: Result) -> None:
             _render(result, console_for(file, is_plain=True))
     elif sys.stderr is not None:
         _render(result, console_for(sys.stderr))
+
+
+def _offer_page(ended: EndedRun, result: Result, notes: list[str]) -> None:
+    from steptime.cli.pages import offer_page
+
+    offer_page(ended.run, result, told=notes)
 
 
 def _render(result: Result, console: Console) -> None:

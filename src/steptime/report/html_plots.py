@@ -299,7 +299,7 @@ def _mark_row(
             drawn = made.hbar(
                 row, left="left", right="right", height=0.6, source=source, color=color
             )
-        made.add_tools(HoverTool(renderers=[drawn], tooltips=[("", "@tip")]))
+        made.add_tools(HoverTool(renderers=[drawn], tooltips=[(name, "@tip")]))
 
 
 def _phases(canvas: Canvas, steps: Sequence[StepPoint]) -> Drawing | None:

@@ -78,6 +78,7 @@ def verdict(m: Measurement, diagnosis: Diagnosis | None) -> Html:
 
 def _finding(m: Measurement, finding: Finding) -> Html:
     text = words.describe_finding(finding, _step_time_s(m))
+    text = text[:1].upper() + text[1:]  # elsewhere it follows a colon
     return joined_html([tag("h2", words.describe_heading(finding)), tag("p", text)])
 
 
