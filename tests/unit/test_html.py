@@ -14,7 +14,8 @@ from steptime.core.observations import ScriptError
 from steptime.core.series import Series, StepPoint
 from steptime.core.types import BottleneckKind, Diagnosis, ProcessEnd, RunState
 from steptime.diagnose.engine import diagnose
-from steptime.report.html import PageFacts, energy_per_step_j, render_page
+from steptime.report.change_words import CHANGES, SHIFT_CAUSES
+from steptime.report.html import PageFacts, render_page
 from steptime.report.html_tags import Html, bar, joined_html, table, tag
 
 
@@ -167,27 +168,31 @@ def test_of_very_many_ranks_the_page_has_the_first() -> None:
 
 def test_a_run_that_stood_still_names_who_was_waited_for_with_all_stacks() -> None:
     text = parsed(page_of(two_ranks())).text
-    assert "The others waited for rank 1." in text
-    assert "no step came and the run never went on" in text
+    assert "rank 0 waits in a collective at train.py:61, for rank 1" in text
+    assert "when its stacks were taken, and the run never went on." in text
     assert "all_reduce  torch/distributed/distributed_c10d.py:2830" in text
     assert "no stack: tracing is not permitted here" in text
-    assert "in an exchange between ranks" in text
 
 
 def test_a_stall_that_passed_and_names_nobody_says_so() -> None:
     stall = make_stall(duration_s=12.0, culprits=())
     text = parsed(page_of(replace(bare(healthy()), stalls=(stall,)))).text
-    assert "The run stood still." in text
-    assert "no step came for 12.0 s" in text
+    assert "no step for 12.0 s after 300 steps of 150 ms; then it went on." in text
+    assert "rank 0 waits in a collective at train.py:61" in text
 
 
 def test_a_lasting_change_names_what_changed_with_it() -> None:
     text = parsed(page_of(replace(bare(healthy()), shifts=(make_shift(),)))).text
-    assert "other processes of the machine took more of its cores; backward took longer" in text
+    assert "the cores that other programs keep busy, the time of backward" in text
     assert "2.01x (1.96 to 2.05)" in text
     nothing = make_shift(causes=())
     page = page_of(replace(bare(healthy()), shifts=(nothing,)))
     assert "nothing that was observed" in page
+
+
+def test_every_cause_of_a_lasting_change_has_words() -> None:
+    words = {f"shift_{word}" for word in CHANGES}
+    assert words == set(SHIFT_CAUSES) - {"shift_phase"}
 
 
 def test_no_script_may_run_but_those_of_the_page() -> None:
@@ -205,30 +210,11 @@ def test_nothing_of_the_users_becomes_markup(text: str) -> None:
     assert not [name for name, _ in seen.attributes if name.startswith("on")]
 
 
-# -- energy
-
-
-def test_energy_of_a_step_is_mean_power_times_step_time() -> None:
+def test_energy_of_a_step_stands_beside_its_time_where_it_is_known() -> None:
     facts = gpt()
-    series = replace(facts.series, devices=make_devices(num_devices=2))
-    energy_j = energy_per_step_j(series, facts.measurement)
-    assert energy_j == pytest.approx(2 * 610.0 * 0.1181, rel=0.01)
-
-
-def test_energy_is_not_known_without_a_counter_or_without_steps() -> None:
-    facts = gpt()
-    assert energy_per_step_j(facts.series, facts.measurement) is None
-    silent = tuple(replace(p, energy_j=None) for p in make_devices())
-    assert energy_per_step_j(replace(facts.series, devices=silent), facts.measurement) is None
-    devices = Series(devices=make_devices())
-    assert energy_per_step_j(devices, facts.measurement) is None
-
-
-def test_a_counter_that_began_anew_gives_no_energy() -> None:
-    facts = gpt()
-    first, *rest = make_devices()
-    anew = (replace(first, t_unix_s=first.t_unix_s + 20, energy_j=9e9), *rest[30:])
-    assert energy_per_step_j(replace(facts.series, devices=anew), facts.measurement) is None
+    series = replace(facts.series, devices=make_devices(num=120))
+    assert "of the devices, a step" in page_of(replace(facts, series=series))
+    assert "of the devices, a step" not in page_of(facts)
 
 
 def test_a_step_that_is_no_number_makes_no_page_fail() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import steptime.report
 from steptime.cli import main, pages, report
 from steptime.cli.results import load
 from steptime.core.store import Run
@@ -31,6 +32,7 @@ def no_bokeh(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, name)
     for name in ("html_plots", "html_canvas", "html_host"):
         monkeypatch.delitem(sys.modules, f"steptime.report.{name}", raising=False)
+        monkeypatch.delattr(steptime.report, name, raising=False)
     monkeypatch.setitem(sys.modules, "bokeh", None)
 
 
@@ -131,10 +133,26 @@ def test_a_page_that_cannot_be_written_costs_the_run_nothing_else(
     run = make_run_with_steps(tmp_path)
     (run.folder / "report.html").mkdir()
     pages.offer_page(run, load(run))
-    says = "no page of this run was written: the page cannot be written"
+    says = "steptime: the page of this run: not written: the page cannot be written"
     assert says in capsys.readouterr().err
     pages.offer_page(run, load(run), told=["command.json: Is a directory"])
-    assert capsys.readouterr().err == ""
+    says = "steptime: the page of this run: not written, for the same reason\n"
+    assert capsys.readouterr().err == says
+
+
+def test_whoever_cannot_wait_for_the_page_is_told_how_to_get_it(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs_bokeh()
+    run = make_run_with_steps(tmp_path)
+
+    def interrupted(*_: object) -> Path:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pages, "write_page", interrupted)
+    pages.offer_page(run, load(run))
+    says = f"interrupted. Write it: steptime report {run.run_id}\n"
+    assert capsys.readouterr().err == f"steptime: the page of this run: {says}"
 
 
 def test_nothing_is_opened_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:

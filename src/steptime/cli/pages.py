@@ -14,6 +14,7 @@ from steptime.cli.main import attempt
 from steptime.cli.output import say
 from steptime.cli.results import Result
 from steptime.core.store import CommandRecord, Run, read_value, write_text
+from steptime.diagnose.stalled import relevant_stalls
 from steptime.errors import DamagedRunError, MissingExtraError, StoreError
 from steptime.measure.series import read_series
 from steptime.report.html import PageFacts, render_page
@@ -51,20 +52,27 @@ def offer_page(run: Run, result: Result, *, told: Sequence[str] = ()) -> None:
 
     `told` is what went wrong and was said: a full disk is not said again.
     """
+    again = f"steptime report {run.run_id}"
     try:
         _plotting()
     except MissingExtraError:
-        say(f"steptime: for a page of this run: {_INSTALL}, then: steptime report {run.run_id}")
+        say(f"steptime: for a page of this run: {_INSTALL}, then: {again}")
         return
 
     def tell(note: str) -> None:
         reason = note.rpartition(": ")[2].rstrip(".")
-        if not any(reason in one for one in told):
-            say(f"steptime: no page of this run was written: {note}")
+        is_known = any(reason in one for one in told)
+        say("not written, for the same reason" if is_known else f"not written: {note}")
 
-    path = attempt(lambda: write_page(run, result), tell=tell)
+    # The place follows when it is written, in a second or two: that is what one waits for.
+    say("steptime: the page of this run: ", end="")
+    try:
+        path = attempt(lambda: write_page(run, result), tell=tell)
+    except KeyboardInterrupt:
+        say(f"interrupted. Write it: {again}")
+        return
     if path is not None:
-        say(f"steptime: the page of this run: {path}")
+        say(str(path))
 
 
 def _plotting() -> ModuleType:
@@ -84,6 +92,8 @@ def _gather(run: Run, result: Result) -> PageFacts:
         diagnosis=result.diagnosis,
         record=_read_record(run),
         series=read_series(run.folder, result.measurement),
+        stalls=relevant_stalls(result.measurement),
+        shifts=result.diagnosis.shifts,
         version=steptime.__version__,
     )
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from steptime.core.series import DevicePoint, Series
+from steptime.core.series import Series
 from steptime.core.stall import Shift, Stall
 from steptime.core.store import CommandRecord
 from steptime.core.types import Diagnosis, Measurement
@@ -62,7 +62,6 @@ def _body(facts: PageFacts, plots: Plots) -> list[Html]:
     m, drawn = facts.measurement, _Drawn(plots)
     shifts = shifts_part(facts.shifts)
     stalls = stalls_part(facts.stalls, started_unix_s=m.started_unix_s)
-    energy_j = energy_per_step_j(facts.series, m)
     parts = [
         _section("Steps over time", drawn.of("steps"), shifts),
         _section("The run stood still", stalls),
@@ -81,7 +80,7 @@ def _body(facts: PageFacts, plots: Plots) -> list[Html]:
     return [
         sections.header(m),
         sections.verdict(m, facts.diagnosis),
-        sections.tiles(m, energy_j=energy_j),
+        sections.tiles(m, energy_j=facts.series.energy_per_step_j()),
         *(part for part in parts if part is not None),
     ]
 
@@ -119,31 +118,6 @@ def _devices(series: Series) -> Html | None:
         return None
     listed = ", ".join(f"device {i}: {name}" for i, name in enumerate(names))
     return tag("p", listed, class_="dim")
-
-
-def energy_per_step_j(series: Series, m: Measurement) -> float | None:
-    """Energy of all devices a step [J], over the steady steps that both ends saw; None if unknown.
-
-    It is what the devices drew, for whomever: on a device that others use, too, it is too much.
-    """
-    counted = [s for s in series.steps if s.is_steady and s.rank == series.steps[0].rank]
-    if len(counted) < 2 or m.steady is None or m.steady.step_time_s is None:
-        return None
-    first_s, last_s = counted[0].end_unix_s, counted[-1].end_unix_s
-    seen = [p for p in series.devices if p.energy_j is not None and first_s <= p.t_unix_s <= last_s]
-    powers_w = [_power_w([p for p in seen if p.device == d]) for d in {p.device for p in seen}]
-    known_w = [power for power in powers_w if power is not None]
-    return sum(known_w) * m.steady.step_time_s.median if known_w else None
-
-
-def _power_w(points: Sequence[DevicePoint]) -> float | None:
-    """Mean power between the first and the last look at one device."""
-    if len(points) < 2:
-        return None
-    first, last = points[0], points[-1]
-    took_j = (last.energy_j or 0.0) - (first.energy_j or 0.0)
-    took_s = last.t_unix_s - first.t_unix_s
-    return took_j / took_s if took_s > 0 and took_j >= 0 else None  # a driver may start anew
 
 
 def _asset(name: str) -> str:

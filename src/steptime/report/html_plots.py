@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bokeh.core.properties import value
+from bokeh.document import Document
 from bokeh.embed import components
 from bokeh.models import BoxAnnotation, ColumnDataSource, HoverTool, Span
 from bokeh.plotting import figure
@@ -98,13 +99,22 @@ def draw(m: Measurement, series: Series, stalls: Sequence[Stall], shifts: Sequen
     drawings = [(part, drawing) for part, drawing in found if drawing is not None]
     if not drawings:
         return Plots()
-    script, places = components([d.figure for _, d in drawings], wrap_script=False)
+    script, places = components(_in_one_document(drawings), wrap_script=False)
     library = "\n".join(Resources(mode="inline", components=["bokeh"]).js_raw)
     plots = tuple(
         Plot(part=part, title=d.title, place=Html(place), legend=d.legend, note=d.note)
         for (part, d), place in zip(drawings, places, strict=True)
     )
     return Plots(plots=plots, scripts=(library, script))
+
+
+def _in_one_document(drawings: Sequence[tuple[str, Drawing]]) -> list[figure]:
+    """The figures, put together at once: one by one takes half of all the time."""
+    document, figures = Document(), [drawing.figure for _, drawing in drawings]
+    with document.models.freeze():
+        for made in figures:
+            document.add_root(made)
+    return figures
 
 
 def _end_unix_s(m: Measurement, series: Series) -> float:
