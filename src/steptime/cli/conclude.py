@@ -53,9 +53,11 @@ def conclude(
     if options.json is not None:
         document = _document(result, notes, exit_code)
         attempt(lambda: write_json(str(options.json), document), tell=_tell)
-    # Last, for it takes longest and is the least to lose.
     if result is not None and ended is not None and result.measurement.num_steps > 0:
-        attempt(lambda: _offer_page(ended, result, notes), tell=_tell)
+        from steptime.cli.pages import offer_page
+
+        # Last, for it takes longest and is the least to lose.
+        attempt(lambda: offer_page(ended.run, result, told=notes), tell=_tell)
 
 
 def _document(result: Result | None, notes: list[str], exit_code: int) -> Envelope:
@@ -103,12 +105,6 @@ def _report(options: RunOptions, result: Result) -> None:
             _render(result, console_for(file, is_plain=True))
     elif sys.stderr is not None:
         _render(result, console_for(sys.stderr))
-
-
-def _offer_page(ended: EndedRun, result: Result, notes: list[str]) -> None:
-    from steptime.cli.pages import offer_page
-
-    offer_page(ended.run, result, told=notes)
 
 
 def _render(result: Result, console: Console) -> None:

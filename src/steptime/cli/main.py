@@ -99,13 +99,13 @@ def build_parser() -> argparse.ArgumentParser:
         prog="steptime",
         description="Measure a training command, unmodified; make it faster, and prove it.",
         epilog=_EXAMPLES,
-        usage="steptime [-h] [--version] VERB ...",  # which says all there is of options
+        usage="steptime [-h] [--version] VERB ...",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
         add_help=False,
     )
     parser.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
-    parser.add_argument("--version", action=_Version, nargs=0, help=argparse.SUPPRESS)
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(title="commands", metavar="VERB", prog="steptime")
     for name, module in zip(COMMANDS, _MODULES, strict=True):
         command = commands.add_parser(
