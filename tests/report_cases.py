@@ -6,8 +6,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from steptime.core.anatomy import (
+    PARTS,
+    Anatomy,
+    Death,
+    Instant,
+    Kept,
+    LoaderMemory,
+    Part,
+    Timeline,
+)
 from steptime.core.count import ClassCount, Count, ModuleCount
-from steptime.core.observations import Quantity
+from steptime.core.observations import Quantity, ScriptError
 from steptime.core.stall import Frame, Stall, StalledRank, ThreadStack
 from steptime.core.types import (
     INNER_PHASES,
@@ -276,6 +286,112 @@ def stalled() -> Measurement:
     return replace(base, stalls=(stall,), end=end)
 
 
+def make_part(
+    name: str, size: int | None, *, dtype: str = "fp32", missing: str | None = None
+) -> Part:
+    if size is None:
+        return Part(name=name, missing=missing)
+    return Part(
+        name=name,
+        bytes=size,
+        by_dtype={dtype: size},
+        by_device={"cpu": size},
+        num_tensors=148,
+    )
+
+
+def make_anatomy(**changes: Any) -> Anatomy:
+    """A GPT of 124 million parameters that AdamW trains in fp32 on a CPU."""
+    mib = 1 << 20
+    sizes = {
+        "weights": 475 * mib,
+        "buffers": 0,
+        "gradients": 475 * mib,
+        "optimizer": 950 * mib,
+        "activations": 3072 * mib,
+        "logits": 588 * mib,
+        "inputs": 1 * mib,
+        "temporaries": 612 * mib,
+    }
+    reasons = {
+        "communication": "no_ddp_seen",
+        "context": "not_applicable_on_cpu",
+        "fragmentation": "not_applicable_on_cpu",
+    }
+    held = {"weights": 475 * mib, "optimizer": 950 * mib, "activations": 3072 * mib}
+    start = Instant(at_fraction=0.0, phase="forward", by_part={"weights": 475 * mib})
+    peak = Instant(
+        at_fraction=0.5,
+        phase="backward",
+        by_part={**held, "logits": 588 * mib, "temporaries": 612 * mib},
+    )
+    base = Anatomy(
+        rank=0,
+        moment="update",
+        num_updates=13,
+        num_parameters=124_439_808,
+        num_trainable=124_439_808,
+        parts=tuple(make_part(name, sizes.get(name), missing=reasons.get(name)) for name in PARTS),
+        optimizers=("AdamW",),
+        by_kind=(Kept(name="AddmmBackward0", bytes=1800 * mib),),
+        by_module=(Kept(name="GPT.transformer.h.0", bytes=256 * mib, kind="Block"),),
+        timeline=Timeline(
+            instants=(start, peak),
+            peak=peak,
+            module="GPT.lm_head",
+            operator="aten.mm.default",
+            num_storages=4210,
+        ),
+        loader=LoaderMemory(batch_bytes=98_304, num_workers=2, num_waiting=4),
+        worker_bytes=310 * mib,
+        resident_bytes=6212 * mib,
+    )
+    return replace(base, **changes)
+
+
+def dissected() -> Measurement:
+    return make_measurement(GPT_PHASES, spans=GPT_SPANS, memory=make_anatomy())
+
+
+def out_of_memory() -> Measurement:
+    """A first update that did not fit: no state is there yet, and no step was followed."""
+    mib = 1 << 20
+    known = {"weights": 475 * mib, "buffers": 0, "activations": 3072 * mib, "logits": 588 * mib}
+    parts = tuple(
+        make_part(name, known.get(name), missing="no_update_seen" if name not in known else None)
+        for name in PARTS
+    )
+    memory = make_anatomy(
+        moment="backward",
+        num_updates=0,
+        parts=parts,
+        optimizers=(),
+        by_module=(),
+        timeline=None,
+        timeline_missing="too_few_updates",
+        death=Death(
+            by_part={"weights": 475 * mib, "gradients": 40 * mib, "activations": 2900 * mib}
+        ),
+    )
+    error = ScriptError(
+        type="RuntimeError",
+        text="DefaultCPUAllocator: can't allocate memory: you tried to allocate 616562688 bytes.",
+        num_updates=0,
+        is_memory=True,
+        where="train.py:31",
+        phase="backward",
+        requested_bytes=616_562_688,
+    )
+    return replace(
+        no_steps(),
+        command=("python", "train.py"),
+        end=ProcessEnd(state=RunState.FAILED, exit_code=1),
+        errors=(error,),
+        memory=memory,
+        notes=(),
+    )
+
+
 CASES = {
     "healthy": healthy,
     "input_bound": input_bound,
@@ -284,6 +400,8 @@ CASES = {
     "no_steps": no_steps,
     "contended": contended,
     "stalled": stalled,
+    "dissected": dissected,
+    "out_of_memory": out_of_memory,
     "counted": counted,
 }
 

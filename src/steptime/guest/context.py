@@ -9,6 +9,7 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
 
+from .anatomy import Anatomy
 from .buckets import EVALUATION
 from .frames import Frames
 from .journal import LEAVE, LEAVE_SPAN, Journal
@@ -44,6 +45,8 @@ class Context:
         self.trial: Any = None  # where there is a plan: `guest/trial.py`
         self.is_counting = False  # nothing matters here but the count of operators and their work
         self.before_update: Callable[[Timeline], None] | None = None
+        self.anatomy: Anatomy | None = None  # until all that is to be seen of the memory was
+        self.autopsy: Anatomy | None = None  # the same, to the end
         frames = Frames(Places(torch))
 
         def new_spells() -> Spells | None:
@@ -69,6 +72,27 @@ class Context:
     def journal(self) -> Journal:
         """The calling thread's journal."""
         return self.local.journal
+
+    def dissect(self, what: str, *args: Any) -> None:
+        """Look who holds the memory; the update takes longer for it."""
+        anatomy = self.anatomy
+        if anatomy is None or self.is_worker:
+            return
+        try:
+            self.local.journal.disturb()
+            with self.torch._C.DisableTorchFunction():  # nobody's mode is to see what we read
+                getattr(anatomy, what)(*args)
+        except Exception:
+            self.recorder.fail("anatomy")
+            anatomy.give_up(what)
+
+    def end_update(self) -> None:
+        """An outermost optimizer step is over; once all was seen, nothing is asked any more."""
+        anatomy = self.anatomy
+        if anatomy is not None and anatomy.count_update():
+            self.dissect("see_update")
+            if anatomy.is_over:
+                self.anatomy = None
 
     def guarded(self, place: str, act: Callable[..., None], *args: Any) -> None:
         """Do something of ours; a failure is counted and goes no further."""

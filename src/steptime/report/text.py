@@ -25,6 +25,7 @@ from steptime.core.types import (
 from steptime.core.units import format_count, format_percent, format_seconds, format_speedup
 from steptime.report import words
 from steptime.report.advice import choose_headline, next_act
+from steptime.report.memory import fit_lines, memory_lines
 from steptime.report.page import LABEL_WIDTH, Page, joined, page_of, printable, shortened
 from steptime.report.stall_text import describe_stall
 from steptime.report.study_words import describe_lever
@@ -95,6 +96,8 @@ def _report(
         *_others(m, others, page, limit=detail.num_findings),
         *_workers(m, page),
         *work_lines(m, page),
+        *memory_lines(m, page),
+        *fit_lines(m, page),
         *_machine(m, page),
         *_overhead(m, page),
         *_notes(m, page, limit=detail.num_notes),
