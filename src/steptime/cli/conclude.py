@@ -50,16 +50,23 @@ def conclude(
         _tell(note)
     if result is not None:
         attempt(lambda: _report(options, result), tell=_tell)
-    if options.json is None:
-        return
-    if result is None:
-        item = ErrorItem(code="not_observed", message=" ".join(notes))
-        document = Envelope(command="run", exit_code=exit_code, errors=(item,))
-    else:
-        document = run_envelope(
+    if options.json is not None:
+        document = _document(result, notes, exit_code)
+        attempt(lambda: write_json(str(options.json), document), tell=_tell)
+    if result is not None and ended is not None and result.measurement.num_steps > 0:
+        from steptime.cli.pages import offer_page
+
+        # Last, for it takes longest and is the least to lose.
+        attempt(lambda: offer_page(ended.run, result, told=notes), tell=_tell)
+
+
+def _document(result: Result | None, notes: list[str], exit_code: int) -> Envelope:
+    if result is not None:
+        return run_envelope(
             result.measurement, result.diagnosis, command="run", exit_code=exit_code
         )
-    attempt(lambda: write_json(str(options.json), document), tell=_tell)
+    item = ErrorItem(code="not_observed", message=" ".join(notes))
+    return Envelope(command="run", exit_code=exit_code, errors=(item,))
 
 
 def _tell(note: str) -> None:

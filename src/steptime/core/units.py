@@ -108,6 +108,30 @@ def format_value(value: float, unit: str) -> str:
     return f"{format_count(value)} cores" if unit == "cores" else format_count(value)
 
 
+def scale_of(largest: float, unit: str) -> tuple[float, str]:
+    """What one of the unit to show a whole axis in is worth, and its name.
+
+    Args:
+        largest: the largest value on the axis; its size chooses.
+        unit: `s` or `bytes`; any other is shown as it is.
+    """
+    if unit == "s":
+        return next((row for row in _SECONDS if largest >= row[0]), _SECONDS[-1])
+    if unit == "bytes":
+        power = 0
+        while largest >= 1023.5 * 1024.0**power and power < len(_BYTES) - 1:
+            power += 1
+        return 1024.0**power, _BYTES[power]
+    return (0.01, "%") if unit == "fraction" else (1.0, unit)
+
+
+def scale_of_elapsed(longest_s: float) -> tuple[float, str]:
+    """The same for an axis of time since the start of a run: seconds, minutes or hours."""
+    if longest_s < 180:
+        return 1.0, "s"
+    return (60.0, "min") if longest_s < 3 * 3600 else (3600.0, "h")
+
+
 def _significant(value: float) -> float:
     """The value rounded to three significant digits."""
     if value == 0:
