@@ -147,14 +147,14 @@ def lag1_autocorrelation(values: Sequence[float]) -> float:
     return math.fsum(a * b for a, b in pairwise(away)) / total if total > 0 else 0.0
 
 
-def winsorize(values: Sequence[float]) -> list[float]:
-    """The values in their order, the outer 5 % at each end pulled in to the next one inside.
+def winsorize(values: Sequence[float], fraction: float = WINSORIZED_FRACTION) -> list[float]:
+    """The values in their order, that fraction at each end pulled in to the next one inside.
 
     Below three values there is nothing inside, and they stay as they are.
 
     Source: Dixon, Annals of Mathematical Statistics 31 (1960).
     """
-    num_outer = math.ceil(WINSORIZED_FRACTION * len(values))
+    num_outer = math.ceil(fraction * len(values))
     if len(values) < 3:
         return list(values)
     ordered = sorted(values)

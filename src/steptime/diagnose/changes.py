@@ -8,11 +8,21 @@ false alarms.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from statistics import NormalDist, fmean, stdev
 
-from steptime.core.stats import lag1_autocorrelation, median, median_interval, winsorize
+from steptime.core.observations import Quantity
+from steptime.core.stats import (
+    effective_size,
+    lag1_autocorrelation,
+    median,
+    median_interval,
+    winsorize,
+)
+
+_Center = Callable[[Sequence[float]], Quantity]
 
 MAX_VALUES = 200
 """More are put together to medians of neighbors first: the test grows with the square."""
@@ -36,13 +46,20 @@ MAX_DEPENDENCE = 0.97
 MIN_RATIO = 1.10
 """Least change that matters (`INFO_FRACTION`); the whole interval must lie beyond it."""
 
+TRIMMED_FRACTION = 0.2
+"""Of the values at either end, left out of the mean of the middle."""
+
 STAYS = 0.3
-"""Each third of a side lies within so much of the change from its median: a slope does not."""
+"""Each third of a side lies within so much of the change from its center: a slope does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """From `index` on the values are `after`, `before` until then; `ratio` has its interval."""
+    """From `index` on values are about `after`, about `before` until then.
+
+    Both are medians, or means without the outer fifths; `low` to `high` is the 95 % interval of
+    their ratio.
+    """
 
     index: int
     before: float
@@ -171,12 +188,29 @@ def independent_fraction(rest: Sequence[float]) -> float:
     return (1 - r) / (1 + r)
 
 
-def _stays(left: Sequence[float], right: Sequence[float]) -> bool:
+def _stays(left: Sequence[float], right: Sequence[float], center: _Center) -> bool:
     """Whether each third of a side is like the side: neither a slope nor a short spell."""
-    before, after = median(left), median(right)
+    before, after = center(left).median, center(right).median
     limit = STAYS * abs(after - before)
     pairs = ((left, before), (right, after))
-    return all(abs(median(third) - m) <= limit for side, m in pairs for third in _thirds(side))
+    return all(
+        abs(center(third).median - m) <= limit for side, m in pairs for third in _thirds(side)
+    )
+
+
+def middle_mean(values: Sequence[float]) -> Quantity:
+    """Mean of the values without the outer fifths, in the place of a median, with its interval.
+
+    Source: Tukey and McLaughlin, Sankhya A 25 (1963).
+    """
+    n, inside = len(values), 1 - 2 * TRIMMED_FRACTION
+    num_outer = int(TRIMMED_FRACTION * n)
+    mean = fmean(sorted(values)[num_outer : n - num_outer])
+    error = stdev(winsorize(values, TRIMMED_FRACTION)) / (
+        inside * math.sqrt(effective_size(values))
+    )
+    half = NormalDist().inv_cdf(0.975) * error
+    return Quantity(median=mean, low=mean - half, high=mean + half, n=n)
 
 
 def _thirds(values: Sequence[float]) -> list[Sequence[float]]:
@@ -202,21 +236,31 @@ def _refine(logs: Sequence[float], place: int, size: int) -> int:
 def _describe(logs: Sequence[float], edges: Sequence[int]) -> Change | None:
     """The change in the middle of three edges; None if it does not stay, or may be small.
 
-    The interval of the difference of two medians is put together from those of the medians.
+    Where a neighbor takes the core now and then, steps are of two lengths and the median jumps
+    from one to the other by chance: then the mean of the middle may still say it.
+    """
+    begin, middle, end = edges
+    left, right = logs[begin:middle], logs[middle:end]
+    for center in (median_interval, middle_mean):
+        if _stays(left, right, center):
+            change = _between(center(left), center(right), middle)
+            if change.low >= MIN_RATIO or change.high <= 1 / MIN_RATIO:
+                return change
+    return None
+
+
+def _between(before: Quantity, after: Quantity, index: int) -> Change:
+    """The change from one center of logs to another.
+
+    The interval of the difference is put together from those of the two.
 
     Source: Zou and Donner, Statistics in Medicine 27 (2008).
     """
-    begin, middle, end = edges
-    if not _stays(logs[begin:middle], logs[middle:end]):
-        return None
-    before, after = median_interval(logs[begin:middle]), median_interval(logs[middle:end])
     step = after.median - before.median
     low = step - math.hypot(after.median - after.low, before.high - before.median)
     high = step + math.hypot(after.high - after.median, before.median - before.low)
-    if low < math.log(MIN_RATIO) and high > -math.log(MIN_RATIO):
-        return None
     return Change(
-        index=middle,
+        index=index,
         before=math.exp(before.median),
         after=math.exp(after.median),
         low=math.exp(low),
