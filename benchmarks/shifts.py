@@ -4,11 +4,11 @@
 
 Scripted step times: without dependence but with far outliers, with much dependence, with short
 spells of somebody else's work, with steps of several kinds. With `--run`, the steps of real runs
-too: cut into pieces of two seconds and put together anew at random, so that their noise stays and
-their own changes do not. A row is a noise and a length; its first number is the share of series
-with a change where none was planted (promised: at most 1 in 100), the others the share in which a
-change planted in the middle, or at a quarter, is found within 5 % of its place. Results go to
-benchmarks/results/shifts.json.
+too: cut into pieces of two seconds, or a twentieth of the series where that is shorter, and put
+together anew at random, so that their noise stays and their own changes do not. A row is a noise
+and a length; its first number is the share of series with a change where none was planted
+(promised: at most 1 in 100), the others the share in which a change planted in the middle, or at
+a quarter, is found within 5 % of its place. Results go to benchmarks/results/shifts.json.
 """
 
 from __future__ import annotations
@@ -76,9 +76,10 @@ def real(folder: Path) -> Noise:
     series = series_of(rank)
     first = max([*series.restarts, 0]) + 20
     kept = [t for i, t in enumerate(series.times_s) if i >= first and i not in series.disturbed]
-    size = max(1, round(PIECE_S * len(kept) / math.fsum(kept)))
+    longest = max(1, round(PIECE_S * len(kept) / math.fsum(kept)))
 
     def make(n: int, chance: random.Random) -> list[float]:
+        size = max(1, min(longest, n // 20))
         found: list[float] = []
         while len(found) < n:
             start = chance.randrange(max(1, len(kept) - size))

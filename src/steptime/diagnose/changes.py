@@ -37,8 +37,7 @@ MIN_SIDE = 10
 """Values on either side, at least: as many make an interval of the median."""
 
 CRITICAL = 4.0
-"""Of the test's statistic; noise of many kinds passes it, and all that is asked beside, in fewer
-than 1 of 100 series (`benchmarks/shifts.py`)."""
+"""Of the test's statistic; in docs/explanation/diagnosis.md stands how often noise passes it."""
 
 MAX_DEPENDENCE = 0.97
 """Of neighbors: beyond it 200 values say less than three independent ones."""
