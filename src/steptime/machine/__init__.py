@@ -1,1 +1,0 @@
-"""The machine: what it has, and what it reaches."""
