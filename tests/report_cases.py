@@ -6,19 +6,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from steptime.core.count import ClassCount, Count, ModuleCount
-from steptime.core.observations import Quantity
-from steptime.core.profile import (
-    ClassTime,
-    DeviceProfile,
-    Gap,
-    HostProfile,
-    OperatorTime,
-    Profile,
-    ProfileWish,
-    RankProfile,
-    ThreadTime,
+from steptime.core.anatomy import (
+    PARTS,
+    Anatomy,
+    Death,
+    Instant,
+    Kept,
+    LoaderMemory,
+    Part,
+    Timeline,
 )
+from steptime.core.count import ClassCount, Count, ModuleCount
+from steptime.core.observations import Quantity, ScriptError
 from steptime.core.stall import Frame, Stall, StalledRank, ThreadStack
 from steptime.core.types import (
     INNER_PHASES,
@@ -287,81 +286,113 @@ def stalled() -> Measurement:
     return replace(base, stalls=(stall,), end=end)
 
 
-def make_operator(name: str, kind: str, self_s: float, num: int, **facts: Any) -> OperatorTime:
-    return OperatorTime(name=name, kind=kind, self_s=self_s, num=num, **facts)
-
-
-def make_classes(window_s: float, **times_s: float) -> tuple[ClassTime, ...]:
-    return tuple(
-        ClassTime(name=name, time_s=time_s, fraction=time_s / window_s, num=30)
-        for name, time_s in times_s.items()
+def make_part(
+    name: str, size: int | None, *, dtype: str = "fp32", missing: str | None = None
+) -> Part:
+    if size is None:
+        return Part(name=name, missing=missing)
+    return Part(
+        name=name,
+        bytes=size,
+        by_dtype={dtype: size},
+        by_device={"cpu": size},
+        num_tensors=148,
     )
 
 
-def profiled() -> Measurement:
-    """Two ranks of a GPU training under torch's profiler, the second without a trace."""
-    host = HostProfile(
-        window_s=0.0474,
-        python_s=0.0298,
-        loader_s=0.0012,
-        num_gaps=412,
-        median_gap_s=9e-6,
-        longest_gaps=(Gap(time_s=0.0051, after="aten::copy_", before="aten::embedding"),),
-        num_operators=3120,
-        classes=make_classes(0.0474, optimizer=0.0081, matmul=0.0062, other=0.0033),
-        operators=(
-            make_operator("aten::mm", "matmul", 0.0031, 216, shapes="[4096, 384], [384, 1536]"),
-        ),
-        threads=(ThreadTime(name="training", busy_s=0.0121, num_operators=1810),),
+def make_anatomy(**changes: Any) -> Anatomy:
+    """A GPT of 124 million parameters that AdamW trains in fp32 on a CPU."""
+    mib = 1 << 20
+    sizes = {
+        "weights": 475 * mib,
+        "buffers": 0,
+        "gradients": 475 * mib,
+        "optimizer": 950 * mib,
+        "activations": 3072 * mib,
+        "logits": 588 * mib,
+        "inputs": 1 * mib,
+        "temporaries": 612 * mib,
+    }
+    reasons = {
+        "communication": "no_ddp_seen",
+        "context": "not_applicable_on_cpu",
+        "fragmentation": "not_applicable_on_cpu",
+    }
+    held = {"weights": 475 * mib, "optimizer": 950 * mib, "activations": 3072 * mib}
+    start = Instant(at_fraction=0.0, phase="forward", by_part={"weights": 475 * mib})
+    peak = Instant(
+        at_fraction=0.5,
+        phase="backward",
+        by_part={**held, "logits": 588 * mib, "temporaries": 612 * mib},
     )
-    device = DeviceProfile(
-        device=0,
-        window_s=0.0471,
-        busy_s=0.0353,
-        host_wait_s=0.0094,
-        kernel_wait_s=0.0024,
-        unknown_wait_s=0.0,
-        communication_s=0.0061,
-        exposed_communication_s=0.0019,
-        num_kernels=1311,
-        num_streams=3,
-        classes=make_classes(
-            0.0471, matmul=0.0191, attention=0.0072, elementwise=0.0058, communication=0.0019
+    base = Anatomy(
+        rank=0,
+        moment="update",
+        num_updates=13,
+        num_parameters=124_439_808,
+        num_trainable=124_439_808,
+        parts=tuple(make_part(name, sizes.get(name), missing=reasons.get(name)) for name in PARTS),
+        optimizers=("AdamW",),
+        by_kind=(Kept(name="AddmmBackward0", bytes=1800 * mib),),
+        by_module=(Kept(name="GPT.transformer.h.0", bytes=256 * mib, kind="Block"),),
+        timeline=Timeline(
+            instants=(start, peak),
+            peak=peak,
+            module="GPT.lm_head",
+            operator="aten.mm.default",
+            num_storages=4210,
         ),
-        kernels=(
-            make_operator(
-                "nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NTN",
-                "matmul",
-                0.0142,
-                216,
-                launched_by="aten::mm",
-            ),
-            make_operator("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "communication", 0.0061, 3),
+        loader=LoaderMemory(batch_bytes=98_304, num_workers=2, num_waiting=4),
+        worker_bytes=310 * mib,
+        resident_bytes=6212 * mib,
+    )
+    return replace(base, **changes)
+
+
+def dissected() -> Measurement:
+    return make_measurement(GPT_PHASES, spans=GPT_SPANS, memory=make_anatomy())
+
+
+def out_of_memory() -> Measurement:
+    """A first update that did not fit: no state is there yet, and no step was followed."""
+    mib = 1 << 20
+    known = {"weights": 475 * mib, "buffers": 0, "activations": 3072 * mib, "logits": 588 * mib}
+    parts = tuple(
+        make_part(name, known.get(name), missing="no_update_seen" if name not in known else None)
+        for name in PARTS
+    )
+    memory = make_anatomy(
+        moment="backward",
+        num_updates=0,
+        parts=parts,
+        optimizers=(),
+        by_module=(),
+        timeline=None,
+        timeline_missing="too_few_updates",
+        death=Death(
+            by_part={"weights": 475 * mib, "gradients": 40 * mib, "activations": 2900 * mib}
         ),
     )
-    profile = Profile(
-        wish=ProfileWish(first_step=30),
-        ranks=(
-            RankProfile(
-                rank=0,
-                file="profile/rank-0.pt.trace.json.gz",
-                first_step=30,
-                num_steps=3,
-                start_s=8.4,
-                duration_s=0.0475,
-                write_s=0.21,
-                host=host,
-                devices=(device,),
-            ),
-            RankProfile(rank=1, missing="own_profiler"),
-        ),
+    error = ScriptError(
+        type="RuntimeError",
+        text="DefaultCPUAllocator: can't allocate memory: you tried to allocate 616562688 bytes.",
+        num_updates=0,
+        is_memory=True,
+        where="train.py:31",
+        phase="backward",
+        requested_bytes=616_562_688,
     )
-    ranks = tuple(make_rank(GPT_PHASES, rank=i, world_size=2, device="cuda") for i in range(2))
-    return make_measurement(GPT_PHASES, num_ranks=2, ranks=ranks, profile=profile)
+    return replace(
+        no_steps(),
+        command=("python", "train.py"),
+        end=ProcessEnd(state=RunState.FAILED, exit_code=1),
+        errors=(error,),
+        memory=memory,
+        notes=(),
+    )
 
 
 CASES = {
-    "profiled": profiled,
     "healthy": healthy,
     "input_bound": input_bound,
     "straggler": straggler,
@@ -369,6 +400,8 @@ CASES = {
     "no_steps": no_steps,
     "contended": contended,
     "stalled": stalled,
+    "dissected": dissected,
+    "out_of_memory": out_of_memory,
     "counted": counted,
 }
 

@@ -6,6 +6,7 @@ SteptimeError              exit code 1
 ├── RecipeError            2    a recipe is damaged, foreign or does not fit
 ├── StoreError             1    the store cannot be read or written
 ├── DamagedRunError        1    a run folder is damaged, foreign or of another schema
+├── MissingExtraError      2    what was asked for needs packages that are not installed
 ├── ContainmentError       1    a child cannot be kept from doing harm here
 └── InterruptedByUserError 130  Ctrl-C, before there was anything to report
 """
@@ -53,6 +54,13 @@ class DamagedRunError(SteptimeError):
     """A run folder cannot be understood."""
 
     code = "damaged_run"
+
+
+class MissingExtraError(SteptimeError):
+    """An extra of Steptime is not installed; the hint says how to get it."""
+
+    exit_code = 2
+    code = "missing_extra"
 
 
 class ContainmentError(SteptimeError):

@@ -35,8 +35,8 @@ Damage = Callable[[Path], object]
 
 
 def said_by_us(done: Done) -> str:
-    """What stands on stderr after the command's own words; ours is one paragraph."""
-    lines = done.stderr.decode().splitlines()
+    """What stands on stderr after the command's own words: one paragraph, and the page apart."""
+    lines = [line for line in done.stderr.decode().splitlines() if "page of this run" not in line]
     (place,) = [i for i, line in enumerate(lines) if line.startswith("steptime")]
     return " ".join(" ".join(lines[place:]).split())
 

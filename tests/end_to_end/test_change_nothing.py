@@ -31,12 +31,14 @@ NOT_COMPARED = {
     "file_moves",
     "gpu_copies",
     "gpu_sync",
+    "neighbor_starts",
     "out_of_memory",
     "spawned",
+    "waits_for_ever",
     "writes",
 }
-"""As many steps as time allows; a GPU; a death; a main module of its own for the children; and
-one that trains nothing."""
+"""As many steps as time allows; a GPU; a death; a main module of its own for the children; one
+that never ends; and one that trains nothing."""
 
 BY_HAND = {"by_hand", "own_backward"}
 """No optimizer holds their weights: what they print tells of them."""

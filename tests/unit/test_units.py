@@ -12,9 +12,12 @@ from steptime.core.units import (
     format_bytes,
     format_count,
     format_percent,
+    format_rate,
     format_seconds,
     format_speedup,
     format_value,
+    scale_of,
+    scale_of_elapsed,
 )
 
 
@@ -124,3 +127,44 @@ def test_a_time_is_short_and_has_a_unit(seconds: float) -> None:
 @given(st.floats(0, 1e15))
 def test_a_size_is_short_and_has_a_unit(size: float) -> None:
     assert re.fullmatch(r"\d{1,4}(\.\d+)? ([KMGTP]i)?B", format_bytes(size))
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (160e9, "flops_per_s", "160 GFLOPS"),
+        (1.34e12, "flops_per_s", "1.34 TFLOPS"),
+        (999.6e9, "ops_per_s", "1.00 TOPS"),
+        (13.1e9, "bytes_per_s", "13.1 GB/s"),
+        (4e11, "bits_per_s", "400 Gb/s"),
+        (12_345.4, "reads_per_s", "12,345 reads/s"),
+        (0.0, "bytes_per_s", "0 B/s"),
+    ],
+)
+def test_rates_are_in_powers_of_a_thousand(value: float, unit: str, text: str) -> None:
+    assert format_rate(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("largest", "unit", "scale", "name"),
+    [
+        (0.0123, "s", 1e-3, "ms"),
+        (2.0, "s", 1.0, "s"),
+        (1e-9, "s", 1e-6, "µs"),
+        (3 * 1024**3, "bytes", 1024.0**3, "GiB"),
+        (0.0, "bytes", 1.0, "B"),
+        (0.5, "fraction", 0.01, "%"),
+        (610.0, "W", 1.0, "W"),
+    ],
+)
+def test_an_axis_has_one_unit_that_fits_its_largest_value(
+    largest: float, unit: str, scale: float, name: str
+) -> None:
+    assert scale_of(largest, unit) == (scale, name)
+
+
+@pytest.mark.parametrize(
+    ("longest_s", "name"), [(0.0, "s"), (179.0, "s"), (180.0, "min"), (86_400.0, "h")]
+)
+def test_an_axis_of_time_counts_seconds_minutes_or_hours(longest_s: float, name: str) -> None:
+    assert scale_of_elapsed(longest_s)[1] == name

@@ -50,16 +50,23 @@ def conclude(
         _tell(note)
     if result is not None:
         attempt(lambda: _report(options, result), tell=_tell)
-    if options.json is None:
-        return
-    if result is None:
-        item = ErrorItem(code="not_observed", message=" ".join(notes))
-        document = Envelope(command="run", exit_code=exit_code, errors=(item,))
-    else:
-        document = run_envelope(
+    if options.json is not None:
+        document = _document(result, notes, exit_code)
+        attempt(lambda: write_json(str(options.json), document), tell=_tell)
+    if result is not None and ended is not None and result.measurement.num_steps > 0:
+        from steptime.cli.pages import offer_page
+
+        # Last, for it takes longest and is the least to lose.
+        attempt(lambda: offer_page(ended.run, result, told=notes), tell=_tell)
+
+
+def _document(result: Result | None, notes: list[str], exit_code: int) -> Envelope:
+    if result is not None:
+        return run_envelope(
             result.measurement, result.diagnosis, command="run", exit_code=exit_code
         )
-    attempt(lambda: write_json(str(options.json), document), tell=_tell)
+    item = ErrorItem(code="not_observed", message=" ".join(notes))
+    return Envelope(command="run", exit_code=exit_code, errors=(item,))
 
 
 def _tell(note: str) -> None:
@@ -80,12 +87,9 @@ def _fold_and_save(options: RunOptions, ended: EndedRun | None, notes: list[str]
     attempt(lambda: write_value(run, "command.json", ended.record), tell=notes.append)
     from steptime.cli.count_apart import count_apart, wants_count
     from steptime.cli.results import fold, save
-    from steptime.measure.profile import pack_traces
     from steptime.measure.source.scan import write_source
 
     attempt(lambda: write_source(run.folder, cwd=ended.record.cwd), tell=notes.append)
-    if options.profile is not None:
-        attempt(lambda: pack_traces(run.folder), tell=notes.append)
     result = fold(run, ended.end)
     if options.counts and wants_count(result):
         attempt(lambda: count_apart(run, ended.record), tell=notes.append)

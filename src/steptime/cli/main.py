@@ -15,14 +15,25 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn, TypeVar
 
 import steptime
-from steptime.cli import export, levers, run, runs, show, stacks, study, tune
+from steptime.cli import export, levers, machine, report, run, runs, show, stacks, study, tune
 from steptime.cli.output import error_text, say, write_failure
 from steptime.errors import InterruptedByUserError, SteptimeError, UsageError
 
 T = TypeVar("T")
 
-COMMANDS = ("run", "tune", "runs", "show", "stacks", "export", "study", "levers")
-_MODULES = (run, tune, runs, show, stacks, export, study, levers)
+COMMANDS = (
+    "run",
+    "tune",
+    "runs",
+    "show",
+    "stacks",
+    "report",
+    "export",
+    "study",
+    "levers",
+    "machine",
+)
+_MODULES = (run, tune, runs, show, stacks, report, export, study, levers, machine)
 _WITH_COMMAND = ("run", "tune")
 """Behind their first `--` stands the user's command."""
 
@@ -88,11 +99,14 @@ def build_parser() -> argparse.ArgumentParser:
         prog="steptime",
         description="Measure a training command, unmodified; make it faster, and prove it.",
         epilog=_EXAMPLES,
+        usage="steptime [-h] [--version] VERB ...",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
+        add_help=False,
     )
+    parser.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
-    commands = parser.add_subparsers(title="commands", metavar="VERB")
+    commands = parser.add_subparsers(title="commands", metavar="VERB", prog="steptime")
     for name, module in zip(COMMANDS, _MODULES, strict=True):
         command = commands.add_parser(
             name,

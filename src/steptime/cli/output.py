@@ -21,12 +21,12 @@ STDOUT = "-"
 _REPORT_WIDTH = 100
 
 
-def say(text: str) -> None:
+def say(text: str, *, end: str = "\n") -> None:
     """Print a line to stderr; a stderr that is closed or full is no reason to fail."""
     if sys.stderr is None:
         return
     try:
-        print(text, file=sys.stderr, flush=True)
+        print(text, end=end, file=sys.stderr, flush=True)
     except (OSError, ValueError):
         # What is left in its buffer would make Python end with 120.
         sys.stderr = None

@@ -19,7 +19,6 @@ from typing import TypeVar
 
 from steptime.core.codec import from_json, to_json
 from steptime.core.observations import RecipeUse
-from steptime.core.profile import ProfileWish
 from steptime.core.types import SCHEMA
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
 
@@ -73,7 +72,6 @@ class CommandRecord:
     signal: int | None = None
     num_sample_failures: int | None = None
     recipe: RecipeUse | None = None
-    profile: ProfileWish | None = None
     schema: int = SCHEMA
 
 

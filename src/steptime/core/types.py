@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from steptime.core.anatomy import Anatomy
 from steptime.core.count import Count
 from steptime.core.observations import (
     Compilation,
@@ -23,7 +24,6 @@ from steptime.core.observations import (
     Suspicion,
     Switch,
 )
-from steptime.core.profile import Profile
 from steptime.core.stall import Shift, Stall
 
 SCHEMA = 1
@@ -256,8 +256,8 @@ class Measurement:
 
     `prepare_fraction` is the share of the steady window between a batch's arrival and the
     model's call, a part of `other`; None where no loader or no call of a model was seen. `count`
-    is the work of one sampled step on one rank; `count_missing` why it is not known. `profile` is
-    there where the user asked for one.
+    is the work of one sampled step on one rank; `count_missing` why it is not known. `memory` is of
+    the rank that holds most; None where no process told of its memory.
     """
 
     schema: int
@@ -293,7 +293,7 @@ class Measurement:
     stalls: tuple[Stall, ...] = ()
     count: Count | None = None
     count_missing: str | None = None
-    profile: Profile | None = None
+    memory: Anatomy | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

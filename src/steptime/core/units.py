@@ -10,6 +10,12 @@ import math
 
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_RATES = {
+    "flops_per_s": "FLOPS",
+    "ops_per_s": "OPS",
+    "bytes_per_s": "B/s",
+    "bits_per_s": "b/s",
+}
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z")
 _LAST_COUNT_IN_FULL = 100_000
 
@@ -41,11 +47,30 @@ def format_bytes(value_bytes: float) -> str:
 
 def format_flops(value_flops: float) -> str:
     """An amount of work in powers of 1000: `512 FLOP`, `1.50 TFLOP`; with an S behind, a rate."""
-    size, power = float(value_flops), 0
+    return _in_thousands(value_flops) + "FLOP"
+
+
+def format_rate(value: float, unit: str) -> str:
+    """A rate in powers of 1000: `160 GFLOPS`, `13.1 GB/s`, `400 Gb/s`, `12,300 reads/s`.
+
+    Args:
+        value: above or equal zero.
+        unit: `flops_per_s`, `ops_per_s`, `bytes_per_s`, `bits_per_s`, or what is counted, such
+            as `reads_per_s`.
+    """
+    if unit not in _RATES:
+        return f"{format_count(round(value))} {unit.replace('_per_', '/')}"
+    return _in_thousands(value) + _RATES[unit]
+
+
+def _in_thousands(value: float) -> str:
+    """The digits and the prefix of a unit."""
+    size, power = float(value), 0
+    # 999.5 would be shown as 1000 of its unit.
     while abs(size) >= 999.5 and power < len(_PREFIXES) - 1:
         size, power = size / 1000, power + 1
     digits = f"{round(size)}" if power == 0 else _digits(size)
-    return f"{digits} {_PREFIXES[power]}FLOP"
+    return f"{digits} {_PREFIXES[power]}"
 
 
 def format_percent(fraction: float) -> str:
@@ -81,6 +106,30 @@ def format_value(value: float, unit: str) -> str:
     if unit == "x":
         return format_speedup(value)
     return f"{format_count(value)} cores" if unit == "cores" else format_count(value)
+
+
+def scale_of(largest: float, unit: str) -> tuple[float, str]:
+    """What one of the unit to show a whole axis in is worth, and its name.
+
+    Args:
+        largest: the largest value on the axis; its size chooses.
+        unit: `s` or `bytes`; any other is shown as it is.
+    """
+    if unit == "s":
+        return next((row for row in _SECONDS if largest >= row[0]), _SECONDS[-1])
+    if unit == "bytes":
+        power = 0
+        while largest >= 1023.5 * 1024.0**power and power < len(_BYTES) - 1:
+            power += 1
+        return 1024.0**power, _BYTES[power]
+    return (0.01, "%") if unit == "fraction" else (1.0, unit)
+
+
+def scale_of_elapsed(longest_s: float) -> tuple[float, str]:
+    """The same for an axis of time since the start of a run: seconds, minutes or hours."""
+    if longest_s < 180:
+        return 1.0, "s"
+    return (60.0, "min") if longest_s < 3 * 3600 else (3600.0, "h")
 
 
 def _significant(value: float) -> float:

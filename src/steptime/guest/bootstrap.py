@@ -12,6 +12,7 @@ from time import time as unix_time
 from typing import Any
 
 from . import calls, distributed, hooks, loaders, tensors
+from .anatomy import make_anatomy
 from .buckets import BACKWARDS, FORWARDS
 from .compiled import CompileWatcher
 from .context import Context
@@ -57,19 +58,11 @@ def start(torch: Any, run: str, targets: dict[str, Callable[[Any], None]]) -> Co
     targets["torch._dynamo.callback"] = lambda module: hooks.hook_compile(context, module)
     context.guarded("install:watchers", install_watchers, context)
     context.guarded("install:end", install_ends, context)
+    context.guarded("install:anatomy", install_anatomy, context)
     announce(run, "torch", facts | recorder.failed())
     if plan := os.environ.get("STEPTIME_PLAN"):
         context.guarded("install:plan", install_plan, context, plan, targets)
-    if wish := os.environ.get("STEPTIME_PROFILE"):
-        context.guarded("install:profile", install_profile, context, wish)
     return context
-
-
-def install_profile(context: Context, wish: str) -> None:
-    """A run to be profiled: the first thread that steps opens a window."""
-    from .window import make_windows
-
-    context.new_window = make_windows(context.torch, context.recorder, wish, context.switches)
 
 
 def install_plan(context: Context, path: str, targets: dict[str, Callable[[Any], None]]) -> None:
@@ -81,10 +74,17 @@ def install_plan(context: Context, path: str, targets: dict[str, Callable[[Any],
         context.is_counting = True
         return
     trial = install_trial(context, path, lambda: finish(context))
+    if trial.plan.is_live:
+        context.anatomy = None  # each step is timed against others
     if trial.plan.quality is not None:
         from .quality import install
 
         install(context, trial.plan.quality, targets)  # last: outside the levers' hooks
+
+
+def install_anatomy(context: Context) -> None:
+    """From the first call of a model on, see who holds the memory."""
+    context.anatomy = context.autopsy = make_anatomy(context, announce)
 
 
 def install_watchers(context: Context) -> None:
@@ -108,6 +108,9 @@ def install_ends(context: Context) -> None:
         recorder.reset()
         context.journal.reset()
         context.num_batches = 0
+        if context.autopsy is not None:
+            context.autopsy.reset()
+            context.anatomy = context.autopsy
 
     os.register_at_fork(after_in_child=after_fork)
     # A child of multiprocessing leaves by os._exit, which runs its finalizers but not atexit's,
@@ -184,6 +187,8 @@ def finish(context: Context) -> None:
     } | recorder.failed()
     try:
         facts |= tell_error(context.torch)
+        if context.autopsy is not None and facts.get("error", {}).get("is_memory"):
+            context.autopsy.at_death()
     except Exception:
         recorder.fail("error")  # counted with those in `facts`, which holds the same tables
     context.guarded("finish", announce, recorder.run, "exit", facts)

@@ -81,7 +81,9 @@ def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs
     except Exception:
         context.recorder.fail("call")
         kind = IS_QUIET
-    trial = context.trial
+    trial, anatomy = context.trial, context.anatomy
+    if anatomy is not None and anatomy.awaits_call and kind == IS_FORWARD:
+        context.dissect("see_call", module)
     try:
         if trial is not None and kind == IS_FORWARD:
             result = trial.run_call(journal, original, module, args, kwargs)
@@ -95,6 +97,8 @@ def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs
         context.guarded("call", end_call, context, journal, module, kind, None)
         drop_frame(error)
         raise
+    if anatomy is not None and anatomy.awaits_backward and kind == IS_FORWARD:
+        context.dissect("see_result", result)
     try:
         if kind == IS_FORWARD and known is not None and not journal.is_sampled:
             journal.note(LEAVE_FORWARD_WITH_LOSS if known[2] else LEAVE_FORWARD, OTHER)

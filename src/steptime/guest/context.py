@@ -7,8 +7,9 @@ import threading
 import weakref
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from .anatomy import Anatomy
 from .buckets import EVALUATION
 from .frames import Frames
 from .journal import LEAVE, LEAVE_SPAN, Journal
@@ -20,9 +21,6 @@ from .spells import COUNT_AT, LOOK_AT, SiteWatcher, Spells
 from .switches import SwitchWatcher
 from .threads import Journals, inside_backward
 from .timeline import Timeline
-
-if TYPE_CHECKING:
-    from .window import Window
 
 
 class Context:
@@ -46,19 +44,17 @@ class Context:
         self.optimizer_hooks: tuple[Any, ...] = ()
         self.trial: Any = None  # where there is a plan: `guest/trial.py`
         self.is_counting = False  # nothing matters here but the count of operators and their work
-        self.new_window: Callable[[], Window] | None = None  # where the run is to be profiled
         self.before_update: Callable[[Timeline], None] | None = None
+        self.anatomy: Anatomy | None = None  # until all that is to be seen of the memory was
+        self.autopsy: Anatomy | None = None  # the same, to the end
         frames = Frames(Places(torch))
 
         def new_spells() -> Spells | None:
             if self.trial is not None and self.trial.plan.is_live:
                 return None  # each step is timed against others, and nobody asks where it went
+            look = Look(torch, recorder.fail, is_forced=self.is_counting)
             return Spells(
-                frames,
-                Look(torch, recorder.fail, is_forced=self.is_counting),
-                perf_counter_ns,
-                look_at=COUNT_AT if self.is_counting else LOOK_AT,
-                window=None if self.new_window is None else self.new_window(),
+                frames, look, perf_counter_ns, look_at=COUNT_AT if self.is_counting else LOOK_AT
             )
 
         recorder.watchers.append(SiteWatcher(recorder))
@@ -76,6 +72,27 @@ class Context:
     def journal(self) -> Journal:
         """The calling thread's journal."""
         return self.local.journal
+
+    def dissect(self, what: str, *args: Any) -> None:
+        """Look who holds the memory; the update takes longer for it."""
+        anatomy = self.anatomy
+        if anatomy is None or self.is_worker:
+            return
+        try:
+            self.local.journal.disturb()
+            with self.torch._C.DisableTorchFunction():  # nobody's mode is to see what we read
+                getattr(anatomy, what)(*args)
+        except Exception:
+            self.recorder.fail("anatomy")
+            anatomy.give_up(what)
+
+    def end_update(self) -> None:
+        """An outermost optimizer step is over; once all was seen, nothing is asked any more."""
+        anatomy = self.anatomy
+        if anatomy is not None and anatomy.count_update():
+            self.dissect("see_update")
+            if anatomy.is_over:
+                self.anatomy = None
 
     def guarded(self, place: str, act: Callable[..., None], *args: Any) -> None:
         """Do something of ours; a failure is counted and goes no further."""

@@ -56,6 +56,8 @@ def make_backward(context: Context, original: Any) -> Any:
                 journal.note(ENTER_BACKWARD, BACKWARD)
                 if switches.due:
                     switches.take_look()
+                if context.anatomy is not None and context.anatomy.awaits_backward:
+                    context.dissect("see_backward", args)
             except Exception:
                 fail("backward")
             is_done = False
@@ -172,6 +174,8 @@ def hook_optimizers(context: Context) -> None:
                 context.before_update(journal.timeline)
             skipped = found_inf(optimizer) if journal.scaler is not None else 0
             journal.leave_optimizer(optimizer, skipped)
+            if context.anatomy is not None and not journal.optimizers:
+                context.end_update()
         except Exception:
             recorder.fail("optimizer")
 

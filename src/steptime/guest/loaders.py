@@ -56,6 +56,8 @@ def hook_next(context: Context, iterator_class: Any) -> None:
                 journal.batches += 1
                 context.num_batches += 1
                 context.dataset = id(self._dataset)
+                if context.anatomy is not None and context.anatomy.awaits_batch:
+                    context.dissect("see_batch", self, batch)
                 if context.trial is not None:
                     context.trial.take_batch(self, batch)
                 return batch

@@ -8,12 +8,14 @@ control groups. When to look is left to `measure.sample`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+
+from steptime.core.control_groups import find_group
 
 _PROC = Path("/proc")
 _NO_LIMIT_BYTES = 1 << 60  # version 1 says "no limit" by a number near 2**63
@@ -92,44 +94,10 @@ def read_group_limit(pid: int, *, proc: Path = _PROC) -> int | None:
 
 def _find_group(pid: int, *, proc: Path = _PROC) -> tuple[_Files, tuple[Path, ...]]:
     """The folders of the process's memory group, from its own up to the mounted one."""
-    for controllers, path in _groups(proc / str(pid) / "cgroup"):
-        is_v2 = controllers == ""
-        if not is_v2 and "memory" not in controllers.split(","):
-            continue
-        files = _V2 if is_v2 else _V1
-        for root, mounted in _mounts(proc / "self" / "mountinfo", is_v2=is_v2):
-            # In a container the path may be the host's, and what is mounted is the group itself.
-            inside = os.path.relpath(path, root) if _is_below(path, root) else "."
-            folder = Path(os.path.normpath(mounted / inside))
-            folders = [f for f in (folder, *folder.parents) if _is_below(str(f), str(mounted))]
-            found = tuple(f for f in folders if (f / files.usage).is_file())
-            if found:
-                return files, found
-    return _V2, ()
-
-
-def _groups(path: Path) -> Iterator[tuple[str, str]]:
-    """Controllers and path of each group, that of version 2 (no controllers named) last."""
-    for line in sorted(_lines(path), key=lambda line: line.split(":")[1:2] == [""]):
-        parts = line.split(":", 2)
-        if len(parts) == 3:
-            yield parts[1], parts[2]
-
-
-def _mounts(path: Path, *, is_v2: bool) -> Iterator[tuple[str, Path]]:
-    """Root within its file system and folder of each mount of memory groups, as in proc(5)."""
-    for line in _lines(path):
-        before, _, after = line.partition(" - ")
-        fields, kind = before.split(), after.split()
-        if len(fields) < 5 or len(kind) < 3:
-            continue
-        is_wanted = kind[0] == "cgroup2" if is_v2 else "memory" in kind[2].split(",")
-        if is_wanted and kind[0].startswith("cgroup"):
-            yield fields[3], Path(fields[4])
-
-
-def _is_below(path: str, root: str) -> bool:
-    return path == root or path.startswith(root.rstrip("/") + "/")
+    group = find_group("memory", v1_file=_V1.usage, v2_file=_V2.usage, pid=pid, proc=proc)
+    if group is None:
+        return _V2, ()
+    return (_V2 if group.is_v2 else _V1), group.folders
 
 
 def _bytes(info: Mapping[str, int], word: str) -> int | None:

@@ -21,6 +21,7 @@ from steptime.core.types import (
     SteadyWindow,
     WorkerSummary,
 )
+from steptime.measure.anatomy import find_anatomy
 from steptime.measure.count import find_count
 from steptime.measure.load import load_in_window, load_of_run
 from steptime.measure.memory import device_memory, gc_pauses, host_memory
@@ -101,6 +102,7 @@ def _without_steps(records: RunRecords, end: ProcessEnd, notes: tuple[Note, ...]
         errors=find_errors(records, places),
         recipe=find_recipe(records),
         stalls=records.stalls,
+        memory=find_anatomy(records.memory, (), worker_bytes=_worker_bytes(records)),
     )
 
 
@@ -143,6 +145,7 @@ def _with_steps(
         compilation=find_compilation(busiest, spans, places),
         suspicions=find_suspicions(busiest, places),
         stalls=count_steps(records.stalls, ranks),
+        memory=find_anatomy(records.memory, ranks, worker_bytes=_worker_bytes(records)),
     )
 
 
@@ -228,6 +231,12 @@ def _workers_of(records: RunRecords) -> WorkerSummary | None:
         collate_s_per_batch=sum(sums.collate_ns for _, sums in records.workers) * NS / num_batches,
         cpu_s_per_batch=sum(cpu_ns) * NS / num_batches if has_cpu else None,
     )
+
+
+def _worker_bytes(records: RunRecords) -> int | None:
+    """The most that the DataLoader's workers held together, pages that several share once."""
+    sizes = [sample.worker_resident_bytes for sample in records.host]
+    return max((size for size in sizes if size is not None), default=None)
 
 
 def _prepare_fraction(

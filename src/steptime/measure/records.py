@@ -16,6 +16,7 @@ from steptime.core.codec import from_json
 from steptime.core.stall import Stall
 from steptime.core.store import CommandRecord
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
+from steptime.measure.anatomy import MemorySeen
 from steptime.measure.jsonl import Torn, read_rows, take_all, take_head
 from steptime.measure.signals import CountSeen, read_count
 from steptime.measure.source.scan import Source, read_source
@@ -107,6 +108,7 @@ class HostSample:
     swap_in_bytes: int | None = None
     available_bytes: int | None = None
     oom_kills: int | None = None
+    worker_resident_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +137,7 @@ class RunRecords:
     streams: tuple[Stream, ...]
     starts: tuple[ProcessStart, ...]
     torches: tuple[TorchLoaded, ...]
+    memory: tuple[MemorySeen, ...]
     exits: tuple[ProcessExit, ...]
     workers: tuple[tuple[WorkerHead, WorkerSums], ...]
     num_cores: int | None
@@ -179,6 +182,7 @@ def _read_folder(folder: Path) -> RunRecords:
         streams=tuple(stream for stream in streams if stream is not None),
         starts=take_all(ProcessStart, processes, ("start", "old"), torn),
         torches=take_all(TorchLoaded, processes, ("torch",), torn),
+        memory=take_all(MemorySeen, processes, ("mem",), torn),
         exits=take_all(ProcessExit, processes, ("exit",), torn),
         workers=tuple(found for path in worker_files for found in _read_workers(path, torn)),
         num_cores=host.num_cores,

@@ -113,23 +113,6 @@ class CompilingSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WindowSeen:
-    """A window under a profiler, from when to when [ns on the head's clock], or why there is none.
-
-    `n` is the number of steps at its end, by the guest's own count.
-    """
-
-    n: int
-    missing: str | None = None
-    file: str | None = None
-    steps: int = 0
-    is_cut: bool = False
-    is_mixed: bool = False
-    t: tuple[int, ...] = ()
-    end_ns: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Signals:
     """What was told beside the updates; `spans` are places over the whole run."""
 
@@ -143,7 +126,6 @@ class Signals:
     levers: tuple[LeverLine, ...] = ()
     pauses: tuple[PauseSeen, ...] = ()
     compilings: tuple[CompilingSeen, ...] = ()
-    window: WindowSeen | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,14 +147,6 @@ class SignalLines:
         self.levers: list[LeverLine] = []
         self.pauses: list[PauseSeen] = []
         self.compilings: list[CompilingSeen] = []
-        self.window: WindowSeen | None = None
-
-    def set_window(self, row: Row) -> None:
-        """The window under a profiler; there is one at most."""
-        found = from_json(WindowSeen, row)
-        if found.missing is None and len(found.t) != 2:
-            raise ValueError(f"`t` must be two numbers, got {found.t}")
-        self.window = found
 
     def add_memory(self, row: Row) -> None:
         """A sample; all are kept, a line written twice once."""
@@ -242,7 +216,6 @@ class SignalLines:
             levers=tuple(self.levers),
             pauses=tuple(self.pauses),
             compilings=tuple(self.compilings),
-            window=self.window,
         )
 
 
@@ -257,7 +230,6 @@ TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Row], None]] = {
     "lever": SignalLines.add_lever,
     "gc": SignalLines.add_pauses,
     "ce": SignalLines.add_compilings,
-    "profile": SignalLines.set_window,
 }
 """Which method takes a line of which `k`."""
 

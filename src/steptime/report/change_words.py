@@ -33,6 +33,19 @@ SHIFT_CAUSES: Mapping[str, str] = {
     "shift_phase": "It shows in {phase_name}: {phase_after}, before {phase_before}.",
 }
 
+CHANGES: Mapping[str, str] = {
+    "throttle": "what holds the device's clock down",
+    "device_clock": "the device's clock",
+    "neighbor": "the cores that other programs keep busy",
+    "cpu_clock": "the clock of the cores",
+    "swap": "reads from swap",
+    "page_cache": "the page cache, and reads from storage",
+    "memory": "the memory that is left",
+    "disk": "reads from storage",
+    "input_size": "the work of a step",
+}
+"""What changed with a shift, by the words of `Shift.causes`; steps may be longer or shorter."""
+
 CHANGE_FACTS: Mapping[str, str] = {
     "stall": (
         "no step came for {stall_time}, where one usually takes {usual_step}; the run stood still "

@@ -13,10 +13,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from steptime.core.anatomy import Anatomy
 from steptime.core.count import Count
+from steptime.core.fit import remedies, table_of, wanted_bytes
 from steptime.core.index import RunSummary
 from steptime.core.observations import RecipeUse
-from steptime.core.profile import Profile
 from steptime.core.types import (
     INNER_PHASES,
     PHASES,
@@ -131,7 +132,7 @@ def run_data(measurement: Measurement, diagnosis: Diagnosis | None) -> dict[str,
         "operators": _fields(m.operators),
         "count": count_data(m.count),
         "count_missing": m.count_missing,
-        "profile": _profile(m.profile),
+        "memory": memory_data(m),
         "mfu": asdict(model_utilization(m)),
         "hfu": asdict(hardware_utilization(m)),
         "compilation": _fields(m.compilation),
@@ -143,6 +144,29 @@ def run_data(measurement: Measurement, diagnosis: Diagnosis | None) -> dict[str,
         "notes": [{"code": n.code, "facts": dict(n.facts or {})} for n in m.notes],
         "diagnosis": None if diagnosis is None else _diagnosis(diagnosis),
     }
+
+
+def memory_data(m: Measurement) -> dict[str, Any] | None:
+    """Who holds the memory, the parts by name, and what would make it fit."""
+    found: Anatomy | None = m.memory
+    if found is None:
+        return None
+    modes = [
+        {"name": mode.name, "bytes_per_parameter": mode.total, "bytes": size}
+        for mode, size in table_of(found)
+    ]
+    parts = {part.name: _without_name(asdict(part)) for part in found.parts}
+    return asdict(found) | {
+        "parts": parts,
+        "states_bytes": found.states_bytes,
+        "bytes_per_parameter": found.bytes_per_parameter,
+        "would_take": modes,
+        "remedies": [asdict(one) for one in remedies(found, wanted_bytes=wanted_bytes(m))],
+    }
+
+
+def _without_name(fields: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if key != "name"}
 
 
 def count_data(count: Count | None) -> dict[str, Any] | None:
@@ -232,17 +256,6 @@ def _recipe(use: RecipeUse | None) -> dict[str, Any] | None:
         "failed": {one.name: one.error for one in use.levers if one.error is not None},
         "differences": [asdict(one) for one in use.differences],
     }
-
-
-def _profile(profile: Profile | None) -> dict[str, Any] | None:
-    """The profile with what programs would sum up of it."""
-    if profile is None:
-        return None
-    ranks = []
-    for rank in profile.ranks:
-        devices = [{**asdict(device), "idle_s": device.idle_s} for device in rank.devices]
-        ranks.append({**asdict(rank), "devices": devices})
-    return {**asdict(profile), "ranks": ranks}
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

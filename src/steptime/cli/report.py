@@ -1,0 +1,84 @@
+"""`steptime report`: one page on one run, to look at and to hand on."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from steptime.cli.output import STDOUT, check_target, open_store, write_json
+
+SUMMARY = "write one page on a run, with its course over time"
+DESCRIPTION = "Write one HTML page on a run: a single file that needs no network."
+USAGE = "steptime report ID [options]"
+EXAMPLES = """\
+The file's place is printed, and the page opened where there is a screen. It
+needs the extra: pip install 'steptime[report]'.
+
+examples:
+  steptime report last
+  steptime report last -o monday.html --open-never
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `report`."""
+    parser.add_argument("run", metavar="ID", help="run id, its beginning, or `last`")
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="write it there (default: into the run's folder)",
+    )
+    output.add_argument(
+        "--open-never", action="store_true", help="do not open it, whatever the surroundings"
+    )
+    output.add_argument(
+        "--json",
+        metavar="FILE",
+        nargs="?",
+        const=STDOUT,
+        help="one JSON document with its place (default: on stdout)",
+    )
+    output.add_argument(
+        "--store",
+        metavar="DIR",
+        default=".",
+        help="folder that holds .steptime (default: this one)",
+    )
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Write the page and say where it is."""
+    check_target("--output", options.output)
+    if options.json != STDOUT:
+        check_target("--json", options.json)
+    from steptime.cli.pages import write_page
+    from steptime.cli.results import load
+    from steptime.core.listing import find_run
+    from steptime.report.envelope import Envelope
+
+    run = find_run(open_store(options.store), options.run)
+    target = None if options.output is None else Path(options.output).absolute()
+    path = write_page(run, load(run), target)
+    if options.json is None:
+        print(path)
+        if not options.open_never and _has_screen():
+            import webbrowser
+
+            webbrowser.open(path.as_uri())
+    else:
+        data = {"run_id": run.run_id, "page": str(path)}
+        write_json(options.json, Envelope(command="report", exit_code=0, data=data))
+    return 0
+
+
+def _has_screen() -> bool:
+    """Whether somebody looks: a browser that runs in a terminal would take it over."""
+    if not sys.stdout.isatty():
+        return False
+    return sys.platform == "darwin" or bool(
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    )

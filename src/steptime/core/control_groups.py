@@ -1,0 +1,84 @@
+"""Where the files of a process's control groups lie, in both versions, in a container or not.
+
+In: the files of the kernel. Out: folders. What their files say is left to those who ask.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The folders of one group, from its own up to the mounted one: a limit of any binds."""
+
+    is_v2: bool
+    folders: tuple[Path, ...]
+
+
+def find_group(
+    controller: str,
+    *,
+    v1_file: str,
+    v2_file: str,
+    pid: int | str = "self",
+    proc: Path = _PROC,
+) -> Group | None:
+    """The process's group of a controller; None where it has none.
+
+    Args:
+        controller: such as `memory`, as version 1 names it.
+        v1_file, v2_file: that a folder of the group must hold; others are left out.
+        pid: of the process.
+        proc: where the kernel's files are.
+    """
+    for controllers, path in _groups(proc / str(pid) / "cgroup"):
+        is_v2 = controllers == ""
+        if not is_v2 and controller not in controllers.split(","):
+            continue
+        wanted = v2_file if is_v2 else v1_file
+        for root, mounted in _mounts(proc / "self" / "mountinfo", None if is_v2 else controller):
+            # In a container the path may be the host's, and what is mounted is the group itself.
+            inside = os.path.relpath(path, root) if _is_below(path, root) else "."
+            folder = Path(os.path.normpath(mounted / inside))
+            folders = [f for f in (folder, *folder.parents) if _is_below(str(f), str(mounted))]
+            found = tuple(f for f in folders if (f / wanted).is_file())
+            if found:
+                return Group(is_v2=is_v2, folders=found)
+    return None
+
+
+def _groups(path: Path) -> Iterator[tuple[str, str]]:
+    """Controllers and path of each group, that of version 2 (no controllers named) last."""
+    for line in sorted(_lines(path), key=lambda line: line.split(":")[1:2] == [""]):
+        parts = line.split(":", 2)
+        if len(parts) == 3:
+            yield parts[1], parts[2]
+
+
+def _mounts(path: Path, controller: str | None) -> Iterator[tuple[str, Path]]:
+    """Root within its file system and folder of each mount, as in proc(5); None is version 2."""
+    for line in _lines(path):
+        before, _, after = line.partition(" - ")
+        fields, kind = before.split(), after.split()
+        if len(fields) < 5 or len(kind) < 3:
+            continue
+        is_wanted = kind[0] == "cgroup2" if controller is None else controller in kind[2].split(",")
+        if is_wanted and kind[0].startswith("cgroup"):
+            yield fields[3], Path(fields[4])
+
+
+def _is_below(path: str, root: str) -> bool:
+    return path == root or path.startswith(root.rstrip("/") + "/")
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []

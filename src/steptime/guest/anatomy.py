@@ -1,0 +1,272 @@
+"""Tells who holds the memory: after the first call of a model, backward and update, and once later.
+
+Parameters, gradients, states and graphs are read, never touched. Each line is written at once,
+so that a run which dies of memory has left one. What the parts are is left to `holdings.py`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any
+
+from .holdings import (
+    Ledger,
+    saved_in_graph,
+    short_dtype,
+    storage_of,
+    take_models,
+    take_optimizers,
+    tensors_alive,
+    tensors_within,
+)
+
+LOOK_AT = 12
+"""The update that is looked at again, as `spells.LOOK_AT`: states and caches are there."""
+
+MAX_KINDS = 12
+"""Kinds of graph nodes that are told, those that keep most."""
+
+OF_LOSS = ("LogSoftmax", "NllLoss", "CrossEntropy", "LinearCrossEntropy")
+"""What these nodes keep is as large as the logits, and often them."""
+
+MAX_ROOTS = 100_000
+"""Tensors whose graphs are walked where a process died."""
+
+CALL, BACKWARD, UPDATE, DEATH = "call", "backward", "update", "death"
+
+
+class Anatomy:
+    """What is known of one process's memory; the first thread that calls a model is looked at.
+
+    Args:
+        torch: the module.
+        write: takes a line's kind and facts.
+        find_models: models that were called with gradients so far.
+        find_optimizers: optimizers that stepped so far.
+        find_ddp: models of DDP.
+    """
+
+    def __init__(
+        self,
+        torch: Any,
+        write: Callable[[str, dict[str, Any]], None],
+        *,
+        find_models: Callable[[], list[Any]],
+        find_optimizers: Callable[[], list[Any]],
+        find_ddp: Callable[[], list[Any]],
+    ) -> None:
+        self.torch = torch
+        self.write = write
+        self.find_models = find_models
+        self.find_optimizers = find_optimizers
+        self.find_ddp = find_ddp
+        self.reset()
+
+    def reset(self) -> None:
+        """Nothing is known: a new process."""
+        self.awaits_call = self.awaits_backward = self.awaits_batch = True
+        self.is_over = False
+        self.thread = 0
+        self.num_updates = 0
+        self.model: Any = None  # a weak reference to the first, which no other list has in its call
+        self.outputs: list[Any] = []  # weak references to storages that a model returned
+        self.facts: dict[str, Any] = {}
+
+    # -- moments
+
+    def see_batch(self, iterator: Any, batch: Any) -> None:
+        """The first batch of a loader: what one takes, and how many may wait at a time."""
+        self.awaits_batch = False
+        ledger = Ledger(self.torch)
+        num_workers = int(getattr(iterator, "_num_workers", 0))
+        waiting = num_workers * int(getattr(iterator, "_prefetch_factor", 0) or 0)
+        self.facts["loader"] = {
+            "batch_bytes": ledger.take("batch", tensors_within(self.torch, batch)),
+            "num_workers": num_workers,
+            "num_waiting": waiting,
+            "is_pinned": bool(getattr(iterator, "_pin_memory", False)),
+        }
+
+    def see_call(self, model: Any) -> None:
+        """A model is called with gradients: its weights are known before anything else is."""
+        if next(iter(model.parameters()), None) is None:
+            return
+        self.awaits_call = False
+        self.thread = get_ident()
+        self.model = weakref.ref(model)
+        ledger = Ledger(self.torch)
+        self.facts |= take_models(ledger, [model], [])
+        self.facts["parts"] = ledger.table()
+        self._tell(CALL)
+
+    def see_result(self, result: Any) -> None:
+        """A model returned something: what of it is no scalar and goes backward are logits."""
+        if self.thread != get_ident():
+            return
+        self.outputs = [
+            (weakref.ref(tensor.untyped_storage()), short_dtype(tensor.dtype), str(tensor.device))
+            for tensor in tensors_within(self.torch, result)
+            if tensor.requires_grad and tensor.ndim and storage_of(tensor) is not None
+        ]
+
+    def see_backward(self, args: Any) -> None:
+        """A backward call begins, where most is kept."""
+        if self.thread not in (0, get_ident()) or not args:
+            return  # or named in a way we do not read
+        roots = args[0] if isinstance(args[0], (list, tuple)) else args[:1]
+        self.awaits_backward = False
+        ledger = self._take_states()
+        kinds: dict[str, int] = {}
+        self._take_outputs(ledger)
+        for node, tensor in saved_in_graph(self.torch, roots):
+            kind = type(node).__name__
+            part = "logits" if kind.startswith(OF_LOSS) else "activations"
+            kinds[kind] = kinds.get(kind, 0) + ledger.take(part, [tensor])
+        ledger.take("activations", ())
+        largest = sorted(kinds.items(), key=lambda item: -item[1])[:MAX_KINDS]
+        self.facts["kinds"] = [{"name": name, "bytes": size} for name, size in largest if size]
+        self._keep(ledger, ("activations", "logits"))
+        self._tell(BACKWARD)
+
+    def count_update(self) -> bool:
+        """An update ended: whether it is one to look at."""
+        if self.thread not in (0, get_ident()):
+            return False
+        self.num_updates += 1
+        if self.num_updates == LOOK_AT:
+            self.awaits_backward = True  # in the update that begins here
+        return self.num_updates in (1, LOOK_AT + 1)
+
+    def see_update(self) -> None:
+        """Gradients and states are there, if the script keeps them until now."""
+        self.awaits_call = self.awaits_backward = self.awaits_batch = False
+        self.is_over = self.num_updates > LOOK_AT
+        ledger = self._take_states()
+        self._keep(ledger, ("weights", "buffers", "gradients", "optimizer"))
+        self.facts["optimizers"] = [type(one).__name__ for one in self.find_optimizers()]
+        self.facts["buckets_bytes"] = self._bucket_bytes()
+        self.facts["device"] = read_device(self.torch)
+        self._tell(UPDATE)
+
+    def at_death(self) -> None:
+        """The process ended for want of memory: what Python still holds of it."""
+        ledger = self._take_states()
+        alive = tensors_alive(self.torch)
+        with_graph = [tensor for tensor in alive if tensor.grad_fn is not None][:MAX_ROOTS]
+        for _, tensor in saved_in_graph(self.torch, with_graph):
+            ledger.take("activations", [tensor])
+        ledger.take("others", alive)
+        died = {"parts": ledger.table(), "device": read_device(self.torch)}
+        self.write("mem", self._line(DEATH) | {"death": died})
+
+    def give_up(self, what: str) -> None:
+        """Something of ours failed: no such look is tried again."""
+        self.awaits_call = self.awaits_backward = self.awaits_batch = False
+        self.facts["failed"] = what
+
+    # -- what is there
+
+    def _take_states(self) -> Ledger:
+        ledger = Ledger(self.torch)
+        optimizers, models = self.find_optimizers(), self.find_models()
+        first = None if self.model is None else self.model()
+        if first is not None and not any(one is first for one in models):
+            models.append(first)
+        self.facts |= take_models(ledger, models, optimizers)
+        take_optimizers(ledger, optimizers)
+        return ledger
+
+    def _take_outputs(self, ledger: Ledger) -> None:
+        """What a model returned and the script still holds."""
+        for reference, dtype, device in self.outputs:
+            storage = reference()
+            if storage is not None:
+                ledger.book("logits", storage._cdata, storage.nbytes(), dtype, device)
+        self.outputs = []
+
+    def _keep(self, ledger: Ledger, names: tuple[str, ...]) -> None:
+        table = ledger.table()
+        found = {name: table[name] for name in names if name in table}
+        self.facts["parts"] = self.facts.get("parts", {}) | found
+
+    def _bucket_bytes(self) -> int | None:
+        """What DDP keeps to reduce gradients in; none where gradients are views of it."""
+        models = self.find_ddp()
+        if not models:
+            return None
+        total = 0
+        for model in models:
+            if not getattr(model, "gradient_as_bucket_view", False):
+                sizes = str(model._get_ddp_logging_data().get("bucket_sizes", ""))
+                total += sum(int(word) for word in sizes.split(",") if word.strip().isdigit())
+        return total
+
+    def _tell(self, moment: str) -> None:
+        self.write("mem", self._line(moment))
+
+    def _line(self, moment: str) -> dict[str, Any]:
+        return {"moment": moment, "n": self.num_updates, **self.facts}
+
+
+def read_device(torch: Any) -> dict[str, Any] | None:
+    """What torch's allocator and the driver say of the current device; None without one."""
+    if not torch.cuda.is_initialized():
+        return None
+    stats = torch.cuda.memory_stats_as_nested_dict()
+    free, total = torch.cuda.mem_get_info()
+
+    def of(what: str, which: str = "current") -> int | None:
+        found = stats.get(what, {}).get("all", {}).get(which)
+        return None if found is None else int(found)
+
+    return {
+        "allocated": of("allocated_bytes"),
+        "reserved": of("reserved_bytes"),
+        "peak_allocated": of("allocated_bytes", "peak"),
+        "peak_reserved": of("reserved_bytes", "peak"),
+        "split": of("inactive_split_bytes"),
+        "largest_free_block": largest_free_block(torch),
+        "free": free,
+        "total": total,
+        "pinned": read_pinned(torch),
+    }
+
+
+def largest_free_block(torch: Any) -> int | None:
+    """The most that the allocator could give out of what it holds."""
+    sizes = [
+        block["size"]
+        for segment in torch.cuda.memory_snapshot()
+        for block in segment["blocks"]
+        if block["state"] == "inactive"
+    ]
+    return max(sizes, default=0)
+
+
+def read_pinned(torch: Any) -> int | None:
+    """Bytes of host memory that torch has pinned; None where its release does not say."""
+    read = getattr(torch.cuda, "host_memory_stats", None)
+    return None if read is None else read().get("allocated_bytes.current")
+
+
+def make_anatomy(context: Any, announce: Callable[[str, str, dict[str, Any]], None]) -> Anatomy:
+    """The anatomy of this process, which writes to the file on processes."""
+    recorder = context.recorder
+
+    def find_models() -> list[Any]:
+        found = [known[0]() for known in list(context.kinds.values())]
+        return [m for m in found if m is not None and next(iter(m.parameters()), None) is not None]
+
+    def find_optimizers() -> list[Any]:
+        numbered = sorted(recorder.optimizers.values(), key=lambda item: item[0])
+        return [one for _, ref in numbered if (one := ref()) is not None]
+
+    return Anatomy(
+        context.torch,
+        lambda kind, facts: announce(recorder.run, kind, facts),
+        find_models=find_models,
+        find_optimizers=find_optimizers,
+        find_ddp=lambda: list(context.ddp_models),
+    )

@@ -1,0 +1,92 @@
+"""Small files of the kernel: their text, a number, a list; None or empty where they are not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_MAX_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """Where the kernel's files are; tests make their own."""
+
+    proc: Path = Path("/proc")
+    sys: Path = Path("/sys")
+    root: Path = Path("/")
+
+
+def read_text(path: Path) -> str | None:
+    """The text without blanks around it; None where it cannot be read or is empty."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_MAX_BYTES).decode(errors="replace").strip() or None
+    except (OSError, ValueError):  # a path of the machine may hold a zero byte
+        return None
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines; none where it cannot be read."""
+    return (read_text(path) or "").splitlines()
+
+
+def read_int(path: Path) -> int | None:
+    """The number; None for a word such as `max`, and for no file."""
+    with suppress(ValueError):
+        return int(read_text(path) or "")
+    return None
+
+
+def read_kib(path: Path, word: str) -> int | None:
+    """Bytes of a line `word: 1234 kB`, as in meminfo; a node's lines begin with its number."""
+    for line in read_lines(path):
+        name, _, rest = line.partition(":")
+        if name.split()[-1:] == [word]:
+            with suppress(ValueError, IndexError):
+                return int(rest.split()[0]) * 1024
+    return None
+
+
+def names_in(folder: Path) -> list[str]:
+    """The names in a folder, numbers in order of their value; none where it cannot be read."""
+    try:
+        return sorted((path.name for path in folder.iterdir()), key=_natural)
+    except OSError:
+        return []
+
+
+def link_name(path: Path) -> str | None:
+    """The last word of what a link points to: a driver, a subsystem."""
+    with suppress(OSError, ValueError):
+        return path.resolve(strict=True).name
+    return None
+
+
+def parse_cpu_list(text: str | None) -> set[int]:
+    """The numbers of a list such as `0-3,8`; what cannot be read is left out."""
+    found: set[int] = set()
+    for part in (text or "").split(","):
+        first, _, last = part.strip().partition("-")
+        with suppress(ValueError):
+            found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+def format_cpu_list(cpus: Iterable[int]) -> str:
+    """The list of numbers as the kernel writes it."""
+    runs: list[list[int]] = []
+    for cpu in sorted(set(cpus)):
+        if runs and cpu == runs[-1][1] + 1:
+            runs[-1][1] = cpu
+        else:
+            runs.append([cpu, cpu])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def _natural(name: str) -> tuple[tuple[int, str], ...]:
+    parts = re.findall(r"\d+|\D+", name)
+    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in parts)

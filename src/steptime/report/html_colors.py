@@ -1,0 +1,52 @@
+"""The colours of the page, one for each thing that is drawn, alike in tables and plots.
+
+Hues from the palette of Okabe and Ito (2008), which people with colour blindness can tell apart;
+all of middle lightness, so that they stand out on white and on black.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+PHASE_COLORS: Mapping[str, str] = {
+    "input_wait": "#e69f00",
+    "fetch": "#f0bf55",
+    "collate": "#f5d48c",
+    "h2d": "#c98a4b",
+    "forward": "#56b4e9",
+    "loss": "#8fd0f5",
+    "forward_and_loss": "#56b4e9",
+    "backward": "#2c7fb8",
+    "gradient_processing": "#7f7fd5",
+    "communication": "#cc79a7",
+    "optimizer": "#009e73",
+    "sync": "#d55e00",
+    "other": "#9aa0a6",
+}
+
+EVENT_COLORS: Mapping[str, str] = {
+    "evaluation": "#7f7fd5",
+    "checkpoint": "#009e73",
+    "epoch_start": "#9aa0a6",
+    "compile": "#e69f00",
+    "gc": "#cc79a7",
+    "recompile": "#d55e00",
+    "graph_break": "#c98a4b",
+    "throttle": "#d55e00",
+    "stall": "#e0393e",
+}
+
+STEADY, WARMUP, OUTLIER, DISTURBED = "#2c7fb8", "#9aa0a6", "#d55e00", "#cc79a7"
+LINES = ("#2c7fb8", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#7f7fd5", "#9aa0a6")
+"""For things of which there are any number: ranks, devices."""
+
+
+def class_of(phase: str) -> str:
+    """The class that has a phase's colour."""
+    return f"p-{phase.replace('_', '-')}" if phase in PHASE_COLORS else "p-other"
+
+
+def rules() -> str:
+    """The style rules that give the classes their colours."""
+    found = [f".{class_of(name)}{{background:{color}}}" for name, color in PHASE_COLORS.items()]
+    return "\n".join(found)

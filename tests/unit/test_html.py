@@ -1,0 +1,222 @@
+"""The text and tables of the page; nothing here needs the plotting library."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from page_cases import HOSTILE, PAGES, gpt, hostile, make_devices, make_shift, make_stall, two_ranks
+from report_cases import CASES, crowded, healthy
+from steptime.core.observations import ScriptError
+from steptime.core.series import Series, StepPoint
+from steptime.core.types import BottleneckKind, Diagnosis, ProcessEnd, RunState
+from steptime.diagnose.engine import diagnose
+from steptime.report.change_words import CHANGES, SHIFT_CAUSES
+from steptime.report.html import PageFacts, render_page
+from steptime.report.html_tags import Html, bar, joined_html, table, tag
+
+
+class NoPlots:
+    plots = ()
+    scripts = ()
+
+
+class _Parser(HTMLParser):
+    """Elements, attributes and text as a browser would see them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def parsed(markup: str) -> _Parser:
+    parser = _Parser()
+    parser.feed(markup)
+    parser.close()
+    return parser
+
+
+def page_of(facts: PageFacts) -> str:
+    return render_page(facts, NoPlots())  # type: ignore[arg-type]
+
+
+def bare(measurement, **more) -> PageFacts:
+    return PageFacts(
+        measurement=measurement,
+        diagnosis=diagnose(measurement),
+        record=None,
+        series=Series(),
+        **more,
+    )
+
+
+# -- elements
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_text_never_becomes_markup(text: str) -> None:
+    made = tag("p", text, title=text, class_="a").text
+
+    seen = parsed(made)
+    assert seen.elements == ["p"]
+    assert [name for name, _ in seen.attributes] == ["title", "class"]
+    assert seen.text.isprintable()
+
+
+def test_attributes_without_a_value_are_left_out() -> None:
+    assert tag("td", "x", class_=None, hidden=False).text == "<td>x</td>"
+    assert tag("details", open=True).text == "<details open></details>"
+    assert tag("meta", charset="utf-8").text == '<meta charset="utf-8">'
+    assert tag("i", aria_hidden="true").text == '<i aria-hidden="true"></i>'
+
+
+def test_children_that_are_not_there_leave_nothing() -> None:
+    assert joined_html(["a<", None, Html("<br>")], between="&").text == "a&lt;&amp;<br>"
+
+
+def test_columns_of_numbers_are_marked() -> None:
+    made = table(["what", "value"], [["a", "1"]]).text
+    assert '<td class="number">1</td>' in made
+    assert "<td>a</td>" in made
+
+
+def test_a_bar_stays_within_its_width_and_has_no_empty_parts() -> None:
+    made = bar([("p-forward", 1.7), ("p-loss", 0.0), ("p-other", 0.25)]).text
+    assert made.count("<i ") == 2
+    assert "width:100.00%" in made
+    assert "width:25.00%" in made
+
+
+# -- the page
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_element_is_closed(name: str) -> None:
+    page = page_of(PAGES[name]())
+    for element in set(parsed(page).elements) - {"meta", "br"}:
+        assert len(re.findall(rf"<{element}[ >]", page)) == page.count(f"</{element}>"), element
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_kind_of_run_has_a_page(name: str) -> None:
+    text = parsed(page_of(bare(CASES[name]()))).text
+    assert healthy().run_id in text
+    assert "Environment" in text
+
+
+def test_a_run_with_everything_has_a_page_of_bounded_size() -> None:
+    assert len(page_of(bare(crowded()))) < 200_000
+
+
+def test_the_page_says_what_the_report_says() -> None:
+    text = parsed(page_of(gpt())).text
+    assert "python train.py --lr 3e-4" in text
+    assert "finished in 1 min 04 s" in text
+    assert "118 ms" in text
+    assert "470 counted, 30 of warmup left out" in text
+    assert "train.py:27" in text
+    assert "loss.backward()" in text
+    assert "AMD EPYC 7B13" in text
+    assert "started 2026-11-20 10:15 UTC" in text
+
+
+def test_the_first_finding_opens_the_page_and_the_next_command_follows() -> None:
+    facts = bare(CASES["input_bound"]())
+    text = parsed(page_of(facts)).text
+    assert text.index("input-bound") < text.index("Where a step's time goes")
+    assert "steptime run -- python train.py" in text
+
+
+def test_a_page_without_a_diagnosis_or_with_an_empty_one_is_whole() -> None:
+    assert "Environment" in page_of(replace(bare(healthy()), diagnosis=None))
+    empty = Diagnosis(schema=1, run_id="x", kind=BottleneckKind.BALANCED, findings=())
+    assert "<h2>balanced</h2>" in page_of(replace(bare(healthy()), diagnosis=empty))
+
+
+def test_what_ended_a_script_is_told() -> None:
+    crash = ScriptError(type="ValueError", text="<b>shapes</b>", num_updates=3, where="train.py:3")
+    failed = ProcessEnd(state=RunState.FAILED, exit_code=1)
+    page = page_of(bare(replace(healthy(), end=failed, errors=(crash,))))
+    assert "ValueError at train.py:3" in page
+    assert "&lt;b&gt;shapes&lt;/b&gt;" in page
+
+
+def test_ranks_are_compared_on_one_scale() -> None:
+    page = page_of(two_ranks())
+    assert "Ranks" in parsed(page).text
+    assert "Ranks" not in parsed(page_of(bare(healthy()))).text
+
+
+def test_of_very_many_ranks_the_page_has_the_first() -> None:
+    many = crowded()
+    ranks = tuple(replace(many.ranks[0], rank=i) for i in range(70))
+    text = parsed(page_of(bare(replace(many, ranks=ranks, num_ranks=70)))).text
+    assert "More ranks in the document of --json: 6." in text
+
+
+def test_a_run_that_stood_still_names_who_was_waited_for_with_all_stacks() -> None:
+    text = parsed(page_of(two_ranks())).text
+    assert "rank 0 waits in a collective at train.py:61, for rank 1" in text
+    assert "when its stacks were taken, and the run never went on." in text
+    assert "all_reduce  torch/distributed/distributed_c10d.py:2830" in text
+    assert "no stack: tracing is not permitted here" in text
+
+
+def test_a_stall_that_passed_and_names_nobody_says_so() -> None:
+    stall = make_stall(duration_s=12.0, culprits=())
+    text = parsed(page_of(replace(bare(healthy()), stalls=(stall,)))).text
+    assert "no step for 12.0 s after 300 steps of 150 ms; then it went on." in text
+    assert "rank 0 waits in a collective at train.py:61" in text
+
+
+def test_a_lasting_change_names_what_changed_with_it() -> None:
+    text = parsed(page_of(replace(bare(healthy()), shifts=(make_shift(),)))).text
+    assert "the cores that other programs keep busy, the time of backward" in text
+    assert "2.01x (1.96 to 2.05)" in text
+    nothing = make_shift(causes=())
+    page = page_of(replace(bare(healthy()), shifts=(nothing,)))
+    assert "nothing that was observed" in page
+
+
+def test_every_cause_of_a_lasting_change_has_words() -> None:
+    words = {f"shift_{word}" for word in CHANGES}
+    assert words == set(SHIFT_CAUSES) - {"shift_phase"}
+
+
+def test_no_script_may_run_but_those_of_the_page() -> None:
+    page = page_of(gpt())
+    assert "script-src &#x27;none&#x27;" in page
+    assert "default-src &#x27;none&#x27;" in page
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_nothing_of_the_users_becomes_markup(text: str) -> None:
+    usual = parsed(page_of(hostile("plain"))).elements
+    page = page_of(hostile(text))
+    seen = parsed(page)
+    assert seen.elements == usual
+    assert not [name for name, _ in seen.attributes if name.startswith("on")]
+
+
+def test_energy_of_a_step_stands_beside_its_time_where_it_is_known() -> None:
+    facts = gpt()
+    series = replace(facts.series, devices=make_devices(num=120))
+    assert "of the devices, a step" in page_of(replace(facts, series=series))
+    assert "of the devices, a step" not in page_of(facts)
+
+
+def test_a_step_that_is_no_number_makes_no_page_fail() -> None:
+    odd = StepPoint(rank=0, index=0, end_unix_s=1.0, step_time_s=float("nan"), wall_s={})
+    assert "Environment" in page_of(replace(bare(healthy()), series=Series(steps=(odd,))))

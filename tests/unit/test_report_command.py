@@ -1,0 +1,166 @@
+"""`steptime report`, and the page at the end of `steptime run`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+import steptime.report
+from steptime.cli import main, pages, report
+from steptime.cli.results import load
+from steptime.core.store import Run
+from unit.builders import make_end, make_head, make_row
+from unit.test_cli import check_failure, make_run
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+
+
+@pytest.fixture
+def no_bokeh(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [n for n in sys.modules if n.split(".")[0] == "bokeh"]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in ("html_plots", "html_canvas", "html_host"):
+        monkeypatch.delitem(sys.modules, f"steptime.report.{name}", raising=False)
+        monkeypatch.delattr(steptime.report, name, raising=False)
+    monkeypatch.setitem(sys.modules, "bokeh", None)
+
+
+def needs_bokeh() -> None:
+    pytest.importorskip("bokeh", reason="the extra steptime[report] is not installed")
+
+
+def make_run_with_steps(folder: Path) -> Run:
+    run = make_run(folder)
+    lines = [make_head(), {"k": "u", "rows": [make_row(n) for n in range(30)]}, make_end(30)]
+    (run.folder / "rank-0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return run
+
+
+def test_the_page_lies_in_the_run_folder_and_its_place_is_printed(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    needs_bokeh()
+    run = make_run_with_steps(tmp_path)
+    assert main.main(["report", "last", "--open-never"]) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{run.folder / 'report.html'}\n"
+    assert err == ""
+    page = (run.folder / "report.html").read_text()
+    assert page.startswith("<!DOCTYPE html>")
+    assert "Step time" in page
+
+
+def test_the_page_goes_to_the_named_file_whole(tmp_path: Path, capsys: Capture) -> None:
+    needs_bokeh()
+    run = make_run_with_steps(tmp_path)
+    assert main.main(["report", run.run_id[:8], "-o", "mine.html"]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'mine.html'}\n"
+    assert (tmp_path / "mine.html").read_text().rstrip().endswith("</html>")
+    assert not (run.folder / "report.html").exists()
+
+
+def test_a_run_without_steps_has_a_page_if_one_asks_for_it(tmp_path: Path) -> None:
+    needs_bokeh()
+    run = make_run(tmp_path)
+    assert main.main(["report", "last"]) == 0
+    assert "Environment" in (run.folder / "report.html").read_text()
+
+
+def test_the_document_names_the_page(tmp_path: Path, capsys: Capture) -> None:
+    needs_bokeh()
+    run = make_run_with_steps(tmp_path)
+    assert main.main(["report", "last", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["command"] == "report"
+    assert document["data"] == {"run_id": run.run_id, "page": str(run.folder / "report.html")}
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path, capsys: Capture) -> None:
+    make_run_with_steps(tmp_path)
+    words = ("report", "last", "-o", "no/such/page.html")
+    check_failure(capsys, *words, code=2, says="--output: there is no folder `no/such`.")
+
+
+def test_a_file_that_cannot_be_written_is_said_with_what_to_do(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    needs_bokeh()
+    run = make_run_with_steps(tmp_path)
+    (run.folder / "report.html").mkdir()
+    check_failure(capsys, "report", "last", code=1, says="Name another file with -o FILE.")
+
+
+def test_an_unknown_run_is_said(tmp_path: Path, capsys: Capture) -> None:
+    make_run(tmp_path)
+    check_failure(capsys, "report", "19990101", code=2, says="there is no run `19990101`")
+
+
+@pytest.mark.usefixtures("no_bokeh")
+def test_without_the_extra_the_install_line_is_said(tmp_path: Path, capsys: Capture) -> None:
+    run = make_run_with_steps(tmp_path)
+    says = "pip install 'steptime[report]'"
+    check_failure(capsys, "report", "last", code=2, says=says)
+    pages.offer_page(run, load(run))
+    assert capsys.readouterr().err == (
+        f"steptime: for a page of this run: {says}, then: steptime report {run.run_id}\n"
+    )
+
+
+def test_at_the_end_of_a_run_the_page_is_told_in_one_line(tmp_path: Path, capsys: Capture) -> None:
+    needs_bokeh()
+    run = make_run_with_steps(tmp_path)
+    pages.offer_page(run, load(run))
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == f"steptime: the page of this run: {run.folder / 'report.html'}\n"
+
+
+def test_a_page_that_cannot_be_written_costs_the_run_nothing_else(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    needs_bokeh()
+    run = make_run_with_steps(tmp_path)
+    (run.folder / "report.html").mkdir()
+    pages.offer_page(run, load(run))
+    says = "steptime: the page of this run: not written: the page cannot be written"
+    assert says in capsys.readouterr().err
+    pages.offer_page(run, load(run), told=["command.json: Is a directory"])
+    says = "steptime: the page of this run: not written, for the same reason\n"
+    assert capsys.readouterr().err == says
+
+
+def test_whoever_cannot_wait_for_the_page_is_told_how_to_get_it(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs_bokeh()
+    run = make_run_with_steps(tmp_path)
+
+    def interrupted(*_: object) -> Path:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pages, "write_page", interrupted)
+    pages.offer_page(run, load(run))
+    says = f"interrupted. Write it: steptime report {run.run_id}\n"
+    assert capsys.readouterr().err == f"steptime: the page of this run: {says}"
+
+
+def test_nothing_is_opened_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert not report._has_screen()
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert report._has_screen()
+    monkeypatch.delenv("DISPLAY")
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    assert not report._has_screen()
