@@ -34,6 +34,7 @@ NOT_COMPARED = {
     "neighbor_starts",
     "out_of_memory",
     "spawned",
+    "throttled",
     "waits_for_ever",
     "writes",
 }

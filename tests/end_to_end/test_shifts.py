@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from end_to_end.conftest import RunSpecimen
+from end_to_end.harness import LIMIT_S, SPECIMENS, environment, has_gpu, needs_torch
 from specimens.neighbor_starts import SECONDS
 from steptime.core.stats import median
 from steptime.measure.series import read_series
+
+DRIVER = Path(__file__).parent / "made_up_driver.py"
+
+
+def shift_at(step: int, data: dict[str, Any]) -> dict[str, Any]:
+    """The one shift within a tenth of the run of that step."""
+    near = pytest.approx(step, abs=0.1 * data["num_steps"])
+    found = [shift for shift in data["diagnosis"]["shifts"] if shift["index"] == near]
+    assert len(found) == 1, data["diagnosis"]["shifts"]
+    return found[0]
 
 
 @pytest.mark.slow
@@ -24,12 +41,41 @@ def test_a_neighbor_that_starts_half_way_is_the_cause_of_longer_steps(
     before = [p.busy_cores - p.job_cores for p in host if p.t_unix_s < began + SECONDS / 2 - 1]
     if median(before) > 0.3:
         pytest.skip(f"others kept {median(before):.2f} cores busy before the neighbor started")
-    near = [
-        shift
-        for shift in run.data["diagnosis"]["shifts"]
-        if shift["index"] == pytest.approx(at, abs=0.1 * run.data["num_steps"])
-    ]
-    assert near[0]["causes"][0] == "neighbor"
-    assert near[0]["low"] > 1.2
+    shift = shift_at(at, run.data)
+    assert shift["causes"][0] == "neighbor"
+    assert shift["low"] > 1.2
     findings = {f["cause"]: f for f in run.data["diagnosis"]["findings"]}
     assert findings["shift_neighbor"]["severity"] != "info"
+
+
+@needs_torch
+@pytest.mark.slow
+def test_a_device_that_holds_its_clock_down_is_the_cause_of_longer_steps(tmp_path: Path) -> None:
+    """The device is made up, the run and all that reads and judges it is real."""
+    file = tmp_path / "hot"
+    command = (sys.executable, str(SPECIMENS / "throttled.py"), "--pretend", str(file))
+    done = subprocess.run(
+        [sys.executable, DRIVER, file, "run", "--json", "out.json", "--", *command],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    data = json.loads((tmp_path / "out.json").read_text())["data"]
+    shift = shift_at(int(re.search(r"changed (\d+)", done.stdout)[1]), data)
+    assert {"throttle", "device_clock"} <= set(shift["causes"])
+    assert "shift_throttle" in {f["cause"] for f in data["diagnosis"]["findings"]}
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.skipif(not has_gpu(), reason="no CUDA device is here")
+def test_a_gpu_whose_clock_is_locked_low_is_the_cause_of_longer_steps(
+    run_specimen: RunSpecimen,
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("locking the clock of a GPU needs root")
+    run = run_specimen("throttled")
+    shift = shift_at(int(re.search(r"changed (\d+)", run.stdout)[1]), run.data)
+    assert {"throttle", "device_clock"} & set(shift["causes"])
