@@ -7,7 +7,8 @@ import difflib
 import sys
 from typing import TYPE_CHECKING
 
-from steptime.cli.output import STDOUT, check_target, console_for, say, write_json
+from steptime.cli.options import add_json, check_json
+from steptime.cli.output import console_for, say, write_json
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,19 +30,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `levers`."""
     parser.add_argument("name", metavar="NAME", nargs="?", help="the lever to explain")
     output = parser.add_argument_group("output")
-    output.add_argument(
-        "--json",
-        metavar="FILE",
-        nargs="?",
-        const=STDOUT,
-        help="one JSON document instead (default: on stdout)",
-    )
+    add_json(output)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Print the list, or one lever."""
-    if options.json != STDOUT:
-        check_target("--json", options.json)
+    check_json(options)
     from steptime.report.envelope import Envelope
     from steptime.report.lever_text import levers_data, levers_table, render_lever
 

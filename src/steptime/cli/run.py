@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from steptime.cli.command import take_command
+from steptime.cli.options import add_store, store_folder
 from steptime.cli.output import check_target
 
 SUMMARY = "measure a training command, unmodified"
@@ -47,9 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     output = parser.add_argument_group("output")
     output.add_argument("--report", metavar="FILE", help="write the report there, as plain text")
     output.add_argument("--json", metavar="FILE", help="write the result as one JSON document")
-    output.add_argument(
-        "--store", metavar="DIR", help="folder that holds .steptime (default: this one)"
-    )
+    add_store(output)
     parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
@@ -67,7 +66,7 @@ def _settings(options: argparse.Namespace) -> RunOptions:
     check_target("--json", options.json)
     return RunOptions(
         command=command,
-        store=Path(options.store or "."),
+        store=Path(store_folder(options)),
         report=options.report,
         json=options.json,
         counts=options.count,

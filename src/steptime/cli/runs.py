@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steptime.cli.output import STDOUT, check_target, console_for, open_store, write_json
+from steptime.cli.options import add_json, add_store, check_json, store_folder
+from steptime.cli.output import console_for, open_store, write_json
 
 if TYPE_CHECKING:
     from steptime.core.index import RunSummary
@@ -25,20 +26,9 @@ examples:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `runs`."""
     output = parser.add_argument_group("output")
-    output.add_argument(
-        "--json",
-        metavar="FILE",
-        nargs="?",
-        const=STDOUT,
-        help="one JSON document instead (default: on stdout)",
-    )
+    add_json(output)
     store = parser.add_argument_group("store")
-    store.add_argument(
-        "--store",
-        metavar="DIR",
-        default=".",
-        help="folder that holds .steptime (default: this one)",
-    )
+    add_store(store)
     store.add_argument(
         "--reindex", action="store_true", help="build the index anew from the run folders"
     )
@@ -46,11 +36,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Print the list."""
-    if options.json != STDOUT:
-        check_target("--json", options.json)
+    check_json(options)
     from steptime.core.listing import list_runs, reindex
 
-    store = open_store(options.store)
+    store = open_store(store_folder(options))
     rows = reindex(store) if options.reindex else list_runs(store)
     if options.json is None:
         _print_table(rows)

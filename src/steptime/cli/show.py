@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from steptime.cli.output import STDOUT, check_target, console_for, open_store, write_json
+from steptime.cli.options import add_json, add_store, check_json, store_folder
+from steptime.cli.output import console_for, open_store, write_json
 
 SUMMARY = "print the report of a run again"
 DESCRIPTION = "Print the report of a run; of one that still runs, as far as it got."
@@ -21,31 +22,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `show`."""
     parser.add_argument("run", metavar="ID", help="run id, its beginning, or `last`")
     output = parser.add_argument_group("output")
-    output.add_argument(
-        "--json",
-        metavar="FILE",
-        nargs="?",
-        const=STDOUT,
-        help="one JSON document instead (default: on stdout)",
-    )
-    output.add_argument(
-        "--store",
-        metavar="DIR",
-        default=".",
-        help="folder that holds .steptime (default: this one)",
-    )
+    add_json(output)
+    add_store(output)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Print what is known about the run."""
-    if options.json != STDOUT:
-        check_target("--json", options.json)
+    check_json(options)
     from steptime.cli.results import load
     from steptime.core.listing import find_run
     from steptime.report.envelope import run_envelope
     from steptime.report.text import render
 
-    result = load(find_run(open_store(options.store), options.run))
+    result = load(find_run(open_store(store_folder(options)), options.run))
     if options.json is None:
         render(result.measurement, result.diagnosis, console=console_for(sys.stdout))
     else:

@@ -6,7 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from steptime.cli.output import STDOUT, check_target, console_for, open_store, write_json
+from steptime.cli.options import add_json, add_store, check_json, store_folder
+from steptime.cli.output import console_for, open_store, write_json
 from steptime.errors import UsageError
 
 SUMMARY = "list studies, or explain one choice by choice"
@@ -27,26 +28,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "study", metavar="ID", nargs="?", help="study id, its beginning, or `last` (default)"
     )
     output = parser.add_argument_group("output")
-    output.add_argument(
-        "--json",
-        metavar="FILE",
-        nargs="?",
-        const=STDOUT,
-        help="one JSON document instead (default: on stdout)",
-    )
-    output.add_argument(
-        "--store",
-        metavar="DIR",
-        default=".",
-        help="folder that holds .steptime (default: this one)",
-    )
+    add_json(output)
+    add_store(output)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Print the list, or one study."""
-    if options.json != STDOUT:
-        check_target("--json", options.json)
-    store = open_store(options.store, kind="studies")
+    check_json(options)
+    store = open_store(store_folder(options), kind="studies")
     if options.action == "show":
         return _show(options, store)
     if options.study is not None:

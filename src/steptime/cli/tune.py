@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from steptime.cli.command import take_command
+from steptime.cli.options import add_store, check_json, store_folder
 from steptime.cli.output import STDOUT, check_target
 from steptime.errors import UsageError
 
@@ -65,7 +66,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--require-speedup", metavar="X", type=float, help="exit 5 unless proven to be at least X"
     )
-    output.add_argument("--store", metavar="DIR", help="folder that holds .steptime")
+    add_store(output)
     parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
@@ -81,8 +82,7 @@ def _settings(options: argparse.Namespace) -> TuneOptions:
     command = take_command(options, verb="tune", usage=USAGE)
     for flag, value in (("--report", options.report), ("--output", options.output)):
         check_target(flag, value)
-    if options.json != STDOUT:
-        check_target("--json", options.json)
+    check_json(options)
     if options.run_steps is not None and options.run_steps < 1:
         raise UsageError(f"--run-steps must be 1 or more, got {options.run_steps}.")
     required = options.require_speedup
@@ -91,7 +91,7 @@ def _settings(options: argparse.Namespace) -> TuneOptions:
     return TuneOptions(
         command=command,
         given=tuple(options.given[1:]),
-        store=Path(options.store or "."),
+        store=Path(store_folder(options)),
         budget_s=parse_time(options.budget),
         levers=None if options.levers is None else _names(options.levers),
         exclude=_names(options.exclude or ""),
