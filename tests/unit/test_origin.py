@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from steptime.measure import origin
+from steptime.measure.filesystems import find_places
 from steptime.measure.origin import describe_run, read_git_revision, read_machine
 
 REVISION = "3adf61e0c0ffee00c0ffee00c0ffee00c0ffee00"
@@ -94,3 +95,68 @@ def test_a_damaged_head_is_no_failure(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "HEAD").write_bytes(b"\xff\xfe")
     assert read_git_revision(tmp_path) is None
+
+
+def test_values_are_kept_of_a_short_list_alone() -> None:
+    environment = {"OMP_NUM_THREADS": "2", "API_KEY": "secret", "LD_PRELOAD": "x" * 1000}
+
+    record = describe_run("id", ("x",), environment=environment, started_unix_s=5.0)
+
+    assert record.environment == {"OMP_NUM_THREADS": "2", "LD_PRELOAD": "x" * 200}
+    assert "secret" not in repr(record)
+
+
+def test_the_list_names_nothing_that_could_be_a_secret() -> None:
+    words = ("KEY", "TOKEN", "SECRET", "PASS", "CRED", "AUTH", "URL", "PROXY")
+
+    assert not [name for name in origin.TOLD_VARIABLES if any(word in name for word in words)]
+
+
+def test_the_script_is_known_by_its_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "train.py", "pass\n")
+
+    def hash_now() -> str | None:
+        argv = ("python", "train.py")
+        return describe_run("id", argv, environment={}, started_unix_s=5.0).script_hash
+
+    before = hash_now()
+    write(tmp_path / "train.py", "fail\n")
+    assert before is not None
+    assert before != hash_now()
+
+
+MOUNTS = """\
+21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+35 21 0:31 / /mnt/my\\040data rw - nfs4 server:/x rw
+36 21 0:32 / /mnt/my\\040data rw - fuse.s3 bucket rw
+broken
+"""
+
+
+def test_a_place_is_told_with_its_file_system(tmp_path: Path) -> None:
+    mounts, data = tmp_path / "mounts", tmp_path / "data"
+    data.mkdir()
+    mounts.write_text(MOUNTS)
+
+    found = find_places(("x", "--data=data", "gone", "--n", "3"), folder=tmp_path, mounts=mounts)
+
+    assert [(place.path, place.filesystem) for place in found] == [
+        (str(tmp_path), "ext4"),
+        (str(data), "ext4"),
+    ]
+
+
+def test_a_mount_over_another_hides_it(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(MOUNTS.replace("/mnt/my\\040data", str(tmp_path).replace(" ", "\\040")))
+
+    (found,) = find_places((), folder=tmp_path, mounts=mounts)
+
+    assert found.filesystem == "fuse.s3"
+
+
+def test_no_file_systems_are_told_where_the_system_has_no_list(tmp_path: Path) -> None:
+    assert find_places(("x",), folder=tmp_path, mounts=tmp_path / "none") == ()

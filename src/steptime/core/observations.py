@@ -115,6 +115,18 @@ class Operators:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderUse:
+    """How a loader that training reads from is set."""
+
+    dataset: str
+    batch_size: int | None = None
+    num_workers: int = 0
+    pin_memory: bool = False
+    persistent_workers: bool = False
+    prefetch_factor: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Switch:
     """A debug switch that was on while the training ran; `where` if the source shows it."""
 

@@ -12,6 +12,7 @@ import secrets
 import stat
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,8 +54,21 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A folder or file that a command was given, and the kind of file system it lies on."""
+
+    path: str
+    filesystem: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRecord:
-    """`command.json`: what was started, where, by which versions, and how it ended."""
+    """`command.json`: what was started, where, by which versions, and how it ended.
+
+    `environment` holds values of a short list of variables that decide speed and are never
+    secret; `script_hash` is over the contents of `script_files`, the text files named in `argv`;
+    `places` are the working folder and what `argv` names, with their file systems.
+    """
 
     run_id: str
     argv: tuple[str, ...]
@@ -72,6 +86,10 @@ class CommandRecord:
     signal: int | None = None
     num_sample_failures: int | None = None
     recipe: RecipeUse | None = None
+    environment: Mapping[str, str] | None = None
+    script_files: tuple[str, ...] = ()
+    script_hash: str | None = None
+    places: tuple[Place, ...] = ()
     schema: int = SCHEMA
 
 

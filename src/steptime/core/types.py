@@ -15,6 +15,7 @@ from steptime.core.count import Count
 from steptime.core.observations import (
     Compilation,
     GcPauses,
+    LoaderUse,
     MemoryUse,
     Operators,
     Quantity,
@@ -160,7 +161,10 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteadyWindow:
-    """The steps that count: those after warmup, without disturbed ones."""
+    """The steps that count: those after warmup, without steps disturbed by a look of ours.
+
+    `mean_s` is the mean of their times by `core.stats.bounded_mean`: what runs are compared by.
+    """
 
     first_step: int
     num_steps: int
@@ -168,11 +172,16 @@ class SteadyWindow:
     rule: str
     step_time_s: Quantity | None = None
     step_cpu_s: Quantity | None = None
+    mean_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSummary:
-    """One process that stepped."""
+    """One process that stepped.
+
+    `versions` are those of imported libraries; `input_shapes` of the models' first tensors, as
+    `64x3x224x224 float32`, where two early steps agree in them.
+    """
 
     rank: int
     pid: int
@@ -192,6 +201,9 @@ class RankSummary:
     device_memory: MemoryUse | None = None
     gc: GcPauses | None = None
     device_name: str | None = None
+    versions: Mapping[str, str] | None = None
+    input_shapes: tuple[str, ...] = ()
+    loaders: tuple[LoaderUse, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

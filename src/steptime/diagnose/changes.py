@@ -205,7 +205,7 @@ def middle_mean(values: Sequence[float]) -> Quantity:
     n, inside = len(values), 1 - 2 * TRIMMED_FRACTION
     num_outer = int(TRIMMED_FRACTION * n)
     mean = fmean(sorted(values)[num_outer : n - num_outer])
-    error = stdev(winsorize(values, TRIMMED_FRACTION)) / (
+    error = stdev(winsorize(values, fraction=TRIMMED_FRACTION)) / (
         inside * math.sqrt(effective_size(values))
     )
     half = NormalDist().inv_cdf(0.975) * error

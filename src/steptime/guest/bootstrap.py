@@ -18,6 +18,7 @@ from .compiled import CompileWatcher
 from .context import Context
 from .device import DeviceClock
 from .ending import tell_error
+from .inputs import find_versions
 from .memory import MemoryWatcher
 from .pauses import PauseWatcher
 from .record import Recorder, append
@@ -96,6 +97,7 @@ def install_watchers(context: Context) -> None:
         CompileWatcher(context.torch, recorder),
         PauseWatcher(recorder),
         context.switches,
+        context.inputs,
     ]
 
 
@@ -221,4 +223,5 @@ def make_head(torch: Any) -> dict[str, Any]:
         "device": "cuda" if has_device else "cpu",
         "device_name": torch.cuda.get_device_name() if has_device else None,
         "num_threads": torch.get_num_threads(),
+        "versions": find_versions(),
     }

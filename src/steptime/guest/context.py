@@ -12,6 +12,7 @@ from typing import Any
 from .anatomy import Anatomy
 from .buckets import EVALUATION
 from .frames import Frames
+from .inputs import LoaderBook
 from .journal import LEAVE, LEAVE_SPAN, Journal
 from .look import Look
 from .patch import drop_frame
@@ -39,6 +40,7 @@ class Context:
         self.dataset: int | None = None
         self.num_batches = 0
         self.is_worker = False
+        self.inputs = LoaderBook(recorder, self.trained_datasets)
         self.ddp_models: weakref.WeakSet[Any] = weakref.WeakSet()
         self.step_code: Any = None  # of torch's frame around an optimizer's step and its hooks
         self.optimizer_hooks: tuple[Any, ...] = ()

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
+from .inputs import batch_size_of
 from .plan import FOLDER, load_file
 
 NUM_SAMPLES = 8
@@ -114,14 +115,6 @@ def keep_random_states(torch: Any) -> Callable[[], None]:
             torch.cuda.set_rng_state_all(device_states)
 
     return put_back
-
-
-def batch_size_of(loader: Any) -> int | None:
-    """The loader's, else its batch sampler's."""
-    size = loader.batch_size
-    if size is None:
-        size = getattr(loader.batch_sampler, "batch_size", None)
-    return size if type(size) is int else None
 
 
 def is_known_sampler(data: Any, loader: Any) -> bool:

@@ -80,6 +80,7 @@ def hook_iter(context: Context, loader_class: Any) -> None:
 
     def __iter__(self: Any) -> Any:
         journal = local.journal
+        guarded("inputs", context.inputs.see, self)
         if not getattr(self, "num_workers", 0) or 0 < journal.top < NUM_BUCKETS:
             return original(self)
         outer = journal.top

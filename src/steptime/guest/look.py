@@ -13,6 +13,7 @@ from json import dumps
 from time import thread_time_ns
 from typing import TYPE_CHECKING, Any
 
+from .inputs import Shapes
 from .patch import drop_frame
 from .tally import Tally, make_mode
 
@@ -69,6 +70,7 @@ class Look:
         self.is_done = False
         self.is_counted = False
         self.dispatch_code: Any = None
+        self.shapes = Shapes(torch)
 
     def takes_plain(self) -> bool:
         """Whether to look at a call without gradients; where not, the count is partial."""
@@ -78,6 +80,8 @@ class Look:
 
     def run(self, journal: Journal, function: Any, args: Any, kwargs: Any, *, is_call: bool) -> Any:
         """Run a backward call, or the outermost call of the model `args[0]`."""
+        if is_call:
+            self._see_shapes(args, kwargs)
         mode = self._enter(journal, args, kwargs, is_call=is_call)
         try:
             return function(*args, **kwargs)
@@ -111,6 +115,14 @@ class Look:
         if missing is not None or tally is None:
             return dumps(facts | {"missing": missing}) + "\n"
         return dumps(facts | tally.table(is_executed=not is_compiling_at_all())) + "\n"
+
+    def _see_shapes(self, args: Any, kwargs: Any) -> None:
+        try:
+            if not self.is_open:
+                values = (*args[1:], *kwargs.values())
+                self.shapes.see(values, is_second=not self.is_scouting)
+        except Exception:
+            self.fail("shapes")
 
     # -- the mode
 

@@ -120,6 +120,8 @@ class Spells:
             self.lines.append(self.look.line(number))
         if number == self.look_at + self.round and not self.look.is_counted:
             self.lines.append(self.look.count_line(number, num_updates=self.round))
+        if number == self.look_at + self.round:
+            self.lines += filter(None, [self.look.shapes.line(number)])
         is_near = self.look_at - self.round <= number < self.look_at + self.round
         journal.look = self.look if is_near else None
 

@@ -15,19 +15,40 @@ from pathlib import Path
 
 import steptime
 from steptime.core.store import CommandRecord, Machine
+from steptime.measure.filesystems import find_places
 from steptime.measure.host_memory import read_group_limit
+from steptime.measure.script import hash_script
 
 _REVISION_LENGTH = 12
+_MAX_VALUE = 200
+
+TOLD_VARIABLES = (
+    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"),
+    *("OMP_PROC_BIND", "OMP_PLACES", "OMP_WAIT_POLICY", "OMP_SCHEDULE", "GOMP_SPINCOUNT"),
+    *("GOMP_CPU_AFFINITY", "KMP_AFFINITY", "KMP_BLOCKTIME", "DNNL_MAX_CPU_ISA", "LD_PRELOAD"),
+    *("MALLOC_ARENA_MAX", "MALLOC_CONF", "MALLOC_TRIM_THRESHOLD_", "TOKENIZERS_PARALLELISM"),
+    *("CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS"),
+    *("CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE", "PYTORCH_ALLOC_CONF"),
+    *("PYTORCH_CUDA_ALLOC_CONF", "TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"),
+    *("TORCH_DISTRIBUTED_DEBUG", "NCCL_ALGO", "NCCL_PROTO", "NCCL_DEBUG", "NCCL_IB_DISABLE"),
+    *("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_MIN_NCHANNELS", "NCCL_SOCKET_NTHREADS"),
+    *("PYTHONOPTIMIZE", "PYTHONHASHSEED", "PYTHONDEVMODE"),
+)
+"""Variables that decide how fast a training is, and that nobody puts a secret into."""
 
 
 def describe_run(
     run_id: str, argv: tuple[str, ...], *, environment: Mapping[str, str], started_unix_s: float
 ) -> CommandRecord:
-    """What is known before the command starts; names of variables are kept, values are not."""
+    """What is known before the command starts.
+
+    Names of variables are kept; values only of `TOLD_VARIABLES`.
+    """
     try:
         cwd = Path.cwd()
     except OSError:
         cwd = None  # deleted under the user's shell
+    files, script_hash = ((), None) if cwd is None else hash_script(argv, folder=cwd)
     return CommandRecord(
         run_id=run_id,
         argv=argv,
@@ -39,7 +60,20 @@ def describe_run(
         git_revision=None if cwd is None else read_git_revision(cwd),
         machine=read_machine(),
         parent_pid=os.getpid(),
+        environment=tell_environment(environment),
+        script_files=files,
+        script_hash=script_hash,
+        places=() if cwd is None else find_places(argv, folder=cwd),
     )
+
+
+def tell_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables whose values are kept, cut where they are long."""
+    return {
+        name: environment[name][:_MAX_VALUE]
+        for name in TOLD_VARIABLES
+        if environment.get(name) is not None
+    }
 
 
 def read_machine() -> Machine:

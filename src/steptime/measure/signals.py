@@ -1,7 +1,7 @@
 """What a rank's file tells beside its updates: memory, places, operators, compiling, switches.
 
-In: the lines m, s, a, ops, count, c, q, gc and ce of docs/reference/run-folder.md, and lever of a
-plan. Out: `Signals`. Every one of them may be absent. What they say about a step is left to
+In: the lines m, s, a, ops, count, c, q, i, x, gc and ce of docs/reference/run-folder.md, and lever
+of a plan. Out: `Signals`. Every one of them may be absent. What they say about a step is left to
 `measure.memory` and `measure.places`.
 """
 
@@ -13,6 +13,7 @@ from typing import Any
 
 from steptime.core.codec import from_json
 from steptime.core.count import Count
+from steptime.core.observations import LoaderUse
 from steptime.measure.jsonl import Row
 from steptime.measure.trial_lines import LeverLine
 
@@ -126,11 +127,23 @@ class Signals:
     levers: tuple[LeverLine, ...] = ()
     pauses: tuple[PauseSeen, ...] = ()
     compilings: tuple[CompilingSeen, ...] = ()
+    loaders: tuple[LoaderUse, ...] = ()
+    input_shapes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Switches:
     on: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loaders:
+    loaders: tuple[LoaderUse, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shapes:
+    shapes: tuple[str, ...]
 
 
 class SignalLines:
@@ -147,6 +160,8 @@ class SignalLines:
         self.levers: list[LeverLine] = []
         self.pauses: list[PauseSeen] = []
         self.compilings: list[CompilingSeen] = []
+        self.loaders: tuple[LoaderUse, ...] = ()
+        self.input_shapes: tuple[str, ...] = ()
 
     def add_memory(self, row: Row) -> None:
         """A sample; all are kept, a line written twice once."""
@@ -189,6 +204,14 @@ class SignalLines:
         """Debug switches: the union counts."""
         self.switches.update(from_json(_Switches, row).on)
 
+    def set_loaders(self, row: Row) -> None:
+        """All loaders that training read from so far."""
+        self.loaders = from_json(_Loaders, row).loaders
+
+    def set_shapes(self, row: Row) -> None:
+        """Shapes of what models are called with."""
+        self.input_shapes = from_json(_Shapes, row).shapes
+
     def add_lever(self, row: Row) -> None:
         """A lever of the plan itself; those of an experiment's states are left to `tune`."""
         line = from_json(LeverLine, row)
@@ -216,6 +239,8 @@ class SignalLines:
             levers=tuple(self.levers),
             pauses=tuple(self.pauses),
             compilings=tuple(self.compilings),
+            loaders=self.loaders,
+            input_shapes=self.input_shapes,
         )
 
 
@@ -227,6 +252,8 @@ TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Row], None]] = {
     "count": SignalLines.set_count,
     "c": SignalLines.set_compiled,
     "q": SignalLines.add_switches,
+    "i": SignalLines.set_loaders,
+    "x": SignalLines.set_shapes,
     "lever": SignalLines.add_lever,
     "gc": SignalLines.add_pauses,
     "ce": SignalLines.add_compilings,

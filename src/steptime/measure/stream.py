@@ -39,6 +39,7 @@ class StreamHead:
     num_threads: int | None = None
     device_name: str | None = None
     pending: tuple[str, ...] = ()
+    versions: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from steptime.core.stats import MSER5_RULE, find_period, median_interval, warmup_length
+from steptime.core.stats import (
+    MSER5_RULE,
+    bounded_mean,
+    find_period,
+    median_interval,
+    warmup_length,
+)
 from steptime.core.types import SteadyWindow, Step
 from steptime.measure.steps import RankSteps, StepBlock
 
@@ -144,6 +150,7 @@ def steady_window(series: Series, *, period: int | None) -> SteadyWindow:
         rule=WINDOW_RULE,
         step_time_s=median_interval([series.times_s[i] for i in kept]) if kept else None,
         step_cpu_s=median_interval([series.cpu_times_s[i] for i in kept]) if kept else None,
+        mean_s=bounded_mean([series.times_s[i] for i in kept]) if kept else None,
     )
 
 
