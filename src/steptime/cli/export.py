@@ -8,7 +8,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from steptime.cli.output import STDOUT, check_target, open_store, say, write_json
+from steptime.cli.options import add_json, add_store, check_json, store_folder
+from steptime.cli.output import check_target, open_store, say, write_json
 from steptime.errors import SteptimeError, UsageError
 
 SUMMARY = "write a run as a trace for Perfetto"
@@ -42,32 +43,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="the trace; compressed where the name ends in .gz",
     )
-    output.add_argument(
-        "--json",
-        metavar="FILE",
-        nargs="?",
-        const=STDOUT,
-        help="one JSON document on it (default: on stdout)",
-    )
-    output.add_argument(
-        "--store",
-        metavar="DIR",
-        default=".",
-        help="folder that holds .steptime (default: this one)",
-    )
+    add_json(output, what="on it")
+    add_store(output)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Write the trace."""
     check_target("--output", options.output)
-    if options.json != STDOUT:
-        check_target("--json", options.json)
+    check_json(options)
     from steptime.core.listing import find_run
     from steptime.export.chrome_trace import chrome_trace
     from steptime.measure.series import read_series, read_slices
     from steptime.report.envelope import Envelope
 
-    run = find_run(open_store(options.store), options.run)
+    run = find_run(open_store(store_folder(options)), options.run)
     series = read_series(run.folder, None, max_steps=_MAX_STEPS)
     if not (series.steps or series.host):
         raise UsageError(

@@ -9,7 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steptime.cli.output import STDOUT, check_target, console_for, write_json
+from steptime.cli.options import add_json, check_json
+from steptime.cli.output import console_for, write_json
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,19 +38,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--data", metavar="DIR", default=".", help="where the data is (default: this folder)"
     )
     output = parser.add_argument_group("output")
-    output.add_argument(
-        "--json",
-        metavar="FILE",
-        nargs="?",
-        const=STDOUT,
-        help="one JSON document instead (default: on stdout)",
-    )
+    add_json(output)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Look, and print what was found."""
-    if options.json != STDOUT:
-        check_target("--json", options.json)
+    check_json(options)
     data = Path(options.data)
     if not data.is_dir():
         raise UsageError(f"--data: there is no folder `{data}`.", hint="Name an existing one.")

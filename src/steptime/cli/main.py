@@ -15,7 +15,19 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn, TypeVar
 
 import steptime
-from steptime.cli import export, levers, machine, report, run, runs, show, stacks, study, tune
+from steptime.cli import (
+    compare,
+    export,
+    levers,
+    machine,
+    report,
+    run,
+    runs,
+    show,
+    stacks,
+    study,
+    tune,
+)
 from steptime.cli.output import error_text, say, write_failure
 from steptime.errors import InterruptedByUserError, SteptimeError, UsageError
 
@@ -28,14 +40,17 @@ COMMANDS = (
     "show",
     "stacks",
     "report",
+    "compare",
     "export",
     "study",
     "levers",
     "machine",
 )
-_MODULES = (run, tune, runs, show, stacks, report, export, study, levers, machine)
+_MODULES = (run, tune, runs, show, stacks, report, compare, export, study, levers, machine)
 _WITH_COMMAND = ("run", "tune")
 """Behind their first `--` stands the user's command."""
+_WITH_SIDES = ("compare",)
+"""Behind their first `--` stand more words of ours."""
 
 _EXAMPLES = """\
 examples:
@@ -45,10 +60,11 @@ examples:
 """
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """Raises instead of exiting: argparse has no other door for that before Python 3.14."""
 
     def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and where the help is."""
         raise UsageError(f"{message}.", hint=f"See `{self.prog} --help`.")
 
 
@@ -68,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SteptimeError as error:
         return _fail(error, words)
     except KeyboardInterrupt:
-        write_failure(InterruptedByUserError("interrupted"), _split(words)[0])
+        write_failure(InterruptedByUserError("interrupted"), _own(words))
         return InterruptedByUserError.exit_code
     except BrokenPipeError:
         # The reader of our stdout left; so that Python does not complain at its exit:
@@ -95,7 +111,7 @@ def attempt(action: Callable[[], T], *, tell: Callable[[str], None]) -> T | None
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
-    parser = _Parser(
+    parser = Parser(
         prog="steptime",
         description="Measure a training command, unmodified; make it faster, and prove it.",
         epilog=_EXAMPLES,
@@ -136,17 +152,21 @@ def _run_command(words: list[str]) -> int:
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str] | None]:
-    """Our words and the user's command, which is everything behind their first `--`."""
-    if not words or words[0] not in _WITH_COMMAND or "--" not in words:
+    """The words in front of the first `--`, and those behind it: a command, or a second side."""
+    if not words or words[0] not in (*_WITH_COMMAND, *_WITH_SIDES) or "--" not in words:
         return words, None
     place = words.index("--")
     return words[:place], words[place + 1 :]
 
 
+def _own(words: list[str]) -> list[str]:
+    """The words that are ours: of a user's command none is."""
+    return words if words[:1] and words[0] in _WITH_SIDES else _split(words)[0]
+
+
 def _fail(error: SteptimeError, words: list[str]) -> int:
     say(error_text(error))
-    ours, _ = _split(words)
-    write_failure(error, ours)
+    write_failure(error, _own(words))
     return error.exit_code
 
 

@@ -12,14 +12,14 @@ _PERCENT = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?%")
 _PRICE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(?:/h)?")
 
 
-def add_json(group: argparse._ActionsContainer) -> None:
+def add_json(group: argparse._ActionsContainer, *, what: str = "instead") -> None:
     """`--json`, alone for stdout or with a file."""
     group.add_argument(
         "--json",
         metavar="FILE",
         nargs="?",
         const=STDOUT,
-        help="one JSON document instead (default: on stdout)",
+        help=f"one JSON document {what} (default: on stdout)",
     )
 
 

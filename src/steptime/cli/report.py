@@ -7,7 +7,8 @@ import os
 import sys
 from pathlib import Path
 
-from steptime.cli.output import STDOUT, check_target, open_store, write_json
+from steptime.cli.options import add_json, add_store, check_json, store_folder
+from steptime.cli.output import check_target, open_store, write_json
 
 SUMMARY = "write one page on a run, with its course over time"
 DESCRIPTION = "Write one HTML page on a run: a single file that needs no network."
@@ -35,32 +36,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--open-never", action="store_true", help="do not open it, whatever the surroundings"
     )
-    output.add_argument(
-        "--json",
-        metavar="FILE",
-        nargs="?",
-        const=STDOUT,
-        help="one JSON document with its place (default: on stdout)",
-    )
-    output.add_argument(
-        "--store",
-        metavar="DIR",
-        default=".",
-        help="folder that holds .steptime (default: this one)",
-    )
+    add_json(output, what="with its place")
+    add_store(output)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Write the page and say where it is."""
     check_target("--output", options.output)
-    if options.json != STDOUT:
-        check_target("--json", options.json)
+    check_json(options)
     from steptime.cli.pages import write_page
     from steptime.cli.results import load
     from steptime.core.listing import find_run
     from steptime.report.envelope import Envelope
 
-    run = find_run(open_store(options.store), options.run)
+    run = find_run(open_store(store_folder(options)), options.run)
     target = None if options.output is None else Path(options.output).absolute()
     path = write_page(run, load(run), target)
     if options.json is None:

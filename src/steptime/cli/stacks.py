@@ -7,7 +7,8 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from steptime.cli.output import STDOUT, check_target, open_store, say, write_json
+from steptime.cli.options import add_json, add_store, check_json, store_folder
+from steptime.cli.output import open_store, say, write_json
 from steptime.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -33,30 +34,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `stacks`."""
     parser.add_argument("run", metavar="ID", help="run id, its beginning, or `last`")
     output = parser.add_argument_group("output")
-    output.add_argument(
-        "--json",
-        metavar="FILE",
-        nargs="?",
-        const=STDOUT,
-        help="one JSON document instead (default: on stdout)",
-    )
-    output.add_argument(
-        "--store",
-        metavar="DIR",
-        default=".",
-        help="folder that holds .steptime (default: this one)",
-    )
+    add_json(output)
+    add_store(output)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Look, and print what was seen."""
-    if options.json != STDOUT:
-        check_target("--json", options.json)
+    check_json(options)
     from steptime.core.listing import find_run
     from steptime.measure.present import look_now
     from steptime.report.envelope import Envelope
 
-    run = find_run(open_store(options.store), options.run)
+    run = find_run(open_store(store_folder(options)), options.run)
     ranks, culprits = look_now(run.folder)
     if not ranks:
         stall = _last_stall(run)

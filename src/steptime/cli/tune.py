@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from steptime.cli.command import take_command
-from steptime.cli.options import add_store, check_json, store_folder
-from steptime.cli.output import STDOUT, check_target
+from steptime.cli.options import add_json, add_store, check_json, store_folder
+from steptime.cli.output import check_target
 from steptime.errors import UsageError
 
 SUMMARY = "make a training command faster, and prove it"
@@ -60,9 +60,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     output = parser.add_argument_group("output")
     output.add_argument("--output", metavar="FILE", default="tuned.toml", help="of the recipe")
     output.add_argument("--report", metavar="FILE", help="put the report there, as plain text")
-    output.add_argument(
-        "--json", metavar="FILE", nargs="?", const=STDOUT, help="one JSON document, or on stdout"
-    )
+    add_json(output, what="of the study")
     output.add_argument(
         "--require-speedup", metavar="X", type=float, help="exit 5 unless proven to be at least X"
     )

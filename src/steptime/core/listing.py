@@ -22,13 +22,14 @@ from steptime.core.types import SCHEMA, ProcessEnd, RunState
 from steptime.errors import NotFoundError, StoreError
 
 _RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
+_LAST = re.compile(r"last(?:~(\d{1,6}))?")
 _FRESH_S = 60.0  # a run writes a line a second; on a loaded machine with many processes fewer
 
 T = TypeVar("T")
 
 
 def find_run(store: Path, wanted: str) -> Run:
-    """The run with this id, with this beginning of an id, or the `last` one.
+    """The run with this id, with this beginning of an id, the `last` one, or `last~1` before it.
 
     Raises:
         NotFoundError: there is none, or several begin so.
@@ -37,9 +38,30 @@ def find_run(store: Path, wanted: str) -> Run:
     if not run_ids:
         hint = "Make one: steptime run -- python train.py"
         raise NotFoundError(f"there are no runs in {store}.", hint=hint)
-    if wanted == "last":
-        return _run(store, list_runs(store)[0].run_id)
+    if (found := _LAST.fullmatch(wanted)) is not None:
+        return _run(store, _nth_last(store, wanted, int(found[1] or 0)))
     return _run(store, match_id(store, wanted, run_ids, what="run"))
+
+
+def _nth_last(store: Path, wanted: str, number: int) -> str:
+    runs = list_runs(store)
+    if number < len(runs):
+        return runs[number].run_id
+    hint = f"The oldest is last~{len(runs) - 1}."
+    raise NotFoundError(f"there is no run `{wanted}` in {store}.", hint=hint)
+
+
+def run_at(path: Path) -> Run:
+    """The run whose folder this is, wherever it lies.
+
+    Raises:
+        NotFoundError: it is no run folder.
+    """
+    if not (path / "command.json").is_file():
+        hint = "A run folder is .steptime/runs/<run id>, with a file command.json in it."
+        raise NotFoundError(f"`{path}` is no run folder.", hint=hint)
+    folder = path.resolve()
+    return Run(run_id=folder.name, folder=folder)
 
 
 _MANY = {"run": ("runs", "steptime runs"), "study": ("studies", "steptime study list")}

@@ -1,0 +1,1 @@
+"""Compares sets of runs: what was changed between them, and what it did."""

@@ -1,0 +1,201 @@
+"""Which runs may be set beside each other, and what was changed between two sets.
+
+In: compared runs. Out: changes, obstacles and remarks, as machine words with their facts. The
+words for people are in `report`, what the step times say is left to `judge`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from steptime.core.comparison import Change, ComparedRun, Obstacle, Remark, Trait
+from steptime.core.types import ProcessEnd, RunState
+
+Runs = Sequence[ComparedRun]
+
+MIN_COUNTED = 6
+"""Fewer steps have no 95 % interval of their median, and the diagnosis is inconclusive."""
+
+BUSY_CORES = 0.5
+"""What others took on average; half a core on a machine of two is a quarter of it."""
+
+_SAME = (
+    ("script", "", "other_script"),
+    ("machine", "cpu", "other_machine"),
+    ("machine", "num_cores", "other_machine"),
+    ("device", "", "other_device"),
+    ("ranks", "", "other_ranks"),
+)
+"""What must be the same for a difference to be one of the training, and the word if it is not."""
+
+_USERS_SIGNALS = (2, 15)
+"""SIGINT and SIGTERM: somebody, or a time limit, ended the run."""
+_USERS_CODES = (124, 130, 143)
+"""The same as `timeout` and shells tell it."""
+
+# Names of variables without values say little, and the folder of a checkout nothing.
+_IDLE = ("variable", "folder")
+_CODE = ("code", "revision")
+
+
+# -- what was changed
+
+
+def find_changes(a: Runs, b: Runs) -> tuple[Change, ...]:
+    """Traits that the runs of A and of B do not share, those of one set together."""
+    keys = dict.fromkeys((t.what, t.name) for run in (*a, *b) for t in run.traits)
+    found = []
+    for what, name in keys:
+        of_a, of_b = _values(a, what, name), _values(b, what, name)
+        if of_a != of_b:
+            found.append(Change(what=what, name=name, a=of_a, b=of_b))
+    return tuple(found)
+
+
+def _values(runs: Runs, what: str, name: str) -> tuple[str, ...]:
+    """What the runs have there, each value once; one that lacks it has none."""
+    found = (run.trait(what, name) for run in runs)
+    return tuple(sorted({value for value in found if value is not None}))
+
+
+# -- what stands in the way
+
+
+def find_obstacles(a: Runs, b: Runs) -> tuple[Obstacle, ...]:
+    """Why the sets should not be judged, what no flag helps against first."""
+    runs = (*a, *b)
+    return (*_without_steps(runs), *_named_twice(runs), *_failed(runs), *_unlike(a, b))
+
+
+def _without_steps(runs: Runs) -> Iterator[Obstacle]:
+    for run in runs:
+        if run.step_s is None or run.num_counted < MIN_COUNTED:
+            facts = {
+                "run": run.run_id,
+                "steps": str(run.num_steps),
+                "counted": str(run.num_counted),
+                "needed": str(MIN_COUNTED),
+            }
+            yield Obstacle(code="too_few_steps", facts=facts, is_final=True)
+
+
+def _named_twice(runs: Runs) -> Iterator[Obstacle]:
+    """A run beside itself would look as if there were no noise."""
+    places = Counter(run.place for run in runs)
+    for run in runs:
+        if places.pop(run.place, 1) > 1:
+            yield Obstacle(code="named_twice", facts={"run": run.run_id}, is_final=True)
+
+
+def _failed(runs: Runs) -> Iterator[Obstacle]:
+    for run in runs:
+        if has_failed(run.end):
+            end = f"signal {run.end.signal}" if run.end.signal else f"code {run.end.exit_code}"
+            yield Obstacle(code="failed", facts={"run": run.run_id, "end": end})
+
+
+def has_failed(end: ProcessEnd) -> bool:
+    """Whether the training failed; one that somebody ended, or a time limit, did not."""
+    if end.state is RunState.FAILED:
+        return end.exit_code not in _USERS_CODES
+    return end.state is RunState.KILLED and end.signal not in _USERS_SIGNALS
+
+
+def _unlike(a: Runs, b: Runs) -> Iterator[Obstacle]:
+    seen = set()
+    for what, name, code in _SAME:
+        of_a, of_b = _values(a, what, name), _values(b, what, name)
+        if of_a and of_b and of_a != of_b and code not in seen:
+            seen.add(code)
+            facts = {"a": ", ".join(of_a), "b": ", ".join(of_b)}
+            yield Obstacle(code=code, facts=facts)
+    for name in sorted({t.name for run in (*a, *b) for t in run.traits if t.what == "input"}):
+        of_a, of_b = _values(a, "input", name), _values(b, "input", name)
+        if of_a and of_b and of_a != of_b:
+            facts = {"name": name, "a": ", ".join(of_a), "b": ", ".join(of_b)}
+            yield Obstacle(code="other_input", facts=facts)
+
+
+# -- what else to know
+
+
+def find_remarks(a: Runs, b: Runs) -> tuple[Remark, ...]:
+    """What a reader must know beside the numbers."""
+    runs = (*a, *b)
+    found = [*_lengths(a, b), *_mixed("A", a), *_mixed("B", b)]
+    found += [Remark(code="unfinished", facts={"run": r.run_id}) for r in runs if _is_open(r)]
+    if not are_interleaved(a, b):
+        found.append(Remark(code="not_interleaved", facts={}))
+    if have_other_hosts(a, b):
+        found.append(Remark(code="other_hosts", facts={}))
+    busy = [run for run in runs if (run.others_cores or 0.0) > BUSY_CORES]
+    if busy:
+        most = max(run.others_cores or 0.0 for run in busy)
+        facts = {"count": str(len(busy)), "of": str(len(runs)), "cores": f"{most:.1f}"}
+        found.append(Remark(code="contended", facts=facts))
+    return tuple(found)
+
+
+def _lengths(a: Runs, b: Runs) -> Iterator[Remark]:
+    of_a, of_b = ({run.num_steps for run in runs} for runs in (a, b))
+    if of_a != of_b:
+        yield Remark(code="other_lengths", facts={"a": _range(of_a), "b": _range(of_b)})
+
+
+def _range(numbers: set[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _mixed(side: str, runs: Runs) -> Iterator[Remark]:
+    """Runs of one set that were not made alike."""
+    names = {
+        trait.name or trait.what
+        for run in runs
+        for trait in run.traits
+        if trait.what not in (*_IDLE, "place") and _is_split(runs, trait)
+    }
+    if names:
+        yield Remark(code="mixed", facts={"side": side, "names": ", ".join(sorted(names))})
+
+
+def _is_split(runs: Runs, trait: Trait) -> bool:
+    return any(run.trait(trait.what, trait.name) != trait.value for run in runs)
+
+
+def _is_open(run: ComparedRun) -> bool:
+    return run.end.state in (RunState.RUNNING, RunState.UNKNOWN)
+
+
+def are_interleaved(a: Runs, b: Runs) -> bool:
+    """Whether they took turns.
+
+    Where all of one came before all of the other, a change of the machine between them looks like
+    one of the training.
+    """
+    of_a, of_b = ([run.started_unix_s for run in runs] for runs in (a, b))
+    return max(of_a) >= min(of_b) and max(of_b) >= min(of_a)
+
+
+def have_other_hosts(a: Runs, b: Runs) -> bool:
+    """Whether no machine made runs of both."""
+    return not {run.host for run in a} & {run.host for run in b}
+
+
+# -- stored runs
+
+
+def is_kin(run: ComparedRun, of: ComparedRun) -> bool:
+    """Whether a stored run tells how much runs of this kind differ."""
+    same = all(run.trait(what, name) == of.trait(what, name) for what, name, _ in _SAME)
+    is_sound = run.step_s is not None and math.isfinite(run.step_s)
+    return same and is_sound and run.num_counted >= MIN_COUNTED and not has_failed(run.end)
+
+
+def kind_of(run: ComparedRun, *, with_code: bool, with_host: bool) -> tuple[object, ...]:
+    """What stored runs share that are repeats of each other."""
+    left_out = _IDLE if with_code else (*_IDLE, *_CODE)
+    traits = sorted((t.what, t.name, t.value) for t in run.traits if t.what not in left_out)
+    return (*traits, run.host if with_host else "", run.num_steps)

@@ -1,0 +1,71 @@
+"""A run as it is compared.
+
+In: a Measurement and the CommandRecord of its run. Out: a ComparedRun. Where they are read from
+is left to the command line.
+"""
+
+from __future__ import annotations
+
+import math
+
+from steptime.compare.traits import traits_of
+from steptime.core.comparison import ComparedRun
+from steptime.core.observations import Quantity
+from steptime.core.store import CommandRecord
+from steptime.core.types import PHASES, Measurement
+
+_Z = 1.96  # half of a 95 % interval is so many standard errors
+
+
+def take_run(measurement: Measurement, record: CommandRecord, *, place: str) -> ComparedRun:
+    """What a comparison needs of one run; times that are no positive numbers are absent."""
+    steady = measurement.steady
+    step_s = None
+    if steady is not None:
+        step_s = steady.mean_s
+        if step_s is None and steady.step_time_s is not None:
+            step_s = steady.step_time_s.median
+    if not is_time(step_s):
+        step_s = None
+    host = measurement.host
+    return ComparedRun(
+        run_id=measurement.run_id,
+        place=place,
+        command=measurement.command,
+        started_unix_s=measurement.started_unix_s,
+        duration_s=measurement.duration_s if is_time(measurement.duration_s) else None,
+        end=measurement.end,
+        num_steps=measurement.num_steps,
+        num_counted=0 if steady is None else steady.num_steps,
+        step_s=step_s,
+        error_fraction=_error_fraction(None if steady is None else steady.step_time_s),
+        phases_s=_phases_s(measurement, step_s),
+        spans_s={span.name: span.total_s for span in measurement.spans},
+        others_cores=None if host is None else host.others_cores,
+        host=record.machine.hostname_hash,
+        traits=traits_of(measurement, record),
+    )
+
+
+def is_time(value: float | None) -> bool:
+    """Whether it is a number that a time can be: neither NaN nor infinite, and above zero."""
+    return value is not None and math.isfinite(value) and value > 0
+
+
+def _error_fraction(step_time_s: Quantity | None) -> float:
+    """The standard error of a run's own step time, of that time."""
+    if step_time_s is None or not is_time(step_time_s.median):
+        return 0.0
+    error = (step_time_s.high - step_time_s.low) / 2 / _Z / step_time_s.median
+    return error if math.isfinite(error) else 0.0
+
+
+def _phases_s(measurement: Measurement, step_s: float | None) -> dict[str, float]:
+    """Shares of the mean step, so that phases in a few steps only count, and all add up."""
+    if step_s is None:
+        return {}
+    return {
+        phase.name: phase.fraction * step_s
+        for phase in measurement.phases
+        if phase.name in PHASES and phase.fraction is not None
+    }

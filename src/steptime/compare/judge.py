@@ -1,0 +1,302 @@
+"""Compares two sets of runs: the second value chain's one function, `compare`.
+
+In: compared runs of A and of B, stored runs of the same script, and the limit of the gate. Out: a
+`Comparison`. The intervals are those of `spread`, what may be compared is decided by `alike`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from steptime.compare import alike
+from steptime.compare.spread import (
+    MIN_DEGREES_SINGLE,
+    MIN_SPREAD,
+    Pool,
+    combine,
+    difference,
+    needs_stored,
+    pool,
+    pool_neighbors,
+    runs_for,
+)
+from steptime.core.comparison import (
+    ComparedRun,
+    CompareOutcome,
+    Comparison,
+    Effect,
+    Estimate,
+    Gate,
+    GateOutcome,
+    Spread,
+)
+from steptime.core.types import PHASES, SPANS
+
+Runs = Sequence[ComparedRun]
+USUAL_LIMIT = 0.05
+"""What runs are asked to tell where no limit says it."""
+
+Measure = Callable[[ComparedRun], float | None]
+"""A number of a run; None where a stored run lacks it, the compared ones never do."""
+
+
+def compare(a: Runs, b: Runs, *, stored: Runs = (), limit: float | None = None) -> Comparison:
+    """What differs between the runs of A and those of B.
+
+    Args:
+        a, b: at least one run each.
+        stored: other runs of the same store; those of another kind are left out here.
+        limit: B may take longer by this fraction of A's step time; None: there is no gate.
+    """
+    bare = Comparison(
+        a=tuple(a),
+        b=tuple(b),
+        outcome=CompareOutcome.NOT_COMPARABLE,
+        reason=None,
+        step=None,
+        phases=(),
+        spans=(),
+        finish=None,
+        num_steps=None,
+        spread=None,
+        changes=alike.find_changes(a, b),
+        obstacles=alike.find_obstacles(a, b),
+        remarks=alike.find_remarks(a, b),
+    )
+    final = [obstacle for obstacle in bare.obstacles if obstacle.is_final]
+    if final:
+        found = replace(bare, reason=final[0].code)
+    else:
+        wanted = USUAL_LIMIT if limit is None or limit <= 0 else limit
+        found = _compared(bare, stored, wanted=wanted)
+    if limit is None:
+        return found
+    change = None if found.step is None else found.step.change
+    return replace(found, gate=Gate(limit=limit, outcome=judge(change, limit=limit)))
+
+
+def judge(change: Estimate | None, *, limit: float) -> GateOutcome:
+    """Whether B is slower by more than the limit.
+
+    It fails where the estimate is beyond the limit and the whole interval above no change, and
+    passes where the whole interval is within the limit. What is no number is never a pass.
+    """
+    if change is None or change.low is None or change.high is None:
+        return GateOutcome.UNDECIDED
+    if not all(map(math.isfinite, (change.low, change.value, change.high))):
+        return GateOutcome.UNDECIDED
+    if change.value > limit and change.low > 0:
+        return GateOutcome.FAILED
+    return GateOutcome.PASSED if change.high <= limit else GateOutcome.UNDECIDED
+
+
+def _compared(bare: Comparison, stored: Runs, *, wanted: float) -> Comparison:
+    a, b = bare.a, bare.b
+    noise = _Noise(a, b, stored)
+    step = _ratio("step", a, b, _step_s, noise)
+    num_steps = round(_mean([run.num_steps for run in a]))
+    outcome, reason = _outcome(step.change, noise)
+    spread = noise.spread
+    return replace(
+        bare,
+        outcome=outcome,
+        reason=reason,
+        step=step,
+        phases=_phases(a, b, noise),
+        spans=_spans(a, b, noise),
+        finish=_finish(a, b, noise, num_steps=num_steps),
+        num_steps=num_steps,
+        spread=spread,
+        needed_runs=None if spread is None else runs_for(spread.fraction, wanted=wanted),
+    )
+
+
+def _outcome(change: Estimate | None, noise: _Noise) -> tuple[CompareOutcome, str | None]:
+    if change is None or change.low is None or change.high is None:
+        return CompareOutcome.TOO_NOISY, noise.missing
+    if change.low > 0:
+        return CompareOutcome.SLOWER, None
+    return (CompareOutcome.FASTER if change.high < 0 else CompareOutcome.NO_DIFFERENCE), None
+
+
+# -- the noise
+
+
+def wants_stored(a: Runs, b: Runs) -> bool:
+    """Whether runs of the store are asked how much equal runs differ.
+
+    They are where the sets are small, or came from two machines.
+    """
+    return needs_stored(len(a), len(b)) or alike.have_other_hosts(a, b)
+
+
+class _Noise:
+    """Which runs tell how much equal runs differ, for any number that a run has."""
+
+    def __init__(self, a: Runs, b: Runs, stored: Runs) -> None:
+        self.own = (a, b)
+        own_places = {run.place for run in (*a, *b)}
+        kin = [r for r in stored if r.place not in own_places and alike.is_kin(r, a[0])]
+        kin.sort(key=lambda run: run.started_unix_s)
+        # Between two machines only groups that span machines say how much those differ.
+        self.is_across = alike.have_other_hosts(a, b)
+        self.groups = _grouped(kin, with_code=True, is_across=self.is_across)
+        self.is_of_other_code = False
+        if not wants_stored(a, b):
+            self.groups = []
+        elif sum(len(group) - 1 for group in self.groups) < MIN_DEGREES_SINGLE:
+            coarse = _grouped(kin, with_code=False, is_across=self.is_across)
+            if sum(map(len, coarse)) > sum(map(len, self.groups)):
+                self.groups, self.is_of_other_code = coarse, True
+
+    def pool(self, measure: Measure, *, is_scaled: bool = False) -> Pool:
+        """The noise of one number.
+
+        `is_scaled`: it is a time, and stored runs may have longer steps than the compared ones.
+        """
+        own = pool([] if self._tells_nothing else [_values(runs, measure) for runs in self.own])
+        values = [_values(group, measure) for group in self.groups]
+        if is_scaled:
+            step_s = _mean(_values(self.own[0], _step_s))
+            scales = [step_s / _mean(_values(group, _step_s)) for group in self.groups]
+            values = [[v * s for v in vs] for vs, s in zip(values, scales, strict=True)]
+        return combine(own, self._stored([known for known in values if known]))
+
+    def _stored(self, values: list[list[float]]) -> Pool:
+        if not self.is_of_other_code:
+            return pool(values)
+        found = Pool()
+        for group in values:
+            found = found.add(pool_neighbors(group))
+        return found
+
+    @property
+    def _tells_nothing(self) -> bool:
+        """Each set is of one machine, and not of the same: what lies between is not known."""
+        return self.is_across and any(len({r.host for r in runs}) == 1 for runs in self.own)
+
+    @property
+    def spread(self) -> Spread | None:
+        """Of the logarithm of the step time."""
+        found = self.pool(_log_of(_step_s))
+        variance = found.variance
+        if variance is None:
+            return None
+        return Spread(
+            fraction=max(MIN_SPREAD, math.sqrt(variance)),
+            degrees=found.degrees,
+            num_stored=sum(map(len, self.groups)),
+            is_of_other_code=self.is_of_other_code,
+        )
+
+    @property
+    def missing(self) -> str:
+        """Why there is no interval."""
+        if self._tells_nothing:
+            return "hosts_differ"
+        return "few_stored" if self.groups else "single_runs"
+
+
+def _grouped(runs: Runs, *, with_code: bool, is_across: bool) -> list[list[ComparedRun]]:
+    """Runs that are repeats of each other, in groups of two and more."""
+    groups: dict[tuple[object, ...], list[ComparedRun]] = {}
+    for run in runs:
+        key = alike.kind_of(run, with_code=with_code, with_host=not is_across)
+        groups.setdefault(key, []).append(run)
+    return [
+        group
+        for group in groups.values()
+        if len(group) > 1 and not (is_across and len({run.host for run in group}) == 1)
+    ]
+
+
+# -- what differs
+
+
+def _values(runs: Runs, measure: Measure) -> list[float]:
+    return [value for run in runs if (value := measure(run)) is not None]
+
+
+def _step_s(run: ComparedRun) -> float | None:
+    return run.step_s
+
+
+def _log_of(measure: Measure) -> Measure:
+    def log_of(run: ComparedRun) -> float | None:
+        value = measure(run)
+        return None if value is None or value <= 0 else math.log(value)
+
+    return log_of
+
+
+def _ratio(name: str, a: Runs, b: Runs, measure: Measure, noise: _Noise) -> Effect:
+    """A time that is never zero, compared by its logarithm."""
+    log_of = _log_of(measure)
+    logs = [_values(runs, log_of) for runs in (a, b)]
+    least = max(MIN_SPREAD, math.sqrt(_mean([run.error_fraction**2 for run in (*a, *b)])))
+    found = difference(*logs, noise=noise.pool(log_of), least=least)
+    middle_a, middle_b = (math.exp(_mean(values)) for values in logs)
+    change = _map(found, math.expm1)
+    return Effect(
+        name=name,
+        a_s=middle_a,
+        b_s=middle_b,
+        change=change,
+        difference_s=_map(change, lambda value: value * middle_a),
+    )
+
+
+def _plain(name: str, a: Runs, b: Runs, measure: Measure, noise: _Noise) -> Effect:
+    """A time that may be zero, compared in seconds."""
+    values = [_values(runs, measure) for runs in (a, b)]
+    return Effect(
+        name=name,
+        a_s=_mean(values[0]),
+        b_s=_mean(values[1]),
+        difference_s=difference(*values, noise=noise.pool(measure, is_scaled=True)),
+    )
+
+
+def _phases(a: Runs, b: Runs, noise: _Noise) -> tuple[Effect, ...]:
+    seen = {name for run in (*a, *b) for name in run.phases_s}
+    return tuple(_plain(n, a, b, _phase_s(n), noise) for n in PHASES if n in seen)
+
+
+def _phase_s(name: str) -> Measure:
+    return lambda run: run.phases_s.get(name, 0.0)
+
+
+def _spans(a: Runs, b: Runs, noise: _Noise) -> tuple[Effect, ...]:
+    seen = {name for run in (*a, *b) for name in run.spans_s}
+    return tuple(_plain(n, a, b, _span_s(n), noise) for n in SPANS if n in seen)
+
+
+def _span_s(name: str) -> Measure:
+    return lambda run: run.spans_s.get(name, 0.0)
+
+
+def _finish(a: Runs, b: Runs, noise: _Noise, *, num_steps: int) -> Effect | None:
+    """A whole run of so many steps: what a run took beside its steps is taken as it was."""
+
+    def whole_s(run: ComparedRun) -> float | None:
+        if run.duration_s is None or run.step_s is None:
+            return None
+        found_s = run.duration_s + (num_steps - run.num_steps) * run.step_s
+        return found_s if found_s > 0 else None
+
+    if any(whole_s(run) is None for run in (*a, *b)):
+        return None
+    return _ratio("finish", a, b, whole_s, noise)
+
+
+def _map(estimate: Estimate, function: Callable[[float], float]) -> Estimate:
+    """The number and the ends of its interval, each through a rising function."""
+    ends = (None if end is None else function(end) for end in (estimate.low, estimate.high))
+    low, high = ends
+    return Estimate(value=function(estimate.value), low=low, high=high)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)

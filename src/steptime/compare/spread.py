@@ -1,0 +1,155 @@
+"""How much equal runs differ, and the interval of a difference that follows.
+
+In: one value a run (the logarithm of its step time, say). Out: a `Pool` of squared deviations,
+and an `Estimate`. Steps inside a run depend on each other and on what the machine did then, so a
+run is one value here, however many steps it has. docs/explanation/how-we-compare.md has the
+rules, benchmarks/compare_runs.py counts how often they err.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from steptime.core.comparison import Estimate
+
+Values = Sequence[float]
+
+MIN_SPREAD = 0.005
+"""Standard deviation of log step times, at least: where code and memory happen to lie differs from
+process to process, and few runs may agree better than that by chance."""
+
+MIN_DEGREES_SINGLE = 9
+"""With one run on a side: fewer other runs have mostly not met what happens to one run in ten."""
+
+SINGLE_FACTOR = 2.28
+"""How much wider an interval is with one run on a side. By Chebyshev's inequality the difference of
+two equal runs lies beyond sqrt(20) of its standard deviations in 5 % of cases at most, whatever the
+noise: sqrt(20) / 1.96. A mean of several tames far outliers, a single run does not."""
+
+MIN_OWN_DEGREES = 4
+"""Three runs a side stand on their own: stored runs then add little but the odd day among them."""
+
+MAX_RUNS = 50
+"""Nobody makes more runs a side by hand."""
+
+MAX_STORED_DEGREES = 30
+"""Stored runs weigh no more than so many: the machine of last month was another."""
+
+MAX_WIDER = 4.0
+"""Where the runs' own variance is so many times that of stored ones, only the own one holds: the
+machine is not as it was."""
+
+# 97.5 % points of Student's t for 1 to 30 degrees of freedom.
+# Source: Fisher and Yates, Statistical Tables (1963), table III.
+_T = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """Squared deviations of values from the means of their groups, and degrees of freedom."""
+
+    squares: float = 0.0
+    degrees: int = 0
+
+    @property
+    def variance(self) -> float | None:
+        """Of one value; None where nothing is known of it."""
+        return self.squares / self.degrees if self.degrees else None
+
+    def add(self, other: Pool) -> Pool:
+        """Both together."""
+        return Pool(squares=self.squares + other.squares, degrees=self.degrees + other.degrees)
+
+
+def pool(groups: Sequence[Values]) -> Pool:
+    """Deviations of values within groups, each group's runs being alike."""
+    squares = degrees = 0.0
+    for values in groups:
+        mean = _mean(values)
+        squares += math.fsum((value - mean) ** 2 for value in values)
+        degrees += max(0, len(values) - 1)
+    return Pool(squares=squares, degrees=int(degrees))
+
+
+def pool_neighbors(values: Values) -> Pool:
+    """Deviations of values from the next one in time, where some are of other code.
+
+    A step from one level to another counts once, not in every run.
+
+    Source: von Neumann, Annals of Mathematical Statistics 12 (1941); two thirds of the degrees of
+        freedom remain.
+    """
+    halves = [(b - a) ** 2 / 2 for a, b in itertools.pairwise(values)]
+    degrees = 2 * len(halves) // 3
+    variance = math.fsum(halves) / len(halves) if halves else 0.0
+    return Pool(squares=variance * degrees, degrees=degrees)
+
+
+def needs_stored(num_a: int, num_b: int) -> bool:
+    """Whether runs of the store are asked how much runs differ."""
+    return num_a + num_b - 2 < MIN_OWN_DEGREES or min(num_a, num_b) == 1
+
+
+def runs_for(spread: float, *, wanted: float) -> int | None:
+    """How many runs a side tell a difference of `wanted` in four cases of five.
+
+    The mean of the difference must lie the interval's half width and 0.84 standard errors above
+    zero. None where that takes more than `MAX_RUNS`.
+    """
+    for num in range(3, MAX_RUNS + 1):
+        error = spread * math.sqrt(2 / num)
+        if (_t(2 * num - 2) + 0.84) * error <= math.log1p(wanted):
+            return num
+    return None
+
+
+def combine(own: Pool, stored: Pool) -> Pool:
+    """What to judge with: stored runs beside the own ones, unless those are far noisier."""
+    stored_variance, own_variance = stored.variance, own.variance
+    if stored_variance is None:
+        return own
+    if own_variance is not None and own_variance > MAX_WIDER * stored_variance:
+        return own
+    degrees = min(stored.degrees, MAX_STORED_DEGREES)
+    return own.add(Pool(squares=stored_variance * degrees, degrees=degrees))
+
+
+def difference(a: Values, b: Values, *, noise: Pool, least: float = 0.0) -> Estimate:
+    """The mean of B less that of A, with its 95 % interval where `noise` allows one.
+
+    Args:
+        a, b: one value a run.
+        noise: of one value, from `combine`.
+        least: standard deviation at least.
+    """
+    value = _mean(b) - _mean(a)
+    reach = reach_of(len(a), len(b), noise=noise, least=least)
+    if reach is None:
+        return Estimate(value=value)
+    return Estimate(value=value, low=value - reach, high=value + reach)
+
+
+def reach_of(num_a: int, num_b: int, *, noise: Pool, least: float = 0.0) -> float | None:
+    """Half of the interval's width; None where too little is known of the noise."""
+    is_single = min(num_a, num_b) == 1
+    variance = noise.variance
+    if variance is None or (is_single and noise.degrees < MIN_DEGREES_SINGLE):
+        return None
+    factor = _t(noise.degrees) * (SINGLE_FACTOR if is_single else 1.0)
+    return factor * max(math.sqrt(variance), least) * math.sqrt(1 / num_a + 1 / num_b)
+
+
+def _t(degrees: int) -> float:
+    """97.5 % point of Student's t; above 30 degrees within 0.1 % of the truth."""
+    return _T[degrees - 1] if degrees <= len(_T) else 1.96 + 2.46 / degrees
+
+
+def _mean(values: Values) -> float:
+    return math.fsum(values) / len(values)

@@ -1,0 +1,160 @@
+"""The report and the document of a comparison."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from importlib import resources
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from rich.console import Console
+
+from compare_cases import CASES, single, slower
+from steptime.cli.compared import exit_code_of
+from steptime.core.comparison import Change, Comparison, Estimate, GateOutcome, Obstacle, Remark
+from steptime.errors import NotFoundError
+from steptime.report.compare_data import comparison_envelope
+from steptime.report.compare_text import MAX_CHANGES, Asked, render_comparison
+from steptime.report.compare_words import (
+    describe_change,
+    describe_obstacle,
+    describe_remark,
+    describe_values,
+    signed_percent,
+    signed_seconds,
+)
+from steptime.report.envelope import error_envelope, render_json
+from unit.test_envelope import closed
+
+SCHEMAS = resources.files("steptime.report") / "schema"
+SCHEMA = json.loads((SCHEMAS / "compare.schema.json").read_text())
+PRICED = Asked(price=2.5)
+
+
+def text_of(found: Comparison, *, asked: Asked = PRICED, width: int = 100) -> str:
+    file = io.StringIO()
+    console = Console(file=file, width=width, force_terminal=False, color_system=None)
+    render_comparison(found, asked=asked, console=console)
+    return file.getvalue()
+
+
+def document_text(found: Comparison, *, asked: Asked = PRICED) -> str:
+    code = exit_code_of(found, is_forced=asked.is_forced)
+    return render_json(comparison_envelope(found, asked=asked, exit_code=code))
+
+
+def check(document: dict[str, Any]) -> None:
+    Draft202012Validator(SCHEMA).validate(document)
+    Draft202012Validator(closed(SCHEMA)).validate(document)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_reports_are_golden_and_fit_a_screen(name: str, check_golden: Any) -> None:
+    text = text_of(CASES[name]())
+
+    check_golden(f"compare_{name}.txt", text)
+    assert max(map(len, text.splitlines())) <= 100
+    assert len(text.splitlines()) <= 40
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_documents_are_golden_and_fit_the_schema(name: str, check_golden: Any) -> None:
+    text = document_text(CASES[name]())
+
+    check_golden(f"compare_{name}.json", text)
+    check(json.loads(text))
+
+
+def test_the_schema_and_its_example(check_golden: Any) -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+    with resources.as_file(SCHEMAS / "compare.example.json") as path:
+        check_golden(path, document_text(slower()))
+
+
+def test_a_failure_fits_the_schema() -> None:
+    check(json.loads(render_json(error_envelope("compare", NotFoundError("no run")))))
+
+
+def test_a_narrow_terminal_loses_nothing() -> None:
+    narrow = " ".join(text_of(slower(), width=50).split())
+
+    assert "B is slower" in narrow
+    assert "argument --workers" in narrow
+
+
+def test_the_phase_that_most_of_it_went_to_is_named_only_where_it_is_sure() -> None:
+    found = slower()
+    unsure = tuple(
+        replace(phase, difference_s=replace(phase.difference_s, low=-1.0, high=1.0))
+        for phase in found.phases
+    )
+
+    assert "most of it in input wait: 10.0 ms to 30.0 ms a step (+20.0 ms)" in text_of(found)
+    assert "most of it" not in text_of(replace(found, phases=unsure))
+    assert "most of it" not in text_of(replace(found, phases=()))
+
+
+def test_many_changes_are_counted() -> None:
+    changes = tuple(Change(what="variable", name=f"V{i}", a=(), b=("set",)) for i in range(30))
+
+    said = text_of(replace(slower(), changes=(*changes, *slower().changes)))
+
+    assert f"and {30 + len(slower().changes) - MAX_CHANGES} more" in said
+    assert "argument --workers" in said  # those that decide speed come first
+
+
+def test_unlike_runs_that_are_judged_anyway_have_their_answer() -> None:
+    found = CASES["unlike"]()
+
+    assert "not judged" in text_of(found)
+    assert "passed" in text_of(found, asked=Asked(is_forced=True))
+
+
+def test_a_failed_run_is_not_judged_whatever_the_user_asks() -> None:
+    failed = Obstacle(code="failed", facts={"run": "x", "end": "code 1"})
+
+    said = text_of(replace(slower(), obstacles=(failed,)), asked=Asked(is_forced=True))
+
+    assert "not judged" in said
+    assert "--anyway" not in said
+
+
+def test_numbers_have_their_sign() -> None:
+    assert (signed_percent(0.05), signed_percent(-0.05)) == ("+5.0 %", "-5.0 %")
+    assert (signed_percent(0.0), signed_percent(-1e-6)) == ("0.0 %", "0.0 %")
+    assert (signed_seconds(0.001), signed_seconds(-0.001)) == ("+1.00 ms", "-1.00 ms")
+    assert describe_change(Estimate(value=0.05)) == "+5.0 %, interval not known"
+
+
+def test_words_that_are_not_in_the_tables_are_shown_as_they_are() -> None:
+    assert describe_obstacle(Obstacle(code="new", facts={"a": "1"})) == "new a 1"
+    assert describe_remark(Remark(code="new", facts={})) == "new"
+    assert describe_remark(Remark(code="mixed", facts={})) == "mixed"
+
+
+@pytest.mark.parametrize(
+    ("change", "values"),
+    [
+        (Change(what="variable", name="A", a=(), b=("set",)), ("not set", "set")),
+        (Change(what="environment", name="A", a=("1",), b=()), ("1", "not set")),
+        (Change(what="argument", name="-x", a=(), b=("",)), ("not there", "given")),
+        (Change(what="version", name="torch", a=("1", "2"), b=("3",)), ("1, 2", "3")),
+        (
+            Change(what="code", name="a.py", a=("sha256:" + "0" * 64,), b=()),
+            ("00000000", "not there"),
+        ),
+    ],
+)
+def test_values_of_a_change(change: Change, values: tuple[str, str]) -> None:
+    assert describe_values(change) == values
+
+
+def test_a_gate_that_is_undecided_says_why() -> None:
+    found = single()
+
+    assert found.gate is not None
+    assert found.gate.outcome is GateOutcome.UNDECIDED
+    assert "no interval to hold against the limit of 5.0 %" in " ".join(text_of(found).split())
