@@ -113,16 +113,17 @@ def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
     parser = Parser(
         prog="steptime",
+        usage="steptime [--help | --version] VERB ...",
         description="Measure a training command, unmodified; make it faster, and prove it.",
         epilog=_EXAMPLES,
-        usage="steptime [-h] [--version] VERB ...",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
         add_help=False,
     )
+    # The first line shows these two; the screen is for the commands.
     parser.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
-    commands = parser.add_subparsers(title="commands", metavar="VERB", prog="steptime")
+    parser.add_argument("--version", action=_Version, nargs=0, help=argparse.SUPPRESS)
+    commands = parser.add_subparsers(title="commands", metavar="VERB --help", prog="steptime")
     for name, module in zip(COMMANDS, _MODULES, strict=True):
         command = commands.add_parser(
             name,
