@@ -18,6 +18,17 @@ from steptime.core.anatomy import (
 )
 from steptime.core.count import ClassCount, Count, ModuleCount
 from steptime.core.observations import Quantity, ScriptError
+from steptime.core.profile import (
+    ClassTime,
+    DeviceProfile,
+    Gap,
+    HostProfile,
+    OperatorTime,
+    Profile,
+    ProfileWish,
+    RankProfile,
+    ThreadTime,
+)
 from steptime.core.stall import Frame, Stall, StalledRank, ThreadStack
 from steptime.core.types import (
     INNER_PHASES,
@@ -392,7 +403,81 @@ def out_of_memory() -> Measurement:
     )
 
 
+def make_operator(name: str, kind: str, self_s: float, num: int, **facts: Any) -> OperatorTime:
+    return OperatorTime(name=name, kind=kind, self_s=self_s, num=num, **facts)
+
+
+def make_classes(window_s: float, **times_s: float) -> tuple[ClassTime, ...]:
+    return tuple(
+        ClassTime(name=name, time_s=time_s, fraction=time_s / window_s, num=30)
+        for name, time_s in times_s.items()
+    )
+
+
+def profiled() -> Measurement:
+    """Two ranks of a GPU training under torch's profiler, the second without a trace."""
+    host = HostProfile(
+        window_s=0.0474,
+        python_s=0.0298,
+        loader_s=0.0012,
+        num_gaps=412,
+        median_gap_s=9e-6,
+        longest_gaps=(Gap(time_s=0.0051, after="aten::copy_", before="aten::embedding"),),
+        num_operators=3120,
+        classes=make_classes(0.0474, optimizer=0.0081, matmul=0.0062, other=0.0033),
+        operators=(
+            make_operator("aten::mm", "matmul", 0.0031, 216, shapes="[4096, 384], [384, 1536]"),
+        ),
+        threads=(ThreadTime(name="training", busy_s=0.0121, num_operators=1810),),
+    )
+    device = DeviceProfile(
+        device=0,
+        window_s=0.0471,
+        busy_s=0.0353,
+        host_wait_s=0.0094,
+        kernel_wait_s=0.0024,
+        unknown_wait_s=0.0,
+        communication_s=0.0061,
+        exposed_communication_s=0.0019,
+        num_kernels=1311,
+        num_streams=3,
+        classes=make_classes(
+            0.0471, matmul=0.0191, attention=0.0072, elementwise=0.0058, communication=0.0019
+        ),
+        kernels=(
+            make_operator(
+                "nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NTN",
+                "matmul",
+                0.0142,
+                216,
+                launched_by="aten::mm",
+            ),
+            make_operator("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "communication", 0.0061, 3),
+        ),
+    )
+    profile = Profile(
+        wish=ProfileWish(first_step=30),
+        ranks=(
+            RankProfile(
+                rank=0,
+                file="profile/rank-0.pt.trace.json.gz",
+                first_step=30,
+                num_steps=3,
+                start_s=8.4,
+                duration_s=0.0475,
+                write_s=0.21,
+                host=host,
+                devices=(device,),
+            ),
+            RankProfile(rank=1, missing="own_profiler"),
+        ),
+    )
+    ranks = tuple(make_rank(GPT_PHASES, rank=i, world_size=2, device="cuda") for i in range(2))
+    return make_measurement(GPT_PHASES, num_ranks=2, ranks=ranks, profile=profile)
+
+
 CASES = {
+    "profiled": profiled,
     "healthy": healthy,
     "input_bound": input_bound,
     "straggler": straggler,

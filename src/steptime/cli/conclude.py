@@ -87,9 +87,11 @@ def _fold_and_save(options: RunOptions, ended: EndedRun | None, notes: list[str]
     attempt(lambda: write_value(run, "command.json", ended.record), tell=notes.append)
     from steptime.cli.count_apart import count_apart, wants_count
     from steptime.cli.results import fold, save
+    from steptime.measure.profile import pack_traces
     from steptime.measure.source.scan import write_source
 
     attempt(lambda: write_source(run.folder, cwd=ended.record.cwd), tell=notes.append)
+    attempt(lambda: pack_traces(run.folder), tell=notes.append)
     result = fold(run, ended.end)
     if options.counts and wants_count(result):
         attempt(lambda: count_apart(run, ended.record), tell=notes.append)
@@ -111,9 +113,8 @@ def _render(result: Result, console: Console) -> None:
     from steptime.report.empty import describe_empty
     from steptime.report.text import render
 
-    measurement, diagnosis = result.measurement, result.diagnosis
-    if measurement.num_steps > 0:
-        render(measurement, diagnosis, console=console)
+    if result.measurement.num_steps > 0:
+        render(result.measurement, result.diagnosis, console=console)
         return
-    text = f"steptime: {describe_empty(measurement, diagnosis)}"
+    text = f"steptime: {describe_empty(result.measurement, result.diagnosis)}"
     console.print(text, soft_wrap=True, markup=False, highlight=False)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from steptime.cli.run import RunOptions
+from steptime.core.profile import FOLDER
 from steptime.core.store import CommandRecord, Run, create_run, write_text, write_value
 from steptime.core.types import ProcessEnd
 from steptime.measure.launch import observed_environment
@@ -43,12 +44,16 @@ def prepare(options: RunOptions, environment: Mapping[str, str], setup: Setup | 
     record = describe_run(
         run.run_id, options.command, environment=environment, started_unix_s=started_unix_s
     )
+    record = replace(record, profile=options.profile)
     if setup is not None:
         record = replace(record, recipe=setup.use)
     write_value(run, "command.json", record)
     observed = observed_environment(environment, run.folder)
     if setup is not None:
         observed = _with_recipe(observed, run, setup)
+    if options.profile is not None:
+        (run.folder / FOLDER).mkdir()
+        observed = {**observed, "STEPTIME_PROFILE": options.profile.variable}
     return Plan(run=run, record=record, environment=observed)
 
 

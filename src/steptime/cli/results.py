@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from steptime.core.listing import read_end
 from steptime.core.store import Run, read_value, write_value
@@ -10,6 +10,7 @@ from steptime.core.types import Diagnosis, Measurement, ProcessEnd
 from steptime.diagnose.engine import diagnose
 from steptime.errors import DamagedRunError
 from steptime.measure.measurement import measure
+from steptime.measure.profile import read_profile
 from steptime.measure.records import read_records
 from steptime.measure.series import make_series
 
@@ -28,7 +29,8 @@ class Result:
 def fold(run: Run, end: ProcessEnd) -> Result:
     """Read the raw files, measure and diagnose."""
     records = read_records(run.folder)
-    measurement = measure(records, end=end)
+    profile = read_profile(run.folder, records)
+    measurement = replace(measure(records, end=end), profile=profile)
     course = make_series(run.folder, records, measurement=measurement, max_steps=MAX_STEPS)
     return Result(measurement=measurement, diagnosis=diagnose(measurement, course))
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from steptime.cli.command import take_command
 from steptime.cli.options import add_store, store_folder
 from steptime.cli.output import check_target
+from steptime.cli.profiling import add_profile_options, take_profile_wish
+
+if TYPE_CHECKING:
+    from steptime.core.profile import ProfileWish
 
 SUMMARY = "measure a training command, unmodified"
 DESCRIPTION = "Run a training command as it is, measure its steps, and say what holds it back."
@@ -21,6 +26,7 @@ examples:
   steptime run -- python train.py --lr 3e-4
   steptime run --json result.json -- torchrun --nproc-per-node 2 train.py
   steptime run --count -- python train_compiled.py
+  steptime run --profile -- python train.py
 """
 
 
@@ -34,6 +40,7 @@ class RunOptions:
     json: str | None
     recipe: Path | None = None
     counts: bool = False
+    profile: ProfileWish | None = None
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="count the work of a step in a short extra run where the script compiles",
     )
+    add_profile_options(parser)
     output = parser.add_argument_group("output")
     output.add_argument("--report", metavar="FILE", help="write the report there, as plain text")
     output.add_argument("--json", metavar="FILE", help="write the result as one JSON document")
@@ -70,5 +78,6 @@ def _settings(options: argparse.Namespace) -> RunOptions:
         report=options.report,
         json=options.json,
         counts=options.count,
+        profile=take_profile_wish(options),
         recipe=None if options.recipe is None else Path(options.recipe),
     )

@@ -20,6 +20,7 @@ from typing import TypeVar
 
 from steptime.core.codec import from_json, to_json
 from steptime.core.observations import RecipeUse
+from steptime.core.profile import ProfileWish
 from steptime.core.types import SCHEMA
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
 
@@ -90,6 +91,7 @@ class CommandRecord:
     script_files: tuple[str, ...] = ()
     script_hash: str | None = None
     places: tuple[Place, ...] = ()
+    profile: ProfileWish | None = None
     schema: int = SCHEMA
 
 

@@ -25,6 +25,7 @@ from steptime.core.observations import (
     Suspicion,
     Switch,
 )
+from steptime.core.profile import Profile
 from steptime.core.stall import Shift, Stall
 
 SCHEMA = 1
@@ -269,7 +270,8 @@ class Measurement:
     `prepare_fraction` is the share of the steady window between a batch's arrival and the
     model's call, a part of `other`; None where no loader or no call of a model was seen. `count`
     is the work of one sampled step on one rank; `count_missing` why it is not known. `memory` is of
-    the rank that holds most; None where no process told of its memory.
+    the rank that holds most; None where no process told of its memory. `profile` is there where the
+    user asked for one.
     """
 
     schema: int
@@ -306,6 +308,7 @@ class Measurement:
     count: Count | None = None
     count_missing: str | None = None
     memory: Anatomy | None = None
+    profile: Profile | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,7 +63,16 @@ def start(torch: Any, run: str, targets: dict[str, Callable[[Any], None]]) -> Co
     announce(run, "torch", facts | recorder.failed())
     if plan := os.environ.get("STEPTIME_PLAN"):
         context.guarded("install:plan", install_plan, context, plan, targets)
+    if wish := os.environ.get("STEPTIME_PROFILE"):
+        context.guarded("install:profile", install_profile, context, wish)
     return context
+
+
+def install_profile(context: Context, wish: str) -> None:
+    """A run to be profiled: the first thread that steps opens a window."""
+    from .window import make_windows
+
+    context.new_window = make_windows(context.torch, context.recorder, wish, context.switches)
 
 
 def install_plan(context: Context, path: str, targets: dict[str, Callable[[Any], None]]) -> None:

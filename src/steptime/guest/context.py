@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .anatomy import Anatomy
 from .buckets import EVALUATION
@@ -22,6 +22,9 @@ from .spells import COUNT_AT, LOOK_AT, SiteWatcher, Spells
 from .switches import SwitchWatcher
 from .threads import Journals, inside_backward
 from .timeline import Timeline
+
+if TYPE_CHECKING:
+    from .window import Window
 
 
 class Context:
@@ -46,6 +49,7 @@ class Context:
         self.optimizer_hooks: tuple[Any, ...] = ()
         self.trial: Any = None  # where there is a plan: `guest/trial.py`
         self.is_counting = False  # nothing matters here but the count of operators and their work
+        self.new_window: Callable[[], Window] | None = None  # where the run is to be profiled
         self.before_update: Callable[[Timeline], None] | None = None
         self.anatomy: Anatomy | None = None  # until all that is to be seen of the memory was
         self.autopsy: Anatomy | None = None  # the same, to the end
@@ -54,9 +58,12 @@ class Context:
         def new_spells() -> Spells | None:
             if self.trial is not None and self.trial.plan.is_live:
                 return None  # each step is timed against others, and nobody asks where it went
-            look = Look(torch, recorder.fail, is_forced=self.is_counting)
             return Spells(
-                frames, look, perf_counter_ns, look_at=COUNT_AT if self.is_counting else LOOK_AT
+                frames,
+                Look(torch, recorder.fail, is_forced=self.is_counting),
+                perf_counter_ns,
+                look_at=COUNT_AT if self.is_counting else LOOK_AT,
+                window=None if self.new_window is None else self.new_window(),
             )
 
         recorder.watchers.append(SiteWatcher(recorder))

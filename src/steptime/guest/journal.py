@@ -145,6 +145,7 @@ class Journal:
         "new_spells",
         "num_empty",
         "num_sampled",
+        "num_spans",
         "num_updates",
         "optimizers",
         "recorder",
@@ -189,7 +190,7 @@ class Journal:
         self.has_backward = self.has_stepped = False
         self.is_sampled = True
         self.num_sampled = self.num_updates = self.self_ns = 0
-        self.inner_steps = self.num_empty = 0
+        self.inner_steps = self.num_empty = self.num_spans = 0
         self.wrappers: set[int] = set()  # optimizers seen to step another one inside their step
         self.scaler: Any = None
         self.spells: Spells | None = None
@@ -220,6 +221,7 @@ class Journal:
         """The same, with the CPU time also where it is not taken at each marker: spans."""
         self.top = top
         now = self.clock()
+        self.num_spans += 1
         self.log += (act, now, self.cpu_clock())
         if self.spans is not None and act in _SPANS:
             self.spans.walk(_SPANS[act], sys._getframe(1))

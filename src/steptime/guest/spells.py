@@ -20,6 +20,7 @@ from .timeline import Timeline
 
 if TYPE_CHECKING:
     from .journal import Journal
+    from .window import Window
 
 SPELLS = ((1, 3), (24, 27))
 """The first for scripts that end or die soon, the second once caches and allocators are warm."""
@@ -48,10 +49,17 @@ class Spells:
     """
 
     def __init__(
-        self, frames: Frames, look: Look, clock: Callable[[], int], *, look_at: int = LOOK_AT
+        self,
+        frames: Frames,
+        look: Look,
+        clock: Callable[[], int],
+        *,
+        look_at: int = LOOK_AT,
+        window: Window | None = None,
     ) -> None:
         self.look_at = look_at
         self.round = 1  # updates that are counted, one of each optimizer
+        self.window = window
         self.frames = frames
         self.look = look
         self.clock = clock
@@ -111,6 +119,9 @@ class Spells:
             journal.disturb()
         journal.is_attentive = journal.is_direct or self.marks is not None
         self.is_over = number > SPELLS[-1][1]
+        if self.window is not None:
+            self.window.end_update(journal, journal.ends[-1][0])
+            self.is_over &= self.window.is_over
 
     def _tell_look(self, journal: Journal, number: int) -> None:
         """Operators of one update; the work of a round of optimizers, all scouted before."""
@@ -138,10 +149,14 @@ class Spells:
         if self.done is not None:
             done, self.done = self.done, None
             lines += self._fold(*done)
+        if self.window is not None and (line := self.window.take_line()) is not None:
+            lines.append(line)
         return lines
 
     def take_last_lines(self) -> list[str]:
         """The process ends: what an unfinished spell has seen, and why nothing was counted."""
+        if self.window is not None:
+            self.window.finish()
         lines = self.take_lines()
         if self.marks:
             lines += self._fold(self.began, self.stack, self.marks, self.num_ended)

@@ -38,6 +38,7 @@ class SwitchWatcher:
         self.debugs_malloc = (
             sys.flags.dev_mode or os.environ.get("PYTHONMALLOC") in DEBUGGING_MALLOCS
         )
+        self.is_profiled = False  # by us, for the user asked
         self.reset()
 
     def reset(self) -> None:
@@ -75,7 +76,9 @@ class SwitchWatcher:
             yield "anomaly_mode"
         if torch.are_deterministic_algorithms_enabled():
             yield "deterministic"
-        if torch.autograd._profiler_enabled():
+        if self.is_profiled:
+            pass
+        elif torch.autograd._profiler_enabled():
             yield "profiler"
         elif sys.getprofile() is not None or sys.gettrace() is not None:
             yield "tracing"

@@ -114,6 +114,23 @@ class CompilingSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WindowSeen:
+    """A window under a profiler, from when to when [ns on the head's clock], or why there is none.
+
+    `n` is the number of steps at its end, by the guest's own count.
+    """
+
+    n: int
+    missing: str | None = None
+    file: str | None = None
+    steps: int = 0
+    is_cut: bool = False
+    is_mixed: bool = False
+    t: tuple[int, ...] = ()
+    end_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Signals:
     """What was told beside the updates; `spans` are places over the whole run."""
 
@@ -129,6 +146,7 @@ class Signals:
     compilings: tuple[CompilingSeen, ...] = ()
     loaders: tuple[LoaderUse, ...] = ()
     input_shapes: tuple[str, ...] = ()
+    window: WindowSeen | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +180,14 @@ class SignalLines:
         self.compilings: list[CompilingSeen] = []
         self.loaders: tuple[LoaderUse, ...] = ()
         self.input_shapes: tuple[str, ...] = ()
+        self.window: WindowSeen | None = None
+
+    def set_window(self, row: Row) -> None:
+        """The window under a profiler; there is one at most."""
+        found = from_json(WindowSeen, row)
+        if found.missing is None and len(found.t) != 2:
+            raise ValueError(f"`t` must be two numbers, got {found.t}")
+        self.window = found
 
     def add_memory(self, row: Row) -> None:
         """A sample; all are kept, a line written twice once."""
@@ -241,6 +267,7 @@ class SignalLines:
             compilings=tuple(self.compilings),
             loaders=self.loaders,
             input_shapes=self.input_shapes,
+            window=self.window,
         )
 
 
@@ -257,6 +284,7 @@ TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Row], None]] = {
     "lever": SignalLines.add_lever,
     "gc": SignalLines.add_pauses,
     "ce": SignalLines.add_compilings,
+    "profile": SignalLines.set_window,
 }
 """Which method takes a line of which `k`."""
 

@@ -18,6 +18,7 @@ from steptime.core.count import Count
 from steptime.core.fit import remedies, table_of, wanted_bytes
 from steptime.core.index import RunSummary
 from steptime.core.observations import RecipeUse
+from steptime.core.profile import Profile
 from steptime.core.types import (
     INNER_PHASES,
     PHASES,
@@ -133,6 +134,7 @@ def run_data(measurement: Measurement, diagnosis: Diagnosis | None) -> dict[str,
         "count": count_data(m.count),
         "count_missing": m.count_missing,
         "memory": memory_data(m),
+        "profile": _profile(m.profile),
         "mfu": asdict(model_utilization(m)),
         "hfu": asdict(hardware_utilization(m)),
         "compilation": _fields(m.compilation),
@@ -256,6 +258,17 @@ def _recipe(use: RecipeUse | None) -> dict[str, Any] | None:
         "failed": {one.name: one.error for one in use.levers if one.error is not None},
         "differences": [asdict(one) for one in use.differences],
     }
+
+
+def _profile(profile: Profile | None) -> dict[str, Any] | None:
+    """The profile with what programs would sum up of it."""
+    if profile is None:
+        return None
+    ranks = []
+    for rank in profile.ranks:
+        devices = [{**asdict(device), "idle_s": device.idle_s} for device in rank.devices]
+        ranks.append({**asdict(rank), "devices": devices})
+    return {**asdict(profile), "ranks": ranks}
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

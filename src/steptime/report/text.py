@@ -27,6 +27,7 @@ from steptime.report import words
 from steptime.report.advice import choose_headline, next_act
 from steptime.report.memory import fit_lines, memory_lines
 from steptime.report.page import LABEL_WIDTH, Page, joined, page_of, printable, shortened
+from steptime.report.profile_text import profile_lines
 from steptime.report.stall_text import describe_stall
 from steptime.report.study_words import describe_lever
 from steptime.report.tables import phase_lines, rank_lines, unseen_phases
@@ -47,15 +48,16 @@ class _Detail:
     num_notes: int
     num_ranks: int
     small_fraction: float
+    num_operators: int
 
 
 # Tried in turn until the report fits a screen. Below one hundredth of a step phases share a
 # line even where there is room: the eye looks for what is large.
 _DETAILS = (
-    _Detail(num_findings=3, num_notes=4, num_ranks=8, small_fraction=0.01),
-    _Detail(num_findings=2, num_notes=2, num_ranks=4, small_fraction=0.02),
-    _Detail(num_findings=1, num_notes=1, num_ranks=2, small_fraction=0.05),
-    _Detail(num_findings=1, num_notes=1, num_ranks=1, small_fraction=0.1),
+    _Detail(num_findings=3, num_notes=4, num_ranks=8, small_fraction=0.01, num_operators=5),
+    _Detail(num_findings=2, num_notes=2, num_ranks=4, small_fraction=0.02, num_operators=4),
+    _Detail(num_findings=1, num_notes=1, num_ranks=2, small_fraction=0.05, num_operators=3),
+    _Detail(num_findings=1, num_notes=1, num_ranks=1, small_fraction=0.1, num_operators=3),
 )
 
 _COLORS = {Severity.INFO: "green", Severity.WARNING: "yellow", Severity.CRITICAL: "red"}
@@ -98,6 +100,7 @@ def _report(
         *work_lines(m, page),
         *memory_lines(m, page),
         *fit_lines(m, page),
+        *profile_lines(m, page, num_operators=detail.num_operators),
         *_machine(m, page),
         *_overhead(m, page),
         *_notes(m, page, limit=detail.num_notes),

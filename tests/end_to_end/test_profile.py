@@ -1,0 +1,208 @@
+"""`run --profile` records a few steady steps of a real training, and no more than that."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from end_to_end.harness import (
+    LIMIT_S,
+    SCRIPTS,
+    STEPTIME,
+    environment,
+    needs_linux,
+    needs_torch,
+    run_folder,
+    show,
+    updates,
+)
+
+pytestmark = [needs_torch, needs_linux]
+
+DISTURBED = 2
+FIRST = 12
+"""Early, so that the scripts can be short."""
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """A run that was profiled."""
+
+    folder: Path
+    exit_code: int
+    stdout: str
+    stderr: str
+    data: Mapping[str, Any]
+
+    @property
+    def rank(self) -> Mapping[str, Any]:
+        (found,) = self.data["profile"]["ranks"]
+        return found
+
+    def events(self, rank: int = 0) -> list[dict[str, Any]]:
+        path = run_folder(self.folder) / "profile" / f"rank-{rank}.pt.trace.json.gz"
+        found: list[dict[str, Any]] = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+        return found
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Runs the script in one way under `run --profile`, once."""
+
+    @cache
+    def run(way: str, *options: str, launcher: tuple[str, ...] = ("python",)) -> Profiled:
+        folder = tmp_path_factory.mktemp(way)
+        words = [*STEPTIME, "run", "--json", "result.json", "--profile", str(FIRST), *options]
+        words += ["--", *launcher, str(SCRIPTS / "profiled.py"), way]
+        done = subprocess.run(
+            words, cwd=folder, env=environment(folder), capture_output=True, timeout=LIMIT_S
+        )
+        data = json.loads((folder / "result.json").read_text())["data"]
+        out, err = done.stdout.decode(), done.stderr.decode()
+        return Profiled(folder, done.returncode, out, err, data)
+
+    return run
+
+
+def test_the_classes_of_a_training_and_python_add_up_to_the_profiled_steps(profile: Any) -> None:
+    done = profile("plain")
+
+    assert done.exit_code == 0, done.stderr
+    host = done.rank["host"]
+    classes = {one["name"]: one for one in host["classes"]}
+    assert {"matmul", "optimizer", "normalization", "embedding", "copy", "other"} <= set(classes)
+    together = sum(one["time_s"] for one in host["classes"]) + host["python_s"]
+    assert together == pytest.approx(host["window_s"])
+    assert 0 < host["loader_s"] < host["python_s"]
+    assert host["threads"][0]["name"] == "training"
+    assert done.rank["devices"] == []
+    products = [one for one in host["operators"] if one["kind"] == "matmul"]
+    assert products
+    assert any(one["shapes"] for one in products)
+
+
+def test_the_trace_is_left_as_its_readers_expect_it(profile: Any) -> None:
+    events = profile("plain").events()
+
+    steps = [e["name"] for e in events if e["name"].startswith("ProfilerStep#")]
+    assert steps == [f"ProfilerStep#{FIRST + i}" for i in range(3)]
+    updates = [e for e in events if e["name"] == "Optimizer.step#AdamW.step"]
+    assert len(updates) == 3
+    assert {"aten::addmm", "aten::embedding"} <= {e["name"] for e in events}
+
+
+def test_nothing_profiled_is_in_the_steady_window(profile: Any) -> None:
+    done = profile("plain")
+
+    marks = [row[6] for row in updates(run_folder(done.folder) / "rank-0.jsonl")]
+    disturbed = [number for number, mark in enumerate(marks) if mark == DISTURBED]
+    warming, writing = FIRST - 1, FIRST + 3
+    assert set(range(warming, writing + 1)) <= set(disturbed)
+    assert (done.rank["first_step"], done.rank["num_steps"]) == (FIRST, 3)
+    assert done.data["steady"]["num_steps"] <= 40 - len(disturbed)
+
+
+def test_the_report_shows_the_profile_and_show_finds_it_again(profile: Any) -> None:
+    done = profile("plain")
+
+    assert f"steps {FIRST} to {FIRST + 2} under torch.profiler" in done.stderr
+    assert "profile/rank-0.pt.trace.json.gz" in done.stderr
+    assert show(done.folder)["profile"] == done.data["profile"]
+
+
+def test_the_training_goes_on_as_without_a_profiler(profile: Any, tmp_path: Path) -> None:
+    bare = subprocess.run(
+        ["python", str(SCRIPTS / "profiled.py"), "plain"],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        capture_output=True,
+        timeout=LIMIT_S,
+        check=True,
+    )
+
+    assert profile("plain").stdout == bare.stdout.decode()
+
+
+def test_stacks_name_the_functions_of_the_script(profile: Any) -> None:
+    host = profile("plain", "--profile-stacks").rank["host"]
+
+    places = {one["where"] for one in host["operators"]}
+    assert any(place and "loss_of" in place for place in places)
+
+
+def test_a_script_that_fails_in_the_window_keeps_its_exit_code_and_whole_steps(
+    profile: Any,
+) -> None:
+    done = profile("fails")
+
+    assert done.exit_code == 1
+    assert "a mistake of the script's own" in done.stderr
+    assert (done.rank["num_steps"], done.rank["is_cut"]) == (2, True)
+    assert done.data["errors"][0]["type"] == "ValueError"
+
+
+def test_a_script_that_ends_inside_the_window_leaves_its_whole_steps(profile: Any) -> None:
+    done = profile("ends_inside")
+
+    assert done.exit_code == 0
+    assert (done.rank["num_steps"], done.rank["is_cut"]) == (2, True)
+    assert done.rank["host"]["window_s"] > 0
+
+
+def test_a_script_that_ends_before_the_window_says_so(profile: Any) -> None:
+    done = profile("short")
+
+    assert done.exit_code == 0
+    assert done.data["profile"]["missing"] == "too_few_updates"
+    assert f"the script made 8 steps; it was to begin at step {FIRST}" in done.stderr
+
+
+def test_a_process_that_leaves_in_the_window_keeps_its_exit_code(profile: Any) -> None:
+    done = profile("leaves")
+
+    assert done.exit_code == 7
+    assert done.data["profile"]["missing"] in ("not_said", "no_steps")  # by what was on disk
+
+
+def test_a_script_with_a_profiler_of_its_own_keeps_it_alone(profile: Any) -> None:
+    done = profile("own_profiler")
+
+    assert done.exit_code == 0, done.stderr
+    assert done.data["profile"]["missing"] == "own_profiler"
+
+
+def test_a_window_with_an_evaluation_is_taken_again(profile: Any) -> None:
+    done = profile("evaluates")
+
+    assert done.exit_code == 0
+    assert done.rank["first_step"] > FIRST
+    assert not done.rank["is_mixed"]
+
+
+def test_a_compiled_script_and_one_with_workers_are_profiled_too(profile: Any) -> None:
+    for way in ("compiled", "workers"):
+        done = profile(way)
+        assert done.exit_code == 0, done.stderr
+        assert {one["name"] for one in done.rank["host"]["classes"]} >= {"matmul", "optimizer"}
+
+
+def test_each_rank_has_a_trace_and_its_exchange(profile: Any) -> None:
+    launcher = ("torchrun", "--nproc-per-node", "2")
+    done = profile("ranks", launcher=launcher)
+
+    assert done.exit_code == 0, done.stderr
+    ranks = done.data["profile"]["ranks"]
+    assert [rank["rank"] for rank in ranks] == [0, 1]
+    for number, rank in enumerate(ranks):
+        assert rank["missing"] is None
+        classes = {one["name"]: one["time_s"] for one in rank["host"]["classes"]}
+        assert classes["communication"] > 0
+        assert any(e["name"] == "gloo:all_reduce" for e in done.events(number))
