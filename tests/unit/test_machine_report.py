@@ -131,7 +131,7 @@ def test_a_folder_that_is_not_there_is_one_message(
 def test_the_inventory_comes_as_a_document(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["machine", "--data", str(tmp_path), "--json"]) == 0
+    assert main(["machine", "--data", str(tmp_path), "--inventory", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
 
     assert (document["command"], document["status"]) == ("machine", "ok")

@@ -137,7 +137,7 @@ def test_a_size_is_short_and_has_a_unit(size: float) -> None:
         (999.6e9, "ops_per_s", "1.00 TOPS"),
         (13.1e9, "bytes_per_s", "13.1 GB/s"),
         (4e11, "bits_per_s", "400 Gb/s"),
-        (12_345.4, "reads_per_s", "12,345 reads/s"),
+        (12_345.4, "reads_per_s", "12.3 kIOPS"),
         (0.0, "bytes_per_s", "0 B/s"),
     ],
 )

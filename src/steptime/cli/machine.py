@@ -1,71 +1,98 @@
-"""`steptime machine`: what this machine has."""
+"""`steptime machine`: what this machine has, and what it reaches."""
 
 from __future__ import annotations
 
 import argparse
-import os
-import sys
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from steptime.cli.options import add_json, check_json
-from steptime.cli.output import console_for, write_json
+from steptime.cli.options import add_json, add_store, check_json, store_folder
 from steptime.errors import UsageError
 
-if TYPE_CHECKING:
-    from steptime.core.machine import Inventory
-
-SUMMARY = "show what this machine has"
+SUMMARY = "show what this machine has and reaches"
 DESCRIPTION = """\
-Show what this machine has: processors, caches, memory and its nodes, GPUs and
-how they are linked, network, disks, the file system of the data, and what a
-container or the shell lets a process have. Nothing is changed.
+Show what this machine has (processors, memory, GPUs and their links, network,
+disks, limits), and measure what it reaches: matrix products by type, memory and
+caches, copies to a GPU, the disk of the data, collectives. The figures are kept
+in the store, and shown again until the machine or its torch changes.
 """
 USAGE = "steptime machine [options]"
 EXAMPLES = """\
+Nothing is changed on the machine. The disk is read through one temporary file in
+the store; no cache is dropped. Under torchrun the collectives are those between
+its ranks.
+
 examples:
   steptime machine
-  steptime machine --data /data/imagenet --json
+  steptime machine --python /opt/env/bin/python --data /data/imagenet
+  steptime machine --inventory --json
+  torchrun --nproc-per-node 8 -m steptime machine
 """
 
-NEXT = "steptime run -- python train.py"
+_MIN_BUDGET_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineOptions:
+    """What the command line of `machine` says."""
+
+    python: str | None
+    data: Path
+    store: Path
+    budget_s: float
+    is_again: bool
+    only_inventory: bool
+    json: str | None
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `machine`."""
-    parser.add_argument(
+    what = parser.add_argument_group("what is measured")
+    what.add_argument(
+        "--python", metavar="FILE", help="interpreter with the torch (default: on the PATH)"
+    )
+    what.add_argument(
         "--data", metavar="DIR", default=".", help="where the data is (default: this folder)"
+    )
+    what.add_argument("--inventory", action="store_true", help="measure nothing")
+    what.add_argument("--again", action="store_true", help="measure anew")
+    what.add_argument(
+        "--budget", metavar="TIME", default="50s", help="for all of it: 50s (default), 3m"
     )
     output = parser.add_argument_group("output")
     add_json(output)
+    add_store(output)
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Look, and print what was found."""
+    """Look, measure, and print what was found."""
     check_json(options)
-    data = Path(options.data)
-    if not data.is_dir():
-        raise UsageError(f"--data: there is no folder `{data}`.", hint="Name an existing one.")
-    from steptime.machine.inventory import read_inventory
-    from steptime.measure.devices import load_nvml
-    from steptime.report.envelope import Envelope
-
-    found = read_inventory(data, load_nvml=load_nvml, environment=os.environ)
-    if options.json is None:
-        _print(found)
-        return 0
-    write_json(
-        options.json, Envelope(command="machine", exit_code=0, data={"inventory": asdict(found)})
+    asked = MachineOptions(
+        python=options.python,
+        data=Path(options.data),
+        store=Path(store_folder(options)),
+        budget_s=_budget_s(options.budget),
+        is_again=options.again,
+        only_inventory=options.inventory,
+        json=options.json,
     )
-    return 0
+    for flag, folder in (("--data", asked.data), ("--store", asked.store)):
+        if not folder.is_dir():
+            raise UsageError(
+                f"{flag}: there is no folder `{folder}`.", hint="Name an existing one."
+            )
+    from steptime.cli.machinery import show_machine
+
+    return show_machine(asked)
 
 
-def _print(found: Inventory) -> None:
-    from rich.text import Text
+def _budget_s(text: str) -> float:
+    from steptime.cli.tune import parse_time
 
-    from steptime.report.machine_text import inventory_lines
-    from steptime.report.page import page_of
-
-    page = page_of(console_for(sys.stdout))
-    page.write([*inventory_lines(found, page=page), Text(), Text(f"  {NEXT}", style="bold")])
+    budget_s = parse_time(text)
+    if budget_s < _MIN_BUDGET_S:
+        raise UsageError(
+            f"--budget must be 5s or more, got `{text}`.",
+            hint="Starting torch alone takes some seconds; --inventory measures nothing.",
+        )
+    return budget_s

@@ -1,4 +1,4 @@
-"""What a study says on stderr while it runs: one live line on a terminal, else plain lines."""
+"""What is said on stderr while something runs: one live line on a terminal, else plain lines."""
 
 from __future__ import annotations
 
@@ -8,17 +8,51 @@ from contextlib import suppress
 from typing import TextIO
 
 from steptime.core.progress import Progress
+from steptime.report.page import shortened
 from steptime.report.progress import describe_ended, describe_note, describe_tier, live_line
 
 _CLEAR = "\r\x1b[K"
 
 
-class Teller:
-    """Takes each `Progress` and says what is new; a stderr that fails is no reason to fail."""
+class LiveLine:
+    """One line that is written over on a terminal; a stderr that fails is no reason to fail."""
 
     def __init__(self, file: TextIO | None) -> None:
         self._file = file
-        self._is_live = _is_terminal(file) and os.environ.get("TERM") not in ("dumb", "")
+        self.is_live = _is_terminal(file) and os.environ.get("TERM") not in ("dumb", "")
+
+    def show(self, text: str) -> None:
+        """The line as it is now; elsewhere than on a terminal nothing."""
+        if self.is_live:
+            self._write(_CLEAR + shortened(text, shutil.get_terminal_size().columns - 1))
+
+    def say(self, text: str) -> None:
+        """A line of its own, that stays."""
+        self._write(f"{_CLEAR if self.is_live else ''}{text}\n")
+
+    def say_plain(self, text: str) -> None:
+        """A line where there is no live one."""
+        if not self.is_live:
+            self.say(text)
+
+    def close(self) -> None:
+        """Take the live line away."""
+        if self.is_live:
+            self._write(_CLEAR)
+
+    def _write(self, text: str) -> None:
+        if self._file is None:
+            return
+        with suppress(OSError, ValueError):
+            self._file.write(text)
+            self._file.flush()
+
+
+class Teller:
+    """Takes each `Progress` and says what is new."""
+
+    def __init__(self, file: TextIO | None) -> None:
+        self._line = LiveLine(file)
         self._said: set[str] = set()
         self._ended: set[int] = set()
 
@@ -31,29 +65,19 @@ class Teller:
         ended = progress.ended
         if ended is not None and ended.number not in self._ended:
             self._ended.add(ended.number)
-            if not self._is_live:
-                self._write(describe_ended(progress, ended) + "\n")
-        if self._is_live:
+            self._line.say_plain(describe_ended(progress, ended))
+        if self._line.is_live:
             width = shutil.get_terminal_size().columns
-            self._write(_CLEAR + live_line(progress, width=width - 1))
+            self._line.show(live_line(progress, width=width - 1))
 
     def close(self) -> None:
         """Take the live line away."""
-        if self._is_live:
-            self._write(_CLEAR)
+        self._line.close()
 
     def _say_once(self, text: str) -> None:
         if text not in self._said:
             self._said.add(text)
-            clear = _CLEAR if self._is_live else ""
-            self._write(f"{clear}steptime: {text}\n")
-
-    def _write(self, text: str) -> None:
-        if self._file is None:
-            return
-        with suppress(OSError, ValueError):
-            self._file.write(text)
-            self._file.flush()
+            self._line.say(f"steptime: {text}")
 
 
 def _is_terminal(file: TextIO | None) -> bool:

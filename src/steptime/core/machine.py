@@ -226,6 +226,9 @@ class Inventory:
 
 # -- ceilings
 
+QUIET_CORES = 0.1
+"""Cores of others below which a machine is quiet: wall times then agreed with an idle one's."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
@@ -233,11 +236,13 @@ class Setting:
 
     Attributes:
         shape: m, n and k of a product of (m, k) and (k, n).
-        payload_bytes: of one copy, message or read.
+        layout: `nn`, or `nt` where the second one is stored as (n, k), as a layer stores it.
+        payload_bytes: of one copy, message or read; of `copy` and `triad` all arrays together.
         num_threads: of the processor, at work on it.
     """
 
     shape: tuple[int, ...] | None = None
+    layout: str | None = None
     payload_bytes: int | None = None
     num_threads: int | None = None
 
@@ -260,14 +265,15 @@ class Ceiling:
         device: `cpu`, `cuda:0`, `disk`, or for collectives the backend (`gloo`, `nccl`).
         variant: `memory` or `cache`; `pinned` or `pageable`; `direct` or `warm`.
         dtype: of what is multiplied or sent.
-        unit: `flops_per_s`, `bytes_per_s` or `reads_per_s`.
+        unit: `flops_per_s`, `ops_per_s` (of whole numbers), `bytes_per_s` or `reads_per_s`.
         rate: median over `n` repetitions at the best setting, made after the search chose it.
         best_rate: of the fastest repetition.
         setting: the best one.
         num_ranks: of a collective.
         points: all settings that were tried.
         others_cores: cores that other processes kept busy meanwhile; None where not known.
-        missing: why there is no rate.
+        missing: why there is no rate, a machine word.
+        detail: the words of what failed.
     """
 
     kind: str
@@ -282,6 +288,7 @@ class Ceiling:
     points: tuple[Point, ...] = ()
     others_cores: float | None = None
     missing: str | None = None
+    detail: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,6 +298,7 @@ class Bench:
     Attributes:
         python: its interpreter.
         num_threads: of the processor, given to torch.
+        num_cores: on which others were looked for.
         wait_policy: how its idle threads waited, a word of OpenMP.
         device_names: of the GPUs, as torch names them.
     """
@@ -299,6 +307,7 @@ class Bench:
     python_version: str
     torch_version: str
     num_threads: int
+    num_cores: int
     wait_policy: str
     device_names: tuple[str, ...] = ()
     cuda_version: str | None = None
@@ -306,7 +315,7 @@ class Bench:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceilings:
-    """`ceilings.json`: what one look at the machine measured.
+    """What one look at the machine measured.
 
     Attributes:
         fingerprint: of the machine, the interpreter and its torch.
@@ -328,19 +337,14 @@ class Ceilings:
     schema: int = SCHEMA
 
 
-def is_contended(ceiling: Ceiling, *, num_cores: int) -> bool | None:
-    """Whether others took cores that the measuring wanted; None where nobody looked.
+def is_contended(ceiling: Ceiling, bench: Bench) -> bool | None:
+    """Whether others took cores that the measuring wanted; None where that is not known.
 
-    Args:
-        num_cores: of the machine; a container may use fewer, and then others may be busy beside it.
+    A container may use fewer cores than there are, and then others may be busy beside it.
     """
     if ceiling.others_cores is None:
         return None
-    threads = 1 if ceiling.setting is None else ceiling.setting.num_threads or 1
-    wanted = max(threads, ceiling.num_ranks or 1)
-    free = num_cores - ceiling.others_cores
+    threads = ceiling.setting.num_threads if ceiling.setting is not None else None
+    wanted = max(threads or 1, ceiling.num_ranks or 1)
+    free = bench.num_cores - ceiling.others_cores
     return ceiling.others_cores > QUIET_CORES and free < wanted - QUIET_CORES
-
-
-QUIET_CORES = 0.1
-"""Below it wall times of a quiet and of a busy machine agreed; the threshold of `tune`, too."""

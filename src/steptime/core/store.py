@@ -136,11 +136,36 @@ def fallback_store() -> Path:
     return fallback / NAME
 
 
-def _create_run(store: Path, started_unix_s: float, kind: str) -> Run:
+def make_folder(folder: Path, *, kind: str) -> Path:
+    """The folder of a store that holds one `kind` of thing; below the temporary one if need be.
+
+    Args:
+        folder: that holds the store, or the store itself.
+        kind: the folder's name.
+
+    Raises:
+        StoreError: neither can be written.
+    """
+    try:
+        return _make_folder(store_in(folder), kind)
+    except OSError as error:
+        reason = str(error)
+    try:
+        return _make_folder(fallback_store(), kind)
+    except OSError as error:
+        raise StoreError(f"no folder can be made: {reason}; {error}") from error
+
+
+def _make_folder(store: Path, kind: str) -> Path:
     (store / kind).mkdir(parents=True, exist_ok=True)
     # Keeps the store out of the user's git. An existing file is the user's word.
     with suppress(FileExistsError), (store / ".gitignore").open("x") as file:
         file.write("*\n")
+    return store / kind
+
+
+def _create_run(store: Path, started_unix_s: float, kind: str) -> Run:
+    _make_folder(store, kind)
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(started_unix_s))
     for _ in range(_NUM_TRIES):
         run_id = f"{stamp}-{secrets.token_hex(2)}"

@@ -15,6 +15,7 @@ _RATES = {
     "ops_per_s": "OPS",
     "bytes_per_s": "B/s",
     "bits_per_s": "b/s",
+    "reads_per_s": "IOPS",
 }
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z")
 _LAST_COUNT_IN_FULL = 100_000
@@ -51,15 +52,12 @@ def format_flops(value_flops: float) -> str:
 
 
 def format_rate(value: float, unit: str) -> str:
-    """A rate in powers of 1000: `160 GFLOPS`, `13.1 GB/s`, `400 Gb/s`, `12,300 reads/s`.
+    """A rate in powers of 1000: `160 GFLOPS`, `13.1 GB/s`, `400 Gb/s`, `12.3 kIOPS`.
 
     Args:
         value: above or equal zero.
-        unit: `flops_per_s`, `ops_per_s`, `bytes_per_s`, `bits_per_s`, or what is counted, such
-            as `reads_per_s`.
+        unit: `flops_per_s`, `ops_per_s`, `bytes_per_s`, `bits_per_s` or `reads_per_s`.
     """
-    if unit not in _RATES:
-        return f"{format_count(round(value))} {unit.replace('_per_', '/')}"
     return _in_thousands(value) + _RATES[unit]
 
 

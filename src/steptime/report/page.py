@@ -23,7 +23,7 @@ MIN_WIDTH = 50
 """On a narrower terminal the lines are left to the terminal to fold."""
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-_ASCII = str.maketrans("·µ×", "-ux")
+_ASCII = str.maketrans({"·": "-", "µ": "u", "×": "x", "ᵀ": "T", "³": "^3"})
 _NUMBER_GAP = re.compile(r"(?<=\d) (?=[\w%µ])")
 _GLUE = "\ue000"  # private use: `printable` lets none through
 

@@ -1,0 +1,34 @@
+"""Copies between the host and a GPU, from pinned memory and from ordinary memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from .repeat import Candidate, Clock, Search, Work, describe
+
+SIZES = (1 << 20, 16 << 20, 64 << 20, 256 << 20)
+
+
+def measure(torch: Any, device: str, kind: str, clock: Clock, *, is_pinned: bool) -> dict[str, Any]:
+    """The ceiling of `h2d` or `d2h` copies."""
+
+    def make(size: int) -> Work:
+        host = torch.ones(size, dtype=torch.uint8, pin_memory=is_pinned)
+        there = torch.ones(size, dtype=torch.uint8, device=device)
+        source, target = (host, there) if kind == "h2d" else (there, host)
+        return Work(
+            call=lambda: target.copy_(source, non_blocking=is_pinned),
+            finish=lambda: torch.cuda.synchronize(device),
+        )
+
+    def candidates() -> Iterator[Candidate]:
+        for size in SIZES:
+            setting = {"payload_bytes": size}
+            yield Candidate(setting, float(size), partial(make, size))
+
+    search = Search(clock, errors=(RuntimeError,))
+    search.try_all(candidates())
+    variant = "pinned" if is_pinned else "pageable"
+    return describe(kind, device, "bytes_per_s", search, variant=variant)
