@@ -11,16 +11,16 @@ from steptime.errors import UsageError
 
 SUMMARY = "show what this machine has and reaches"
 DESCRIPTION = """\
-Show what this machine has (processors, memory, GPUs and their links, network,
-disks, limits), and measure what it reaches: matrix products by type, memory and
-caches, copies to a GPU, the disk of the data, collectives. The figures are kept
-in the store, and shown again until the machine or its torch changes.
+Show what this machine has (processors, memory, GPUs and links, network, disks,
+limits), and measure what it reaches: matrix products by type, memory, caches,
+copies to a GPU, the disk of the data, collectives. The figures are kept in the
+store, and shown again until the machine or its torch changes.
 """
 USAGE = "steptime machine [options]"
 EXAMPLES = """\
-Nothing is changed on the machine. The disk is read through one temporary file in
-the store; no cache is dropped. Under torchrun the collectives are those between
-its ranks.
+Nothing is changed on the machine. The disk is read through one temporary file
+in the store; no cache is dropped. Under torchrun the collectives are those
+between its ranks.
 
 examples:
   steptime machine
