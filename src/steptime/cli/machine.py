@@ -11,21 +11,15 @@ from steptime.errors import UsageError
 
 SUMMARY = "show what this machine has and reaches"
 DESCRIPTION = """\
-Show what this machine has (processors, memory, GPUs and links, network, disks,
-limits), and measure what it reaches: matrix products by type, memory, caches,
-copies to a GPU, the disk of the data, collectives. The figures are kept in the
-store, and shown again until the machine or its torch changes.
+Show what this machine has, and measure what it reaches: matrix products,
+memory, GPU copies, the disk, collectives. The figures are kept until the machine or its
+torch changes. Nothing else is written, and no cache is dropped.
 """
 USAGE = "steptime machine [options]"
 EXAMPLES = """\
-Nothing is changed on the machine. The disk is read through one temporary file
-in the store; no cache is dropped. Under torchrun the collectives are those
-between its ranks.
-
 examples:
   steptime machine
   steptime machine --python /opt/env/bin/python --data /data/imagenet
-  steptime machine --inventory --json
   torchrun --nproc-per-node 8 -m steptime machine
 """
 
@@ -47,16 +41,15 @@ class MachineOptions:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `machine`."""
-    what = parser.add_argument_group("what is measured")
-    what.add_argument(
+    parser.add_argument(
         "--python", metavar="FILE", help="interpreter with the torch (default: on the PATH)"
     )
-    what.add_argument(
+    parser.add_argument(
         "--data", metavar="DIR", default=".", help="where the data is (default: this folder)"
     )
-    what.add_argument("--inventory", action="store_true", help="measure nothing")
-    what.add_argument("--again", action="store_true", help="measure anew")
-    what.add_argument(
+    parser.add_argument("--inventory", action="store_true", help="measure nothing")
+    parser.add_argument("--again", action="store_true", help="measure anew")
+    parser.add_argument(
         "--budget", metavar="TIME", default="50s", help="for all of it: 50s (default), 3m"
     )
     output = parser.add_argument_group("output")
