@@ -12,8 +12,8 @@ from steptime.errors import UsageError
 SUMMARY = "show what this machine has and reaches"
 DESCRIPTION = """\
 Show what this machine has, and measure what it reaches: matrix products,
-memory, GPU copies, the disk, collectives. The figures are kept until the machine or its
-torch changes. Nothing else is written, and no cache is dropped.
+memory, GPU copies, the disk, collectives. The figures are kept until the
+machine or its torch changes. No other file stays, and no cache is dropped.
 """
 USAGE = "steptime machine [options]"
 EXAMPLES = """\
