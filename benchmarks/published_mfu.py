@@ -1,11 +1,11 @@
 """MFU and HFU that were published, recomputed from their rows by closed forms.
 
-    python benchmarks/published_mfu.py published-runs.json [--json FILE]
+    python benchmarks/published_mfu.py published-runs.json [--out FILE]
 
 A row counts where it prints a utilization, names a convention, and gives a rate (tokens a second,
 or a step time with its batch). The formula is that of the convention, the peak the datasheet's
-for the part and the type of the row; neither is ever chosen by the row's result. `--json` writes
-one object a row.
+for the part and the type of the row; neither is ever chosen by the row's result. What was found
+of each row goes to benchmarks/results/published_mfu.json.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from steptime.plan.conventions import (
     model_flops_per_token,
     utilization,
 )
+
+OUT = Path(__file__).resolve().parent / "results" / "published_mfu.json"
 
 CLOSE = 0.01
 """A printed fraction has two or three digits."""
@@ -123,7 +125,22 @@ def peak_of(row: dict[str, Any]) -> float | None:
     return None if part is None or dtype is None else part.peak_flops_per_s.get(dtype)
 
 
-def report(checked: list[Checked]) -> str:
+def explain(row: dict[str, Any], one: Checked) -> str:
+    """What the row itself says of a miss: how finely it is printed, and its own TFLOPS.
+
+    Where its TFLOPS agree with its utilization as in the other rows of its source, both were
+    taken from other steps than the step time was.
+    """
+    digits = f"{one.printed:.4f}".rstrip("0").partition(".")[2]
+    rounding = 0.5 * 10 ** -len(digits) / one.printed
+    facts = [f"printed to ±{rounding:.1%}"]
+    peak = peak_of(row)
+    if row.get("tflops_per_gpu") and peak:
+        facts.append(f"its own TFLOPS are {row['tflops_per_gpu'] * 1e12 / peak:.4f} of the peak")
+    return ", ".join(facts)
+
+
+def report(checked: list[Checked], rows_by_id: dict[str, dict[str, Any]]) -> str:
     """A table by convention, and the rows that miss."""
     groups: dict[tuple[str, str], list[Checked]] = defaultdict(list)
     for one in checked:
@@ -140,7 +157,7 @@ def report(checked: list[Checked]) -> str:
         lines.append(f"{what}: {close} of {len(errors)} rows within {CLOSE:.0%}")
     lines += [
         f"  misses: {one.id} {one.what} ({one.convention}): printed {one.printed:.4f}, "
-        f"recomputed {one.recomputed:.4f} ({one.error:+.2%})"
+        f"recomputed {one.recomputed:.4f} ({one.error:+.2%}); {explain(rows_by_id[one.id], one)}"
         for one in checked
         if one.error is not None and abs(one.error) > CLOSE
     ]
@@ -155,17 +172,17 @@ def report(checked: list[Checked]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("rows", type=Path, help="the rows, as JSON")
-    parser.add_argument("--json", type=Path, help="write one object a row")
+    parser.add_argument("--out", type=Path, default=OUT, help="where the figures go")
     options = parser.parse_args()
     if not options.rows.is_file():
         print(f"skipped: there is no {options.rows}")
         return 0
     rows = json.loads(options.rows.read_text(encoding="utf-8"))["rows"]
     checked = [one for row in rows for one in check_row(row)]
-    print(report(checked))
-    if options.json is not None:
-        text = "".join(json.dumps(asdict(one) | {"error": one.error}) + "\n" for one in checked)
-        options.json.write_text(text, encoding="utf-8")
+    print(report(checked, {row["id"]: row for row in rows}))
+    found = ",\n".join(json.dumps(asdict(one) | {"error": one.error}) for one in checked)
+    text = f'{{"close": {CLOSE}, "rows": [\n{found}\n]}}\n'
+    options.out.write_text(text, encoding="utf-8")
     return 0
 
 
