@@ -42,13 +42,15 @@ def count(model: Callable[..., Any], *inputs: Any, **kwargs: Any) -> Count:
         stack.enter_context(_written_as_is())
         tally.follow_modules()
         stack.callback(tally.unfollow_modules)
-        stack.enter_context(make_mode(torch, tally.add, perf_counter_ns, decomposes=True))
+        fakes = _has_fakes(torch, model, (*inputs, *kwargs.values()))
+        mode = make_mode(torch, tally.add, perf_counter_ns, decomposes=True, takes_fakes=fakes)
+        stack.enter_context(mode)
         result = model(*inputs, **kwargs)
         roots = [one for one in _tensors(torch, _loss_of(torch, result)) if one.requires_grad]
         if roots:
             with _gradients_put_back(torch, roots):
                 torch.autograd.backward(roots, [torch.ones_like(root) for root in roots])
-    ran = all(str(one.device) != "meta" for one in _tensors(torch, result))
+    ran = not fakes and all(str(one.device) != "meta" for one in _tensors(torch, result))
     return from_json(Count, tally.table(is_executed=not is_compiled, is_timed=ran))
 
 
@@ -65,6 +67,13 @@ def _is_compiled(model: Any) -> bool:
         or getattr(part, "_compiled_call_impl", None) is not None
         or hasattr(part, "_torchdynamo_orig_callable")
         for part in parts
+    )
+
+
+def _has_fakes(torch: Any, model: Any, values: tuple[Any, ...]) -> bool:
+    parameters = model.parameters() if isinstance(model, torch.nn.Module) else ()
+    return any(
+        type(one).__name__ == "FakeTensor" for one in (*parameters, *_tensors(torch, values))
     )
 
 

@@ -111,6 +111,25 @@ def test_counting_operators_of_two_ranks_leaves_the_same_bits(compare: Compare, 
     assert operators(folder, observed["pid"])["num"] > 0
 
 
+PRODUCT = 2 * 8 * 16 * 32
+"""Either product of the model that is cut, on one rank's batch."""
+
+
+@pytest.mark.parametrize(("way", "share"), [("fsdp", 1), ("tensor_parallel", 2)])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_of_a_model_cut_over_ranks_each_counts_its_own_work_and_keeps_the_same_bits(
+    compare: Compare, rank: int, way: str, share: int
+) -> None:
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    folder = compare(*launcher, SCRIPTS / "looks_sharded.py", way)
+    bare, observed = both(folder, str(rank))
+    (work,) = [line for line in lines_of(folder, observed["pid"]) if line["k"] == "count"]
+
+    assert observed["result"] == bare["result"]
+    assert (work["forward"], work["backward"]) == (2 * PRODUCT // share, 3 * PRODUCT // share)
+    assert work["uncovered"] == []
+
+
 def test_no_look_makes_the_guest_fail(compare: Compare) -> None:
     folder = compare(SCRIPTS / "looks.py")
     ends = rows(run_folder(folder / "observed") / "processes.jsonl")

@@ -110,6 +110,30 @@ def test_autocast_work_is_counted_by_its_type() -> None:
     assert found.by_dtype["bf16"] == found.total
 
 
+def test_each_class_says_by_which_type_it_multiplied() -> None:
+    planted = PLANTED["gpt_autocast"]()
+
+    found = steptime.count(planted.model, *planted.inputs)
+
+    rows = {one.name: one for one in found.classes}
+    assert rows["matmul"].by_dtype == {"bf16": rows["matmul"].flops}
+    assert rows["elementwise"].by_dtype == {}
+
+
+def test_attention_of_the_flash_attn_package_is_counted_in_its_own_layout() -> None:
+    def shapes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:  # noqa: FBT001
+        return torch.empty_like(q)
+
+    name = "flash_attn::_flash_attn_forward"
+    operator = torch.library.custom_op(name, shapes, mutates_args=())
+    query, key = torch.randn(2, 16, 8, 4), torch.randn(2, 32, 2, 4)
+
+    found = steptime.count(lambda: operator(query, key, key, True))
+
+    assert found.by_class["attention"] == found.forward == 4 * 2 * 8 * 16 * 32 * 4
+    assert found.masked_flops == found.forward // 2
+
+
 def test_a_causal_mask_makes_half_of_attention_needless() -> None:
     found = steptime.count(Gpt(), *words())
 
@@ -132,6 +156,35 @@ def test_on_the_meta_device_nothing_is_computed_and_the_count_is_the_same() -> N
 
     assert found.total == PLANTED["gpt"]().total
     assert all(one.time_s is None for one in found.classes)
+
+
+def test_a_model_of_fake_tensors_is_counted_by_its_shapes() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        found = steptime.count(nn.Linear(8, 4), torch.randn(16, 8))
+
+    assert (found.forward, found.backward) == (2 * 16 * 8 * 4, 2 * 16 * 8 * 4)
+    assert all(one.time_s is None for one in found.classes)
+
+
+def test_of_a_model_cut_over_ranks_the_work_of_this_rank_is_counted() -> None:
+    from torch import distributed
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+    from torch.testing._internal.distributed.fake_pg import FakeStore  # others that never answer
+
+    distributed.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
+    try:
+        layer = parallelize_module(
+            nn.Linear(8, 16), init_device_mesh("cpu", (4,)), ColwiseParallel()
+        )
+        found = steptime.count(layer, torch.randn(32, 8))
+    finally:
+        distributed.destroy_process_group()
+
+    assert (found.forward, found.backward) == (2 * 32 * 8 * 16 // 4, 2 * 32 * 8 * 16 // 4)
+    assert found.uncovered == ()
 
 
 def test_without_gradients_there_is_no_backward() -> None:

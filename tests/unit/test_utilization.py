@@ -94,6 +94,16 @@ def test_an_unknown_device_has_a_rate_and_no_share(name: str | None) -> None:
     assert found.missing == "unknown_device"
 
 
+def test_where_ranks_differ_the_rate_is_of_their_mean_and_the_report_gives_their_range() -> None:
+    stages = make_count(rank_flops=(15 * 10**12, 30 * 10**12))
+
+    run = make_run(stages, device_name=H100, num_ranks=2)
+
+    assert hardware_utilization(run).flops_per_s == pytest.approx(22.5e12 / A_STEP_S)
+    assert model_utilization(run).flops_per_s == pytest.approx(18e12 / A_STEP_S)
+    assert "on one rank, 15.0 TFLOP to 30.0 TFLOP on each" in text_of(run)
+
+
 def test_a_type_without_a_peak_has_no_share() -> None:
     found = model_utilization(make_run(make_count(by_dtype={"fp64": 5}), device_name=H100))
 
@@ -221,6 +231,25 @@ def test_a_damaged_line_is_counted_and_costs_nothing_else() -> None:
 
     assert (found.count, found.count_missing) == (None, None)
     assert found.num_steps == 40
+
+
+@pytest.mark.parametrize(
+    ("other", "flops"),
+    [({"forward": 500}, (300, 700)), ({"missing": "inexact"}, ()), ({"updates": 2}, ())],
+)
+def test_the_work_of_every_rank_is_told_where_all_were_counted(
+    other: dict[str, Any], flops: tuple[int, ...]
+) -> None:
+    rows = [make_update(n, {"forward": 5}) for n in range(40)]
+    files = {
+        f"rank-{rank}.jsonl": [make_head(rank=rank, pid=101 + rank), *rows, line, make_end(40)]
+        for rank, line in enumerate((count_line(), count_line(**other)))
+    }
+
+    found = measure(read(files)).count
+
+    assert found is not None
+    assert found.rank_flops == flops
 
 
 def test_old_runs_say_nothing_of_their_work() -> None:

@@ -8,7 +8,7 @@ docs/explanation/counting.md; who counts, and how, is left to others.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 CLASSES = (
     "matmul",
@@ -39,6 +39,7 @@ class ClassCount:
         pointwise_flops: one for each element of what has no product; never part of the total.
         moved_bytes: read and written, if no cache helps between operators.
         time_s: in these operators on the host [s]; None where they did not really run.
+        by_dtype: its FLOP by the type of what was multiplied.
     """
 
     name: str
@@ -47,6 +48,7 @@ class ClassCount:
     pointwise_flops: int = 0
     moved_bytes: int = 0
     time_s: float | None = None
+    by_dtype: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def intensity(self) -> float | None:
@@ -88,6 +90,7 @@ class Count:
         masked_flops: attention that a causal mask makes needless; part of the passes.
         again_flops: scores that fused attention computes once more; part of none.
         outside_flops: backward of what was computed outside of every module that was seen.
+        rank_flops: the total of every rank, where all were counted; else empty.
         convention: how was counted.
         is_executed: whether this is what ran; else the work of the model as it is written,
             which a compiler may have arranged otherwise.
@@ -105,6 +108,7 @@ class Count:
     masked_flops: int = 0
     again_flops: int = 0
     outside_flops: int = 0
+    rank_flops: tuple[int, ...] = ()
     convention: str = OPERATORS
     is_executed: bool = True
 
@@ -117,6 +121,13 @@ class Count:
     def model_flops(self) -> int:
         """Forward and backward: what MFU counts."""
         return self.forward + self.backward
+
+    @property
+    def rank_ratio(self) -> float:
+        """The mean over ranks over this rank's work: stages of a pipeline differ, say."""
+        if not self.rank_flops or not self.total:
+            return 1.0
+        return sum(self.rank_flops) / len(self.rank_flops) / self.total
 
     @property
     def by_class(self) -> dict[str, int]:

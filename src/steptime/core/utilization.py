@@ -19,7 +19,8 @@ class Utilization:
     """A rate of work on one device, and its share of what the datasheet promises.
 
     Attributes:
-        flops_per_s: work of a step over the median step time [FLOP/s].
+        flops_per_s: work of a step over the median step time, on a device: the mean of the
+            ranks [FLOP/s].
         fraction: of the peak; None with a reason in `missing`.
         causal_fraction: the same if the masked half of causal attention is not counted.
         peak_flops_per_s: dense, of the type that did most of the work.
@@ -65,7 +66,7 @@ def _utilization(m: Measurement, flops: int) -> Utilization:
         return Utilization(missing=m.count_missing or "not_counted")
     if m.steady is None or m.steady.step_time_s is None or m.steady.step_time_s.median <= 0:
         return Utilization(missing="no_steady_steps", convention=count.convention)
-    rate = flops / m.steady.step_time_s.median
+    rate = flops * count.rank_ratio / m.steady.step_time_s.median
     dtype, share = _main_type(count)
     part = find_accelerator(m.ranks[0].device_name if m.ranks else None)
     peak = None if part is None or dtype is None else part.peak_flops_per_s.get(dtype)

@@ -55,6 +55,8 @@ def find_work(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], resul
         return formula(bound, result)
     if is_view(func) or name in MOVES:
         return Work(ELEMENTWISE)
+    if name.partition("::")[0] in IDLE:
+        return Work(OTHER)
     if name in LOOKUPS:
         return Work(LOOKUPS[name])
     short = name.partition("::")[2]
@@ -221,9 +223,12 @@ def _attention_backward(bound: Bound, result: Any) -> Work:
 
 def _attention_macs(bound: Bound) -> tuple[int, int]:
     """Of scores and of values; heads of the query count, groups of them may share a key."""
-    query, key, value = bound["query"], bound["key"], bound["value"]
     if bound.get("cum_seq_q") is not None or bound.get("cu_seqlens_q") is not None:
         raise ValueError("the lengths of packed sequences stand in a tensor")
+    if "q" in bound:  # of the flash-attn package: (batch, length, heads, width)
+        scores = bound["q"].numel() * int(bound["k"].shape[1])
+        return int(scores), int(scores * bound["v"].shape[-1] // max(1, bound["q"].shape[-1]))
+    query, key, value = bound["query"], bound["key"], bound["value"]
     if "max_q" in bound or "cu_seqlens_q" in bound:  # (batch, length, heads, width)
         length = int(key.shape[1])
     else:  # (batch, heads, length, width)
@@ -234,8 +239,8 @@ def _attention_macs(bound: Bound) -> tuple[int, int]:
 
 
 def _attended(macs: int, bound: Bound) -> Work:
-    is_causal = bool(bound.get("is_causal", False) or bound.get("custom_mask_type", 0))
-    found = _contraction(ATTENTION, macs, bound["query"])
+    is_causal = any(bound.get(name) for name in ("is_causal", "causal", "custom_mask_type"))
+    found = _contraction(ATTENTION, macs, bound["q" if "q" in bound else "query"])
     return found._replace(masked=(found.flops or 0) // 2 if is_causal else 0)
 
 
@@ -333,6 +338,8 @@ FORMULAS: dict[str, Callable[[Bound, Any], Work]] = {
     ),
     **{f"aten::{name}{end}": _attention for name in _ATTENTIONS for end in ("", "_forward")},
     **{f"aten::{name}_backward": _attention_backward for name in _ATTENTIONS},
+    "flash_attn::_flash_attn_forward": _attention,
+    "flash_attn::_flash_attn_backward": _attention_backward,
     **dict.fromkeys(("aten::mkldnn_rnn_layer", "aten::_cudnn_rnn", "aten::miopen_rnn"), _rnn),
     **dict.fromkeys(
         [f"aten::{name}_backward" for name in ("mkldnn_rnn_layer", "_cudnn_rnn", "miopen_rnn")],
@@ -358,6 +365,9 @@ LOOKUPS = {
 }
 """Lookups and their gradients: charged nothing, as in every published convention."""
 
+IDLE = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "fsdp", "profiler")
+"""Namespaces of what has no products: between ranks, and marks for a profiler."""
+
 MOVES = frozenset(
     f"aten::{name}"
     for name in (
@@ -375,6 +385,7 @@ MOVES = frozenset(
         *("_reshape_copy", "to_sparse", "_to_sparse", "_to_sparse_csr", "equal"),
         *("unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk", "_linalg_check_errors"),
         *("_efficientzerotensor", "zeros_like_", "pixel_shuffle", "pixel_unshuffle", "tril_"),
+        *("as_strided_", "triu_", "squeeze_", "unsqueeze_", "transpose_", "detach_"),
     )
 )
 """They move or make elements and compute none."""
@@ -391,12 +402,15 @@ REDUCTIONS = frozenset(
         *("_thnn_fused_lstm_cell_backward_impl", "_thnn_fused_gru_cell_backward"),
         *("native_dropout", "_fused_dropout", "addr", "ger", "value_selecting_reduction_backward"),
         *("masked_fill", "masked_fill_", "where", "lerp", "_sparse_sum", "gelu_backward"),
+        *("aminmax", "topk", "sort", "argsort", "median", "kthvalue", "cumprod", "bincount"),
+        *("softplus_backward", "logit_backward", "unique_dim", "_unique2", "searchsorted"),
+        *("masked_select", "count_nonzero", "histc", "cummax", "cummin", "diff", "isin"),
     )
 )
 NORMS = (
     *("native_layer_norm", "layer_norm", "native_batch_norm", "batch_norm", "cudnn_batch_norm"),
     *("native_group_norm", "fused_rms_norm", "fused_layer_norm", "rms_norm", "softmax"),
-    *("log_softmax", "weight_norm", "miopen_batch_norm", "renorm", "instance_norm"),
+    *("log_softmax", "safe_softmax", "weight_norm", "miopen_batch_norm", "renorm", "instance_norm"),
 )
 WINDOWS = (
     *("max_pool", "avg_pool", "adaptive_avg_pool", "adaptive_max_pool", "upsample"),

@@ -52,7 +52,7 @@ class Tally:
         self.passes = dict.fromkeys(PASSES, 0)
         self.macs = self.masked = self.again = self.outside = 0
         self.classes = {name: [0, 0, 0, 0, 0] for name in CLASSES}  # num flops pointwise bytes ns
-        self.by_dtype: dict[str, int] = {}
+        self.by_dtype: dict[str, dict[str, int]] = {name: {} for name in CLASSES}
         self.uncovered: dict[str, list[int]] = {}  # num, ns
         self.names: dict[int, tuple[str, str]] = {}
         self.by_module: dict[int, dict[str, int]] = {}
@@ -158,8 +158,8 @@ class Tally:
             self._add_flops(work, which, call)
             if which == BACKWARD and call is None:
                 self.outside += work.flops
-            dtype = self._dtype(args)
-            self.by_dtype[dtype] = self.by_dtype.get(dtype, 0) + work.flops
+            dtype, sums = self._dtype(args), self.by_dtype[kind]
+            sums[dtype] = sums.get(dtype, 0) + work.flops
 
     def _add_flops(self, work: Work, which: str, call: Call | None) -> None:
         flops = work.flops or 0
@@ -219,6 +219,13 @@ class Tally:
 
     # -- what came of it
 
+    def _sum_by_dtype(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for sums in self.by_dtype.values():
+            for dtype, flops in sums.items():
+                found[dtype] = found.get(dtype, 0) + flops
+        return found
+
     @property
     def num(self) -> int:
         """Operators so far."""
@@ -241,6 +248,7 @@ class Tally:
             "macs": self.macs,
             "classes": [
                 dict(zip(COLUMNS, (name, *row[:4], row[4] * 1e-9 if is_timed else None)))
+                | {"by_dtype": self.by_dtype[name]}
                 for name, row in self.classes.items()
                 if row[0]
             ],
@@ -248,7 +256,7 @@ class Tally:
                 dict(zip(("name", "kind"), self.names.get(key, ("?", "?")))) | sums
                 for key, sums in modules[:MAX_MODULES]
             ],
-            "by_dtype": self.by_dtype,
+            "by_dtype": self._sum_by_dtype(),
             "covered_fraction": 1.0 - without / whole if whole else None,
             "uncovered": [name[:MAX_NAME] for name, _ in missed[:MAX_UNCOVERED]],
             "masked_flops": self.masked,
@@ -308,6 +316,7 @@ def make_mode(
     clock: Callable[[], int],
     *,
     decomposes: bool = False,
+    takes_fakes: bool = False,
 ) -> Any:
     """A dispatch mode that hands on each operator as it came, and over once it has run.
 
@@ -317,6 +326,8 @@ def make_mode(
         clock: [ns].
         decomposes: whether operators that are made of others are taken apart, as autograd does;
             without gradients they arrive whole.
+        takes_fakes: whether the model is one of shapes alone. Else such tensors are of torch's
+            own, which tries an operator of several ranks by shapes before it runs it.
     """
 
     class Operators(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc]
@@ -329,7 +340,14 @@ def make_mode(
         def __torch_dispatch__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            if decomposes and getattr(func, "_schema", None) is not None:
+            names = [kind.__name__ for kind in types]
+            if "DTensor" in names:
+                return NotImplemented  # it calls again with this rank's piece
+            if getattr(func, "namespace", "") == "prim" or (
+                "FakeTensor" in names and not takes_fakes
+            ):
+                return func(*args, **(kwargs or {}))
+            if decomposes and getattr(func, "namespace", None) == "aten":
                 with self:
                     result = func.decompose(*args, **(kwargs or {}))
                 if result is not NotImplemented:

@@ -6,6 +6,7 @@ a step, or the reason why there is none. What it is a share of is left to `core.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from steptime.measure.signals import CountSeen
@@ -13,26 +14,42 @@ from steptime.measure.steps import RankSteps
 from steptime.measure.window import Window
 
 _COMPILED = "compiled"
+_SEVERAL = 2
 _OUTSIDE_FRACTION = 0.01
 """More of the backward than that belongs to no call that was seen: its forward was not counted."""
 
 
-def find_count(rank: RankSteps, window: Window, extra: CountSeen | None) -> CountSeen:
+def find_count(
+    rank: RankSteps, window: Window, extra: CountSeen | None, *, ranks: Sequence[RankSteps]
+) -> CountSeen:
     """The work of a step; that of the run itself counts more than that of an extra child.
 
     Args:
         rank: whose update was counted.
         window: its steady steps.
         extra: of the extra child.
+        ranks: all of them.
     """
     own = rank.signals.count
     found = own if own is not None and own.count is not None else extra or own
     if found is None or found.count is None:
         return found or CountSeen()
+    count = found.count
     if own is not None and own.missing == _COMPILED:  # the child ran it without compiling
-        found = replace(found, count=replace(found.count, is_executed=False))
+        count = replace(count, is_executed=False)
     missing = _why_no_step(found, rank, window)
-    return found if missing is None else CountSeen(missing=missing)
+    if missing is not None:
+        return CountSeen(missing=missing)
+    return replace(found, count=replace(count, rank_flops=_flops_of(ranks)))
+
+
+def _flops_of(ranks: Sequence[RankSteps]) -> tuple[int, ...]:
+    """What every rank counted in as many updates; empty where one has no count."""
+    seen = [rank.signals.count for rank in ranks]
+    if len(seen) < _SEVERAL or len({one.num_updates for one in seen if one is not None}) != 1:
+        return ()
+    totals = [None if one is None or one.count is None else one.count.total for one in seen]
+    return () if None in totals else tuple(one for one in totals if one is not None)
 
 
 def _why_no_step(found: CountSeen, rank: RankSteps, window: Window) -> str | None:

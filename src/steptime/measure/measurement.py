@@ -120,7 +120,7 @@ def _with_steps(
     busiest, window = max(pairs, key=lambda pair: busyness(pair[0]))
     missing = find_missing(ranks, has_workers=bool(records.workers))
     spans, places = summarize_spans(busiest), places_of(records)
-    work = find_count(busiest, window, records.counted)
+    work = find_count(busiest, window, records.counted, ranks=ranks)
     return replace(
         bare,
         num_steps=max(rank.num_steps for rank in ranks),

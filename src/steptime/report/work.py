@@ -71,7 +71,7 @@ def _describe_count(count: Count, num_ranks: int) -> str:
     passes = [f"forward {format_flops(count.forward)}", f"backward {format_flops(count.backward)}"]
     if count.recomputed:
         passes.append(f"recomputed {format_flops(count.recomputed)}")
-    of = " on one rank" if num_ranks > 1 else ""
+    of = _describe_ranks(count) if num_ranks > 1 else ""
     text = f"{format_flops(count.total)} a step{of} ({', '.join(passes)})"
     classes = sorted(count.classes, key=lambda one: -one.flops)
     large = [one for one in classes if one.flops > _WORTH_NAMING * count.total]
@@ -80,6 +80,16 @@ def _describe_count(count: Count, num_ranks: int) -> str:
     if not count.is_executed:
         parts.append("model FLOPs, not executed FLOPs")
     return _listed(parts)
+
+
+def _describe_ranks(count: Count) -> str:
+    """` on one rank`, and the range over ranks where they differ."""
+    if not count.rank_flops or max(count.rank_flops) - min(count.rank_flops) <= (
+        _WORTH_NAMING * max(count.rank_flops)
+    ):
+        return " on one rank"
+    least, most = format_flops(min(count.rank_flops)), format_flops(max(count.rank_flops))
+    return f" on one rank, {least} to {most} on each"
 
 
 def _describe_coverage(count: Count) -> str:
