@@ -18,6 +18,7 @@ from end_to_end.harness import (
     SCRIPTS,
     STEPTIME,
     environment,
+    has_gpu,
     needs_linux,
     needs_torch,
     run_folder,
@@ -28,7 +29,7 @@ from end_to_end.harness import (
 pytestmark = [needs_torch, needs_linux]
 
 DISTURBED = 2
-FIRST = 12
+FIRST = 5
 """Early, so that the scripts can be short."""
 
 
@@ -110,6 +111,10 @@ def test_nothing_profiled_is_in_the_steady_window(profile: Any) -> None:
     assert done.data["steady"]["num_steps"] <= 40 - len(disturbed)
 
 
+def test_the_work_of_a_step_is_counted_all_the_same(profile: Any) -> None:
+    assert profile("plain").data["count"]["total"] > 0
+
+
 def test_the_report_shows_the_profile_and_show_finds_it_again(profile: Any) -> None:
     done = profile("plain")
 
@@ -162,7 +167,7 @@ def test_a_script_that_ends_before_the_window_says_so(profile: Any) -> None:
 
     assert done.exit_code == 0
     assert done.data["profile"]["missing"] == "too_few_updates"
-    assert f"the script made 8 steps; it was to begin at step {FIRST}" in done.stderr
+    assert f"the script made 3 steps; it was to begin at step {FIRST}" in done.stderr
 
 
 def test_a_process_that_leaves_in_the_window_keeps_its_exit_code(profile: Any) -> None:
@@ -206,3 +211,62 @@ def test_each_rank_has_a_trace_and_its_exchange(profile: Any) -> None:
         classes = {one["name"]: one["time_s"] for one in rank["host"]["classes"]}
         assert classes["communication"] > 0
         assert any(e["name"] == "gloo:all_reduce" for e in done.events(number))
+
+
+NSYS = """#!/bin/sh
+printf '%s\\n' "$@" > "$NOTED"
+shift
+while :; do
+    case $1 in
+        --output=*) touch "${1#--output=}.nsys-rep"; shift ;;
+        -*) shift ;;
+        *) exec "$@" ;;
+    esac
+done
+"""
+"""Notes its arguments, leaves a file, and becomes the command, as far as we know Nsight Systems."""
+
+
+def test_nsight_systems_is_put_around_the_command(tmp_path: Path) -> None:
+    tool = tmp_path / "bin" / "nsys"
+    tool.parent.mkdir()
+    tool.write_text(NSYS)
+    tool.chmod(0o755)
+    variables = environment(tmp_path)
+    variables |= {"PATH": f"{tool.parent}:{variables['PATH']}", "NOTED": str(tmp_path / "noted")}
+    words = [*STEPTIME, "run", "--json", "result.json", "--nsys", "5", "--"]
+    words += ["python", str(SCRIPTS / "profiled.py"), "fails"]
+
+    done = subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, timeout=LIMIT_S)
+
+    assert done.returncode == 1  # the script's own
+    noted = (tmp_path / "noted").read_text().splitlines()
+    assert noted[0] == "profile"
+    assert {"--capture-range=cudaProfilerApi", "--capture-range-end=stop"} <= set(noted)
+    assert noted[-3:] == words[-3:]
+    data = json.loads((tmp_path / "result.json").read_text())["data"]
+    assert data["command"] == words[-3:]
+    assert data["profile"]["file"] == "profile/nsys.nsys-rep"
+    assert data["profile"]["wish"]["tool"] == "nsys"
+    if not has_gpu():
+        assert data["profile"]["missing"] == "no_device"
+        assert "the script used no CUDA device" in done.stderr.decode()
+
+
+def test_the_commands_for_counters_are_printed_and_not_run(profile: Any) -> None:
+    done = profile("plain", "--perf", "--ncu")
+
+    assert "perf stat -d -D " in done.stderr
+    script = SCRIPTS / "profiled.py"
+    assert f" python {script} plain\n" in done.stderr
+    assert "no kernel ran on a device" in done.stderr or has_gpu()
+    words = [*STEPTIME, "show", "last", "--perf"]
+    again = subprocess.run(
+        words,
+        cwd=done.folder,
+        env=environment(done.folder),
+        capture_output=True,
+        timeout=LIMIT_S,
+        check=True,
+    )
+    assert "perf stat -d -D " in again.stdout.decode()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from steptime.guest.window import MAX_WAIT, Window, Wish
+from steptime.guest.window import MAX_WAIT, DeviceRange, Window, Wish
 
 
 class FakeTool:
@@ -70,6 +70,7 @@ class Training:
         self.num_spans = 0  # as a journal
         self.disturbed: list[int] = []
         self.num_updates = 0
+        self.busy: set[int] = set()  # updates behind which operators are counted
         wish = Wish(f"{tool},{first_step},")
         self.window = Window(None, self.recorder, wish, self)  # type: ignore[arg-type]
         self.tool = FakeTool()
@@ -82,7 +83,11 @@ class Training:
         for _ in range(num):
             for optimizer in range(optimizers):
                 self.num_updates += 1
-                self.window.end_update(self, optimizer)  # type: ignore[arg-type]
+                self.window.end_update(
+                    self,  # type: ignore[arg-type]
+                    optimizer,
+                    may_begin=self.num_updates not in self.busy,
+                )
 
     def span(self) -> None:
         self.num_spans += 2
@@ -129,6 +134,14 @@ def test_a_step_that_evaluated_is_not_where_it_begins() -> None:
     assert training.tool.said == []
     training.steps(1)
     assert training.tool.said == ["warm up"]
+
+
+def test_it_keeps_out_of_the_way_of_what_counts_operators() -> None:
+    training = Training(first_step=5)
+    training.busy = {4, 5, 6}
+    training.steps(20)
+
+    assert training.line["first"] == 8
 
 
 def test_a_window_with_an_evaluation_in_it_is_thrown_away_and_tried_again() -> None:
@@ -227,3 +240,68 @@ def test_what_collects_once_is_not_tried_again() -> None:
 
     line = training.line
     assert (line["is_mixed"], line["tries"], line["steps"]) == (True, 0, 3)
+
+
+class FakeCuda:
+    def __init__(self, calls: list[str], *, has_device: bool) -> None:
+        self.calls = calls
+        self.has_device = has_device
+        self.profiler = self.nvtx = self
+
+    def is_initialized(self) -> bool:
+        return self.has_device
+
+    def synchronize(self) -> None:
+        self.calls.append("synchronize")
+
+    def start(self) -> None:
+        self.calls.append("start")
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+
+    def range_push(self, name: str) -> None:
+        self.calls.append(name)
+
+    def range_pop(self) -> None:
+        self.calls.append("pop")
+
+
+def make_range(*, has_device: bool) -> tuple[DeviceRange, list[str]]:
+    calls: list[str] = []
+
+    class Torch:
+        cuda = FakeCuda(calls, has_device=has_device)
+
+    return DeviceRange(Torch), calls
+
+
+def test_a_tool_of_the_system_is_told_when_to_collect() -> None:
+    training = Training(first_step=5, tool="nsys")
+    tool, calls = make_range(has_device=True)
+    training.window.tool = tool
+    training.steps(20)
+
+    steps = [word for i in range(5, 8) for word in (f"ProfilerStep#{i}", "pop")]
+    assert calls == ["synchronize", "start", *steps, "synchronize", "stop"]
+    line = training.line
+    assert (line["tool"], line["file"], line["steps"]) == ("nsys", None, 3)
+
+
+def test_without_a_device_there_is_nothing_to_collect() -> None:
+    training = Training(first_step=5, tool="nsys")
+    tool, calls = make_range(has_device=False)
+    training.window.tool = tool
+    training.steps(20)
+
+    assert (training.line["missing"], calls) == ("no_device", [])
+
+
+def test_a_script_that_ends_while_it_collects_ends_the_collection() -> None:
+    training = Training(first_step=5, tool="nsys")
+    tool, calls = make_range(has_device=True)
+    training.window.tool = tool
+    training.steps(5)
+    training.window.finish()
+
+    assert calls[-1] == "stop"

@@ -5,15 +5,13 @@ Each act is tried by itself: a full disk costs the saved files, not the report.
 
 from __future__ import annotations
 
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steptime.cli.main import attempt
-from steptime.cli.output import console_for, error_text, say, write_json
+from steptime.cli.output import console_for, say, write_json
 from steptime.cli.run import RunOptions
-from steptime.core.executable import NotStarted
 from steptime.core.listing import add_to_index
 from steptime.core.store import write_value
 from steptime.errors import NotFoundError, StoreError
@@ -24,21 +22,6 @@ if TYPE_CHECKING:
 
     from steptime.cli.prepare import EndedRun
     from steptime.cli.results import Result
-
-
-def refuse(options: RunOptions, found: NotStarted) -> int:
-    """Say why nothing was started; the exit code a shell gives."""
-    name = options.command[0]
-    hint = "Check the name, and PATH."
-    if name.endswith(".py"):
-        hint = f"Name its interpreter: steptime run -- {shlex.join(['python', *options.command])}"
-    error = NotFoundError(f"the command `{name}` {found.reason}.", hint=hint)
-    say(error_text(error))
-    if options.json is not None:
-        item = ErrorItem(code=error.code, message=str(error), hint=hint)
-        document = Envelope(command="run", exit_code=found.exit_code, errors=(item,))
-        attempt(lambda: write_json(str(options.json), document), tell=_tell)
-    return found.exit_code
 
 
 def conclude(
@@ -104,17 +87,19 @@ def _fold_and_save(options: RunOptions, ended: EndedRun | None, notes: list[str]
 def _report(options: RunOptions, result: Result) -> None:
     if options.report is not None:
         with Path(options.report).open("w", encoding="utf-8") as file:
-            _render(result, console_for(file, is_plain=True))
+            _render(options, result, console_for(file, is_plain=True))
     elif sys.stderr is not None:
-        _render(result, console_for(sys.stderr))
+        _render(options, result, console_for(sys.stderr))
 
 
-def _render(result: Result, console: Console) -> None:
+def _render(options: RunOptions, result: Result, console: Console) -> None:
+    from steptime.cli.counters import write_counters
     from steptime.report.empty import describe_empty
     from steptime.report.text import render
 
     if result.measurement.num_steps > 0:
         render(result.measurement, result.diagnosis, console=console)
+        write_counters(result.measurement, console, kernel=options.ncu, perf=options.perf)
         return
     text = f"steptime: {describe_empty(result.measurement, result.diagnosis)}"
     console.print(text, soft_wrap=True, markup=False, highlight=False)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from steptime.cli.profiling import wrapped
 from steptime.cli.run import RunOptions
 from steptime.core.profile import FOLDER
 from steptime.core.store import CommandRecord, Run, create_run, write_text, write_value
@@ -21,11 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A run's folder, its `command.json` so far, and the environment of the command."""
+    """A run's folder, its `command.json` so far, and with what in which environment it starts."""
 
     run: Run
     record: CommandRecord
     environment: Mapping[str, str]
+    argv: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,8 @@ def prepare(options: RunOptions, environment: Mapping[str, str], setup: Setup | 
     if options.profile is not None:
         (run.folder / FOLDER).mkdir()
         observed = {**observed, "STEPTIME_PROFILE": options.profile.variable}
-    return Plan(run=run, record=record, environment=observed)
+    argv = wrapped(options.command, options.profile, run.folder / FOLDER)
+    return Plan(run=run, record=record, environment=observed, argv=argv)
 
 
 def _with_recipe(environment: Mapping[str, str], run: Run, setup: Setup) -> dict[str, str]:

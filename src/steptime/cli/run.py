@@ -41,6 +41,8 @@ class RunOptions:
     recipe: Path | None = None
     counts: bool = False
     profile: ProfileWish | None = None
+    ncu: str | None = None
+    perf: bool = False
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -79,5 +81,7 @@ def _settings(options: argparse.Namespace) -> RunOptions:
         json=options.json,
         counts=options.count,
         profile=take_profile_wish(options),
+        ncu=options.ncu,
+        perf=options.perf,
         recipe=None if options.recipe is None else Path(options.recipe),
     )

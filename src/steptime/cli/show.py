@@ -7,6 +7,8 @@ import sys
 
 from steptime.cli.options import add_json, add_store, check_json, store_folder
 from steptime.cli.output import console_for, open_store, write_json
+from steptime.cli.profiling import add_counter_options
+from steptime.errors import UsageError
 
 SUMMARY = "print the report of a run again"
 DESCRIPTION = "Print the report of a run; of one that still runs, as far as it got."
@@ -15,12 +17,14 @@ EXAMPLES = """\
 examples:
   steptime show last
   steptime show 20261120-1015 --json
+  steptime show last --perf
 """
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `show`."""
     parser.add_argument("run", metavar="ID", help="run id, its beginning, or `last`")
+    add_counter_options(parser.add_argument_group("deeper looks, of a run with --profile"))
     output = parser.add_argument_group("output")
     add_json(output)
     add_store(output)
@@ -29,6 +33,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Print what is known about the run."""
     check_json(options)
+    if options.json is not None and (options.ncu is not None or options.perf):
+        raise UsageError(
+            "--ncu and --perf print a command, and --json has one document.",
+            hint="Leave --json out.",
+        )
+    from steptime.cli.counters import write_counters
     from steptime.cli.results import load
     from steptime.core.listing import find_run
     from steptime.report.envelope import run_envelope
@@ -36,7 +46,9 @@ def execute(options: argparse.Namespace) -> int:
 
     result = load(find_run(open_store(store_folder(options)), options.run))
     if options.json is None:
-        render(result.measurement, result.diagnosis, console=console_for(sys.stdout))
+        console = console_for(sys.stdout)
+        render(result.measurement, result.diagnosis, console=console)
+        write_counters(result.measurement, console, kernel=options.ncu, perf=options.perf)
     else:
         document = run_envelope(result.measurement, result.diagnosis, command="show", exit_code=0)
         write_json(options.json, document)

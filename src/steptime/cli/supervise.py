@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from steptime.cli.main import attempt
 from steptime.cli.output import say
 from steptime.cli.prepare import EndedRun, Plan, end_run, prepare
+from steptime.cli.profiling import check_tool
 from steptime.cli.run import RunOptions
 from steptime.core.executable import NotStarted, find_executable
 from steptime.errors import RecipeError
@@ -32,11 +33,14 @@ def supervise(options: RunOptions) -> int:
     found = find_executable(options.command[0], environment)
     if isinstance(found, NotStarted):
         return _refuse(options, found)
+    check_tool(options.profile, environment)
     setup = None if options.recipe is None else _load_setup(options, environment)
     plan = attempt(lambda: prepare(options, environment, setup), tell=notes.append)
     if plan is None and setup is not None:
         raise RecipeError(f"nothing was started, for its recipe cannot be kept: {' '.join(notes)}")
-    child = launch.start(options.command, plan.environment if plan else environment)
+    child = launch.start(
+        plan.argv if plan else options.command, plan.environment if plan else environment
+    )
     if isinstance(child, NotStarted):
         return _refuse(options, child)
     _release_streams()
@@ -63,7 +67,7 @@ def _load_setup(options: RunOptions, environment: Mapping[str, str]) -> Setup:
 
 
 def _refuse(options: RunOptions, found: NotStarted) -> int:
-    from steptime.cli.conclude import refuse
+    from steptime.cli.refuse import refuse
 
     return refuse(options, found)
 

@@ -6,7 +6,9 @@ through JSON. The steps were made longer by the profiler: shares are worth more 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from functools import cache
 
 from steptime.core import count
 
@@ -59,6 +61,8 @@ class OperatorTime:
         shapes: of its inputs, those that took most of its time; None where not recorded.
         where: file and line of the user's code that led to it most; only with stacks.
         launched_by: the operator that put the kernel into the queue; None on the host.
+        num_alike: how often a kernel of the same function ran, whatever its template arguments;
+            None on the host.
     """
 
     name: str
@@ -68,6 +72,7 @@ class OperatorTime:
     shapes: str | None = None
     where: str | None = None
     launched_by: str | None = None
+    num_alike: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,3 +201,21 @@ class Profile:
     ranks: tuple[RankProfile, ...] = ()
     missing: str | None = None
     file: str | None = None
+
+
+_MAX_NESTED = 60
+"""Templates in templates in a kernel's name; there are some, and no endless ones."""
+
+
+@cache
+def function_of(kernel: str) -> str:
+    """The bare name of a kernel: without what it returns, namespaces, templates, arguments."""
+    text = kernel
+    for _ in range(_MAX_NESTED):  # templates nest
+        shorter = re.sub(r"<[^<>]*>", "", text)
+        if shorter == text:
+            break
+        text = shorter
+    text = text.replace("(anonymous namespace)", "").partition("(")[0].strip()
+    words = re.split(r"[\s:]+", text)
+    return words[-1] or kernel

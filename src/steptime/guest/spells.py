@@ -34,6 +34,9 @@ COUNT_AT = 6
 MAX_ROUND = 4
 """Where so many optimizers take turns at most, the updates of all of them are counted."""
 
+WINDOW_STEPS = 4
+"""A profiler's window: one step to warm up, and those of `window.NUM_STEPS`."""
+
 SPANS_NS = 2_000_000_000
 """Between two lines on the spans: as often as the line on our own cost."""
 
@@ -120,7 +123,10 @@ class Spells:
         journal.is_attentive = journal.is_direct or self.marks is not None
         self.is_over = number > SPELLS[-1][1]
         if self.window is not None:
-            self.window.end_update(journal, journal.ends[-1][0])
+            last = number + WINDOW_STEPS * self.round
+            # A profiler would be in the way of what counts operators.
+            is_clear = last < self.look_at - self.round or number >= self.look_at + self.round
+            self.window.end_update(journal, journal.ends[-1][0], may_begin=is_clear)
             self.is_over &= self.window.is_over
 
     def _tell_look(self, journal: Journal, number: int) -> None:

@@ -175,13 +175,13 @@ class Window:
         """Nothing is to be done any more."""
         return self.state == OVER
 
-    def end_update(self, journal: Journal, optimizer: int) -> None:
+    def end_update(self, journal: Journal, optimizer: int, *, may_begin: bool) -> None:
         """An update ended: begin, go on, or end."""
         if self.state == OVER:
             return
         try:
             if self.cycle.add(optimizer):
-                self._end_step(journal)
+                self._end_step(journal, may_begin=may_begin)
         except Exception:
             self.recorder.fail("profile")
             self.give_up("failed")
@@ -220,7 +220,7 @@ class Window:
 
     # -- from step to step
 
-    def _end_step(self, journal: Journal) -> None:
+    def _end_step(self, journal: Journal, *, may_begin: bool) -> None:
         cycle = self.cycle
         self.num_seen = (cycle.num - cycle.anchor) // max(1, cycle.period)
         is_plain = journal.num_spans == self.num_spans
@@ -231,7 +231,7 @@ class Window:
         elif self.state == WARMING:
             if is_plain or is_late:
                 self._begin()
-        elif self.num_seen >= self.wish.first_step - 1 and (is_plain or is_late):
+        elif self.num_seen >= self.wish.first_step - 1 and may_begin and (is_plain or is_late):
             self._warm_up()
 
     def _warm_up(self) -> None:

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from steptime.core.profile import DeviceProfile, OperatorTime
+from steptime.core.profile import DeviceProfile, OperatorTime, function_of
 from steptime.measure.operator_classes import OTHER, class_of_kernel
 from steptime.measure.profile_host import MAX_OPERATORS, NS, sum_classes
 from steptime.measure.profile_trace import Trace, Work
@@ -93,6 +93,7 @@ def _sum_kernels(
     times: Counter[tuple[str, str]] = Counter()
     numbers: Counter[tuple[str, str]] = Counter()
     origins: dict[tuple[str, str], Counter[str]] = {}
+    alike = Counter(function_of(work.name) for work in works)
     for work, kind in zip(works, kinds, strict=True):
         key = work.name, kind
         times[key] += work.end - work.start
@@ -106,6 +107,7 @@ def _sum_kernels(
             num=numbers[key],
             self_s=ns * NS,
             launched_by=origins[key].most_common(1)[0][0] or None,
+            num_alike=alike[function_of(key[0])],
         )
         for key, ns in times.most_common(MAX_OPERATORS)
     )

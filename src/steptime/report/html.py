@@ -20,6 +20,7 @@ from steptime.core.store import CommandRecord
 from steptime.core.types import Diagnosis, Measurement
 from steptime.report import html_sections as sections
 from steptime.report.html_colors import rules
+from steptime.report.html_profile import profile_part
 from steptime.report.html_tags import Html, tag
 from steptime.report.html_watch import shifts_part, stalls_part
 
@@ -67,6 +68,7 @@ def _body(facts: PageFacts, plots: Plots) -> list[Html]:
         _section("The run stood still", stalls),
         _section("Where a step's time goes", sections.phases_part(m), drawn.of("phases")),
         _section("Lines of the script", sections.sites_part(m)),
+        _section("Under the profiler", profile_part(m)),
         _section("Ranks", sections.ranks_part(m), drawn.of("ranks")),
         _section("Further findings", sections.findings_part(m, facts.diagnosis)),
         _section("Memory", sections.memory_part(m)),

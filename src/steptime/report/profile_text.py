@@ -51,9 +51,9 @@ def profile_lines(m: Measurement, page: Page, *, num_operators: int) -> list[Tex
         return []
     seen = [rank for rank in profile.ranks if rank.missing is None]
     if not seen:
-        return page.block("profile", f"not measured: {_reason(profile, m)}", style="yellow")
+        return page.block("profile", f"not measured: {describe_reason(profile, m)}", style="yellow")
     first = seen[0]
-    lines = page.block("profile", _describe_window(profile, first, len(seen)))
+    lines = page.block("profile", describe_window(profile, first, len(seen)))
     if first.host is not None and first.devices:
         for device in first.devices:
             lines += page.block(f"device {device.device}", _describe_device(device))
@@ -62,16 +62,17 @@ def profile_lines(m: Measurement, page: Page, *, num_operators: int) -> list[Tex
     elif first.host is not None:
         lines += page.block("", _describe_host(first.host))
         lines += _busiest(first.host.operators, first.num_steps, page, num_operators)
-    return lines + page.block("trace", _describe_file(profile, first, m))
+    return lines + page.block("trace", describe_file(profile, first, m))
 
 
-def _reason(profile: Profile, m: Measurement) -> str:
+def describe_reason(profile: Profile, m: Measurement) -> str:
+    """Why there is nothing to show."""
     word = profile.missing or ""
     text = REASONS.get(word, word)
     return text.format(num=f"{m.num_steps:,}", first=f"{profile.wish.first_step:,}")
 
 
-def _describe_window(profile: Profile, rank: RankProfile, num_ranks: int) -> str:
+def describe_window(profile: Profile, rank: RankProfile, num_ranks: int) -> str:
     """`steps 30 to 32 under torch.profiler, 1.9 ms each; they count in nothing above`."""
     tool = "Nsight Systems" if profile.wish.tool == NSYS else "torch.profiler"
     text = f"{_steps(rank)} under {tool}"
@@ -79,7 +80,7 @@ def _describe_window(profile: Profile, rank: RankProfile, num_ranks: int) -> str
         text += f", {format_seconds(rank.host.window_s / rank.num_steps)} each"
     if len(profile.ranks) > 1:
         text += f", of rank {rank.rank} ({num_ranks} of {len(profile.ranks)} ranks profiled)"
-    text += "; slower for it, and in no figure above"
+    text += "; slower for it, and in no other figure"
     if rank.is_cut:
         text += ". The script ended meanwhile"
     if rank.is_mixed:
@@ -151,7 +152,8 @@ def _describe_operator(one: OperatorTime, num_steps: int) -> str:
     return text
 
 
-def _describe_file(profile: Profile, rank: RankProfile, m: Measurement) -> str:
+def describe_file(profile: Profile, rank: RankProfile, m: Measurement) -> str:
+    """Where the trace lies, and what opens it."""
     file = printable(profile.file or rank.file or "")
     if profile.wish.tool == NSYS:
         return f"{file} in the folder of run {m.run_id}; open it with nsys-ui"

@@ -9,7 +9,7 @@ from torch import nn
 
 torch.manual_seed(0)
 WAY = sys.argv[1]
-NUM_STEPS = {"short": 8, "ends_inside": 14}.get(WAY, 40)
+NUM_STEPS = {"short": 3, "ends_inside": 7}.get(WAY, 40)
 
 model = nn.Sequential(
     nn.Embedding(50, 32), nn.Flatten(), nn.Linear(128, 64), nn.LayerNorm(64), nn.Linear(64, 50)
@@ -43,15 +43,15 @@ def train():
         if step == NUM_STEPS:
             break
         loss = loss_of(inputs, targets)
-        if WAY == "fails" and step == 14:
+        if WAY == "fails" and step == 7:
             raise ValueError("a mistake of the script's own")
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-        if WAY == "evaluates" and step == 13:
+        if WAY == "evaluates" and step == 6:
             evaluate()
-        if WAY == "leaves" and step == 13:
+        if WAY == "leaves" and step == 6:
             os._exit(7)
     return losses
 

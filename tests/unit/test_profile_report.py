@@ -1,0 +1,125 @@
+"""What the report and the page say of profiled steps, and of those that were not seen."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from report_cases import healthy, make_operator, profiled
+from steptime.core.profile import Profile, ProfileWish, RankProfile
+from steptime.core.types import Measurement
+from steptime.report.html_profile import profile_part
+from steptime.report.page import page_of
+from steptime.report.profile_text import REASONS, profile_lines
+
+
+def text_of(m: Measurement) -> str:
+    page = page_of(Console(file=io.StringIO(), width=100))
+    return "\n".join(line.plain for line in profile_lines(m, page, num_operators=3))
+
+
+def missing(word: str, *, tool: str = "torch") -> Measurement:
+    wish = ProfileWish(tool=tool, first_step=30)
+    ranks = (RankProfile(rank=0, missing=word),)
+    return replace(healthy(), profile=Profile(wish=wish, ranks=ranks, missing=word))
+
+
+def with_rank(**changes: object) -> Measurement:
+    m = profiled()
+    assert m.profile is not None
+    rank = replace(m.profile.ranks[0], **changes)  # type: ignore[arg-type]
+    return replace(m, profile=replace(m.profile, ranks=(rank,)))
+
+
+def test_nothing_is_said_where_nobody_asked() -> None:
+    assert text_of(healthy()) == ""
+    assert profile_part(healthy()) is None
+
+
+@pytest.mark.parametrize("word", REASONS)
+def test_each_reason_has_a_sentence(word: str) -> None:
+    text = text_of(missing(word))
+
+    assert text.startswith("profile    not measured: ")
+    assert "{" not in text
+    page = profile_part(missing(word))
+    assert page is not None
+    assert "Not measured" in page.text
+
+
+def test_a_script_that_was_too_short_says_how_short() -> None:
+    text = text_of(missing("too_few_updates"))
+
+    assert "the script made 500 steps; it was to begin at step 30" in text
+
+
+def test_what_is_cut_or_mixed_says_so() -> None:
+    text = text_of(with_rank(is_cut=True, is_mixed=True, num_steps=1))
+
+    assert "step 30 under torch.profiler" in text
+    assert "The script ended meanwhile" in " ".join(text.split())
+    assert "Something else fell into them" in " ".join(text.split())
+
+
+def test_without_a_device_the_host_is_all_there_is() -> None:
+    text = text_of(with_rank(devices=()))
+
+    assert "device 0" not in text
+    assert "aten::mm 1.03 ms a step in 72 calls (matmul) [4096, 384], [384, 1536]" in text
+
+
+def test_a_function_of_the_script_is_worth_more_than_shapes() -> None:
+    m = with_rank(devices=())
+    assert m.profile is not None
+    host = m.profile.ranks[0].host
+    assert host is not None
+    one = make_operator("aten::mm", "matmul", 0.003, 3, shapes="[1]", where="train.py(3): loss_of")
+    text = text_of(with_rank(devices=(), host=replace(host, operators=(one,))))
+
+    assert "aten::mm 1.00 ms a step in 1 call (matmul) from train.py(3): loss_of" in text
+
+
+def test_nsight_systems_has_a_file_of_its_own() -> None:
+    m = profiled()
+    assert m.profile is not None
+    rank = RankProfile(rank=0, first_step=30, num_steps=3)
+    wish = ProfileWish(tool="nsys", first_step=30)
+    profile = Profile(wish=wish, ranks=(rank,), file="profile/nsys.nsys-rep")
+    text = text_of(replace(m, profile=profile))
+
+    assert "steps 30 to 32 under Nsight Systems" in text
+    assert "profile/nsys.nsys-rep" in text
+    assert "nsys-ui" in text
+
+
+def test_the_page_has_tables_of_devices_operators_gaps_and_ranks() -> None:
+    page = profile_part(profiled())
+
+    assert page is not None
+    for text in (
+        "idle: host wait",
+        "communication, exposed",
+        "nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NTN",
+        "Longest gaps",
+        "own_profiler",
+        "profile/rank-0.pt.trace.json.gz",
+    ):
+        assert text in page.text
+
+
+def test_no_name_in_a_trace_becomes_markup_or_a_control_character() -> None:
+    hostile = make_operator("<script>alert(1)</script>\x1b[2J", "other", 0.1, 3, shapes="\x1b[2J")
+    m = with_rank(devices=())
+    assert m.profile is not None
+    host = m.profile.ranks[0].host
+    assert host is not None
+    m = with_rank(devices=(), host=replace(host, operators=(hostile,)))
+
+    assert "\x1b" not in text_of(m)
+    page = profile_part(m)
+    assert page is not None
+    assert "<script>" not in page.text
+    assert "\x1b" not in page.text
