@@ -137,3 +137,34 @@ def test_a_zoom_of_one_plot_is_a_zoom_of_all(browser: Browser, tmp_path: Path) -
     )
 
     assert set(starts) == {12.5}
+
+
+def test_a_finger_on_a_plot_scrolls_the_page_and_sideways_zooms(
+    browser: Browser, tmp_path: Path
+) -> None:
+    path, _ = written(tmp_path, gpt())
+    browser.open(path, width=420)
+    browser.wait_until_drawn()
+    browser.evaluate("new Promise((done) => setTimeout(done, 300))")
+
+    layers = browser.evaluate(
+        """Bokeh.documents[0].roots().map((plot) =>
+          getComputedStyle(Bokeh.index.get_one(plot).canvas_view.events_el).touchAction)"""
+    )
+
+    assert set(layers) == {"pan-y pinch-zoom"}
+
+
+def test_in_print_the_ink_is_dark_at_night_too(browser: Browser, tmp_path: Path) -> None:
+    path, _ = written(tmp_path, gpt())
+    browser.open(path, is_dark=True)
+    browser.wait_until_drawn()
+    browser.evaluate(
+        """window.inks = []; addEventListener("beforeprint", () =>
+          window.inks.push(Bokeh.documents[0].roots()[0].below[0].major_label_text_color))"""
+    )
+
+    browser.call("Page.printToPDF")
+
+    assert browser.evaluate("window.inks") == ["#4b525c"]
+    assert browser.complaints() == []

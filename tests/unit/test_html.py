@@ -139,6 +139,32 @@ def test_the_first_finding_opens_the_page_and_the_next_command_follows() -> None
     assert "steptime run -- python train.py" in text
 
 
+def test_lines_that_cost_little_are_folded_and_those_of_the_run_stand_apart() -> None:
+    facts = gpt()
+    first = facts.measurement.sites[0]
+    more = (
+        replace(first, what="other", line=99, s_per_step=1e-5),
+        replace(first, what="evaluation", line=55, s_per_step=6.0),
+        replace(first, what="fetch", line=22, s_per_step=0.002),
+    )
+    m = replace(facts.measurement, sites=(*facts.measurement.sites, *more))
+    _, page = page_of(replace(facts, measurement=m)).split("<h2>Lines of the script</h2>")
+    folded = page.index("1 more, below 0.5 % of these or only counted")
+    dear, small, apart = (page.index(f"train.py:{line}</code>") for line in (22, 99, 55))
+    assert dear < folded < small < apart
+    assert page.index("line, beside the steps") < apart
+
+
+def test_what_the_report_says_of_work_workers_and_memory_stands_on_the_page() -> None:
+    assert "MFU" in parsed(page_of(bare(CASES["counted"]()))).text
+    assert "a batch takes one of them" in parsed(page_of(bare(CASES["input_bound"]()))).text
+    assert "bytes each" in parsed(page_of(bare(CASES["dissected"]()))).text
+
+
+def test_a_page_without_plots_has_no_word_on_how_to_zoom() -> None:
+    assert "Drag along" not in page_of(gpt())
+
+
 def test_a_page_without_a_diagnosis_or_with_an_empty_one_is_whole() -> None:
     assert "Environment" in page_of(replace(bare(healthy()), diagnosis=None))
     empty = Diagnosis(schema=1, run_id="x", kind=BottleneckKind.BALANCED, findings=())

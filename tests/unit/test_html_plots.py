@@ -33,8 +33,8 @@ def test_a_run_has_its_steps_events_phases_and_machine() -> None:
         "What a step is made of, over time",
         "Cores kept busy",
         "Memory of the machine",
-        "Disk and swap, a second",
-        "Network, a second",
+        "Disk and swap",
+        "Network",
         "Clock of the cores",
     ]
 

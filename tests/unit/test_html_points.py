@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -59,6 +60,13 @@ def test_phases_are_means_of_usual_steps() -> None:
     assert only.start_unix_s == pytest.approx(START + 1 - 0.3)
 
 
+def test_steps_that_a_stall_made_longer_have_no_bin() -> None:
+    steps = [make_step(i, forward=0.01) for i in range(4)]
+    steps[2] = replace(make_step(2, other=25.0), is_disturbed=True)
+    assert [b.first for b in phase_bins(steps)] == [0, 1, 3]
+    assert [b.first for b in phase_bins(steps[2:3])] == [2]
+
+
 def test_a_run_of_any_length_has_a_bounded_number_of_bins() -> None:
     assert len(phase_bins(make_steps(healthy(), num=5000))) <= 120
     assert phase_bins([]) == []
@@ -78,6 +86,11 @@ def test_a_step_time_that_doubled_stays_on_the_axis() -> None:
     top = usual_top([0.1] * 300 + [0.2] * 200)
     assert top is not None
     assert top > 0.2
+
+
+def test_what_does_not_count_is_shown_as_far_as_it_is_near_what_does() -> None:
+    assert usual_top([0.1] * 50, [0.1] * 50 + [0.2]) == pytest.approx(0.22)
+    assert usual_top([0.1] * 50, [25.0] * 3) == pytest.approx(0.33)
 
 
 def test_nothing_and_no_numbers_have_no_axis() -> None:

@@ -21,8 +21,10 @@ from steptime.core.types import Diagnosis, Measurement
 from steptime.report import html_sections as sections
 from steptime.report.html_colors import rules
 from steptime.report.html_profile import profile_part
+from steptime.report.html_sites import sites_part
 from steptime.report.html_tags import Html, tag
 from steptime.report.html_watch import shifts_part, stalls_part
+from steptime.report.work import work_lines
 
 if TYPE_CHECKING:
     from steptime.report.html_plots import Plot, Plots
@@ -64,13 +66,14 @@ def _body(facts: PageFacts, plots: Plots) -> list[Html]:
     shifts = shifts_part(facts.shifts)
     stalls = stalls_part(facts.stalls, started_unix_s=m.started_unix_s)
     parts = [
-        _section("Steps over time", drawn.of("steps"), shifts),
+        _section("Also found", sections.findings_part(m, facts.diagnosis)),
         _section("The run stood still", stalls),
+        _section("Steps over time", drawn.hint, drawn.of("steps"), shifts),
         _section("Where a step's time goes", sections.phases_part(m), drawn.of("phases")),
-        _section("Lines of the script", sections.sites_part(m)),
+        _section("Lines of the script", sites_part(m)),
         _section("Under the profiler", profile_part(m)),
         _section("Ranks", sections.ranks_part(m), drawn.of("ranks")),
-        _section("Further findings", sections.findings_part(m, facts.diagnosis)),
+        _section("Work of a step", sections.told_part(m, (work_lines,))),
         _section("Memory", sections.memory_part(m)),
         _section("The machine over time", drawn.of("machine", is_grid=True)),
         _section("Devices over time", _devices(facts.series), drawn.of("devices", is_grid=True)),
@@ -87,6 +90,9 @@ def _body(facts: PageFacts, plots: Plots) -> list[Html]:
     ]
 
 
+_HINT = "Drag along a stretch of time to see it closer in all plots; ↺ beside a plot goes back."
+
+
 def _section(title: str, *parts: Html | None) -> Html | None:
     seen = [part for part in parts if part is not None]
     return tag("section", tag("h2", title), *seen) if seen else None
@@ -97,6 +103,11 @@ class _Drawn:
 
     def __init__(self, plots: Plots) -> None:
         self._plots = plots.plots
+
+    @property
+    def hint(self) -> Html | None:
+        """How to look closer, where there is something to look at."""
+        return tag("p", _HINT, class_="dim screen") if self._plots else None
 
     def of(self, part: str, *, is_grid: bool = False) -> Html | None:
         found = [_figure(plot) for plot in self._plots if plot.part == part]

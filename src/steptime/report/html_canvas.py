@@ -95,6 +95,7 @@ class Canvas:
         lines: Sequence[Line],
         *,
         unit: str,
+        height: int = 190,
         ceiling: float | None = None,
         is_stacked: bool = False,
     ) -> Drawing | None:
@@ -104,7 +105,8 @@ class Canvas:
             title: what it shows.
             xs: times of day [s], one for each value of each line.
             lines: without a value they are left out.
-            unit: of the values, as `format_value` knows it.
+            unit: of the values, as `scale_of` knows it, and `bytes/s`.
+            height: of the figure [pixels].
             ceiling: what there is at most; a line of its own.
             is_stacked: each stands on the one before.
         """
@@ -112,8 +114,9 @@ class Canvas:
         if not seen or not xs:
             return None
         largest = max(_top(seen, is_stacked=is_stacked), ceiling or 0.0)
-        scale, shown = scale_of(largest, unit)
-        made = self.figure(height=190, label=f"[{shown}]", top=1.08 * largest / scale or 1)
+        scale, shown = scale_of(largest, unit.removesuffix("/s"))
+        shown += "/s" if unit.endswith("/s") else ""
+        made = self.figure(height=height, label=f"[{shown}]", top=1.08 * largest / scale or 1)
         gap = 0.0 if is_stacked else NAN
         names = [f"y{i}" for i in range(len(seen))]
         columns = {"x": packed([self.x(x) for x in xs]), "foot": packed([0.0] * len(xs))}

@@ -35,8 +35,8 @@ def draw_host(
             is_stacked=True,
         ),
         canvas.lines("Memory of the machine", xs, _memory(groups), unit="bytes"),
-        canvas.lines("Disk and swap, a second", xs, _disk(groups), unit="bytes"),
-        canvas.lines("Network, a second", xs, _network(groups), unit="bytes"),
+        canvas.lines("Disk and swap", xs, _disk(groups), unit="bytes/s"),
+        canvas.lines("Network", xs, _network(groups), unit="bytes/s"),
         canvas.lines("Clock of the cores", xs, _clock(groups), unit="GHz"),
     ]
     return [drawing for drawing in made if drawing is not None]

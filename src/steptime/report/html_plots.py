@@ -46,10 +46,10 @@ from steptime.report.page import shortened
 from steptime.report.words import describe_phase, describe_span
 
 _KINDS = (
-    ("steady", "counted", STEADY, 4),
-    ("warmup", "warmup", WARMUP, 5),
-    ("disturbed", "a look of Steptime", DISTURBED, 5),
-    ("outlier", "outlier", OUTLIER, 6),
+    ("steady", "counted", STEADY, 0),
+    ("warmup", "warmup", WARMUP, 1),
+    ("disturbed", "a look of Steptime", DISTURBED, 1),
+    ("outlier", "outlier", OUTLIER, 2),
 )
 _EVENTS = {
     "gc": "GC",
@@ -58,6 +58,9 @@ _EVENTS = {
     "throttle": "throttled",
     "stall": "stood still",
 }
+_MANY = 300
+"""As many steps are drawn smaller."""
+
 _MAX_TEXT = 120
 _MAX_LINES = len(LINES)
 _MAX_BANDS = 200
@@ -146,19 +149,18 @@ def _steps(
     shifts: Sequence[Shift],
 ) -> Drawing | None:
     """Each step by its kind, the median, spans behind them, shifts and stalls."""
-    # Warmup runs off the scale rather than press what counts flat.
-    settled = [s for s in steps if not s.is_warmup] or steps
-    top_s = usual_top([s.step_time_s for s in settled])
+    top_s = _usual_top_s(steps)
     if top_s is None:
         return None
     scale, unit = scale_of(top_s, "s")
     made = canvas.figure(height=300, label=f"step time [{unit}]", top=top_s / scale)
     legend = []
     _mark_spans(canvas, made, events, stalls)
-    for kind, name, color, size in _KINDS:
+    least = 4 if len(steps) > _MANY else 7
+    for kind, name, color, more in _KINDS:
         chosen = [s for s in steps if _kind(s) == kind]
         if chosen:
-            _scatter(canvas, made, chosen, (top_s, scale), color=color, size=size)
+            _scatter(canvas, made, chosen, (top_s, scale), color=color, size=least + more)
             legend.append((color, name))
     if m.steady is not None and m.steady.step_time_s is not None:
         y = m.steady.step_time_s.median / scale
@@ -176,6 +178,12 @@ def _steps(
     above = sum(step.step_time_s > top_s for step in steps)
     note = None if not above else f"{format_count(above)} lie above the scale: ▲"
     return Drawing(title="Step time", figure=made, legend=tuple(legend), note=note)
+
+
+def _usual_top_s(steps: Sequence[StepPoint]) -> float | None:
+    """Warmup, outliers and stalls run off the scale rather than press what counts flat."""
+    counted = [s for s in steps if _kind(s) == "steady"] or steps
+    return usual_top([s.step_time_s for s in counted], [s.step_time_s for s in steps])
 
 
 def _scatter(
@@ -216,7 +224,9 @@ def _scatter(
         tips = [("step", "@step{0,0}"), ("rank", "@rank"), ("time", f"@time{{0.[00]}} {unit}")]
         if any(s.num_steps > 1 for s in chosen):
             tips.append(("mean of", "@num{0,0}"))
-        made.add_tools(HoverTool(renderers=[points], tooltips=[*tips, ("at", canvas.tip_of_x)]))
+        made.add_tools(
+            HoverTool(renderers=[points], tooltips=[*tips, ("at", canvas.tip_of_x)], limit=3)
+        )
 
 
 def _mark_spans(
@@ -309,17 +319,16 @@ def _mark_row(
             drawn = made.hbar(
                 row, left="left", right="right", height=0.6, source=source, color=color
             )
-        made.add_tools(HoverTool(renderers=[drawn], tooltips=[(name, "@tip")]))
+        made.add_tools(HoverTool(renderers=[drawn], tooltips=[(name, "@tip")], limit=3))
 
 
 def _phases(canvas: Canvas, steps: Sequence[StepPoint]) -> Drawing | None:
     """What a usual step is made of, over time."""
     bins = phase_bins(steps)
-    first = min((s.index for s in steps if not s.is_warmup), default=0)
-    settled = [b for b in bins if b.last >= first] or bins
-    top_s = usual_top([sum(s for _, s in b.wall_s) for b in settled])
-    if top_s is None:
+    limit_s = _usual_top_s(steps)
+    if limit_s is None or not bins:
         return None
+    top_s = min(limit_s, 1.1 * max(sum(s for _, s in b.wall_s) for b in bins))
     scale, unit = scale_of(top_s, "s")
     made = canvas.figure(height=260, label=f"mean of a step [{unit}]", top=top_s / scale)
     names = list(dict.fromkeys(name for b in bins for name, _ in b.wall_s))
@@ -355,7 +364,7 @@ def _phases(canvas: Canvas, steps: Sequence[StepPoint]) -> Drawing | None:
         title="What a step is made of, over time",
         figure=made,
         legend=tuple((PHASE_COLORS[name], describe_phase(name)) for name in names),
-        note="without outliers",
+        note="without outliers and steps that were disturbed",
     )
 
 
@@ -365,7 +374,7 @@ def _ranks(canvas: Canvas, steps: Sequence[StepPoint]) -> Drawing | None:
     if len(by_rank) < 2:
         return None
     for step in steps:
-        if not step.is_outlier and not step.is_warmup:
+        if not (step.is_outlier or step.is_warmup or step.is_disturbed):
             by_rank[step.rank].append(step)
     chosen = list(by_rank)[:_MAX_LINES]
     num = min(150, *(len(by_rank[rank]) for rank in chosen))
@@ -379,4 +388,5 @@ def _ranks(canvas: Canvas, steps: Sequence[StepPoint]) -> Drawing | None:
         )
         for i, rank in enumerate(chosen)
     ]
-    return canvas.lines("A rank's own time a step, without communication", xs, lines, unit="s")
+    title = "A rank's own time a step, without communication"
+    return canvas.lines(title, xs, lines, unit="s", height=220)

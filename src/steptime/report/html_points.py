@@ -59,16 +59,16 @@ def rate_of(group: Iterable[HostPoint], get: Callable[[HostPoint], float | None]
 def phase_bins(steps: Sequence[StepPoint], size: int = MAX_PHASE_BINS) -> list[PhaseBin]:
     """What usual steps are made of over time, a mean over the ranks.
 
-    Outliers are left out where a bin has others.
+    Outliers, and steps that a look or a stall made longer, are left out where there are others.
     """
     seen = sorted((s for s in steps if s.wall_s), key=lambda step: step.end_unix_s)
-    return [_bin(group) for group in grouped(seen, size)]
+    usual = [s for s in seen if not s.is_outlier and not s.is_disturbed]
+    return [_bin(group) for group in grouped(usual or seen, size)]
 
 
 def _bin(group: Sequence[StepPoint]) -> PhaseBin:
-    usual = [s for s in group if not s.is_outlier and not s.is_disturbed] or group
-    count = sum(step.num_steps for step in usual)
-    names = [name for name in PHASES if any(step.wall_s.get(name) for step in usual)]
+    count = sum(step.num_steps for step in group)
+    names = [name for name in PHASES if any(step.wall_s.get(name) for step in group)]
     first = group[0]
     return PhaseBin(
         start_unix_s=first.end_unix_s - first.step_time_s * first.num_steps,
@@ -76,24 +76,31 @@ def _bin(group: Sequence[StepPoint]) -> PhaseBin:
         first=min(step.index for step in group),
         last=max(step.index + step.num_steps - 1 for step in group),
         wall_s=tuple(
-            (name, math.fsum(s.wall_s.get(name, 0.0) * s.num_steps for s in usual) / count)
+            (name, math.fsum(s.wall_s.get(name, 0.0) * s.num_steps for s in group) / count)
             for name in names
         ),
     )
 
 
-def usual_top(values: Sequence[float]) -> float | None:
+def usual_top(values: Sequence[float], shown: Sequence[float] = ()) -> float | None:
     """Where an axis ends that shows what is usual; what lies above is marked at its edge.
 
     A tenth above all where the largest is near the others, else three times the median: one step
     of a minute must not press a thousand of 10 ms flat.
+
+    Args:
+        values: what counts, and says what is usual.
+        shown: all that is drawn, where that is more.
     """
-    finite = sorted(v for v in values if math.isfinite(v) and v >= 0)
-    if not finite or finite[-1] <= 0:
+    usual, drawn = _sizes(values), _sizes((*values, *shown))
+    if not usual or drawn[-1] <= 0:
         return None
-    largest, middle = finite[-1], median(finite)
-    nearly_all = finite[min(len(finite) - 1, math.ceil(0.98 * len(finite)))]
-    return 1.1 * min(largest, max(3 * middle, 1.3 * nearly_all))
+    nearly_all = usual[min(len(usual) - 1, math.ceil(0.98 * len(usual)))]
+    return 1.1 * min(drawn[-1], max(3 * median(usual), 1.3 * nearly_all))
+
+
+def _sizes(values: Iterable[float]) -> list[float]:
+    return sorted(v for v in values if math.isfinite(v) and v >= 0)
 
 
 def own_time_s(step: StepPoint) -> float:

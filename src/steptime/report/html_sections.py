@@ -7,8 +7,10 @@ nothing to show. Words come from `words` and `advice`; the plots are drawn elsew
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
+
+from rich.text import Text
 
 from steptime.core.observations import MemoryUse, Quantity
 from steptime.core.store import CommandRecord
@@ -33,7 +35,10 @@ from steptime.report import words
 from steptime.report.advice import choose_headline, next_act
 from steptime.report.html_colors import class_of
 from steptime.report.html_tags import Html, bar, joined_html, table, tag
+from steptime.report.memory import fit_lines, memory_lines
+from steptime.report.page import LABEL_WIDTH, Page, unwrapped_page
 from steptime.report.tables import unseen_phases
+from steptime.report.text import worker_lines
 
 _ABSENT = "–"
 _MAX_RANKS = 64
@@ -48,9 +53,14 @@ def header(m: Measurement) -> Html:
     return tag(
         "header",
         tag("p", tag("b", "steptime"), " report of one run", class_="dim"),
-        tag("h1", tag("code", shlex.join(m.command) or _ABSENT)),
+        tag("h1", tag("code", joined_html(_words(m.command), between=" "))),
         tag("p", " · ".join(facts), class_="dim" if is_good else "bad"),
     )
+
+
+def _words(command: Sequence[str]) -> list[Html]:
+    """Lines break between words, not at each dash."""
+    return [tag("span", shlex.quote(word), class_="word") for word in command]
 
 
 def _end(m: Measurement) -> str:
@@ -96,7 +106,7 @@ def tiles(m: Measurement, *, energy_j: float | None = None) -> Html:
         found.append(_tile("step time", format_seconds(time.median), _interval(time)))
     found.append(_tile("steps", format_count(m.num_steps), _counted(m)))
     if m.num_ranks > 1:
-        found.append(_tile("ranks", format_count(m.num_ranks), ""))
+        found.append(_tile("ranks", format_count(m.num_ranks), "processes that step"))
     waits = next((p for p in m.phases if p.name == "input_wait" and p.fraction is not None), None)
     if waits is not None:
         found.append(_tile("input wait", format_percent(waits.fraction or 0.0), "of a step"))
@@ -122,7 +132,7 @@ def _tile(name: str, value: str, detail: str) -> Html:
 
 def _interval(quantity: Quantity) -> str:
     low, high = format_seconds(quantity.low), format_seconds(quantity.high)
-    return f"median; 95 % interval {low} to {high}, n {quantity.n:,}"
+    return f"median of {quantity.n:,}; 95 % interval {low} to {high}"
 
 
 def _counted(m: Measurement) -> str:
@@ -141,7 +151,11 @@ def phases_part(m: Measurement) -> Html | None:
     rows = [_phase_cells(phase, m) for phase in seen]
     if not has_device:
         heading, rows = heading[:-1], [row[:-1] for row in rows]
-    parts = [_whole_bar(seen), table(heading, rows, left=2, name="Phases of a step")]
+    parts: list[Html | None] = [
+        _whole_bar(seen),
+        tag("div", table(heading, rows, left=2, name="Phases of a step"), class_="phases"),
+    ]
+    parts.append(told_part(m, (worker_lines,)))
     unseen = unseen_phases(m.phases)
     if unseen:
         groups = [
@@ -244,30 +258,8 @@ def _evidence(finding: Finding) -> Html | None:
     return tag("details", tag("summary", "The numbers behind it"), shown)
 
 
-def sites_part(m: Measurement) -> Html | None:
-    """The lines of the script that a step's time goes to, the dearest first."""
-    if not m.sites:
-        return None
-    sites = sorted(m.sites, key=lambda site: -(site.s_per_step or 0.0))
-    rows = [
-        [
-            tag("code", site.place),
-            tag("code", site.text) if site.text else "",
-            words.describe_phase(site.what) if site.what in PHASES else _span(site.what),
-            format_count(site.calls_per_step),
-            _seconds(site.s_per_step),
-        ]
-        for site in sites
-    ]
-    return table(["line", "", "what", "calls", "time"], rows, left=3, name="Lines of the script")
-
-
-def _span(name: str) -> str:
-    return f"{words.describe_span(name)}, in the whole run"
-
-
 def memory_part(m: Measurement) -> Html | None:
-    """Memory of each rank's process, and of its device."""
+    """Memory of each rank's process, and of its device; then who holds it."""
     rows = [
         [f"{rank.rank}", where, *_memory_cells(use)]
         for rank in m.ranks[:_MAX_RANKS]
@@ -278,7 +270,22 @@ def memory_part(m: Measurement) -> Html | None:
         if use is not None
     ]
     heading = ["rank", "memory", "at first", "at last", "peak", "growth a step", "limit"]
-    return table(heading, rows, left=2, name="Memory") if rows else None
+    shown = table(heading, rows, left=2, name="Memory") if rows else None
+    told = told_part(m, (memory_lines, fit_lines))
+    return joined_html([shown, told]) if shown or told else None
+
+
+def told_part(
+    m: Measurement, makers: Sequence[Callable[[Measurement, Page], list[Text]]]
+) -> Html | None:
+    """What lines of the terminal report say, a paragraph each: their words have one place."""
+    page = unwrapped_page()
+    lines = [line.plain for make in makers for line in make(m, page)]
+    told = [(line[:LABEL_WIDTH].strip(), line[LABEL_WIDTH:]) for line in lines]
+    parts = [
+        tag("p", label and tag("span", f"{label} ", class_="dim"), text) for label, text in told
+    ]
+    return tag("div", *parts, class_="told") if parts else None
 
 
 def _memory_cells(use: MemoryUse) -> list[str]:
@@ -320,7 +327,8 @@ def environment_part(m: Measurement, record: CommandRecord | None, *, version: s
     if m.overhead is not None:
         cost = format_seconds(m.overhead.cpu_s_per_step)
         rows.append(("cost of the watching", f"{cost} of CPU a step"))
-    shown = table(["what", "value"], [[n, v] for n, v in rows if v], left=2, name="Environment")
+    found = [[n, v] for n, v in rows if v]
+    shown = tag("div", table(["what", "value"], found, left=2, name="Environment"), class_="facts")
     notes = [tag("li", words.describe_note(note)) for note in m.notes]
     names = () if record is None else record.environment_names
     return joined_html(

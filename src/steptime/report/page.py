@@ -6,6 +6,7 @@ wrapped. Nothing is ever read as markup, and no control character reaches the te
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -73,6 +74,11 @@ def page_of(console: Console) -> Page:
     """The page that a console gives."""
     width = max(MIN_WIDTH, min(MAX_WIDTH, console.width))
     return Page(console=console, width=width, ascii_only=console.options.ascii_only)
+
+
+def unwrapped_page() -> Page:
+    """A page on which each block is one line, for those who show lines elsewhere."""
+    return Page(console=Console(file=io.StringIO()), width=1_000_000, ascii_only=False)
 
 
 def joined(parts: Iterable[str]) -> str:

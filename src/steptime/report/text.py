@@ -96,7 +96,7 @@ def _report(
         *(rank_lines(m.ranks, page=page, limit=detail.num_ranks) if m.num_ranks > 1 else []),
         *gap,
         *_others(m, others, page, limit=detail.num_findings),
-        *_workers(m, page),
+        *worker_lines(m, page),
         *work_lines(m, page),
         *memory_lines(m, page),
         *fit_lines(m, page),
@@ -283,7 +283,8 @@ def _left_out(what: str, count: int, page: Page) -> list[Text]:
     )
 
 
-def _workers(m: Measurement, page: Page) -> list[Text]:
+def worker_lines(m: Measurement, page: Page) -> list[Text]:
+    """What the DataLoader's workers do for a batch; nothing without workers."""
     workers = m.workers
     if workers is None:
         return []
