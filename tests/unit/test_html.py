@@ -155,9 +155,10 @@ def test_lines_that_cost_little_are_folded_and_those_of_the_run_stand_apart() ->
     assert page.index("line, beside the steps") < apart
 
 
-def test_what_the_report_says_of_work_workers_and_memory_stands_on_the_page() -> None:
+def test_what_the_report_says_of_work_workers_profile_and_memory_stands_on_the_page() -> None:
     assert "MFU" in parsed(page_of(bare(CASES["counted"]()))).text
     assert "a batch takes one of them" in parsed(page_of(bare(CASES["input_bound"]()))).text
+    assert "open it at https://ui.perfetto.dev" in parsed(page_of(bare(CASES["profiled"]()))).text
     assert "bytes each" in parsed(page_of(bare(CASES["dissected"]()))).text
 
 
@@ -171,11 +172,11 @@ def test_a_page_without_a_diagnosis_or_with_an_empty_one_is_whole() -> None:
     assert "<h2>balanced</h2>" in page_of(replace(bare(healthy()), diagnosis=empty))
 
 
-def test_what_ended_a_script_is_told() -> None:
+def test_what_ended_a_script_comes_first() -> None:
     crash = ScriptError(type="ValueError", text="<b>shapes</b>", num_updates=3, where="train.py:3")
     failed = ProcessEnd(state=RunState.FAILED, exit_code=1)
     page = page_of(bare(replace(healthy(), end=failed, errors=(crash,))))
-    assert "ValueError at train.py:3" in page
+    assert page.index("ValueError at train.py:3") < page.index("<h2>")
     assert "&lt;b&gt;shapes&lt;/b&gt;" in page
 
 

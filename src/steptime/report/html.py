@@ -68,7 +68,7 @@ def _body(facts: PageFacts, plots: Plots) -> list[Html]:
     parts = [
         _section("Also found", sections.findings_part(m, facts.diagnosis)),
         _section("The run stood still", stalls),
-        _section("Steps over time", drawn.hint, drawn.of("steps"), shifts),
+        _section("Steps over time", drawn.of("steps", hint=_HINT), shifts),
         _section("Where a step's time goes", sections.phases_part(m), drawn.of("phases")),
         _section("Lines of the script", sites_part(m)),
         _section("Under the profiler", profile_part(m)),
@@ -104,16 +104,12 @@ class _Drawn:
     def __init__(self, plots: Plots) -> None:
         self._plots = plots.plots
 
-    @property
-    def hint(self) -> Html | None:
-        """How to look closer, where there is something to look at."""
-        return tag("p", _HINT, class_="dim screen") if self._plots else None
-
-    def of(self, part: str, *, is_grid: bool = False) -> Html | None:
+    def of(self, part: str, *, is_grid: bool = False, hint: str | None = None) -> Html | None:
         found = [_figure(plot) for plot in self._plots if plot.part == part]
         if not found:
             return None
-        return tag("div", *found, class_="grid" if is_grid and len(found) > 1 else None)
+        advice = hint and tag("p", hint, class_="dim screen")
+        return tag("div", advice, *found, class_="grid" if is_grid and len(found) > 1 else None)
 
 
 def _figure(plot: Plot) -> Html:

@@ -99,7 +99,7 @@ class Canvas:
         ceiling: float | None = None,
         is_stacked: bool = False,
     ) -> Drawing | None:
-        """Lines, or areas on each other, over the times `xs`; None where nothing was observed.
+        """Lines, or areas on each other, over the times `xs`; None where less than two were seen.
 
         Args:
             title: what it shows.
@@ -111,7 +111,7 @@ class Canvas:
             is_stacked: each stands on the one before.
         """
         seen = [line for line in lines if any(v is not None for v in line.values)]
-        if not seen or not xs:
+        if not seen or len(xs) < 2:
             return None
         largest = max(_top(seen, is_stacked=is_stacked), ceiling or 0.0)
         scale, shown = scale_of(largest, unit.removesuffix("/s"))

@@ -38,7 +38,7 @@ from steptime.report.html_tags import Html, bar, joined_html, table, tag
 from steptime.report.memory import fit_lines, memory_lines
 from steptime.report.page import LABEL_WIDTH, Page, unwrapped_page
 from steptime.report.tables import unseen_phases
-from steptime.report.text import worker_lines
+from steptime.report.text import recipe_lines, worker_lines
 
 _ABSENT = "–"
 _MAX_RANKS = 64
@@ -55,6 +55,7 @@ def header(m: Measurement) -> Html:
         tag("p", tag("b", "steptime"), " report of one run", class_="dim"),
         tag("h1", tag("code", joined_html(_words(m.command), between=" "))),
         tag("p", " · ".join(facts), class_="dim" if is_good else "bad"),
+        told_part(m, (recipe_lines,)),
     )
 
 
@@ -75,13 +76,14 @@ def verdict(m: Measurement, diagnosis: Diagnosis | None) -> Html:
     """What holds the run back, and what to do next."""
     finding = None if diagnosis is None else choose_headline(diagnosis)
     act = next_act(m, diagnosis)
-    parts = [tag("p", act.sentence), tag("pre", act.command)]
+    parts: list[Html | None] = []
     if m.errors and m.end.state is not RunState.FINISHED:
-        parts.insert(0, tag("p", words.describe_error(m.errors[0]), class_="bad"))
+        parts.append(tag("p", words.describe_error(m.errors[0]), class_="bad"))
     if finding is not None:
-        parts.insert(0, joined_html([_finding(m, finding), _evidence(finding)]))
+        parts += [_finding(m, finding), _evidence(finding)]
     elif diagnosis is not None:
-        parts.insert(0, tag("h2", words.describe_title(diagnosis.kind)))
+        parts.append(tag("h2", words.describe_title(diagnosis.kind)))
+    parts += [tag("p", act.sentence), tag("pre", act.command)]
     severity = "info" if finding is None else finding.severity.value
     return tag("div", *parts, class_=f"card {severity}")
 

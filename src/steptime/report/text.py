@@ -81,7 +81,7 @@ def _report(
     table = phase_lines(m.phases, page=page, small_fraction=detail.small_fraction)
     return [
         *_header(m, page),
-        *_recipe(m, page),
+        *recipe_lines(m, page),
         *_error(m, page),
         *gap,
         *_steps(m, page),
@@ -130,7 +130,7 @@ def _header(m: Measurement, page: Page) -> list[Text]:
     return [*page.block("steptime", Text(command, style="bold")), *page.block("run", facts)]
 
 
-def _recipe(m: Measurement, page: Page) -> list[Text]:
+def recipe_lines(m: Measurement, page: Page) -> list[Text]:
     """The recipe it trained with, what that puts on, and what was proven for it."""
     use = m.recipe
     if use is None:
