@@ -1,15 +1,17 @@
 """How often `steptime compare --fail-if-slower 5%` is right when the truth is known.
 
+    python benchmarks/compare_runs.py equal --folder DIR [--rounds 36] [--limit-s 110]
     python benchmarks/compare_runs.py real --folder DIR [--rounds 12] [--limit-s 110]
     python benchmarks/compare_runs.py scripted [--sets 100]
     python benchmarks/compare_runs.py noises [--sets 2000]
 
-`real` trains a small script again and again in DIR, in turns as it is and with 10 % and 30 % more
-work a step; given the same DIR it goes on where it stopped. Sets are made of consecutive rounds.
-`scripted` writes run folders whose step times deviate as those of the real runs did (drawn anew
-from them) and compares them with the command itself. `noises` asks the comparison alone, for noise
-of other shapes. With one run a side 20 other runs are in the store. Each adds its part to
-benchmarks/results/compare_runs.json.
+`equal` trains a small script again and again in DIR and compares sets of consecutive runs, taken
+in turns for A and B, whose B is made slower by arithmetic. `real` trains in turns as it is, as it
+is, and with 10 % and 30 % more work a step. Given the same DIR both go on where they stopped.
+`scripted` writes run folders whose step times deviate as those of `equal` did (drawn anew from
+them) and compares them with the command itself. `noises` asks the comparison alone, for noise of
+other shapes. With one run a side, and with two where it says so, 20 other runs are in the store.
+Each adds its part to benchmarks/results/compare_runs.json.
 """
 
 from __future__ import annotations
@@ -22,11 +24,13 @@ import math
 import os
 import platform
 import random
+import statistics
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -37,17 +41,46 @@ from compare_cases import make_compared, run_id_of, store_run
 from steptime.cli.compared import read_run
 from steptime.cli.main import main as steptime
 from steptime.compare.judge import compare
-from steptime.core.comparison import CompareOutcome, GateOutcome
+from steptime.core.comparison import ComparedRun, CompareOutcome, GateOutcome
 from steptime.core.listing import list_runs
 from steptime.core.store import Run
 
 OUT = Path(__file__).resolve().parent / "results" / "compare_runs.json"
 LIMIT = 0.05
-SIZES = (1, 2, 3, 5)
+SIZES = (2, 3, 5)
 SLOWDOWNS = (0.0, 0.03, 0.05, 0.10, 0.30)
 NUM_STORED = 20
 STEP_S = 0.1
 WORDS = {0: "pass", 5: "fail", 4: "too noisy"}
+NUM_EQUAL_TIMES = 4
+"""How many times as many equal sets as slowed ones: a rate of 5 % needs them."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """So many runs a side, alone or beside stored repeats."""
+
+    size: int
+    has_store: bool = False
+
+    @property
+    def title(self) -> str:
+        return f"{self.size}{' stored' if self.has_store else ''}"
+
+    def row(self, slowdown: float, outcomes: Counter[str]) -> dict[str, Any]:
+        num = sum(outcomes.values())
+        shares = "".join(f"{outcomes[word] / num:>9.1%} {word}" for word in WORDS.values())
+        print(f"{self.title:>8} a side, {slowdown:4.0%} slower, n={num:5}:{shares}", flush=True)
+        return {
+            "runs_a_side": self.size,
+            "has_store": self.has_store,
+            "slowdown": slowdown,
+            "sets": num,
+            "outcomes": dict(outcomes),
+        }
+
+
+CASES = (Case(1, True), Case(2), Case(2, True), Case(3), Case(5))
 
 SCRIPT = """\
 import sys, time
@@ -76,31 +109,72 @@ for x, y in torch.utils.data.DataLoader(data, batch_size=64, shuffle=True):
 # -- real runs
 
 
+def equal(folder: Path, rounds: int, limit_s: float) -> None:
+    """Train, then compare sets of consecutive runs, those of B made slower by arithmetic."""
+    prepare(folder)
+    began = time.monotonic()
+    while len(stored_in(folder)) < rounds and time.monotonic() - began < limit_s:
+        train(folder, ())
+    runs = [read_run(run) for run in stored_in(folder)]
+    rows = []
+    for case in CASES:
+        for slowdown in SLOWDOWNS:
+            outcomes: Counter[str] = Counter()
+            for i in range(len(runs) - 2 * case.size + 1):
+                taken = runs[i : i + 2 * case.size]
+                others = [run for run in runs if run not in taken] if case.has_store else []
+                b = [slowed(run, slowdown) for run in taken[1::2]]
+                outcomes[gate_word(taken[::2], b, others)] += 1
+            rows.append(case.row(slowdown, outcomes))
+    found = {"conditions": conditions(), **described(runs), "rows": rows}
+    save("equal", found)
+
+
+def prepare(folder: Path) -> None:
+    folder.mkdir(exist_ok=True, parents=True)
+    if not (folder / "train.py").exists():
+        (folder / "train.py").write_text(SCRIPT)
+
+
+def slowed(run: ComparedRun, slowdown: float) -> ComparedRun:
+    phases = {name: value * (1 + slowdown) for name, value in run.phases_s.items()}
+    return replace(run, step_s=(run.step_s or 0.0) * (1 + slowdown), phases_s=phases)
+
+
+def described(runs: Sequence[ComparedRun]) -> dict[str, Any]:
+    """How far equal runs lie apart, in the order they were made, and on what machine."""
+    logs = [math.log(run.step_s) for run in runs if run.step_s]
+    middle = statistics.median(logs)
+    return {
+        "num_runs": len(runs),
+        "steps": sorted({run.num_steps for run in runs}),
+        "median_step_s": round(math.exp(middle), 6),
+        "deviations": [round(value - middle, 4) for value in logs],
+        "standard_deviation": round(statistics.stdev(logs), 4),
+        "others_cores": [round(run.others_cores or 0.0, 2) for run in runs],
+    }
+
+
 def real(folder: Path, rounds: int, limit_s: float) -> None:
     """Train in turns, then compare sets of consecutive rounds."""
-    folder.mkdir(exist_ok=True, parents=True)
-    (folder / "train.py").write_text(SCRIPT)
+    prepare(folder)
     began = time.monotonic()
     arms = ((), (), ("0.1",), ("0.3",))
-    wanted = [arm for _ in range(rounds) for arm in arms]
-    for arm in wanted[len(stored_in(folder)) :]:
+    for number in range(len(stored_in(folder)), rounds * len(arms)):
         if time.monotonic() - began > limit_s:
             break
-        train(folder, arm)
+        train(folder, arms[number % len(arms)])
     runs = stored_in(folder)
     whole = len(runs) // len(arms)
     by_arm = [[read_run(runs[r * len(arms) + i]) for r in range(whole)] for i in range(len(arms))]
-    equal = [*by_arm[0], *by_arm[1]]
-    logs = [math.log(run.step_s) for run in equal if run.step_s]
-    middle = sorted(logs)[len(logs) // 2]
     found: dict[str, Any] = {
         "conditions": conditions(),
         "rounds": whole,
-        "deviations": [round(value - middle, 4) for value in logs],
+        **described([*by_arm[0], *by_arm[1]]),
         "sets": [],
     }
     for name, of_b in (("0 %", 1), ("10 %", 2), ("30 %", 3)):
-        for size in SIZES[1:]:
+        for size in SIZES:
             outcomes = Counter(
                 gate_word(by_arm[0][i : i + size], by_arm[of_b][i : i + size], ())
                 for i in range(whole - size + 1)
@@ -138,16 +212,14 @@ def gate_word(a: Sequence[Any], b: Sequence[Any], stored: Sequence[Any]) -> str:
 
 def scripted(num_sets: int) -> None:
     """Run folders, and the command itself."""
-    deviations = json.loads(OUT.read_text())["real"]["deviations"]
-    noise = drawn_from(deviations)
+    noise = drawn_from(json.loads(OUT.read_text())["equal"]["deviations"])
     rows = []
-    for size in SIZES:
+    for case in CASES:
         for slowdown in SLOWDOWNS:
             outcomes: Counter[str] = Counter()
-            for seed in range(num_sets):
-                outcomes[WORDS[one_set(noise, size, slowdown, seed)]] += 1
-            rows.append({"runs_a_side": size, "slowdown": slowdown, "outcomes": dict(outcomes)})
-            show(f"{size} a side", slowdown, outcomes, num_sets)
+            for seed in range(num_sets if slowdown else NUM_EQUAL_TIMES * num_sets):
+                outcomes[WORDS[one_set(noise, case, slowdown, seed)]] += 1
+            rows.append(case.row(slowdown, outcomes))
     save("scripted", {"sets": num_sets, "limit": LIMIT, "stored": NUM_STORED, "rows": rows})
 
 
@@ -156,17 +228,17 @@ def drawn_from(deviations: Sequence[float]) -> Callable[[random.Random], float]:
     return lambda source: source.choice(deviations) + source.gauss(0, 0.003)
 
 
-def one_set(noise: Callable[[random.Random], float], size: int, slowdown: float, seed: int) -> int:
+def one_set(noise: Callable[[random.Random], float], case: Case, slowdown: float, seed: int) -> int:
     """The exit code of one comparison."""
     source = random.Random(seed)
     with TemporaryDirectory() as folder:
         place = Path(folder)
-        for i in range(2 * size):
+        for i in range(2 * case.size):
             step_s = STEP_S * math.exp(noise(source)) * (1 + slowdown if i % 2 else 1)
             store_run(place, step_s, number=i)
-        for i in range(NUM_STORED if size == 1 else 0):
+        for i in range(NUM_STORED if case.has_store else 0):
             store_run(place, STEP_S * math.exp(noise(source)), number=100 + i)
-        ids = [run_id_of(i) for i in range(2 * size)]
+        ids = [run_id_of(i) for i in range(2 * case.size)]
         words = ["compare", *ids[::2], "--", *ids[1::2], "--store", folder]
         with contextlib.redirect_stdout(io.StringIO()):
             return steptime([*words, "--fail-if-slower", f"{LIMIT:.0%}"])
@@ -188,7 +260,8 @@ NOISES: dict[str, Callable[[random.Random], float]] = {
     "1 %, 5 % hit by 20 %": lambda s: s.gauss(0, 0.01) + hit(s, 0.05),
     "1 %, 10 % hit by 20 %": lambda s: s.gauss(0, 0.01) + hit(s, 0.1),
     "1 %, 20 % hit by 20 %": lambda s: s.gauss(0, 0.01) + hit(s, 0.2),
-    "two modes 10 % apart": lambda s: s.gauss(0, 0.005) + 0.1 * (s.random() < 0.5),
+    "two speeds 10 % apart": lambda s: s.gauss(0, 0.005) + 0.1 * (s.random() < 0.5),
+    "two speeds 25 % apart": lambda s: s.gauss(0, 0.005) + 0.25 * (s.random() < 0.5),
 }
 
 
@@ -196,30 +269,30 @@ def noises(num_sets: int) -> None:
     """The comparison alone: false alarms and claims over equal sets, and detection."""
     rows = []
     print(
-        f"{'noise':<24}{'a side':>7}{'false fail':>12}{'false claim':>12}  fail at 3, 5, 10, 30 %"
+        f"{'noise':<24}{'a side':>12}{'false fail':>12}{'false claim':>12}  fail at 3, 5, 10, 30 %"
     )
     for name, noise in NOISES.items():
-        for size in SIZES:
-            row = noise_row(name, noise, size, num_sets)
+        for case in CASES:
+            row = noise_row(name, noise, case, num_sets)
             rows.append(row)
             found = "".join(f"{row['fails'][str(s)]:6.0%}" for s in SLOWDOWNS[1:])
             fails, claims = row["fails"]["0.0"], row["false_claims"]
-            print(f"{name:<24}{size:7}{fails:12.1%}{claims:12.1%}  {found}", flush=True)
+            print(f"{name:<24}{case.title:>12}{fails:12.1%}{claims:12.1%}  {found}", flush=True)
     save("noises", {"sets": num_sets, "limit": LIMIT, "stored": NUM_STORED, "rows": rows})
 
 
 def noise_row(
-    name: str, noise: Callable[[random.Random], float], size: int, num_sets: int
+    name: str, noise: Callable[[random.Random], float], case: Case, num_sets: int
 ) -> dict[str, Any]:
     fails: Counter[float] = Counter()
     claims = 0
     num_planted = max(1, num_sets // 5)
     for seed in range(num_sets):
         source = random.Random(seed)
-        values = [STEP_S * math.exp(noise(source)) for _ in range(2 * size)]
+        values = [STEP_S * math.exp(noise(source)) for _ in range(2 * case.size)]
         stored = [
             make_compared(STEP_S * math.exp(noise(source)), number=100 + i)
-            for i in range(NUM_STORED if size == 1 else 0)
+            for i in range(NUM_STORED if case.has_store else 0)
         ]
         for slowdown in SLOWDOWNS if seed < num_planted else SLOWDOWNS[:1]:
             runs = [
@@ -233,18 +306,14 @@ def noise_row(
             claims += is_claim and slowdown == 0
     return {
         "noise": name,
-        "runs_a_side": size,
+        "runs_a_side": case.size,
+        "has_store": case.has_store,
         "false_claims": claims / num_sets,
         "fails": {str(s): fails[s] / (num_sets if s == 0 else num_planted) for s in SLOWDOWNS},
     }
 
 
 # -- both
-
-
-def show(title: str, slowdown: float, outcomes: Counter[str], num_sets: int) -> None:
-    shares = "".join(f"{outcomes[word] / num_sets:>8.0%} {word}" for word in WORDS.values())
-    print(f"{title}, {slowdown:4.0%} slower:{shares}", flush=True)
 
 
 def conditions() -> dict[str, Any]:
@@ -269,14 +338,16 @@ def save(part: str, found: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("part", choices=("real", "scripted", "noises"))
+    parser.add_argument("part", choices=("equal", "real", "scripted", "noises"))
     parser.add_argument("--folder", type=Path)
-    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--rounds", type=int)
     parser.add_argument("--limit-s", type=float, default=1e9)
     parser.add_argument("--sets", type=int)
     options = parser.parse_args()
-    if options.part == "real":
-        real(options.folder, options.rounds, options.limit_s)
+    if options.part == "equal":
+        equal(options.folder, options.rounds or 36, options.limit_s)
+    elif options.part == "real":
+        real(options.folder, options.rounds or 12, options.limit_s)
     elif options.part == "scripted":
         scripted(options.sets or 100)
     else:

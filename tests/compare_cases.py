@@ -199,10 +199,10 @@ def slower() -> Comparison:
 
 def no_difference() -> Comparison:
     """Runs that differ as much among themselves, one set after the other on a busy machine."""
-    a = [make_compared(step_s, number=i) for i, step_s in enumerate((0.1, 0.11))]
+    a = [make_compared(step_s, number=i) for i, step_s in enumerate((0.1, 0.11, 0.104))]
     b = [
         make_compared(step_s, number=5 + i, others_cores=1.5, num_steps=400)
-        for i, step_s in enumerate((0.104, 0.112))
+        for i, step_s in enumerate((0.104, 0.112, 0.107))
     ]
     return compare(a, b)
 
@@ -210,6 +210,17 @@ def no_difference() -> Comparison:
 def single() -> Comparison:
     """One run a side, and nothing stored."""
     return compare([make_compared(0.1)], [make_compared(0.13, number=1)], limit=0.05)
+
+
+def passed() -> Comparison:
+    """Three quiet runs a side, a little apart."""
+    a, b = make_set((0.100, 0.101, 0.099)), make_set((0.101, 0.102, 0.100), first=1)
+    return compare(a, b, limit=0.05)
+
+
+def two_runs() -> Comparison:
+    """Two runs a side, far apart, and nothing stored."""
+    return compare(make_set((0.1, 0.101)), make_set((0.13, 0.131), first=1), limit=0.05)
 
 
 def unlike() -> Comparison:
@@ -229,7 +240,9 @@ def without_steps() -> Comparison:
 CASES = {
     "slower": slower,
     "no_difference": no_difference,
+    "passed": passed,
     "single": single,
+    "two_runs": two_runs,
     "unlike": unlike,
     "without_steps": without_steps,
 }

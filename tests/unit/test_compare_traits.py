@@ -148,3 +148,25 @@ def test_what_a_step_is_fed_with_and_the_libraries_are_traits() -> None:
     assert found["input", "inputs"] == "8x3 float32"
     assert found["loader", "Rows batch_size"] == "8"
     assert found["loader", "Rows prefetch_factor"] == "2"
+
+
+def test_a_run_without_steps_did_not_change_what_only_ranks_tell() -> None:
+    found = changes(make_compared(), make_compared(None, ranks=(), num_ranks=0, number=1))
+
+    assert found == {}
+
+
+def test_another_script_is_told_once() -> None:
+    def of(script: str, code: str) -> ComparedRun:
+        return make_compared(
+            record={
+                "argv": ("python", script),
+                "script_files": (script,),
+                "script_hash": code,
+                "places": (Place(path=f"/home/me/project/{script}", filesystem="ext4"),),
+            }
+        )
+
+    assert changes(of("a.py", "sha256:1"), of("b.py", "sha256:2")) == {
+        "script": (("a.py",), ("b.py",))
+    }

@@ -38,16 +38,28 @@ _USERS_CODES = (124, 130, 143)
 # Names of variables without values say little, and the folder of a checkout nothing.
 _IDLE = ("variable", "folder")
 _CODE = ("code", "revision")
+_TOLD_BY_RANKS = ("version", "ranks", "device", "threads", "loader", "input")
+_OWN_VERSION = ("version", "steptime")
 
 
 # -- what was changed
 
 
 def find_changes(a: Runs, b: Runs) -> tuple[Change, ...]:
-    """Traits that the runs of A and of B do not share, those of one set together."""
+    """Traits that the runs of A and of B do not share, those of one set together.
+
+    What only ranks tell is left out where a side has none: not seen is not changed. Another
+    script has other code, which need not be said.
+    """
     keys = dict.fromkeys((t.what, t.name) for run in (*a, *b) for t in run.traits)
+    is_seen = all(_values(runs, "ranks", "") for runs in (a, b))
+    is_one_script = _values(a, "script", "") == _values(b, "script", "")
     found = []
     for what, name in keys:
+        if what in _TOLD_BY_RANKS and (what, name) != _OWN_VERSION and not is_seen:
+            continue
+        if what == "code" and not is_one_script:
+            continue
         of_a, of_b = _values(a, what, name), _values(b, what, name)
         if of_a != of_b:
             found.append(Change(what=what, name=name, a=of_a, b=of_b))

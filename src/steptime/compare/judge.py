@@ -196,6 +196,8 @@ class _Noise:
         """Why there is no interval."""
         if self._tells_nothing:
             return "hosts_differ"
+        if min(map(len, self.own)) > 1:
+            return "two_runs"
         return "few_stored" if self.groups else "single_runs"
 
 
@@ -251,11 +253,12 @@ def _ratio(name: str, a: Runs, b: Runs, measure: Measure, noise: _Noise) -> Effe
 def _plain(name: str, a: Runs, b: Runs, measure: Measure, noise: _Noise) -> Effect:
     """A time that may be zero, compared in seconds."""
     values = [_values(runs, measure) for runs in (a, b)]
+    least = MIN_SPREAD * max(map(_mean, values))
     return Effect(
         name=name,
         a_s=_mean(values[0]),
         b_s=_mean(values[1]),
-        difference_s=difference(*values, noise=noise.pool(measure, is_scaled=True)),
+        difference_s=difference(*values, noise=noise.pool(measure, is_scaled=True), least=least),
     )
 
 

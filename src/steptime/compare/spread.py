@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from steptime.core.comparison import Estimate
 
@@ -21,13 +21,21 @@ MIN_SPREAD = 0.005
 """Standard deviation of log step times, at least: where code and memory happen to lie differs from
 process to process, and few runs may agree better than that by chance."""
 
-MIN_DEGREES_SINGLE = 9
-"""With one run on a side: fewer other runs have mostly not met what happens to one run in ten."""
+MIN_DEGREES_SINGLE = 14
+"""With one run on a side: of fewer than 15 repeats too few have met what happens to one in ten."""
 
-SINGLE_FACTOR = 2.28
-"""How much wider an interval is with one run on a side. By Chebyshev's inequality the difference of
-two equal runs lies beyond sqrt(20) of its standard deviations in 5 % of cases at most, whatever the
-noise: sqrt(20) / 1.96. A mean of several tames far outliers, a single run does not."""
+SINGLE_QUANTILE = 0.95
+SINGLE_FACTOR = 1.25
+"""With one run on a side a difference counts beyond 1.25 times what 95 % of the differences between
+two repeats stay within. Runs are no normal draws: most agree to a percent, some are hit, or have
+another speed, and the mean of several tames that where a single run does not. The factor is for
+what so few repeats have not met; benchmarks/compare_runs.py counts what is left for nine shapes of
+noise."""
+
+MIN_DEGREES = 3
+"""Two runs against two have two: where equal runs have two speeds (a process that landed well or
+badly), both sides agree with themselves and differ in one case of eight, however far the speeds lie
+apart. No factor mends that, a fifth run does."""
 
 MIN_OWN_DEGREES = 4
 """Three runs a side stand on their own: stored runs then add little but the odd day among them."""
@@ -53,10 +61,14 @@ _T = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """Squared deviations of values from the means of their groups, and degrees of freedom."""
+    """Squared deviations of values from the means of their groups, and degrees of freedom.
+
+    `gaps` are the differences between any two values of a group, without their sign.
+    """
 
     squares: float = 0.0
     degrees: int = 0
+    gaps: Values = ()
 
     @property
     def variance(self) -> float | None:
@@ -65,17 +77,23 @@ class Pool:
 
     def add(self, other: Pool) -> Pool:
         """Both together."""
-        return Pool(squares=self.squares + other.squares, degrees=self.degrees + other.degrees)
+        return Pool(
+            squares=self.squares + other.squares,
+            degrees=self.degrees + other.degrees,
+            gaps=(*self.gaps, *other.gaps),
+        )
 
 
 def pool(groups: Sequence[Values]) -> Pool:
     """Deviations of values within groups, each group's runs being alike."""
-    squares = degrees = 0.0
+    squares, degrees = 0.0, 0
+    gaps: list[float] = []
     for values in groups:
         mean = _mean(values)
         squares += math.fsum((value - mean) ** 2 for value in values)
         degrees += max(0, len(values) - 1)
-    return Pool(squares=squares, degrees=int(degrees))
+        gaps += (abs(b - a) for a, b in itertools.combinations(values, 2))
+    return Pool(squares=squares, degrees=degrees, gaps=tuple(gaps))
 
 
 def pool_neighbors(values: Values) -> Pool:
@@ -86,10 +104,10 @@ def pool_neighbors(values: Values) -> Pool:
     Source: von Neumann, Annals of Mathematical Statistics 12 (1941); two thirds of the degrees of
         freedom remain.
     """
-    halves = [(b - a) ** 2 / 2 for a, b in itertools.pairwise(values)]
-    degrees = 2 * len(halves) // 3
-    variance = math.fsum(halves) / len(halves) if halves else 0.0
-    return Pool(squares=variance * degrees, degrees=degrees)
+    gaps = tuple(abs(b - a) for a, b in itertools.pairwise(values))
+    degrees = 2 * len(gaps) // 3
+    variance = math.fsum(gap**2 / 2 for gap in gaps) / len(gaps) if gaps else 0.0
+    return Pool(squares=variance * degrees, degrees=degrees, gaps=gaps)
 
 
 def needs_stored(num_a: int, num_b: int) -> bool:
@@ -118,7 +136,7 @@ def combine(own: Pool, stored: Pool) -> Pool:
     if own_variance is not None and own_variance > MAX_WIDER * stored_variance:
         return own
     degrees = min(stored.degrees, MAX_STORED_DEGREES)
-    return own.add(Pool(squares=stored_variance * degrees, degrees=degrees))
+    return own.add(replace(stored, squares=stored_variance * degrees, degrees=degrees))
 
 
 def difference(a: Values, b: Values, *, noise: Pool, least: float = 0.0) -> Estimate:
@@ -138,12 +156,16 @@ def difference(a: Values, b: Values, *, noise: Pool, least: float = 0.0) -> Esti
 
 def reach_of(num_a: int, num_b: int, *, noise: Pool, least: float = 0.0) -> float | None:
     """Half of the interval's width; None where too little is known of the noise."""
-    is_single = min(num_a, num_b) == 1
-    variance = noise.variance
-    if variance is None or (is_single and noise.degrees < MIN_DEGREES_SINGLE):
+    variance, per_run = noise.variance, math.sqrt(1 / num_a + 1 / num_b)
+    if variance is None:
         return None
-    factor = _t(noise.degrees) * (SINGLE_FACTOR if is_single else 1.0)
-    return factor * max(math.sqrt(variance), least) * math.sqrt(1 / num_a + 1 / num_b)
+    if min(num_a, num_b) > 1:
+        factor = _t(noise.degrees) * per_run
+        return None if noise.degrees < MIN_DEGREES else factor * max(math.sqrt(variance), least)
+    if noise.degrees < MIN_DEGREES_SINGLE or not noise.gaps:
+        return None
+    usual = sorted(noise.gaps)[math.ceil(SINGLE_QUANTILE * len(noise.gaps)) - 1]
+    return max(SINGLE_FACTOR * usual, 1.96 * least * per_run)
 
 
 def _t(degrees: int) -> float:

@@ -43,10 +43,13 @@ def _command_traits(record: CommandRecord) -> Iterator[Row]:
         yield "revision", "", record.git_revision
     if record.cwd is not None:
         yield "folder", "", record.cwd
+    script = script_of(record.argv)
     for name, value in read_arguments(record.argv):
-        yield "argument", name, value
+        if _last_part(value) != script:  # it is a trait of its own
+            yield "argument", name, value
     for place in record.places:
-        yield "place", _relative(place.path, record.cwd), place.filesystem
+        if _last_part(place.path) != script:
+            yield "place", _relative(place.path, record.cwd), place.filesystem
 
 
 def _relative(path: str, folder: str | None) -> str:
@@ -58,9 +61,9 @@ def _relative(path: str, folder: str | None) -> str:
 
 def _rank_traits(measurement: Measurement, record: CommandRecord) -> Iterator[Row]:
     yield "version", "steptime", record.steptime_version
-    yield "ranks", "", str(measurement.num_ranks)
     if not measurement.ranks:
         return
+    yield "ranks", "", str(measurement.num_ranks)
     first = measurement.ranks[0]
     yield "version", "python", first.python_version
     yield "version", "torch", first.torch_version

@@ -47,7 +47,7 @@ def _nth_last(store: Path, wanted: str, number: int) -> str:
     runs = list_runs(store)
     if number < len(runs):
         return runs[number].run_id
-    hint = f"The oldest is last~{len(runs) - 1}."
+    hint = f"The oldest is last~{len(runs) - 1}." if len(runs) > 1 else "There is one: `last`."
     raise NotFoundError(f"there is no run `{wanted}` in {store}.", hint=hint)
 
 

@@ -6,7 +6,6 @@ In: a Comparison. Out: lines on a console. The sections are a visible list; word
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,8 +20,9 @@ from steptime.core.comparison import (
     Effect,
     GateOutcome,
 )
-from steptime.core.units import format_seconds
+from steptime.core.units import format_percent, format_seconds
 from steptime.report import compare_words as words
+from steptime.report.compare_next import describe_reach, next_step
 from steptime.report.page import LABEL_WIDTH, Page, columns, joined, page_of, printable, shortened
 from steptime.report.words import describe_phase, describe_span
 
@@ -62,8 +62,7 @@ def render_comparison(found: Comparison, *, asked: Asked, console: Console) -> N
             *_changes(found.changes, page),
             *_table(found, page),
             *_notes(found, page),
-            *gap,
-            *_next(found, page),
+            *_next(found, asked, page),
         ]
     )
 
@@ -92,18 +91,28 @@ def _answer(found: Comparison, asked: Asked, page: Page) -> list[Text]:
     lines = page.block("step", Text(words.describe_outcome(found), style=f"bold {color}".strip()))
     if found.outcome is CompareOutcome.TOO_NOISY and found.reason is not None:
         lines += page.block("", words.describe_reason(found.reason))
+    if (reach := describe_reach(found)) is not None:
+        lines += page.block("", reach)
+    lines += _gate(found, asked, page)
     if (phase := main_phase(found)) is not None:
         lines += page.block("where", words.describe_where(phase))
     if found.finish is not None and found.num_steps is not None:
         lines += page.block("finish", words.describe_finish(found.finish, found.num_steps))
         if asked.price is not None:
             lines += page.block("cost", words.describe_cost(found.finish, asked.price))
-    if found.gate is not None:
-        is_judged = not found.obstacles or asked.is_forced
-        color = _GATE_COLORS.get(found.gate.outcome, "yellow") if is_judged else "yellow"
-        text = words.describe_gate(found, is_forced=asked.is_forced)
-        lines += page.block("gate", Text(text, style=color))
     return lines
+
+
+def _gate(found: Comparison, asked: Asked, page: Page) -> list[Text]:
+    if found.gate is None:
+        return []
+    color = _GATE_COLORS.get(found.gate.outcome) if _is_judged(found, asked) else None
+    text = words.describe_gate(found, is_forced=asked.is_forced)
+    return page.block("gate", Text(text, style=color or "yellow"))
+
+
+def _is_judged(found: Comparison, asked: Asked) -> bool:
+    return not found.obstacles or asked.is_forced
 
 
 def main_phase(found: Comparison) -> Effect | None:
@@ -173,7 +182,7 @@ def _noise(found: Comparison, page: Page) -> list[Text]:
         return []
     text = words.describe_spread(found.spread)
     if found.needed_runs is not None:
-        wanted = words.describe_wanted(found)
+        wanted = format_percent(words.wanted_of(found))
         text += f" To tell a difference of {wanted} takes about {found.needed_runs} runs a side."
     return page.block("noise", text)
 
@@ -188,10 +197,14 @@ def _remarks(found: Comparison, page: Page) -> list[Text]:
     return lines
 
 
-def _next(found: Comparison, page: Page) -> list[Text]:
-    """The next command: look at what is slower, or make more runs."""
-    if found.outcome in (CompareOutcome.SLOWER, CompareOutcome.FASTER):
-        command = f"steptime show {found.b[-1].run_id}"
-    else:
-        command = shlex.join(["steptime", "run", "--", *found.b[-1].command])
-    return [Text(f"  {shortened(command, page.width)}", style="bold")]
+def _next(found: Comparison, asked: Asked, page: Page) -> list[Text]:
+    """What to do: look at what is slower, make more runs, mend what stands in the way."""
+    act = next_step(found, is_judged=_is_judged(found, asked))
+    if act is None:
+        return []
+    sentence, command = act
+    lines = [Text(), *page.block("next", printable(sentence))]
+    if command is not None:
+        room = page.width - LABEL_WIDTH
+        lines.append(Text(" " * LABEL_WIDTH + shortened(command, room), style="bold"))
+    return lines

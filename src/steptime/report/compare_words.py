@@ -49,30 +49,34 @@ UNJUDGED_FOR_GOOD = "not judged: see above."
 # Why there is no interval.
 REASONS: Mapping[str, str] = {
     "single_runs": (
-        "with one run a side, how much equal runs differ must be known from others, and no repeats "
+        "With one run a side, how much equal runs differ must be known from others, and no repeats "
         "of this script, on this machine, are in the store."
     ),
     "few_stored": (
-        "with one run a side, how much equal runs differ must be known from others, and the store "
-        "has too few repeats of this script on this machine."
+        "With one run a side, how much equal runs differ must be known from others, and the store "
+        "has too few repeats of this script on this machine: it takes fifteen."
+    ),
+    "two_runs": (
+        "Two runs a side say too little of how much equal runs differ, and no repeats of this "
+        "script, on this machine, are in the store."
     ),
     "hosts_differ": (
-        "the runs of A and of B come from different machines, and how much such machines differ "
+        "The runs of A and of B come from different machines, and how much such machines differ "
         "is not known: make runs of both on one machine, or several on each of several."
     ),
 }
 
 OBSTACLES: Mapping[str, str] = {
     "too_few_steps": (
-        "the run {run} has {counted} steps that count, of {steps}; a comparison needs {needed}."
+        "The run {run} has {counted} steps that count, of {steps}; a comparison needs {needed}."
     ),
-    "named_twice": "the run {run} is named more than once.",
-    "failed": "the run {run} failed ({end}); what it measured before is shown.",
+    "named_twice": "The run {run} is named more than once.",
+    "failed": "The run {run} failed ({end}); what it measured before is shown.",
     "other_script": "A trains `{a}`, B trains `{b}`: their steps may not be the same work.",
-    "other_machine": "the machines are not alike: {a}; {b}.",
-    "other_device": "the devices are not the same: {a}; {b}.",
-    "other_ranks": "A trains with {a} ranks, B with {b}.",
-    "other_input": "models are called with {a} in A and {b} in B: the steps are not the same work.",
+    "other_machine": "The machines are not alike: {a}; {b}.",
+    "other_device": "The devices are not the same: {a}; {b}.",
+    "other_ranks": "The number of ranks is {a} in A, {b} in B: the steps are not the same work.",
+    "other_input": "Models are called with {a} in A and {b} in B: the steps are not the same work.",
 }
 
 REMARKS: Mapping[str, str] = {
@@ -101,13 +105,17 @@ TRAITS: Mapping[str, str] = {
     "ranks": "ranks",
     "device": "device",
     "threads": "threads",
-    "loader": "loader's",
     "input": "models'",
-    "machine": "machine's",
     "environment": "variable",
     "variable": "variable",
     "lever": "lever",
 }
+USUAL_LIMIT = 0.05
+"""What is asked of a comparison without a limit, as in `compare.judge`."""
+
+FEW_DEGREES = 4
+"""With three, the spread may well be 3.7 times what was seen (95 % interval of chi squared)."""
+
 _HIDDEN = ("code", "revision")
 _ABSENT = "not there"
 _SHOWN_HASH = 8
@@ -120,8 +128,6 @@ def describe_outcome(found: Comparison) -> str:
         return f"{OUTCOMES[found.outcome]}."
     times = f"{format_seconds(step.a_s)} to {format_seconds(step.b_s)} a step"
     change = describe_change(step.change)
-    if found.outcome is CompareOutcome.TOO_NOISY:
-        return f"{OUTCOMES[found.outcome]}: {times}, {change}."
     return f"{OUTCOMES[found.outcome]}: {times}, {change}."
 
 
@@ -216,6 +222,13 @@ def _fill(table: Mapping[str, str], code: str, facts: Mapping[str, str]) -> str:
 def describe_trait(change: Change) -> str:
     """What was changed: `argument --workers`."""
     title = TRAITS.get(change.what, change.what)
+    if change.what == "argument" and not change.name.startswith("-"):
+        return f"{change.name} of the command"
+    if change.what == "loader":
+        dataset, _, setting = change.name.rpartition(" ")
+        return f"{setting} of the loader of {dataset}"
+    if change.what == "machine":
+        return f"{change.name} of the machine"
     return f"{title} {change.name}".strip() or change.what
 
 
@@ -235,15 +248,16 @@ def _values(what: str, values: tuple[str, ...]) -> str:
     return ", ".join(value or "given" for value in shown)
 
 
-def describe_wanted(found: Comparison) -> str:
-    """The difference that `needed_runs` is about."""
-    limit = found.gate.limit if found.gate is not None and found.gate.limit > 0 else 0.05
-    return format_percent(limit)
+def wanted_of(found: Comparison) -> float:
+    """The difference that `needed_runs` is about, a fraction."""
+    return found.gate.limit if found.gate is not None and found.gate.limit > 0 else USUAL_LIMIT
 
 
 def describe_spread(spread: Spread) -> str:
     """How much equal runs differ, and how that is known."""
     text = f"equal runs differ by {format_percent(spread.fraction)} (one standard deviation"
+    if spread.degrees < FEW_DEGREES:
+        text += ", as far as so few runs tell"
     if spread.num_stored:
         other = ", some of them of other code" if spread.is_of_other_code else ""
         text += f", from {format_count(spread.num_stored)} stored runs too{other}"

@@ -1,0 +1,93 @@
+"""What a comparison leaves open, and what it tells its reader to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from compare_cases import CASES, make_compared, make_set
+from steptime.compare.judge import compare
+from steptime.core.comparison import Comparison, Obstacle
+from steptime.core.types import ProcessEnd, RunState
+from steptime.report.compare_next import describe_reach, next_step
+
+AGAIN = "steptime run -- python train.py --lr 0.1"
+
+
+def step_of(found: Comparison) -> tuple[str, str | None] | None:
+    return next_step(found, is_judged=not found.obstacles)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence", "command"),
+    [
+        ("slower", "Look at a run of B:", "steptime show 20260921-191320-0005"),
+        (
+            "no_difference",
+            "Make about 14 runs a side, in turns, to tell 5.0 %; on a quiet machine fewer will do:",
+            AGAIN,
+        ),
+        ("single", "Make 3 runs a side at least, in turns:", AGAIN),
+        ("two_runs", "Make 3 runs a side at least, in turns:", AGAIN),
+        ("without_steps", "See why it failed:", "steptime show 20260921-151320-0001"),
+    ],
+)
+def test_there_is_something_to_do(name: str, sentence: str, command: str) -> None:
+    assert step_of(CASES[name]()) == (sentence, command)
+
+
+def test_nothing_is_left_to_do_where_runs_are_equal_within_the_limit() -> None:
+    assert step_of(CASES["passed"]()) is None
+
+
+def test_runs_far_apart_are_not_called_equal() -> None:
+    assert describe_reach(CASES["no_difference"]()) == (
+        "That does not show them equal: B may be 13.4 % slower, or 6.7 % faster."
+    )
+    assert describe_reach(CASES["passed"]()) == "B is slower by 3.3 % at most."
+    assert describe_reach(CASES["slower"]()) is None
+    assert describe_reach(CASES["single"]()) is None
+
+
+def test_a_claim_that_does_not_reach_the_limit_needs_more_runs() -> None:
+    a, b = make_set((0.100, 0.101, 0.099)), make_set((0.104, 0.105, 0.103), first=1)
+    found = step_of(compare(a, b, limit=0.05))
+
+    assert found == ("Make some more runs, in turns:", AGAIN)
+
+
+def test_noise_that_many_runs_would_not_mend_is_said() -> None:
+    wild = compare(make_set((0.1, 0.2, 0.3)), make_set((0.15, 0.25, 0.1), first=1))
+
+    assert wild.needed_runs is None
+    found = step_of(wild)
+    assert found is not None
+    assert found[0].startswith("More runs would not help much")
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("too_few_steps", "Let each run train longer"),
+        ("named_twice", "Name each run once"),
+        ("other_script", "Make runs of B as those of A were made"),
+    ],
+)
+def test_an_obstacle_says_how_to_get_past_it(code: str, says: str) -> None:
+    obstacle = Obstacle(code=code, facts={"run": "x"}, is_final=code != "other_script")
+
+    found = step_of(replace(CASES["slower"](), obstacles=(obstacle,)))
+
+    assert found is not None
+    assert found[0].startswith(says)
+
+
+def test_why_a_run_failed_comes_before_its_few_steps() -> None:
+    end = ProcessEnd(state=RunState.FAILED, exit_code=1)
+    failed = make_compared(None, number=1, num_steps=3, end=end)
+
+    assert step_of(compare([make_compared()], [failed])) == (
+        "See why it failed:",
+        "steptime show 20260921-151320-0001",
+    )
