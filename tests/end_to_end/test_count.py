@@ -65,6 +65,7 @@ def test_where_two_optimizers_take_turns_a_step_is_an_update_of_each(tmp_path: P
         ("compiled", "compiled"),
         ("functional", "outside_modules"),
         ("teacher", "without_gradients"),
+        ("graph", "subclass"),
     ],
 )
 def test_where_a_step_cannot_be_counted_there_is_a_reason(
@@ -86,6 +87,16 @@ def test_a_script_that_compiles_is_counted_in_a_child_that_changes_nothing(tmp_p
     assert data["count"]["is_executed"] is False
     assert data["hfu"]["missing"] == "not_executed"
     assert (folder / "written.txt").read_text() == "once\n"
+
+
+def test_a_graph_with_a_sparse_matrix_is_counted_in_a_child(tmp_path: Path) -> None:
+    require(Tier.ISOLATED)
+
+    data = count_of(tmp_path / "job", "--count", way="graph")
+
+    assert data["count"]["by_class"]["sparse"] == MICRO * 2 * BATCH * WIDTH
+    assert data["count"]["by_class"]["matmul"] == FORWARD + BACKWARD
+    assert data["count"]["is_executed"] is True
 
 
 def test_a_script_that_ends_early_in_the_child_leaves_a_reason(tmp_path: Path) -> None:

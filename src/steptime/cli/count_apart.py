@@ -9,7 +9,7 @@ from steptime.cli.results import Result
 from steptime.core.store import CommandRecord, Run
 from steptime.measure.launch import user_environment
 
-WANTING = ("compiled", "inexact", "mode_active", "captured", "without_gradients")
+WANTING = ("compiled", "inexact", "mode_active", "captured", "subclass", "without_gradients")
 """Reasons for no count that an extra run, in which no bit matters, does not have."""
 
 

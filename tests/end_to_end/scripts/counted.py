@@ -16,8 +16,12 @@ class Net(nn.Module):
         super().__init__()
         self.body = nn.Linear(32, 32)
         self.head = nn.Linear(32, 10)
+        ring = torch.sparse_coo_tensor([range(16), [15, *range(15)]], [1.0] * 16, (16, 16))
+        self.register_buffer("graph", ring.coalesce() if way == "graph" else None)
 
     def forward(self, x):
+        if self.graph is not None:
+            x = self.graph @ x
         return self.head(torch.relu(self.body(x)))
 
 
