@@ -67,6 +67,11 @@ class Planted:
             args = {"correlation": correlation, "External id": by}
             self._add("cuda_runtime", "cudaLaunchKernel", launched, launched + 3, args=args)
 
+    def runtime(self, name: str, start: float, end: float) -> None:
+        """A call of the device's runtime that launches nothing."""
+        self.number += 1
+        self._add("cuda_runtime", name, start, end, args={"correlation": self.number})
+
     def write(self, path: Path) -> Path:
         """The trace as a file, laid out as torch does."""
         rows = ",\n  ".join(json.dumps(event) for event in self.events)

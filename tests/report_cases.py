@@ -420,6 +420,7 @@ def profiled() -> Measurement:
         window_s=0.0474,
         python_s=0.0298,
         loader_s=0.0012,
+        sync_s=0.0021,
         num_gaps=412,
         median_gap_s=9e-6,
         longest_gaps=(Gap(time_s=0.0051, after="aten::copy_", before="aten::embedding"),),

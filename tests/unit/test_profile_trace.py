@@ -170,7 +170,32 @@ def test_an_operator_is_found_in_the_users_function_that_led_to_it() -> None:
     assert places == {"aten::relu": "train.py(3): loss_of", "aten::mm": None}
 
 
+def test_what_a_compiler_made_has_a_time_of_its_own_and_no_name() -> None:
+    planted = Planted()
+    planted.step(0, 0, 100)
+    planted.range("## Call CompiledFxGraph fabq ##", 10, 60)
+    planted.op("aten::mm", 20, 50)
+
+    host = host_of(planted)
+
+    assert times(host) == {"matmul": 30, "other": 20}
+    assert us(host.python_s) == 50
+
+
 # -- the device
+
+
+def test_waiting_for_the_device_is_summed_once() -> None:
+    planted = Planted()
+    planted.step(0, 0, 100)
+    planted.op("aten::_local_scalar_dense", 10, 40)
+    planted.runtime("cudaStreamSynchronize", 15, 35)
+    planted.runtime("cudaDeviceSynchronize", 90, 130)
+
+    host = host_of(planted)
+
+    assert us(host.sync_s) == 20 + 10
+    assert times(host) == {"copy": 30}
 
 
 def test_idle_time_is_host_wait_where_the_next_launch_came_too_late() -> None:
@@ -230,6 +255,19 @@ def test_a_kernel_is_of_the_class_of_the_operator_that_launched_it() -> None:
         ("normalization", "aten::native_layer_norm"),
         ("elementwise", None),
     ]
+
+
+def test_a_kernel_that_copies_computes_as_far_as_communication_is_hidden_by_it() -> None:
+    planted = Planted()
+    planted.step(0, 0, 100)
+    cast = planted.op("aten::_to_copy", 0, 5)
+    planted.kernel("elementwise_kernel", 10, 30, launched=2, by=cast)
+    planted.kernel("ncclDevKernel", 10, 40, launched=3, stream=COMMUNICATE)
+
+    (device,) = devices_of(planted)
+
+    assert times(device) == {"copy": 20, "communication": 10}
+    assert us(device.exposed_communication_s) == 10
 
 
 def test_each_device_has_a_window_of_its_own() -> None:

@@ -101,6 +101,7 @@ class HostProfile:
         window_s: the steps together; the classes and `python_s` sum to it.
         python_s: in no operator of any thread: Python, and what it waits for.
         loader_s: part of `python_s` in which the script asked its loader for a batch.
+        sync_s: the process waited for a device, in whatever class that fell.
         num_gaps: times between operators.
         median_gap_s: their median; None without any.
         longest_gaps: the longest, longest first.
@@ -113,6 +114,7 @@ class HostProfile:
     window_s: float
     python_s: float
     loader_s: float
+    sync_s: float
     num_gaps: int
     median_gap_s: float | None
     longest_gaps: tuple[Gap, ...]

@@ -30,6 +30,7 @@ _COPY = frozenset(
         *("copy", "to_copy", "to", "clone", "contiguous", "cat", "stack", "pin_memory", "repeat"),
         *("roll", "flip", "split_with_sizes_copy", "unbind_copy", "copy_from", "fused_cat"),
         *("unsafe_split", "hstack", "vstack", "tile", "repeat_interleave", "foreach_copy"),
+        *("item", "local_scalar_dense"),
     )
 )
 _EMBEDDING = ("embedding",)

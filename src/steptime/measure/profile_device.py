@@ -36,8 +36,9 @@ def _fold(works: Sequence[Work], trace: Trace, launchers: Launchers) -> DevicePr
     kinds = [_kind(work, launchers) for work in works]
     pieces = [(work.start, work.end, index) for index, work in enumerate(works)]
     exchanges = [piece for piece in pieces if kinds[piece[2]] == "communication"]
-    copies = [piece for piece in pieces if kinds[piece[2]] == "copy"]
-    computing = [p for p in pieces if kinds[p[2]] not in ("communication", "copy")]
+    copies = [piece for piece in pieces if works[piece[2]].is_copy]
+    rest = {*exchanges, *copies}
+    computing = [piece for piece in pieces if piece not in rest]
     shared = layered([computing, exchanges, copies])
     busy = merged((begin, until) for begin, until, _ in pieces)
     host, kernel, unknown = _split_idle(list(outside(busy, start, end)), works, trace)

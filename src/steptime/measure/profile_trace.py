@@ -7,7 +7,7 @@ left to `measure.profile_host` and `measure.profile_device`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 NS_PER_US = 1000
@@ -20,6 +20,10 @@ STEP = "ProfilerStep#"
 _HOST = ("cpu_op", "user_annotation")
 _DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCH = ("cuda_runtime", "cuda_driver", "privateuse1_runtime", "privateuse1_driver")
+
+
+_COMPILED = "## Call CompiledFxGraph"
+"""A range, but what runs in it are kernels of a compiler that bear no name on a CPU."""
 
 
 class TooLargeError(Exception):
@@ -72,6 +76,7 @@ class Trace:
         calls: functions of Python by thread.
         works: what ran on devices, by start.
         launches: when the call that launched a correlation began [ns], and on which thread.
+        syncs: calls in which the host waited for a device [ns].
     """
 
     threads: Mapping[int, list[Op]]
@@ -80,6 +85,7 @@ class Trace:
     works: tuple[Work, ...] = ()
     launches: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     calls: Mapping[int, list[Call]] = field(default_factory=dict)
+    syncs: tuple[tuple[int, int], ...] = ()
 
     @property
     def start(self) -> int:
@@ -102,6 +108,7 @@ def collect(events: Iterable[Mapping[str, Any]], *, num_steps: int) -> Trace | N
     calls: dict[int, list[Call]] = {}
     works: list[Work] = []
     launches: dict[int, tuple[int, int]] = {}
+    syncs: list[tuple[int, int]] = []
     names: dict[str, str] = {}
     num_rows = 0
     for event in events:
@@ -117,6 +124,8 @@ def collect(events: Iterable[Mapping[str, Any]], *, num_steps: int) -> Trace | N
             elif kind in _DEVICE:
                 works.append(_work(event, start, end, name))
             elif kind in _LAUNCH:
+                if "Synchronize" in name:
+                    syncs.append((start, end))
                 launches[int(event["args"]["correlation"])] = start, int(event["tid"])
             elif kind == "python_function":
                 calls.setdefault(int(event["tid"]), []).append(Call(start, end, name))
@@ -132,12 +141,12 @@ def collect(events: Iterable[Mapping[str, Any]], *, num_steps: int) -> Trace | N
     for each in calls.values():
         each.sort(key=lambda call: (call.start, -call.end))
     works.sort()
-    return _around_steps(threads, calls, works, launches, num_steps=num_steps)
+    trace = _around_steps(threads, works, launches, num_steps=num_steps)
+    return None if trace is None else replace(trace, calls=calls, syncs=tuple(syncs))
 
 
 def _around_steps(
     threads: dict[int, list[Op]],
-    calls: dict[int, list[Call]],
     works: list[Work],
     launches: dict[int, tuple[int, int]],
     *,
@@ -158,7 +167,6 @@ def _around_steps(
             training_thread=thread,
             works=tuple(_launched_before(works, launches, end)),
             launches=launches,
-            calls=calls,
         )
     return None
 
@@ -186,7 +194,7 @@ def _op(event: Mapping[str, Any], start: int, end: int, name: str, names: dict[s
     shapes = str(found)[1:-1] if found else None
     if shapes is not None:
         shapes = names.setdefault(shapes, shapes)
-    is_range = event["cat"] == "user_annotation"
+    is_range = event["cat"] == "user_annotation" and not name.startswith(_COMPILED)
     return Op(start, end, name, int(args.get("External id", -1)), shapes, is_range)
 
 

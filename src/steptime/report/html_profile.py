@@ -56,6 +56,7 @@ def _host(host: HostProfile) -> Html:
     rest = [
         ("outside of operators (Python)", host.python_s),
         ("of it in the loader", host.loader_s),
+        ("waiting for a device", host.sync_s),
     ]
     return _shares("Host", host.classes, rest, host.window_s)
 

@@ -100,7 +100,10 @@ def _describe_host(host: HostProfile) -> str:
     python = f"outside of operators (Python) {format_percent(_share(host.python_s, host))}"
     if _share(host.loader_s, host) >= _WORTH_NAMING:
         python += f", {format_percent(_share(host.loader_s, host))} in the loader"
-    return joined([*_classes(host.classes), python])
+    parts = [*_classes(host.classes), python]
+    if _share(host.sync_s, host) >= _WORTH_NAMING:
+        parts.append(f"waiting for the device {format_percent(_share(host.sync_s, host))}")
+    return joined(parts)
 
 
 def _share(value_s: float, host: HostProfile) -> float:
