@@ -62,6 +62,7 @@ PURE = (
         "core/study",
         "core/types",
         "core/units",
+        "core/waterfall",
         "core/utilization",
         "compare/",
         "diagnose/",

@@ -45,9 +45,8 @@ def conclude(
 
 def _document(result: Result | None, notes: list[str], exit_code: int) -> Envelope:
     if result is not None:
-        return run_envelope(
-            result.measurement, result.diagnosis, command="run", exit_code=exit_code
-        )
+        m, diagnosis, picture = result.measurement, result.diagnosis, result.picture
+        return run_envelope(m, diagnosis, command="run", exit_code=exit_code, picture=picture)
     item = ErrorItem(code="not_observed", message=" ".join(notes))
     return Envelope(command="run", exit_code=exit_code, errors=(item,))
 
@@ -97,9 +96,10 @@ def _render(options: RunOptions, result: Result, console: Console) -> None:
     from steptime.report.empty import describe_empty
     from steptime.report.text import render
 
-    if result.measurement.num_steps > 0:
-        render(result.measurement, result.diagnosis, console=console)
-        write_counters(result.measurement, console, kernel=options.ncu, perf=options.perf)
+    measurement, diagnosis = result.measurement, result.diagnosis
+    if measurement.num_steps > 0:
+        render(measurement, diagnosis, console=console, waterfall=result.picture.waterfall)
+        write_counters(measurement, console, kernel=options.ncu, perf=options.perf)
         return
-    text = f"steptime: {describe_empty(result.measurement, result.diagnosis)}"
+    text = f"steptime: {describe_empty(measurement, diagnosis)}"
     console.print(text, soft_wrap=True, markup=False, highlight=False)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from steptime.cli.roofs import find_ceilings, read_ceilings
 from steptime.core.listing import read_end
+from steptime.core.machine import Ceilings
 from steptime.core.store import Run, read_value, write_value
 from steptime.core.types import Diagnosis, Measurement, ProcessEnd
+from steptime.core.waterfall import Picture
 from steptime.diagnose.engine import diagnose
+from steptime.diagnose.waterfall import make_picture
 from steptime.errors import DamagedRunError
 from steptime.measure.measurement import measure
 from steptime.measure.profile import read_profile
@@ -20,10 +24,12 @@ MAX_STEPS = 4000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What is known about one run."""
+    """What is known about one run; `picture` is what it reaches of the machine's ceilings."""
 
     measurement: Measurement
     diagnosis: Diagnosis
+    picture: Picture
+    ceilings: Ceilings | None = None
 
 
 def fold(run: Run, end: ProcessEnd) -> Result:
@@ -32,21 +38,37 @@ def fold(run: Run, end: ProcessEnd) -> Result:
     profile = read_profile(run.folder, records)
     measurement = replace(measure(records, end=end), profile=profile)
     course = make_series(run.folder, records, measurement=measurement, max_steps=MAX_STEPS)
-    return Result(measurement=measurement, diagnosis=diagnose(measurement, course))
+    ceilings = find_ceilings(run, measurement)
+    picture = make_picture(measurement, ceilings)
+    return Result(
+        measurement=measurement,
+        diagnosis=diagnose(measurement, course, picture.waterfall),
+        picture=picture,
+        ceilings=ceilings,
+    )
 
 
 def save(run: Run, result: Result) -> None:
-    """Write `measurement.json` and `diagnosis.json`."""
+    """Write `measurement.json` and `diagnosis.json`, and the ceilings that it was judged by."""
     write_value(run, "measurement.json", result.measurement)
     write_value(run, "diagnosis.json", result.diagnosis)
+    if result.ceilings is not None:
+        write_value(run, "ceilings.json", result.ceilings)
 
 
 def load(run: Run) -> Result:
-    """What was saved; folded from the raw files where that is missing or damaged."""
+    """What was saved; folded from the raw files where that is missing, damaged, or knew less."""
     try:
-        return Result(
-            measurement=read_value(run, "measurement.json", Measurement),
-            diagnosis=read_value(run, "diagnosis.json", Diagnosis),
-        )
+        measurement = read_value(run, "measurement.json", Measurement)
+        diagnosis = read_value(run, "diagnosis.json", Diagnosis)
     except (OSError, DamagedRunError):
         return fold(run, read_end(run))
+    ceilings = read_ceilings(run)
+    if ceilings is None and find_ceilings(run, measurement) is not None:
+        return fold(run, read_end(run))  # the machine was measured since
+    return Result(
+        measurement=measurement,
+        diagnosis=diagnosis,
+        picture=make_picture(measurement, ceilings),
+        ceilings=ceilings,
+    )

@@ -15,7 +15,7 @@ DESCRIPTION = "Print the report of a run; of one that still runs, as far as it g
 USAGE = "steptime show ID [options]"
 EXAMPLES = """\
 examples:
-  steptime show last
+  steptime show last --waterfall
   steptime show 20261120-1015 --json
   steptime show last --perf
 """
@@ -26,6 +26,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="ID", help="run id, its beginning, or `last`")
     add_counter_options(parser.add_argument_group("deeper looks, of a run with --profile"))
     output = parser.add_argument_group("output")
+    output.add_argument(
+        "--waterfall",
+        action="store_true",
+        help="where the time of a step went, by what the machine reaches",
+    )
     add_json(output)
     add_store(output)
 
@@ -42,14 +47,20 @@ def execute(options: argparse.Namespace) -> int:
     from steptime.cli.results import load
     from steptime.core.listing import find_run
     from steptime.report.envelope import run_envelope
-    from steptime.report.text import render
+    from steptime.report.text import render, render_picture
 
     result = load(find_run(open_store(store_folder(options)), options.run))
-    if options.json is None:
-        console = console_for(sys.stdout)
-        render(result.measurement, result.diagnosis, console=console)
-        write_counters(result.measurement, console, kernel=options.ncu, perf=options.perf)
-    else:
-        document = run_envelope(result.measurement, result.diagnosis, command="show", exit_code=0)
+    measurement, diagnosis, picture = result.measurement, result.diagnosis, result.picture
+    console = console_for(sys.stdout)
+    if options.json is not None:
+        document = run_envelope(
+            measurement, diagnosis, command="show", exit_code=0, picture=picture
+        )
         write_json(options.json, document)
+    elif options.waterfall:
+        render_picture(picture, measurement, console=console)
+    else:
+        render(measurement, diagnosis, console=console, waterfall=picture.waterfall)
+    if options.json is None:
+        write_counters(measurement, console, kernel=options.ncu, perf=options.perf)
     return 0

@@ -57,6 +57,25 @@ class ClassCount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupCount:
+    """Operators of one class that are alike: of one type, of about one arithmetic intensity.
+
+    Attributes:
+        dtype: of what was multiplied; None where nothing was.
+        is_tiny: each took so little time that calling it was most of it.
+    """
+
+    name: str
+    dtype: str | None = None
+    is_tiny: bool = False
+    num: int = 0
+    flops: int = 0
+    pointwise_flops: int = 0
+    moved_bytes: int = 0
+    time_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleCount:
     """The work inside one module, what it calls included [FLOP]."""
 
@@ -82,6 +101,7 @@ class Count:
         recomputed: forward work that activation checkpointing did again in the backward.
         macs: multiply-accumulates of all passes; sums by index have none.
         classes: the work by operator class, those that ran.
+        groups: the same finer, for what they could reach depends on type and intensity.
         modules: the work by module, the outermost first.
         by_dtype: FLOP by the type of what was multiplied (`tf32`: fp32 that may run as such).
         covered_fraction: share of the time of operators that have a formula; where nothing
@@ -101,6 +121,7 @@ class Count:
     recomputed: int
     macs: int
     classes: tuple[ClassCount, ...] = ()
+    groups: tuple[GroupCount, ...] = ()
     modules: tuple[ModuleCount, ...] = ()
     by_dtype: Mapping[str, int]
     covered_fraction: float | None = None

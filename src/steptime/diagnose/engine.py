@@ -18,7 +18,9 @@ from steptime.core.types import (
     Measurement,
     Severity,
 )
+from steptime.core.waterfall import Waterfall
 from steptime.diagnose import host, machine, memory, ranks, script, stalled, verdicts, waiting
+from steptime.diagnose.reach import add_roofs, is_usable
 from steptime.diagnose.shifted import find_shift
 from steptime.diagnose.shifts import find_shifts
 from steptime.diagnose.signals import find_missing_signals
@@ -61,6 +63,7 @@ DOUBTS: tuple[Rule, ...] = (verdicts.find_noise, verdicts.find_unattributed)
 WITH_HEADROOM = (
     BottleneckKind.INPUT_BOUND,
     BottleneckKind.HOST_BOUND,
+    BottleneckKind.MEMORY_BANDWIDTH_BOUND,
     BottleneckKind.MEMORY_CAPACITY_BOUND,
     BottleneckKind.COMMUNICATION_BOUND,
     BottleneckKind.STRAGGLER,
@@ -70,25 +73,34 @@ WITH_HEADROOM = (
 _SEVERITIES = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
 
 
-def diagnose(measurement: Measurement, series: Series | None = None) -> Diagnosis:
+def diagnose(
+    measurement: Measurement,
+    series: Series | None = None,
+    waterfall: Waterfall | None = None,
+) -> Diagnosis:
     """What holds the steps of a run back, and whether that changed while it ran.
 
     Args:
         measurement: what was seen of the run.
         series: the same over time; without it no change is looked for.
+        waterfall: of the same run; without one nothing is said of roofs.
     """
     shifts = () if series is None else find_shifts(series)
-    diagnosis = _diagnose(measurement, find_shift(shifts))
+    diagnosis = _diagnose(measurement, find_shift(shifts), waterfall)
     return replace(diagnosis, shifts=tuple(one.shift for one in shifts))
 
 
-def _diagnose(measurement: Measurement, shift: Finding | None) -> Diagnosis:
+def _diagnose(
+    measurement: Measurement, shift: Finding | None, waterfall: Waterfall | None
+) -> Diagnosis:
     findings = _ask(ALWAYS, measurement) + ([] if shift is None else [shift])
     death = next((f for f in findings if f.cause == "out_of_memory"), None)
     too_few = verdicts.find_no_steps(measurement)
     if too_few is not None:
         return _conclude(measurement, [*findings, too_few], death or too_few)
     findings += _ask(RULES, measurement)
+    if waterfall is not None and is_usable(waterfall):
+        findings = add_roofs(findings, measurement, waterfall)
     primary = death or choose_primary(findings)
     if primary is None:
         primary = _doubt(measurement) or _settle(measurement, findings)

@@ -15,13 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from .inputs import Shapes
 from .patch import drop_frame
-from .tally import Tally, make_mode
+from .tally import TINY_NS, Tally, make_mode
 
 if TYPE_CHECKING:
     from .journal import Journal
-
-TINY_NS = 20_000
-"""Below it an operator's own work is about what Python and the dispatcher take to call it."""
 
 MAX_NODES = 50_000
 """A graph larger than that is not searched: it would take longer than the step."""

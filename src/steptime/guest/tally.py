@@ -27,6 +27,9 @@ MAX_MODULES = 100
 
 MAX_UNCOVERED, MAX_NAME = 10, 80
 
+TINY_NS = 20_000
+"""Below it an operator's own work is about what Python and the dispatcher take to call it."""
+
 
 class Call:
     """One call of a module: which, inside which other, and the graph nodes made meanwhile."""
@@ -53,6 +56,7 @@ class Tally:
         self.macs = self.masked = self.again = self.outside = 0
         self.classes = {name: [0, 0, 0, 0, 0] for name in CLASSES}  # num flops pointwise bytes ns
         self.by_dtype: dict[str, dict[str, int]] = {name: {} for name in CLASSES}
+        self.groups: dict[tuple[str, str | None, bool, int], list[int]] = {}
         self.uncovered: dict[str, list[int]] = {}  # num, ns
         self.names: dict[int, tuple[str, str]] = {}
         self.by_module: dict[int, dict[str, int]] = {}
@@ -144,21 +148,25 @@ class Tally:
         kind = work.kind
         if call is not None and kind == "matmul" and call.key in self.recurrent:
             kind = RECURRENT
-        row = self.classes[kind]
-        row[0] += 1
-        row[1] += work.flops or 0
-        row[2] += work.pointwise
-        row[3] += bytes_moved(func, args, kwargs, result)
-        row[4] += ns
+        dtype = self._dtype(args) if work.flops else None
+        moved = bytes_moved(func, args, kwargs, result)
+        intensity = _power_of_two(work.flops, moved) if work.flops else 0
+        key = (kind, dtype, ns < TINY_NS, intensity)
+        for row in (self.classes[kind], self.groups.setdefault(key, [0, 0, 0, 0, 0])):
+            row[0] += 1
+            row[1] += work.flops or 0
+            row[2] += work.pointwise
+            row[3] += moved
+            row[4] += ns
         if work.flops is None:
             missed = self.uncovered.setdefault(str(func), [0, 0])
             missed[0] += 1
             missed[1] += ns
-        elif work.flops:
+        elif dtype is not None:
             self._add_flops(work, which, call)
             if which == BACKWARD and call is None:
                 self.outside += work.flops
-            dtype, sums = self._dtype(args), self.by_dtype[kind]
+            sums = self.by_dtype[kind]
             sums[dtype] = sums.get(dtype, 0) + work.flops
 
     def _add_flops(self, work: Work, which: str, call: Call | None) -> None:
@@ -252,6 +260,13 @@ class Tally:
                 for name, row in self.classes.items()
                 if row[0]
             ],
+            "groups": [
+                dict(zip(COLUMNS, (name, *row[:4], row[4] * 1e-9 if is_timed else None)))
+                | {"dtype": dtype, "is_tiny": is_timed and is_tiny}
+                for (name, dtype, is_tiny, _), row in sorted(
+                    self.groups.items(), key=lambda item: -item[1][4]
+                )
+            ],
             "modules": [
                 dict(zip(("name", "kind"), self.names.get(key, ("?", "?")))) | sums
                 for key, sums in modules[:MAX_MODULES]
@@ -267,6 +282,12 @@ class Tally:
 
 
 COLUMNS = ("name", "num", "flops", "pointwise_flops", "moved_bytes", "time_s")
+
+
+def _power_of_two(flops: int, moved: int) -> int:
+    """The arithmetic intensity, rounded down to a power of two."""
+    return (flops // moved).bit_length() if moved else 0
+
 
 SHORT = {
     "float64": "fp64",

@@ -56,6 +56,7 @@ REMEDIES: Mapping[str, str] = {
         "Let torch.compile fuse them, or put their work into fewer, larger operators, then measure "
         "again:"
     ),
+    "overhead": "Let torch.compile fuse operators, or make the batch larger, then measure again:",
     "launches": "Let torch.compile fuse operators (mode reduce-overhead), then measure again:",
     "sync": "Read values from the device less often (every tenth step, say), then measure again:",
     "gc": "Freeze what lives long (gc.freeze() before the loop), then measure again:",
@@ -111,6 +112,10 @@ REMEDIES: Mapping[str, str] = {
     "INPUT_BOUND": "Prepare batches ahead of the step, then measure again:",
     "STRAGGLER": "Look at rank {late_rank}: its machine, its share of the data; measure again:",
     "CONTENDED": "Measure again when the machine is quiet:",
+    "MEMORY_BANDWIDTH_BOUND": (
+        "Let torch.compile fuse operators, or use a shorter type, so that fewer bytes are moved; "
+        "then measure again:"
+    ),
     "COMPUTE_BOUND": (
         "Make the arithmetic cheaper (mixed precision, torch.compile), then measure again:"
     ),

@@ -34,7 +34,9 @@ from steptime.core.types import (
     Span,
 )
 from steptime.core.utilization import hardware_utilization, model_utilization
+from steptime.core.waterfall import Picture
 from steptime.errors import SteptimeError
+from steptime.report.waterfall import roofline_data, waterfall_data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,18 +94,25 @@ def error_envelope(command: str, error: SteptimeError) -> Envelope:
 
 
 def run_envelope(
-    measurement: Measurement, diagnosis: Diagnosis | None, *, command: str, exit_code: int
+    measurement: Measurement,
+    diagnosis: Diagnosis | None,
+    *,
+    command: str,
+    exit_code: int,
+    picture: Picture | None = None,
 ) -> Envelope:
     """The envelope of a run; a script that failed makes it partial, and says so."""
     return Envelope(
         command=command,
         exit_code=exit_code,
-        data=run_data(measurement, diagnosis),
+        data=run_data(measurement, diagnosis, picture),
         errors=_end_errors(measurement.end),
     )
 
 
-def run_data(measurement: Measurement, diagnosis: Diagnosis | None) -> dict[str, Any]:
+def run_data(
+    measurement: Measurement, diagnosis: Diagnosis | None, picture: Picture | None = None
+) -> dict[str, Any]:
     """The `data` of `run` and `show`: every key is always there; null means not observed."""
     m = measurement
     return {
@@ -137,6 +146,8 @@ def run_data(measurement: Measurement, diagnosis: Diagnosis | None) -> dict[str,
         "profile": _profile(m.profile),
         "mfu": asdict(model_utilization(m)),
         "hfu": asdict(hardware_utilization(m)),
+        "roofline": None if picture is None else roofline_data(picture.roofline),
+        "waterfall": None if picture is None else waterfall_data(picture.waterfall),
         "compilation": _fields(m.compilation),
         "switches": [asdict(switch) for switch in m.switches],
         "suspicions": [asdict(suspicion) for suspicion in m.suspicions],

@@ -23,6 +23,7 @@ from steptime.core.types import (
     Severity,
 )
 from steptime.core.units import format_count, format_percent, format_seconds, format_speedup
+from steptime.core.waterfall import Picture, Waterfall
 from steptime.report import words
 from steptime.report.advice import choose_headline, next_act
 from steptime.report.memory import fit_lines, memory_lines
@@ -31,6 +32,7 @@ from steptime.report.profile_text import profile_lines
 from steptime.report.stall_text import describe_stall
 from steptime.report.study_words import describe_lever
 from steptime.report.tables import phase_lines, rank_lines, unseen_phases
+from steptime.report.waterfall import picture_lines, roof_lines
 from steptime.report.work import work_lines
 
 MAX_LINES = 40
@@ -63,18 +65,37 @@ _DETAILS = (
 _COLORS = {Severity.INFO: "green", Severity.WARNING: "yellow", Severity.CRITICAL: "red"}
 
 
-def render(measurement: Measurement, diagnosis: Diagnosis | None, *, console: Console) -> None:
+def render(
+    measurement: Measurement,
+    diagnosis: Diagnosis | None,
+    *,
+    console: Console,
+    waterfall: Waterfall | None = None,
+) -> None:
     """Print the report of one run, at most `MAX_LINES` lines."""
     page = page_of(console)
+    roof = roof_lines(waterfall, page, run_id=measurement.run_id)
     for detail in _DETAILS:
-        lines = _report(measurement, diagnosis, page=page, detail=detail)
+        lines = _report(measurement, diagnosis, page=page, detail=detail, roof=roof)
         if len(lines) <= MAX_LINES:
             break
     page.write(lines)
 
 
+def render_picture(picture: Picture, measurement: Measurement, *, console: Console) -> None:
+    """Print where the time of a step went, and the operators under the roofs of the machine."""
+    page = page_of(console)
+    head = [*_header(measurement, page), Text()]
+    page.write([*head, *picture_lines(picture.waterfall, picture.roofline, page)])
+
+
 def _report(
-    m: Measurement, diagnosis: Diagnosis | None, *, page: Page, detail: _Detail
+    m: Measurement,
+    diagnosis: Diagnosis | None,
+    *,
+    page: Page,
+    detail: _Detail,
+    roof: list[Text],
 ) -> list[Text]:
     gap = [Text()]
     primary, others = _split_findings(diagnosis)
@@ -98,6 +119,7 @@ def _report(
         *_others(m, others, page, limit=detail.num_findings),
         *worker_lines(m, page),
         *work_lines(m, page),
+        *roof,
         *memory_lines(m, page),
         *fit_lines(m, page),
         *profile_lines(m, page, num_operators=detail.num_operators),

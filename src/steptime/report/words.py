@@ -46,6 +46,10 @@ FACTS: Mapping[str, str] = {
         "even the last rank to arrive spends {least_communication} of a step in the exchange."
     ),
     "COMPUTE_BOUND": "forward, backward and optimizer fill {compute} of a step.",
+    "MEMORY_BANDWIDTH_BOUND": (
+        "operators that memory holds back take {bandwidth_bound} of a step, arithmetic "
+        "{arithmetic}."
+    ),
     "HOST_BOUND": "the Python process holds a step back.",
     "MEMORY_CAPACITY_BOUND": "there is not enough memory.",
     "preprocessing": (
@@ -56,6 +60,10 @@ FACTS: Mapping[str, str] = {
     "tiny_operators": (
         "{num_tiny} of {num_operators} operators a step take under 20 µs: starting them costs "
         "more than they do, up to {tiny_operators} of a step."
+    ),
+    "overhead": (
+        "{overhead} of a step goes by between operators, in Python and in starting them, and at "
+        "most {operators} into what holds them."
     ),
     "launches": "the device is idle for {idle} of a step, {launches} for want of a launch.",
     "sync": "the host waits for the device in the middle of a step, {sync} of it.",

@@ -1,0 +1,95 @@
+"""The ceilings that a run is judged by: those of its folder, else those of this machine.
+
+Nothing is ever measured here: `steptime machine` does, and keeps what it found in the store.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from steptime.core.codec import from_json
+from steptime.core.machine import Ceilings
+from steptime.core.store import CommandRecord, Run, read_value
+from steptime.core.types import Measurement
+from steptime.errors import DamagedRunError
+
+NAME = "ceilings.json"
+_FOLDER = "machine"
+
+
+def read_ceilings(run: Run) -> Ceilings | None:
+    """Those that the run was judged by when it ended."""
+    try:
+        return read_value(run, NAME, Ceilings)
+    except (OSError, DamagedRunError):
+        return None
+
+
+def find_ceilings(run: Run, measurement: Measurement) -> Ceilings | None:
+    """Those of the run, else those measured on this machine with the run's Python and torch."""
+    own = read_ceilings(run)
+    if own is not None or not measurement.ranks or measurement.count is None:
+        return own
+    first = measurement.ranks[0]
+    wanted = (first.python_version, first.torch_version)
+    fit = [
+        one
+        for one in _kept(run.store / _FOLDER)
+        if one.bench and (one.bench.python_version, one.bench.torch_version) == wanted
+    ]
+    if not fit or not _is_here(run):
+        return None
+    prints = _fingerprints(fit)
+    here = [one for one in fit if one.fingerprint in prints]
+    return max(here, key=lambda one: one.measured_unix_s, default=None)
+
+
+def _kept(folder: Path) -> Iterator[Ceilings]:
+    try:
+        paths = sorted(folder.glob("*.json"))
+    except OSError:
+        return
+    for path in paths:
+        try:
+            yield from_json(Ceilings, json.loads(path.read_bytes()), where=path.name)
+        except (OSError, ValueError, RecursionError, DamagedRunError):
+            continue
+
+
+def _is_here(run: Run) -> bool:
+    """Whether the run was made on this machine: a store may be shared."""
+    from steptime.measure.origin import read_machine
+
+    try:
+        return read_value(run, "command.json", CommandRecord).machine == read_machine()
+    except (OSError, DamagedRunError):
+        return False
+
+
+def _fingerprints(fit: list[Ceilings]) -> set[str]:
+    """Those that this machine has for the interpreters that measured, whatever disk was read."""
+    from steptime.machine.ceilings import Python, fingerprint_of
+    from steptime.machine.inventory import read_inventory
+    from steptime.measure.devices import load_nvml
+    from steptime.measure.origin import read_machine
+
+    machine = read_machine()
+    inventory = read_inventory(Path.cwd(), load_nvml=load_nvml, environment=os.environ)
+    places = [
+        replace(inventory, data=replace(inventory.data, mount=mount))
+        for mount in (inventory.data.mount, *inventory.mounts)
+    ]
+    pythons = {
+        Python(
+            path=one.bench.python,
+            version=one.bench.python_version,
+            torch_version=one.bench.torch_version,
+        )
+        for one in fit
+        if one.bench is not None
+    }
+    return {fingerprint_of(machine, place, python) for place in places for python in pythons}

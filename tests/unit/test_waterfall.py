@@ -1,0 +1,530 @@
+"""A step cut into parts: they sum to it, none is negative, and none holds another's time."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from steptime.core.codec import from_json, to_json
+from steptime.core.count import ClassCount, Count, GroupCount
+from steptime.core.machine import Bench, Ceiling, Ceilings, Point, Setting
+from steptime.core.types import BottleneckKind, HostLoad, Measurement
+from steptime.core.waterfall import PARTS, Picture, Waterfall
+from steptime.diagnose.engine import diagnose
+from steptime.diagnose.roofs import find_roofs
+from steptime.diagnose.waterfall import make_picture
+from steptime.report.text import render, render_picture
+from steptime.report.waterfall import PARTS as PART_WORDS
+from steptime.report.waterfall import describe_lacking
+from unit.builders import make_measurement, make_phases, make_quantity, make_rank, make_steady
+
+G = 1e9
+H100 = "NVIDIA H100 80GB HBM3"
+
+
+def make_group(name: str = "matmul", *, time_s: float | None, **changes: Any) -> GroupCount:
+    """10 GFLOP over 100 MB in fp32, unless told otherwise."""
+    base = GroupCount(
+        name=name, dtype="fp32", num=10, flops=10 * 10**9, moved_bytes=10**8, time_s=time_s
+    )
+    return replace(base, **changes)
+
+
+def elementwise(*, time_s: float | None, gigabytes: float, **changes: Any) -> GroupCount:
+    moved = int(gigabytes * G)
+    return make_group(
+        "elementwise", time_s=time_s, flops=0, dtype=None, moved_bytes=moved, **changes
+    )
+
+
+def make_count(*groups: GroupCount, recomputed: int = 0) -> Count:
+    total = sum(group.flops for group in groups)
+    by_dtype: dict[str, int] = {}
+    classes: dict[str, ClassCount] = {}
+    for group in groups:
+        if group.dtype:
+            by_dtype[group.dtype] = by_dtype.get(group.dtype, 0) + group.flops
+        one = classes.get(group.name, ClassCount(name=group.name))
+        classes[group.name] = replace(
+            one,
+            num=one.num + group.num,
+            flops=one.flops + group.flops,
+            moved_bytes=one.moved_bytes + group.moved_bytes,
+            time_s=(one.time_s or 0.0) + (group.time_s or 0.0),
+            by_dtype={group.dtype: group.flops} if group.dtype else {},
+        )
+    return Count(
+        forward=total - recomputed,
+        backward=0,
+        recomputed=recomputed,
+        macs=total // 2,
+        classes=tuple(classes.values()),
+        groups=groups,
+        by_dtype=by_dtype,
+    )
+
+
+def make_ceiling(kind: str, rate: float, **changes: Any) -> Ceiling:
+    unit = "flops_per_s" if kind == "matmul" else "bytes_per_s"
+    quantity = make_quantity(0.9 * rate)  # the median; the fastest is the ceiling
+    base = Ceiling(kind=kind, device="cpu", unit=unit, rate=quantity, best_rate=rate)
+    return replace(base, **changes)
+
+
+def make_ceilings(*found: Ceiling, device: str = "cpu", threads: int = 1) -> Ceilings:
+    """fp32 at 100 GFLOPS, bf16 at 200, memory at 10 GB/s, caches at 50, with one thread."""
+    usual = (
+        make_ceiling("matmul", 100 * G, dtype="fp32"),
+        make_ceiling("matmul", 200 * G, dtype="bf16"),
+        make_ceiling("copy", 10 * G, variant="memory"),
+        make_ceiling("copy", 50 * G, variant="cache"),
+    )
+    return Ceilings(
+        fingerprint="0" * 16,
+        measured_unix_s=1.0,
+        took_s=1.0,
+        budget_s=1.0,
+        bench=Bench(
+            python="/usr/bin/python",
+            python_version="3.11.7",
+            torch_version="2.13.0",
+            num_threads=threads,
+            num_cores=threads,
+            wait_policy="passive",
+        ),
+        ceilings=tuple(replace(one, device=device) for one in found or usual),
+    )
+
+
+def make_run(
+    count: Count | None,
+    times_s: Mapping[str, float],
+    *,
+    cpu_s: Mapping[str, float] | None = None,
+    device_s: Mapping[str, float] | None = None,
+    device: str = "cpu",
+    **fields: Any,
+) -> Measurement:
+    phases = make_phases(times_s, cpu_s=cpu_s, device_s=device_s)
+    step = make_quantity(sum(times_s.values()))
+    rank = make_rank(device=device, **times_s)
+    if device != "cpu":
+        rank = replace(rank, device_name=H100, num_threads=16)
+    return replace(
+        make_measurement(),
+        phases=phases,
+        steady=make_steady(step),
+        ranks=(rank,),
+        count=count,
+        **fields,
+    )
+
+
+def cut(run: Measurement, ceilings: Ceilings | None = None) -> Waterfall:
+    return make_picture(run, ceilings or make_ceilings()).waterfall
+
+
+def times_of(waterfall: Waterfall) -> dict[str, float]:
+    return {part.name: part.time_s for part in waterfall.parts}
+
+
+def assert_whole(waterfall: Waterfall) -> None:
+    assert waterfall.step_time_s is not None
+    assert math.fsum(p.time_s for p in waterfall.parts) == pytest.approx(waterfall.step_time_s)
+    assert all(part.time_s >= 0 for part in waterfall.parts)
+    assert [part.name for part in waterfall.parts] == sorted(times_of(waterfall), key=PARTS.index)
+
+
+# -- each part by itself
+
+
+def test_a_product_is_cut_by_a_chain_of_ceilings() -> None:
+    # 10 GFLOP: 50 ms in bf16, 100 ms in fp32, measured 130 ms of 150 ms of forward.
+    found = cut(make_run(make_count(make_group(time_s=0.13)), {"forward": 0.15}))
+
+    assert_whole(found)
+    assert times_of(found) == pytest.approx(
+        {"arithmetic": 0.05, "precision": 0.05, "shape": 0.03, "launch": 0.02, "unexplained": 0}
+    )
+    assert (found.begins_at, found.dtype, found.is_conclusive) == ("ceiling", "bf16", True)
+
+
+def test_threads_that_the_run_has_not_are_a_part() -> None:
+    points = [
+        Point(setting=Setting(shape=(512, 512, 512), num_threads=n), rate=rate * G)
+        for n, rate in ((4, 80.0), (1, 20.0))
+    ]
+    matmul = make_ceiling("matmul", 100 * G, dtype="fp32", points=tuple(points))
+    run = make_run(make_count(make_group(time_s=0.4)), {"forward": 0.4})
+    found = cut(run, make_ceilings(matmul, threads=4))
+
+    # A quarter of the ceiling with one thread: 100 ms become 400 ms.
+    assert times_of(found) == pytest.approx({"arithmetic": 0.1, "threads": 0.3, "unexplained": 0.0})
+
+
+def test_elements_are_held_by_memory_and_what_is_slower_still_stands_apart() -> None:
+    group = elementwise(time_s=0.25, gigabytes=2.0)  # 200 ms at 10 GB/s
+    found = cut(make_run(make_count(group, make_group(time_s=0.1)), {"forward": 0.35}))
+
+    assert_whole(found)
+    assert times_of(found)["bandwidth"] == pytest.approx(0.2)
+    assert times_of(found)["slow_operators"] == pytest.approx(0.05)
+    assert "shape" not in times_of(found)
+
+
+def test_a_product_that_memory_binds_is_arithmetic_first_and_bandwidth_beyond() -> None:
+    group = make_group(time_s=0.5, moved_bytes=4 * 10**9)  # 400 ms of memory, 100 ms of fp32
+    found = times_of(cut(make_run(make_count(group), {"forward": 0.5})))
+
+    assert found["arithmetic"] + found["precision"] == pytest.approx(0.1)
+    assert (found["bandwidth"], found["slow_operators"]) == pytest.approx((0.3, 0.1))
+
+
+def test_tiny_operators_are_launching_but_for_what_they_must_take() -> None:
+    group = elementwise(time_s=0.08, gigabytes=0.1, is_tiny=True, num=5000)  # 10 ms of memory
+    found = times_of(cut(make_run(make_count(make_group(time_s=0.1), group), {"forward": 0.3})))
+
+    assert found["launch"] == pytest.approx(0.3 - 0.1 - 0.01)
+    assert found["bandwidth"] == pytest.approx(0.01)
+
+
+def test_what_checkpointing_did_again_is_a_part() -> None:
+    count = make_count(make_group(time_s=0.1), recomputed=25 * 10**8)
+    found = times_of(cut(make_run(count, {"forward": 0.1})))
+
+    assert found["recomputation"] == pytest.approx(0.025)
+    assert found["arithmetic"] == pytest.approx(0.0375)
+
+
+# -- what is planted in one part grows that part alone
+
+
+@pytest.mark.parametrize(
+    ("phase", "part"),
+    [
+        ("input_wait", "input"),
+        ("h2d", "copies"),
+        ("communication", "communication"),
+        ("sync", "sync"),
+        ("loss", "loss"),
+        ("gradient_processing", "gradient_processing"),
+        ("optimizer", "optimizer"),
+        ("other", "script"),
+        ("forward", "launch"),
+        ("backward", "launch"),
+    ],
+)
+def test_a_delay_grows_its_part_alone(phase: str, part: str) -> None:
+    times_s = {
+        **dict.fromkeys(("input_wait", "h2d", "communication", "sync", "loss"), 0.01),
+        **dict.fromkeys(("gradient_processing", "optimizer", "other"), 0.01),
+        "forward": 0.08,
+        "backward": 0.08,
+    }
+    count = make_count(make_group(time_s=0.12), elementwise(time_s=0.02, gigabytes=0.1))
+    before = cut(make_run(count, times_s))
+    after = cut(make_run(count, {**times_s, phase: times_s[phase] + 0.1}))
+
+    assert_whole(before)
+    assert_whole(after)
+    grown = {name: after.time_of(name) - before.time_of(name) for name in PARTS}
+    assert grown == pytest.approx({**dict.fromkeys(PARTS, 0.0), part: 0.1}, abs=1e-9)
+
+
+def test_more_work_of_elements_grows_bandwidth_alone() -> None:
+    product = make_group(time_s=0.12)
+    less = make_count(product, elementwise(time_s=0.02, gigabytes=0.2))
+    more = make_count(product, elementwise(time_s=0.12, gigabytes=1.2))
+    before, after = cut(make_run(less, {"forward": 0.15})), cut(make_run(more, {"forward": 0.25}))
+
+    grown = {name: after.time_of(name) - before.time_of(name) for name in PARTS}
+    assert grown == pytest.approx({**dict.fromkeys(PARTS, 0.0), "bandwidth": 0.1}, abs=1e-9)
+
+
+# -- the core is not ours
+
+
+def test_time_off_the_core_is_other_programs_where_they_kept_the_machine_full() -> None:
+    host = HostLoad(num_cores=2, job_cores=0.5, others_cores=1.5, num_samples=50)
+    count = make_count(make_group(time_s=0.1))
+    run = make_run(count, {"forward": 0.25}, cpu_s={"forward": 0.1}, host=host)
+
+    found = cut(run)
+    assert times_of(found)["contention"] == pytest.approx(0.15)
+    assert found.is_conclusive
+    idle = cut(replace(run, host=replace(host, others_cores=0.0)))
+    assert times_of(idle)["unexplained"] == pytest.approx(0.15)
+    assert (idle.is_conclusive, idle.lacking) == (False, ("waits_off_core",))
+    assert cut(replace(run, host=None)).lacking == ("host_load",)
+
+
+# -- roofs that are wrong, or not there
+
+
+def test_a_class_that_beats_its_roof_shows_that_the_roof_is_too_low() -> None:
+    found = cut(make_run(make_count(make_group(time_s=0.05)), {"forward": 0.06}))
+
+    assert_whole(found)
+    assert [(e.name, e.roof, round(e.ratio, 2)) for e in found.exceeded] == [
+        ("matmul", "compute", 2.0)
+    ]
+    assert (found.is_conclusive, found.lacking) == (False, ("true_ceilings",))
+
+
+def test_what_is_faster_than_memory_is_no_wonder_within_the_rate_of_a_cache() -> None:
+    count = make_count(make_group(time_s=0.1), elementwise(time_s=0.02, gigabytes=0.8))
+    assert cut(make_run(count, {"forward": 0.12})).exceeded == ()
+    count = make_count(make_group(time_s=0.1), elementwise(time_s=0.01, gigabytes=0.8))
+    assert [e.roof for e in cut(make_run(count, {"forward": 0.12})).exceeded] == ["cache"]
+
+
+def test_operators_that_were_slower_in_the_look_are_made_to_fit() -> None:
+    found = cut(make_run(make_count(make_group(time_s=0.2)), {"forward": 0.16}))
+
+    assert_whole(found)
+    assert times_of(found)["shape"] == pytest.approx(0.06)
+    assert "launch" not in times_of(found)
+    scale = {term.name: term.value for term in found.parts[-1].terms}["operator_scale"]
+    assert scale == pytest.approx(0.8)
+
+
+def test_a_type_without_a_ceiling_stays_unexplained_and_is_named() -> None:
+    found = cut(make_run(make_count(make_group(time_s=0.1, dtype="fp64")), {"forward": 0.1}))
+
+    assert times_of(found) == pytest.approx({"unexplained": 0.1})
+    assert found.lacking == ("ceiling_fp64",)
+    assert describe_lacking("ceiling_fp64") == "a measured ceiling of fp64"
+
+
+def test_without_ceilings_count_or_steps_there_are_no_parts_but_a_reason() -> None:
+    run = make_run(make_count(make_group(time_s=0.1)), {"forward": 0.1})
+    assert make_picture(run, None).waterfall.missing == "no_ceilings"
+    assert make_picture(run, make_ceilings(device="cuda:0")).waterfall.missing == (
+        "no_ceilings_of_device"
+    )
+    assert cut(replace(run, count=None, count_missing="compiled")).missing == "compiled"
+    assert cut(replace(run, steady=None)).missing == "no_steady_steps"
+    assert run.count is not None
+    eager = replace(run.count, is_executed=False)
+    assert cut(replace(run, count=eager)).missing == "not_executed"
+    untimed = make_count(make_group(time_s=None))
+    assert cut(replace(run, count=untimed)).missing == "no_operator_times"
+
+
+def test_a_count_by_classes_alone_is_cut_as_well() -> None:
+    count = replace(make_count(make_group(time_s=0.13)), groups=())
+    found = cut(make_run(count, {"forward": 0.13}))
+    assert times_of(found)["shape"] == pytest.approx(0.03)
+
+
+# -- on a device
+
+
+def test_on_a_device_the_picture_begins_at_the_datasheet() -> None:
+    count = make_count(
+        make_group(time_s=1.0, dtype="bf16", flops=989 * 10**11, moved_bytes=10**9),
+        elementwise(time_s=1.0, gigabytes=30.0),
+    )
+    ceilings = make_ceilings(
+        make_ceiling("matmul", 791.2e12, dtype="bf16"),
+        make_ceiling("copy", 3000 * G, variant="memory"),
+        device="cuda:0",
+    )
+    run = make_run(
+        count,
+        {"input_wait": 0.02, "forward": 0.1, "backward": 0.18, "optimizer": 0.01},
+        device_s={"forward": 0.05, "backward": 0.1, "optimizer": 0.01},
+        device="cuda",
+    )
+    found = cut(run, ceilings)
+
+    assert_whole(found)
+    # 100 ms at the peak, 125 ms at the ceiling, 10 ms of memory, 150 ms measured.
+    assert times_of(found) == pytest.approx(
+        {
+            "arithmetic": 0.1,
+            "ceiling": 0.025,
+            "bandwidth": 0.01,
+            "device_operators": 0.015,
+            "launch": 0.13,
+            "input": 0.02,
+            "optimizer": 0.01,
+            "unexplained": 0.0,
+        }
+    )
+    assert found.begins_at == "datasheet"
+    blind = make_run(count, {"forward": 0.1}, device="cuda")
+    assert cut(blind, ceilings).missing == "no_device_times"
+
+
+def test_on_a_device_a_class_has_no_position_for_its_time_is_that_of_launching() -> None:
+    ceilings = make_ceilings(make_ceiling("matmul", 800e12, dtype="fp32"), device="cuda:0")
+    run = make_run(
+        make_count(make_group(time_s=0.1)),
+        {"forward": 0.1},
+        device_s={"forward": 0.1},
+        device="cuda",
+    )
+    point = make_picture(run, ceilings).roofline.points[0]
+    assert (point.time_s, point.position, point.missing) == (None, None, "no_operator_times")
+    assert point.intensity == pytest.approx(100)
+
+
+# -- roofline
+
+
+def test_each_class_stands_under_the_roof_that_binds_it() -> None:
+    count = make_count(make_group(time_s=0.2), elementwise(time_s=0.4, gigabytes=2.0))
+    found = make_picture(make_run(count, {"forward": 0.6}), make_ceilings()).roofline
+    moved, product = found.points
+
+    assert (moved.name, moved.roof) == ("elementwise", "memory")
+    assert moved.fraction == pytest.approx(2 / 3)
+    assert (moved.position, moved.headroom_s) == pytest.approx((0.5, 0.2))
+    assert (product.roof, product.position) == ("compute", pytest.approx(0.5))
+    assert product.roof_flops_per_s == pytest.approx(100 * G)
+    bare = make_picture(make_run(count, {"forward": 0.6}), None).roofline
+    assert (bare.missing, bare.roofs) == ("no_ceilings", None)
+    assert bare.points[1].flops_per_s == pytest.approx(50 * G)
+    assert bare.points[1].position is None
+
+
+def test_a_roof_is_the_fastest_repetition_and_the_ceilings_of_another_device_are_none() -> None:
+    rank = make_rank(forward=0.1)
+    roofs = find_roofs(make_ceilings(), rank)
+    assert not isinstance(roofs, str)
+    assert roofs.flops_per_s == {"bf16": 200 * G, "fp32": 100 * G}
+    assert find_roofs(make_ceilings(make_ceiling("matmul", 0.0, best_rate=None)), rank) == (
+        "no_ceilings_of_device"
+    )
+    assert find_roofs(None, rank) == "no_ceilings"
+    named = make_ceilings(device="cuda:0")
+    assert named.bench is not None
+    named = replace(named, bench=replace(named.bench, device_names=("NVIDIA A10",)))
+    assert find_roofs(named, replace(rank, device="cuda", device_name=H100)) == (
+        "no_ceilings_of_device"
+    )
+
+
+# -- always
+
+
+@given(
+    products=st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1)), max_size=4),
+    moves=st.lists(st.tuples(st.floats(0, 1), st.floats(0, 3), st.booleans()), max_size=4),
+    phases=st.lists(st.floats(0, 1), min_size=11, max_size=11),
+    cpu=st.floats(0, 1),
+    recomputed=st.floats(0, 1),
+)
+def test_parts_sum_to_the_step_and_none_is_negative(
+    products: list[tuple[float, float, float]],
+    moves: list[tuple[float, float, bool]],
+    phases: list[float],
+    cpu: float,
+    recomputed: float,
+) -> None:
+    names = ("input_wait", "h2d", "forward", "loss", "forward_and_loss", "backward")
+    names += ("gradient_processing", "communication", "optimizer", "sync", "other")
+    groups = [
+        make_group(time_s=t, flops=1 + int(w * 2e10), moved_bytes=int(b * 1e10))
+        for t, w, b in products
+    ]
+    groups += [elementwise(time_s=t, gigabytes=b, is_tiny=tiny) for t, b, tiny in moves]
+    count = make_count(*groups, make_group(time_s=0.01))
+    count = replace(count, recomputed=int(recomputed * count.forward))
+    times_s = {**dict(zip(names, phases, strict=True)), "forward": phases[2] + 0.01}
+    run = make_run(count, times_s, cpu_s={name: cpu * t for name, t in times_s.items()})
+
+    assert_whole(cut(run))
+    full = HostLoad(num_cores=1, job_cores=0.5, others_cores=0.5, num_samples=9)
+    assert_whole(cut(replace(run, host=full)))
+
+
+# -- the diagnosis
+
+
+def diagnosed(run: Measurement) -> Any:
+    return diagnose(run, None, cut(run))
+
+
+def test_a_step_that_memory_holds_is_memory_bandwidth_bound() -> None:
+    count = make_count(make_group(time_s=0.1), elementwise(time_s=0.5, gigabytes=4.5))
+    run = make_run(count, {"forward": 0.61})
+
+    assert diagnose(run).kind is BottleneckKind.COMPUTE_BOUND
+    found = diagnosed(run)
+    assert found.kind is BottleneckKind.MEMORY_BANDWIDTH_BOUND
+    assert BottleneckKind.COMPUTE_BOUND not in [finding.kind for finding in found.findings]
+
+
+def test_a_step_that_goes_by_between_operators_is_host_bound() -> None:
+    run = make_run(make_count(make_group(time_s=0.1)), {"forward": 0.5})
+    found = diagnosed(run)
+    assert (found.kind, found.findings[0].cause) == (BottleneckKind.HOST_BOUND, "overhead")
+
+
+def test_arithmetic_that_fills_a_step_stays_compute_bound_and_says_how_well_it_is_done() -> None:
+    run = make_run(make_count(make_group(time_s=0.13)), {"forward": 0.13})
+    found = diagnosed(run)
+    evidence = {one.name: one.value for one in found.findings[0].evidence}
+
+    assert found.kind is BottleneckKind.COMPUTE_BOUND
+    assert evidence["at_ceiling"] == pytest.approx(0.05 / 0.13)
+    assert found.findings[0].headroom_speedup == pytest.approx(0.13 / 0.05)
+
+
+def test_a_picture_with_a_hole_changes_no_verdict() -> None:
+    unknown = make_group(time_s=0.1, dtype="fp64")
+    run = make_run(make_count(unknown, elementwise(time_s=0.4, gigabytes=4)), {"forward": 0.5})
+    assert diagnosed(run) == diagnose(run)
+
+
+# -- words
+
+
+def shown(picture: Picture, run: Measurement) -> str:
+    file = io.StringIO()
+    render_picture(picture, run, console=Console(file=file, width=100))
+    return file.getvalue()
+
+
+def test_every_part_has_a_name_and_is_shown_with_its_arithmetic() -> None:
+    assert set(PART_WORDS) == set(PARTS)
+    run = make_run(make_count(make_group(time_s=0.13)), {"forward": 0.15, "optimizer": 0.01})
+    text = " ".join(shown(make_picture(run, make_ceilings()), run).split())
+
+    assert "a step of 160 ms, from the measured ceiling of matrix products in bf16" in text
+    assert "work ÷ ceiling: work 10.0 GFLOP, ceiling bf16 200 GFLOPS" in text
+    assert "unexplained" in text
+    assert "matmul 130 ms 100.0 % 100 76.9 GFLOPS compute 76.9 %" in text
+
+
+def test_without_ceilings_the_picture_and_the_report_say_how_to_get_it() -> None:
+    run = make_run(make_count(make_group(time_s=0.13)), {"forward": 0.15})
+    picture = make_picture(run, None)
+    assert "Measure it: steptime machine" in shown(picture, run)
+    file = io.StringIO()
+    render(run, None, console=Console(file=file, width=100), waterfall=picture.waterfall)
+    assert "`steptime machine` measures" in file.getvalue()
+
+
+def test_an_inconclusive_picture_says_what_it_lacks() -> None:
+    run = make_run(make_count(make_group(time_s=0.05)), {"forward": 0.06})
+    text = " ".join(shown(make_picture(run, make_ceilings()), run).split())
+    assert "exceeded matmul ran at 2.00x the compute roof" in text
+    assert "INCONCLUSIVE" in text
+    assert "ceilings measured on a quiet machine" in text
+
+
+def test_it_survives_json() -> None:
+    run = make_run(make_count(make_group(time_s=0.05)), {"forward": 0.06})
+    picture = make_picture(run, make_ceilings())
+    assert from_json(Picture, to_json(picture)) == picture
