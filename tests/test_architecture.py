@@ -45,7 +45,15 @@ EXTRAS = {
 # Functions of their arguments: no clock, no disk, no process, no chance.
 PURE = (
     *(
+        f"machine/checks/{subject}"
+        for subject in (
+            *("_rule", "devices", "disk", "engine", "environment", "facts", "limits", "memory"),
+            *("nccl_log", "network", "precision", "security", "software", "threads"),
+        )
+    ),
+    *(
         "core/anatomy",
+        "core/check",
         "core/fit",
         "core/codec",
         "core/observations",

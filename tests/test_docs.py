@@ -94,3 +94,15 @@ def test_the_lever_reference_is_what_the_levers_declare():
     assert done.returncode == 0, done.stderr
     page = text_of(ROOT / "docs" / "reference" / "levers.md")
     assert done.stdout == page, "run `python scripts/gen_lever_reference.py`"
+
+
+def test_the_check_reference_is_what_the_checks_say():
+    generator = ROOT / "scripts" / "gen_check_reference.py"
+
+    done = subprocess.run(
+        [sys.executable, str(generator), "--stdout"], capture_output=True, text=True, timeout=60
+    )
+
+    assert done.returncode == 0, done.stderr
+    page = text_of(ROOT / "docs" / "reference" / "checks.md")
+    assert done.stdout == page, "run `python scripts/gen_check_reference.py`"

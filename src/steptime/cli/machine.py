@@ -1,4 +1,4 @@
-"""`steptime machine`: what this machine has, and what it reaches."""
+"""`steptime machine`: what this machine has, what it reaches, and what holds it back."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
+from steptime.cli.checking import add_check_options, refuse_alone, show_checks
 from steptime.cli.options import add_json, add_store, check_json, store_folder
 from steptime.errors import UsageError
 
@@ -13,7 +14,8 @@ SUMMARY = "show what this machine has and reaches"
 DESCRIPTION = """\
 Show what this machine has, and measure what it reaches: matrix products,
 memory, GPU copies, the disk, collectives. The figures are kept until the
-machine or its torch changes. No other file stays, and no cache is dropped.
+machine or its torch changes; no other file stays, and no cache is dropped.
+--check looks instead for what holds a training back, and prints what mends it.
 """
 USAGE = "steptime machine [options]"
 EXAMPLES = """\
@@ -21,6 +23,7 @@ examples:
   steptime machine
   steptime machine --python /opt/env/bin/python --data /data/imagenet
   torchrun --nproc-per-node 8 -m steptime machine
+  steptime machine --check --fail-on critical
 """
 
 _MIN_BUDGET_S = 5.0
@@ -52,6 +55,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget", metavar="TIME", default="50s", help="for all of it: 50s (default), 3m"
     )
+    add_check_options(parser)
     output = parser.add_argument_group("output")
     add_json(output)
     add_store(output)
@@ -60,6 +64,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Look, measure, and print what was found."""
     check_json(options)
+    refuse_alone(options)
     asked = MachineOptions(
         python=options.python,
         data=Path(options.data),
@@ -74,6 +79,8 @@ def execute(options: argparse.Namespace) -> int:
             raise UsageError(
                 f"{flag}: there is no folder `{folder}`.", hint="Name an existing one."
             )
+    if options.check:
+        return show_checks(options)
     from steptime.cli.machinery import show_machine
 
     return show_machine(asked)

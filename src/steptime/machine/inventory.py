@@ -73,7 +73,7 @@ def read_inventory(
         kernel=platform.release() or None,
     )
     whole = replace(whole, missing=_gaps(whole))
-    done = _within(wait_s, look)
+    done = within(wait_s, look)
     if done is not None:
         return done
     return _with_gpus(whole, read_gpus(kernel, "driver_gave_no_answer"), links=())
@@ -108,7 +108,7 @@ def _gaps(whole: Inventory) -> dict[str, str]:
     return {part: "not_told" for part, value in told.items() if not value}
 
 
-def _within(wait_s: float, look: Callable[[], T]) -> T | None:
+def within(wait_s: float, look: Callable[[], T]) -> T | None:
     """What it returns; None where it does not in time, or fails: the thread is left alone then."""
     found: list[T] = []
 

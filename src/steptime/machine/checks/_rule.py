@@ -1,0 +1,118 @@
+"""What a check is made of: a row of words and sources, and a function of facts that judges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from steptime.core.check import Certainty, CheckStatus, Cost
+from steptime.core.machine import Gpu
+from steptime.core.types import Severity
+from steptime.machine.checks.facts import Facts, Software
+
+Value = str | int | float
+Seen = Mapping[str, Value]
+
+OWN = "own measurement: 2 cores with AVX-512 and AMX, torch 2.13 without GPU, small models"
+"""Source of figures of ours; docs/how-to/check-the-machine.md says more."""
+
+FAILURE = Cost(of="failure")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What a rule says of the facts; the fields are those of `Check`."""
+
+    status: CheckStatus
+    seen: Seen = field(default_factory=dict)
+    reason: str | None = None
+    severity: Severity | None = None
+    certainty: Certainty | None = None
+    cost: Cost | None = None
+    commands: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One check: its code, where its rule comes from, and who judges."""
+
+    code: str
+    source: str
+    judge: Callable[[Facts], Judgement]
+
+
+def fires(
+    severity: Severity,
+    certainty: Certainty,
+    *,
+    seen: Seen,
+    cost: Cost | None = None,
+    commands: tuple[str, ...] = (),
+) -> Judgement:
+    """It holds the training back, or may."""
+    return Judgement(
+        status=CheckStatus.FIRES,
+        seen=seen,
+        severity=severity,
+        certainty=certainty,
+        cost=cost,
+        commands=commands,
+    )
+
+
+def clean(seen: Seen | None = None) -> Judgement:
+    """It was looked at, and is as it should be."""
+    return Judgement(status=CheckStatus.CLEAN, seen=seen or {})
+
+
+def not_checked(reason: str) -> Judgement:
+    """It could not be looked at, and why, a machine word."""
+    return Judgement(status=CheckStatus.NOT_CHECKED, reason=reason)
+
+
+def not_applicable(reason: str) -> Judgement:
+    """There is nothing of the kind here, a machine word."""
+    return Judgement(status=CheckStatus.NOT_APPLICABLE, reason=reason)
+
+
+# -- what several rules ask
+
+
+def nvidia_gpus(facts: Facts) -> tuple[Gpu, ...]:
+    """GPUs of NVIDIA's, with a driver or without."""
+    return tuple(gpu for gpu in facts.inventory.gpus if gpu.vendor == "nvidia")
+
+
+def driven_gpus(facts: Facts) -> tuple[Gpu, ...]:
+    """Those that NVIDIA's driver speaks for."""
+    return tuple(gpu for gpu in nvidia_gpus(facts) if gpu.has_driver)
+
+
+def software_of(facts: Facts) -> Software | Judgement:
+    """What torch says, or the judgement that nobody could ask it."""
+    if facts.software is not None:
+        return facts.software
+    return not_checked(facts.missing.get("software", "no_torch"))
+
+
+def version_of(text: str | None) -> tuple[int, ...]:
+    """The numbers at the beginning of a version: (2, 13, 0) of `2.13.0+cpu`."""
+    numbers: list[int] = []
+    for part in (text or "").split("+")[0].split("."):
+        digits = part[: len(part) - len(part.lstrip("0123456789"))]
+        if not digits:
+            break
+        numbers.append(int(digits))
+        if digits != part:
+            break
+    return tuple(numbers)
+
+
+def is_on(value: str | None) -> bool:
+    """Whether a variable's value switches on."""
+    return (value or "").strip().lower() not in ("", "0", "false", "off", "no", "n")
+
+
+def plural(num: int, thing: str) -> str:
+    """`1 GPU`, `2 GPUs`."""
+    return f"{num} {thing}" + ("" if num == 1 else "s")

@@ -1,0 +1,133 @@
+"""All facts, gathered by the readers; a part that fails is None, with the reason beside it.
+
+In: the inventory, the user's Python, the last run. Out: `Facts`.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from steptime.core.machine import Inventory
+from steptime.machine._files import Kernel
+from steptime.machine.checks.facts import Facts, GpuState, LastRun, NcclLog, Software
+from steptime.machine.checks.nccl_log import MAX_BYTES, parse_nccl_log
+from steptime.machine.checks.read_gpus import read_gpu_states
+from steptime.machine.checks.read_software import ask_software
+from steptime.machine.checks.read_system import (
+    read_interfaces,
+    read_ports,
+    read_sshd,
+    read_system,
+)
+from steptime.machine.inventory import DRIVER_WAIT_S, HERE, within
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is to be looked at.
+
+    Attributes:
+        python: the interpreter that trains; None where none was found.
+        environment: of this shell.
+        folders: whose space matters, by what lies there.
+        nccl_log: named by the user; None to look where NCCL was told to write.
+        run: the last run, or why there is none.
+    """
+
+    python: str | None
+    environment: Mapping[str, str]
+    folders: Mapping[str, Path]
+    nccl_log: Path | None
+    run: LastRun | str
+
+
+def gather(
+    inventory: Inventory,
+    request: Request,
+    *,
+    load_nvml: Callable[[], Any],
+    kernel: Kernel = HERE,
+) -> Facts:
+    """Look at everything; nothing is changed and nothing is reached over the network."""
+    missing: dict[str, str] = {}
+    # First, while no process of ours is at work.
+    system = read_system(kernel, folders=request.folders)
+    software = _software(request, missing)
+    sshd = read_sshd(kernel)
+    if isinstance(sshd, str):
+        missing["sshd"] = sshd
+    log = read_nccl_log(request.nccl_log, request.environment)
+    if isinstance(log, str):
+        missing["nccl_log"] = log
+    if isinstance(request.run, str):
+        missing["run"] = request.run
+    return Facts(
+        inventory=inventory,
+        environment=request.environment,
+        system=system,
+        software=software,
+        gpu_states=_gpu_states(inventory, load_nvml),
+        interfaces=read_interfaces(kernel),
+        ports=read_ports(kernel),
+        sshd=None if isinstance(sshd, str) else sshd,
+        nccl_log=None if isinstance(log, str) else log,
+        run=None if isinstance(request.run, str) else request.run,
+        missing=missing,
+    )
+
+
+def _software(request: Request, missing: dict[str, str]) -> Software | None:
+    if request.python is None:
+        missing["software"] = "no_python"
+        return None
+    found = ask_software(request.python, environment=request.environment)
+    if isinstance(found, Software):
+        return found
+    missing["software"] = found[0]
+    if found[1]:
+        missing["software_detail"] = found[1]
+    return None
+
+
+def _gpu_states(inventory: Inventory, load_nvml: Callable[[], Any]) -> tuple[GpuState, ...]:
+    if inventory.nvidia_driver is None:
+        return ()
+
+    def look() -> tuple[GpuState, ...]:
+        nvml = load_nvml()
+        return () if isinstance(nvml, str) else read_gpu_states(nvml)
+
+    return within(DRIVER_WAIT_S, look) or ()
+
+
+def read_nccl_log(named: Path | None, environment: Mapping[str, str]) -> NcclLog | str:
+    """The log that the user names, else the newest that NCCL was told to write; or why none."""
+    path = named or _told_log(environment)
+    if path is None:
+        return "no_nccl_log"
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_BYTES).decode(errors="replace")
+    except OSError:
+        return "log_cannot_be_read"
+    return parse_nccl_log(text, path=str(path)) or "log_is_not_of_nccl"
+
+
+def _told_log(environment: Mapping[str, str]) -> Path | None:
+    """The newest file of NCCL_DEBUG_FILE, in which %h is the host and %p the process."""
+    pattern = environment.get("NCCL_DEBUG_FILE")
+    if not pattern:
+        return None
+    parts = re.split(r"%[hp]", pattern)
+    found = []
+    for name in glob.glob("*".join(glob.escape(part) for part in parts)):
+        with suppress(OSError):
+            found.append((os.stat(name).st_mtime, name))
+    return Path(max(found)[1]) if found else None

@@ -1,0 +1,67 @@
+"""What NCCL chose, out of a log of NCCL_DEBUG=INFO.
+
+In: its text. Out: an `NcclLog`. Lines of other programs between are passed over; what NCCL words
+otherwise than here is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from steptime.machine.checks.facts import NcclLog
+
+MAX_BYTES = 64 << 20
+"""Of a log that is read; what was chosen stands at its beginning."""
+
+_VERSION = re.compile(r"NCCL version ([\d.]+)")
+_NETWORK = re.compile(r"NCCL INFO (?:Using network |NET/)([A-Za-z]\w*)")
+_INTERFACE = re.compile(r"Bootstrap ?: Using (?:\[\d+\])?([\w.@-]+?):")
+_CHANNEL = re.compile(r"NCCL INFO Channel \S+ ?:.*(?:->|\[send\]|\[receive\]).* via (\S+)")
+_NODES = re.compile(r"nNodes (\d+)")
+_RANKS = re.compile(r"n[Rr]anks (\d+)")
+_CHOICE = re.compile(r"(\w+): (\d+) Bytes -> Algo (\w+)")
+_ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
+"""In the order of NCCL's numbers (nccl_common.h)."""
+
+
+def parse_nccl_log(text: str, *, path: str) -> NcclLog | None:
+    """What it chose; None where no line is NCCL's."""
+    if "NCCL INFO" not in text and "NCCL version" not in text:
+        return None
+    ways = Counter(_way(found) for found in _CHANNEL.findall(text))
+    nodes = [int(number) for number in _NODES.findall(text)]
+    ranks = [int(number) for number in _RANKS.findall(text)]
+    using = re.findall(r"Using network (\w+)", text)
+    network = using[-1] if using else _first(_NETWORK, text)
+    return NcclLog(
+        path=path,
+        version=_first(_VERSION, text),
+        network=network,
+        interface=_first(_INTERFACE, text),
+        transports=dict(ways.most_common()),
+        num_nodes=max(nodes, default=None),
+        num_ranks=max(ranks, default=None),
+        has_rings="Connected all rings" in text or bool(re.search(r"Ring \d+ ?:", text)),
+        has_trees="Connected all trees" in text or bool(re.search(r"Trees? \[\d+\]", text)),
+        algorithms=tuple(dict.fromkeys(_choice(*found) for found in _CHOICE.findall(text))),
+    )
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str | None:
+    found = pattern.search(text)
+    return found.group(1) if found else None
+
+
+def _way(text: str) -> str:
+    """`NET/IB/GDRDMA` of `NET/IB/0/GDRDMA`: the transport without the device's number."""
+    parts = [part.split("(")[0] for part in text.rstrip(".,").split("/")]
+    return "/".join(part for part in parts if part and not part.isdigit())
+
+
+def _choice(collective: str, size: str, algorithm: str) -> str:
+    name = algorithm
+    if algorithm.isdigit():
+        number = int(algorithm)
+        name = _ALGORITHMS[number] if number < len(_ALGORITHMS) else algorithm
+    return f"{collective} of {size} bytes by {name}"

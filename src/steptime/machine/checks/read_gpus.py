@@ -1,0 +1,69 @@
+"""NVIDIA GPUs as they are now, as NVML says.
+
+In: NVIDIA's own binding, initialized. Out: `GpuState` values; what a device does not tell is None.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from steptime.machine.checks.facts import GpuState
+from steptime.machine.gpus import MAX_GPUS, ask
+
+_REASONS = {
+    0x2: "clock_setting",
+    0x4: "power_cap",
+    0x8: "hardware",
+    0x20: "thermal",
+    0x40: "thermal",
+    0x80: "power_brake",
+    0x100: "clock_setting",
+}
+"""Bits of NVML's clocks event reasons (nvml.h)."""
+
+# Numbers of NVML's enumerations.
+_SM, _TEMPERATURE, _UNCORRECTED, _SINCE_LOADED, _EVER = 1, 0, 1, 0, 1
+
+
+def read_gpu_states(nvml: Any) -> tuple[GpuState, ...]:
+    """The state of each."""
+    num = ask(nvml, "nvmlDeviceGetCount") or 0
+    found = []
+    for index in range(min(num, MAX_GPUS)):
+        handle = ask(nvml, "nvmlDeviceGetHandleByIndex", index)
+        if handle is not None:
+            found.append(_state(nvml, handle, index))
+    return tuple(found)
+
+
+def _state(nvml: Any, handle: Any, index: int) -> GpuState:
+    def get(name: str, *arguments: Any) -> Any:
+        return ask(nvml, name, handle, *arguments)
+
+    def watts(name: str) -> float | None:
+        value = get(name)
+        return None if value is None else value / 1000
+
+    bits = get("nvmlDeviceGetCurrentClocksEventReasons")
+    if bits is None:  # the name before driver 535
+        bits = get("nvmlDeviceGetCurrentClocksThrottleReasons")
+    persistence = get("nvmlDeviceGetPersistenceMode")
+    busy = get("nvmlDeviceGetUtilizationRates")
+    rows = get("nvmlDeviceGetRemappedRows")  # corrected, uncorrected, pending, failed
+    return GpuState(
+        index=index,
+        persistence=None if persistence is None else bool(persistence),
+        power_limit_w=watts("nvmlDeviceGetEnforcedPowerLimit"),
+        default_power_limit_w=watts("nvmlDeviceGetPowerManagementDefaultLimit"),
+        clock_mhz=get("nvmlDeviceGetApplicationsClock", _SM),
+        default_clock_mhz=get("nvmlDeviceGetDefaultApplicationsClock", _SM),
+        held_down=None
+        if bits is None
+        else tuple(sorted({word for bit, word in _REASONS.items() if bits & bit})),
+        busy_fraction=None if busy is None else busy.gpu / 100,
+        temperature_c=get("nvmlDeviceGetTemperature", _TEMPERATURE),
+        num_uncorrected=get("nvmlDeviceGetTotalEccErrors", _UNCORRECTED, _SINCE_LOADED),
+        num_ever=get("nvmlDeviceGetTotalEccErrors", _UNCORRECTED, _EVER),
+        rows_pending=None if rows is None else bool(rows[2]),
+        rows_failed=None if rows is None else bool(rows[3]),
+    )

@@ -1,0 +1,296 @@
+"""What the kernel says beyond the inventory: load over a second, swap, limits, listeners, sshd.
+
+In: the kernel's files. Out: `System`, `Interface`, `Port` and `Sshd` values. What cannot be read is
+None; nothing needs more rights than the user has.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shlex
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from steptime.core.control_groups import find_group
+from steptime.machine._files import Kernel, names_in, read_int, read_kib, read_lines, read_text
+from steptime.machine.checks.facts import Interface, Port, Space, Sshd, System
+
+SAMPLE_S = 1.0
+"""Long enough for a hundred ticks of the kernel's clock a core."""
+
+_MAX_DEPTH = 16  # of files that include each other, as in sshd
+_LISTEN = "0A"  # state of a socket in /proc/net/tcp (tcp_states.h)
+
+
+def read_system(
+    kernel: Kernel, *, folders: Mapping[str, Path], sample_s: float = SAMPLE_S
+) -> System:
+    """The state of the system.
+
+    Args:
+        kernel: where its files are.
+        folders: whose space matters, by what lies there.
+        sample_s: how long rates are watched.
+    """
+    before = _counters(kernel)
+    time.sleep(sample_s)
+    after = _counters(kernel)
+    others, swap_in = _rates(before, after)
+    total, free = (read_kib(kernel.proc / "meminfo", word) for word in ("SwapTotal", "SwapFree"))
+    balancing = read_int(kernel.proc / "sys" / "kernel" / "numa_balancing")
+    return System(
+        os_id=_os_id(kernel.root / "etc" / "os-release"),
+        huge_pages=_chosen(kernel.sys / "kernel" / "mm" / "transparent_hugepage" / "enabled"),
+        numa_balancing=None if balancing is None else balancing != 0,
+        swap_used_bytes=None if total is None or free is None else total - free,
+        swap_in_bytes_per_s=swap_in,
+        others_cores=others,
+        throttled_fraction=_throttled_fraction(kernel),
+        group_used_bytes=_group_used_bytes(kernel),
+        locked_hard_bytes=_hard("RLIMIT_MEMLOCK"),
+        num_open_files_hard=_hard("RLIMIT_NOFILE"),
+        has_nvidia_module=(kernel.proc / "driver" / "nvidia" / "version").exists(),
+        has_nvidia_files=any((kernel.root / "dev" / n).exists() for n in ("nvidiactl", "dxg")),
+        has_infiniband_files=bool(names_in(kernel.root / "dev" / "infiniband")),
+        spaces=read_spaces(folders),
+    )
+
+
+# -- over a second
+
+
+def _counters(kernel: Kernel) -> tuple[float, float | None, float, int | None]:
+    """Now, busy core-seconds of the machine, of this process, and pages that came from swap."""
+    busy = None
+    words = (read_text(kernel.proc / "stat") or "").split("\n")[0].split()
+    with suppress(ValueError, IndexError):
+        # user, nice, system, idle, iowait, irq, softirq, steal: all but idle and iowait.
+        ticks = [int(word) for word in words[1:9]]
+        busy = (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
+    own = os.times()
+    pages = None
+    for line in read_lines(kernel.proc / "vmstat"):
+        name, _, value = line.partition(" ")
+        if name == "pswpin" and value.strip().isdigit():
+            pages = int(value)
+    return time.monotonic(), busy, own.user + own.system, pages
+
+
+def _rates(
+    before: tuple[float, float | None, float, int | None],
+    after: tuple[float, float | None, float, int | None],
+) -> tuple[float | None, float | None]:
+    """Cores that others kept busy, and bytes a second that came back from swap."""
+    passed_s = after[0] - before[0]
+    if passed_s <= 0:
+        return None, None
+    others = swap_in = None
+    if before[1] is not None and after[1] is not None:
+        others = max(0.0, (after[1] - before[1] - (after[2] - before[2])) / passed_s)
+    if before[3] is not None and after[3] is not None:
+        swap_in = (after[3] - before[3]) * os.sysconf("SC_PAGE_SIZE") / passed_s
+    return others, swap_in
+
+
+# -- small files
+
+
+def _os_id(path: Path) -> str | None:
+    for line in read_lines(path):
+        if line.startswith("ID="):
+            return line[3:].strip("\"' ") or None
+    return None
+
+
+def _chosen(path: Path) -> str | None:
+    """The word in brackets: `always [madvise] never`."""
+    for word in (read_text(path) or "").split():
+        if word.startswith("[") and word.endswith("]"):
+            return word[1:-1]
+    return None
+
+
+def _throttled_fraction(kernel: Kernel) -> float | None:
+    """Share of the quota's periods, since the group began, in which it was stopped."""
+    group = find_group("cpu", v1_file="cpu.cfs_quota_us", v2_file="cpu.max", proc=kernel.proc)
+    if group is None:
+        return None
+    counts: dict[str, int] = {}
+    for line in read_lines(group.folders[0] / "cpu.stat"):
+        name, _, value = line.partition(" ")
+        with suppress(ValueError):
+            counts[name] = int(value)
+    periods = counts.get("nr_periods", 0)
+    return counts.get("nr_throttled", 0) / periods if periods else None
+
+
+def _group_used_bytes(kernel: Kernel) -> int | None:
+    """Memory of the group without files that the kernel can drop."""
+    group = find_group(
+        "memory", v1_file="memory.usage_in_bytes", v2_file="memory.current", proc=kernel.proc
+    )
+    if group is None:
+        return None
+    folder = group.folders[0]
+    name = "memory.current" if group.is_v2 else "memory.usage_in_bytes"
+    used = read_int(folder / name)
+    if used is None:
+        return None
+    for line in read_lines(folder / "memory.stat"):
+        word, _, value = line.partition(" ")
+        if word in ("inactive_file", "total_inactive_file", "active_file", "total_active_file"):
+            with suppress(ValueError):
+                used -= int(value)
+    return max(0, used)
+
+
+def _hard(name: str) -> int | None:
+    with suppress(AttributeError, OSError, ValueError):
+        _, hard = resource.getrlimit(getattr(resource, name))
+        return -1 if hard in (resource.RLIM_INFINITY, -1) else hard
+    return None
+
+
+def read_spaces(folders: Mapping[str, Path]) -> tuple[Space, ...]:
+    """What is left where, each file system once."""
+    found: dict[int, Space] = {}
+    for what, folder in folders.items():
+        with suppress(OSError, ValueError):
+            status, device = os.statvfs(folder), os.stat(folder).st_dev
+            space = Space(
+                what=what,
+                folder=str(folder),
+                total_bytes=status.f_frsize * status.f_blocks,
+                free_bytes=status.f_frsize * status.f_bavail,
+                num_files=status.f_files or None,
+                num_free=status.f_favail if status.f_files else None,
+            )
+            found.setdefault(device, space)
+    return tuple(found.values())
+
+
+# -- network
+
+
+def read_interfaces(kernel: Kernel) -> tuple[Interface, ...]:
+    """Interfaces with an address, in the order in which the system lists them."""
+    try:
+        names = list(psutil.net_if_addrs())
+        addresses = psutil.net_if_addrs()
+        states = psutil.net_if_stats()
+    except (OSError, psutil.Error):
+        return ()
+    found = []
+    for name in names:
+        families = {int(address.family) for address in addresses[name]}
+        if not families & {int(socket.AF_INET), int(socket.AF_INET6)}:  # NCCL sees no others
+            continue
+        state = states.get(name)
+        speed = state.speed * 1e6 if state is not None and state.speed > 0 else None
+        found.append(
+            Interface(
+                name=name,
+                is_up=state is not None and state.isup,
+                is_hardware=(kernel.sys / "class" / "net" / name / "device").exists(),
+                speed_bits_per_s=speed,
+            )
+        )
+    return tuple(found)
+
+
+def read_ports(kernel: Kernel) -> tuple[Port, ...] | None:
+    """TCP ports that are listened on, from the kernel's own list; None where there is none."""
+    found: dict[int, bool] = {}
+    is_told = False
+    for name in ("tcp", "tcp6"):
+        lines = read_lines(kernel.proc / "net" / name)
+        is_told = is_told or bool(lines)
+        for line in lines[1:]:
+            fields = line.split()
+            with suppress(ValueError, IndexError):
+                address, _, port = fields[1].partition(":")
+                if fields[3] != _LISTEN:
+                    continue
+                number = int(port, 16)
+                found[number] = found.get(number, True) and _is_local(address)
+    if not is_told:
+        return None
+    return tuple(Port(number=n, is_local=found[n]) for n in sorted(found))
+
+
+def _is_local(address: str) -> bool:
+    """Whether an address of /proc/net/tcp is this machine's own: 127.0.0.0/8 or ::1."""
+    if len(address) == 8:
+        return address.endswith("7F")  # words are little-endian
+    # ::1, and 127.0.0.0/8 as an IPv6 address.
+    is_mapped = address.startswith("0" * 16 + "FFFF0000") and address.endswith("7F")
+    return address == "0" * 24 + "01000000" or is_mapped
+
+
+# -- SSH
+
+
+def read_sshd(kernel: Kernel) -> Sshd | str:
+    """What the server's configuration says of passwords; or why it cannot be read."""
+    file = kernel.root / "etc" / "ssh" / "sshd_config"
+    try:
+        text = file.read_text(errors="replace")
+    except FileNotFoundError:
+        return "no_file"
+    except OSError:
+        return "no_right_to_read"
+    values: dict[str, str] = {}
+    try:
+        has_drop_ins = _read_settings(text, kernel, values)
+    except OSError:
+        return "no_right_to_read"
+    except ValueError:  # what no server would read either
+        return "not_told"
+    word = values.get("passwordauthentication")
+    told = {"yes": True, "no": False}.get(word or "")
+    keyboard = values.get(
+        "kbdinteractiveauthentication", values.get("challengeresponseauthentication")
+    )
+    if told is False and keyboard == "yes" and values.get("usepam") == "yes":
+        told = True  # PAM asks for the password then
+    port = values.get("port", "")
+    return Sshd(
+        file=f"/{file.relative_to(kernel.root)}",
+        has_drop_ins=has_drop_ins,
+        port=int(port) if port.isdigit() else 22,
+        passwords=told,
+    )
+
+
+def _read_settings(text: str, kernel: Kernel, values: dict[str, str], *, depth: int = 0) -> bool:
+    """Fill in what is said first, which counts; what follows a Match is for some only."""
+    has_include = False
+    for line in text.splitlines():
+        words = shlex.split(line.replace("=", " ", 1), comments=True) if _is_plain(line) else []
+        if len(words) < 2:
+            continue
+        word = words[0].lower()
+        if word == "match":
+            break
+        if word == "include" and depth < _MAX_DEPTH:
+            has_include = True
+            for pattern in words[1:]:
+                path = pattern if pattern.startswith("/") else f"/etc/ssh/{pattern}"
+                for included in sorted(kernel.root.glob(path.lstrip("/"))):
+                    _read_settings(
+                        included.read_text(errors="replace"), kernel, values, depth=depth + 1
+                    )
+        else:
+            values.setdefault(word, words[1].lower())
+    return has_include
+
+
+def _is_plain(line: str) -> bool:
+    """Whether its quotes are closed."""
+    return line.count('"') % 2 == 0 and line.count("'") % 2 == 0

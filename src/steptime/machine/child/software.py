@@ -1,0 +1,92 @@
+"""What torch says of itself, as one line of JSON: run by file in a process of the user's Python.
+
+It imports torch, asks, and ends; no tensor is made, and no GPU is initialized but to be counted.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from typing import Any
+
+
+def main() -> None:
+    """Print what there is; a question that fails is left out."""
+    told: dict[str, Any] = {"python": sys.executable, "python_version": platform.python_version()}
+    try:
+        import torch
+    except ImportError as error:
+        is_absent = getattr(error, "name", None) == "torch"
+        told["missing"] = "no_torch" if is_absent else "torch_does_not_load"
+        told["detail"] = str(error)[:500]
+    except (OSError, RuntimeError) as error:
+        told["missing"], told["detail"] = "torch_does_not_load", str(error)[:500]
+    else:
+        told.update(ask_torch(torch))
+    # A library may have printed before.
+    sys.stdout.write("\n" + json.dumps(told) + "\n")
+
+
+def ask_torch(torch: Any) -> dict[str, Any]:
+    """Each answer by the name of its question."""
+    questions = {
+        "torch": lambda: str(torch.__version__),
+        "cuda": lambda: torch.version.cuda,
+        "hip": lambda: getattr(torch.version, "hip", None),
+        "cudnn_built": lambda: list(torch._C._cudnn.getCompileVersion()),
+        "cudnn_here": lambda: list(torch._C._cudnn.getRuntimeVersion()),
+        "has_nccl": torch.distributed.is_nccl_available,
+        "nccl": lambda: ".".join(map(str, torch.cuda.nccl.version())),
+        "architectures": lambda: torch._C._cuda_getArchFlags().split(),
+        "num_threads": torch.get_num_threads,
+        "matmul_precision": torch.get_float32_matmul_precision,
+        "cudnn_benchmark": lambda: bool(torch.backends.cudnn.benchmark),
+        "pins": read_pins,
+    }
+    told: dict[str, Any] = {}
+    for name, question in questions.items():
+        try:
+            told[name] = question()
+        except (AttributeError, ImportError, LookupError, OSError, RuntimeError, TypeError):
+            continue
+    if told.get("cuda"):
+        told.update(count_devices(torch))
+    return told
+
+
+def count_devices(torch: Any) -> dict[str, Any]:
+    """How many GPUs it can use, and what it says where there are none."""
+    import warnings
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            is_available = torch.cuda.is_available()
+            num = torch.cuda.device_count() if is_available else 0
+        except (AssertionError, RuntimeError) as error:
+            return {"num_devices": 0, "cuda_error": str(error)[:300]}
+    words = str(caught[0].message)[:300] if caught and not num else None
+    return {"num_devices": num, "cuda_error": words}
+
+
+def read_pins() -> list[list[str]]:
+    """Packages of NVIDIA's that torch asks for: name, version, and that of the one here."""
+    import importlib.metadata as metadata
+    import re
+
+    found = []
+    for line in metadata.requires("torch") or ():
+        wanted, _, marker = line.partition(";")
+        match = re.match(r"(nvidia-[\w.-]+)\s*\(?==\s*([\w.]+)\)?\s*$", wanted.strip())
+        if match is None or "extra" in marker:
+            continue
+        try:
+            found.append([match.group(1), match.group(2), metadata.version(match.group(1))])
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,253 @@
+"""What people and programs read of the checks, and the command that shows them."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import asdict, replace
+from importlib import resources
+from pathlib import Path
+from string import Formatter
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from rich.console import Console
+
+from steptime.cli import check_facts
+from steptime.cli.main import main
+from steptime.machine.checks.engine import RULES, judge
+from steptime.machine.checks.facts import Facts
+from steptime.report.check_data import check_envelope
+from steptime.report.check_reasons import COST_OF, REASONS
+from steptime.report.check_text import check_lines, cost_text, seen_text
+from steptime.report.check_words import WORDS
+from steptime.report.envelope import render_json
+from steptime.report.page import page_of
+from unit.check_cases import (
+    CASES,
+    FURTHER,
+    GPU_STATE,
+    HERE,
+    make_log,
+    make_software,
+    make_system,
+    on_gpu,
+    with_variable,
+)
+
+SCHEMA = json.loads(
+    (resources.files("steptime.report") / "schema" / "check.schema.json").read_text()
+)
+
+
+def text_of(facts: Facts, *, is_all: bool = False) -> str:
+    file = io.StringIO()
+    page = page_of(Console(file=file, width=100))
+    page.write(check_lines(judge(facts), is_all=is_all, page=page))
+    return file.getvalue()
+
+
+def ailing() -> Facts:
+    return with_variable(
+        on_gpu(
+            system=make_system(others_cores=7.0, huge_pages="never"),
+            software=make_software(torch="2.3.0", num_threads=64),
+            state=replace(GPU_STATE, persistence=False),
+        ),
+        CUDA_LAUNCH_BLOCKING="1",
+    )
+
+
+# -- words
+
+
+def test_every_check_has_words_and_no_words_are_without_one() -> None:
+    assert {rule.code for _, rule in RULES} == set(WORDS)
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_what_was_seen_is_said_where_it_fires(code: str) -> None:
+    found = next(one for one in judge(CASES[code].fires) if one.code == code)
+
+    text = seen_text(found)
+
+    assert text
+    assert "{" not in text
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_words_name_nothing_that_is_never_seen(code: str) -> None:
+    """Over all planted machines each named quantity is seen at least once."""
+    named = {name for part in WORDS[code].seen for _, name, _, _ in Formatter().parse(part) if name}
+    facts = (CASES[code].fires, CASES[code].clean, *FURTHER.get(code, ()))
+    seen = {
+        name for one in facts for check in judge(one) if check.code == code for name in check.seen
+    }
+
+    assert named <= seen
+
+
+def test_every_reason_has_words() -> None:
+    facts = [facts for case in CASES.values() for facts in (case.fires, case.clean, case.without)]
+    reasons = {check.reason for one in facts if one for check in judge(one) if check.reason}
+
+    assert reasons <= set(REASONS)
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_a_cost_has_a_source_or_is_said_to_be_unknown(code: str) -> None:
+    found = next(one for one in judge(CASES[code].fires) if one.code == code)
+
+    if found.cost is None:
+        assert cost_text(found.cost) == "not known"
+    elif found.cost.of == "failure":
+        assert found.cost.high is None
+    else:
+        assert found.cost.source
+        assert found.cost.of in COST_OF
+
+
+# -- the screen
+
+
+def test_the_most_costly_is_first_and_each_has_its_lines() -> None:
+    lines = text_of(ailing()).splitlines()
+
+    assert lines[0].startswith("critical   each launch waits for its kernel")
+    assert lines[1] == "  seen     CUDA_LAUNCH_BLOCKING=1"
+    assert lines[3] == "  cost     not known"
+    assert lines[4] == "  mend     unset CUDA_LAUNCH_BLOCKING"
+    assert lines[5].startswith("  sure     certain")
+    assert any("a step: 3 to 8 times as long" in line for line in lines)
+
+
+def test_remarks_are_one_paragraph_each_and_in_full_with_all() -> None:
+    short, full = text_of(ailing()), text_of(ailing(), is_all=True)
+
+    assert "remark     persistence mode is off (GPU 0)" in short
+    assert "1 to 3 s more at the start of a run" not in short
+    assert "1 to 3 s more at the start of a run" in full
+
+
+def test_a_quiet_machine_is_one_line_and_all_lists_the_others() -> None:
+    assert text_of(HERE).startswith("checks     0 of ")
+    everything = text_of(HERE, is_all=True)
+
+    assert "not here   no GPU of NVIDIA's: driver_missing" in everything
+    assert "clean      shm_small: 32.0 GiB" in everything
+    assert "unchecked  there is no run" in everything
+
+
+def test_a_command_is_not_wrapped() -> None:
+    found = next(c for c in judge(CASES["cpu_build_beside_gpu"].fires) if c.commands)
+
+    assert found.commands[0] in text_of(CASES["cpu_build_beside_gpu"].fires)
+
+
+def test_control_characters_of_variables_do_no_harm() -> None:
+    text = text_of(with_variable(HERE, TORCH_LOGS="\x1b[2Jdynamo"))
+
+    assert "\x1b[2J" not in text
+
+
+# -- the document
+
+
+@pytest.mark.parametrize("facts", [HERE, ailing(), CASES["rdma_unused"].fires], ids=range(3))
+def test_the_document_fits_its_schema(facts: Facts) -> None:
+    nccl = None if facts.nccl_log is None else asdict(make_log())
+    envelope = check_envelope(judge(facts), exit_code=0, nccl=nccl)
+
+    document = json.loads(render_json(envelope))
+
+    Draft202012Validator(SCHEMA).validate(document)
+    assert len(document["data"]["checks"]) == len(RULES)
+
+
+def test_the_schema_is_one_and_knows_every_cost() -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+
+    assert set(SCHEMA["$defs"]["Cost"]["properties"]["of"]["enum"]) == {*COST_OF, "failure"}
+
+
+# -- the command
+
+
+@pytest.fixture
+def plant(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def plant(facts: Facts) -> None:
+        monkeypatch.setattr(check_facts, "gather_facts", lambda options: facts)
+
+    return plant
+
+
+def test_what_fires_does_not_fail_the_command(
+    plant: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plant(ailing())
+
+    assert main(["machine", "--check"]) == 0
+    assert capsys.readouterr().out.rstrip().endswith("steptime machine --check --all")
+
+
+@pytest.mark.parametrize(
+    ("code", "level", "exit_code"),
+    [
+        ("launch_blocking", "critical", 5),
+        ("distributed_debug", "critical", 0),
+        ("distributed_debug", "warning", 5),
+        ("huge_pages_off", "warning", 0),
+    ],
+)
+def test_a_gate_is_met_below_its_severity(
+    plant: Any, capsys: pytest.CaptureFixture[str], code: str, level: str, exit_code: int
+) -> None:
+    plant(CASES[code].fires)
+
+    assert main(["machine", "--check", "--fail-on", level]) == exit_code
+    assert (code in capsys.readouterr().err) == (exit_code == 5)
+
+
+def test_a_gate_that_is_not_met_is_in_the_document(plant: Any, tmp_path: Path) -> None:
+    plant(ailing())
+    file = tmp_path / "checks.json"
+
+    assert main(["machine", "--check", "--fail-on", "critical", "--json", str(file)]) == 5
+    document = json.loads(file.read_text())
+
+    Draft202012Validator(SCHEMA).validate(document)
+    assert document["status"] == "partial"
+    assert document["errors"][0]["code"] == "gate_not_met"
+    assert document["data"]["checks"][0]["code"] == "launch_blocking"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--all"],
+        ["--fail-on", "warning"],
+        ["--nccl-log", "x"],
+    ],
+)
+def test_an_option_of_the_checks_alone_is_refused(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["machine", *words]) == 2
+    assert f"{words[0]} belongs to --check" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", ["--inventory", "--again"])
+def test_an_option_of_measuring_is_refused(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["machine", "--check", flag]) == 2
+    assert f"{flag} has no effect on --check" in capsys.readouterr().err
+
+
+def test_a_log_or_python_that_is_not_there_is_one_message(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert main(["machine", "--check", "--nccl-log", str(tmp_path / "no.log")]) == 2
+    assert "there is no file" in capsys.readouterr().err
+
+    assert main(["machine", "--check", "--python", "no-such-python"]) == 2
+    assert "`no-such-python` was not found" in capsys.readouterr().err
