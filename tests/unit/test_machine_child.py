@@ -128,6 +128,30 @@ def test_without_the_memory_for_them_there_are_none() -> None:
     assert max(small) <= 64 << 20
 
 
+class FakeFull:
+    """As much of torch as arrays ask for; counts them."""
+
+    def __init__(self) -> None:
+        self.num_made = 0
+
+    def full(self, shape: tuple[int], value: float, *, device: str) -> list[float]:
+        self.num_made += 1
+        return []
+
+
+def test_memory_is_tried_in_several_places_and_a_cache_in_one() -> None:
+    torch = FakeFull()
+    sweep = memory.Sweep(torch, "cpu", "copy", 1)
+    for candidate in sweep.in_memory([1 << 20, 2 << 20]):
+        candidate.make()
+    in_memory, torch.num_made = torch.num_made, 0
+    for candidate in sweep.in_cache([1 << 18, 1 << 19]):
+        candidate.make()
+
+    assert in_memory == 2 * (4 + 2)
+    assert torch.num_made == 2
+
+
 def settings(candidates: Iterator[Candidate]) -> list[tuple[Any, ...]]:
     return [
         (tuple(c.setting["shape"]), c.setting["layout"], c.setting["num_threads"])

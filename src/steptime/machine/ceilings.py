@@ -30,7 +30,8 @@ VERSION = 1
 UNKNOWN_CACHE_BYTES = 64 << 20
 """Where the caches are not told: more than most processors that torch runs on have."""
 
-MEMORY_SHARE = 1 / 8  # of what is available; three sets of arrays may live at once
+MEMORY_SHARE = 1 / 16
+"""Of what is available, for one set of arrays: six of them live at once, four of half the size."""
 PROBE_S = 20.0  # a Python on a cold network disk starts slowly
 GRACE_S = 6.0  # from the end of the budget until the process is killed
 

@@ -38,7 +38,7 @@ REASONS: Mapping[str, str] = {
     "bench_failed": "the process that measures failed",
     "not_supported": "this torch has it not for this device",
     "no_repetitions": "the time was up",
-    "not_enough_memory": "four times the caches are more than an eighth of the memory available",
+    "not_enough_memory": "four times the caches are more than a sixteenth of the memory available",
     "not_writable": "the store cannot be written",
     "no_space": "less than 320 MiB are free there",
     "no_store": "there is no store, and no file of 16 MiB or more among the data",
