@@ -1,4 +1,4 @@
-"""What is done beside a running command: the machine is sampled, the steps are watched.
+"""What is done beside a running command: the machine is sampled, the steps are watched and shown.
 
 Each part has a pace of its own; one that fails is left out from then on, and its note is said when
 the command has ended.
@@ -15,7 +15,9 @@ from steptime.cli.main import attempt
 from steptime.cli.prepare import Plan, note_child
 
 if TYPE_CHECKING:
+    from steptime.cli.live import LiveLine
     from steptime.measure.outside import Outside
+    from steptime.measure.watch import Watch
 
 _NEVER_S = 1e6
 
@@ -34,6 +36,7 @@ class Beside:
         self._clock = clock
         self._parts: list[_Part] = []
         self.sampler: Outside | None = None
+        self.line: LiveLine | None = None
 
     def add(self, take: Callable[[], float], *, first_s: float = 1.0) -> None:
         """Call `take` in `first_s`, and then whenever the time that it returns is over [s]."""
@@ -50,6 +53,8 @@ class Beside:
 
     def finish(self) -> int | None:
         """The command has ended; how many looks at the machine failed, None if there was none."""
+        if self.line is not None:
+            attempt(self.line.clear, tell=self._notes.append)
         if self.sampler is None:
             return None
         # A kill by the kernel came after the last look.
@@ -57,13 +62,19 @@ class Beside:
         return self.sampler.num_failures
 
 
-def start_beside(plan: Plan, child_pid: int, notes: list[str]) -> Beside:
+def start_beside(plan: Plan, child_pid: int, notes: list[str], *, is_live: bool) -> Beside:
     """Everything started; the child's id is in the run folder then, too."""
     beside = Beside(notes)
     beside.sampler = attempt(lambda: _start_sampler(plan, child_pid), tell=notes.append)
     if beside.sampler is not None:
         beside.add(beside.sampler.take)
-    attempt(lambda: _add_watch(beside, plan), tell=notes.append)
+    watch = attempt(lambda: _start_watch(plan), tell=notes.append)
+    if watch is not None:
+        beside.add(watch.take)
+        if is_live:
+            beside.line = attempt(lambda: _start_line(plan, watch), tell=notes.append)
+    if beside.line is not None:
+        beside.add(beside.line.show)
     return beside
 
 
@@ -75,7 +86,13 @@ def _start_sampler(plan: Plan, child_pid: int) -> Outside:
     return Outside(plan.run.folder, root_pid=child_pid)
 
 
-def _add_watch(beside: Beside, plan: Plan) -> None:
+def _start_watch(plan: Plan) -> Watch:
     from steptime.measure.watch import Watch
 
-    beside.add(Watch(plan.run.folder, cwd=plan.record.cwd).take)
+    return Watch(plan.run.folder, cwd=plan.record.cwd)
+
+
+def _start_line(plan: Plan, watch: Watch) -> LiveLine:
+    from steptime.cli.live import LiveLine
+
+    return LiveLine(plan.run.folder, watch.newest)

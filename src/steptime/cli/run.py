@@ -27,6 +27,7 @@ examples:
   steptime run --json result.json -- torchrun --nproc-per-node 2 train.py
   steptime run --count -- python train_compiled.py
   steptime run --profile -- python train.py
+  steptime run --live -- python train.py > train.log 2>&1
 """
 
 
@@ -43,6 +44,7 @@ class RunOptions:
     profile: ProfileWish | None = None
     ncu: str | None = None
     perf: bool = False
+    is_live: bool = False
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +60,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     output = parser.add_argument_group("output")
     output.add_argument("--report", metavar="FILE", help="write the report there, as plain text")
     output.add_argument("--json", metavar="FILE", help="write the result as one JSON document")
+    output.add_argument(
+        "--live",
+        action="store_true",
+        help="show one line while it runs, if its output goes elsewhere",
+    )
     add_store(output)
     parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
@@ -84,4 +91,5 @@ def _settings(options: argparse.Namespace) -> RunOptions:
         ncu=options.ncu,
         perf=options.perf,
         recipe=None if options.recipe is None else Path(options.recipe),
+        is_live=options.live,
     )

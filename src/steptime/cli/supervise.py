@@ -38,6 +38,7 @@ def supervise(options: RunOptions) -> int:
     plan = attempt(lambda: prepare(options, environment, setup), tell=notes.append)
     if plan is None and setup is not None:
         raise RecipeError(f"nothing was started, for its recipe cannot be kept: {' '.join(notes)}")
+    is_live = options.is_live and _has_room_for_a_line()
     child = launch.start(
         plan.argv if plan else options.command, plan.environment if plan else environment
     )
@@ -47,7 +48,7 @@ def supervise(options: RunOptions) -> int:
     if plan is None:
         end, ended = launch.wait(child, lambda: _NEVER_S), None
     else:
-        ended = _watch(plan, child, notes)
+        ended = _watch(plan, child, notes, is_live=is_live)
         end = ended.end
     code = launch.shell_exit_code(end)
     try:
@@ -78,11 +79,21 @@ def _conclude(options: RunOptions, ended: EndedRun | None, notes: list[str], cod
     conclude(options, ended, notes, exit_code=code)
 
 
-def _watch(plan: Plan, child: launch.Child, notes: list[str]) -> EndedRun:
+def _has_room_for_a_line() -> bool:
+    """Whether a line can be shown; else why not is said now, before the command speaks."""
+    from steptime.cli.live import why_no_line
+
+    reason = why_no_line()
+    if reason is not None:
+        say(f"steptime: no live line: {reason}")
+    return reason is None
+
+
+def _watch(plan: Plan, child: launch.Child, notes: list[str], *, is_live: bool) -> EndedRun:
     """Wait for the command, and sample and watch it meanwhile."""
     from steptime.cli.beside import start_beside
 
-    beside = start_beside(plan, child.pid, notes)
+    beside = start_beside(plan, child.pid, notes, is_live=is_live)
     end = launch.wait(child, beside.tick)
     return end_run(plan, child.pid, end, num_sample_failures=beside.finish())
 

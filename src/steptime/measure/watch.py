@@ -139,7 +139,7 @@ class Watch:
         news = [rank.read(now_s) for rank in self._ranks.values()]
         return any(news)
 
-    def _newest(self) -> list[RankProgress]:
+    def newest(self) -> list[RankProgress]:
         """One process of each rank that has stepped: a launcher may have started it again."""
         found: dict[int, RankProgress] = {}
         for rank in sorted(self._ranks.values(), key=lambda one: one.began_unix_s):
@@ -149,7 +149,7 @@ class Watch:
 
     def _open(self) -> list[RankProgress]:
         """Those that have not ended in order."""
-        return [rank for rank in self._newest() if not rank.has_ended]
+        return [rank for rank in self.newest() if not rank.has_ended]
 
     def _close(self, told: _Told) -> None:
         """The stall is over once a rank of it has stepped again."""
@@ -166,7 +166,7 @@ class Watch:
 
     def _examine(self, now_s: float, stuck: list[RankProgress]) -> None:
         """Look at each process; write the stall, or say when to look again."""
-        ranks = self._newest()
+        ranks = self.newest()
         by_pid = {rank.pid: self._readers.look(rank.pid) for rank in ranks}
         looks, before = _Looks(clock_s=now_s, by_pid=by_pid), self._last_looks
         self._last_looks = looks

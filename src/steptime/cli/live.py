@@ -1,0 +1,115 @@
+"""The live line of `steptime run --live`: on the terminal, never among the script's own output.
+
+It needs a terminal that the command has no descriptor of: what both write to would be torn.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from steptime.measure.follow import Follower
+from steptime.measure.progress import RankProgress
+from steptime.report.live import Pace, live_line
+
+_TERMINAL = "/dev/tty"
+_CLEAR = "\r\x1b[K"
+_INTERVAL_S = 1.0
+_WIDTH = 80  # of a terminal that does not say
+
+
+def why_no_line(outputs: Sequence[int] = (1, 2)) -> str | None:
+    """The reason as a sentence, where no live line can be shown; asked before the command starts.
+
+    What the command does with its descriptors cannot be known: one that leads to a terminal
+    counts as written to, and of a pipe the reader may write there (`tee`). Only files are safe.
+
+    Args:
+        outputs: the descriptors that the command inherits to write to.
+    """
+    elsewhere = "Send its output to a file: steptime run --live -- ... > train.log 2>&1"
+    if os.environ.get("TERM", "dumb") == "dumb":
+        return "this terminal cannot take a line back (TERM)."
+    if any(map(_is_terminal, outputs)):
+        return f"the command may write to this terminal, too. {elsewhere}"
+    if not all(map(_is_file, outputs)):
+        return f"what the command writes goes through a pipe, maybe to this terminal. {elsewhere}"
+    try:
+        os.close(os.open(_TERMINAL, os.O_WRONLY | os.O_NOCTTY))
+    except OSError:
+        return "there is no terminal."
+    return None
+
+
+def _is_terminal(descriptor: int) -> bool:
+    try:
+        return os.isatty(descriptor)
+    except OSError:
+        return False
+
+
+def _is_file(descriptor: int) -> bool:
+    """Whether it is a file, or nothing at all."""
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        return True  # closed
+    if stat.S_ISREG(found.st_mode):
+        return True
+    return stat.S_ISCHR(found.st_mode) and found.st_rdev == os.stat(os.devnull).st_rdev
+
+
+class LiveLine:
+    """Shows how far the run is; a terminal that went away is no reason to fail."""
+
+    def __init__(self, folder: Path, newest: Callable[[], Sequence[RankProgress]]) -> None:
+        self._newest = newest
+        # It never waits for a terminal that was stopped (Ctrl-S).
+        self._terminal = os.open(_TERMINAL, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+        self._began_s = time.monotonic()
+        self._host = Follower(folder / "host.jsonl")
+        self._cores: tuple[float | None, int | None] = (None, None)
+
+    def show(self) -> float:
+        """Show the line anew; the time until it is due again [s]."""
+        for row in self._host.read():
+            job, num = self._cores
+            self._cores = (row.get("job_cores", job), row.get("num_cores", num))
+        self._write(live_line(self._pace(time.monotonic()), width=self._width()))
+        return _INTERVAL_S
+
+    def clear(self) -> None:
+        """Take the line away, when the command has ended."""
+        # The terminal stays open: if nobody else holds it, it would hang up on our report.
+        self._write("")
+
+    def _pace(self, now_s: float) -> Pace:
+        elapsed_s, (job_cores, num_cores) = now_s - self._began_s, self._cores
+        stepped = self._newest()
+        if not stepped:
+            return Pace(elapsed_s=elapsed_s, job_cores=job_cores, num_cores=num_cores)
+        last = min(stepped, key=lambda rank: rank.num_updates)
+        return Pace(
+            elapsed_s=elapsed_s,
+            num_updates=last.num_updates,
+            usual_s=last.usual_s,
+            silent_s=now_s - last.seen_s,
+            num_ranks=len(stepped),
+            job_cores=job_cores,
+            num_cores=num_cores,
+        )
+
+    def _width(self) -> int:
+        with suppress(OSError):
+            return (os.get_terminal_size(self._terminal).columns or _WIDTH) - 1
+        return _WIDTH - 1
+
+    def _write(self, text: str) -> None:
+        """Only in the foreground: a terminal may stop a job in the background that writes."""
+        with suppress(OSError):
+            if os.tcgetpgrp(self._terminal) == os.getpgrp():
+                os.write(self._terminal, (_CLEAR + text).encode())
