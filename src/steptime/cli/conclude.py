@@ -93,11 +93,11 @@ def _report(options: RunOptions, result: Result) -> None:
 
 def _render(options: RunOptions, result: Result, console: Console) -> None:
     from steptime.cli.counters import write_counters
-    from steptime.report.empty import describe_empty
+    from steptime.report.empty import describe_empty, is_empty
     from steptime.report.text import render
 
     measurement, diagnosis = result.measurement, result.diagnosis
-    if measurement.num_steps > 0:
+    if not is_empty(measurement):
         render(measurement, diagnosis, console=console, waterfall=result.picture.waterfall)
         write_counters(measurement, console, kernel=options.ncu, perf=options.perf)
         return

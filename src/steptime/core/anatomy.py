@@ -18,6 +18,7 @@ PARTS = (
     "activations",
     "logits",
     "inputs",
+    "others",
     "temporaries",
     "communication",
     "context",

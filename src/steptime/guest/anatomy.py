@@ -21,6 +21,7 @@ from .holdings import (
     tensors_alive,
     tensors_within,
 )
+from .storages import Storages
 
 LOOK_AT = 12
 """The update that is looked at again, as `spells.LOOK_AT`: states and caches are there."""
@@ -68,6 +69,8 @@ class Anatomy:
         """Nothing is known: a new process."""
         self.awaits_call = self.awaits_backward = self.awaits_batch = True
         self.is_over = False
+        self.look: Any = None
+        self.storages: Storages | None = None
         self.thread = 0
         self.num_updates = 0
         self.model: Any = None  # a weak reference to the first, which no other list has in its call
@@ -116,34 +119,73 @@ class Anatomy:
         if self.thread not in (0, get_ident()) or not args:
             return  # or named in a way we do not read
         roots = args[0] if isinstance(args[0], (list, tuple)) else args[:1]
-        self.awaits_backward = False
+        self.awaits_backward = self.storages is not None  # each micro-batch of a followed step
         ledger = self._take_states()
         kinds: dict[str, int] = {}
         self._take_outputs(ledger)
         for node, tensor in saved_in_graph(self.torch, roots):
             kind = type(node).__name__
             part = "logits" if kind.startswith(OF_LOSS) else "activations"
-            kinds[kind] = kinds.get(kind, 0) + ledger.take(part, [tensor])
+            size = ledger.take(part, [tensor])
+            kinds[kind] = kinds.get(kind, 0) + size
+            if self.storages is not None and part == "activations":
+                self.storages.keep(node, size)
         ledger.take("activations", ())
         largest = sorted(kinds.items(), key=lambda item: -item[1])[:MAX_KINDS]
         self.facts["kinds"] = [{"name": name, "bytes": size} for name, size in largest if size]
         self._keep(ledger, ("activations", "logits"))
         self._tell(BACKWARD)
 
-    def count_update(self) -> bool:
-        """An update ended: whether it is one to look at."""
+    def count_update(self, look: Any) -> str | None:
+        """An update ended: what is to be done.
+
+        Args:
+            look: into the operators of the update that begins, if there is one.
+        """
         if self.thread not in (0, get_ident()):
-            return False
+            return None
         self.num_updates += 1
         if self.num_updates == LOOK_AT:
-            self.awaits_backward = True  # in the update that begins here
-        return self.num_updates in (1, LOOK_AT + 1)
+            self.look = look
+            return "begin_step"
+        return "see_update" if self.num_updates in (1, LOOK_AT + 1) else None
+
+    def begin_step(self) -> None:
+        """The update that begins here is looked at, and its storages are followed if they may."""
+        self.awaits_backward = True
+        look = self.look
+        if look is None or look.missing is not None:
+            self.facts["step_missing"] = "not_followed" if look is None else look.missing
+            return
+        weights = self.facts["parts"]["weights"]["by_device"]
+        device = max(weights, key=lambda name: weights[name], default="cpu").partition(":")[0]
+        self.storages = look.storages = Storages(self.torch, device)
+        ledger = self._take_states()
+        ledger.take("others", tensors_alive(self.torch))
+        if self.storages.workspaces is not None:
+            self.storages.workspaces.expect(sum(part.bytes for part in ledger.parts.values()))
+
+    def _end_step(self) -> None:
+        """What the followed storages tell, once those that stay are known."""
+        look, storages = self.look, self.storages
+        self.look = self.storages = None
+        if look is None or storages is None:
+            return
+        is_whole, look.storages = look.storages is storages, None
+        missing = look.missing or (None if is_whole else "failed")
+        step = storages.table() if missing is None else None
+        if step is None:
+            self.facts["step_missing"] = missing or "too_large"
+        else:
+            self.facts["step"] = step
 
     def see_update(self) -> None:
         """Gradients and states are there, if the script keeps them until now."""
         self.awaits_call = self.awaits_backward = self.awaits_batch = False
         self.is_over = self.num_updates > LOOK_AT
         ledger = self._take_states()
+        if self.is_over:
+            self._end_step()
         self._keep(ledger, ("weights", "buffers", "gradients", "optimizer"))
         self.facts["optimizers"] = [type(one).__name__ for one in self.find_optimizers()]
         self.facts["buckets_bytes"] = self._bucket_bytes()
@@ -169,7 +211,7 @@ class Anatomy:
     # -- what is there
 
     def _take_states(self) -> Ledger:
-        ledger = Ledger(self.torch)
+        ledger = Ledger(self.torch, None if self.storages is None else self.storages.own)
         optimizers, models = self.find_optimizers(), self.find_models()
         first = None if self.model is None else self.model()
         if first is not None and not any(one is first for one in models):
@@ -183,7 +225,7 @@ class Anatomy:
         for reference, dtype, device in self.outputs:
             storage = reference()
             if storage is not None:
-                ledger.book("logits", storage._cdata, storage.nbytes(), dtype, device)
+                ledger.book("logits", storage, dtype, device)
         self.outputs = []
 
     def _keep(self, ledger: Ledger, names: tuple[str, ...]) -> None:

@@ -91,6 +91,8 @@ def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs
             kind == IS_FORWARD or (kind == IS_PLAIN and journal.look.takes_plain())
         ):
             result = journal.look.run(journal, original, (module, *args), kwargs, is_call=True)
+        elif kind == IS_LOSS and journal.look is not None and journal.look.storages is not None:
+            result = journal.look.follow("loss", original, (module, *args), kwargs)
         else:
             result = original(module, *args, **kwargs)
     except BaseException as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .anatomy import Anatomy
 from .buckets import EVALUATION
 from .frames import Frames
+from .holdings import tensors_within
 from .inputs import LoaderBook
 from .journal import LEAVE, LEAVE_SPAN, Journal
 from .look import Look
@@ -19,6 +20,7 @@ from .patch import drop_frame
 from .places import Places
 from .record import Recorder
 from .spells import COUNT_AT, LOOK_AT, SiteWatcher, Spells
+from .storages import frame_next_step
 from .switches import SwitchWatcher
 from .threads import Journals, inside_backward
 from .timeline import Timeline
@@ -95,13 +97,33 @@ class Context:
             self.recorder.fail("anatomy")
             anatomy.give_up(what)
 
+    def follow_step(self, journal: Journal, optimizer: Any) -> None:
+        """In the update whose storages are followed, an outermost step is looked into, too."""
+        look, step = journal.look, type(optimizer).step
+        if look is None or look.storages is None or len(journal.optimizers) > 1:
+            return
+        local, follow = self.local, look.follow
+
+        def around(function: Any, args: Any, kwargs: Any) -> Any:
+            if local.journal is not journal:
+                return function(*args, **kwargs)  # another thread came between
+            return follow("optimizer", function, args, kwargs)
+
+        is_plain = all(map(look.is_plain, tensors_within(self.torch, dict(optimizer.state))))
+        if is_plain and getattr(step, "__code__", None) is self.step_code:
+            frame_next_step(step, around)
+
     def end_update(self) -> None:
         """An outermost optimizer step is over; once all was seen, nothing is asked any more."""
         anatomy = self.anatomy
-        if anatomy is not None and anatomy.count_update():
-            self.dissect("see_update")
-            if anatomy.is_over:
-                self.anatomy = None
+        if anatomy is None:
+            return
+        journal = self.local.journal
+        what = anatomy.count_update(journal.look)
+        if what is not None:
+            self.dissect(what)
+        if anatomy.is_over:
+            self.anatomy = None
 
     def guarded(self, place: str, act: Callable[..., None], *args: Any) -> None:
         """Do something of ours; a failure is counted and goes no further."""

@@ -7,7 +7,7 @@ the part that named it first. Nothing is computed, unpacked or kept; no hook of 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FunctionType
 from typing import Any
 
@@ -54,10 +54,12 @@ class Ledger:
 
     Args:
         torch: the module.
+        listen: is told of each storage that is booked: part, storage, device.
     """
 
-    def __init__(self, torch: Any) -> None:
+    def __init__(self, torch: Any, listen: Callable[[str, Any, str], None] | None = None) -> None:
         self.torch = torch
+        self.listen = listen
         self.owner: dict[int, str] = {}
         self.parts: dict[str, Part] = {}
 
@@ -69,17 +71,20 @@ class Ledger:
             part.num += 1
             part.is_sharded |= is_sharded(tensor)
             for plain in plain_tensors(self.torch, tensor):
-                found = storage_of(plain)
-                if found is not None:
-                    self.book(name, *found, short_dtype(plain.dtype), str(plain.device))
+                storage = storage_of(plain)
+                if storage is not None:
+                    self.book(name, storage, short_dtype(plain.dtype), str(plain.device))
         return part.bytes - before
 
-    def book(self, name: str, key: int, size: int, dtype: str, device: str) -> None:
+    def book(self, name: str, storage: Any, dtype: str, device: str) -> None:
         """Book a storage to a part, unless it belongs to one."""
+        key = storage._cdata
         if key in self.owner:
             return
         self.owner[key] = name
-        part = self.parts.setdefault(name, Part())
+        if self.listen is not None:
+            self.listen(name, storage, device)
+        part, size = self.parts.setdefault(name, Part()), storage.nbytes()
         part.bytes += size
         part.by_dtype[dtype] = part.by_dtype.get(dtype, 0) + size
         part.by_device[device] = part.by_device.get(device, 0) + size
@@ -95,13 +100,12 @@ def short_dtype(dtype: Any) -> str:
     return SHORT.get(name, name)
 
 
-def storage_of(tensor: Any) -> tuple[int, int] | None:
-    """Number and bytes of a tensor's storage; None where it has none (meta, sparse, mkldnn)."""
+def storage_of(tensor: Any) -> Any:
+    """A tensor's storage; None where it has none (meta, sparse, mkldnn)."""
     if tensor.device.type == "meta":
         return None
     try:
-        storage = tensor.untyped_storage()
-        return storage._cdata, storage.nbytes()
+        return tensor.untyped_storage()
     except (RuntimeError, NotImplementedError):
         return None
 

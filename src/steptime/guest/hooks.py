@@ -160,6 +160,8 @@ def hook_optimizers(context: Context) -> None:
             if journal.optimizers and not are_running(context, sys._getframe(2)):
                 journal.drop_optimizers()
             journal.enter_optimizer(has_closure=callable(closure))
+            if context.anatomy is not None and not callable(closure):
+                context.follow_step(journal, optimizer)
             if context.trial is not None:
                 return context.trial.begin_update(journal, optimizer, args, kwargs)
         except Exception:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from .inputs import Shapes
 from .patch import drop_frame
+from .storages import Storages
 from .tally import TINY_NS, Tally, make_mode
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Look:
         self.is_open = False
         self.is_done = False
         self.is_counted = False
+        self.storages: Storages | None = None  # where those of the update are followed
         self.dispatch_code: Any = None
         self.shapes = Shapes(torch)
 
@@ -80,6 +82,20 @@ class Look:
         if is_call:
             self._see_shapes(args, kwargs)
         mode = self._enter(journal, args, kwargs, is_call=is_call)
+        try:
+            return function(*args, **kwargs)
+        except BaseException as error:
+            if mode is not None:
+                self._drop_dispatch(error)
+            drop_frame(error)
+            raise
+        finally:
+            if mode is not None:
+                self._leave(mode)
+
+    def follow(self, phase: str, function: Any, args: Any, kwargs: Any) -> Any:
+        """Run a loss or an optimizer's step: its storages are followed, its work is not counted."""
+        mode = self._enter_following(phase)
         try:
             return function(*args, **kwargs)
         except BaseException as error:
@@ -139,6 +155,8 @@ class Look:
             if self.missing is not None or self.is_scouting:
                 return None
             mode, tally = self._make_mode()
+            if self.storages is not None:
+                self.storages.open("forward" if is_call else "backward", tally)
             tally.follow_modules()
             try:
                 mode.__enter__()
@@ -171,21 +189,52 @@ class Look:
         except Exception:
             self.fail("look")
 
+    def _enter_following(self, phase: str) -> Any:
+        """A mode that hands operators to `storages` alone, entered; None where it may not be."""
+        if self.storages is None or self.is_open or self.missing:
+            return None
+
+        def add(func: Any, args: Any, kwargs: Any, result: Any, ns: int) -> None:
+            self._follow_operator(func, args, kwargs, result)
+
+        try:
+            if self._why_not() is not None:
+                return None
+            mode = make_mode(self.torch, add, lambda: 0, workspaces=self.storages.workspaces)
+            self.dispatch_code = type(mode).__torch_dispatch__.__code__
+            self.storages.open(phase)
+            mode.__enter__()
+            self.is_open = True
+            return mode
+        except Exception:
+            self.fail("look")
+            return None
+
+    def _follow_operator(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        if self.storages is not None:
+            try:
+                self.storages.add(func, args, kwargs, result)
+            except Exception:
+                self.fail("storages")
+                self.storages = None
+
     def _make_mode(self) -> tuple[Any, Tally]:
         durations, fail = self.durations, self.fail
         if self.tally is None:
             self.tally = Tally(self.torch)
-        tally = self.tally
+        tally, follow = self.tally, self._follow_operator
 
         def add(func: Any, args: Any, kwargs: Any, result: Any, ns: int) -> None:
             durations.append(ns)
+            follow(func, args, kwargs, result)
             try:
                 tally.add(func, args, kwargs, result, ns)
             except Exception:
                 fail("count")
                 self.uncounted = "failed"
 
-        mode = make_mode(self.torch, add, self.clock)
+        workspaces = None if self.storages is None else self.storages.workspaces
+        mode = make_mode(self.torch, add, self.clock, workspaces=workspaces)
         self.dispatch_code = type(mode).__torch_dispatch__.__code__
         return mode, tally
 
@@ -234,7 +283,7 @@ class Look:
             if part.__dict__.get("_compiled_call_impl") is not None or is_compiled(part):
                 return "compiled"
             for held in ("_parameters", "_buffers"):
-                if not all(map(self._is_plain, part.__dict__[held].values())):
+                if not all(map(self.is_plain, part.__dict__[held].values())):
                     return "subclass"
             pending += [child for child in part.__dict__["_modules"].values() if child is not None]
         return None if self._are_plain((*args[1:], *kwargs.values()), 3) else "subclass"
@@ -245,11 +294,12 @@ class Look:
                 inner = value.values() if type(value) is dict else value
                 if not self._are_plain(inner, depth - 1):
                     return False
-            elif not self._is_plain(value):
+            elif not self.is_plain(value):
                 return False
         return True
 
-    def _is_plain(self, value: Any) -> bool:
+    def is_plain(self, value: Any) -> bool:
+        """Whether a value is no tensor, or one whose elements lie in a storage of its own."""
         torch, kind = self.torch, type(value)
         if not issubclass(kind, torch.Tensor):
             return True

@@ -128,7 +128,7 @@ class Tally:
         self.begins.append(call.began)
         return call, stack
 
-    def _call_of_node(self, number: int) -> Call | None:
+    def call_of_node(self, number: int) -> Call | None:
         """The innermost call in which the graph node of this number was made."""
         at = bisect_right(self.begins, number) - 1
         call = self.calls[at] if at >= 0 else None
@@ -193,8 +193,8 @@ class Tally:
         if not work.flops:  # walking frames for each would take longer than they do
             return BACKWARD, call
         if self._is_recomputing():
-            return RECOMPUTED, call or self._call_of_node(node._sequence_nr())
-        return BACKWARD, self._call_of_node(node._sequence_nr()) or call
+            return RECOMPUTED, call or self.call_of_node(node._sequence_nr())
+        return BACKWARD, self.call_of_node(node._sequence_nr()) or call
 
     def _is_recomputing(self) -> bool:
         """Whether a checkpoint runs its forward again; a backward call in between ends it."""
@@ -338,6 +338,7 @@ def make_mode(
     *,
     decomposes: bool = False,
     takes_fakes: bool = False,
+    workspaces: Any = None,
 ) -> Any:
     """A dispatch mode that hands on each operator as it came, and over once it has run.
 
@@ -349,6 +350,7 @@ def make_mode(
             without gradients they arrive whole.
         takes_fakes: whether the model is one of shapes alone. Else such tensors are of torch's
             own, which tries an operator of several ranks by shapes before it runs it.
+        workspaces: sees what operators take for themselves (`Workspaces`), where it may.
     """
 
     class Operators(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc]
@@ -373,9 +375,15 @@ def make_mode(
                     result = func.decompose(*args, **(kwargs or {}))
                 if result is not NotImplemented:
                     return result
-            began = clock()
-            result = func(*args, **(kwargs or {}))
-            add(func, args, kwargs or {}, result, clock() - began)
+            is_watched = workspaces is not None and workspaces.begin(func, args)
+            try:
+                began = clock()
+                result = func(*args, **(kwargs or {}))
+                ns = clock() - began
+            finally:
+                if is_watched:
+                    workspaces.end()
+            add(func, args, kwargs or {}, result, ns)
             return result
 
     return Operators()

@@ -28,6 +28,9 @@ DEATH = "death"
 _BEFORE_UPDATE = ("gradients", "optimizer")
 """What is there once an update was done."""
 
+_IN_STEP = ("inputs", "others", "temporaries")
+"""What is told apart in a step that was followed."""
+
 _ON_DEVICE = ("context", "fragmentation")
 
 
@@ -170,7 +173,7 @@ def _why_not(name: str, line: MemorySeen) -> str | None:
         return "failed" if line.failed else "no_backward_seen"
     if name in _ON_DEVICE and line.device is None:
         return "not_applicable_on_cpu"
-    if name in ("inputs", "temporaries") and line.step is None:
+    if name in _IN_STEP and line.step is None:
         return line.step_missing or "not_followed"
     if name == "communication" and line.buckets_bytes is None:
         return "no_ddp_seen"
@@ -181,7 +184,7 @@ def _derived(name: str, line: MemorySeen) -> Part:
     """A part that is the difference of others, or one number."""
     if name == "communication":
         return Part(name=name, bytes=line.buckets_bytes)
-    if name in ("inputs", "temporaries") and line.step is not None:
+    if name in _IN_STEP and line.step is not None:
         return Part(name=name, bytes=line.step.peak.by_part.get(name, 0))
     device = line.device
     if name in _ON_DEVICE and device is not None:

@@ -6,7 +6,13 @@ In: a Measurement without steps and its Diagnosis. Out: a text without layout.
 from __future__ import annotations
 
 from steptime.core.types import Diagnosis, Measurement, RunState
+from steptime.report.memory import ran_out
 from steptime.report.words import describe_end, describe_finding, describe_note
+
+
+def is_empty(m: Measurement, diagnosis: Diagnosis | None) -> bool:
+    """Whether a paragraph says all: no step was seen, and no death for want of memory."""
+    return m.num_steps == 0 and not ran_out(m, diagnosis)
 
 
 def describe_empty(m: Measurement, diagnosis: Diagnosis) -> str:

@@ -22,6 +22,7 @@ from steptime.report import html_sections as sections
 from steptime.report.html_colors import rules
 from steptime.report.html_profile import profile_part
 from steptime.report.html_sites import sites_part
+from steptime.report.html_memory import anatomy_part
 from steptime.report.html_tags import Html, tag
 from steptime.report.html_watch import shifts_part, stalls_part
 from steptime.report.work import work_lines
@@ -74,7 +75,7 @@ def _body(facts: PageFacts, plots: Plots) -> list[Html]:
         _section("Under the profiler", profile_part(m)),
         _section("Ranks", sections.ranks_part(m), drawn.of("ranks")),
         _section("Work of a step", sections.told_part(m, (work_lines,))),
-        _section("Memory", sections.memory_part(m)),
+        _section("Memory", anatomy_part(m.memory), sections.memory_part(m)),
         _section("The machine over time", drawn.of("machine", is_grid=True)),
         _section("Devices over time", _devices(facts.series), drawn.of("devices", is_grid=True)),
         _section(

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from steptime.core.anatomy import Anatomy
 from steptime.core.fit import MODES, Remedy, remedies, wanted_bytes
-from steptime.core.types import Measurement, RunState
+from steptime.core.types import Diagnosis, Measurement
 from steptime.core.units import format_bytes, format_count
 from steptime.report.page import Page, printable
 
@@ -114,21 +114,20 @@ _NAMED = ("fp32, 8-bit AdamW", "pure bf16, AdamW")
 """Modes that a line has room for; the others are in the document of --json."""
 
 
-def fit_lines(m: Measurement, page: Page) -> list[Text]:
+def ran_out(m: Measurement, diagnosis: Diagnosis | None) -> bool:
+    """Whether the run died for want of memory, and something is known of who held it."""
+    findings = () if diagnosis is None else diagnosis.findings
+    return m.memory is not None and any(one.cause == "out_of_memory" for one in findings)
+
+
+def fit_lines(m: Measurement, diagnosis: Diagnosis | None, page: Page) -> list[Text]:
     """Where memory ran out: what would make it fit, the cheapest first."""
-    wanted = wanted_bytes(m)
-    has_died = any(error.is_memory for error in m.errors) or _was_killed(m)
-    if m.memory is None or not has_died:
+    if m.memory is None or not ran_out(m, diagnosis):
         return []
-    found = [one for one in remedies(m.memory, wanted_bytes=wanted) if one.frees_bytes != 0]
     lines: list[Text] = []
-    for one in found[:MAX_REMEDIES]:
+    for one in remedies(m.memory, wanted_bytes=wanted_bytes(m))[:MAX_REMEDIES]:
         lines += page.block("" if lines else "would fit", _describe_remedy(one))
     return lines
-
-
-def _was_killed(m: Measurement) -> bool:
-    return m.end.state is RunState.KILLED and bool(m.host and m.host.num_oom_kills)
 
 
 def _describe_remedy(one: Remedy) -> str:

@@ -1,0 +1,133 @@
+"""Who holds the memory: what is told of it is exact, and being told changes no bit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from end_to_end.harness import (
+    SCRIPTS,
+    names_in,
+    needs_linux,
+    needs_torch,
+    rows,
+    run_both,
+    run_folder,
+    run_observed,
+)
+
+pytestmark = [needs_torch, needs_linux]
+
+# Bytes of states of a parameter, and of the step beside each tensor's.
+STATES = {
+    "adamw": (8, 4),
+    "adamw_foreach": (8, 4),
+    "adamw_fused": (8, 4),
+    "momentum": (4, 0),
+    "signed": (1, 0),
+    "bf16": (4, 4),
+    "checkpointed": (8, 4),
+    "accumulated": (8, 4),
+    "loss_module": (8, 4),
+    "scheduled": (8, 4),
+}
+WAYS = names_in("dissected.py", "WAYS")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("memory")
+    for done in run_both(folder, "python", SCRIPTS / "dissected.py"):
+        assert done.exit_code == 0, done.stderr.decode()[-2000:]
+    return folder
+
+
+def said(folder: Path, arm: str, way: str) -> dict[str, Any]:
+    return json.loads((folder / arm / f"{way}.json").read_text())
+
+
+def last_look(folder: Path, pid: int) -> dict[str, Any]:
+    lines = rows(run_folder(folder / "observed") / "processes.jsonl")
+    return [line for line in lines if line["k"] == "mem" and line["pid"] == pid][-1]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_following_the_storages_of_a_step_changes_no_bit(trained: Path, way: str) -> None:
+    assert said(trained, "observed", way)["result"] == said(trained, "bare", way)["result"]
+
+
+@pytest.mark.parametrize("way", STATES)
+def test_weights_gradients_and_states_are_exact(trained: Path, way: str) -> None:
+    own = said(trained, "observed", way)
+    sizes, parts = own["sizes"], last_look(trained, own["pid"])["parts"]
+    per_element, per_tensor = STATES[way]
+
+    assert parts["weights"]["bytes"] == parts["gradients"]["bytes"] == sizes["weights"]
+    states = per_element * sizes["elements"] + per_tensor * sizes["tensors"]
+    assert parts["optimizer"]["bytes"] == states
+
+
+@pytest.mark.parametrize("way", sorted(set(WAYS) - {"rmsprop_nadam_adamax"}))
+def test_the_step_is_followed_through_the_optimizer(trained: Path, way: str) -> None:
+    own = said(trained, "observed", way)
+    line = last_look(trained, own["pid"])
+    phases = [instant["phase"] for instant in line["step"]["instants"]]
+
+    assert phases[0] == "forward"
+    assert {"forward", "backward", "optimizer"} <= set(phases)
+    assert ("loss" in phases) == (way == "loss_module")
+    peak = line["step"]["peak"]["by_part"]
+    assert peak["weights"] == line["parts"]["weights"]["bytes"]
+
+
+def test_a_checkpointed_model_keeps_less(trained: Path) -> None:
+    kept = [
+        last_look(trained, said(trained, "observed", way)["pid"])["parts"]["activations"]["bytes"]
+        for way in ("checkpointed", "adamw")
+    ]
+
+    assert kept[0] < kept[1]
+
+
+def test_no_look_makes_the_guest_fail(trained: Path) -> None:
+    ends = rows(run_folder(trained / "observed") / "processes.jsonl")
+
+    assert [line["failures"] for line in ends if line.get("failures")] == []
+
+
+def test_a_run_that_dies_in_its_first_forward_knows_its_weights(tmp_path: Path) -> None:
+    done = run_observed(tmp_path, "python", SCRIPTS / "starving.py", "first")
+    memory = done.data["memory"]
+    report = done.stderr.decode()
+
+    assert memory["parts"]["weights"]["bytes"] == 4 * (100 * 1000 + 1000 + 1000 * 10 + 10)
+    assert memory["parts"]["optimizer"]["missing"] == "no_update_seen"
+    assert memory["death"]["by_part"]["weights"] == memory["parts"]["weights"]["bytes"]
+    assert "would fit" in report
+
+
+def test_a_run_that_dies_in_a_backward_says_who_held_what(tmp_path: Path) -> None:
+    done = run_observed(tmp_path, "python", SCRIPTS / "starving.py", "later")
+    memory = done.data["memory"]
+    weights = memory["parts"]["weights"]["bytes"]
+    (error,) = done.data["errors"]
+
+    assert error["requested_bytes"] == 1 << 50
+    assert memory["bytes_per_parameter"] == pytest.approx(16, abs=0.01)
+    assert memory["death"]["by_part"]["optimizer"] >= 2 * weights
+    assert memory["death"]["by_part"]["activations"] >= 32 * 1000 * 4
+    assert memory["remedies"][0]["name"] == "half_micro_batch"
+    assert all(one["is_enough"] is False for one in memory["remedies"])
+
+
+def test_a_run_that_is_killed_has_left_its_anatomy(tmp_path: Path) -> None:
+    done = run_observed(tmp_path, "python", SCRIPTS / "starving.py", "killed")
+    memory = done.data["memory"]
+
+    assert memory["moment"] == "update"
+    assert memory["parts"]["gradients"]["bytes"] == memory["parts"]["weights"]["bytes"]
+    assert memory["parts"]["activations"]["bytes"] >= 32 * 1000 * 4
+    assert memory["death"] is None
