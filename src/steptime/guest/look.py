@@ -304,7 +304,7 @@ class Look:
         if not issubclass(kind, torch.Tensor):
             return True
         if kind.__name__ == "DTensor":  # its operators come again, with this rank's plain piece
-            return self._is_plain(value._local_tensor)
+            return bool(self.is_plain(value._local_tensor))
         plain = (torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.Tensor))
         return kind in plain and value.layout == torch.strided and not value.is_nested
 

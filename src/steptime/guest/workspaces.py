@@ -16,7 +16,7 @@ MIN_FRACTION = 0.002
 """Operators on less than that, or than this share of what stays, take nothing to speak of; to watch
 them would make what is tiny look longer."""
 
-RESIZING = ("resize", "set_", "out")
+RESIZING = ("resize", "set_", ".out", "_out")
 """What may free a storage that was there before."""
 
 
@@ -54,10 +54,8 @@ class Workspaces:
 
     def begin(self, func: Any, args: Any) -> bool:
         """An operator is about to run: whether it is watched."""
-        if self.is_off or func.namespace != "aten":
-            return False
-        name = func._schema.name.removeprefix("aten::")
-        if any(word in name for word in RESIZING) or "out" in func._overloadname:
+        name = str(func)  # `aten.add.Tensor`
+        if self.is_off or not name.startswith("aten.") or any(w in name for w in RESIZING):
             return False
         sizes = (one.numel() * one.element_size() for one in tensors_in(list(args)))
         if sum(sizes) < self.min_bytes:

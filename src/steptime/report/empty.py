@@ -10,9 +10,9 @@ from steptime.report.memory import ran_out
 from steptime.report.words import describe_end, describe_finding, describe_note
 
 
-def is_empty(m: Measurement, diagnosis: Diagnosis | None) -> bool:
+def is_empty(m: Measurement) -> bool:
     """Whether a paragraph says all: no step was seen, and no death for want of memory."""
-    return m.num_steps == 0 and not ran_out(m, diagnosis)
+    return m.num_steps == 0 and not ran_out(m)
 
 
 def describe_empty(m: Measurement, diagnosis: Diagnosis) -> str:

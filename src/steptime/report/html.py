@@ -20,9 +20,9 @@ from steptime.core.store import CommandRecord
 from steptime.core.types import Diagnosis, Measurement
 from steptime.report import html_sections as sections
 from steptime.report.html_colors import rules
+from steptime.report.html_memory import anatomy_part
 from steptime.report.html_profile import profile_part
 from steptime.report.html_sites import sites_part
-from steptime.report.html_memory import anatomy_part
 from steptime.report.html_tags import Html, tag
 from steptime.report.html_watch import shifts_part, stalls_part
 from steptime.report.work import work_lines

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from steptime.core.anatomy import Anatomy
 from steptime.core.fit import MODES, Remedy, remedies, wanted_bytes
-from steptime.core.types import Diagnosis, Measurement
+from steptime.core.types import Measurement, RunState
 from steptime.core.units import format_bytes, format_count
 from steptime.report.page import Page, printable
 
@@ -114,15 +114,17 @@ _NAMED = ("fp32, 8-bit AdamW", "pure bf16, AdamW")
 """Modes that a line has room for; the others are in the document of --json."""
 
 
-def ran_out(m: Measurement, diagnosis: Diagnosis | None) -> bool:
+def ran_out(m: Measurement) -> bool:
     """Whether the run died for want of memory, and something is known of who held it."""
-    findings = () if diagnosis is None else diagnosis.findings
-    return m.memory is not None and any(one.cause == "out_of_memory" for one in findings)
+    if m.memory is None or m.end.state not in (RunState.FAILED, RunState.KILLED):
+        return False
+    num_kills = (m.host.num_oom_kills or 0) if m.host is not None else 0
+    return num_kills > 0 or any(error.is_memory for error in m.errors)
 
 
-def fit_lines(m: Measurement, diagnosis: Diagnosis | None, page: Page) -> list[Text]:
+def fit_lines(m: Measurement, page: Page) -> list[Text]:
     """Where memory ran out: what would make it fit, the cheapest first."""
-    if m.memory is None or not ran_out(m, diagnosis):
+    if m.memory is None or not ran_out(m):
         return []
     lines: list[Text] = []
     for one in remedies(m.memory, wanted_bytes=wanted_bytes(m))[:MAX_REMEDIES]:

@@ -121,7 +121,7 @@ def _report(
         *work_lines(m, page),
         *roof,
         *memory_lines(m, page),
-        *fit_lines(m, diagnosis, page),
+        *fit_lines(m, page),
         *profile_lines(m, page, num_operators=detail.num_operators),
         *_machine(m, page),
         *_overhead(m, page),

@@ -1,0 +1,55 @@
+"""The part of the page on who holds the memory."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from report_cases import dissected, make_anatomy, out_of_memory
+from steptime.core.anatomy import Instant, Timeline
+from steptime.report.html_memory import anatomy_part
+
+
+def part_of(anatomy) -> str:
+    made = anatomy_part(anatomy)
+    assert made is not None
+    return made.text
+
+
+def test_a_run_that_told_nothing_has_no_part() -> None:
+    assert anatomy_part(None) is None
+
+
+def test_the_step_is_drawn_with_a_band_a_part_and_its_peak() -> None:
+    text = part_of(dissected().memory)
+
+    assert text.count("<polygon") == 5
+    assert "5.56 GiB at its peak, in backward of GPT.lm_head" in text
+    assert "forward from 0.0 %, backward from 50.0 %" in text
+
+
+def test_bands_fill_the_height_at_the_peak() -> None:
+    peak = Instant(at_fraction=0.0, phase="forward", by_part={"weights": 60, "temporaries": 40})
+    text = part_of(make_anatomy(timeline=Timeline(instants=(peak,), peak=peak)))
+
+    first, second = re.findall(r'points="([^"]+)"', text)
+    assert first == "0.0,88.0 1000.0,88.0 1000.0,220.0 0.0,220.0"
+    assert second == "0.0,0.0 1000.0,0.0 1000.0,88.0 0.0,88.0"
+
+
+def test_what_was_not_measured_has_its_reason() -> None:
+    assert "not measured: no update was done" in part_of(out_of_memory().memory)
+
+
+def test_without_a_followed_step_the_parts_stand_alone() -> None:
+    text = part_of(replace(make_anatomy(), timeline=None))
+
+    assert "<svg" not in text
+    assert "optimizer states" in text
+
+
+def test_other_ways_to_train_stand_beside_the_present_one() -> None:
+    text = part_of(make_anatomy())
+
+    assert "pure bf16, AdamW" in text
+    assert "16.0" in text
