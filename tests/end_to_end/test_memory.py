@@ -139,3 +139,13 @@ def test_a_run_that_is_killed_has_left_its_anatomy(tmp_path: Path) -> None:
     assert memory["parts"]["gradients"]["bytes"] == memory["parts"]["weights"]["bytes"]
     assert memory["parts"]["activations"]["bytes"] >= 32 * 1000 * 4
     assert memory["death"] is None
+
+
+def test_who_grows_is_told(tmp_path: Path) -> None:
+    done = run_observed(tmp_path, "python", SCRIPTS / "hoarding.py")
+    growth = done.data["memory"]["growth"]
+
+    # Each kept loss keeps what its graph saved: most of it what follows the first layer.
+    assert growth["largest"] == "fp32 [64, 2048]"
+    assert growth["largest_num"] == growth["num_updates"] == 187
+    assert growth["largest_bytes"] == 187 * 64 * 2048 * 4

@@ -136,6 +136,27 @@ class Death:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """What there was more of, so many updates after the first look, where memory grew.
+
+    Attributes:
+        num_updates: between the two looks.
+        held_bytes: more that the process held, on its device or resident.
+        tensor_bytes: of tensors that are no weights, gradients or states.
+        largest: type and shape of those that grew most: `fp32 [64, 1000]`.
+        largest_bytes: of them.
+        largest_num: more of them.
+    """
+
+    num_updates: int
+    held_bytes: int
+    tensor_bytes: int
+    largest: str | None = None
+    largest_bytes: int = 0
+    largest_num: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Anatomy:
     """The memory of the rank that holds most.
 
@@ -155,6 +176,7 @@ class Anatomy:
         loader: None without a DataLoader.
         worker_bytes: the most that its workers were seen to hold together.
         resident_bytes: the most that the process was seen to hold.
+        growth: None unless memory grew between two looks.
         death: None unless the process ended for want of memory and could say so.
     """
 
@@ -173,6 +195,7 @@ class Anatomy:
     loader: LoaderMemory | None = None
     worker_bytes: int | None = None
     resident_bytes: int | None = None
+    growth: Growth | None = None
     death: Death | None = None
 
     def part(self, name: str) -> Part:

@@ -178,6 +178,10 @@ to a quarter of the throughput; other rounding; other updates; other weights; an
 
 
 def wanted_bytes(measurement: Measurement) -> int | None:
-    """What was asked for in vain, as far as the error said so; None where no such run died."""
+    """What was asked for in vain, less what was free; None where no run died so, or said so."""
     error = next((error for error in measurement.errors if error.is_memory), None)
-    return None if error is None else error.requested_bytes
+    if error is None or error.requested_bytes is None:
+        return None
+    death = None if measurement.memory is None else measurement.memory.death
+    free = 0 if death is None or death.allocator is None else death.allocator.free or 0
+    return max(0, error.requested_bytes - free)

@@ -35,6 +35,10 @@ OF_LOSS = ("LogSoftmax", "NllLoss", "CrossEntropy", "LinearCrossEntropy")
 MAX_ROOTS = 100_000
 """Tensors whose graphs are walked where a process died."""
 
+GROWTH_AT = 200
+GROWTH, GROWTH_BYTES = 1.01, 8 << 20
+"""Only where the process holds so much more than after the first look are tensors counted again."""
+
 CALL, BACKWARD, UPDATE, DEATH = "call", "backward", "update", "death"
 
 
@@ -47,6 +51,7 @@ class Anatomy:
         find_models: models that were called with gradients so far.
         find_optimizers: optimizers that stepped so far.
         find_ddp: models of DDP.
+        read_held: bytes that the process holds, on its device or resident.
     """
 
     def __init__(
@@ -57,12 +62,14 @@ class Anatomy:
         find_models: Callable[[], list[Any]],
         find_optimizers: Callable[[], list[Any]],
         find_ddp: Callable[[], list[Any]],
+        read_held: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.torch = torch
         self.write = write
         self.find_models = find_models
         self.find_optimizers = find_optimizers
         self.find_ddp = find_ddp
+        self.read_held = read_held
         self.reset()
 
     def reset(self) -> None:
@@ -71,6 +78,8 @@ class Anatomy:
         self.is_over = False
         self.look: Any = None
         self.storages: Storages | None = None
+        self.groups: dict[str, list[int]] = {}  # tensors of no part after the first look, by kind
+        self.held: int | None = None
         self.thread = 0
         self.num_updates = 0
         self.model: Any = None  # a weak reference to the first, which no other list has in its call
@@ -148,6 +157,8 @@ class Anatomy:
         if self.num_updates == LOOK_AT:
             self.look = look
             return "begin_step"
+        if self.num_updates == GROWTH_AT:
+            return "see_growth"
         return "see_update" if self.num_updates in (1, LOOK_AT + 1) else None
 
     def begin_step(self) -> None:
@@ -182,25 +193,56 @@ class Anatomy:
     def see_update(self) -> None:
         """Gradients and states are there, if the script keeps them until now."""
         self.awaits_call = self.awaits_backward = self.awaits_batch = False
-        self.is_over = self.num_updates > LOOK_AT
         ledger = self._take_states()
-        if self.is_over:
+        if self.num_updates > LOOK_AT:
             self._end_step()
+            self.held, self.groups = self.read_held(), self._group(ledger)
         self._keep(ledger, ("weights", "buffers", "gradients", "optimizer"))
         self.facts["optimizers"] = [type(one).__name__ for one in self.find_optimizers()]
         self.facts["buckets_bytes"] = self._bucket_bytes()
         self.facts["device"] = read_device(self.torch)
         self._tell(UPDATE)
 
-    def at_death(self) -> None:
-        """The process ended for want of memory: what Python still holds of it."""
+    def see_growth(self) -> None:
+        """Long after the first look: which tensors there are more of, if memory grew."""
+        self.is_over = True
+        held = self.read_held()
+        if held is None or self.held is None or held < self.held * GROWTH + GROWTH_BYTES:
+            return
+        now = self._group(self._take_states())
+        none = [0, 0]
+        more = {
+            name: (size - self.groups.get(name, none)[0], num - self.groups.get(name, none)[1])
+            for name, (size, num) in now.items()
+        }
+        name = max(more, key=lambda one: more[one][0], default="")
+        self.facts["growth"] = {
+            "num_updates": self.num_updates - LOOK_AT - 1,
+            "held_bytes": held - self.held,
+            "tensor_bytes": max(0, sum(size for size, _ in more.values())),
+            "largest": name or None,
+            "largest_bytes": max(0, more[name][0]) if name else 0,
+            "largest_num": max(0, more[name][1]) if name else 0,
+        }
+        self.groups = {}
+        self._tell(UPDATE)
+
+    def at_death(self, said: dict[str, int]) -> None:
+        """The process ended for want of memory: what Python still holds of it.
+
+        Args:
+            said: what the error said of the device, as it was before anything was let go.
+        """
         ledger = self._take_states()
         alive = tensors_alive(self.torch)
         with_graph = [tensor for tensor in alive if tensor.grad_fn is not None][:MAX_ROOTS]
         for _, tensor in saved_in_graph(self.torch, with_graph):
             ledger.take("activations", [tensor])
         ledger.take("others", alive)
-        died = {"parts": ledger.table(), "device": read_device(self.torch)}
+        device = read_device(self.torch)
+        if device is not None:
+            device |= said
+        died = {"parts": ledger.table(), "device": device}
         self.write("mem", self._line(DEATH) | {"death": died})
 
     def give_up(self, what: str) -> None:
@@ -232,6 +274,19 @@ class Anatomy:
         table = ledger.table()
         found = {name: table[name] for name in names if name in table}
         self.facts["parts"] = self.facts.get("parts", {}) | found
+
+    def _group(self, ledger: Ledger) -> dict[str, list[int]]:
+        """Bytes and number of the tensors that belong to no state, by type and shape."""
+        alive = tensors_alive(self.torch)
+        found: dict[str, list[int]] = {}
+        kept = saved_in_graph(self.torch, [t for t in alive if t.grad_fn is not None][:MAX_ROOTS])
+        for tensor in [*alive, *(tensor for _, tensor in kept)]:
+            if size := ledger.take("others", [tensor]):
+                name = f"{short_dtype(tensor.dtype)} {list(tensor.shape)}"
+                group = found.setdefault(name, [0, 0])
+                group[0] += size
+                group[1] += 1
+        return found
 
     def _bucket_bytes(self) -> int | None:
         """What DDP keeps to reduce gradients in; none where gradients are views of it."""
@@ -291,24 +346,3 @@ def read_pinned(torch: Any) -> int | None:
     """Bytes of host memory that torch has pinned; None where its release does not say."""
     read = getattr(torch.cuda, "host_memory_stats", None)
     return None if read is None else read().get("allocated_bytes.current")
-
-
-def make_anatomy(context: Any, announce: Callable[[str, str, dict[str, Any]], None]) -> Anatomy:
-    """The anatomy of this process, which writes to the file on processes."""
-    recorder = context.recorder
-
-    def find_models() -> list[Any]:
-        found = [known[0]() for known in list(context.kinds.values())]
-        return [m for m in found if m is not None and next(iter(m.parameters()), None) is not None]
-
-    def find_optimizers() -> list[Any]:
-        numbered = sorted(recorder.optimizers.values(), key=lambda item: item[0])
-        return [one for _, ref in numbered if (one := ref()) is not None]
-
-    return Anatomy(
-        context.torch,
-        lambda kind, facts: announce(recorder.run, kind, facts),
-        find_models=find_models,
-        find_optimizers=find_optimizers,
-        find_ddp=lambda: list(context.ddp_models),
-    )

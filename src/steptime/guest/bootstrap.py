@@ -12,11 +12,11 @@ from time import time as unix_time
 from typing import Any
 
 from . import calls, distributed, hooks, loaders, tensors
-from .anatomy import make_anatomy
 from .buckets import BACKWARDS, FORWARDS
 from .compiled import CompileWatcher
 from .context import Context
 from .device import DeviceClock
+from .dissect import dissect_death, make_anatomy
 from .ending import tell_error
 from .inputs import find_versions
 from .memory import MemoryWatcher
@@ -198,8 +198,8 @@ def finish(context: Context) -> None:
     } | recorder.failed()
     try:
         facts |= tell_error(context.torch)
-        if context.autopsy is not None and facts.get("error", {}).get("is_memory"):
-            context.autopsy.at_death()
+        if facts.get("error", {}).get("is_memory"):
+            dissect_death(context)
     except Exception:
         recorder.fail("error")  # counted with those in `facts`, which holds the same tables
     context.guarded("finish", announce, recorder.run, "exit", facts)

@@ -13,7 +13,7 @@ from .context import Context, marked
 from .patch import drop_frame, replace
 from .timeline import Timeline
 
-COLLECTIVES = (
+COLLECTIVES: tuple[str, ...] = (
     "all_reduce",
     "all_reduce_coalesced",
     "all_gather",

@@ -123,7 +123,11 @@ def read_request(text: str) -> int | None:
     found = _REQUEST.search(text)
     if found is None:
         return None
-    number, unit = found.groups()
+    return to_bytes(*found.groups())
+
+
+def to_bytes(number: str, unit: str) -> int:
+    """A size as torch writes it: `2.00` and `GiB`."""
     return round(float(number.rstrip(".")) * (1 << 10 * _UNITS[unit.lower()]))
 
 

@@ -15,6 +15,7 @@ from steptime.core.anatomy import (
     Allocator,
     Anatomy,
     Death,
+    Growth,
     Instant,
     Kept,
     LoaderMemory,
@@ -82,6 +83,7 @@ class MemorySeen:
     loader: LoaderMemory | None = None
     step: StepSeen | None = None
     step_missing: str | None = None
+    growth: Growth | None = None
     death: DeathSeen | None = None
     failed: str | None = None
 
@@ -138,6 +140,7 @@ def _anatomy(
         loader=last.loader,
         worker_bytes=worker_bytes,
         resident_bytes=max(resident, default=None),
+        growth=last.growth,
         death=None if died is None else _death(died),
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from rich.text import Text
 
-from steptime.core.anatomy import Anatomy
+from steptime.core.anatomy import Anatomy, Growth
 from steptime.core.fit import MODES, Remedy, remedies, wanted_bytes
 from steptime.core.types import Measurement, RunState
 from steptime.core.units import format_bytes, format_count
@@ -18,6 +18,9 @@ from steptime.report.page import Page, printable
 
 _WORTH_NAMING = 0.01
 """Of all that is shown; smaller parts share a word."""
+
+_GROWN = 0.1
+"""Of what grew: less than that in tensors does not explain it."""
 
 MAX_REMEDIES = 6
 
@@ -58,8 +61,23 @@ def memory_lines(m: Measurement, page: Page) -> list[Text]:
         return []
     found = m.memory
     lines = page.block("memory", printable(_describe_holders(found)))
-    per_parameter = _describe_parameters(found)
-    return lines + (page.block("", printable(per_parameter)) if per_parameter else [])
+    for text in (_describe_parameters(found), _describe_growth(found.growth)):
+        if text:
+            lines += page.block("", printable(text))
+    return lines
+
+
+def _describe_growth(growth: Growth | None) -> str:
+    """Who grows: tensors that the script keeps, or something that torch knows nothing of."""
+    if growth is None:
+        return ""
+    head = f"{format_bytes(growth.held_bytes)} more was held {growth.num_updates} updates later"
+    if growth.largest is None or growth.tensor_bytes < _GROWN * growth.held_bytes:
+        return f"{head}, and it is not in tensors"
+    return (
+        f"{head}; tensors that the script keeps grew by {format_bytes(growth.tensor_bytes)}, most "
+        f"of it {growth.largest_num} of {growth.largest}"
+    )
 
 
 def _describe_holders(found: Anatomy) -> str:
