@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from end_to_end.harness import (
+    LIMIT_S,
     SCRIPTS,
+    environment,
     names_in,
     needs_linux,
     needs_torch,
@@ -18,6 +22,8 @@ from end_to_end.harness import (
     run_folder,
     run_observed,
 )
+
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "memory_anatomy.py"
 
 pytestmark = [needs_torch, needs_linux]
 
@@ -104,6 +110,23 @@ def test_no_look_makes_the_guest_fail(trained: Path) -> None:
     ends = rows(run_folder(trained / "observed") / "processes.jsonl")
 
     assert [line["failures"] for line in ends if line.get("failures")] == []
+
+
+def test_saved_activations_and_the_peak_are_what_a_debugger_and_the_allocator_say(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, str(BENCHMARK), "--models", "1", "--json", "rows.json"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, timeout=LIMIT_S
+    )
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
+
+    assert len(rows) == 6
+    for row in rows:
+        assert row["weights"] == row["gradients"] == row["optimizer"] == 0, row
+        assert abs(row["saved_error"]) <= 0.01, row
+        assert abs(row["peak_error"]) <= 0.05, row
 
 
 def test_a_run_that_dies_in_its_first_forward_knows_its_weights(tmp_path: Path) -> None:
