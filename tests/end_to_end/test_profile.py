@@ -22,6 +22,7 @@ from end_to_end.harness import (
     needs_linux,
     needs_torch,
     run_folder,
+    run_observed,
     show,
     updates,
 )
@@ -136,6 +137,12 @@ def test_the_training_goes_on_as_without_a_profiler(profile: Any, tmp_path: Path
     assert profile("plain").stdout == bare.stdout.decode()
 
 
+def test_nothing_of_it_is_loaded_where_nobody_asked(tmp_path: Path) -> None:
+    script = "import sys, torch; print([n for n in sys.modules if n.endswith('.window')])"
+
+    assert run_observed(tmp_path, "python", "-c", script).stdout == b"[]\n"
+
+
 def test_stacks_name_the_functions_of_the_script(profile: Any) -> None:
     host = profile("plain", "--profile-stacks").rank["host"]
 
@@ -177,8 +184,9 @@ def test_a_process_that_leaves_in_the_window_keeps_its_exit_code(profile: Any) -
     assert done.data["profile"]["missing"] in ("not_said", "no_steps")  # by what was on disk
 
 
-def test_a_script_with_a_profiler_of_its_own_keeps_it_alone(profile: Any) -> None:
-    done = profile("own_profiler")
+@pytest.mark.parametrize("way", ["own_profiler", "own_profiler_later"])
+def test_a_script_with_a_profiler_of_its_own_keeps_it_alone(profile: Any, way: str) -> None:
+    done = profile(way)
 
     assert done.exit_code == 0, done.stderr
     assert done.data["profile"]["missing"] == "own_profiler"
@@ -211,6 +219,21 @@ def test_each_rank_has_a_trace_and_its_exchange(profile: Any) -> None:
         classes = {one["name"]: one["time_s"] for one in rank["host"]["classes"]}
         assert classes["communication"] > 0
         assert any(e["name"] == "gloo:all_reduce" for e in done.events(number))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not has_gpu(), reason="there is no CUDA device")
+def test_the_time_of_a_device_is_busy_or_idle_for_a_reason(profile: Any) -> None:
+    done = profile("cuda")
+
+    assert done.exit_code == 0, done.stderr
+    (device,) = done.rank["devices"]
+    together = sum(one["time_s"] for one in device["classes"]) + device["idle_s"]
+    assert together == pytest.approx(device["window_s"])
+    assert device["host_wait_s"] > 0  # steps as small as these leave it waiting
+    assert {"matmul", "optimizer"} <= {one["name"] for one in device["classes"]}
+    assert all(one["launched_by"] for one in device["kernels"] if one["kind"] == "matmul")
+    assert done.rank["host"]["sync_s"] > 0  # the loss is read in each step
 
 
 NSYS = """#!/bin/sh

@@ -63,6 +63,11 @@ def test_the_users_variables_stay_and_ours_are_added(tmp_path: Path) -> None:
     }
 
 
+def test_a_wish_about_a_run_around_this_one_is_not_handed_on(tmp_path: Path) -> None:
+    found = observed_environment({"STEPTIME_PROFILE": "torch,30,"}, tmp_path)
+    assert "STEPTIME_PROFILE" not in found
+
+
 def test_an_unset_path_stays_unset(tmp_path: Path) -> None:
     assert "PATH" not in observed_environment({}, tmp_path)
     assert not (tmp_path / "shims").exists()

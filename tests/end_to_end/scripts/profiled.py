@@ -14,6 +14,8 @@ NUM_STEPS = {"short": 3, "ends_inside": 7}.get(WAY, 40)
 model = nn.Sequential(
     nn.Embedding(50, 32), nn.Flatten(), nn.Linear(128, 64), nn.LayerNorm(64), nn.Linear(64, 50)
 )
+DEVICE = "cuda" if WAY == "cuda" else "cpu"
+model.to(DEVICE)
 if WAY == "compiled":
     model = torch.compile(model, backend="aot_eager")
 if WAY == "ranks":
@@ -27,7 +29,7 @@ loader = torch.utils.data.DataLoader(
 
 
 def loss_of(inputs, targets):
-    return nn.functional.cross_entropy(model(inputs), targets)
+    return nn.functional.cross_entropy(model(inputs.to(DEVICE)), targets.to(DEVICE))
 
 
 def evaluate():
@@ -42,6 +44,9 @@ def train():
     for step, (inputs, targets) in enumerate(loader):
         if step == NUM_STEPS:
             break
+        if WAY == "own_profiler_later" and step == 6:
+            own = torch.profiler.profile()
+            own.start()
         loss = loss_of(inputs, targets)
         if WAY == "fails" and step == 7:
             raise ValueError("a mistake of the script's own")
@@ -49,6 +54,9 @@ def train():
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
+        if WAY == "own_profiler_later" and step == 7:
+            own.stop()
+            assert any(row.key == "aten::addmm" for row in own.key_averages())
         if WAY == "evaluates" and step == 6:
             evaluate()
         if WAY == "leaves" and step == 6:
