@@ -38,7 +38,11 @@ PARENT_THIRD_PARTY = {"rich", "psutil", "tomli", "pynvml"}
 # What an extra brings, and the modules that may import it: whoever imports those is ready for it
 # not to be there.
 EXTRAS = {
-    "bokeh": {"report/html_canvas.py", "report/html_plots.py"},
+    "bokeh": {
+        "report/html_canvas.py",
+        "report/html_plots.py",
+        "report/html_roofline.py",
+    },
     "numpy": {"report/html_canvas.py"},
 }
 

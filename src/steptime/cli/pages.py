@@ -32,7 +32,8 @@ def write_page(run: Run, result: Result, target: Path | None = None) -> Path:
     """
     plotting = _plotting()
     facts = _gather(run, result)
-    plots = plotting.draw(facts.measurement, facts.series, facts.stalls, facts.shifts)
+    roofline = result.picture.roofline
+    plots = plotting.draw(facts.measurement, facts.series, facts.stalls, facts.shifts, roofline)
     page, path = render_page(facts, plots), target or run.folder / NAME
     try:
         if target is None:
@@ -95,6 +96,7 @@ def _gather(run: Run, result: Result) -> PageFacts:
         stalls=relevant_stalls(result.measurement),
         shifts=result.diagnosis.shifts,
         version=steptime.__version__,
+        picture=result.picture,
     )
 
 

@@ -26,6 +26,9 @@ from steptime.diagnose.signals import fraction_of, phase_of
 MODEL = ("forward", "forward_and_loss", "backward")
 """Phases whose operators are counted."""
 
+ROUNDING = 1e-9
+"""Of a step: what differences of bounds leave where there is nothing."""
+
 BY_PHASE = {
     "input": "input_wait",
     "copies": "h2d",
@@ -94,7 +97,7 @@ def operator_parts(cut: Cut, bounds: list[Bounds]) -> list[WaterfallPart]:
     parts = []
     for name, classes in sums.items():
         kept = {k: v * (1 - again) if name in products else v for k, v in classes.items()}
-        parts.append(_chain_part(cut, name, kept))
+        parts.append(_chain_part(cut, name, kept, bounds))
     if repeated_s:
         terms = (
             Term(name="recomputed", value=float(count.recomputed), unit="flops"),
@@ -121,8 +124,12 @@ def _by_class(bounds: list[Bounds], name: str) -> dict[str, float]:
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
-def _chain_part(cut: Cut, name: str, classes: dict[str, float]) -> WaterfallPart:
-    formula, terms = _formula(cut, name)
+def _chain_part(
+    cut: Cut, name: str, classes: dict[str, float], bounds: list[Bounds]
+) -> WaterfallPart:
+    """A part of the operators' time with its arithmetic."""
+    of_bounds = name in ("bandwidth", "shape", "slow_operators")
+    formula, terms = _of_bounds(cut, name, bounds) if of_bounds else _formula(cut, name)
     return WaterfallPart(
         name=name,
         time_s=math.fsum(classes.values()),
@@ -151,22 +158,32 @@ def _formula(cut: Cut, name: str) -> tuple[str, tuple[Term, ...]]:
             *(term for one in own for term in one),
             *top,
         )
-    if name == "threads":
-        used = [_rate(f"reached_{d}", roofs.run_flops_per_s.get(d)) for d in count.by_dtype]
-        threads = (("threads", roofs.run_threads), ("machine_threads", roofs.num_threads))
-        return "work ÷ ceiling with the run's threads − work ÷ ceiling", (
-            *(Term(name=n, value=float(v), unit="count") for n, v in threads if v is not None),
-            *(term for one in used for term in one),
-        )
+    used = [_rate(f"reached_{d}", roofs.run_flops_per_s.get(d)) for d in count.by_dtype]
+    threads = (("threads", roofs.run_threads), ("machine_threads", roofs.num_threads))
+    return "work ÷ ceiling with the run's threads − work ÷ ceiling", (
+        *(Term(name=n, value=float(v), unit="count") for n, v in threads if v is not None),
+        *(term for one in used for term in one),
+    )
+
+
+def _of_bounds(cut: Cut, name: str, bounds: list[Bounds]) -> tuple[str, tuple[Term, ...]]:
+    """The arithmetic of what memory, or nothing that was measured, explains."""
     if name == "bandwidth":
-        moved = sum(one.moved_bytes for one in count.classes)
-        return "bytes ÷ bandwidth, as far as it exceeds the arithmetic", (
+        held = [one for one in bounds if one.part(name) > 0]
+        moved = sum(one.group.moved_bytes for one in held)
+        return "bytes ÷ bandwidth − arithmetic, at most what they took", (
             Term(name="bytes", value=float(moved), unit="bytes"),
-            *_rate("bandwidth", roofs.bytes_per_s, unit="bytes_per_s"),
+            *_rate("bandwidth", cut.roofs.bytes_per_s, unit="bytes_per_s"),
+            Term(name="arithmetic", value=math.fsum(one.rising[-2] for one in held), unit="s"),
         )
-    if name == "shape":
-        return "time of products − work ÷ ceiling, where arithmetic binds", ()
-    return "time of operators − bytes ÷ bandwidth, where memory binds", ()
+    over = [one for one in bounds if one.over == name]
+    allowed_s = math.fsum(one.rising[-1] for one in over)
+    over_s = math.fsum(one.over_s for one in over)
+    what, roof = ("products", "ceiling") if name == "shape" else ("operators", "memory")
+    return f"{what} − what {'the ' if roof == 'ceiling' else ''}{roof} allows", (
+        Term(name=what, value=allowed_s + over_s, unit="s"),
+        Term(name=f"{roof}_allows", value=allowed_s, unit="s"),
+    )
 
 
 def _rate(name: str, value: float | None, unit: str = "flops_per_s") -> tuple[Term, ...]:
@@ -195,6 +212,7 @@ def conclude(
     scale: float,
 ) -> Waterfall:
     """The parts in order, with what is left; they sum to the step."""
+    parts = [part for part in parts if part.time_s > ROUNDING * cut.step_s]
     known_s = math.fsum(part.time_s for part in parts)
     if known_s > cut.step_s:  # phases are medians and shares: they may miss by their rounding
         shrink = cut.step_s / known_s
@@ -212,10 +230,13 @@ def conclude(
         ),
     )
     shown = sorted(
-        [*(part for part in parts if part.time_s > 0), rest],
+        [*parts, rest],
         key=lambda part: PARTS.index(part.name),
     )
-    too_low = math.fsum(one.fraction for one in exceeded if one.roof == "compute")
+    # What the roof asks for beyond the time it took is time that belongs to parts above it.
+    too_low = math.fsum(
+        one.fraction * (1 - 1 / one.ratio) for one in exceeded if one.roof == "compute"
+    )
     unsure = (*lacking, *(("true_ceilings",) if too_low > MAX_UNEXPLAINED else ()))
     is_sure = max(left_s / cut.step_s, too_low) <= MAX_UNEXPLAINED
     best = fastest_type(cut.roofs)

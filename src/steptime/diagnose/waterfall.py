@@ -122,11 +122,11 @@ def _cut_on_host(cut: Cut) -> Waterfall:
     script, other_off_s = _script_parts(cut)
     parts += script
     lost = off_s + other_off_s
-    is_contended = _is_contended(cut.measurement)
-    if is_contended:
-        parts.append(_contention(cut, lost))
+    taken = _taken_by_others(cut, lost)
+    if taken > 0:
+        parts.append(_contention(cut, taken))
     lacking = tuple(dict.fromkeys(w for one in bounds for w in one.lacking))
-    if lost > 0 and not is_contended:
+    if lost > taken:
         is_known = cut.measurement.host is not None
         lacking += ("waits_off_core" if is_known else "host_load",)
     return conclude(cut, parts, exceeded=_exceeded(cut, groups), lacking=lacking, scale=scale)
@@ -172,12 +172,18 @@ def _script_parts(cut: Cut) -> tuple[list[WaterfallPart], float]:
     ], off_s
 
 
-def _is_contended(m: Measurement) -> bool:
-    """Whether other programs kept the machine full."""
-    host = m.host
+def _taken_by_others(cut: Cut, lost_s: float) -> float:
+    """Of the time off the core, what other programs explain [s].
+
+    All of it where they kept the machine full; else at most as much of the step as they kept of
+    the machine.
+    """
+    host = cut.measurement.host
     if host is None or host.others_cores < MIN_NEIGHBOR_CORES:
-        return False
-    return host.num_cores - host.job_cores - host.others_cores < MIN_IDLE_CORES
+        return 0.0
+    if host.num_cores - host.job_cores - host.others_cores < MIN_IDLE_CORES:
+        return lost_s
+    return min(lost_s, cut.step_s * host.others_cores / host.num_cores)
 
 
 def _contention(cut: Cut, lost_s: float) -> WaterfallPart:

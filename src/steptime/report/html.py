@@ -18,10 +18,12 @@ from steptime.core.series import Series
 from steptime.core.stall import Shift, Stall
 from steptime.core.store import CommandRecord
 from steptime.core.types import Diagnosis, Measurement
+from steptime.core.waterfall import Picture
 from steptime.report import html_sections as sections
 from steptime.report.html_colors import rules
 from steptime.report.html_memory import anatomy_part
 from steptime.report.html_profile import profile_part
+from steptime.report.html_roofs import roofline_part, waterfall_part
 from steptime.report.html_sites import sites_part
 from steptime.report.html_tags import Html, tag
 from steptime.report.html_watch import shifts_part, stalls_part
@@ -42,6 +44,7 @@ class PageFacts:
     stalls: tuple[Stall, ...] = ()
     shifts: tuple[Shift, ...] = ()
     version: str = ""
+    picture: Picture | None = None
 
 
 def render_page(facts: PageFacts, plots: Plots) -> str:
@@ -71,6 +74,8 @@ def _body(facts: PageFacts, plots: Plots) -> list[Html]:
         _section("The run stood still", stalls),
         _section("Steps over time", drawn.of("steps", hint=_HINT), shifts),
         _section("Where a step's time goes", sections.phases_part(m), drawn.of("phases")),
+        _section("Where did my MFU go", waterfall_part(facts.picture)),
+        _section("Operators under the roofs", drawn.of("roofline"), roofline_part(facts.picture)),
         _section("Lines of the script", sites_part(m)),
         _section("Under the profiler", profile_part(m)),
         _section("Ranks", sections.ranks_part(m), drawn.of("ranks")),

@@ -36,6 +36,48 @@ EVENT_COLORS: Mapping[str, str] = {
     "stall": "#e0393e",
 }
 
+PART_COLORS: Mapping[str, str] = {
+    "arithmetic": "#009e73",
+    "ceiling": "#8fd0f5",
+    "precision": "#56b4e9",
+    "threads": "#2c7fb8",
+    "recomputation": "#7f7fd5",
+    "shape": "#4e7fc4",
+    "bandwidth": "#e69f00",
+    "slow_operators": "#f0bf55",
+    "device_operators": "#f0bf55",
+    "launch": "#d55e00",
+    "script": "#c98a4b",
+    "contention": "#7d8590",
+    "unexplained": "#9aa0a6",
+    "loss": PHASE_COLORS["loss"],
+    "input": PHASE_COLORS["input_wait"],
+    "preprocessing": PHASE_COLORS["fetch"],
+    "copies": PHASE_COLORS["h2d"],
+    "communication": PHASE_COLORS["communication"],
+    "sync": PHASE_COLORS["sync"],
+    "gradient_processing": PHASE_COLORS["gradient_processing"],
+    "optimizer": PHASE_COLORS["optimizer"],
+}
+
+CLASS_COLORS: Mapping[str, str] = {
+    "matmul": "#2c7fb8",
+    "convolution": "#009e73",
+    "attention": "#cc79a7",
+    "recurrent": "#7f7fd5",
+    "normalization": "#d55e00",
+    "elementwise": "#e69f00",
+    "embedding": "#c98a4b",
+    "sparse": "#56b4e9",
+}
+
+ROOF_COLORS: Mapping[str, str] = {
+    "fp32": "#2c7fb8",
+    "tf32": "#7f7fd5",
+    "bf16": "#009e73",
+    "fp16": "#cc79a7",
+}
+
 STEADY, WARMUP, OUTLIER, DISTURBED = "#2c7fb8", "#9aa0a6", "#d55e00", "#cc79a7"
 LINES = ("#2c7fb8", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#7f7fd5", "#9aa0a6")
 """For things of which there are any number: ranks, devices."""

@@ -21,6 +21,7 @@ from steptime.core.series import Event, Series, StepPoint
 from steptime.core.stall import Shift, Stall
 from steptime.core.types import SPANS, Measurement
 from steptime.core.units import format_count, format_seconds, scale_of
+from steptime.core.waterfall import Roofline
 from steptime.report.html_canvas import Canvas, Drawing, Line, packed
 from steptime.report.html_colors import (
     DISTURBED,
@@ -41,6 +42,7 @@ from steptime.report.html_points import (
     throttled_spells,
     usual_top,
 )
+from steptime.report.html_roofline import draw_roofline
 from steptime.report.html_tags import Html
 from steptime.report.page import shortened
 from steptime.report.words import describe_phase, describe_span
@@ -85,7 +87,13 @@ class Plots:
     scripts: tuple[str, ...] = ()
 
 
-def draw(m: Measurement, series: Series, stalls: Sequence[Stall], shifts: Sequence[Shift]) -> Plots:
+def draw(
+    m: Measurement,
+    series: Series,
+    stalls: Sequence[Stall],
+    shifts: Sequence[Shift],
+    roofline: Roofline | None = None,
+) -> Plots:
     """Everything that can be drawn of a run; no plot where nothing was observed."""
     canvas = Canvas(started_unix_s=m.started_unix_s, ended_unix_s=_end_unix_s(m, series))
     numbers = (s for s in series.steps if math.isfinite(s.step_time_s))
@@ -98,6 +106,7 @@ def draw(m: Measurement, series: Series, stalls: Sequence[Stall], shifts: Sequen
         ("ranks", _ranks(canvas, steps)),
         *(("machine", drawing) for drawing in draw_host(canvas, series.host, num_cores=num_cores)),
         *(("devices", drawing) for drawing in draw_devices(canvas, series.devices)),
+        ("roofline", None if roofline is None else draw_roofline(roofline)),
     ]
     drawings = [(part, drawing) for part, drawing in found if drawing is not None]
     if not drawings:

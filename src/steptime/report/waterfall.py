@@ -196,13 +196,14 @@ def _roofline_lines(roofline: Roofline, page: Page) -> list[Text]:
     if not roofline.points:
         reason = describe_missing(roofline.missing or "not_counted")
         return page.block("roofline", f"not drawn: {reason}")
-    lines = page.block("roofline", _describe_roofs(roofline))
+    lines = page.block("roofline", describe_roofs(roofline))
     head = ("class", "time", "share", "FLOP/byte", "reached", "roof", "of it")
     rows = [head, *(_point_cells(point) for point in roofline.points)]
     return [*lines, *(Text(" " * LABEL_WIDTH) + row for row in columns(rows))]
 
 
-def _describe_roofs(roofline: Roofline) -> str:
+def describe_roofs(roofline: Roofline) -> str:
+    """The rates that the roofs stand at, and what to know of them."""
     roofs = roofline.roofs
     if roofs is None:
         return f"without roofs: {describe_missing(roofline.missing or 'no_ceilings')}"
@@ -215,7 +216,7 @@ def _describe_roofs(roofline: Roofline) -> str:
         parts.append(f"{roofs.run_threads} of {roofs.num_threads} threads")
     if roofs.is_contended:
         parts.append("measured while other programs ran")
-    return joined(map(printable, parts))
+    return printable(" · ".join(parts))
 
 
 def _point_cells(point: RooflinePoint) -> tuple[str, ...]:

@@ -1,0 +1,104 @@
+"""The waterfall and the roofline on the page: bars that stand behind each other, and a plot."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from page_cases import gpt
+from steptime.core.waterfall import Exceeded, Picture, Roofline, Waterfall
+from steptime.diagnose.waterfall import make_picture
+from steptime.report.html import PageFacts, render_page
+from steptime.report.html_colors import PART_COLORS
+from steptime.report.html_roofs import roofline_part, waterfall_part
+from steptime.report.waterfall import PARTS
+from unit.test_waterfall import elementwise, make_ceilings, make_count, make_group, make_run
+
+
+def make_page_picture() -> Picture:
+    count = make_count(make_group(time_s=0.12), elementwise(time_s=0.06, gigabytes=0.5))
+    run = make_run(count, {"input_wait": 0.02, "forward": 0.2, "optimizer": 0.03})
+    return make_picture(run, make_ceilings())
+
+
+def text_of(picture: Picture | None) -> str:
+    found = waterfall_part(picture)
+    return "" if found is None else found.text
+
+
+def test_each_bar_begins_where_the_one_before_ends_and_tells_its_arithmetic() -> None:
+    text = text_of(make_page_picture())
+    bars = re.findall(r"margin-left:([\d.]+)%;width:([\d.]+)%", text)
+    ends = [float(left) + float(width) for left, width in bars]
+
+    assert len(bars) == text.count('class="fall"') == 9
+    # Nothing is unexplained; its bar is moved in from the edge so that it can be seen.
+    assert [float(left) for left, _ in bars[1:-1]] == pytest.approx(ends[:-2], abs=0.02)
+    assert ends[-2] == pytest.approx(100, abs=0.02)
+    assert 'title="work ÷ ceiling: work 10.0 GFLOP, ceiling bf16 200 GFLOPS' in text
+
+
+def test_every_part_has_a_colour() -> None:
+    assert set(PART_COLORS) == set(PARTS)
+
+
+def test_without_ceilings_the_page_says_how_to_get_them_and_without_a_count_nothing() -> None:
+    empty = Picture(roofline=Roofline(), waterfall=Waterfall(missing="no_ceilings"))
+    assert "<code>steptime machine</code>" in text_of(empty)
+    compiled = replace(empty, waterfall=Waterfall(missing="compiled"))
+    assert text_of(compiled) == text_of(None) == ""
+    assert roofline_part(empty) is None
+    assert roofline_part(None) is None
+
+
+def test_what_speaks_against_the_picture_stands_below_it() -> None:
+    picture = make_page_picture()
+    doubtful = replace(
+        picture.waterfall,
+        is_conclusive=False,
+        lacking=("ceiling_fp64",),
+        exceeded=(Exceeded(name="matmul", roof="compute", ratio=1.5, fraction=0.6),),
+    )
+    text = text_of(replace(picture, waterfall=doubtful))
+    assert "matmul ran at 1.50x the compute roof" in text
+    assert "Lacking: a measured ceiling of fp64." in text
+
+
+def test_the_page_has_both_sections() -> None:
+    pytest.importorskip("bokeh", reason="the extra steptime[report] is not installed")
+    from steptime.report.html_plots import Plots
+
+    page = render_page(replace(gpt(), picture=make_page_picture()), Plots())
+    assert "<h2>Where did my MFU go</h2>" in page
+    assert "<h2>Operators under the roofs</h2>" in page
+    assert "Roofs: bf16 200 GFLOPS" in page or "fp32 100 GFLOPS" in page
+
+
+def test_the_plot_has_a_circle_for_each_class_with_arithmetic_and_a_line_for_each_roof() -> None:
+    pytest.importorskip("bokeh", reason="the extra steptime[report] is not installed")
+    from steptime.report.html_roofline import draw_roofline
+
+    picture = make_page_picture()
+    drawing = draw_roofline(picture.roofline)
+    assert drawing is not None
+    names = [name for _, name in drawing.legend]
+    assert names == ["memory 10.0 GB/s", "bf16 200 GFLOPS", "fp32 100 GFLOPS"]
+    # Elements that were not counted as FLOP have no place on a logarithmic axis.
+    assert drawing.note == "without a place, for they compute nothing: elementwise"
+    assert len(drawing.figure.renderers) == 4
+    bare = replace(picture.roofline, roofs=None)
+    assert draw_roofline(bare) is None
+
+
+def test_a_page_with_a_roofline_is_drawn_with_the_others() -> None:
+    pytest.importorskip("bokeh", reason="the extra steptime[report] is not installed")
+    from steptime.report.html_plots import draw
+
+    facts: PageFacts = gpt()
+    picture = make_page_picture()
+    plots = draw(facts.measurement, facts.series, (), (), picture.roofline)
+    assert [plot.title for plot in plots.plots if plot.part == "roofline"] == [
+        "Operators under the roofs"
+    ]
