@@ -129,7 +129,10 @@ class FakeNvml:
         return f"GPU-{handle}"
 
     def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
-        return SimpleNamespace(total=80 << 30)
+        return SimpleNamespace(total=80 << 30, used=1 << 30)
+
+    def nvmlDeviceGetUtilizationRates(self, handle: int) -> Any:
+        return SimpleNamespace(gpu=97 if handle == 0 else 0, memory=3)
 
     def nvmlDeviceGetPciInfo(self, handle: int) -> Any:
         return SimpleNamespace(busId=f"0000{self.bus_ids[handle].upper()}".encode())

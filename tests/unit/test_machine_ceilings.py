@@ -193,6 +193,9 @@ def test_the_fingerprint_is_of_machine_devices_and_torch_and_not_of_the_moment()
         fingerprint_of(MACHINE, plain, replace(PYTHON, torch_version="2.14.0")),
     }
     assert len(others | {first}) == 4
+    # Started by a script of that name, it is the same interpreter.
+    wrapped = replace(PYTHON, path="/opt/wrapper", executable=PYTHON.path)
+    assert fingerprint_of(MACHINE, plain, wrapped) == first
 
 
 def test_ceilings_survive_json() -> None:
@@ -329,6 +332,15 @@ def test_a_python_that_is_not_there_is_wrong_usage(
 ) -> None:
     assert main(["machine", "--python", "nope", "--store", str(tmp_path)]) == 2
     assert "--python: `nope` was not found" in capsys.readouterr().err
+
+
+def test_windows_is_refused_in_one_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("steptime.cli.machine.sys.platform", "win32")
+
+    assert main(["machine"]) == 2
+    assert "does not work on Windows" in capsys.readouterr().err
 
 
 def test_a_budget_too_short_for_torch_to_start_is_refused(

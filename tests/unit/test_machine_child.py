@@ -238,6 +238,10 @@ def test_a_file_system_without_direct_reads_gives_a_warm_figure(
     assert {line["variant"] for line in measure_disk(tmp_path)} == {"warm"}
 
 
+def test_a_file_system_in_memory_is_never_direct(tmp_path: Path) -> None:
+    assert {line["variant"] for line in measure_disk(tmp_path, in_memory=True)} == {"warm"}
+
+
 def test_without_room_the_disk_is_not_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,6 +100,7 @@ def test_gpus_are_told_with_their_driver_and_the_cores_near_them(tmp_path: Path)
         80 * GIB,
         "0000:3b:00.0",
     )
+    assert (gpu.used_bytes, gpu.busy_fraction) == (GIB, 0.97)
     assert (gpu.numa_node, gpu.cpus, gpu.max_pcie_width, gpu.pcie_width) == (1, "4-7", 16, None)
     assert (found.nvidia_driver, found.cuda_driver) == ("570.86.15", "12.8")
 

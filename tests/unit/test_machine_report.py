@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,14 @@ def test_equal_gpus_are_counted_and_their_links_said_once() -> None:
     assert f"4 × {H100}, 80.0 GiB" in text
     assert "all 4 reach each other by NV18" in text
     assert "driver 570, CUDA 12.8" in text
+
+
+def test_a_gpu_that_others_use_says_so() -> None:
+    gpus = (replace(make_gpu(0), busy_fraction=0.97), replace(make_gpu(1), busy_fraction=0.0))
+    text = text_of(make_inventory(gpus=gpus))
+
+    assert "GPU0 is 97.0 % busy" in text
+    assert "GPU1" not in text
 
 
 def test_links_that_differ_are_drawn_as_a_matrix() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,6 +65,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Look, measure, and print what was found."""
     check_json(options)
+    if sys.platform == "win32":
+        raise UsageError(
+            "`steptime machine` does not work on Windows.", hint="Use it in WSL 2, a Linux."
+        )
     refuse_alone(options)
     asked = MachineOptions(
         python=options.python,

@@ -84,6 +84,7 @@ class Gpu:
         pcie_width, max_pcie_width: lanes now, and as built; a sleeping link may be narrower.
         cpus: cores near it, as the kernel lists them.
         has_driver: NVML speaks for it.
+        used_bytes, busy_fraction: of its memory, and of its time, at the moment of the look.
     """
 
     index: int
@@ -101,6 +102,8 @@ class Gpu:
     max_pcie_width: int | None = None
     numa_node: int | None = None
     cpus: str | None = None
+    used_bytes: int | None = None
+    busy_fraction: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,9 +47,13 @@ WAIT_POLICY = "passive"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Python:
-    """An interpreter, as it says itself; `missing` is why it cannot measure."""
+    """An interpreter, as it says itself; `missing` is why it cannot measure.
+
+    What it is started by may be a script around it; `executable` is itself.
+    """
 
     path: str
+    executable: str | None = None
     version: str | None = None
     torch_version: str | None = None
     missing: str | None = None
@@ -121,7 +125,15 @@ def ask_python(path: str, *, environment: Mapping[str, str]) -> Python:
         elif line.get("k") == "python":
             version, torch = line["python_version"], line.get("torch_version")
             missing = "no_torch" if torch is None else None
-            found.append(Python(path=path, version=version, torch_version=torch, missing=missing))
+            found.append(
+                Python(
+                    path=path,
+                    executable=line["python"],
+                    version=version,
+                    torch_version=torch,
+                    missing=missing,
+                )
+            )
 
     with tempfile.TemporaryDirectory(prefix="steptime-machine-") as folder:
         try:
@@ -151,7 +163,7 @@ def fingerprint_of(machine: Machine, inventory: Inventory, python: Python) -> st
         [(gpu.uuid, gpu.name, gpu.bus_id) for gpu in inventory.gpus],
         inventory.nvidia_driver,
         None if mount is None else (mount.folder, mount.kind, mount.source),
-        (python.path, python.version, python.torch_version),
+        (python.executable or python.path, python.version, python.torch_version),
     ]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -258,6 +270,7 @@ def _why(heard: _Heard, ended: Ended | None) -> tuple[str | None, str | None]:
 
 def _request(asked: Asked, folder: str) -> dict[str, Any]:
     cpu, ram, limits = asked.inventory.cpu, asked.inventory.ram, asked.inventory.limits
+    mount = asked.inventory.data.mount
     last = max((cache.level for cache in cpu.caches), default=0)
     cache_bytes = sum(c.size_bytes * c.num for c in cpu.caches if c.level == last)
     known = [ram.available_bytes, limits.memory_bytes and limits.memory_bytes // 2]
@@ -270,6 +283,7 @@ def _request(asked: Asked, folder: str) -> dict[str, Any]:
         "limit_bytes": int(MEMORY_SHARE * available),
         "store": None if asked.folder is None else str(asked.folder),
         "data": asked.inventory.data.folder,
+        "in_memory": mount is not None and mount.kind in ("tmpfs", "ramfs"),
         "folder": folder,
         "is_launched": asked.is_launched,
     }

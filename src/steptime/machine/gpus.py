@@ -107,7 +107,8 @@ def _gpu(nvml: Any, handle: Any, index: int, kernel: Kernel) -> Gpu:
         return ask(nvml, name, handle, *arguments)
 
     bus_id = bus_id_of(getattr(get("nvmlDeviceGetPciInfo"), "busId", None))
-    memory = getattr(get("nvmlDeviceGetMemoryInfo"), "total", None)
+    memory = get("nvmlDeviceGetMemoryInfo")
+    busy = get("nvmlDeviceGetUtilizationRates")
     limit = get("nvmlDeviceGetEnforcedPowerLimit")
     capability = get("nvmlDeviceGetCudaComputeCapability")
     folder = device_folder(kernel, bus_id)
@@ -117,7 +118,7 @@ def _gpu(nvml: Any, handle: Any, index: int, kernel: Kernel) -> Gpu:
         has_driver=True,
         name=as_text(get("nvmlDeviceGetName")),
         uuid=as_text(get("nvmlDeviceGetUUID")),
-        memory_bytes=None if memory is None else int(memory),
+        memory_bytes=None if memory is None else int(memory.total),
         bus_id=bus_id,
         compute_capability=".".join(map(str, capability)) if capability else None,
         power_limit_w=None if limit is None else limit / 1000,
@@ -127,6 +128,8 @@ def _gpu(nvml: Any, handle: Any, index: int, kernel: Kernel) -> Gpu:
         max_pcie_width=get("nvmlDeviceGetMaxPcieLinkWidth"),
         numa_node=_node(folder),
         cpus=read_text(folder / "local_cpulist"),
+        used_bytes=None if memory is None else int(memory.used),
+        busy_fraction=None if busy is None else busy.gpu / 100,
     )
 
 

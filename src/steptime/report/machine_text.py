@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from steptime.core.machine import Cache, Gpu, Inventory, Link, Mount
-from steptime.core.units import format_bytes, format_count, format_rate
+from steptime.core.units import format_bytes, format_count, format_percent, format_rate
 from steptime.report.machine_words import PARTS, describe_reason
 from steptime.report.page import Page, columns, joined, printable
 
 _MAX_NAMED = 8
+_BUSY_FRACTION = 0.05  # a desktop alone takes a few percent
 
 
 def inventory_lines(found: Inventory, *, page: Page) -> list[Text]:
@@ -119,6 +120,11 @@ def _gpu_lines(found: Inventory, *, page: Page) -> list[Text]:
     if found.nvidia_driver is not None:
         cuda = f", CUDA {found.cuda_driver}" if found.cuda_driver else ""
         parts.append(f"driver {printable(found.nvidia_driver)}{cuda}")
+    parts += [
+        f"GPU{gpu.index} is {format_percent(gpu.busy_fraction)} busy"
+        for gpu in with_driver
+        if gpu.busy_fraction is not None and gpu.busy_fraction > _BUSY_FRACTION
+    ]
     silent = Counter(gpu.vendor for gpu in found.gpus if not gpu.has_driver)
     parts += [f"{num} of {vendor} on the PCI bus, not asked" for vendor, num in silent.items()]
     if "gpus" in found.missing:

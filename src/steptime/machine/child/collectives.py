@@ -219,6 +219,7 @@ class Ranks:
         clock = Clock(until_s=0.0)
         self._finish()
         self.torch.distributed.barrier()
+        self._finish()  # on a GPU a barrier may only have been queued
         began_s = clock.read()
         for _ in range(calls):
             call()

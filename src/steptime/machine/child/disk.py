@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -53,7 +53,8 @@ def measure(request: dict[str, Any], clock: Clock) -> Iterator[dict[str, Any]]:
     """The ceilings of sequential and random reads.
 
     Args:
-        request: `store`, the folder for the file, or None; `data`, the data folder.
+        request: `store`, the folder for the file, or None; `data`, the data folder; `in_memory`,
+            whether its file system is: what is read past a cache there is memory all the same.
         clock: ends at the end of the time for both.
     """
     found = _open(request.get("store"), request["data"], clock)
@@ -62,6 +63,8 @@ def measure(request: dict[str, Any], clock: Clock) -> Iterator[dict[str, Any]]:
         for kind, unit in kinds:
             yield {"k": "ceiling", "kind": kind, "device": "disk", "unit": unit, "missing": found}
         return
+    if request.get("in_memory"):
+        found = replace(found, is_direct=False)
     end_s = clock.until_s
     try:
         clock.until_s = clock.read() + clock.left_s() / 2
