@@ -18,7 +18,7 @@ from steptime.report.profile_text import REASONS, profile_lines
 
 def text_of(m: Measurement) -> str:
     page = page_of(Console(file=io.StringIO(), width=100))
-    return "\n".join(line.plain for line in profile_lines(m, page, num_operators=3))
+    return "\n".join(line.plain for line in profile_lines(m, page))
 
 
 def missing(word: str, *, tool: str = "torch") -> Measurement:

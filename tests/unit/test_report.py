@@ -82,10 +82,18 @@ def test_the_reports_are_golden(name: str, check_golden: Callable[[str, str], No
 @pytest.mark.parametrize("make", [*CASES.values(), crowded])
 @pytest.mark.parametrize("width", [80, 100, 200])
 def test_a_report_fits_one_screen(make: Callable[[], Measurement], width: int) -> None:
-    lines = show(make(), width=width).splitlines()
+    lines = show(replace(make(), profile=None), width=width).splitlines()
     assert len(lines) <= MAX_LINES
     # The last line is a command to copy: it is never broken.
     assert max(len(line) for line in lines[:-1]) <= width
+
+
+def test_a_profile_that_was_asked_for_takes_no_line_from_the_others() -> None:
+    run = replace(crowded(), profile=CASES["profiled"]().profile)
+    bare, lines = show(crowded()).splitlines(), show(run).splitlines()
+
+    assert [line for line in bare if line not in lines] == []
+    assert 8 <= len(lines) - len(bare) <= 20
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -41,10 +41,11 @@ REASONS: Mapping[str, str] = {
 
 _WORTH_NAMING = 0.01
 _NUM_NAMED = 7
+_NUM_BUSIEST = 5
 _MAX_NAME = 60
 
 
-def profile_lines(m: Measurement, page: Page, *, num_operators: int) -> list[Text]:
+def profile_lines(m: Measurement, page: Page) -> list[Text]:
     """Nothing where nobody asked."""
     profile = m.profile
     if profile is None:
@@ -58,10 +59,10 @@ def profile_lines(m: Measurement, page: Page, *, num_operators: int) -> list[Tex
         for device in first.devices:
             lines += page.block(f"device {device.device}", _describe_device(device))
         lines += page.block("host", _describe_host(first.host))
-        lines += _busiest(first.devices[0].kernels, first.num_steps, page, num_operators)
+        lines += _busiest(first.devices[0].kernels, first.num_steps, page)
     elif first.host is not None:
         lines += page.block("", _describe_host(first.host))
-        lines += _busiest(first.host.operators, first.num_steps, page, num_operators)
+        lines += _busiest(first.host.operators, first.num_steps, page)
     return lines + page.block("trace", describe_file(profile, first, m))
 
 
@@ -130,11 +131,9 @@ def _classes(classes: Iterable[ClassTime]) -> list[str]:
     return [f"{one.name} {format_percent(one.fraction)}" for one in large[:_NUM_NAMED]]
 
 
-def _busiest(
-    operators: Iterable[OperatorTime], num_steps: int, page: Page, limit: int
-) -> list[Text]:
+def _busiest(operators: Iterable[OperatorTime], num_steps: int, page: Page) -> list[Text]:
     lines: list[Text] = []
-    for one in list(operators)[:limit]:
+    for one in list(operators)[:_NUM_BUSIEST]:
         lines += page.block("" if lines else "busiest", _describe_operator(one, num_steps))
     return lines
 

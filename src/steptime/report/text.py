@@ -50,16 +50,15 @@ class _Detail:
     num_notes: int
     num_ranks: int
     small_fraction: float
-    num_operators: int
 
 
 # Tried in turn until the report fits a screen. Below one hundredth of a step phases share a
 # line even where there is room: the eye looks for what is large.
 _DETAILS = (
-    _Detail(num_findings=3, num_notes=4, num_ranks=8, small_fraction=0.01, num_operators=5),
-    _Detail(num_findings=2, num_notes=2, num_ranks=4, small_fraction=0.02, num_operators=4),
-    _Detail(num_findings=1, num_notes=1, num_ranks=2, small_fraction=0.05, num_operators=3),
-    _Detail(num_findings=1, num_notes=1, num_ranks=1, small_fraction=0.1, num_operators=3),
+    _Detail(num_findings=3, num_notes=4, num_ranks=8, small_fraction=0.01),
+    _Detail(num_findings=2, num_notes=2, num_ranks=4, small_fraction=0.02),
+    _Detail(num_findings=1, num_notes=1, num_ranks=2, small_fraction=0.05),
+    _Detail(num_findings=1, num_notes=1, num_ranks=1, small_fraction=0.1),
 )
 
 _COLORS = {Severity.INFO: "green", Severity.WARNING: "yellow", Severity.CRITICAL: "red"}
@@ -72,12 +71,15 @@ def render(
     console: Console,
     waterfall: Waterfall | None = None,
 ) -> None:
-    """Print the report of one run, at most `MAX_LINES` lines."""
+    """Print the report of one run, at most `MAX_LINES` lines and those of a profile."""
     page = page_of(console)
+    profile = profile_lines(measurement, page)
     roof = roof_lines(waterfall, page, run_id=measurement.run_id)
     for detail in _DETAILS:
-        lines = _report(measurement, diagnosis, page=page, detail=detail, roof=roof)
-        if len(lines) <= MAX_LINES:
+        lines = _report(
+            measurement, diagnosis, page=page, detail=detail, roof=roof, profile=profile
+        )
+        if len(lines) - len(profile) <= MAX_LINES:
             break
     page.write(lines)
 
@@ -96,6 +98,7 @@ def _report(
     page: Page,
     detail: _Detail,
     roof: list[Text],
+    profile: list[Text],
 ) -> list[Text]:
     gap = [Text()]
     primary, others = _split_findings(diagnosis)
@@ -122,10 +125,10 @@ def _report(
         *roof,
         *memory_lines(m, page),
         *fit_lines(m, page),
-        *profile_lines(m, page, num_operators=detail.num_operators),
         *_machine(m, page),
         *_overhead(m, page),
         *_notes(m, page, limit=detail.num_notes),
+        *(gap + profile if profile else []),
         *gap,
         *_next(m, diagnosis, page),
     ]
