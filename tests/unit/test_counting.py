@@ -199,6 +199,22 @@ def test_without_gradients_there_is_no_backward() -> None:
     assert (again.forward, again.backward) == (planted.forward, 0)
 
 
+@pytest.mark.parametrize("name", ["leaky_relu", "elu", "hardswish", "glu", "logsigmoid", "mish"])
+def test_activations_and_their_gradients_are_covered_and_no_product(name: str) -> None:
+    found = steptime.count(getattr(F, name), torch.randn(4, 8, requires_grad=True))
+
+    assert (found.total, found.uncovered) == (0, ())
+    assert sum(one.pointwise_flops for one in found.classes) > 0
+
+
+def test_a_product_added_in_place_is_a_product() -> None:
+    x, y = torch.randn(8, 4), torch.randn(4, 6)
+
+    found = steptime.count(lambda: torch.zeros(8, 6).addmm_(x, y))
+
+    assert found.by_class["matmul"] == 2 * 8 * 4 * 6
+
+
 def test_the_model_and_the_random_numbers_are_left_as_they_were() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
     model[0].weight.grad = torch.ones(4, 4)

@@ -220,6 +220,13 @@ def test_what_is_no_whole_step_has_a_reason(fields: dict[str, Any], word: str) -
     assert (found.count, found.count_missing) == (None, word)
 
 
+def test_a_model_of_lookups_alone_has_no_work_and_that_is_known() -> None:
+    found = measured(count_line(forward=0, backward=0, macs=0, by_dtype={}))
+
+    assert found.count is not None
+    assert (found.count.total, model_utilization(found).flops_per_s) == (0, 0.0)
+
+
 def test_a_count_is_worth_more_than_a_reason_for_none() -> None:
     found = measured(count_line(), {"k": "count", "n": 40, "missing": "too_few_updates"})
 

@@ -8,15 +8,26 @@ docs/explanation/counting.md; adding up is left to `tally.py`. No torch is impor
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-MATMUL, CONVOLUTION, ATTENTION, RECURRENT = "matmul", "convolution", "attention", "recurrent"
-NORMALIZATION, ELEMENTWISE, EMBEDDING = "normalization", "elementwise", "embedding"
-SPARSE, OTHER = "sparse", "other"
-CLASSES = (
-    *(MATMUL, CONVOLUTION, ATTENTION, RECURRENT),
-    *(NORMALIZATION, ELEMENTWISE, EMBEDDING, SPARSE, OTHER),
+from .operators import (
+    ATTENTION,
+    CONVOLUTION,
+    ELEMENTWISE,
+    EMBEDDING,
+    IDLE,
+    LOOKUPS,
+    MATMUL,
+    MOVES,
+    NORMALIZATION,
+    NORMS,
+    OTHER,
+    RECURRENT,
+    REDUCTIONS,
+    SPARSE,
+    WINDOWS,
 )
 
 Bound = Mapping[str, Any]
@@ -49,7 +60,7 @@ def find_work(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], resul
     if schema is None:
         return Work(OTHER, None)  # a higher-order operator: what it runs is its own affair
     name = schema.name
-    formula = FORMULAS.get(name)
+    formula = FORMULAS.get(name) or FORMULAS.get(name.rstrip("_"))
     if formula is not None:
         bound = dict(zip([one.name for one in schema.arguments], args)) | dict(kwargs)
         return formula(bound, result)
@@ -62,13 +73,26 @@ def find_work(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], resul
     short = name.partition("::")[2]
     if name.startswith("aten::") and short.strip("_").startswith(NORMS):
         return Work(NORMALIZATION, pointwise=largest(args, result))
-    if any(str(tag).endswith(".pointwise") for tag in func.tags) or short.startswith("_foreach_"):
+    if short.startswith(("_foreach_", "_amp_")) or _is_pointwise(func, short):
         return Work(ELEMENTWISE, pointwise=largest(args, result))
     if name in REDUCTIONS:
         return Work(ELEMENTWISE, pointwise=largest(args, result))
     if name.startswith("aten::") and short.lstrip("_").startswith(WINDOWS):
         return Work(OTHER, pointwise=largest(args, result))
     return Work(OTHER, None)
+
+
+def _is_pointwise(func: Any, name: str) -> bool:
+    """Whether torch says so of it, of what it is the gradient of, or of its like elsewhere."""
+    if any(str(tag).endswith(".pointwise") for tag in func.tags):
+        return True
+    known = sys.modules["torch"].ops.aten
+    for like in (name, name.rstrip("_"), name.removesuffix("_backward")):
+        packet = getattr(known, like, None) if func.namespace == "aten" else None
+        of_packet = [getattr(packet, one) for one in packet.overloads()] if packet else []
+        if any(str(tag).endswith(".pointwise") for one in of_packet for tag in one.tags):
+            return True
+    return False
 
 
 # -- tensors
@@ -295,7 +319,9 @@ _MAX_BAG = 2
 """Of `EmbeddingBag`'s modes the one that adds nothing."""
 
 _PRODUCTS = {
-    **dict.fromkeys(("mm", "bmm", "_int_mm", "_scaled_mm", "_grouped_mm"), ("self", "mat2")),
+    **dict.fromkeys(
+        ("mm", "bmm", "_int_mm", "_scaled_mm", "_scaled_mm_v2", "_grouped_mm"), ("self", "mat2")
+    ),
     "addmm": ("mat1", "mat2"),
     "_addmm_activation": ("mat1", "mat2"),
     "_sparse_addmm": ("mat1", "mat2"),
@@ -353,67 +379,3 @@ FORMULAS: dict[str, Callable[[Bound, Any], Work]] = {
     ),
     "aten::_embedding_bag_per_sample_weights_backward": _bag_weights_backward,
 }  # fmt: skip
-
-# -- what computes nothing that a multiply-accumulate would
-
-LOOKUPS = {
-    **dict.fromkeys(("aten::embedding", "aten::embedding_dense_backward"), EMBEDDING),
-    **dict.fromkeys(("aten::index_select", "aten::gather", "aten::index"), SPARSE),
-    **dict.fromkeys(("aten::index_put", "aten::index_put_", "aten::_index_put_impl_"), SPARSE),
-    **dict.fromkeys(("aten::_unsafe_index_put", "aten::scatter", "aten::scatter_"), SPARSE),
-    **dict.fromkeys(("aten::_unsafe_index", "aten::index_copy", "aten::index_fill"), SPARSE),
-}
-"""Lookups and their gradients: charged nothing, as in every published convention."""
-
-IDLE = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "fsdp", "profiler")
-"""Namespaces of what has no products: between ranks, and marks for a profiler."""
-
-MOVES = frozenset(
-    f"aten::{name}"
-    for name in (
-        *("clone", "copy_", "_to_copy", "cat", "stack", "contiguous", "repeat", "roll", "flip"),
-        *("fill_", "zero_", "zeros", "ones", "full", "empty", "empty_like", "zeros_like"),
-        *("ones_like", "full_like", "new_zeros", "new_ones", "new_full", "new_empty"),
-        *("empty_strided", "new_empty_strided", "arange", "eye", "scalar_tensor", "slice_backward"),
-        *("select_backward", "constant_pad_nd", "tril", "triu", "one_hot", "_local_scalar_dense"),
-        *("bernoulli_", "bernoulli", "rand", "randn", "rand_like", "randn_like", "randperm"),
-        *("uniform_", "normal_", "randint", "random_", "resize_", "set_", "lift_fresh"),
-        *("lift_fresh_copy", "diagonal_backward", "unfold_backward", "as_strided_scatter"),
-        *("slice_scatter", "select_scatter", "_sparse_coo_tensor_with_dims_and_tensors", "nonzero"),
-        *("_coalesced_", "_coalesce", "is_same_size", "_nnz", "native_dropout_backward"),
-        *("split_with_sizes_copy", "unbind_copy", "reflection_pad2d", "replication_pad2d"),
-        *("_reshape_copy", "to_sparse", "_to_sparse", "_to_sparse_csr", "equal"),
-        *("unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk", "_linalg_check_errors"),
-        *("_efficientzerotensor", "zeros_like_", "pixel_shuffle", "pixel_unshuffle", "tril_"),
-        *("as_strided_", "triu_", "squeeze_", "unsqueeze_", "transpose_", "detach_"),
-    )
-)
-"""They move or make elements and compute none."""
-
-REDUCTIONS = frozenset(
-    f"aten::{name}"
-    for name in (
-        *("sum", "mean", "prod", "amax", "amin", "max", "min", "argmax", "argmin", "var", "std"),
-        *("var_mean", "std_mean", "norm", "linalg_vector_norm", "logsumexp", "any", "all"),
-        *("cumsum", "nll_loss_forward", "nll_loss_backward", "nll_loss2d_forward"),
-        *("nll_loss2d_backward", "binary_cross_entropy", "binary_cross_entropy_backward"),
-        *("mse_loss", "mse_loss_backward", "smooth_l1_loss", "smooth_l1_loss_backward"),
-        *("huber_loss", "huber_loss_backward", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell"),
-        *("_thnn_fused_lstm_cell_backward_impl", "_thnn_fused_gru_cell_backward"),
-        *("native_dropout", "_fused_dropout", "addr", "ger", "value_selecting_reduction_backward"),
-        *("masked_fill", "masked_fill_", "where", "lerp", "_sparse_sum", "gelu_backward"),
-        *("aminmax", "topk", "sort", "argsort", "median", "kthvalue", "cumprod", "bincount"),
-        *("softplus_backward", "logit_backward", "unique_dim", "_unique2", "searchsorted"),
-        *("masked_select", "count_nonzero", "histc", "cummax", "cummin", "diff", "isin"),
-    )
-)
-NORMS = (
-    *("native_layer_norm", "layer_norm", "native_batch_norm", "batch_norm", "cudnn_batch_norm"),
-    *("native_group_norm", "fused_rms_norm", "fused_layer_norm", "rms_norm", "softmax"),
-    *("log_softmax", "safe_softmax", "weight_norm", "miopen_batch_norm", "renorm", "instance_norm"),
-)
-WINDOWS = (
-    *("max_pool", "avg_pool", "adaptive_avg_pool", "adaptive_max_pool", "upsample"),
-    *("fractional_max_pool", "mkldnn_max_pool", "im2col", "col2im"),
-)
-"""Pooling and resizing: one for each element, as for all that is no product."""

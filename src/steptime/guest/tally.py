@@ -16,8 +16,10 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
-from .flops import CLASSES, RECURRENT, Work, bytes_moved, find_work, tensors_in
+from .flops import Work, bytes_moved, find_work, tensors_in
+from .operators import CLASSES, RECURRENT
 from .patch import drop_frame
+from .precision import is_tf32
 
 FORWARD, BACKWARD, RECOMPUTED = "forward", "backward", "recomputed"
 PASSES = (FORWARD, BACKWARD, RECOMPUTED)
@@ -148,7 +150,7 @@ class Tally:
         kind = work.kind
         if call is not None and kind == "matmul" and call.key in self.recurrent:
             kind = RECURRENT
-        dtype = self._dtype(args) if work.flops else None
+        dtype = self._dtype(args, work.kind) if work.flops else None
         moved = bytes_moved(func, args, kwargs, result)
         intensity = _power_of_two(work.flops, moved) if work.flops else 0
         key = (kind, dtype, ns < TINY_NS, intensity)
@@ -209,21 +211,15 @@ class Tally:
             frame = frame.f_back
         return False
 
-    def _dtype(self, args: Any) -> str:
-        """Of what is multiplied; fp32 on a device is another type where it may run as TF32."""
+    def _dtype(self, args: Any, kind: str) -> str:
+        """Of what an operator of that kind multiplies."""
         tensor = next(tensors_in(list(args)), None)
         if tensor is None:
             return "unknown"
         name = str(tensor.dtype).removeprefix("torch.")
-        if name == "float32" and tensor.device.type == "cuda" and self._may_be_tf32():
+        if name == "float32" and is_tf32(self.torch, kind, tensor.device):
             return "tf32"
         return SHORT.get(name, name)
-
-    def _may_be_tf32(self) -> bool:
-        try:
-            return str(self.torch.get_float32_matmul_precision()) != "highest"
-        except RuntimeError:  # both of torch's ways to set it were used
-            return True
 
     # -- what came of it
 

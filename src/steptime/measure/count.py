@@ -60,7 +60,7 @@ def _why_no_step(found: CountSeen, rank: RankSteps, window: Window) -> str | Non
         return "several_optimizers"
     if window.period is not None and window.period > 1:
         return "steps_differ"
-    if not count.backward:
+    if count.forward and not count.backward:
         return "no_backward_seen"
     if count.outside_flops > _OUTSIDE_FRACTION * count.backward:
         return "outside_modules"

@@ -1,0 +1,99 @@
+"""Names of operators that have no product, and what they do instead.
+
+Which are elementwise torch says itself by a tag, for most. In: nothing. Out: tables for `flops.py`.
+"""
+
+from __future__ import annotations
+
+CLASSES = (
+    *("matmul", "convolution", "attention", "recurrent"),
+    *("normalization", "elementwise", "embedding", "sparse", "other"),
+)
+MATMUL, CONVOLUTION, ATTENTION, RECURRENT = CLASSES[:4]
+NORMALIZATION, ELEMENTWISE, EMBEDDING, SPARSE, OTHER = CLASSES[4:]
+
+LOOKUPS = {
+    **dict.fromkeys(("aten::embedding", "aten::embedding_dense_backward"), EMBEDDING),
+    **dict.fromkeys(("aten::index_select", "aten::gather", "aten::index"), SPARSE),
+    **dict.fromkeys(("aten::index_put", "aten::index_put_", "aten::_index_put_impl_"), SPARSE),
+    **dict.fromkeys(("aten::_unsafe_index_put", "aten::scatter", "aten::scatter_"), SPARSE),
+    **dict.fromkeys(("aten::_unsafe_index", "aten::index_copy", "aten::index_fill"), SPARSE),
+}
+"""Lookups and their gradients: charged nothing, as in every published convention."""
+
+IDLE = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "fsdp", "profiler")
+"""Namespaces of what has no products: between ranks, and marks for a profiler."""
+
+MOVES = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("clone", "copy_", "_to_copy", "cat", "stack", "contiguous", "repeat", "roll", "flip"),
+        *("fill_", "zero_", "zeros", "ones", "full", "empty", "empty_like", "zeros_like"),
+        *("ones_like", "full_like", "new_zeros", "new_ones", "new_full", "new_empty"),
+        *("empty_strided", "new_empty_strided", "arange", "eye", "scalar_tensor", "slice_backward"),
+        *("select_backward", "constant_pad_nd", "tril", "triu", "one_hot", "_local_scalar_dense"),
+        *("bernoulli_", "bernoulli", "rand", "randn", "rand_like", "randn_like", "randperm"),
+        *("uniform_", "normal_", "randint", "random_", "resize_", "set_", "lift_fresh"),
+        *("lift_fresh_copy", "diagonal_backward", "unfold_backward", "as_strided_scatter"),
+        *("slice_scatter", "select_scatter", "_sparse_coo_tensor_with_dims_and_tensors", "nonzero"),
+        *("_coalesced_", "_coalesce", "is_same_size", "_nnz", "native_dropout_backward"),
+        *("split_with_sizes_copy", "unbind_copy", "reflection_pad2d", "replication_pad2d"),
+        *("_reshape_copy", "to_sparse", "_to_sparse", "_to_sparse_csr", "equal"),
+        *("unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk", "_linalg_check_errors"),
+        *("masked_scatter", "masked_scatter_", "take", "put_", "index_copy_", "index_fill_"),
+        *("repeat_interleave", "sparse_mask", "_to_dense", "_spdiags", "trace", "diag_embed"),
+        *("multinomial", "normal", "exponential_", "log_normal_", "geometric_", "cauchy_"),
+        *("linspace", "logspace", "range", "tril_indices", "triu_indices", "empty_permuted"),
+        *("_pack_padded_sequence", "_unsafe_masked_index", "embedding_renorm_", "resize_as_"),
+        *("_efficientzerotensor", "zeros_like_", "pixel_shuffle", "pixel_unshuffle", "tril_"),
+        *("as_strided_", "triu_", "squeeze_", "unsqueeze_", "transpose_", "detach_"),
+    )
+)
+"""They move or make elements and compute none."""
+
+REDUCTIONS = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("sum", "mean", "prod", "amax", "amin", "max", "min", "argmax", "argmin", "var", "std"),
+        *("var_mean", "std_mean", "norm", "linalg_vector_norm", "logsumexp", "any", "all"),
+        *("cumsum", "nll_loss_forward", "nll_loss_backward", "nll_loss2d_forward"),
+        *("nll_loss2d_backward", "binary_cross_entropy", "binary_cross_entropy_backward"),
+        *("mse_loss", "mse_loss_backward", "smooth_l1_loss", "smooth_l1_loss_backward"),
+        *("huber_loss", "huber_loss_backward", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell"),
+        *("_thnn_fused_lstm_cell_backward_impl", "_thnn_fused_gru_cell_backward"),
+        *("native_dropout", "_fused_dropout", "addr", "ger", "value_selecting_reduction_backward"),
+        *("masked_fill", "masked_fill_", "where", "lerp", "_sparse_sum", "gelu_backward"),
+        *("aminmax", "topk", "sort", "argsort", "median", "kthvalue", "cumprod", "bincount"),
+        *("_ctc_loss", "_ctc_loss_backward", "_masked_scale", "logcumsumexp", "_logcumsumexp"),
+        *("multi_margin_loss", "multi_margin_loss_backward", "dist", "nansum", "native_norm"),
+        *("multilabel_margin_loss_forward", "multilabel_margin_loss_backward", "nanmedian"),
+        *("_segment_reduce_backward", "_prelu_kernel", "_prelu_kernel_backward", "mode"),
+        *("log_sigmoid_forward", "log_sigmoid_backward", "glu", "glu_backward", "celu"),
+        *("rrelu_with_noise", "rrelu_with_noise_backward", "soft_margin_loss_backward"),
+        *("hardswish", "hardswish_", "hardswish_backward", "hardsigmoid_backward"),
+        *("soft_margin_loss", "binary_cross_entropy_with_logits"),
+        *("_unsafe_masked_index_put_accumulate", "_cummax_helper", "_cummin_helper"),
+        *("softplus_backward", "logit_backward", "unique_dim", "_unique2", "searchsorted"),
+        *("masked_select", "count_nonzero", "histc", "cummax", "cummin", "diff", "isin"),
+    )
+)
+NORMS = (
+    *("native_layer_norm", "layer_norm", "native_batch_norm", "batch_norm", "cudnn_batch_norm"),
+    *("native_group_norm", "fused_rms_norm", "fused_layer_norm", "rms_norm", "softmax"),
+    *(
+        "log_softmax",
+        "safe_softmax",
+        "masked_softmax",
+        "weight_norm",
+        "miopen_batch_norm",
+        "renorm",
+        "instance_norm",
+    ),
+)
+WINDOWS = (
+    *("max_pool", "avg_pool", "adaptive_avg_pool", "adaptive_max_pool", "upsample"),
+    *("fractional_max_pool", "mkldnn_max_pool", "im2col", "col2im", "max_unpool"),
+    *("grid_sampler", "affine_grid", "cudnn_grid_sampler", "cudnn_affine_grid"),
+    *("reflection_pad", "replication_pad", "mkldnn_adaptive_avg_pool"),
+)
+"""Pooling and resizing: one for each element, as for all that is no product."""
