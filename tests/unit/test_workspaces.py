@@ -68,3 +68,19 @@ def test_another_release_of_torch_leaves_them_unseen() -> None:
     workspaces = Workspaces(SimpleNamespace(_C=SimpleNamespace()))
 
     assert not workspaces.begin(torch.ops.aten.neg.default, (torch.ones(MIN_BYTES),))
+
+
+def test_an_operator_that_raises_leaves_nothing_open_and_prints_nothing(capfd) -> None:
+    workspaces = Workspaces(torch)
+    a, b = torch.ones(64, 64), torch.ones(63, 64)
+    with (
+        pytest.raises(RuntimeError),
+        make_mode(torch, lambda *_: None, lambda: 0, workspaces=workspaces),
+    ):
+        a @ b
+    run(workspaces, torch.ops.aten.add.Tensor, torch.ones(5000), torch.ones(5000))
+    old = torch.ones(10_000)
+    del old  # allocated and freed outside: nobody listens
+
+    assert not torch._C._autograd._profiler_enabled()
+    assert capfd.readouterr() == ("", "")

@@ -174,7 +174,7 @@ class Anatomy:
         timeline_missing: why, a machine word.
         allocator: of the device; None without one.
         loader: None without a DataLoader.
-        worker_bytes: the most that its workers were seen to hold together.
+        worker_bytes: what its workers held together, in the median of the looks.
         resident_bytes: the most that the process was seen to hold.
         growth: None unless memory grew between two looks.
         death: None unless the process ended for want of memory and could say so.

@@ -96,7 +96,7 @@ def find_anatomy(
     Args:
         lines: of all processes, in order of writing.
         ranks: those that stepped; where none did, all processes count.
-        worker_bytes: the most that DataLoader workers held together.
+        worker_bytes: what DataLoader workers held together.
     """
     rank_of = {rank.head.pid: rank for rank in ranks}
     by_pid: dict[int, list[MemorySeen]] = {}

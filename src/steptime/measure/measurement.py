@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import median
 
 from steptime.core.types import (
     SCHEMA,
@@ -237,9 +238,13 @@ def _workers_of(records: RunRecords) -> WorkerSummary | None:
 
 
 def _worker_bytes(records: RunRecords) -> int | None:
-    """The most that the DataLoader's workers held together, pages that several share once."""
+    """What the DataLoader's workers held together, pages that several share once: the median.
+
+    The first look at a worker counts what it shares with its parent whole.
+    """
     sizes = [sample.worker_resident_bytes for sample in records.host]
-    return max((size for size in sizes if size is not None), default=None)
+    known = [size for size in sizes if size]
+    return round(median(known)) if known else None
 
 
 def _prepare_fraction(

@@ -61,10 +61,26 @@ def memory_lines(m: Measurement, page: Page) -> list[Text]:
         return []
     found = m.memory
     lines = page.block("memory", printable(_describe_holders(found)))
-    for text in (_describe_parameters(found), _describe_growth(found.growth)):
+    texts = (_describe_parameters(found), _describe_host(found), _describe_growth(found.growth))
+    for text in texts:
         if text:
             lines += page.block("", printable(text))
     return lines
+
+
+def _describe_host(found: Anatomy) -> str:
+    """What lies outside of tensors, and in other processes: `resident 1.02 GiB · workers ...`."""
+    parts = []
+    if found.resident_bytes is not None:
+        parts.append(f"resident at most {format_bytes(found.resident_bytes)}")
+    if found.worker_bytes is not None:
+        parts.append(f"the loader's workers {format_bytes(found.worker_bytes)}")
+    loader = found.loader
+    if loader is not None and loader.num_waiting:
+        kind = "pinned batches" if loader.is_pinned else "batches"
+        size = format_bytes(loader.batch_bytes)
+        parts.append(f"up to {loader.num_waiting} {kind} of {size} waiting")
+    return " · ".join(parts)
 
 
 def _describe_growth(growth: Growth | None) -> str:
