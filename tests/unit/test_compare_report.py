@@ -22,6 +22,7 @@ from steptime.report.compare_words import (
     describe_change,
     describe_obstacle,
     describe_remark,
+    describe_trait,
     describe_values,
     signed_percent,
     signed_seconds,
@@ -143,6 +144,14 @@ def test_words_that_are_not_in_the_tables_are_shown_as_they_are() -> None:
         (Change(what="argument", name="-x", a=(), b=("",)), ("not there", "given")),
         (Change(what="version", name="torch", a=("1", "2"), b=("3",)), ("1, 2", "3")),
         (
+            Change(what="lever", name="autocast", a=(), b=('{"dtype": "bf16"}',)),
+            ("off", "bf16"),
+        ),
+        (
+            Change(what="lever", name="x", a=("{}",), b=("off, for it failed",)),
+            ("on", "off, for it failed"),
+        ),
+        (
             Change(what="code", name="a.py", a=("sha256:" + "0" * 64,), b=()),
             ("00000000", "not there"),
         ),
@@ -150,6 +159,22 @@ def test_words_that_are_not_in_the_tables_are_shown_as_they_are() -> None:
 )
 def test_values_of_a_change(change: Change, values: tuple[str, str]) -> None:
     assert describe_values(change) == values
+
+
+@pytest.mark.parametrize(
+    ("what", "name", "title"),
+    [
+        ("argument", "--lr", "argument --lr"),
+        ("argument", "word 2", "word 2 of the command"),
+        ("loader", "Rows num_workers", "num_workers of the loader of Rows"),
+        ("machine", "num_cores", "num_cores of the machine"),
+        ("place", ".", "file system of the working folder"),
+        ("place", "data", "file system of data"),
+        ("new", "", "new"),
+    ],
+)
+def test_what_was_changed_has_a_name(what: str, name: str, title: str) -> None:
+    assert describe_trait(Change(what=what, name=name, a=(), b=("1",))) == title
 
 
 def test_a_gate_that_is_undecided_says_why() -> None:

@@ -6,6 +6,7 @@ as it is. Layout is left to `compare_text`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -21,6 +22,7 @@ from steptime.core.comparison import (
     Spread,
 )
 from steptime.core.units import format_count, format_percent, format_seconds
+from steptime.report.study_words import describe_lever
 from steptime.report.words import describe_phase
 
 OUTCOMES: Mapping[CompareOutcome, str] = {
@@ -117,7 +119,7 @@ FEW_DEGREES = 4
 """With three, the spread may well be 3.7 times what was seen (95 % interval of chi squared)."""
 
 _HIDDEN = ("code", "revision")
-_ABSENT = "not there"
+_ABSENT = {"environment": "not set", "lever": "off"}
 _SHOWN_HASH = 8
 
 
@@ -224,6 +226,8 @@ def describe_trait(change: Change) -> str:
     title = TRAITS.get(change.what, change.what)
     if change.what == "argument" and not change.name.startswith("-"):
         return f"{change.name} of the command"
+    if (change.what, change.name) == ("place", "."):
+        return "file system of the working folder"
     if change.what == "loader":
         dataset, _, setting = change.name.rpartition(" ")
         return f"{setting} of the loader of {dataset}"
@@ -242,10 +246,19 @@ def describe_values(change: Change) -> tuple[str, str]:
 
 def _values(what: str, values: tuple[str, ...]) -> str:
     if not values:
-        return "not set" if what == "environment" else _ABSENT
-    shown = [value.removeprefix("sha256:")[:_SHOWN_HASH] if what in _HIDDEN else value
-             for value in values]  # fmt: skip
-    return ", ".join(value or "given" for value in shown)
+        return _ABSENT.get(what, "not there")
+    return ", ".join(_value(what, value) or "given" for value in values)
+
+
+def _value(what: str, value: str) -> str:
+    if what in _HIDDEN:
+        return value.removeprefix("sha256:")[:_SHOWN_HASH]
+    if what != "lever":
+        return value
+    try:
+        return describe_lever("", json.loads(value)).strip() or "on"
+    except (ValueError, AttributeError):
+        return value  # why it is off
 
 
 def wanted_of(found: Comparison) -> float:
