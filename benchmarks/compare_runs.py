@@ -3,7 +3,8 @@
     python benchmarks/compare_runs.py equal --folder DIR [--rounds 36] [--limit-s 110]
     python benchmarks/compare_runs.py real --folder DIR [--rounds 12] [--limit-s 110]
     python benchmarks/compare_runs.py scripted [--sets 100]
-    python benchmarks/compare_runs.py noises [--sets 2000]
+    python benchmarks/compare_runs.py noises [--sets 500]
+    python benchmarks/compare_runs.py table
 
 `equal` trains a small script again and again in DIR and compares sets of consecutive runs, taken
 in turns for A and B, whose B is made slower by arithmetic. `real` trains in turns as it is, as it
@@ -11,7 +12,8 @@ is, and with 10 % and 30 % more work a step. Given the same DIR both go on where
 `scripted` writes run folders whose step times deviate as those of `equal` did (drawn anew from
 them) and compares them with the command itself. `noises` asks the comparison alone, for noise of
 other shapes. With one run a side, and with two where it says so, 20 other runs are in the store.
-Each adds its part to benchmarks/results/compare_runs.json.
+Each adds its part to benchmarks/results/compare_runs.json, of which `table` prints what
+docs/explanation/how-we-compare.md shows.
 """
 
 from __future__ import annotations
@@ -273,7 +275,7 @@ def noises(num_sets: int) -> None:
     )
     for name, noise in NOISES.items():
         for case in CASES:
-            row = noise_row(name, noise, case, num_sets)
+            row = noise_row(name, noise, case, num_sets if case.has_store else 4 * num_sets)
             rows.append(row)
             found = "".join(f"{row['fails'][str(s)]:6.0%}" for s in SLOWDOWNS[1:])
             fails, claims = row["fails"]["0.0"], row["false_claims"]
@@ -308,12 +310,13 @@ def noise_row(
         "noise": name,
         "runs_a_side": case.size,
         "has_store": case.has_store,
+        "sets": num_sets,
         "false_claims": claims / num_sets,
         "fails": {str(s): fails[s] / (num_sets if s == 0 else num_planted) for s in SLOWDOWNS},
     }
 
 
-# -- both
+# -- all
 
 
 def conditions() -> dict[str, Any]:
@@ -336,9 +339,36 @@ def save(part: str, found: dict[str, Any]) -> None:
     OUT.write_text(json.dumps(document, indent=1) + "\n")
 
 
+def table() -> None:
+    """The parts as Markdown: how often the gate fails."""
+    document = json.loads(OUT.read_text())
+    for part in ("scripted", "equal"):
+        print(f"\n{part}: failed, of sets\n\n| runs a side | equal | 3 % | 5 % | 10 % | 30 % |")
+        print("|---|---|---|---|---|---|")
+        for case in CASES:
+            rows = [
+                row
+                for row in document[part]["rows"]
+                if (row["runs_a_side"], row["has_store"]) == (case.size, case.has_store)
+            ]
+            cells = [f"{row['outcomes'].get('fail', 0)} of {row['sets']}" for row in rows]
+            print(f"| {case.title} | {' | '.join(cells)} |")
+    print("\nnoises: equal sets that fail; in brackets 10 % and 30 % slower ones that do\n")
+    rows = document["noises"]["rows"]
+    print("| noise | " + " | ".join(case.title for case in CASES) + " |")
+    print("|---" * (len(CASES) + 1) + "|")
+    for name in dict.fromkeys(row["noise"] for row in rows):
+        cells = [
+            f"{row['fails']['0.0']:.1%} ({row['fails']['0.1']:.0%}, {row['fails']['0.3']:.0%})"
+            for row in rows
+            if row["noise"] == name
+        ]
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("part", choices=("equal", "real", "scripted", "noises"))
+    parser.add_argument("part", choices=("equal", "real", "scripted", "noises", "table"))
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--limit-s", type=float, default=1e9)
@@ -348,10 +378,12 @@ def main() -> None:
         equal(options.folder, options.rounds or 36, options.limit_s)
     elif options.part == "real":
         real(options.folder, options.rounds or 12, options.limit_s)
+    elif options.part == "table":
+        table()
     elif options.part == "scripted":
         scripted(options.sets or 100)
     else:
-        noises(options.sets or 2000)
+        noises(options.sets or 500)
 
 
 if __name__ == "__main__":
