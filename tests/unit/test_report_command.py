@@ -117,6 +117,19 @@ def test_without_the_extra_the_install_line_is_said(tmp_path: Path, capsys: Capt
     )
 
 
+def test_a_broken_plotting_library_is_said_and_costs_the_run_nothing_else(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs_bokeh()
+    run = make_run_with_steps(tmp_path)
+    monkeypatch.delitem(sys.modules, "steptime.report.html_plots", raising=False)
+    monkeypatch.delattr(steptime.report, "html_plots", raising=False)
+    monkeypatch.setitem(sys.modules, "bokeh.embed", None)
+    pages.offer_page(run, load(run))
+    says = "steptime: the page of this run: not written: the page is drawn with Bokeh, which cannot"
+    assert capsys.readouterr().err.startswith(says)
+
+
 def test_at_the_end_of_a_run_the_page_is_told_in_one_line(tmp_path: Path, capsys: Capture) -> None:
     needs_bokeh()
     run = make_run_with_steps(tmp_path)

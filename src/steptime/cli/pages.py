@@ -6,6 +6,7 @@ The plots need the extra `steptime[report]`; whoever asks for a page without it 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -54,9 +55,7 @@ def offer_page(run: Run, result: Result, *, told: Sequence[str] = ()) -> None:
     `told` is what went wrong and was said: a full disk is not said again.
     """
     again = f"steptime report {run.run_id}"
-    try:
-        _plotting()
-    except MissingExtraError:
+    if find_spec("bokeh") is None:
         say(f"steptime: for a page of this run: {_INSTALL}, then: {again}")
         return
 
@@ -65,7 +64,7 @@ def offer_page(run: Run, result: Result, *, told: Sequence[str] = ()) -> None:
         is_known = any(reason in one for one in told)
         say("not written, for the same reason" if is_known else f"not written: {note}")
 
-    # The place follows when it is written, in a second or two: that is what one waits for.
+    # The place follows when it is written: in a second or two, longer on a busy machine.
     say("steptime: the page of this run: ", end="")
     try:
         path = attempt(lambda: write_page(run, result), tell=tell)
