@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from steptime.core.check import NcclChoice
 from steptime.core.count import ClassCount, Count
 from steptime.core.machine import (
     Cpu,
@@ -35,7 +36,6 @@ from steptime.machine.checks.facts import (
     GpuState,
     Interface,
     LastRun,
-    NcclLog,
     Pin,
     Port,
     Software,
@@ -219,7 +219,7 @@ NVLINK = (Link(first="GPU0", second="GPU1", kind="NV18"),)
 CUDA_RANK = replace(make_rank(), device="cuda", input_shapes=("64x3x224x224 float32",))
 
 
-def make_log(**fields: Any) -> NcclLog:
+def make_log(**fields: Any) -> NcclChoice:
     given = {
         "path": "nccl.log",
         "network": "IB",
@@ -228,7 +228,7 @@ def make_log(**fields: Any) -> NcclLog:
         "has_rings": True,
         "has_trees": True,
     }
-    return NcclLog(**{**given, **fields})
+    return NcclChoice(**{**given, **fields})
 
 
 def faulting_run(fraction: float) -> LastRun:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from string import Formatter
@@ -44,7 +44,7 @@ SCHEMA = json.loads(
 def text_of(facts: Facts, *, is_all: bool = False) -> str:
     file = io.StringIO()
     page = page_of(Console(file=file, width=100))
-    page.write(check_lines(judge(facts), is_all=is_all, page=page))
+    page.write(check_lines(judge(facts), facts.basis, is_all=is_all, page=page))
     return file.getvalue()
 
 
@@ -131,12 +131,29 @@ def test_remarks_are_one_paragraph_each_and_in_full_with_all() -> None:
 
 
 def test_a_quiet_machine_is_one_line_and_all_lists_the_others() -> None:
-    assert text_of(HERE).startswith("checks     0 of ")
+    lines = text_of(HERE).splitlines()
+    assert lines[0] == "asked      torch 2.13.0+cpu under /opt/env/bin/python · no run"
+    assert lines[1].startswith("checks     0 of ")
     everything = text_of(HERE, is_all=True)
 
     assert "not here   no GPU of NVIDIA's: driver_missing" in everything
     assert "clean      shm_small: 32.0 GiB" in everything
     assert "unchecked  there is no run" in everything
+
+
+def test_why_torch_could_not_be_asked_is_said() -> None:
+    missing = {"software": "torch_does_not_load", "software_detail": "libgomp.so.1: not found"}
+    text = text_of(replace(HERE, software=None, missing=missing))
+
+    assert "asked      torch does not load in that Python (libgomp.so.1: not found)" in text
+
+
+def test_what_nccl_chose_is_shown_wherever_its_log_was_read() -> None:
+    text = text_of(replace(HERE, nccl_log=make_log(version="2.27.5")))
+
+    assert "nccl       nccl.log · version 2.27.5 · 2 machines · network IB" in text
+    assert "32 channels by P2P/CUMEM" in text
+    assert "rings · trees" in text
 
 
 def test_a_command_is_not_wrapped() -> None:
@@ -156,8 +173,7 @@ def test_control_characters_of_variables_do_no_harm() -> None:
 
 @pytest.mark.parametrize("facts", [HERE, ailing(), CASES["rdma_unused"].fires], ids=range(3))
 def test_the_document_fits_its_schema(facts: Facts) -> None:
-    nccl = None if facts.nccl_log is None else asdict(make_log())
-    envelope = check_envelope(judge(facts), exit_code=0, nccl=nccl)
+    envelope = check_envelope(judge(facts), basis=facts.basis, exit_code=0)
 
     document = json.loads(render_json(envelope))
 

@@ -326,6 +326,44 @@ def test_a_group_with_less_memory_than_the_gpus_is_a_remark() -> None:
     assert check("group_memory_tight", facts).severity is Severity.INFO
 
 
+@pytest.mark.parametrize(
+    ("container", "variables", "words"),
+    [
+        ("docker", {}, "docker update --memory 32g --memory-swap 32g CONTAINER"),
+        ("kubernetes", {}, "kubectl set resources deployment/NAME --limits=memory=32Gi"),
+        (None, {"SLURM_JOB_ID": "7"}, "sbatch --mem=32G job.sh"),
+        (None, {}, "systemd-run --user --scope -p MemoryMax=32G python train.py"),
+    ],
+)
+def test_a_limit_is_raised_by_who_set_it(
+    container: str | None, variables: dict[str, str], words: str
+) -> None:
+    facts = make_facts(
+        limits=limited(container=container, memory_bytes=16 * GIB, cpu_quota_cores=2.0),
+        system=make_system(group_used_bytes=15 * GIB),
+    )
+    facts = with_variable(facts, **variables)
+
+    assert check("group_memory_tight", facts).commands == (words,)
+    assert words.split()[0] in check("cpu_quota_below_cores", facts).commands[1]
+
+
+def test_a_hard_limit_of_files_needs_another_login() -> None:
+    facts = make_facts(
+        limits=limited(num_open_files=512), system=make_system(num_open_files_hard=512)
+    )
+
+    assert "limits.d/nofile.conf" in check("open_files_low", facts).commands[0]
+
+
+def test_a_gpu_that_no_torch_has_code_for_wants_no_other_build() -> None:
+    facts = replace(CASES["cpu_build_beside_gpu"].fires)
+    old = (make_gpu(compute_capability="3.5"),)
+    facts = replace(facts, inventory=replace(facts.inventory, gpus=old))
+
+    assert check("cpu_build_beside_gpu", facts).reason == "gpu_too_old"
+
+
 # -- network
 
 
@@ -458,7 +496,9 @@ def test_the_most_costly_come_first() -> None:
         on_gpu(
             system=make_system(others_cores=7.0, huge_pages="never"),
             software=make_software(torch="2.3.0", num_threads=64),
+            run=make_run(others_cores=2.0),
         ),
+        TORCHDYNAMO_DISABLE="1",
         CUDA_LAUNCH_BLOCKING="1",
     )
 
@@ -468,6 +508,7 @@ def test_the_most_costly_come_first() -> None:
         "launch_blocking",
         "spin_waiting",
         "threads_over_cores",
+        "compile_disabled",
         "old_torch",
         "huge_pages_off",
     ]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from steptime.cli.output import console_for, say, write_json
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
-    from steptime.core.check import Check
+    from steptime.core.check import Basis, Check
 
 _LEVELS = ("warning", "critical")
 _GATE_EXIT_CODE = 5
@@ -61,12 +60,10 @@ def show_checks(options: argparse.Namespace) -> int:
     if options.json is not None:
         from steptime.report.check_data import check_envelope
 
-        nccl = None if facts.nccl_log is None else asdict(facts.nccl_log)
-        write_json(
-            options.json, check_envelope(checks, exit_code=exit_code, nccl=nccl, gate=failed)
-        )
+        envelope = check_envelope(checks, basis=facts.basis, exit_code=exit_code, gate=failed)
+        write_json(options.json, envelope)
         return exit_code
-    _print(checks, is_all=options.all)
+    _print(checks, facts.basis, is_all=options.all)
     if failed:
         say(f"error: {failed}")
     return exit_code
@@ -81,7 +78,7 @@ def _failed(checks: tuple[Check, ...], *, level: str | None) -> str | None:
     return f"--fail-on {level}: {', '.join(codes)}" if codes else None
 
 
-def _print(checks: tuple[Check, ...], *, is_all: bool) -> None:
+def _print(checks: tuple[Check, ...], basis: Basis, *, is_all: bool) -> None:
     from rich.text import Text
 
     from steptime.report.check_text import check_lines
@@ -89,5 +86,5 @@ def _print(checks: tuple[Check, ...], *, is_all: bool) -> None:
 
     page = page_of(console_for(sys.stdout))
     following = "steptime run -- python train.py" if is_all else "steptime machine --check --all"
-    lines = check_lines(checks, is_all=is_all, page=page)
+    lines = check_lines(checks, basis, is_all=is_all, page=page)
     page.write([*lines, Text(), Text(f"  {following}", style="bold")])

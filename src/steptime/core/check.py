@@ -76,20 +76,67 @@ class Check:
     commands: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NcclChoice:
+    """What NCCL said it chose, from a log of NCCL_DEBUG=INFO.
+
+    Attributes:
+        path: of the file.
+        version: of NCCL.
+        network: `IB`, `Socket`, or the name of a plugin.
+        interface: of the first connections.
+        transports: number of channels by transport: `P2P/CUMEM`, `SHM`, `NET/IB/GDRDMA`.
+        num_nodes, num_ranks: as it says.
+        has_rings, has_trees: it connected them.
+        algorithms: of collectives with payloads, `RING`, `TREE`, `NVLS`, as far as it told.
+    """
+
+    path: str
+    version: str | None = None
+    network: str | None = None
+    interface: str | None = None
+    transports: Mapping[str, int] = field(default_factory=dict)
+    num_nodes: int | None = None
+    num_ranks: int | None = None
+    has_rings: bool = False
+    has_trees: bool = False
+    algorithms: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Basis:
+    """What the checks rest on.
+
+    Attributes:
+        python: that was asked; None where none was found.
+        torch: its version; None where it could not be asked: `missing` and `detail` say why.
+        run_id: of the run that was looked into; None without one.
+        nccl: what a log of NCCL says.
+    """
+
+    python: str | None = None
+    torch: str | None = None
+    missing: str | None = None
+    detail: str | None = None
+    run_id: str | None = None
+    nccl: NcclChoice | None = None
+
+
 _SEVERITIES = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
 
 
 def most_costly_first(checks: tuple[Check, ...]) -> tuple[Check, ...]:
-    """Those that fire: by severity, then what ends a training, then by what it costs at most."""
+    """Those that fire: by severity, what is only possible later, then by what it costs at most."""
     fired = [check for check in checks if check.status is CheckStatus.FIRES]
     return tuple(sorted(fired, key=_rank))
 
 
-def _rank(check: Check) -> tuple[int, int, float]:
+def _rank(check: Check) -> tuple[int, bool, int, float]:
     severity = _SEVERITIES.index(check.severity or Severity.INFO)
+    is_unsure = check.certainty is Certainty.POSSIBLE
     if check.cost is None:
-        return severity, 3, 0.0
+        return severity, is_unsure, 3, 0.0
     if check.cost.of == "failure":
-        return severity, 0, 0.0
+        return severity, is_unsure, 0, 0.0
     # A part of a step may be a small one, whatever its own ratio.
-    return severity, 1 if check.cost.of == "step" else 2, -(check.cost.high or 1.0)
+    return severity, is_unsure, 1 if check.cost.of == "step" else 2, -(check.cost.high or 1.0)

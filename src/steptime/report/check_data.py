@@ -5,11 +5,10 @@ In: `Check` values. Out: an Envelope, as `report/schema/check.schema.json` descr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from steptime.core.check import Check, most_costly_first
+from steptime.core.check import Basis, Check, most_costly_first
 from steptime.report.check_text import cost_text, describe_reason, seen_text
 from steptime.report.check_words import WORDS
 from steptime.report.envelope import Envelope, ErrorItem
@@ -18,16 +17,16 @@ from steptime.report.envelope import Envelope, ErrorItem
 def check_envelope(
     checks: tuple[Check, ...],
     *,
+    basis: Basis,
     exit_code: int,
-    nccl: Mapping[str, Any] | None,
     gate: str | None = None,
 ) -> Envelope:
     """What fires first, most costly first, then the others.
 
     Args:
         checks: all of them.
+        basis: what they rest on.
         exit_code: of the command.
-        nccl: what NCCL chose, by its log.
         gate: the words of a gate that was not met.
     """
     fired = most_costly_first(checks)
@@ -37,7 +36,7 @@ def check_envelope(
     return Envelope(
         command="machine",
         exit_code=exit_code,
-        data={"checks": [_row(check) for check in ordered], "nccl": nccl},
+        data={"basis": asdict(basis), "checks": [_row(check) for check in ordered]},
         errors=errors,
     )
 

@@ -23,6 +23,7 @@ CERTAINTY: Mapping[str, str] = {
 REASONS: Mapping[str, str] = {
     "no_nvidia_driver": "no driver of NVIDIA's in the kernel",
     "no_nvidia_gpu": "no GPU of NVIDIA's",
+    "gpu_too_old": "a GPU that no current torch has code for",
     "no_gpu": "no GPU",
     "no_amd_gpu": "no GPU of AMD's",
     "one_gpu": "one GPU",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from steptime.core.check import Check, CheckStatus, Cost, most_costly_first
+from steptime.core.check import Basis, Check, CheckStatus, Cost, NcclChoice, most_costly_first
 from steptime.core.types import Severity
 from steptime.core.units import format_bytes, format_count, format_percent, format_rate
 from steptime.report.check_reasons import CERTAINTY, COST_OF, REASONS
@@ -18,10 +18,11 @@ from steptime.report.check_words import WORDS
 from steptime.report.page import Page, joined, printable
 
 _STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "bold yellow", Severity.INFO: "bold"}
+_MAX_CHOICES = 4  # of collectives and payloads; the document has all
 _NAME = re.compile(r"\{(\w+)\}")
 
 
-def check_lines(checks: tuple[Check, ...], *, is_all: bool, page: Page) -> list[Text]:
+def check_lines(checks: tuple[Check, ...], basis: Basis, *, is_all: bool, page: Page) -> list[Text]:
     """What fires, in full; what is worth a remark in short, and the others too with `is_all`."""
     fired = most_costly_first(checks)
     lines: list[Text] = []
@@ -33,6 +34,9 @@ def check_lines(checks: tuple[Check, ...], *, is_all: bool, page: Page) -> list[
         for check in remarks:
             lines += page.block("remark", _remark(check))
         lines.append(Text())
+    if basis.nccl is not None:
+        lines += page.block("nccl", joined(_nccl(basis.nccl)))
+    lines += page.block("asked", joined(_asked(basis)))
     lines += page.block("checks", _counts(checks))
     if is_all:
         lines += _others(checks, page=page)
@@ -54,6 +58,36 @@ def _full(check: Check, *, page: Page) -> list[Text]:
     sure = CERTAINTY[check.certainty.value] if check.certainty is not None else ""
     lines += page.block("  sure", f"{sure} · rule: {check.source}")
     return lines
+
+
+def _asked(basis: Basis) -> list[str]:
+    """The Python that was asked, and the run that was looked into."""
+    parts = []
+    if basis.torch is not None:
+        parts.append(f"torch {printable(basis.torch)} under {printable(basis.python or '?')}")
+    else:
+        detail = f" ({printable(basis.detail)})" if basis.detail else ""
+        parts.append(describe_reason(basis.missing or "no_torch") + detail)
+    parts.append("no run" if basis.run_id is None else f"run {basis.run_id}")
+    return parts
+
+
+def _nccl(choice: NcclChoice) -> list[str]:
+    """What NCCL chose, as its log says."""
+    parts = [printable(choice.path)]
+    if choice.version is not None:
+        parts.append(f"version {choice.version}")
+    for num, thing in ((choice.num_ranks, "ranks"), (choice.num_nodes, "machines")):
+        if num is not None:
+            parts.append(f"{num} {thing}")
+    if choice.network is not None:
+        parts.append(f"network {printable(choice.network)}")
+    if choice.interface is not None:
+        parts.append(f"first met over {printable(choice.interface)}")
+    parts += [f"{num} channels by {printable(way)}" for way, num in choice.transports.items()]
+    shapes = (("rings", choice.has_rings), ("trees", choice.has_trees))
+    parts += [word for word, has in shapes if has]
+    return parts + [printable(words) for words in choice.algorithms[:_MAX_CHOICES]]
 
 
 def _remark(check: Check) -> str:

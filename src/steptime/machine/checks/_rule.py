@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -116,3 +117,28 @@ def is_on(value: str | None) -> bool:
 def plural(num: int, thing: str) -> str:
     """`1 GPU`, `2 GPUs`."""
     return f"{num} {thing}" + ("" if num == 1 else "s")
+
+
+def give_memory(facts: Facts, size_bytes: int) -> str:
+    """The command that gives this group so much memory, by who made the group."""
+    gib = math.ceil(size_bytes / (1 << 30))
+    container = facts.inventory.limits.container
+    if "SLURM_JOB_ID" in facts.environment:
+        return f"sbatch --mem={gib}G job.sh"
+    if container == "kubernetes":
+        return f"kubectl set resources deployment/NAME --limits=memory={gib}Gi"
+    if container is None:
+        return f"systemd-run --user --scope -p MemoryMax={gib}G python train.py"
+    return f"docker update --memory {gib}g --memory-swap {gib}g CONTAINER"
+
+
+def give_cores(facts: Facts, num: int) -> str:
+    """The command that gives this group so many cores, by who made the group."""
+    container = facts.inventory.limits.container
+    if "SLURM_JOB_ID" in facts.environment:
+        return f"sbatch --cpus-per-task={num} job.sh"
+    if container == "kubernetes":
+        return f"kubectl set resources deployment/NAME --limits=cpu={num}"
+    if container is None:
+        return f"systemd-run --user --scope -p CPUQuota={num}00% python train.py"
+    return f"docker update --cpus {num} CONTAINER"

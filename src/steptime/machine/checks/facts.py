@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from steptime.core.check import Basis, NcclChoice
 from steptime.core.machine import Inventory
 from steptime.core.types import Diagnosis, Measurement
 
@@ -153,33 +154,6 @@ class Sshd:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NcclLog:
-    """What NCCL said it chose, from a log of NCCL_DEBUG=INFO.
-
-    Attributes:
-        path: of the file.
-        version: of NCCL.
-        network: `IB`, `Socket`, or the name of a plugin.
-        interface: of the first connections.
-        transports: number of channels by transport: `P2P/CUMEM`, `SHM`, `NET/IB/GDRDMA`.
-        num_nodes, num_ranks: as it says.
-        has_rings, has_trees: it connected them.
-        algorithms: of collectives with payloads, `RING`, `TREE`, `NVLS`, as far as it told.
-    """
-
-    path: str
-    version: str | None = None
-    network: str | None = None
-    interface: str | None = None
-    transports: Mapping[str, int] = field(default_factory=dict)
-    num_nodes: int | None = None
-    num_ranks: int | None = None
-    has_rings: bool = False
-    has_trees: bool = False
-    algorithms: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LastRun:
     """The last run of the store; `script` is the text of the files its command names."""
 
@@ -213,6 +187,19 @@ class Facts:
     interfaces: tuple[Interface, ...] = ()
     ports: tuple[Port, ...] | None = None
     sshd: Sshd | None = None
-    nccl_log: NcclLog | None = None
+    nccl_log: NcclChoice | None = None
     run: LastRun | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def basis(self) -> Basis:
+        """What is told of them beside the checks."""
+        software = self.software
+        return Basis(
+            python=self.missing.get("python") if software is None else software.python,
+            torch=None if software is None else software.torch,
+            missing=self.missing.get("software"),
+            detail=self.missing.get("software_detail"),
+            run_id=None if self.run is None else self.run.measurement.run_id,
+            nccl=self.nccl_log,
+        )

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from steptime.core.check import NcclChoice
 from steptime.core.machine import Inventory
 from steptime.machine._files import Kernel
-from steptime.machine.checks.facts import Facts, GpuState, LastRun, NcclLog, Software
+from steptime.machine.checks.facts import Facts, GpuState, LastRun, Software
 from steptime.machine.checks.nccl_log import MAX_BYTES, parse_nccl_log
 from steptime.machine.checks.read_gpus import read_gpu_states
 from steptime.machine.checks.read_software import ask_software
@@ -90,7 +91,7 @@ def _software(request: Request, missing: dict[str, str]) -> Software | None:
     found = ask_software(request.python, environment=request.environment)
     if isinstance(found, Software):
         return found
-    missing["software"] = found[0]
+    missing["software"], missing["python"] = found[0], request.python
     if found[1]:
         missing["software_detail"] = found[1]
     return None
@@ -107,7 +108,7 @@ def _gpu_states(inventory: Inventory, load_nvml: Callable[[], Any]) -> tuple[Gpu
     return within(DRIVER_WAIT_S, look) or ()
 
 
-def read_nccl_log(named: Path | None, environment: Mapping[str, str]) -> NcclLog | str:
+def read_nccl_log(named: Path | None, environment: Mapping[str, str]) -> NcclChoice | str:
     """The log that the user names, else the newest that NCCL was told to write; or why none."""
     path = named or _told_log(environment)
     if path is None:

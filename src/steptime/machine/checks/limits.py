@@ -111,9 +111,14 @@ def _open_files_low(facts: Facts) -> Judgement:
         return clean({"num_open_files": num})
     hard = facts.system.num_open_files_hard
     wanted = 65536 if hard in (None, -1) else min(hard or 65536, 65536)
-    commands = (f"ulimit -n {wanted}",)
-    if wanted <= num:
+    commands: tuple[str, ...] = (f"ulimit -n {wanted}",)
+    if wanted <= num and facts.inventory.limits.container is not None:
         commands = ("docker run --ulimit nofile=65536:65536 IMAGE python train.py",)
+    elif wanted <= num:
+        commands = (
+            "echo '* - nofile 65536' | sudo tee /etc/security/limits.d/nofile.conf",
+            "exec su - $USER  # the new limit is that of a new login",
+        )
     return fires(
         Severity.WARNING if num < _OPEN_FILES else Severity.INFO,
         Certainty.POSSIBLE,

@@ -16,6 +16,7 @@ from steptime.machine.checks._rule import (
     clean,
     driven_gpus,
     fires,
+    give_memory,
     not_applicable,
     not_checked,
 )
@@ -111,7 +112,6 @@ def _group_memory_tight(facts: Facts) -> Judgement:
         return not_applicable("no_limit")
     ram = facts.inventory.ram.total_bytes
     seen: dict[str, Value] = {"limit_bytes": limit}
-    double = f"docker update --memory {2 * limit} --memory-swap {2 * limit} CONTAINER"
     used = facts.system.group_used_bytes
     peaks = [rank.host_memory.peak_bytes for rank in _ranks(facts) if rank.host_memory is not None]
     if used is not None:
@@ -124,7 +124,7 @@ def _group_memory_tight(facts: Facts) -> Judgement:
             Certainty.CERTAIN,
             seen=seen,
             cost=FAILURE,
-            commands=(double,),
+            commands=(give_memory(facts, 2 * limit),),
         )
     on_gpus = sum(gpu.memory_bytes or 0 for gpu in driven_gpus(facts))
     if on_gpus and limit < on_gpus and (ram is None or ram > limit):
@@ -132,7 +132,7 @@ def _group_memory_tight(facts: Facts) -> Judgement:
             Severity.INFO,
             Certainty.POSSIBLE,
             seen={**seen, "gpu_bytes": on_gpus},
-            commands=(f"docker update --memory {on_gpus} --memory-swap {on_gpus} CONTAINER",),
+            commands=(give_memory(facts, on_gpus),),
         )
     return clean(seen)
 

@@ -1,6 +1,6 @@
 """What NCCL chose, out of a log of NCCL_DEBUG=INFO.
 
-In: its text. Out: an `NcclLog`. Lines of other programs between are passed over; what NCCL words
+In: its text. Out: an `NcclChoice`. Lines of other programs between are passed over; what NCCL words
 otherwise than here is left out.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from steptime.machine.checks.facts import NcclLog
+from steptime.core.check import NcclChoice
 
 MAX_BYTES = 64 << 20
 """Of a log that is read; what was chosen stands at its beginning."""
@@ -25,7 +25,7 @@ _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_
 """In the order of NCCL's numbers (nccl_common.h)."""
 
 
-def parse_nccl_log(text: str, *, path: str) -> NcclLog | None:
+def parse_nccl_log(text: str, *, path: str) -> NcclChoice | None:
     """What it chose; None where no line is NCCL's."""
     if "NCCL INFO" not in text and "NCCL version" not in text:
         return None
@@ -34,7 +34,7 @@ def parse_nccl_log(text: str, *, path: str) -> NcclLog | None:
     ranks = [int(number) for number in _RANKS.findall(text)]
     using = re.findall(r"Using network (\w+)", text)
     network = using[-1] if using else _first(_NETWORK, text)
-    return NcclLog(
+    return NcclChoice(
         path=path,
         version=_first(_VERSION, text),
         network=network,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from steptime.core.check import Certainty, Cost
+from steptime.core.check import Certainty, Cost, NcclChoice
 from steptime.core.types import Severity
 from steptime.core.units import format_rate
 from steptime.machine.checks._rule import (
@@ -21,7 +21,7 @@ from steptime.machine.checks._rule import (
     not_applicable,
     not_checked,
 )
-from steptime.machine.checks.facts import Facts, Interface, NcclLog
+from steptime.machine.checks.facts import Facts, Interface
 
 _ENV = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 _TROUBLES = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
@@ -218,7 +218,7 @@ def _nccl_path(facts: Facts) -> Judgement:
     )
 
 
-def _choices(log: NcclLog) -> dict[str, Value]:
+def _choices(log: NcclChoice) -> dict[str, Value]:
     """The ring or tree and the transports, as the log has them."""
     seen: dict[str, Value] = {
         "transports": ", ".join(f"{num} × {name}" for name, num in log.transports.items()),

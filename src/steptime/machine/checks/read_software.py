@@ -19,8 +19,8 @@ from steptime.machine.checks.facts import Pin, Software
 _FILE = Path(__file__).resolve().parent.parent / "child" / "software.py"
 # By file, so that no name of ours and none of the folder we stand in shadows one of the user's.
 _BOOT = (
-    "import runpy, sys; sys.path[:] = [p for p in sys.path if p]; sys.dont_write_bytecode = True;"
-    " runpy.run_path(sys.argv[1], run_name='__main__')"
+    "import sys; sys.path[:] = [p for p in sys.path if p]; sys.dont_write_bytecode = True;"
+    " import runpy; runpy.run_path(sys.argv[1], run_name='__main__')"
 )
 LIMIT_S = 120.0
 """Importing torch takes seconds; from a network file system that is cold, a minute."""

@@ -41,6 +41,9 @@ _INSTALLERS = {
 }
 """By distribution; of the last ones from NVIDIA's own repository."""
 
+_OLDEST = (5, 0)
+"""Capability (Maxwell) below which no torch with CUDA 12 has code."""
+
 _LIBRARY_MISMATCH = "nvml_error_18"  # NVML_ERROR_LIB_RM_VERSION_MISMATCH
 
 
@@ -59,7 +62,7 @@ def _driver_missing(facts: Facts) -> Judgement:
         return not_checked("no_binding")
     return fires(
         Severity.CRITICAL,
-        Certainty.CERTAIN,
+        Certainty.LIKELY,  # a card that only shows a screen would be on the bus as well
         seen={"num_gpus": len(gpus), "reason": word or "not_told"},
         cost=FAILURE,
         commands=(_INSTALLERS.get(facts.system.os_id or "", _INSTALLERS["ubuntu"]), "sudo reboot"),
@@ -88,16 +91,20 @@ def _driver_silent(facts: Facts) -> Judgement:
 def _cpu_build(facts: Facts) -> Judgement:
     if not nvidia_gpus(facts):
         return not_applicable("no_nvidia_gpu")
+    known = [version_of(gpu.compute_capability) for gpu in driven_gpus(facts)]
+    if known and all(capability and capability < _OLDEST for capability in known):
+        return not_applicable("gpu_too_old")
     software = software_of(facts)
     if isinstance(software, Judgement):
         return software
     if software.cuda is not None:
         return clean({"torch": software.torch, "cuda": software.cuda})
+    sure = Certainty.CERTAIN if known else Certainty.LIKELY
     here = version_of(facts.inventory.cuda_driver)
     wheel = next((word for lowest, word in _WHEELS if here >= lowest), "cu126")
     return fires(
         Severity.CRITICAL,
-        Certainty.CERTAIN,
+        sure,
         seen={"torch": software.torch, "num_gpus": len(nvidia_gpus(facts))},
         commands=(
             f"{_pip(software)} install --force-reinstall torch"

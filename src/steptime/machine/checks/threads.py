@@ -19,6 +19,7 @@ from steptime.machine.checks._rule import (
     clean,
     driven_gpus,
     fires,
+    give_cores,
     is_on,
     not_applicable,
     not_checked,
@@ -140,7 +141,7 @@ def _quota_below_cores(facts: Facts) -> Judgement:
         seen=seen,
         commands=(
             f"export OMP_NUM_THREADS={max(1, math.floor(limits.cpu_quota_cores))}",
-            f"docker update --cpus {allowed} CONTAINER",
+            give_cores(facts, allowed),
         ),
     )
 
