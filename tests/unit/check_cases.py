@@ -190,6 +190,11 @@ def with_variable(facts: Facts, **variables: str) -> Facts:
     return replace(facts, environment=variables)
 
 
+def on_several(facts: Facts, **variables: str) -> Facts:
+    """The same machine, one of several of a job."""
+    return with_variable(facts, SLURM_NNODES="4", **variables)
+
+
 def limited(**fields: Any) -> Limits:
     return replace(make_inventory().limits, **fields)
 
@@ -427,7 +432,9 @@ CASES: dict[str, Case] = {
         fires=make_facts(limits=limited(container="docker", shm_bytes=64 << 20)), clean=HERE
     ),
     "locked_memory_low": Case(
-        fires=make_facts(rdma=(ACTIVE,), system=FILES, limits=limited(locked_bytes=8 << 20)),
+        fires=on_several(
+            make_facts(rdma=(ACTIVE,), system=FILES, limits=limited(locked_bytes=8 << 20))
+        ),
         clean=make_facts(rdma=(ACTIVE,)),
         without=HERE,
     ),
@@ -448,13 +455,13 @@ CASES: dict[str, Case] = {
         severity=CRITICAL,
     ),
     "infiniband_disabled": Case(
-        fires=with_variable(make_facts(rdma=(ACTIVE,), system=FILES), NCCL_IB_DISABLE="1"),
+        fires=on_several(make_facts(rdma=(ACTIVE,), system=FILES), NCCL_IB_DISABLE="1"),
         clean=with_variable(make_facts(rdma=(ACTIVE,)), NCCL_IB_DISABLE="0"),
         without=with_variable(HERE, NCCL_IB_DISABLE="1"),
         severity=CRITICAL,
     ),
     "slow_interface": Case(
-        fires=with_variable(make_facts(interfaces=(SLOW, FAST)), NCCL_SOCKET_IFNAME="eth0"),
+        fires=on_several(make_facts(interfaces=(SLOW, FAST)), NCCL_SOCKET_IFNAME="eth0"),
         clean=make_facts(interfaces=(SLOW, FAST)),
         without=make_facts(interfaces=(SLOW,)),
     ),
@@ -600,6 +607,7 @@ FURTHER: dict[str, tuple[Facts, ...]] = {
             run=make_run(ranks=(replace(make_rank(), host_memory=PEAK),)),
         ),
     ),
+    "rdma_unused": (make_facts(rdma=(ACTIVE,)),),
     "slow_interface": (
         with_variable(make_facts(interfaces=(SLOW, FAST)), NCCL_SOCKET_IFNAME="=ens5"),
     ),

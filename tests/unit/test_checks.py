@@ -34,6 +34,7 @@ from unit.check_cases import (
     make_space,
     make_system,
     on_gpu,
+    on_several,
     with_variable,
     without_driver,
 )
@@ -368,12 +369,30 @@ def test_a_gpu_that_no_torch_has_code_for_wants_no_other_build() -> None:
 
 
 def test_rdma_whose_files_are_not_in_the_container_is_likely_unused() -> None:
-    facts = make_facts(rdma=(ACTIVE,), limits=DOCKER)
+    facts = on_several(make_facts(rdma=(ACTIVE,), limits=DOCKER))
 
     found = check("rdma_unused", facts)
 
     assert found.certainty == "likely"
     assert "--device /dev/infiniband" in found.commands[0]
+
+
+@pytest.mark.parametrize(
+    "variables", [{}, {"SLURM_NNODES": "1"}, {"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8"}]
+)
+def test_the_network_between_machines_is_no_warning_on_one(variables: dict[str, str]) -> None:
+    low = limited(locked_bytes=8 << 20)
+    facts = make_facts(rdma=(ACTIVE,), limits=low, interfaces=(SLOW, FAST))
+    facts = with_variable(facts, NCCL_SOCKET_IFNAME="eth0", **variables)
+
+    for code in ("rdma_unused", "locked_memory_low", "slow_interface"):
+        assert check(code, facts).severity is Severity.INFO
+
+
+def test_a_command_that_names_several_machines_spans_them() -> None:
+    run = make_run(command=("torchrun", "--nnodes=4", "train.py"))
+
+    assert check("rdma_unused", make_facts(rdma=(ACTIVE,), run=run)).certainty == "likely"
 
 
 def test_without_a_log_nobody_knows_what_nccl_uses() -> None:

@@ -18,6 +18,7 @@ from steptime.report.check_words import WORDS
 from steptime.report.page import Page, joined, printable
 
 _STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "bold yellow", Severity.INFO: "bold"}
+_TIMES = 1.5  # below it people think in percent
 _MAX_CHOICES = 4  # of collectives and payloads; the document has all
 _NAME = re.compile(r"\{(\w+)\}")
 
@@ -174,11 +175,18 @@ def cost_text(cost: Cost | None) -> str:
     what = COST_OF.get(cost.of, cost.of)
     if cost.unit == "s":
         text = f"{_number(cost.low)} to {_number(cost.high)} s more at {what}"
+    elif cost.high < _TIMES:
+        least = "up to" if (cost.low or 1.0) <= 1.0 else f"{_percent(cost.low)} to"
+        text = f"{what}: {least} {_percent(cost.high)} % longer"
     elif cost.low is None or cost.low <= 1.0:
         text = f"{what}: up to {_number(cost.high)} times as long"
     else:
         text = f"{what}: {_number(cost.low)} to {_number(cost.high)} times as long"
     return f"{text} · {cost.source}" if cost.source else text
+
+
+def _percent(ratio: float | None) -> str:
+    return f"{100 * (ratio or 1.0) - 100:.0f}"
 
 
 def _number(value: float | None) -> str:

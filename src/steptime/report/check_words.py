@@ -211,7 +211,12 @@ _LIMITS: Mapping[str, Words] = {
 _NETWORK: Mapping[str, Words] = {
     "rdma_unused": Words(
         "RDMA is there, and the traffic goes over sockets",
-        ("{device} is active", "NCCL uses: {network}", "log {log}"),
+        (
+            "{device} is active",
+            "NCCL uses: {network}",
+            "log {log}",
+            "{absent} is not here, without which NCCL takes sockets",
+        ),
         "Sockets go through the kernel and the processor, at the speed of the slower network.",
     ),
     "infiniband_disabled": Words(

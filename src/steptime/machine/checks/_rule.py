@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -142,3 +143,22 @@ def give_cores(facts: Facts, num: int) -> str:
     if container is None:
         return f"systemd-run --user --scope -p CPUQuota={num}00% python train.py"
     return f"docker update --cpus {num} CONTAINER"
+
+
+def spans_machines(facts: Facts) -> bool:
+    """Whether something says that trainings here span several machines."""
+    environment = facts.environment
+    if facts.nccl_log is not None and (facts.nccl_log.num_nodes or 1) > 1:
+        return True
+    if _number(environment, "SLURM_NNODES") > 1 or _number(environment, "GROUP_WORLD_SIZE") > 1:
+        return True
+    if _number(environment, "WORLD_SIZE") > _number(environment, "LOCAL_WORLD_SIZE") > 0:
+        return True
+    words = " ".join(facts.run.measurement.command) if facts.run is not None else ""
+    found = re.search(r"--n?nodes[= ](\d+)", words)
+    return found is not None and int(found.group(1)) > 1
+
+
+def _number(environment: Mapping[str, str], name: str) -> int:
+    value = environment.get(name, "")
+    return int(value) if value.isdigit() else 0

@@ -18,6 +18,7 @@ from steptime.machine.checks._rule import (
     not_applicable,
     not_checked,
     nvidia_gpus,
+    spans_machines,
 )
 from steptime.machine.checks.facts import Facts
 
@@ -93,9 +94,10 @@ def _locked_memory_low(facts: Facts) -> Judgement:
             "echo '* - memlock unlimited' | sudo tee /etc/security/limits.d/memlock.conf",
             "exec su - $USER  # the new limit is that of a new login",
         )
+    is_felt = has_rdma and spans_machines(facts)
     return fires(
-        Severity.WARNING if has_rdma else Severity.INFO,
-        Certainty.LIKELY if has_rdma else Certainty.POSSIBLE,
+        Severity.WARNING if is_felt else Severity.INFO,
+        Certainty.LIKELY if is_felt else Certainty.POSSIBLE,
         seen={"locked_bytes": limits.locked_bytes},
         cost=FAILURE if has_rdma else None,
         commands=commands,

@@ -20,6 +20,7 @@ from steptime.machine.checks._rule import (
     is_on,
     not_applicable,
     not_checked,
+    spans_machines,
 )
 from steptime.machine.checks.facts import Facts, Interface
 
@@ -58,10 +59,11 @@ def _rdma_unused(facts: Facts) -> Judgement:
         )
     if facts.system.has_infiniband_files:
         return not_checked(facts.missing.get("nccl_log", "no_nccl_log"))
+    is_several = spans_machines(facts)
     return fires(
-        Severity.WARNING,
-        Certainty.LIKELY,
-        seen={"device": device, "network": "no /dev/infiniband", "log": "-"},
+        Severity.WARNING if is_several else Severity.INFO,
+        Certainty.LIKELY if is_several else Certainty.POSSIBLE,
+        seen={"device": device, "absent": "/dev/infiniband"},
         cost=_by_speed(facts),
         commands=(_with_infiniband(facts),),
     )
@@ -95,9 +97,10 @@ def _ib_disabled(facts: Facts) -> Judgement:
         found.append("NCCL_NET")
     if not found:
         return clean()
+    is_several = spans_machines(facts)
     return fires(
-        Severity.CRITICAL,
-        Certainty.LIKELY,
+        Severity.CRITICAL if is_several else Severity.WARNING,
+        Certainty.LIKELY if is_several else Certainty.POSSIBLE,
         seen={"variables": ", ".join(f"{name}={environment[name]}" for name in found)},
         cost=_by_speed(facts),
         commands=("unset " + " ".join(found),),
@@ -137,9 +140,10 @@ def _slow_interface(facts: Facts) -> Judgement:
     if fastest.speed_bits_per_s < _SPEEDUP * (best if rule is None else first.speed_bits_per_s):
         return clean(seen)
     ratio = fastest.speed_bits_per_s / first.speed_bits_per_s
+    is_several = spans_machines(facts)
     return fires(
-        Severity.WARNING,
-        Certainty.LIKELY,
+        Severity.WARNING if is_several else Severity.INFO,
+        Certainty.LIKELY if is_several else Certainty.POSSIBLE,
         seen=seen,
         cost=Cost(of="communication", low=1.0, high=ratio, source="speeds of the links here"),
         commands=command,

@@ -37,7 +37,7 @@ _SPIN = Cost(
     source=f"{OWN} (MLP, 2 spinning threads against 1 while others used the cores)",
 )
 _BINDING = "https://docs.pytorch.org/docs/stable/elastic/run.html"
-_BIND = Cost(of="step", low=1.01, high=1.10, source=f"{_BINDING} (--numa-binding)")
+_BIND = Cost(of="step", low=1.01, high=1.10, source="torch/numa/binding.py (typically 1 to 10 %)")
 _BINDING_SINCE = (2, 9)
 
 _THROTTLED = 0.05  # of the periods: below it a step in twenty was cut at most
