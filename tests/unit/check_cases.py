@@ -22,6 +22,7 @@ from steptime.core.machine import (
     RdmaDevice,
 )
 from steptime.core.observations import MemoryUse
+from steptime.core.stall import Shift
 from steptime.core.types import (
     BottleneckKind,
     Diagnosis,
@@ -249,6 +250,21 @@ def faulting_run(fraction: float) -> LastRun:
     return make_run(
         *([finding] if fraction else []), ranks=(replace(make_rank(), host_memory=memory),)
     )
+
+
+def slowed_run() -> LastRun:
+    run = make_run()
+    shift = Shift(
+        rank=0,
+        index=300,
+        t_unix_s=1.0,
+        before_s=0.1,
+        after_s=0.14,
+        low=1.35,
+        high=1.45,
+        causes=("throttle",),
+    )
+    return replace(run, diagnosis=replace(run.diagnosis, shifts=(shift,)))
 
 
 def waiting_run(fraction: float) -> LastRun:
@@ -621,6 +637,7 @@ FURTHER: dict[str, tuple[Facts, ...]] = {
     "no_gpu_direct": (
         on_gpu(rdma=(ACTIVE,), nccl_log=make_log(algorithms=("AllReduce of 1024 bytes by TREE",))),
     ),
+    "clocks_held_down": (on_gpu(state=GPU_STATE, run=slowed_run()),),
     "disk_nearly_full": (make_facts(system=make_system(spaces=(make_space(num_free=10),))),),
 }
 """Machines for checks that see one thing here and another there."""

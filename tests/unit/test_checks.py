@@ -35,6 +35,7 @@ from unit.check_cases import (
     make_system,
     on_gpu,
     on_several,
+    slowed_run,
     with_variable,
     without_driver,
 )
@@ -441,6 +442,14 @@ def test_what_nccl_chose_is_told_where_it_is_clean() -> None:
 
 
 # -- devices, disk, security
+
+
+def test_a_clock_that_was_held_down_in_the_last_run_fires_on_a_cool_gpu() -> None:
+    found = check("clocks_held_down", on_gpu(state=GPU_STATE, run=slowed_run()))
+
+    assert found.seen == {"rank": 0, "step": 300}
+    assert found.cost is not None
+    assert (found.cost.low, found.cost.high) == (1.35, 1.45)
 
 
 def test_errors_of_the_past_are_a_remark_and_failed_rows_are_critical() -> None:

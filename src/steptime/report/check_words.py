@@ -262,7 +262,12 @@ _NETWORK: Mapping[str, Words] = {
 _DEVICES: Mapping[str, Words] = {
     "clocks_held_down": Words(
         "GPUs hold their clocks down",
-        ("GPU {gpus}", "{reasons}", "{temperature_c} °C"),
+        (
+            "GPU {gpus}",
+            "{reasons}",
+            "{temperature_c} °C",
+            "in the last run from step {step} of rank {rank} on",
+        ),
         "Heat, a fault, or a brake on power makes them slower; one slow GPU holds up all ranks.",
     ),
     "power_limit_lowered": Words(

@@ -45,6 +45,9 @@ def _throttled(facts: Facts) -> Judgement:
     states = _states(facts)
     if isinstance(states, Judgement):
         return states
+    slowed = _slowed_in_run(facts)
+    if slowed is not None:
+        return slowed
     told = [state for state in states if state.held_down is not None]
     if not told:
         return not_checked("not_told")
@@ -63,6 +66,22 @@ def _throttled(facts: Facts) -> Judgement:
         Certainty.CERTAIN,
         seen=seen,
         commands=(f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {_list(hot)}",),
+    )
+
+
+def _slowed_in_run(facts: Facts) -> Judgement | None:
+    """The last run's own evidence: what holds the clock down now may be gone, or not yet there."""
+    shifts = facts.run.diagnosis.shifts if facts.run is not None else ()
+    found = [shift for shift in shifts if shift.causes[:1] == ("throttle",)]
+    if not found:
+        return None
+    worst = max(found, key=lambda shift: shift.ratio)
+    return fires(
+        Severity.WARNING,
+        Certainty.CERTAIN,
+        seen={"step": worst.index, "rank": worst.rank},
+        cost=Cost(of="step", low=worst.low, high=worst.high, source="the last run here"),
+        commands=("nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER",),
     )
 
 

@@ -87,7 +87,7 @@ _VARIABLES = (
     _Variable(
         code="tf32_forbidden",
         names=("NVIDIA_TF32_OVERRIDE",),
-        source=f"{_TORCH}cuda_environment_variables.html",
+        source="https://developer.nvidia.com/blog/accelerating-ai-training-with-tf32-tensor-cores/",
         slows=_is_zero,
         needs_gpu=True,
     ),
