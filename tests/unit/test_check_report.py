@@ -152,7 +152,7 @@ def test_what_nccl_chose_is_shown_wherever_its_log_was_read() -> None:
     text = text_of(replace(HERE, nccl_log=make_log(version="2.27.5")))
 
     assert "nccl       nccl.log · version 2.27.5 · 2 machines · network IB" in text
-    assert "32 channels by P2P/CUMEM" in text
+    assert "32 × P2P/CUMEM" in text
     assert "rings · trees" in text
 
 

@@ -85,7 +85,7 @@ def _nccl(choice: NcclChoice) -> list[str]:
         parts.append(f"network {printable(choice.network)}")
     if choice.interface is not None:
         parts.append(f"first met over {printable(choice.interface)}")
-    parts += [f"{num} channels by {printable(way)}" for way, num in choice.transports.items()]
+    parts += [f"{num} × {printable(way)}" for way, num in choice.transports.items()]
     shapes = (("rings", choice.has_rings), ("trees", choice.has_trees))
     parts += [word for word, has in shapes if has]
     return parts + [printable(words) for words in choice.algorithms[:_MAX_CHOICES]]

@@ -84,6 +84,7 @@ def _spin_waiting(facts: Facts) -> Judgement:
         return not_applicable("one_thread")
     if _waits_asleep(facts):
         return clean({"wait_policy": "passive"})
+    others = min(others, facts.inventory.cpu.num_threads)  # ticks of a second are rounded
     free = facts.inventory.cpu.num_threads - others
     seen: dict[str, Value] = {
         "num_threads": threads,
