@@ -17,13 +17,13 @@ from steptime.cli.options import (
 from steptime.errors import UsageError
 
 SUMMARY = "compare two sets of runs, in CI too"
-DESCRIPTION = "Say what was changed between two sets of runs, and what that did to them."
+DESCRIPTION = "Say what was changed between two sets of runs (3 each or more), and what it did."
 USAGE = "steptime compare RUN [RUN ...] -- RUN [RUN ...] [options]"
 EXAMPLES = """\
 A run: an id, its beginning, `last`, `last~1`, or the path of its folder.
 Codes of P: 0 within, 5 slower, 4 too noisy, 2 not comparable, 3 a run failed.
 examples:
-  steptime compare last~3 last~1 -- last~2 last
+  steptime compare last~5 last~3 last~1 -- last~4 last~2 last
   steptime compare base/runs/* -- new/runs/* --fail-if-slower 5% --json
 """
 
