@@ -58,21 +58,22 @@ GROUPS = {
 """What a neighbor takes, and what is unexplained, depends on the machine's day."""
 
 
+WAYS = (
+    ("input", "input", None),
+    ("script", "script", None),
+    ("launch", "launch", None),
+    ("bandwidth", "memory", None),
+    ("optimizer", "optimizer", None),
+    ("communication", "communication", 2),
+)
+"""A delay by its name, the group of parts that it belongs to, and on how many ranks."""
+
+
 def cut(run: SpecimenRun) -> Waterfall:
     return make_picture(measure(read_records(run.folder)), CEILINGS).waterfall
 
 
-@pytest.mark.parametrize(
-    ("way", "grown", "nproc"),
-    [
-        ("input", "input", None),
-        ("script", "script", None),
-        ("launch", "launch", None),
-        ("bandwidth", "memory", None),
-        ("optimizer", "optimizer", None),
-        ("communication", "communication", 2),
-    ],
-)
+@pytest.mark.parametrize(("way", "grown", "nproc"), WAYS)
 def test_a_delay_grows_its_part_alone(
     run_specimen: RunSpecimen, way: str, grown: str, nproc: int | None
 ) -> None:

@@ -99,6 +99,4 @@ def test_a_page_with_a_roofline_is_drawn_with_the_others() -> None:
     facts: PageFacts = gpt()
     picture = make_page_picture()
     plots = draw(facts.measurement, facts.series, (), (), picture.roofline)
-    assert [plot.title for plot in plots.plots if plot.part == "roofline"] == [
-        "Operators under the roofs"
-    ]
+    assert [plot.title for plot in plots.plots if plot.part == "roofline"] == ["Roofline"]

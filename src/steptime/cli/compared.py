@@ -10,7 +10,7 @@ from pathlib import Path
 
 from steptime.cli.compare import CompareOptions
 from steptime.cli.output import STDOUT, console_for, open_store, write_json
-from steptime.cli.results import fold, load
+from steptime.cli.results import fold, load_measurement
 from steptime.compare.facts import take_run
 from steptime.compare.judge import compare, wants_stored
 from steptime.compare.traits import script_of
@@ -77,7 +77,7 @@ def read_run(run: Run) -> ComparedRun:
     """
     try:
         record = read_value(run, "command.json", CommandRecord)
-        measurement = load(run).measurement
+        measurement = load_measurement(run)
         steady = measurement.steady
         if steady is not None and steady.num_steps and steady.mean_s is None:
             measurement = fold(run, read_end(run)).measurement

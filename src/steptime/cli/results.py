@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from steptime.cli.roofs import find_ceilings, read_ceilings
@@ -12,7 +13,7 @@ from steptime.core.types import Diagnosis, Measurement, ProcessEnd
 from steptime.core.waterfall import Picture
 from steptime.diagnose.engine import diagnose
 from steptime.diagnose.waterfall import make_picture
-from steptime.errors import DamagedRunError
+from steptime.errors import DamagedRunError, SteptimeError
 from steptime.measure.measurement import measure
 from steptime.measure.profile import read_profile
 from steptime.measure.records import read_records
@@ -63,12 +64,23 @@ def load(run: Run) -> Result:
         diagnosis = read_value(run, "diagnosis.json", Diagnosis)
     except (OSError, DamagedRunError):
         return fold(run, read_end(run))
-    ceilings = read_ceilings(run)
-    if ceilings is None and find_ceilings(run, measurement) is not None:
-        return fold(run, read_end(run))  # the machine was measured since
+    ceilings = find_ceilings(run, measurement)
+    if ceilings != read_ceilings(run):  # the machine was measured since
+        result = fold(run, read_end(run))
+        with suppress(OSError, SteptimeError):  # a store that can only be read is as good
+            save(run, result)
+        return result
     return Result(
         measurement=measurement,
         diagnosis=diagnosis,
         picture=make_picture(measurement, ceilings),
         ceilings=ceilings,
     )
+
+
+def load_measurement(run: Run) -> Measurement:
+    """What was saved of the steps alone, however the machine was measured since."""
+    try:
+        return read_value(run, "measurement.json", Measurement)
+    except (OSError, DamagedRunError):
+        return fold(run, read_end(run)).measurement

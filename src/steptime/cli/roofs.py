@@ -1,4 +1,4 @@
-"""The ceilings that a run is judged by: those of its folder, else those of this machine.
+"""The ceilings that a run is judged by: those of its folder, or newer ones of this machine.
 
 Nothing is ever measured here: `steptime machine` does, and keeps what it found in the store.
 """
@@ -30,9 +30,9 @@ def read_ceilings(run: Run) -> Ceilings | None:
 
 
 def find_ceilings(run: Run, measurement: Measurement) -> Ceilings | None:
-    """Those of the run, else those measured on this machine with the run's Python and torch."""
+    """The newest of the run's own and those of this machine with the run's Python and torch."""
     own = read_ceilings(run)
-    if own is not None or not measurement.ranks or measurement.count is None:
+    if not measurement.ranks or measurement.count is None:
         return own
     first = measurement.ranks[0]
     wanted = (first.python_version, first.torch_version)
@@ -41,11 +41,13 @@ def find_ceilings(run: Run, measurement: Measurement) -> Ceilings | None:
         for one in _kept(run.store / _FOLDER)
         if one.bench and (one.bench.python_version, one.bench.torch_version) == wanted
     ]
+    if own is not None:
+        fit = [one for one in fit if one.measured_unix_s > own.measured_unix_s]
     if not fit or not _is_here(run):
-        return None
+        return own
     prints = _fingerprints(fit)
     here = [one for one in fit if one.fingerprint in prints]
-    return max(here, key=lambda one: one.measured_unix_s, default=None)
+    return max(here, key=lambda one: one.measured_unix_s, default=own)
 
 
 def _kept(folder: Path) -> Iterator[Ceilings]:

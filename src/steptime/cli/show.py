@@ -43,6 +43,8 @@ def execute(options: argparse.Namespace) -> int:
             "--ncu and --perf print a command, and --json has one document.",
             hint="Leave --json out.",
         )
+    if options.json is not None and options.waterfall:
+        raise UsageError("--json has the waterfall as it is.", hint="Leave --waterfall out.")
     from steptime.cli.counters import write_counters
     from steptime.cli.results import load
     from steptime.core.listing import find_run

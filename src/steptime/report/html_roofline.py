@@ -37,7 +37,7 @@ def draw_roofline(roofline: Roofline) -> Drawing | None:
     _draw_points(made, timed)
     without = [p.name for p in roofline.points if p.time_s and not p.intensity]
     note = f"without a place, for they compute nothing: {', '.join(without)}" if without else None
-    return Drawing(title="Operators under the roofs", figure=made, legend=legend, note=note)
+    return Drawing(title="Roofline", figure=made, legend=legend, note=note)
 
 
 def _figure(points: list[RooflinePoint], roofs: Roofs) -> figure:
@@ -92,7 +92,7 @@ def _draw_roofs(
                 y=rate,
                 text=name,
                 text_align="right",
-                text_baseline="bottom",
+                text_baseline="bottom" if rate == top else "top",
                 text_font_size="12px",
                 text_color=color,
                 x_offset=-4,
