@@ -43,7 +43,12 @@ def refuse_alone(options: argparse.Namespace) -> None:
     for flag, value in given:
         if value and not options.check:
             raise UsageError(f"{flag} belongs to --check.", hint="Add --check.")
-    for flag, value in (("--inventory", options.inventory), ("--again", options.again)):
+    of_measuring = (
+        ("--inventory", options.inventory),
+        ("--again", options.again),
+        ("--budget", options.budget),
+    )
+    for flag, value in of_measuring:
         if value and options.check:
             raise UsageError(f"{flag} has no effect on --check.", hint=f"Leave {flag} out.")
 

@@ -27,6 +27,7 @@ examples:
   steptime machine --check --fail-on critical
 """
 
+_BUDGET = "50s"
 _MIN_BUDGET_S = 5.0
 
 
@@ -53,9 +54,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--inventory", action="store_true", help="measure nothing")
     parser.add_argument("--again", action="store_true", help="measure anew")
-    parser.add_argument(
-        "--budget", metavar="TIME", default="50s", help="for all of it: 50s (default), 3m"
-    )
+    parser.add_argument("--budget", metavar="TIME", help="for all of it: 50s (default), 3m")
     add_check_options(parser)
     output = parser.add_argument_group("output")
     add_json(output)
@@ -74,7 +73,7 @@ def execute(options: argparse.Namespace) -> int:
         python=options.python,
         data=Path(options.data),
         store=Path(store_folder(options)),
-        budget_s=_budget_s(options.budget),
+        budget_s=_budget_s(options.budget or _BUDGET),
         is_again=options.again,
         only_inventory=options.inventory,
         json=options.json,
