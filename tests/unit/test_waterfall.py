@@ -196,6 +196,14 @@ def test_tiny_operators_are_launching_but_for_what_they_must_take() -> None:
     assert found["bandwidth"] == pytest.approx(0.01)
 
 
+def test_what_needs_little_and_takes_long_was_long_in_being_called() -> None:
+    group = elementwise(time_s=0.08, gigabytes=0.001, num=1000)  # 0.1 µs of memory each
+    found = times_of(cut(make_run(make_count(make_group(time_s=0.1), group), {"forward": 0.2})))
+
+    assert found["launch"] == pytest.approx(0.2 - 0.1 - 0.0001)
+    assert "slow_operators" not in found
+
+
 def test_what_checkpointing_did_again_is_a_part() -> None:
     count = make_count(make_group(time_s=0.1), recomputed=25 * 10**8)
     found = times_of(cut(make_run(count, {"forward": 0.1})))

@@ -58,7 +58,7 @@ class ClassCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCount:
-    """Operators of one class that are alike: of one type, of about one arithmetic intensity.
+    """Operators of one class that are alike: of one type, of about one intensity or one size.
 
     Attributes:
         dtype: of what was multiplied; None where nothing was.

@@ -15,6 +15,10 @@ from steptime.diagnose.roofs import TRAINING_TYPES
 _FULL = ("fp32", "tf32")
 """Types whose work the machine might do in a shorter one."""
 
+SMALL_S = 10e-6
+"""Half of what a tiny operator takes at most: one that needs less, and took more, took it for being
+called, or because its core was cold."""
+
 _NAMES = ("arithmetic", "ceiling", "precision", "threads", "bandwidth")
 
 
@@ -101,13 +105,14 @@ def bounds_of(group: GroupCount, roofs: Roofs, *, scale: float | None) -> Bounds
         max(arithmetic_s, memory_s or 0.0),
     ]
     is_compute = bool(work) and arithmetic_s >= (memory_s or 0.0)
+    is_small = group.is_tiny or raw[-1] < SMALL_S * group.num
     too_low = _too_low(group, roofs, arithmetic_s) if took_s is not None else None
     top_s = raw[-1] if took_s is None else took_s
     rising = _rising(raw, top_s)
     return Bounds(
         group=group,
         rising=rising,
-        over="launch" if group.is_tiny else "shape" if is_compute else "slow_operators",
+        over="launch" if is_small else "shape" if is_compute else "slow_operators",
         over_s=top_s - rising[-1],
         too_low=too_low,
         lacking=lacking,

@@ -152,8 +152,9 @@ class Tally:
             kind = RECURRENT
         dtype = self._dtype(args, work.kind) if work.flops else None
         moved = bytes_moved(func, args, kwargs, result)
-        intensity = _power_of_two(work.flops, moved) if work.flops else 0
-        key = (kind, dtype, ns < TINY_NS, intensity)
+        # What has no product is told apart by its size, in steps of 16.
+        alike = _power_of_two(work.flops, moved) if work.flops else moved.bit_length() // 4
+        key = (kind, dtype, ns < TINY_NS, alike)
         for row in (self.classes[kind], self.groups.setdefault(key, [0, 0, 0, 0, 0])):
             row[0] += 1
             row[1] += work.flops or 0
