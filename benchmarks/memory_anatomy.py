@@ -31,6 +31,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 import torch
+from overhead import conditions
 from torch import nn
 
 from counted_models import PLANTED
@@ -344,7 +345,7 @@ def main() -> int:
     print(show(rows))
     print(summarize(rows))
     if options.json is not None:
-        document = {"python": platform.python_version(), "torch": torch.__version__, "rows": rows}
+        document = {"conditions": conditions(), "rows": rows}
         options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     return 0
 
