@@ -90,10 +90,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     rounds = parser.parse_args().rounds
     pairs: dict[str, list[dict[str, Any]]] = {way: [] for way, _, _ in WAYS}
-    for _ in range(rounds):
+    for done in range(1, rounds + 1):
         for way, grown, nproc in WAYS:
             pairs[way].append(compare(way, grown, nproc))
-        text = json.dumps({**conditions(), "rounds": rounds, "pairs": pairs}, indent=1)
+        text = json.dumps({**conditions(), "rounds": done, "pairs": pairs}, indent=1)
         OUT.write_text(text + "\n")
     print("delay in       its part grew by            any other by    unexplained  conclusive")
     for way, found in pairs.items():
