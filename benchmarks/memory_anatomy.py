@@ -7,7 +7,8 @@ and AdamW on bf16 weights. `steptime run` watches one command that forks a child
 says of weights, gradients and states is compared with closed forms (bytes that differ), the saved
 activations with the storages that hooks of the script's own see saved, and the peak of the step
 with the sum of all events of torch's CPU allocator (torch.profiler, from before the model is
-made). Resident memory stands beside it: it holds Python and torch too.
+made). Beside it stands by how much resident memory rose at most over a training that nobody
+watches: pages that were free before are not in it, code that torch loads first is.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -193,6 +195,26 @@ def profile(name: str, how: str) -> dict[str, Any]:
     return {"peak": peak, "saved": count_saved(model, inputs)}
 
 
+def resident(name: str, how: str) -> dict[str, Any]:
+    """By how much resident memory rose at most, in bytes; None where the kernel does not say."""
+    before = status_bytes("VmRSS")
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # the high-water mark begins anew
+    model, inputs, optimizer = make(name, how)
+    for _ in range(LOOKED_AT + 1):
+        update(model, inputs, optimizer)
+    highest = status_bytes("VmHWM")
+    return {"rise": None if None in (before, highest) else highest - before}
+
+
+def status_bytes(field: str) -> int | None:
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(field)), None)
+
+
 def count_saved(model: nn.Module, inputs: tuple[Any, ...]) -> int:
     """Bytes of the storages that the forward leaves for the backward, weights and result left out.
 
@@ -267,7 +289,7 @@ def compare(models: list[str]) -> list[dict[str, Any]]:
     from steptime.measure.anatomy import find_anatomy
 
     forms, lines = watch(models)
-    truths = run_children(models, profile)
+    truths, rises = run_children(models, profile), run_children(models, resident)
     rows = []
     for key, form in forms.items():
         name, _, how = key.partition("|")
@@ -282,7 +304,7 @@ def compare(models: list[str]) -> list[dict[str, Any]]:
         saved = found.bytes_of("activations", "logits")
         row |= {"bytes_per_parameter": found.bytes_per_parameter, "saved": truth["saved"]}
         row["saved_error"] = saved / truth["saved"] - 1
-        row["peak"] = truth["peak"]
+        row["peak"], row["resident_rise"] = truth["peak"], rises[key].get("rise")
         row["missing"] = found.timeline_missing
         if found.timeline is not None:
             row["peak_error"] = found.timeline.peak.total / truth["peak"] - 1
@@ -293,7 +315,8 @@ def compare(models: list[str]) -> list[dict[str, Any]]:
 
 def show(rows: list[dict[str, Any]]) -> str:
     lines = [
-        f"{'model':20}{'optimizer':12}{'states':>8}{'saved':>10}{'error':>9}{'peak':>12}{'error':>9}"
+        f"{'model':20}{'optimizer':12}{'states':>8}{'saved':>10}{'error':>9}{'peak':>12}"
+        f"{'resident':>12}{'error':>9}"
     ]
     for row in rows:
         head = f"{row['model']:20}{row['trained_by']:12}"
@@ -308,7 +331,8 @@ def show(rows: list[dict[str, Any]]) -> str:
             else row["missing"]
         )
         lines.append(
-            f"{head}{states:>8}{row['saved']:>10}{row['saved_error']:>+9.2%}{row['peak']:>12}{peak}"
+            f"{head}{states:>8}{row['saved']:>10}{row['saved_error']:>+9.2%}{row['peak']:>12}"
+            f"{row['resident_rise'] or '-':>12}{peak}"
         )
     return "\n".join(lines)
 
