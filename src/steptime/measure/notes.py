@@ -256,13 +256,13 @@ NOTES: tuple[Callable[[Seen], Note | None], ...] = (
     several_processes_stepped,
     lost_updates,
     torn_lines,
-    guest_failures,
-    device_time_missing,
     recipe_lever_failed,
     recipe_lever_unseen,
     recipe_differs,
+    guest_failures,
+    device_time_missing,
 )
-"""Every note there is, those that explain an empty record first."""
+"""Every note there is, those that explain an empty record first, then what a user acts on."""
 
 
 def _listed(code: str, name: str, words: set[str]) -> Note | None:

@@ -55,14 +55,17 @@ REMEDIES: Mapping[str, str] = {
 }
 
 
-def memory_lines(m: Measurement, page: Page) -> list[Text]:
-    """What holds the memory, largest first; nothing where no process told of it."""
+def memory_lines(m: Measurement, page: Page, *, is_brief: bool = False) -> list[Text]:
+    """What holds the memory, largest first; nothing where no process told of it.
+
+    `is_brief` leaves out what is no news: parameters, and what lies outside of tensors.
+    """
     if m.memory is None:
         return []
     found = m.memory
     lines = page.block("memory", printable(_describe_holders(found)))
-    texts = (_describe_parameters(found), _describe_host(found), _describe_growth(found.growth))
-    for text in texts:
+    facts = () if is_brief else (_describe_parameters(found), _describe_host(found))
+    for text in (*facts, _describe_growth(found.growth)):
         if text:
             lines += page.block("", printable(text))
     return lines

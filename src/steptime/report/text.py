@@ -50,11 +50,13 @@ class _Detail:
     num_notes: int
     num_ranks: int
     small_fraction: float
+    is_brief: bool = True  # what is no news is left out, before findings and notes are
 
 
 # Tried in turn until the report fits a screen. Below one hundredth of a step phases share a
 # line even where there is room: the eye looks for what is large.
 _DETAILS = (
+    _Detail(num_findings=3, num_notes=4, num_ranks=8, small_fraction=0.01, is_brief=False),
     _Detail(num_findings=3, num_notes=4, num_ranks=8, small_fraction=0.01),
     _Detail(num_findings=2, num_notes=2, num_ranks=4, small_fraction=0.02),
     _Detail(num_findings=1, num_notes=1, num_ranks=2, small_fraction=0.05),
@@ -74,8 +76,8 @@ def render(
     """Print the report of one run, at most `MAX_LINES` lines and those of a profile."""
     page = page_of(console)
     profile = profile_lines(measurement, page)
-    roof = roof_lines(waterfall, page, run_id=measurement.run_id)
     for detail in _DETAILS:
+        roof = roof_lines(waterfall, page, run_id=measurement.run_id, is_brief=detail.is_brief)
         lines = _report(
             measurement, diagnosis, page=page, detail=detail, roof=roof, profile=profile
         )
@@ -123,7 +125,7 @@ def _report(
         *worker_lines(m, page),
         *work_lines(m, page),
         *roof,
-        *memory_lines(m, page),
+        *memory_lines(m, page, is_brief=detail.is_brief),
         *fit_lines(m, page),
         *_machine(m, page),
         *_overhead(m, page),

@@ -114,12 +114,17 @@ def describe_start(waterfall: Waterfall) -> str:
 # -- lines
 
 
-def roof_lines(waterfall: Waterfall | None, page: Page, *, run_id: str) -> list[Text]:
-    """The one line of an ordinary report: the largest parts, or how to get the picture."""
+def roof_lines(
+    waterfall: Waterfall | None, page: Page, *, run_id: str, is_brief: bool = False
+) -> list[Text]:
+    """The one line of an ordinary report: the largest parts, or how to get the picture.
+
+    `is_brief` leaves out how to get it.
+    """
     if waterfall is None:
         return []
     how = f"steptime show {run_id} --waterfall"
-    if waterfall.missing in ("no_ceilings", "no_ceilings_of_device"):
+    if waterfall.missing in ("no_ceilings", "no_ceilings_of_device") and not is_brief:
         text = f"not known: `steptime machine` measures what this machine reaches; then {how}"
         return page.block("roof", text, style="dim")
     if waterfall.missing is not None or not waterfall.step_time_s:
