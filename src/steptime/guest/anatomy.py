@@ -26,6 +26,9 @@ from .storages import Storages
 LOOK_AT = 12
 """The update that is looked at again, as `spells.LOOK_AT`: states and caches are there."""
 
+MAX_RESULTS = 64
+"""Of models, without a backward call: an update has fewer, and each takes a look."""
+
 MAX_KINDS = 12
 """Kinds of graph nodes that are told, those that keep most."""
 
@@ -75,6 +78,7 @@ class Anatomy:
     def reset(self) -> None:
         """Nothing is known: a new process."""
         self.awaits_call = self.awaits_backward = self.awaits_batch = True
+        self.num_results = 0  # of models, since the last backward call
         self.is_over = False
         self.look: Any = None
         self.storages: Storages | None = None
@@ -117,6 +121,9 @@ class Anatomy:
         """A model returned something: what of it is no scalar and goes backward are logits."""
         if self.thread != get_ident():
             return
+        self.num_results += 1
+        if self.num_results > MAX_RESULTS:
+            self.awaits_backward = False  # nothing goes backward that we see: let steps be
         self.outputs = [
             (weakref.ref(tensor.untyped_storage()), short_dtype(tensor.dtype), str(tensor.device))
             for tensor in tensors_within(self.torch, result)
@@ -128,6 +135,7 @@ class Anatomy:
         if self.thread not in (0, get_ident()) or not args:
             return  # or named in a way we do not read
         roots = args[0] if isinstance(args[0], (list, tuple)) else args[:1]
+        self.num_results = 0
         self.awaits_backward = self.storages is not None  # each micro-batch of a followed step
         ledger = self._take_states()
         kinds: dict[str, int] = {}

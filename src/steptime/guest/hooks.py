@@ -121,6 +121,9 @@ def make_grad(context: Context, original: Any) -> Any:
             else:
                 enter, leave = ENTER_GRAD, LEAVE_BACKWARD
             guarded("grad", journal.note, enter, BACKWARD)
+            anatomy = context.anatomy
+            if enter == ENTER_GRAD and anatomy is not None and anatomy.awaits_backward:
+                context.dissect("see_backward", args)
             try:
                 result = original(*args, **kwargs)
             except BaseException:
