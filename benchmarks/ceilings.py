@@ -1,13 +1,15 @@
 """The ceilings of `steptime machine` against loops written by hand, in one run, in turns.
 
-    python benchmarks/ceilings.py [--rounds 24] [--search-seconds 2.5] [--clock wall|cpu]
+    python benchmarks/ceilings.py [--searches 5] [--rounds 8] [--clock wall|cpu]
 
 For matrix products in fp32 and bf16, and for copies in memory. First each side looks for its best
 setting on its own: Steptime's search as `steptime machine` runs it, and a plain loop over squares
 (or array sizes) and numbers of threads. Then the two settings are timed in turns, A B B A, each
 time with its own code: Steptime's repetition, and a loop around `torch.mm` or `copy_`. A pair's
 ratio is Steptime's rate over the loop's; printed are medians with their 95 % intervals, and how
-many cores others took meanwhile. Results go to benchmarks/results/ceilings.json.
+many cores others took meanwhile. Where the pages of an array lie decides by 10 % and more, so all
+of it is done several times and the pairs are pooled; each search's own median is printed beside.
+Results go to benchmarks/results/ceilings.json.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import argparse
 import json
 import os
 import platform
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -28,12 +31,14 @@ SIZES = (256, 384, 512, 768, 1024, 1536, 2048, 3072)
 REPETITION_S = 0.02
 WAIT_POLICY = "passive"
 BAR = 0.05
+Loop = Callable[[], float]
 KINDS = ("fp32", "bf16", "copy", "copy, same arrays")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=24)
+    parser.add_argument("--searches", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=8, help="pairs after each search")
     parser.add_argument("--search-seconds", type=float, default=2.5)
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     parser.add_argument("--out", default=str(HERE / "results" / "ceilings.json"))
@@ -80,22 +85,22 @@ class Bench:
 
 
 def compare(bench: Bench, kind: str, options: argparse.Namespace) -> dict[str, Any]:
-    """One kind: both searches, then turns."""
+    """One kind: both searches, then turns, and all of that again."""
     from steptime.core.stats import median_interval
     from steptime.core.units import format_rate
     from steptime.machine.child.load import Others
 
-    ours, our_setting, arrays = steptimes_loop(bench, kind, options.search_seconds)
-    if kind == "copy, same arrays":
-        threads = our_setting["num_threads"]
-        by_hand, hand_setting = copy_loop(bench, *arrays, threads), [threads]
-    else:
-        by_hand, hand_setting = hand_loop(bench, kind)
-    others, pairs = Others(), []
-    for number in range(options.rounds):
-        order = (ours, by_hand) if number % 2 == 0 else (by_hand, ours)
-        rates = {side: side() for side in order}
-        pairs.append((rates[ours], rates[by_hand]))
+    others, pairs, searches = Others(), [], []
+    for _ in range(options.searches):
+        (ours, our_setting), (by_hand, hand_setting) = search_both(bench, kind, options)
+        new = []
+        for number in range(options.rounds):
+            order = (ours, by_hand) if number % 2 == 0 else (by_hand, ours)
+            rates = {side: side() for side in order}
+            new.append((rates[ours], rates[by_hand]))
+        pairs += new
+        ratio = statistics.median(a / b for a, b in new)
+        searches.append({"steptime": our_setting, "by_hand": hand_setting, "ratio": ratio})
     others_cores = others.look()
     found = {
         "kind": kind,
@@ -103,19 +108,28 @@ def compare(bench: Bench, kind: str, options: argparse.Namespace) -> dict[str, A
         "steptime": quantity(median_interval([a for a, _ in pairs])),
         "by_hand": quantity(median_interval([b for _, b in pairs])),
         "ratio": quantity(median_interval([a / b for a, b in pairs])),
-        "steptime_setting": our_setting,
-        "hand_setting": hand_setting,
+        "searches": searches,
         "others_cores": others_cores,
     }
+    each = ", ".join(f"{one['ratio']:.3f}" for one in searches)
     print(
-        f"{kind}: steptime {format_rate(found['steptime']['median'], found['unit'])} at "
-        f"{our_setting}, by hand {format_rate(found['by_hand']['median'], found['unit'])} at "
-        f"{hand_setting}, ratio {found['ratio']['median']:.3f} "
-        f"[{found['ratio']['low']:.3f}, {found['ratio']['high']:.3f}], n={options.rounds}, "
-        f"others took {others_cores} cores",
+        f"{kind}: steptime {format_rate(found['steptime']['median'], found['unit'])}, by hand "
+        f"{format_rate(found['by_hand']['median'], found['unit'])}, "
+        f"ratio {found['ratio']['median']:.3f} "
+        f"[{found['ratio']['low']:.3f}, {found['ratio']['high']:.3f}], n={len(pairs)}, "
+        f"by search {each}, others took {others_cores} cores",
         flush=True,
     )
     return found
+
+
+def search_both(bench: Bench, kind: str, options: argparse.Namespace) -> list[tuple[Loop, Any]]:
+    """Steptime's loop and the one by hand at their best, with their settings."""
+    ours, setting, arrays = steptimes_loop(bench, kind, options.search_seconds)
+    if kind == "copy, same arrays":
+        threads = setting["num_threads"]
+        return [(ours, setting), (copy_loop(bench, *arrays, threads), [threads])]
+    return [(ours, setting), hand_loop(bench, kind)]
 
 
 def quantity(value: Any) -> dict[str, float]:
@@ -125,9 +139,7 @@ def quantity(value: Any) -> dict[str, float]:
 # -- Steptime's side
 
 
-def steptimes_loop(
-    bench: Bench, kind: str, seconds: float
-) -> tuple[Callable[[], float], Any, list[Any]]:
+def steptimes_loop(bench: Bench, kind: str, seconds: float) -> tuple[Loop, Any, list[Any]]:
     """A repetition at the setting that the search of `steptime machine` chooses, and its arrays."""
     from steptime.machine.child import matmul, memory
     from steptime.machine.child.repeat import Clock, Search
@@ -139,6 +151,7 @@ def steptimes_loop(
     if "copy" in kind:
         _, large = memory.sizes(cache_bytes=cache_bytes(), limit_bytes=1 << 30)
         search.try_all(sweep.in_memory(large))
+        search.try_all(sweep.places(search.best().candidate.setting, 2 << 30))
     else:
         products = matmul.Products(torch, "cpu", kind, num_threads=threads, limit_bytes=1 << 30)
         search.try_all(products.first())
@@ -157,9 +170,9 @@ def steptimes_loop(
 # -- written by hand
 
 
-def hand_loop(bench: Bench, kind: str) -> tuple[Callable[[], float], Any]:
+def hand_loop(bench: Bench, kind: str) -> tuple[Loop, Any]:
     """The fastest of all plain loops, and what it is."""
-    best: tuple[float, Callable[[], float], Any] | None = None
+    best: tuple[float, Loop, Any] | None = None
     torch = bench.torch
     kept = []  # so that no memory is given twice
     for setting in hand_settings(kind, bench.threads):
@@ -184,7 +197,7 @@ def hand_settings(kind: str, threads: int) -> list[tuple[int, int]]:
     return [(size, count) for size in SIZES for count in counts]
 
 
-def mm_loop(bench: Bench, kind: str, size: int, threads: int) -> Callable[[], float]:
+def mm_loop(bench: Bench, kind: str, size: int, threads: int) -> Loop:
     """Rate of `torch.mm` of squares, over about 20 ms."""
     torch, read = bench.torch, bench.read
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[kind]
@@ -206,7 +219,7 @@ def mm_loop(bench: Bench, kind: str, size: int, threads: int) -> Callable[[], fl
     return loop
 
 
-def copy_loop(bench: Bench, a: Any, b: Any, threads: int) -> Callable[[], float]:
+def copy_loop(bench: Bench, a: Any, b: Any, threads: int) -> Loop:
     """Bytes read and written a second by `copy_`."""
     torch, read = bench.torch, bench.read
     size = a.numel() * 4 + b.numel() * 4

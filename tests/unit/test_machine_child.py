@@ -144,11 +144,17 @@ def test_memory_is_tried_in_several_places_and_a_cache_in_one() -> None:
     sweep = memory.Sweep(torch, "cpu", "copy", 1)
     for candidate in sweep.in_memory([1 << 20, 2 << 20]):
         candidate.make()
-    in_memory, torch.num_made = torch.num_made, 0
+    first, torch.num_made = torch.num_made, 0
+    best = {"payload_bytes": 2 << 20, "num_threads": 1}
+    for candidate in sweep.places(best, limit_bytes=8 << 20):
+        candidate.make()
+        assert candidate.setting == best
+    further, torch.num_made = torch.num_made, 0
     for candidate in sweep.in_cache([1 << 18, 1 << 19]):
         candidate.make()
 
-    assert in_memory == 2 * (4 + 2)
+    assert first == 2 * 2
+    assert further == 2 * 3
     assert torch.num_made == 2
 
 

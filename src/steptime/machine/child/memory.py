@@ -5,7 +5,8 @@
 times the last cache and more count as memory, smaller ones as cache.
 
 Where the pages of an array lie decides too: on which node, behind which channel. Two allocations in
-one process differed by up to 45 % in a virtual machine, so several are tried.
+one process differed by up to 45 % in a virtual machine, the first ones being the slowest, so as
+many are tried as there is time for.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from .repeat import Candidate, Clock, Search, Work, describe, nothing
+from .repeat import Candidate, Clock, Search, Setting, Work, describe, nothing
 
 NUM_ARRAYS = {"copy": 2, "triad": 3}
 SMALLEST_BYTES = 256 << 10
 """Of all arrays; below it the call takes longer than the copy."""
 
-PLACEMENTS = (4, 2)  # allocations that are tried, of the smaller and of the larger set
+MAX_PLACES = 24
 MEMORY_FACTOR = 4  # STREAM's rule: arrays of four times the caches
 SCALAR = 3.0
 
@@ -58,24 +59,35 @@ class Sweep:
             yield from self._candidates(size, (sizes[-1], 0))
 
     def in_memory(self, sizes: list[int]) -> Iterator[Candidate]:
-        """Each size in several places; the arrays stay, so that no place is given twice."""
-        for size, num in zip(sizes, PLACEMENTS, strict=False):
-            for number in range(num):
-                yield from self._candidates(size, (size, number))
+        """Each size in one place."""
+        for size in sizes:
+            yield from self._candidates(size, (size, 0))
+
+    def places(self, best: Setting, limit_bytes: int) -> Iterator[Candidate]:
+        """More places for the best so far, as long as all of them together fit below the limit."""
+        size = best["payload_bytes"]
+        for number in range(1, min(MAX_PLACES, limit_bytes // size)):
+            yield self._candidate(size, best["num_threads"], (size, number))
 
     def _candidates(self, size: int, place: tuple[int, int]) -> Iterator[Candidate]:
         """With all threads and with one: small sets gain nothing by more."""
-        counts = [self.num_threads, 1] if self.is_cpu and self.num_threads > 1 else [1]
-        for threads in counts:
-            setting = {"payload_bytes": size, "num_threads": threads if self.is_cpu else None}
-            amount = float(self._elements(size) * 4 * NUM_ARRAYS[self.kind])
-            yield Candidate(setting, amount, partial(self._work, size, threads, place))
+        counts = [self.num_threads, 1] if self.num_threads > 1 else [1]
+        for threads in counts if self.is_cpu else [None]:
+            yield self._candidate(size, threads, place)
+
+    def _candidate(self, size: int, threads: int | None, place: tuple[int, int]) -> Candidate:
+        setting = {"payload_bytes": size, "num_threads": threads}
+        amount = float(self._elements(size) * 4 * NUM_ARRAYS[self.kind])
+        return Candidate(setting, amount, partial(self._work, size, threads, place))
 
     def _elements(self, size: int) -> int:
         return size // (4 * NUM_ARRAYS[self.kind])
 
     def arrays(self, place: tuple[int, int]) -> list[Any]:
-        """The arrays of a place: size of the set, and which one of that size."""
+        """The arrays of a place: size of the set, and which one of that size.
+
+        They stay, so that no place is given twice.
+        """
         if place not in self._arrays:
             num = self._elements(place[0])
             self._arrays[place] = [
@@ -84,7 +96,7 @@ class Sweep:
             ]
         return self._arrays[place]
 
-    def _work(self, size: int, threads: int, place: tuple[int, int]) -> Work:
+    def _work(self, size: int, threads: int | None, place: tuple[int, int]) -> Work:
         torch, num = self.torch, self._elements(size)
         a, b, *rest = (array[:num] for array in self.arrays(place))
         finish = nothing if self.is_cpu else (lambda: torch.cuda.synchronize(self.device))
@@ -96,8 +108,8 @@ class Sweep:
             lambda: self._prepare(threads),
         )
 
-    def _prepare(self, threads: int) -> None:
-        if self.is_cpu and self.torch.get_num_threads() != threads:
+    def _prepare(self, threads: int | None) -> None:
+        if threads is not None and self.torch.get_num_threads() != threads:
             self.torch.set_num_threads(threads)
 
 
@@ -124,5 +136,7 @@ def measure(
     clock.until_s = end_s
     search = Search(clock, errors=errors)
     search.try_all(sweep.in_memory(large))
+    if best := search.best():
+        search.try_all(sweep.places(best.candidate.setting, limit_bytes))
     line = describe(kind, device, "bytes_per_s", search, variant="memory")
     yield line if large else {**line, "missing": "not_enough_memory"}
