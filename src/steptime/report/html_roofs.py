@@ -6,12 +6,13 @@ where its part begins; on hovering it tells the part's arithmetic, which stands 
 
 from __future__ import annotations
 
-from steptime.core.units import format_percent, format_seconds, format_speedup
+from steptime.core.units import format_percent, format_seconds
 from steptime.core.waterfall import Picture, Roofline, RooflinePoint, Waterfall, WaterfallPart
 from steptime.report.html_colors import PART_COLORS
 from steptime.report.html_tags import Html, joined_html, table, tag
 from steptime.report.waterfall import (
     describe_arithmetic,
+    describe_exceeded,
     describe_lacking,
     describe_missing,
     describe_part,
@@ -61,8 +62,7 @@ def _doubts(found: Waterfall) -> list[Html]:
     said = [
         tag(
             "p",
-            f"{one.name} ran at {format_speedup(one.ratio)} the {one.roof} roof: the roof is too "
-            "low. Measure it on a quiet machine: ",
+            f"{describe_exceeded(one)}: ",
             tag("code", "steptime machine --again"),
             class_="bad",
         )

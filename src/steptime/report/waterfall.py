@@ -20,7 +20,14 @@ from steptime.core.units import (
     format_speedup,
     format_value,
 )
-from steptime.core.waterfall import Roofline, RooflinePoint, Term, Waterfall, WaterfallPart
+from steptime.core.waterfall import (
+    Exceeded,
+    Roofline,
+    RooflinePoint,
+    Term,
+    Waterfall,
+    WaterfallPart,
+)
 from steptime.report.page import LABEL_WIDTH, Page, columns, joined, printable
 from steptime.report.work import REASONS
 
@@ -80,6 +87,18 @@ def describe_part(name: str) -> str:
 def describe_missing(word: str) -> str:
     """Why there is no picture."""
     return MISSING.get(word, word.replace("_", " "))
+
+
+def describe_exceeded(found: Exceeded) -> str:
+    """That a class of operators beat a roof, and what that comes from; a command follows."""
+    fact = f"{found.name} ran at {format_speedup(found.ratio)} the {found.roof} roof"
+    why = "It was measured on a busy machine, or its data came from a cache"
+    if found.roof == "compute":
+        why = (
+            "It is that of matrix products: measured on a busy machine, or these kernels do better "
+            "or need less than is counted (Winograd)"
+        )
+    return f"{fact}: the roof is too low. {why}. To measure anew"
 
 
 def describe_lacking(word: str) -> str:
@@ -185,10 +204,7 @@ def _verdict_lines(waterfall: Waterfall, page: Page) -> list[Text]:
     """Whether the picture can be believed, and what speaks against it."""
     lines = [Text()]
     for one in waterfall.exceeded[:3]:
-        text = (
-            f"{one.name} ran at {format_speedup(one.ratio)} the {one.roof} roof: the roof is too "
-            "low. Measure it on a quiet machine: steptime machine --again"
-        )
+        text = f"{describe_exceeded(one)}: steptime machine --again"
         lines += page.block("exceeded", printable(text), style="yellow")
     if not waterfall.is_conclusive:
         text = "INCONCLUSIVE: more than 10 % of the step is unexplained, or beats its roof."
