@@ -36,9 +36,8 @@ from unit.check_cases import (
     with_variable,
 )
 
-SCHEMA = json.loads(
-    (resources.files("steptime.report") / "schema" / "check.schema.json").read_text()
-)
+SCHEMAS = resources.files("steptime.report") / "schema"
+SCHEMA = json.loads((SCHEMAS / "check.schema.json").read_text())
 
 
 def text_of(facts: Facts, *, is_all: bool = False) -> str:
@@ -179,6 +178,14 @@ def test_the_document_fits_its_schema(facts: Facts) -> None:
 
     Draft202012Validator(SCHEMA).validate(document)
     assert len(document["data"]["checks"]) == len(RULES)
+
+
+def test_the_example_is_what_the_code_makes(check_golden: Any) -> None:
+    facts = ailing()
+    text = render_json(check_envelope(judge(facts), basis=facts.basis, exit_code=0))
+
+    with resources.as_file(SCHEMAS / "check.example.json") as path:
+        check_golden(path, text)
 
 
 def test_the_schema_is_one_and_knows_every_cost() -> None:

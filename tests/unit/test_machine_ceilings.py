@@ -16,7 +16,16 @@ from rich.console import Console
 from steptime.cli import machinery
 from steptime.cli.main import main
 from steptime.core.codec import from_json, to_json
-from steptime.core.machine import Bench, Ceiling, Ceilings, Gpu, Inventory, Setting, is_contended
+from steptime.core.machine import (
+    Bench,
+    Ceiling,
+    Ceilings,
+    Gpu,
+    Inventory,
+    Link,
+    Setting,
+    is_contended,
+)
 from steptime.core.observations import Quantity
 from steptime.core.store import Machine
 from steptime.errors import NotFoundError, StoreError
@@ -27,11 +36,10 @@ from steptime.report.envelope import render_json
 from steptime.report.machine_data import machine_envelope
 from steptime.report.page import page_of
 from unit.test_envelope import closed
-from unit.test_machine_report import make_inventory
+from unit.test_machine_report import make_gpu, make_inventory
 
-SCHEMA = json.loads(
-    (resources.files("steptime.report") / "schema" / "machine.schema.json").read_text()
-)
+SCHEMAS = resources.files("steptime.report") / "schema"
+SCHEMA = json.loads((SCHEMAS / "machine.schema.json").read_text())
 MACHINE = Machine(hostname_hash="ab", cpu="Xeon Gold", num_cores=8, memory_bytes=1 << 34)
 PYTHON = Python(path="/usr/bin/python3", version="3.11.7", torch_version="2.13.0")
 
@@ -301,6 +309,32 @@ def test_every_document_fits_the_schema_and_has_no_key_it_does_not_describe(
     Draft202012Validator.check_schema(SCHEMA)
     Draft202012Validator(SCHEMA).validate(instance)
     Draft202012Validator(closed(SCHEMA)).validate(instance)
+
+
+def test_the_example_is_what_the_code_makes_and_fits_the_schema(check_golden: Any) -> None:
+    gpus = (make_gpu(0), make_gpu(1))
+    links = (Link(first="GPU0", second="GPU1", kind="NV18"),)
+    reduced = make_ceiling(
+        kind="all_reduce",
+        device="nccl",
+        dtype="fp32",
+        num_ranks=2,
+        unit="bytes_per_s",
+        rate=None,
+        best_rate=None,
+        setting=None,
+        missing="out_of_time",
+    )
+    text = render_json(
+        machine_envelope(
+            make_inventory(gpus=gpus, links=links, nvidia_driver="570", cuda_driver="12.8"),
+            make_ceilings(make_ceiling(), make_ceiling(dtype="fp32"), reduced, is_partial=True),
+        )
+    )
+
+    Draft202012Validator(SCHEMA).validate(json.loads(text))
+    with resources.as_file(SCHEMAS / "machine.example.json") as path:
+        check_golden(path, text)
 
 
 def test_what_could_not_be_measured_makes_the_document_partial() -> None:
