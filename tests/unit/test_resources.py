@@ -15,6 +15,16 @@ def put(path, text):
     path.write_text(text)
 
 
+def mount(root, group):
+    """This process's group, and where the kernel shows groups of its version."""
+    put(root / "proc/self/cgroup", group + "\n")
+    _, controllers, _ = group.split(":", 2)
+    folder = root / "sys/fs/cgroup" / ("cpu" if controllers else "")
+    name = "cgroup" if controllers else "cgroup2"
+    line = f"9 1 0:5 / {folder} rw - {name} {name} rw,{controllers or 'nsdelegate'}\n"
+    put(root / "proc/self/mountinfo", line)
+
+
 @pytest.fixture
 def eight_cores(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
@@ -27,7 +37,7 @@ def test_without_a_quota_the_allowed_cores_count(tmp_path):
 
 @pytest.mark.usefixtures("eight_cores")
 def test_a_quota_counts_as_that_many_cores_rounded_up(tmp_path):
-    put(tmp_path / "proc/self/cgroup", "0::/pod/one\n")
+    mount(tmp_path, "0::/pod/one")
     put(tmp_path / "sys/fs/cgroup/pod/one/cpu.max", "max 100000\n")
     put(tmp_path / "sys/fs/cgroup/pod/cpu.max", "250000 100000\n")
 
@@ -36,7 +46,7 @@ def test_a_quota_counts_as_that_many_cores_rounded_up(tmp_path):
 
 @pytest.mark.usefixtures("eight_cores")
 def test_the_mount_itself_is_the_group_where_the_path_is_the_hosts(tmp_path):
-    put(tmp_path / "proc/self/cgroup", "4:cpu,cpuacct:/../of/the/host\n")
+    mount(tmp_path, "4:cpu,cpuacct:/../of/the/host")
     put(tmp_path / "sys/fs/cgroup/cpu/cpu.cfs_quota_us", "400000\n")
     put(tmp_path / "sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n")
 
@@ -45,7 +55,7 @@ def test_the_mount_itself_is_the_group_where_the_path_is_the_hosts(tmp_path):
 
 @pytest.mark.usefixtures("eight_cores")
 def test_a_quota_of_minus_one_is_none(tmp_path):
-    put(tmp_path / "proc/self/cgroup", "4:cpu:/\n")
+    mount(tmp_path, "4:cpu:/")
     put(tmp_path / "sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n")
     put(tmp_path / "sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n")
 
@@ -63,7 +73,7 @@ def test_cores_that_share_one_are_counted_once(tmp_path):
 
 @pytest.mark.usefixtures("eight_cores")
 def test_no_more_physical_cores_than_the_quota_gives(tmp_path):
-    put(tmp_path / "proc/self/cgroup", "0::/\n")
+    mount(tmp_path, "0::/")
     put(tmp_path / "sys/fs/cgroup/cpu.max", "100000 100000\n")
     put(tmp_path / "sys/devices/system/cpu/cpu0/topology/thread_siblings_list", "0\n")
     put(tmp_path / "sys/devices/system/cpu/cpu1/topology/thread_siblings_list", "1\n")

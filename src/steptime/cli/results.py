@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from steptime.cli.roofs import find_ceilings, read_ceilings
+from steptime.cli.roofs import CEILINGS_FILE, find_ceilings, read_ceilings
 from steptime.core.listing import read_end
 from steptime.core.machine import Ceilings
 from steptime.core.store import Run, read_value, write_value
@@ -54,7 +54,7 @@ def save(run: Run, result: Result) -> None:
     write_value(run, "measurement.json", result.measurement)
     write_value(run, "diagnosis.json", result.diagnosis)
     if result.ceilings is not None:
-        write_value(run, "ceilings.json", result.ceilings)
+        write_value(run, CEILINGS_FILE, result.ceilings)
 
 
 def load(run: Run) -> Result:

@@ -17,14 +17,14 @@ from steptime.core.store import CommandRecord, Run, read_value
 from steptime.core.types import Measurement
 from steptime.errors import DamagedRunError
 
-NAME = "ceilings.json"
+CEILINGS_FILE = "ceilings.json"
 _FOLDER = "machine"
 
 
 def read_ceilings(run: Run) -> Ceilings | None:
     """Those that the run was judged by when it ended."""
     try:
-        return read_value(run, NAME, Ceilings)
+        return read_value(run, CEILINGS_FILE, Ceilings)
     except (OSError, DamagedRunError):
         return None
 

@@ -1,12 +1,14 @@
 """Where the files of a process's control groups lie, in both versions, in a container or not.
 
-In: the files of the kernel. Out: folders. What their files say is left to those who ask.
+In: the files of the kernel. Out: folders, and the quota of cores, which several ask for; what
+other files say is left to those who ask.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,6 +53,22 @@ def find_group(
             if found:
                 return Group(is_v2=is_v2, folders=found)
     return None
+
+
+def read_cpu_quota(*, proc: Path = _PROC) -> float | None:
+    """Cores that the tightest group of this process lets run at once; None without a limit."""
+    group = find_group("cpu", v1_file="cpu.cfs_quota_us", v2_file="cpu.max", proc=proc)
+    if group is None:
+        return None
+    files = ("cpu.max",) if group.is_v2 else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+    found = []
+    for folder in group.folders:
+        words = " ".join(line for file in files for line in _lines(folder / file)).split()
+        with suppress(ValueError):  # `max`
+            quota, period = (float(word) for word in words)
+            if quota > 0 and period > 0:  # -1 stands for no limit
+                found.append(quota / period)
+    return min(found, default=None)
 
 
 def _groups(path: Path) -> Iterator[tuple[str, str]]:

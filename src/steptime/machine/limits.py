@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from steptime.core.control_groups import Group, find_group
+from steptime.core.control_groups import Group, find_group, read_cpu_quota
 from steptime.core.machine import Limits
 from steptime.machine._files import Kernel, format_cpu_list, parse_cpu_list, read_int, read_text
 
@@ -30,7 +30,7 @@ def read_limits(kernel: Kernel, *, environment: Mapping[str, str]) -> Limits:
     return Limits(
         container=_container(kernel, environment),
         group_version=max(versions, default=None),
-        cpu_quota_cores=_quota(cpu),
+        cpu_quota_cores=read_cpu_quota(proc=kernel.proc),
         cpus=_allowed(cpus),
         memory_bytes=_least(memory, "memory.limit_in_bytes", "memory.max"),
         num_processes=_least(processes, "pids.max", "pids.max"),
@@ -51,22 +51,6 @@ def count_usable(limits: Limits) -> int:
 
 def _group(kernel: Kernel, controller: str, v1_file: str, v2_file: str) -> Group | None:
     return find_group(controller, v1_file=v1_file, v2_file=v2_file, proc=kernel.proc)
-
-
-def _quota(group: Group | None) -> float | None:
-    """Cores that the tightest of the groups lets run at once."""
-    found = []
-    for folder in () if group is None else group.folders:
-        if group is not None and group.is_v2:
-            words = (read_text(folder / "cpu.max") or "").split()
-        else:
-            files = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-            words = [read_text(folder / file) or "" for file in files]
-        with suppress(ValueError):
-            quota, period = (float(word) for word in words)
-            if quota > 0 and period > 0:
-                found.append(quota / period)
-    return min(found, default=None)
 
 
 def _allowed(group: Group | None) -> str | None:
