@@ -225,6 +225,13 @@ def test_a_row_has_its_median_interval_and_setting() -> None:
     ]
 
 
+def test_an_interval_across_prefixes_has_both_units() -> None:
+    rate = Quantity(median=1.09e9, low=7.1e8, high=1.37e9, n=7)
+    found = make_ceilings(make_ceiling(kind="copy", unit="bytes_per_s", rate=rate))
+
+    assert "1.09 GB/s  710 MB/s to 1.37 GB/s" in text_of(found)
+
+
 def test_a_busy_machine_gives_an_interval_to_the_fastest_and_says_so() -> None:
     text = text_of(make_ceilings(make_ceiling(others_cores=1.5)))
 

@@ -78,11 +78,10 @@ def execute(options: argparse.Namespace) -> int:
         only_inventory=options.inventory,
         json=options.json,
     )
-    for flag, folder in (("--data", asked.data), ("--store", asked.store)):
-        if not folder.is_dir():
-            raise UsageError(
-                f"{flag}: there is no folder `{folder}`.", hint="Name an existing one."
-            )
+    if not asked.data.is_dir():
+        raise UsageError(
+            f"--data: there is no folder `{asked.data}`.", hint="Name an existing one."
+        )
     if options.check:
         return show_checks(options)
     from steptime.cli.machinery import show_machine

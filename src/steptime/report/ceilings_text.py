@@ -83,8 +83,10 @@ def _cells(one: Ceiling, bench: Bench) -> list[str]:
     if is_contended(one, bench) and one.best_rate is not None:
         high = one.best_rate
     reached = format_rate(one.rate.median, one.unit)
-    unit = reached.partition(" ")[2]
-    ends = [format_rate(value, one.unit).removesuffix(f" {unit}") for value in (one.rate.low, high)]
+    ends = [format_rate(value, one.unit) for value in (one.rate.low, high)]
+    units = {told.partition(" ")[2] for told in (reached, *ends)}
+    if len(units) == 1:  # it stands once, beside the median
+        ends = [told.partition(" ")[0] for told in ends]
     return [_name(one), reached, " to ".join(ends), str(one.rate.n)]
 
 
