@@ -183,6 +183,12 @@ def test_an_error_shows_its_hint_below() -> None:
     assert output.error_text(error) == "error: the first line\n       the second\n       what to do"
 
 
+def test_what_was_typed_comes_back_without_its_control_characters() -> None:
+    text = output.error_text(SteptimeError("there is no run `a\x1b[2J`"))
+
+    assert text == "error: there is no run `a\\x1b[2J`"
+
+
 @pytest.mark.parametrize(
     ("failure", "says"),
     [

@@ -33,9 +33,14 @@ def say(text: str, *, end: str = "\n") -> None:
 
 
 def error_text(error: SteptimeError) -> str:
-    """The error as people read it: what happened, then what to do."""
+    """The error as people read it: what happened, then what to do.
+
+    What the user typed may stand in it, so control characters are written out.
+    """
+    from steptime.report.page import printable  # costs an import that few commands' errors need
+
     lines = [*str(error).splitlines(), *(error.hint or "").splitlines()]
-    return "error: " + "\n       ".join(lines)
+    return "error: " + "\n       ".join(printable(line) for line in lines)
 
 
 def open_store(folder: str, *, kind: str = "runs") -> Path:
