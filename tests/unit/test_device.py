@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,7 +20,7 @@ from steptime.guest.buckets import (
     NUM_BUCKETS,
     OPTIMIZER,
 )
-from steptime.guest.device import MAX_WAITING, DeviceClock
+from steptime.guest.device import MAX_WAITING, DeviceClock, OperatorTimes
 from steptime.guest.timeline import Timeline
 from unit.guest_loop import Loop, Sink, by_name
 
@@ -273,3 +276,86 @@ def test_a_closure_is_divided_on_the_device_too(loop: DeviceLoop) -> None:
 
     assert loop.update.wall["optimizer"] == 40
     check_device_follows_host(loop)
+
+
+# -- single operators
+
+
+GPU = SimpleNamespace(device=SimpleNamespace(type="cuda", index=0))
+HOST = SimpleNamespace(device=SimpleNamespace(type="cpu", index=None))
+
+
+class Timed:
+    """Operator times whose operators are put by hand, each with a row of its own."""
+
+    def __init__(self) -> None:
+        self.device = Device()
+        self.times = OperatorTimes(
+            self.device.new_event, lambda: 0, lambda: self.device.is_capturing
+        )
+
+    def run(self, milliseconds: float, *tensors: Any) -> list[int]:
+        began = self.times.mark()
+        self.device.put_ms += milliseconds
+        row = [0, 0]
+        self.times.book((began, self.times.mark()), tensors or (GPU,), (row,))
+        self.device.put_ms += 1  # what is between two operators is of neither
+        return row
+
+
+def test_an_operator_has_the_time_between_its_marks_once_the_last_has_passed() -> None:
+    timed = Timed()
+    rows = [timed.run(3), timed.run(5, HOST, GPU)]
+
+    assert not timed.times.have_passed()
+    assert not timed.times.read(1)
+    timed.device.finish()
+    assert timed.times.have_passed()
+    assert timed.times.read(1)
+    assert rows == [[0, 3 * MS], [0, 5 * MS]]
+
+
+def test_an_operator_on_the_host_has_no_time_on_the_device() -> None:
+    timed = Timed()
+    rows = [timed.run(3), timed.run(5, HOST)]
+    timed.device.finish()
+
+    assert timed.times.read(1)
+    assert rows == [[0, 3 * MS], [0, 0]]
+
+
+def test_without_an_operator_on_the_device_nothing_is_known() -> None:
+    timed = Timed()
+    timed.run(5, HOST)
+
+    assert timed.times.have_passed()
+    assert not timed.times.read(1)
+
+
+def on_another(timed: Timed) -> None:
+    timed.run(5, SimpleNamespace(device=SimpleNamespace(type="cuda", index=1)))
+
+
+def in_a_graph(timed: Timed) -> None:
+    timed.device.is_capturing = True
+    timed.run(5)
+
+
+def failing(timed: Timed) -> None:
+    def fail() -> Event:
+        raise RuntimeError("CUDA error")
+
+    timed.times.new_event = fail
+    timed.run(5)
+
+
+@pytest.mark.parametrize("go_wrong", [on_another, in_a_graph, failing])
+def test_where_one_operator_cannot_be_timed_none_is(go_wrong: Callable[[Timed], None]) -> None:
+    timed = Timed()
+    row = timed.run(3)
+    go_wrong(timed)
+    timed.run(4)
+    timed.device.finish()
+
+    assert not timed.times.read(1)
+    assert row == [0, 0]

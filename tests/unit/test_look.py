@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from steptime.guest.look import TINY_NS, Look
-from steptime.guest.spells import LOOK_AT, SPELLS, Spells
+from steptime.guest.spells import LOOK_AT, MAX_WAITING, SPELLS, Spells
 
 
 class Frames:
@@ -133,3 +133,40 @@ def test_the_line_on_operators_is_written_once(spells: Spells) -> None:
     lines = spells.take_lines() + spells.take_last_lines()
 
     assert [json.loads(line)["k"] for line in lines] == ["ops", "count"]
+
+
+class Times:
+    """Device times that are there from some look on."""
+
+    def __init__(self, after: int) -> None:
+        self.num_looks = -after
+
+    def have_passed(self) -> bool:
+        self.num_looks += 1
+        return self.num_looks > 0
+
+
+@pytest.mark.parametrize(
+    ("after", "told_in"), [(0, LOOK_AT + 1), (3, LOOK_AT + 4), (100, LOOK_AT + 1 + MAX_WAITING)]
+)
+def test_the_count_waits_for_the_device_but_not_for_ever(
+    spells: Spells, after: int, told_in: int
+) -> None:
+    journal, told = Journal(), {}
+    spells.look.tally = SimpleNamespace(times=Times(after), num=0)  # type: ignore[assignment]
+    for number in range(1, 30):
+        spells.end_update(journal, is_by_hand=False)  # type: ignore[arg-type]
+        for line in map(json.loads, spells.take_lines()):
+            told[line["k"]] = (number, line["n"])
+
+    assert told["count"] == (told_in, LOOK_AT + 1)
+
+
+def test_a_training_that_ends_before_its_device_tells_what_is_known(spells: Spells) -> None:
+    spells.look.tally = SimpleNamespace(  # type: ignore[assignment]
+        times=Times(100), num=1, table=lambda **_: {"forward": 7}
+    )
+    end_updates(spells, Journal(), LOOK_AT + 2)
+
+    (line,) = [one for one in map(json.loads, spells.take_last_lines()) if one["k"] == "count"]
+    assert (line["updates"], line["forward"]) == (1, 7)

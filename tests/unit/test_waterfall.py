@@ -59,6 +59,7 @@ def make_count(*groups: GroupCount, recomputed: int = 0) -> Count:
             flops=one.flops + group.flops,
             moved_bytes=one.moved_bytes + group.moved_bytes,
             time_s=(one.time_s or 0.0) + (group.time_s or 0.0),
+            device_time_s=group.device_time_s,
             by_dtype={group.dtype: group.flops} if group.dtype else {},
         )
     return Count(
@@ -384,6 +385,58 @@ def test_on_a_device_a_class_has_no_position_for_its_time_is_that_of_launching()
     point = make_picture(run, ceilings).roofline.points[0]
     assert (point.time_s, point.position, point.missing) == (None, None, "no_operator_times")
     assert point.intensity == pytest.approx(100)
+
+
+def on_device(*groups: GroupCount) -> Picture:
+    """Of 100 ms on the host, in which the device works for 60 ms in the model."""
+    ceilings = make_ceilings(
+        make_ceiling("matmul", 800e12, dtype="bf16"),
+        make_ceiling("copy", 3000 * G, variant="memory"),
+        device="cuda:0",
+    )
+    run = make_run(make_count(*groups), {"forward": 0.1}, device_s={"forward": 0.06}, device="cuda")
+    return make_picture(run, ceilings)
+
+
+def test_times_on_the_device_tell_slow_products_elements_and_launching_apart() -> None:
+    product = make_group(time_s=0.001, device_time_s=0.02, dtype="bf16", flops=8 * 10**12)
+    moved = elementwise(time_s=0.001, device_time_s=0.015, gigabytes=30.0)
+    small = make_group("other", time_s=0.04, device_time_s=0.01, num=1000, flops=0, dtype=None)
+    picture = on_device(product, moved, small)
+    found = picture.waterfall
+
+    assert_whole(found)
+    times = times_of(found)
+    assert times["arithmetic"] + times["ceiling"] == pytest.approx(0.01)
+    assert times["shape"] == pytest.approx(0.01)
+    assert (times["bandwidth"], times["slow_operators"]) == (
+        pytest.approx(0.01 + 0.1 / 3000),  # with what the small ones must move
+        pytest.approx(0.005),
+    )
+    # 40 ms of an idle device, 15 ms between operators, and small ones that took to be started.
+    assert times["launch"] == pytest.approx(0.04 + 0.015 + 0.01 - 0.1 / 3000)
+    assert "device_operators" not in times
+    assert [(p.name, p.time_s) for p in picture.roofline.points][:2] == [
+        ("matmul", 0.02),
+        ("elementwise", 0.015),
+    ]
+    assert [p.position for p in picture.roofline.points][:2] == pytest.approx([0.5, 2 / 3])
+
+
+def test_operators_that_were_slower_on_the_device_in_the_look_are_made_to_fit() -> None:
+    group = make_group(time_s=0.001, device_time_s=0.12, dtype="bf16", flops=8 * 10**12)
+    found = on_device(group).waterfall
+
+    assert_whole(found)
+    assert times_of(found)["shape"] == pytest.approx(0.05)
+    assert times_of(found)["launch"] == pytest.approx(0.04)
+
+
+def test_a_device_whose_products_beat_the_ceiling_has_a_roof_that_is_too_low() -> None:
+    group = make_group(time_s=0.001, device_time_s=0.04, dtype="bf16", flops=40 * 10**12)
+
+    (one,) = on_device(group).waterfall.exceeded
+    assert (one.name, one.ratio) == ("matmul", pytest.approx(1.25))
 
 
 # -- roofline

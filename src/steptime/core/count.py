@@ -39,6 +39,8 @@ class ClassCount:
         pointwise_flops: one for each element of what has no product; never part of the total.
         moved_bytes: read and written, if no cache helps between operators.
         time_s: in these operators on the host [s]; None where they did not really run.
+        device_time_s: of their work on the device [s], with what it waited for the host to start
+            it; None where there is none, or not all of it was seen.
         by_dtype: its FLOP by the type of what was multiplied.
     """
 
@@ -48,6 +50,7 @@ class ClassCount:
     pointwise_flops: int = 0
     moved_bytes: int = 0
     time_s: float | None = None
+    device_time_s: float | None = None
     by_dtype: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -62,7 +65,8 @@ class GroupCount:
 
     Attributes:
         dtype: of what was multiplied; None where nothing was.
-        is_tiny: each took so little time that calling it was most of it.
+        is_tiny: each took so little time on the host that calling it was most of it; False where
+            they ran on a device.
     """
 
     name: str
@@ -73,6 +77,7 @@ class GroupCount:
     pointwise_flops: int = 0
     moved_bytes: int = 0
     time_s: float | None = None
+    device_time_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

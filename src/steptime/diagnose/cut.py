@@ -20,7 +20,7 @@ from steptime.core.waterfall import (
     Waterfall,
     WaterfallPart,
 )
-from steptime.diagnose.chain import Bounds, fastest_type
+from steptime.diagnose.chain import SMALL_S, Bounds, fastest_type
 from steptime.diagnose.signals import fraction_of, phase_of
 
 MODEL = ("forward", "forward_and_loss", "backward")
@@ -43,10 +43,24 @@ BY_PHASE = {
 _CHAIN = ("arithmetic", "ceiling", "precision", "threads", "bandwidth")
 
 
-def groups_of(count: Count) -> tuple[GroupCount, ...]:
-    """The finest the count has; of a count by classes alone, those."""
-    if count.groups:
-        return count.groups
+def groups_of(count: Count, *, is_on_device: bool = False) -> tuple[GroupCount, ...]:
+    """The finest the count has; of a count by classes alone, those.
+
+    Args:
+        count: of a step.
+        is_on_device: whether times are to be those on the device.
+    """
+    groups = count.groups or _classes_as_groups(count)
+    return tuple(_on_device(one) for one in groups) if is_on_device else groups
+
+
+def _on_device(one: GroupCount) -> GroupCount:
+    time_s = one.device_time_s
+    is_tiny = time_s is not None and time_s < 2 * SMALL_S * one.num
+    return replace(one, time_s=time_s, is_tiny=is_tiny)
+
+
+def _classes_as_groups(count: Count) -> tuple[GroupCount, ...]:
     main = max(count.by_dtype, key=lambda name: count.by_dtype[name], default=None)
 
     def type_of(one: ClassCount) -> str | None:
@@ -61,6 +75,7 @@ def groups_of(count: Count) -> tuple[GroupCount, ...]:
             pointwise_flops=one.pointwise_flops,
             moved_bytes=one.moved_bytes,
             time_s=one.time_s,
+            device_time_s=one.device_time_s,
         )
         for one in count.classes
     )

@@ -1,17 +1,19 @@
 """Each class of operators under the roofs of the machine.
 
 In: the `Count` of a step and the `Roofs`. Out: a `Roofline`. Where a class's time, its work or
-a roof is not known there is no position, and a word says why. On a device the times of a count
-are those of launching, so that nothing is said of what was reached there.
+a roof is not known there is no position, and a word says why. On a device the times on the host
+are those of launching: there only times on the device count.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from steptime.core.count import ClassCount, Count
 from steptime.core.types import Measurement
 from steptime.core.waterfall import Roofline, RooflinePoint, Roofs
+from steptime.diagnose.signals import is_on_device
 
 
 def make_roofline(measurement: Measurement, roofs: Roofs | str) -> Roofline:
@@ -25,9 +27,11 @@ def make_roofline(measurement: Measurement, roofs: Roofs | str) -> Roofline:
     count = measurement.count
     if count is None:
         return Roofline(roofs=found, missing=measurement.count_missing or "not_counted")
-    is_on_host = all(rank.device == "cpu" for rank in measurement.ranks)
-    whole_s = math.fsum(one.time_s or 0.0 for one in count.classes) if is_on_host else 0.0
-    points = [_point(one, count, found, whole_s=whole_s) for one in count.classes]
+    classes = count.classes
+    if is_on_device(measurement):
+        classes = tuple(replace(one, time_s=one.device_time_s) for one in classes)
+    whole_s = math.fsum(one.time_s or 0.0 for one in classes)
+    points = [_point(one, count, found, whole_s=whole_s) for one in classes]
     points.sort(key=lambda point: -(point.time_s or 0.0))
     return Roofline(roofs=found, points=tuple(points), missing=missing)
 
@@ -35,7 +39,7 @@ def make_roofline(measurement: Measurement, roofs: Roofs | str) -> Roofline:
 def _point(one: ClassCount, count: Count, roofs: Roofs | None, *, whole_s: float) -> RooflinePoint:
     """One class; without times its intensity and roof alone."""
     dtype = _dtype_of(one, count)
-    time_s = one.time_s if whole_s else None
+    time_s = one.time_s
     attainable, roof = _attainable(one, dtype, roofs)
     if not time_s or not one.moved_bytes:
         return RooflinePoint(

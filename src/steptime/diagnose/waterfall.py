@@ -12,6 +12,7 @@ docs/explanation/waterfall.md has the reasons.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from steptime.core.count import Count, GroupCount
 from steptime.core.machine import Ceilings
@@ -98,11 +99,7 @@ def _cut_on_host(cut: Cut) -> Waterfall:
     off_s = math.fsum(cut.off_core_s(name) for name in MODEL)
     busy_s = cut.phase_s(*MODEL) - off_s
     groups = groups_of(cut.count)
-    large_s = math.fsum(one.time_s or 0.0 for one in groups if not one.is_tiny)
-    # The one step in which operators were timed may have been slower than the usual one.
-    scale = min(1.0, busy_s / large_s) if large_s > 0 else 1.0
-    bounds = [bounds_of(one, cut.roofs, scale=1.0 if one.is_tiny else scale) for one in groups]
-    bounds = _fit_tiny(bounds, busy_s - scale * large_s)
+    bounds, scale = _fit(cut, groups, busy_s)
     parts = operator_parts(cut, bounds)
     in_operators_s = math.fsum(one.kept_s for one in bounds)
     parts.append(
@@ -130,6 +127,15 @@ def _cut_on_host(cut: Cut) -> Waterfall:
         is_known = cut.measurement.host is not None
         lacking += ("waits_off_core" if is_known else "host_load",)
     return conclude(cut, parts, exceeded=_exceeded(cut, groups), lacking=lacking, scale=scale)
+
+
+def _fit(cut: Cut, groups: tuple[GroupCount, ...], busy_s: float) -> tuple[list[Bounds], float]:
+    """Bounds of operators, made to fit into the model's time, and the scale of the large ones."""
+    large_s = math.fsum(one.time_s or 0.0 for one in groups if not one.is_tiny)
+    # The one step in which operators were timed may have been slower than the usual one.
+    scale = min(1.0, busy_s / large_s) if large_s > 0 else 1.0
+    bounds = [bounds_of(one, cut.roofs, scale=1.0 if one.is_tiny else scale) for one in groups]
+    return _fit_tiny(bounds, busy_s - scale * large_s), scale
 
 
 def _num_tiny(groups: tuple[GroupCount, ...]) -> int:
@@ -200,45 +206,74 @@ def _contention(cut: Cut, lost_s: float) -> WaterfallPart:
     )
 
 
-# -- on a device: its time by phase is known, that of its operators is not
+# -- on a device: its time by phase is known, and mostly that of its operators
 
 
 def _cut_on_device(cut: Cut) -> Waterfall:
-    m = cut.measurement
-    device_s = {name: _device_s(m, name) for name in (*MODEL, *BY_PHASE.values())}
+    device_s = {name: _device_s(cut.measurement, name) for name in (*MODEL, *BY_PHASE.values())}
     model_s = math.fsum(device_s[name] for name in MODEL)
     compute = ("loss", "gradient_processing", "optimizer")
     busy_s = model_s + math.fsum(device_s[name] for name in compute)
-    scale = min(1.0, cut.step_s / busy_s) if busy_s else 1.0
-    bounds = [bounds_of(one, cut.roofs, scale=None) for one in groups_of(cut.count)]
-    kept_s = math.fsum(one.kept_s for one in bounds)
-    fit = min(1.0, scale * model_s / kept_s) if kept_s else 1.0
-    parts = operator_parts(cut, [one.scaled(fit) for one in bounds])
-    parts.append(
-        WaterfallPart(
-            name="device_operators",
-            time_s=max(0.0, scale * model_s - fit * kept_s),
-            formula="device time of the model − what its operators need",
-            terms=(
-                Term(name="device_time", value=model_s, unit="s"),
-                Term(name="needed", value=kept_s, unit="s"),
-            ),
-        )
-    )
+    shrink = min(1.0, cut.step_s / busy_s) if busy_s else 1.0
+    groups = groups_of(cut.count, is_on_device=True)
+    if any(one.time_s is None for one in groups):
+        model = _without_times(cut, shrink * model_s)
+    else:
+        model = _with_times(cut, groups, shrink * model_s)
+    parts = model.parts
     for name in compute:
         term = Term(name="device_time", value=device_s[name], unit="s")
-        parts.append(
-            WaterfallPart(
-                name=name, time_s=scale * device_s[name], formula="device time", terms=(term,)
-            )
-        )
-    parts += _idle_parts(cut, cut.step_s - scale * busy_s)
-    too_low = [
-        Exceeded(name="operators", roof="compute", ratio=1 / fit, fraction=model_s / cut.step_s)
-    ]
-    is_too_low = fit * ROOF_TOLERANCE < 1
+        time_s = shrink * device_s[name]
+        parts.append(WaterfallPart(name=name, time_s=time_s, formula="device time", terms=(term,)))
+    parts += _idle_parts(cut, cut.step_s - shrink * busy_s, model)
     return conclude(
-        cut, parts, exceeded=tuple(too_low if is_too_low else ()), lacking=(), scale=scale
+        cut, parts, exceeded=model.exceeded, lacking=model.lacking, scale=shrink * model.scale
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Model:
+    """The model's time on a device in parts, and what of it [s] was between operators."""
+
+    parts: list[WaterfallPart]
+    exceeded: tuple[Exceeded, ...]
+    lacking: tuple[str, ...] = ()
+    between_s: float = 0.0
+    scale: float = 1.0
+
+
+def _with_times(cut: Cut, groups: tuple[GroupCount, ...], model_s: float) -> _Model:
+    """By the time of each operator on the device."""
+    bounds, scale = _fit(cut, groups, model_s)
+    return _Model(
+        parts=operator_parts(cut, bounds),
+        exceeded=_exceeded(cut, groups),
+        lacking=tuple(dict.fromkeys(word for one in bounds for word in one.lacking)),
+        between_s=max(0.0, model_s - math.fsum(one.kept_s for one in bounds)),
+        scale=scale,
+    )
+
+
+def _without_times(cut: Cut, model_s: float) -> _Model:
+    """By what operators need: all that the model takes beyond it is one part."""
+    bounds = [bounds_of(one, cut.roofs, scale=None) for one in groups_of(cut.count)]
+    kept_s = math.fsum(one.kept_s for one in bounds)
+    fit = min(1.0, model_s / kept_s) if kept_s else 1.0
+    slow = WaterfallPart(
+        name="device_operators",
+        time_s=max(0.0, model_s - fit * kept_s),
+        formula="device time of the model − what its operators need",
+        terms=(
+            Term(name="device_time", value=model_s, unit="s"),
+            Term(name="needed", value=kept_s, unit="s"),
+        ),
+    )
+    too_low = Exceeded(
+        name="operators", roof="compute", ratio=1 / fit, fraction=model_s / cut.step_s
+    )
+    return _Model(
+        parts=[*operator_parts(cut, [one.scaled(fit) for one in bounds]), slow],
+        exceeded=(too_low,) if fit * ROOF_TOLERANCE < 1 else (),
     )
 
 
@@ -247,7 +282,7 @@ def _device_s(m: Measurement, name: str) -> float:
     return 0.0 if phase is None else phase.device_median_s or 0.0
 
 
-def _idle_parts(cut: Cut, idle_s: float) -> list[WaterfallPart]:
+def _idle_parts(cut: Cut, idle_s: float, model: _Model) -> list[WaterfallPart]:
     """What the host did while the device had nothing to do; what nothing explains is launching."""
     parts, left_s = [], idle_s
     idle = Term(name="idle", value=idle_s, unit="s")
@@ -266,9 +301,13 @@ def _idle_parts(cut: Cut, idle_s: float) -> list[WaterfallPart]:
         )
     launch = WaterfallPart(
         name="launch",
-        time_s=left_s,
-        formula="idle time of the device − what explains it",
-        terms=(idle, Term(name="explained", value=idle_s - left_s, unit="s")),
+        time_s=left_s + model.between_s,
+        formula="idle time of the device − what explains it + between operators of the model",
+        terms=(
+            idle,
+            Term(name="explained", value=idle_s - left_s, unit="s"),
+            Term(name="between_operators", value=model.between_s, unit="s"),
+        ),
     )
     return [*parts, launch]
 

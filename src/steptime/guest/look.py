@@ -13,6 +13,7 @@ from json import dumps
 from time import thread_time_ns
 from typing import TYPE_CHECKING, Any
 
+from .device import operator_times
 from .inputs import Shapes
 from .patch import drop_frame
 from .storages import Storages
@@ -129,6 +130,11 @@ class Look:
             return dumps(facts | {"missing": missing}) + "\n"
         return dumps(facts | tally.table(is_executed=not is_compiling_at_all())) + "\n"
 
+    def can_tell(self) -> bool:
+        """Whether what was put on a device is done there, so that its times can be read."""
+        times = None if self.tally is None else self.tally.times
+        return times is None or times.have_passed()
+
     def _see_shapes(self, args: Any, kwargs: Any) -> None:
         try:
             if not self.is_open:
@@ -221,20 +227,20 @@ class Look:
     def _make_mode(self) -> tuple[Any, Tally]:
         durations, fail = self.durations, self.fail
         if self.tally is None:
-            self.tally = Tally(self.torch)
+            self.tally = Tally(self.torch, operator_times(self.torch))
         tally, follow = self.tally, self._follow_operator
 
-        def add(func: Any, args: Any, kwargs: Any, result: Any, ns: int) -> None:
+        def add(func: Any, args: Any, kwargs: Any, result: Any, ns: int) -> Any:
             durations.append(ns)
             follow(func, args, kwargs, result)
             try:
-                tally.add(func, args, kwargs, result, ns)
+                return tally.add(func, args, kwargs, result, ns)
             except Exception:
                 fail("count")
                 self.uncounted = "failed"
 
         workspaces = None if self.storages is None else self.storages.workspaces
-        mode = make_mode(self.torch, add, self.clock, workspaces=workspaces)
+        mode = make_mode(self.torch, add, self.clock, workspaces=workspaces, times=tally.times)
         self.dispatch_code = type(mode).__torch_dispatch__.__code__
         return mode, tally
 

@@ -37,6 +37,9 @@ MAX_ROUND = 4
 WINDOW_STEPS = 4
 """A profiler's window: one step to warm up, and those of `window.NUM_STEPS`."""
 
+MAX_WAITING = 8
+"""Updates for which the work of one waits until its device is done with it."""
+
 SPANS_NS = 2_000_000_000
 """Between two lines on the spans: as often as the line on our own cost."""
 
@@ -135,9 +138,13 @@ class Spells:
             self.round = max(1, min(journal.recorder.num_optimizers, MAX_ROUND))
         if number == self.look_at + 1 and not self.look.is_done:
             self.lines.append(self.look.line(number))
-        if number == self.look_at + self.round and not self.look.is_counted:
-            self.lines.append(self.look.count_line(number, num_updates=self.round))
-        if number == self.look_at + self.round:
+        after = self.look_at + self.round
+        is_late = number >= after + MAX_WAITING
+        if number >= after and not self.look.is_counted and (is_late or self.look.can_tell()):
+            if number > after:
+                journal.disturb()
+            self.lines.append(self.look.count_line(after, num_updates=self.round))
+        if number == after:
             self.lines += filter(None, [self.look.shapes.line(number)])
         is_near = self.look_at - self.round <= number < self.look_at + self.round
         journal.look = self.look if is_near else None
@@ -170,7 +177,8 @@ class Spells:
         if not self.look.is_done:
             lines.append(self.look.line(self.num_ended))
         if not self.look.is_counted:
-            lines.append(self.look.count_line(self.num_ended, num_updates=0))
+            num_updates = self.round if self.num_ended >= self.look_at + self.round else 0
+            lines.append(self.look.count_line(self.num_ended, num_updates=num_updates))
         return lines
 
     def _fold(self, began: int, stack: Stack, marks: list[Mark], num_updates: int) -> list[str]:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
-from .flops import Work, bytes_moved, find_work, tensors_in
+from .flops import Work, bytes_moved, find_work, is_view, tensors_in
 from .operators import CLASSES, RECURRENT
 from .patch import drop_frame
 from .precision import is_tf32
@@ -50,13 +50,15 @@ class Tally:
 
     Args:
         torch: the module.
+        times: of operators on a device, where there is one (`OperatorTimes`).
     """
 
-    def __init__(self, torch: Any) -> None:
+    def __init__(self, torch: Any, times: Any = None) -> None:
         self.torch = torch
+        self.times = times
         self.passes = dict.fromkeys(PASSES, 0)
         self.macs = self.masked = self.again = self.outside = 0
-        self.classes = {name: [0, 0, 0, 0, 0] for name in CLASSES}  # num flops pointwise bytes ns
+        self.classes = {name: [0] * NUM_SUMS for name in CLASSES}
         self.by_dtype: dict[str, dict[str, int]] = {name: {} for name in CLASSES}
         self.groups: dict[tuple[str, str | None, bool, int], list[int]] = {}
         self.uncovered: dict[str, list[int]] = {}  # num, ns
@@ -140,8 +142,8 @@ class Tally:
 
     # -- operators
 
-    def add(self, func: Any, args: Any, kwargs: Any, result: Any, ns: int) -> None:
-        """Count one operator that has run; `ns` is what it took."""
+    def add(self, func: Any, args: Any, kwargs: Any, result: Any, ns: int) -> tuple[list[int], ...]:
+        """Count one operator that has run; `ns` is what it took. The rows that it was added to."""
         try:
             work = find_work(func, args, kwargs, result)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError):
@@ -154,8 +156,9 @@ class Tally:
         moved = bytes_moved(func, args, kwargs, result)
         # What has no product is told apart by its size, in steps of 16.
         alike = _power_of_two(work.flops, moved) if work.flops else moved.bit_length() // 4
-        key = (kind, dtype, ns < TINY_NS, alike)
-        for row in (self.classes[kind], self.groups.setdefault(key, [0, 0, 0, 0, 0])):
+        key = (kind, dtype, self.times is None and ns < TINY_NS, alike)
+        rows = (self.classes[kind], self.groups.setdefault(key, [0] * NUM_SUMS))
+        for row in rows:
             row[0] += 1
             row[1] += work.flops or 0
             row[2] += work.pointwise
@@ -171,6 +174,7 @@ class Tally:
                 self.outside += work.flops
             sums = self.by_dtype[kind]
             sums[dtype] = sums.get(dtype, 0) + work.flops
+        return rows
 
     def _add_flops(self, work: Work, which: str, call: Call | None) -> None:
         flops = work.flops or 0
@@ -248,18 +252,23 @@ class Tally:
         at = 4 if is_timed and any(row[4] for row in self.classes.values()) else 0
         whole = sum(row[at] for row in self.classes.values())
         without = sum(row[1 if at else 0] for row in self.uncovered.values())
+        on_device = self.times is not None and self.times.read(DEVICE_NS)
+
+        def sums_of(name: str, row: list[int]) -> dict[str, Any]:
+            host_s = row[4] * 1e-9 if is_timed else None
+            device_s = row[DEVICE_NS] * 1e-9 if on_device else None
+            return dict(zip(COLUMNS, (name, *row[:4], host_s, device_s)))
+
         return {
             **self.passes,
             "macs": self.macs,
             "classes": [
-                dict(zip(COLUMNS, (name, *row[:4], row[4] * 1e-9 if is_timed else None)))
-                | {"by_dtype": self.by_dtype[name]}
+                sums_of(name, row) | {"by_dtype": self.by_dtype[name]}
                 for name, row in self.classes.items()
                 if row[0]
             ],
             "groups": [
-                dict(zip(COLUMNS, (name, *row[:4], row[4] * 1e-9 if is_timed else None)))
-                | {"dtype": dtype, "is_tiny": is_timed and is_tiny}
+                sums_of(name, row) | {"dtype": dtype, "is_tiny": is_timed and is_tiny}
                 for (name, dtype, is_tiny, _), row in sorted(
                     self.groups.items(), key=lambda item: -item[1][4]
                 )
@@ -278,7 +287,11 @@ class Tally:
         }
 
 
-COLUMNS = ("name", "num", "flops", "pointwise_flops", "moved_bytes", "time_s")
+COLUMNS = (
+    *("name", "num", "flops", "pointwise_flops", "moved_bytes"),
+    *("time_s", "device_time_s"),
+)
+NUM_SUMS, DEVICE_NS = 6, 5  # of a row: all but the name, times in ns
 
 
 def _power_of_two(flops: int, moved: int) -> int:
@@ -330,12 +343,13 @@ def codes_in(owner: Any, name: str, inner: str) -> set[Any]:
 
 def make_mode(
     torch: Any,
-    add: Callable[[Any, Any, Any, Any, int], None],
+    add: Callable[[Any, Any, Any, Any, int], tuple[list[int], ...] | None],
     clock: Callable[[], int],
     *,
     decomposes: bool = False,
     takes_fakes: bool = False,
     workspaces: Any = None,
+    times: Any = None,
 ) -> Any:
     """A dispatch mode that hands on each operator as it came, and over once it has run.
 
@@ -348,6 +362,7 @@ def make_mode(
         takes_fakes: whether the model is one of shapes alone. Else such tensors are of torch's
             own, which tries an operator of several ranks by shapes before it runs it.
         workspaces: sees what operators take for themselves (`Workspaces`), where it may.
+        times: of operators on a device (`OperatorTimes`), for the rows that `add` returns.
     """
 
     class Operators(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc]
@@ -373,6 +388,7 @@ def make_mode(
                 if result is not NotImplemented:
                     return result
             is_watched = workspaces is not None and workspaces.begin(func, args)
+            event = None if times is None or is_view(func) else times.mark()
             try:
                 began = clock()
                 result = func(*args, **(kwargs or {}))
@@ -380,7 +396,10 @@ def make_mode(
             finally:
                 if is_watched:
                     workspaces.end()
-            add(func, args, kwargs or {}, result, ns)
+            pair = None if event is None else (event, times.mark())
+            rows = add(func, args, kwargs or {}, result, ns)
+            if pair is not None and rows is not None:
+                times.book(pair, tensors_in([*args, result]), rows)
             return result
 
     return Operators()

@@ -1,0 +1,72 @@
+"""What a tally makes of operators that ran on a device; on the CPU, with events made up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from steptime.core.codec import from_json  # noqa: E402
+from steptime.core.count import Count  # noqa: E402
+from steptime.guest.device import OperatorTimes  # noqa: E402
+from steptime.guest.tally import Tally, make_mode  # noqa: E402
+from unit.test_device import MS, Device  # noqa: E402
+
+HERE = SimpleNamespace(device=SimpleNamespace(type="cuda", index=0))
+
+
+class TimesOfHost(OperatorTimes):
+    """Takes the CPU for a device whose every operator takes a millisecond."""
+
+    def __init__(self) -> None:
+        self.device = Device()
+        super().__init__(self.device.new_event, lambda: 0)
+
+    def mark(self) -> Any:
+        event = super().mark()
+        self.device.put_ms += 1
+        return event
+
+    def book(
+        self, pair: tuple[Any, Any], tensors: Iterable[Any], rows: tuple[list[int], ...]
+    ) -> None:
+        assert list(tensors)
+        super().book(pair, [HERE], rows)
+
+
+def count(*, is_done: bool) -> tuple[Count, TimesOfHost]:
+    times = TimesOfHost()
+    tally = Tally(torch, times)
+    weights = torch.randn(8, 4, requires_grad=True)
+    with make_mode(torch, tally.add, lambda: 0, times=times):
+        (torch.randn(3, 8) @ weights).relu().sum().backward()
+    if is_done:
+        times.device.finish()
+    return from_json(Count, tally.table(is_executed=True)), times
+
+
+def test_each_operator_has_its_time_on_the_device() -> None:
+    found, times = count(is_done=True)
+    of_class = {one.name: one for one in found.classes}
+
+    assert of_class["matmul"].device_time_s == pytest.approx(of_class["matmul"].num * MS * 1e-9)
+    of_groups = sum(one.device_time_s or 0.0 for one in found.groups)
+    assert of_groups == pytest.approx(times.device.num_events / 2 * MS * 1e-9)
+    assert not any(one.is_tiny for one in found.groups)
+
+
+def test_views_are_no_work_for_a_device() -> None:
+    found, times = count(is_done=True)
+
+    assert times.device.num_events < 2 * sum(one.num for one in found.classes)
+
+
+def test_what_the_device_is_not_done_with_is_not_known() -> None:
+    found, _ = count(is_done=False)
+
+    assert {one.device_time_s for one in found.classes} == {None}
+    assert found.forward == 2 * 3 * 8 * 4
