@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from end_to_end.conftest import RunSpecimen, SpecimenRun
-from end_to_end.harness import LIMIT_S, STEPTIME, environment, needs_linux, needs_torch
+from end_to_end.harness import LIMIT_S, STEPTIME, environment, has_gpu, needs_linux, needs_torch
 from steptime.core.codec import to_json
 from steptime.core.machine import Bench, Ceiling, Ceilings
 from steptime.core.waterfall import MAX_UNEXPLAINED, Waterfall
@@ -117,3 +117,15 @@ def test_ceilings_in_the_folder_of_a_run_are_what_it_is_shown_by(
     assert found["roofline"]["points"][0]["name"] == "matmul"
     assert found["roofline"]["roofs"]["bytes_per_s"] == pytest.approx(20e9)
     assert "unexplained" in shown[1]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not has_gpu(), reason="no CUDA device is here")
+def test_operators_of_a_device_fit_into_its_phases(run_specimen: RunSpecimen) -> None:
+    data = run_specimen("gpu_sync").data
+
+    names = {"forward", "forward_and_loss", "backward"} & data["phases"].keys()
+    model_s = sum(data["phases"][name]["device_median_s"] or 0.0 for name in names)
+    times_s = {one["name"]: one["device_time_s"] for one in data["count"]["classes"]}
+    assert times_s["matmul"] > 0
+    assert sum(times_s.values()) < 3 * model_s  # the counting makes the host slower
