@@ -23,7 +23,7 @@ from steptime.diagnose.roofs import find_roofs
 from steptime.diagnose.waterfall import make_picture
 from steptime.report.text import render, render_picture
 from steptime.report.waterfall import PARTS as PART_WORDS
-from steptime.report.waterfall import describe_lacking
+from steptime.report.waterfall import describe_lacking, format_intensity
 from unit.builders import make_measurement, make_phases, make_quantity, make_rank, make_steady
 
 G = 1e9
@@ -566,6 +566,14 @@ def test_every_part_has_a_name_and_is_shown_with_its_arithmetic() -> None:
     assert "work ÷ ceiling: work 10.0 GFLOP, ceiling bf16 200 GFLOPS" in text
     assert "unexplained" in text
     assert "matmul 130 ms 100.0 % 100 76.9 GFLOPS compute 76.9 %" in text
+
+
+@pytest.mark.parametrize(
+    ("flop_a_byte", "text"),
+    [(0.08139, "0.0814"), (42.16, "42.2"), (999.6, "1,000"), (8e4, "80,000")],
+)
+def test_an_intensity_has_no_exponent(flop_a_byte: float, text: str) -> None:
+    assert format_intensity(flop_a_byte) == text
 
 
 def test_without_ceilings_the_picture_and_the_report_say_how_to_get_it() -> None:

@@ -19,6 +19,7 @@ from steptime.report.waterfall import (
     describe_reached,
     describe_roofs,
     describe_start,
+    format_intensity,
 )
 
 _ABSENT = "–"
@@ -92,7 +93,7 @@ def _cells(point: RooflinePoint) -> list[str]:
         point.roof or _ABSENT,
         _ABSENT if point.time_s is None else format_seconds(point.time_s),
         _ABSENT if point.fraction is None else format_percent(point.fraction),
-        _ABSENT if point.intensity is None else f"{point.intensity:.3g}",
+        _ABSENT if point.intensity is None else format_intensity(point.intensity),
         describe_reached(point),
         _ABSENT if point.position is None else format_percent(point.position),
     ]

@@ -89,6 +89,11 @@ def describe_missing(word: str) -> str:
     return MISSING.get(word, word.replace("_", " "))
 
 
+def format_intensity(flop_a_byte: float) -> str:
+    """An arithmetic intensity: `0.0814`, `42.2`, `80,000`."""
+    return f"{flop_a_byte:.3g}" if flop_a_byte < 999.5 else f"{flop_a_byte:,.0f}"
+
+
 def describe_exceeded(found: Exceeded) -> str:
     """That a class of operators beat a roof, and what that comes from; a command follows."""
     fact = f"{found.name} ran at {format_speedup(found.ratio)} the {found.roof} roof"
@@ -245,7 +250,7 @@ def _point_cells(point: RooflinePoint) -> tuple[str, ...]:
         point.name,
         "–" if point.time_s is None else format_seconds(point.time_s),
         "–" if point.fraction is None else format_percent(point.fraction),
-        "–" if point.intensity is None else f"{point.intensity:.3g}",
+        "–" if point.intensity is None else format_intensity(point.intensity),
         describe_reached(point),
         point.roof or "–",
         "–" if point.position is None else format_percent(point.position),
