@@ -86,13 +86,10 @@ class Look:
         try:
             return function(*args, **kwargs)
         except BaseException as error:
-            if mode is not None:
-                self._drop_dispatch(error)
-            drop_frame(error)
+            self._drop_ours(error, mode)
             raise
         finally:
-            if mode is not None:
-                self._leave(mode)
+            self._leave(mode)
 
     def follow(self, phase: str, function: Any, args: Any, kwargs: Any) -> Any:
         """Run a loss or an optimizer's step: its storages are followed, its work is not counted."""
@@ -100,13 +97,10 @@ class Look:
         try:
             return function(*args, **kwargs)
         except BaseException as error:
-            if mode is not None:
-                self._drop_dispatch(error)
-            drop_frame(error)
+            self._drop_ours(error, mode)
             raise
         finally:
-            if mode is not None:
-                self._leave(mode)
+            self._leave(mode)
 
     def line(self, num_updates: int) -> str:
         """What was counted, or why nothing was; nothing is looked at any more."""
@@ -178,6 +172,8 @@ class Look:
 
     def _leave(self, mode: Any) -> None:
         """Leave ours alone: a mode that the script entered meanwhile and kept stays on."""
+        if mode is None:
+            return
         try:
             self.is_open = False
             if self.tally is not None:
@@ -243,6 +239,12 @@ class Look:
         mode = make_mode(self.torch, add, self.clock, workspaces=workspaces, times=tally.times)
         self.dispatch_code = type(mode).__torch_dispatch__.__code__
         return mode, tally
+
+    def _drop_ours(self, error: BaseException, mode: Any) -> None:
+        """Take the caller's frame out of a traceback, and those that a mode put into it."""
+        if mode is not None:
+            self._drop_dispatch(error)
+        drop_frame(error)
 
     def _drop_dispatch(self, error: BaseException) -> None:
         """Take the mode's frames, and torch's right behind them, out of a traceback."""
