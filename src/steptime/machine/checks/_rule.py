@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from steptime.core.check import Certainty, CheckStatus, Cost
 from steptime.core.machine import Gpu
 from steptime.core.types import Severity
-from steptime.machine.checks.facts import Facts, Software
+from steptime.machine.checks.facts import Facts, LastRun, Software
 
 Value = str | int | float
 Seen = Mapping[str, Value]
@@ -95,6 +95,17 @@ def software_of(facts: Facts) -> Software | Judgement:
     if facts.software is not None:
         return facts.software
     return not_checked(facts.missing.get("software", "no_torch"))
+
+
+def run_on_gpu(facts: Facts) -> LastRun | Judgement:
+    """The last run, if it trained on a GPU of NVIDIA's, or the judgement that none is known."""
+    if not driven_gpus(facts):
+        return not_applicable("no_nvidia_gpu")
+    if facts.run is None:
+        return not_checked("no_run")
+    if facts.run.device != "cuda":
+        return not_applicable("run_without_gpu")
+    return facts.run
 
 
 def version_of(text: str | None) -> tuple[int, ...]:

@@ -20,6 +20,7 @@ from steptime.machine.checks._rule import (
     is_on,
     not_applicable,
     not_checked,
+    run_on_gpu,
     spans_machines,
 )
 from steptime.machine.checks.facts import Facts, Interface
@@ -175,13 +176,9 @@ def _told(one: Interface) -> str:
 
 
 def _gpu_ranks_on_gloo(facts: Facts) -> Judgement:
-    if not driven_gpus(facts):
-        return not_applicable("no_nvidia_gpu")
-    run = facts.run
-    if run is None:
-        return not_checked("no_run")
-    if run.device != "cuda":
-        return not_applicable("run_without_gpu")
+    run = run_on_gpu(facts)
+    if isinstance(run, Judgement):
+        return run
     if run.measurement.num_ranks < 2:
         return not_applicable("one_rank")
     found = _GLOO.search(run.script)

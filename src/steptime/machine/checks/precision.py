@@ -17,6 +17,7 @@ from steptime.machine.checks._rule import (
     fires,
     not_applicable,
     not_checked,
+    run_on_gpu,
     software_of,
     version_of,
 )
@@ -72,13 +73,9 @@ def _of_switch(facts: Facts, *, device: str, cost: Cost) -> Judgement:
 
 
 def _cudnn_benchmark(facts: Facts) -> Judgement:
-    if not driven_gpus(facts):
-        return not_applicable("no_nvidia_gpu")
-    run = facts.run
-    if run is None:
-        return not_checked("no_run")
-    if run.device != "cuda":
-        return not_applicable("run_without_gpu")
+    run = run_on_gpu(facts)
+    if isinstance(run, Judgement):
+        return run
     count = run.measurement.count
     if count is None or count.total == 0:
         return not_checked("work_not_counted")
