@@ -1,7 +1,7 @@
 """The empty plots of the page, and lines on them: one time axis for all, one way to hover.
 
-In: values over the time of a run. Out: figures of Bokeh, which alone this file and `html_plots`
-import: it is an extra. What is shown on hovering are numbers, and texts of ours.
+In: values over the time of a run. Out: figures of Bokeh, which is an extra: only this file and
+those that draw with it import that. What is shown on hovering are numbers, and texts of ours.
 """
 
 from __future__ import annotations
@@ -38,6 +38,23 @@ class Drawing:
     note: str | None = None
 
 
+def bare_figure(*, height: int, **options: Any) -> figure:
+    """An empty figure as wide as the page, whose colours are those of the page."""
+    made = figure(
+        height=height,
+        sizing_mode="stretch_width",
+        background_fill_color=None,
+        border_fill_color=None,
+        outline_line_color=None,
+        **options,
+    )
+    made.toolbar.logo = None
+    made.toolbar.autohide = True
+    made.axis.axis_label_text_font_style = "normal"
+    made.min_border_right = 12
+    return made
+
+
 class Canvas:
     """Makes figures that share the axis of time since the start of the run."""
 
@@ -67,25 +84,17 @@ class Canvas:
     ) -> figure:
         """An empty figure from zero to `top`, or with named rows."""
         vertical = list(rows) if rows else Range1d(0, top or 1)
-        made = figure(
+        made = bare_figure(
             height=height,
-            sizing_mode="stretch_width",
             x_range=self._range,
             y_range=vertical,
             x_axis_label=f"since the start [{self.unit}]",
             y_axis_label=label or None,
             tools="xbox_zoom,xpan,xwheel_zoom,reset",
             active_drag="xbox_zoom",
-            background_fill_color=None,
-            border_fill_color=None,
-            outline_line_color=None,
         )
-        made.toolbar.logo = None
-        made.toolbar.autohide = True
-        made.axis.axis_label_text_font_style = "normal"
         made.xaxis.axis_label_standoff = 4
         made.min_border_left = 84 if rows or height > 200 else 64  # so that axes stand in line
-        made.min_border_right = 12
         return made
 
     def lines(

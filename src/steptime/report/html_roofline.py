@@ -14,7 +14,7 @@ from bokeh.plotting import figure
 
 from steptime.core.units import format_percent, format_rate, format_seconds
 from steptime.core.waterfall import Roofline, RooflinePoint, Roofs
-from steptime.report.html_canvas import Drawing
+from steptime.report.html_canvas import Drawing, bare_figure
 from steptime.report.html_colors import CLASS_COLORS, ROOF_COLORS
 from steptime.report.waterfall import describe_headroom
 
@@ -46,9 +46,8 @@ def _figure(points: list[RooflinePoint], roofs: Roofs) -> figure:
     top = max([*rates, *roofs.run_flops_per_s.values()])
     if roofs.bytes_per_s:
         xs.append(max(roofs.run_flops_per_s.values()) / roofs.bytes_per_s)  # the furthest ridge
-    made = figure(
+    return bare_figure(
         height=360,
-        sizing_mode="stretch_width",
         x_axis_type="log",
         y_axis_type="log",
         x_range=Range1d(min(xs) / _MARGIN, max(xs) * _MARGIN),
@@ -57,15 +56,7 @@ def _figure(points: list[RooflinePoint], roofs: Roofs) -> figure:
         y_axis_label="reached [FLOP/s]",
         tools="box_zoom,pan,wheel_zoom,reset",
         active_drag=None,
-        background_fill_color=None,
-        border_fill_color=None,
-        outline_line_color=None,
     )
-    made.toolbar.logo = None
-    made.toolbar.autohide = True
-    made.axis.axis_label_text_font_style = "normal"
-    made.min_border_right = 12
-    return made
 
 
 def _draw_roofs(
