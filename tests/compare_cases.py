@@ -11,8 +11,8 @@ from typing import Any
 from steptime.compare.facts import take_run
 from steptime.compare.judge import compare
 from steptime.compare.values import ComparedRun, Comparison
+from steptime.core.interval import Interval
 from steptime.core.process_end import ProcessEnd, RunState
-from steptime.core.quantity import Quantity
 from steptime.core.schema import SCHEMA
 from steptime.core.store import Run, write_value
 from steptime.diagnose.values.finding import BottleneckKind as Kind
@@ -76,14 +76,14 @@ def make_measured(
 ) -> Measurement:
     """A run whose steps take `step_s` each, divided into phases by `shares`."""
     seen = 0.0 if step_s is None else step_s
-    quantity = Quantity(median=seen, low=seen * 0.999, high=seen * 1.001, n=num_steps - 10)
+    interval = Interval(estimate=seen, low=seen * 0.999, high=seen * 1.001, n=num_steps - 10)
     steady = SteadyWindow(
         first_step=10,
         num_steps=num_steps - 10,
         num_warmup_steps=10,
         rule="the test's",
-        step_time_s=quantity,
-        step_cpu_s=quantity,
+        step_time_s=interval,
+        step_cpu_s=interval,
         mean_s=step_s,
     )
     phases = tuple(
@@ -102,8 +102,8 @@ def make_measured(
         num_steps=num_steps,
         num_optimizer_updates=num_steps,
         num_backwards=num_steps,
-        step_time_s=quantity,
-        step_cpu_s=quantity,
+        step_time_s=interval,
+        step_cpu_s=interval,
         phases=phases,
         ended_cleanly=True,
     )

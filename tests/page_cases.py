@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from report_cases import GPT_SPANS, healthy, input_bound, make_rank, straggler
+from steptime.core.interval import Interval
 from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd, RunState
-from steptime.core.quantity import Quantity
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import Shift
 from steptime.launch.values import CommandRecord, RunMachine
@@ -170,7 +170,7 @@ def with_memory(m: Measurement) -> Measurement:
         last_bytes=655 * MIB,
         peak_bytes=661 * MIB,
         num_samples=300,
-        slope_bytes_per_step=Quantity(median=140_000, low=120_000, high=160_000, n=300),
+        slope_bytes_per_step=Interval(estimate=140_000, low=120_000, high=160_000, n=300),
         limit_bytes=24 << 30,
     )
     ranks: tuple[RankSummary, ...] = tuple(replace(rank, host_memory=use) for rank in m.ranks)
@@ -222,8 +222,7 @@ def make_shift(**changes: Any) -> Shift:
         t_unix_s=START + 50,
         before_s=0.15,
         after_s=0.301,
-        low=1.96,
-        high=2.05,
+        ratio=Interval(estimate=0.301 / 0.15, low=1.96, high=2.05, n=300),
         causes=("neighbor", "phase:backward"),
     )
     return replace(base, **changes)

@@ -58,7 +58,7 @@ def make_run(
     record = make_record(run, started_unix_s=started_unix_s, **({"exit_code": 0} | fields))
     store.write_value(run, "command.json", record)
     if num_steps is not None:
-        steady = {"step_time_s": {"median": 0.25}}
+        steady = {"step_time_s": {"estimate": 0.25}}
         write(run, "measurement.json", {"num_steps": num_steps, "steady": steady})
         write(run, "diagnosis.json", {"kind": "INPUT_BOUND"})
     return run

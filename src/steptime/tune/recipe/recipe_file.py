@@ -15,12 +15,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import steptime
+from steptime.core.interval import Interval
 from steptime.core.schema import SCHEMA
 from steptime.core.store import write_text
 from steptime.errors import RecipeError
 from steptime.measure.values.observations import Difference
 from steptime.tune.values.recipe_values import Fingerprint, Proof, Recipe, Script
-from steptime.tune.values.study_values import Applied, Speedup, State, Study
+from steptime.tune.values.study_values import (
+    Applied,
+    State,
+    Study,
+)
 from steptime.verify.values import Outcome
 
 if sys.version_info >= (3, 11):
@@ -302,7 +307,7 @@ def _read_proof(reader: _Reader) -> Proof:
         raise reader.wrong(f"`quality` in [evidence] must be PASS or another outcome: {quality!r}")
     return Proof(
         study_id=reader.need("evidence", "study_id", str),
-        speedup=Speedup(
+        speedup=Interval(
             estimate=reader.need("evidence", "speedup", float),
             low=reader.need("evidence", "low", float),
             high=reader.need("evidence", "high", float),

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from steptime.core.interval import Interval
 from steptime.core.schema import SCHEMA
-from steptime.tune.values.study_values import Speedup, State
+from steptime.tune.values.study_values import State
 from steptime.verify.values import Outcome
 
 
@@ -41,7 +42,7 @@ class Proof:
     """What was measured and judged; `level` is the highest that was reached, L0 to L3."""
 
     study_id: str
-    speedup: Speedup
+    speedup: Interval
     noise_floor: float | None
     quality: Outcome
     level: str | None
