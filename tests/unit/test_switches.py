@@ -58,7 +58,7 @@ def backward(watcher: SwitchWatcher) -> None:
 
 
 def told(watcher: SwitchWatcher, *, is_last: bool = False) -> list[str]:
-    text = watcher.look(OTHER, is_last=is_last)
+    text = watcher.poll(OTHER, is_last=is_last)
     return json.loads(text)["on"] if text else []
 
 

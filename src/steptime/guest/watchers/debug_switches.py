@@ -54,7 +54,7 @@ class SwitchWatcher:
         self.looks += 1
         self.on.update(self.find_on())
 
-    def look(self, bucket: int, *, is_last: bool) -> str:
+    def poll(self, bucket: int, *, is_last: bool) -> str:
         """A line if a switch is on that no line has told of."""
         if self.looks == self.looks_before:
             self.take_look()  # no backward came by
