@@ -178,7 +178,7 @@ class OperatorProbe:
             self.is_open = True
             return mode
         except Exception:
-            self.fail("look")
+            self.fail("operators")
             self.missing = "failed"
             return None
 
@@ -201,7 +201,7 @@ class OperatorProbe:
             for other in reversed(above):
                 dispatch._push_mode(other)
         except Exception:
-            self.fail("look")
+            self.fail("operators")
 
     def _enter_following(self, phase: str) -> Any:
         """A mode that hands operators to `storages` alone, entered; None where it may not be."""
@@ -221,7 +221,7 @@ class OperatorProbe:
             self.is_open = True
             return mode
         except Exception:
-            self.fail("look")
+            self.fail("operators")
             return None
 
     def _follow_operator(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:

@@ -62,7 +62,7 @@ def make_backward(context: Context, original: Any) -> Any:
                     outer = OTHER
                 journal.note(ENTER_BACKWARD, BACKWARD)
                 if switches.due:
-                    switches.take_look()
+                    switches.take_sample()
                 if context.anatomy is not None and context.anatomy.awaits_backward:
                     context.dissect("see_backward", args)
             except Exception:
