@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -106,3 +107,27 @@ def test_the_check_reference_is_what_the_checks_say():
     assert done.returncode == 0, done.stderr
     page = text_of(ROOT / "docs" / "reference" / "checks.md")
     assert done.stdout == page, "run `python scripts/gen_check_reference.py`"
+
+
+def test_the_architecture_picture_is_what_the_imports_say():
+    generator = ROOT / "scripts" / "gen_architecture_picture.py"
+
+    done = subprocess.run(
+        [sys.executable, str(generator), "--stdout"], capture_output=True, text=True, timeout=60
+    )
+
+    assert done.returncode == 0, done.stderr
+    picture = text_of(ROOT / "docs" / "pictures" / "architecture.svg")
+    assert done.stdout == picture, "run `python scripts/gen_architecture_picture.py`"
+
+
+def test_the_moving_picture_is_small_begins_with_a_command_and_names_no_folder_of_ours():
+    picture = text_of(ROOT / "docs" / "pictures" / "terminal.svg")
+
+    assert len(picture) < 500_000
+    first = next(iter(ElementTree.fromstring(picture).iter("{http://www.w3.org/2000/svg}use"))).get(
+        "href"
+    )
+    assert f'id="{first[1:]}"' in picture
+    assert "python train.py" in picture
+    assert not re.search(r"/(root|home|work)/", picture)
