@@ -50,7 +50,7 @@ SCENES = (  # what is said first, what is typed in front of the training, and ho
      f"steptime tune --levers {LEVERS} --budget 6m -- ", 6.0),
 )  # fmt: skip
 COLUMNS, ROWS = 96, 38
-PAGE_SIZE = (1200, 900)
+PAGE_SIZE = (1100, 1200)
 
 # --- recording ------------------------------------------------------------------------
 
