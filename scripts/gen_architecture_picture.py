@@ -2,8 +2,10 @@
 
 Run it after a change to the rooms: `python scripts/gen_architecture_picture.py`; `--stdout` prints
 the picture instead of writing it. All of it comes from the code: a room is a folder or a module of
-`src/steptime`, its sentence is the first one of its docstring, an arrow is an import. An arrow that
-follows from others is left out, so that cli ─▶ core does not cross what lies between them.
+`src/steptime`, its sentence is the first one of its docstring, an arrow is an import. The values
+that lie beside each wing (`measure/values`, …) are one room here. An arrow that follows from others
+is left out, so that cli ─▶ core does not cross what lies between them. Where two rooms import each
+other (no module does, tests/test_architecture.py holds that), the arrow has two heads.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ import itertools
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -28,18 +31,26 @@ PICTURE = ROOT / "docs" / "pictures" / "architecture.svg"
 IN_THE_USERS_PROCESS = ("inject", "guest", "levers")
 LOADED_BY_FILE = (("inject", "guest"), ("guest", "levers"))
 LEFT_OUT = ("", "__main__", "errors")  # nearly everything imports them, or nothing does
+VALUES = "values"
+OF_VALUES = "The chain of values, beside the wing that makes each"
 
 Arrow = tuple[str, str]
 
 
 def room_of(path: Path) -> str:
-    """The folder, or the module, of `src/steptime` that a file belongs to."""
-    return path.relative_to(SRC).parts[0].removesuffix(".py").replace("__init__", "")
+    """The room of `src/steptime` that a file belongs to."""
+    return _room(path.relative_to(SRC).with_suffix("").parts)
+
+
+def _room(parts: Sequence[str]) -> str:
+    if len(parts) > 1 and parts[1] == VALUES:
+        return VALUES
+    return parts[0].replace("__init__", "")
 
 
 def rooms() -> dict[str, str]:
     """The first sentence of every room."""
-    found = {}
+    found = {VALUES: OF_VALUES}
     for path in sorted(SRC.iterdir()):
         # What is injected is no package: its one module speaks for it.
         inside = [path / "__init__.py", *sorted(path.rglob("*.py"))] if path.is_dir() else [path]
@@ -59,15 +70,15 @@ def _first_sentence(source: str) -> str:
     return re.split(r"(?<=[.;]) ", paragraph)[0].rstrip(".;")
 
 
-def arrows(known: Iterable[str]) -> set[Arrow]:
-    """Who imports whom among the rooms, imports for types alone among them."""
+def arrows(known: Iterable[str]) -> Counter[Arrow]:
+    """Who imports whom among the rooms and how often, imports for types alone among them."""
     names = set(known)
-    found = set(LOADED_BY_FILE)
+    found = Counter(LOADED_BY_FILE)
     for path in sorted(SRC.rglob("*.py")):
         room = room_of(path)
         for target in _imported_rooms(path):
             if room in names and target in names and target != room:
-                found.add((room, target))
+                found[room, target] += 1
     return found
 
 
@@ -80,35 +91,50 @@ def _imported_rooms(path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else ()
             module = ".".join((*base, *filter(None, [node.module])))
-            modules = [module]
-            if module == "steptime":
-                modules = [f"steptime.{alias.name}" for alias in node.names]
+            modules = [f"{module}.{alias.name}" for alias in node.names]
         for module in modules:
             parts = module.split(".")
             if parts[0] == "steptime" and len(parts) > 1:
-                yield parts[1]
+                yield _room(parts[1:])
+
+
+def without_circles(counted: Counter[Arrow]) -> set[Arrow]:
+    """The arrows less the rarest one of every circle, until there is none."""
+    left = Counter(counted)
+    while True:
+        reached = reachable(set(left))
+        circular = [arrow for arrow in left if arrow[0] in reached[arrow[1]]]
+        if not circular:
+            return set(left)
+        del left[min(circular, key=lambda arrow: (left[arrow], arrow))]
+
+
+def reachable(found: set[Arrow]) -> dict[str, set[str]]:
+    """All rooms that each room imports, directly or through others."""
+    reached: dict[str, set[str]] = {name: set() for arrow in found for name in arrow}
+    changed = True
+    while changed:
+        changed = False
+        for source, target in found:
+            new = ({target} | reached[target]) - reached[source]
+            if new:
+                reached[source] |= new
+                changed = True
+    return reached
 
 
 def essential(found: set[Arrow]) -> set[Arrow]:
-    """The arrows that do not follow from two or more others."""
-    reached: dict[str, set[str]] = {}
-
-    def reach(name: str) -> set[str]:
-        if name not in reached:
-            reached[name] = set()  # in a circle the second visit ends here
-            for source, target in sorted(found):
-                if source == name:
-                    reached[name] |= {target} | reach(target)
-        return reached[name]
-
-    def follows(source: str, target: str) -> bool:
-        return any(
-            middle != target and target in reach(middle)
-            for first, middle in sorted(found)
-            if first == source
+    """The arrows that do not follow from two or more others; there are no circles."""
+    reached = reachable(found)
+    return {
+        (source, target)
+        for source, target in found
+        if not any(
+            target in reached[middle]
+            for first, middle in found
+            if first == source and middle != target
         )
-
-    return {arrow for arrow in found if not follows(*arrow)}
+    }
 
 
 # --- where it stands ------------------------------------------------------------------
@@ -122,7 +148,6 @@ def layers_of(names: Iterable[str], found: set[Arrow]) -> dict[str, int]:
 
     def place(name: str) -> int:
         if name not in layer:
-            layer[name] = 0  # in a circle the second visit ends here
             below = [place(target) for source, target in sorted(found) if source == name]
             layer[name] = 1 + max(below, default=-1)
         return layer[name]
@@ -137,15 +162,17 @@ class Chain:
     """An arrow as it passes through the layers: a room, bends, a room."""
 
     stops: tuple[str, ...]
+    has_two_heads: bool
 
 
-def chains(found: set[Arrow], layer: dict[str, int]) -> list[Chain]:
+def chains(found: set[Arrow], layer: dict[str, int], counted: Counter[Arrow]) -> list[Chain]:
     """Arrows with a bend in each layer that they pass; the bends get their layer."""
     made = []
     for source, target in sorted(found):
         bends = [f"{source}>{target}@{at}" for at in range(layer[source] - 1, layer[target], -1)]
         layer.update({bend: int(bend.rpartition("@")[2]) for bend in bends})
-        made.append(Chain(stops=(source, *bends, target)))
+        has_two_heads = (target, source) in counted
+        made.append(Chain(stops=(source, *bends, target), has_two_heads=has_two_heads))
     return made
 
 
@@ -182,7 +209,7 @@ def _mean(place: dict[str, float], names: list[str]) -> float:
 
 BOX_W, BOX_H, GAP_X, GAP_Y = 184, 66, 62, 14
 BEND_H, MARGIN, HEAD = 8, 24, 40
-LINE_CHARS, MAX_LINES = 30, 3
+LINE_CHARS, MAX_LINES = 29, 3
 
 Places = dict[str, tuple[float, float]]  # the left end of a box's or a bend's middle line
 
@@ -224,7 +251,7 @@ rect{{fill:#ffffff;stroke:#8c959f}}
 .u{{fill:#fff8e6;stroke:#bf8700}}
 </style>
 <defs><marker id="a" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" \
-orient="auto"><polygon points="0,0 8,4 0,8" fill="#8c959f"/></marker></defs>
+orient="auto-start-reverse"><polygon points="0,0 8,4 0,8" fill="#8c959f"/></marker></defs>
 <rect width="{full_w}" height="{full_h}" rx="10" style="fill:#f6f8fa;stroke:none"/>
 <text class="k" x="{MARGIN}" y="32">{KEY}</text>
 {chr(10).join(lines)}
@@ -254,7 +281,8 @@ def _curve(chain: Chain, places: Places) -> str:
             parts.append(f"H{x:.0f}")
     ends = (chain.stops[0], chain.stops[-1])
     style = ' class="f"' if ends in LOADED_BY_FILE else ""
-    return f'<path{style} d="{"".join(parts)}" marker-end="url(#a)"/>'
+    start = ' marker-start="url(#a)"' if chain.has_two_heads else ""
+    return f'<path{style} d="{"".join(parts)}"{start} marker-end="url(#a)"/>'
 
 
 def _box(name: str, sentence: str, x: float, y: float) -> str:
@@ -278,9 +306,10 @@ def _box(name: str, sentence: str, x: float, y: float) -> str:
 def picture() -> str:
     """The whole picture as SVG."""
     known = rooms()
-    found = essential(arrows(known))
+    counted = arrows(known)
+    found = essential(without_circles(counted))
     layer = layers_of(known, found)
-    made = chains(found, layer)
+    made = chains(found, layer, counted)
     return draw(known, ordered(layer, made), made)
 
 
