@@ -65,6 +65,25 @@ def test_contributing_fits_one_screen():
     assert len(text_of(ROOT / "CONTRIBUTING.md").splitlines()) <= 50
 
 
+BANNED = re.compile(
+    r"\banew\b|for want of|goes? on no more|told apart|\bsave for\b|\bbut for\b|\bspells?\b"
+    r"|\bstanding\b|\b(?:a|another|each|every|two|three|the) looks?\b|\blooks of\b"
+    r"|too dear\b|\bnil\b"
+)
+
+
+FROM_CODE = ("cli.md", "levers.md", "checks.md", "json.md", "run-folder.md")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_pages_are_in_plain_english(page):
+    if page.name in ("CONTRIBUTING.md", "CHANGELOG.md") or page.name in FROM_CODE:
+        return  # the list of what is banned; what was written before it; what the code says
+
+    lines = CODE.sub("", text_of(page)).splitlines()
+    assert [line for line in lines if BANNED.search(line)] == []
+
+
 def test_changelog_has_a_place_for_what_is_new():
     assert "## Unreleased" in text_of(ROOT / "CHANGELOG.md")
 
