@@ -1,9 +1,10 @@
 """Makes the pictures of the README from real runs of the example GPT.
 
 `docs/pictures/terminal.svg` is a moving picture of a terminal: `steptime run`, `steptime tune`.
-`docs/pictures/page.png` is the top of the page that `steptime report` writes. What the terminal
-showed is kept in `docs/pictures/terminal.cast` (asciicast), and the moving picture is drawn from
-that file alone, so that it can be drawn again without a run.
+`docs/pictures/page.png` and `changed.png` are the tops of pages that `steptime report` writes: of
+that run, and of one whose steps take longer from the middle on. What the terminal showed is kept in
+`docs/pictures/terminal.cast` (asciicast), and the moving picture is drawn from that file alone, so
+that it can be drawn again without a run.
 
     pip install pyte                       # a terminal emulator; nothing else needs it
     python scripts/gen_pictures.py         # record, then draw: six minutes on a quiet machine
@@ -39,7 +40,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "pictures"
 RECORDING = PICTURES / "terminal.cast"
 MOVIE = PICTURES / "terminal.svg"
-PAGE = PICTURES / "page.png"
+SLOWED = ROOT / "tests" / "specimens" / "neighbor_starts.py"
 
 TRAINING = "python train.py"
 LEVERS = "autocast,matmul_precision"
@@ -50,7 +51,7 @@ SCENES = (  # what is said first, what is typed in front of the training, and ho
      f"steptime tune --levers {LEVERS} --budget 6m -- ", 6.0),
 )  # fmt: skip
 COLUMNS, ROWS = 96, 38
-PAGE_SIZE = (1100, 1200)
+PAGE_WIDTH, PAGE_HEIGHT = 1100, 1200
 
 # --- recording ------------------------------------------------------------------------
 
@@ -343,28 +344,41 @@ def _svg_row(row: Row) -> str:
 # --- the page -------------------------------------------------------------------------
 
 
-def take_page(folder: Path) -> None:
+def take_page(folder: Path, picture: Path) -> None:
     """The top of the page of the newest run in the folder, as Chromium shows it."""
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
     if browser is None:
-        raise SystemExit("error: the page's picture needs Chromium: apt-get install chromium")
+        raise SystemExit("error: pictures of pages need Chromium: apt-get install chromium")
     page = folder / "page.html"
     steptime = [sys.executable, "-m", "steptime"]
     subprocess.run(
         [*steptime, "report", "last", "-o", str(page), "--open-never"], cwd=folder, check=True
     )
-    width, height = PAGE_SIZE
     subprocess.run(
         [
             *(browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
-            *(f"--window-size={width},{height}", "--virtual-time-budget=8000"),
-            *(f"--user-data-dir={folder / 'browser'}", f"--screenshot={PAGE}", page.as_uri()),
+            *(f"--window-size={PAGE_WIDTH},{PAGE_HEIGHT}", "--virtual-time-budget=8000"),
+            *(f"--user-data-dir={folder / 'browser'}", f"--screenshot={picture}", page.as_uri()),
         ],
         check=True,
         stderr=subprocess.DEVNULL,
     )
-    image = importlib.import_module("PIL.Image").open(PAGE)
-    image.convert("P", palette=1, colors=128).save(PAGE, optimize=True)
+    image = importlib.import_module("PIL.Image").open(picture)
+    image.convert("P", palette=1, colors=128).save(picture, optimize=True)
+
+
+def take_pictures() -> None:
+    """Record the scenes, and take both pages, in folders that vanish."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "gpt"
+        shutil.copytree(ROOT / "examples" / "gpt", folder)
+        write_recording(record_scenes(folder))
+        take_page(folder, PICTURES / "page.png")
+        slowed = Path(temporary) / "slowed"
+        slowed.mkdir()
+        shutil.copy(SLOWED, slowed)
+        record(["steptime", "run", "--", "python", SLOWED.name], slowed)
+        take_page(slowed, PICTURES / "changed.png")
 
 
 def main() -> int:
@@ -372,11 +386,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--draw", action="store_true", help="draw the recording that is there")
     if not parser.parse_args().draw:
-        with tempfile.TemporaryDirectory() as temporary:
-            folder = Path(temporary) / "gpt"
-            shutil.copytree(ROOT / "examples" / "gpt", folder)
-            write_recording(record_scenes(folder))
-            take_page(folder)
+        take_pictures()
     MOVIE.write_text(draw(list(frames())), encoding="utf-8")
     print(f"{MOVIE.relative_to(ROOT)}: {MOVIE.stat().st_size / 1000:.0f} kB", file=sys.stderr)
     return 0
