@@ -34,7 +34,11 @@ def name(request: pytest.FixtureRequest) -> str:
 def test_an_ailment_is_diagnosed_as_itself(run_specimen: RunSpecimen, name: str) -> None:
     ailment = AILMENTS[name]
     run = run_specimen(
-        ailment.specimen, *ailment.args, nproc=ailment.nproc, exit_code=ailment.exit_code
+        ailment.specimen,
+        *ailment.args,
+        nproc=ailment.nproc,
+        exit_code=ailment.exit_code,
+        is_forked=False,  # a fork has page faults of its own
     )
 
     judgement = judge(ailment, run.data["diagnosis"])

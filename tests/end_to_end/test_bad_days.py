@@ -25,6 +25,7 @@ from end_to_end.harness import (
     needs_torch,
     rows,
     run_folder,
+    run_forked,
     run_observed,
     updates,
 )
@@ -71,7 +72,7 @@ def test_a_shell_that_fails_keeps_its_code(tmp_path: Path) -> None:
 
 @needs_torch
 def test_an_exception_in_the_middle_leaves_every_step_and_the_report(tmp_path: Path) -> None:
-    done = run_observed(tmp_path, "python", SCRIPTS / "dying.py", "40", "fail")
+    done = run_forked(tmp_path, "python", SCRIPTS / "dying.py", "40", "fail")
     assert done.exit_code == 1
     assert b"ValueError: a bad batch" in done.stderr
     assert "failed with exit code 1" in said_by_us(done)
@@ -91,7 +92,7 @@ def test_a_segmentation_fault_in_the_middle_leaves_all_but_the_last_moment(tmp_p
 
 @needs_torch
 def test_one_that_crashes_at_once_is_not_said_to_have_made_no_step(tmp_path: Path) -> None:
-    done = run_observed(tmp_path, "python", SCRIPTS / "dying.py", "1", "crash")
+    done = run_forked(tmp_path, "python", SCRIPTS / "dying.py", "1", "crash")
     assert done.exit_code == 128 + signal.SIGSEGV
     assert "was killed by SIGSEGV before a step was recorded" in said_by_us(done)
     assert "last 0.2 s" in said_by_us(done)
@@ -231,7 +232,7 @@ def test_accelerate_inside_a_shell_is_one_rank(tmp_path: Path) -> None:
 
 @needs_torch
 def test_an_accumulation_that_never_divides_is_found_in_the_source(tmp_path: Path) -> None:
-    done = run_observed(tmp_path, "python", SPECIMENS / "accumulation_loss.py")
+    done = run_forked(tmp_path, "python", SPECIMENS / "accumulation_loss.py")
     found = json.loads((run_folder(tmp_path) / "source.json").read_bytes())
     ((code, file, line, text),) = found["suspicions"]
     assert (code, file) == ("accumulation_loss", str(SPECIMENS / "accumulation_loss.py"))
@@ -276,7 +277,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if find_spec("torch") is None:
         pytest.skip("torch is not installed")
     folder = tmp_path_factory.mktemp("whole")
-    done = run_observed(folder, "python", SCRIPTS / "steady.py", "60")
+    done = run_forked(folder, "python", SCRIPTS / "steady.py", "60")
     assert done.exit_code == 0
     for name in ("measurement.json", "diagnosis.json"):
         (run_folder(folder) / name).unlink()

@@ -146,7 +146,7 @@ OPTIMIZERS_STEP = {"a_compiled_optimizer_step", "a_function_that_steps"}
 """There torch's own frame around the hooks breaks the graph; ours in it makes dynamo skip it."""
 
 
-@pytest.mark.slow
+@pytest.mark.slow("every case is compiled, bare and observed")
 @pytest.mark.parametrize("case", names_in("compiled.py", "CASES"))
 def test_dynamo_makes_the_same_graphs(compare: Compare, case: str) -> None:
     bare, observed = found(compare("compiled.py"), case)
@@ -158,7 +158,7 @@ def test_dynamo_makes_the_same_graphs(compare: Compare, case: str) -> None:
         assert observed["breaks"] == bare["breaks"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("every case is compiled, bare and observed")
 def test_the_compiled_trainings_were_seen(compare: Compare) -> None:
     _, _, observed = compare("compiled.py")
     assert observed.data["num_optimizer_updates"] == 3 * 12

@@ -276,7 +276,7 @@ def test_two_runs_at_once_in_one_store_keep_apart(tmp_path: Path) -> None:
 # -- long runs
 
 
-@pytest.mark.slow
+@pytest.mark.slow("two hundred thousand steps, twice")
 def test_two_hundred_thousand_steps_stay_small(tmp_path: Path) -> None:
     bare, observed = run_both(tmp_path, "python", SCRIPTS / "many.py")
     grown = int(observed.stdout) - int(bare.stdout)

@@ -382,7 +382,7 @@ def test_a_slow_rank_is_a_straggler_in_its_forward(run_specimen: RunSpecimen) ->
 
 
 def test_a_busy_neighbor_is_found(run_specimen: RunSpecimen) -> None:
-    run = run_specimen("busy_neighbor")
+    run = run_specimen("busy_neighbor", is_forked=False)
 
     assert f"steps {run.data['num_steps']}\n" in run.stdout
     (finding,) = run.findings("CONTENDED")
