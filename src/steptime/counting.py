@@ -1,8 +1,8 @@
 """`steptime.count`: the work of one forward and backward of a model, by its shapes.
 
-In: a model and inputs for it. Out: a `core.count.Count`. It runs the model once, in the caller's
-process, and leaves gradients, buffers and random numbers as they were. Torch is imported when it
-is called; the formulas are those of the guest.
+In: a model and inputs for it. Out: a `measure.values.work.Count`. It runs the model once, in
+the caller's process, and leaves gradients, buffers and random numbers as they were. Torch is
+imported when it is called; the formulas are those of the guest.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from time import perf_counter_ns
 from typing import Any
 
 from steptime.core.codec import from_json
-from steptime.core.count import Count
-from steptime.guest.tally import Tally, make_mode
+from steptime.guest.count.tally import Tally, make_mode
+from steptime.measure.values.work import Count
 
 
 def count(model: Callable[..., Any], *inputs: Any, **kwargs: Any) -> Count:

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from end_to_end.harness import SPECIMENS, run_folder, run_forked, run_observed
-from steptime.core.types import Diagnosis, Step
-from steptime.diagnose.engine import diagnose
-from steptime.measure.measurement import measure, select_ranks
-from steptime.measure.records import read_records
+from steptime.diagnose.diagnosis import diagnose
+from steptime.diagnose.values.finding import Diagnosis
+from steptime.measure.run_fold import measure, select_ranks
+from steptime.measure.run_records import read_records
+from steptime.measure.values.measurement import Step
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job, as the tests may be, hands it on to every script they start.

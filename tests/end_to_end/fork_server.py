@@ -163,9 +163,9 @@ def run_observed(request: Mapping[str, Any], replay: Replay) -> None:
     sys.path[:] = ["", *PATH]
     finder = Replay(first=replay.first, later=replay.later, others=replay.others)
     sys.meta_path.insert(0, finder)
-    from steptime.measure import launch
+    from steptime.launch import user_command
 
-    truly_execute, here = launch._execute, settled(os.environ)
+    truly_execute, here = user_command._execute, settled(os.environ)
 
     def execute(
         path: str, argv: Sequence[str], environment: Mapping[str, str], signals: Any
@@ -181,7 +181,7 @@ def run_observed(request: Mapping[str, Any], replay: Replay) -> None:
         sys.meta_path.remove(finder)
         be_script(argv, environment, Replay(first=replay.first, later=replay.later, others={}))
 
-    launch._execute = execute
+    user_command._execute = execute
     be_main(
         lambda: runpy.run_module("steptime", run_name="__main__", alter_sys=True), request["argv"]
     )

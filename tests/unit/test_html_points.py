@@ -5,8 +5,8 @@ import pytest
 
 from page_cases import START, make_devices, make_host, make_steps
 from report_cases import healthy
-from steptime.core.series import Event, StepPoint
-from steptime.report.html_points import (
+from steptime.measure.values.over_time import Event, StepPoint
+from steptime.report.html.html_points import (
     grouped,
     longest_events,
     mean_of,

@@ -10,16 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
-from steptime.measure.records import read_records
-from unit.builders import (
-    BUCKETS,
-    make_block,
-    make_end,
-    make_head,
-    make_row,
-    make_update,
-    write_run,
-)
+from steptime.measure.run_records import read_records
+from unit.builders import BUCKETS, make_block, make_end, make_head, make_row, make_update, write_run
 
 COST = {"k": "o", "updates": 2, "self_ns": 5, "flush_ns": 6, "nested_calls": 7, "nested_ns": 8}
 

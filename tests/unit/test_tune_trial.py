@@ -10,15 +10,21 @@ from typing import Any
 
 import pytest
 
-from steptime.core.store import CommandRecord
-from steptime.core.study import TrialEnd
-from steptime.core.types import ProcessEnd, RunState
-from steptime.measure.origin import describe_run
-from steptime.tune.bounds import WindowSize, is_full
-from steptime.tune.trial import Limits, Trial, TrialEnded, TrialStart, start_trial
-from steptime.tune.watch import Tick, Watch, fold_ticks
+from steptime.core.process_end import ProcessEnd, RunState
+from steptime.launch.origin import describe_run
+from steptime.launch.values import CommandRecord
+from steptime.tune.trials.bounds import WindowSize, is_full
+from steptime.tune.trials.trial_process import (
+    TrialEnded,
+    TrialLimits,
+    TrialProcess,
+    TrialStart,
+    start_trial,
+)
+from steptime.tune.trials.trial_watch import Tick, TrialWatch, fold_ticks
+from steptime.tune.values.study_values import TrialEnd
 
-LIMITS = Limits(start_s=10.0, silence_s=5.0, total_s=100.0)
+LIMITS = TrialLimits(start_s=10.0, silence_s=5.0, total_s=100.0)
 EXIT_0 = ProcessEnd(state=RunState.FINISHED, exit_code=0)
 EXIT_1 = ProcessEnd(state=RunState.FAILED, exit_code=1)
 NEVER = 1e9
@@ -83,14 +89,14 @@ def make_record(folder: Path) -> CommandRecord:
 
 def run(
     child: Child,
-    is_done: Callable[[Watch], bool] = lambda watch: False,
+    is_done: Callable[[TrialWatch], bool] = lambda watch: False,
     *,
-    limits: Limits = LIMITS,
+    limits: TrialLimits = LIMITS,
 ) -> TrialEnded:
     """What the trial with this child came to."""
     start = TrialStart(folder=child.folder, argv=("python", "x.py"), environment={}, plan={})
     record = make_record(child.folder)
-    trial = Trial(start, record, child, limits, clock=child.clock, sleep=child.sleep)
+    trial = TrialProcess(start, record, child, limits, clock=child.clock, sleep=child.sleep)
     trial.wait(is_done)
     return trial.close()
 
@@ -187,13 +193,13 @@ def test_what_takes_too_long_is_killed(
 def test_a_pause_that_the_command_makes_as_written_is_no_hang(tmp_path: Path) -> None:
     child = Child(tmp_path, silent_s=2.0)
 
-    run(child, limits=Limits(start_s=10.0, silence_s=5.0, total_s=100.0, longest_gap_s=8.0))
+    run(child, limits=TrialLimits(start_s=10.0, silence_s=5.0, total_s=100.0, longest_gap_s=8.0))
 
     assert child.now_s == pytest.approx(2.0 + 3 * 8.0, abs=0.5)
 
 
 def test_a_silent_child_that_works_may_be_compiling(tmp_path: Path) -> None:
-    limits = Limits(start_s=10.0, silence_s=5.0, total_s=100.0, working_s=30.0)
+    limits = TrialLimits(start_s=10.0, silence_s=5.0, total_s=100.0, working_s=30.0)
     (tmp_path / "idle").mkdir()
     (tmp_path / "busy").mkdir()
     idle = Child(tmp_path / "idle", silent_s=2.0)
@@ -243,7 +249,7 @@ def test_a_window_is_full_by_steps_and_time(tmp_path: Path, step_s: float, secon
     run(
         child,
         lambda watch: is_full(watch, SIZE),
-        limits=Limits(start_s=10, silence_s=500, total_s=500),
+        limits=TrialLimits(start_s=10, silence_s=500, total_s=500),
     )
 
     assert child.now_s - 1.0 == pytest.approx(seconds, abs=0.2)

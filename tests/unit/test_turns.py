@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptime.measure.rounds import BY_HAND, MIN_BY_HAND, fold_rounds, split_rounds
-from steptime.measure.stream import Update
+from steptime.measure.steps.rounds import BY_HAND, MIN_BY_HAND, fold_rounds, split_rounds
+from steptime.measure.stream import UpdateRow
 
 COUNTS = ("backwards", "inner_steps")
 
@@ -19,9 +19,9 @@ BACKWARD: Facts = (BY_HAND, 1, 0)
 GRAD: Facts = (BY_HAND, 0, 0)
 
 
-def rows_of(facts: Sequence[Facts]) -> list[Update]:
+def rows_of(facts: Sequence[Facts]) -> list[UpdateRow]:
     return [
-        Update(
+        UpdateRow(
             number=number,
             thread=0,
             optimizer=optimizer,

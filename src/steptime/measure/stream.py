@@ -1,8 +1,8 @@
 """The file of one rank: its updates, blocks, device times, cost and end as frozen values.
 
-In: a path. Out: a `Stream`. The file may have 30 MB, so its lines are converted by hand and one
-by one; a line of another shape is skipped and counted. Steps are left to `measure.steps`, the
-lines about anything but updates to `measure.signals`.
+In: a path. Out: a `RankStream`. The file may have 30 MB, so its lines are converted by hand and
+one by one; a line of another shape is skipped and counted. Steps are left to
+`measure.steps.step_fold`, the lines about anything but updates to `measure.rank_signals`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from steptime.core.codec import from_json
 from steptime.errors import DamagedRunError
 from steptime.measure.jsonl import Row, Torn, read_rows, take_head
-from steptime.measure.signals import TAKE_SIGNAL, SignalLines, Signals
+from steptime.measure.rank_signals import TAKE_SIGNAL, SignalLines, Signals
 
 _DISTURBED = 2
 # What a line of another shape than its `k` promises raises: it is skipped like one cut short.
@@ -43,7 +43,7 @@ class StreamHead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
+class UpdateRow:
     """One optimizer update; times [ns] since the head's clock, sums in the order of the head.
 
     Not `is_detailed`: all CPU time is in `other`, fetch and collate are in `input_wait`.
@@ -85,7 +85,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class FreshUpdate:
     """An update of a block that was not full yet: its times [µs] without spans, no phases."""
 
     number: int
@@ -126,7 +126,7 @@ class StreamEnd:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stream:
+class RankStream:
     """One process that stepped.
 
     `device_ns` maps an update's number to its device sums, `markers` to its raw markers: pairs of
@@ -134,24 +134,24 @@ class Stream:
     """
 
     head: StreamHead
-    updates: tuple[Update, ...]
+    updates: tuple[UpdateRow, ...]
     blocks: tuple[Block, ...]
     device_ns: Mapping[int, tuple[int, ...]]
     cost: GuestCost | None
     end: StreamEnd | None
-    progress: tuple[Progress, ...]
+    progress: tuple[FreshUpdate, ...]
     signals: Signals
     markers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
 
-class _Lines:
+class _RankLines:
     """The lines of a rank's file so far."""
 
     def __init__(self, head: StreamHead) -> None:
         self.head = head
-        self.updates: list[Update] = []
+        self.updates: list[UpdateRow] = []
         self.blocks: list[Block] = []
-        self.progress: list[Progress] = []
+        self.progress: list[FreshUpdate] = []
         self.device_ns: dict[int, tuple[int, ...]] = {}
         self.markers: dict[int, tuple[int, ...]] = {}
         self.cost: GuestCost | None = None
@@ -190,24 +190,24 @@ class _Lines:
         self.end = from_json(StreamEnd, row)
 
 
-_TAKE: Mapping[str, Callable[[_Lines, Row], None]] = {
-    "u": _Lines.add_updates,
-    "b": _Lines.add_block,
-    "p": _Lines.add_progress,
-    "d": _Lines.add_device,
-    "e": _Lines.add_markers,
-    "o": _Lines.set_cost,
-    "end": _Lines.set_end,
+_TAKE: Mapping[str, Callable[[_RankLines, Row], None]] = {
+    "u": _RankLines.add_updates,
+    "b": _RankLines.add_block,
+    "p": _RankLines.add_progress,
+    "d": _RankLines.add_device,
+    "e": _RankLines.add_markers,
+    "o": _RankLines.set_cost,
+    "end": _RankLines.set_end,
 }
 
 
-def read_stream(path: Path, torn: Torn) -> Stream | None:
+def read_stream(path: Path, torn: Torn) -> RankStream | None:
     """The stream in a rank's file; None where the head is missing, for it names the positions."""
     rows = read_rows(path, torn)
     head = take_head(StreamHead, rows, path, torn)
     if head is None:
         return None
-    lines = _Lines(head)
+    lines = _RankLines(head)
     for row in rows:
         take, take_signal = _TAKE.get(row["k"]), TAKE_SIGNAL.get(row["k"])
         try:
@@ -217,7 +217,7 @@ def read_stream(path: Path, torn: Torn) -> Stream | None:
                 take_signal(lines.signals, row)
         except _MISSHAPEN:
             torn.count += 1
-    return Stream(
+    return RankStream(
         head=head,
         updates=tuple(lines.updates),
         blocks=tuple(lines.blocks),
@@ -230,11 +230,11 @@ def read_stream(path: Path, torn: Torn) -> Stream | None:
     )
 
 
-def _update(values: Any, head: StreamHead) -> Update:
+def _update(values: Any, head: StreamHead) -> UpdateRow:
     (number, thread, optimizer, start_ns, end_ns, skipped, detail), wall, counts, cpu = _cut(
         values, 7, len(head.buckets), len(head.counts), len(head.buckets)
     )
-    return Update(
+    return UpdateRow(
         number=number,
         thread=thread,
         optimizer=optimizer,
@@ -270,9 +270,9 @@ def _block(row: Row, head: StreamHead) -> Block:
     )
 
 
-def _progress(values: Any) -> Progress:
+def _progress(values: Any) -> FreshUpdate:
     number, thread, optimizer, end_ns, skipped, backwards, wall_us, cpu_us = _ints(values, 8)
-    return Progress(
+    return FreshUpdate(
         number=number,
         thread=thread,
         optimizer=optimizer,

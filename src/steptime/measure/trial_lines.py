@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from steptime.core.codec import from_json
-from steptime.core.types import SPANS
 from steptime.errors import DamagedRunError
 from steptime.measure.jsonl import Row, Torn, read_rows
+from steptime.measure.values.measurement import SPANS
 
 NS = 1e-9
 

@@ -1,0 +1,85 @@
+"""The order of things within a step: raw markers as pieces of time.
+
+In: the `RankStream` of one process. Out: `Slice`, for the updates whose markers were written.
+Sums by step are left to `measure.steps.step_fold`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from steptime.measure.steps.step_fold import NS
+from steptime.measure.stream import RankStream
+from steptime.measure.values.over_time import Slice
+
+_OTHER = "other"
+
+# Time whose name is not known yet goes by what comes next. As the guest books it, but for models
+# that compute their loss inside: there it is `other`.
+_BY_NEXT = {
+    ("after_forward", "backward"): "loss",
+    ("after_backward", "optimizer"): "gradient_processing",
+    ("after_backward", "gradient_processing"): "gradient_processing",
+}
+_UNNAMED = {
+    "after_forward": _OTHER,
+    "after_backward": _OTHER,
+    "closure_head": "optimizer",
+    "closure_tail": "optimizer",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _MarkerPiece:
+    name: str
+    begin_ns: int
+    end_ns: int
+
+
+def slices_of(stream: RankStream) -> Iterator[Slice]:
+    """The pieces of time of one process, what is `other` left out, thread by thread in order."""
+    head = stream.head
+    names = (*head.buckets, *head.counts, *head.pending)
+    for update in sorted(stream.updates, key=lambda u: (u.thread, u.start_ns)):
+        markers = stream.markers.get(update.number)
+        if markers is None:
+            continue
+        for piece in _pieces(markers, update.start_ns, update.end_ns, names):
+            yield Slice(
+                rank=head.rank,
+                thread=update.thread,
+                name=piece.name,
+                t_unix_s=head.t_unix_s + piece.begin_ns * NS,
+                seconds=(piece.end_ns - piece.begin_ns) * NS,
+            )
+
+
+def _pieces(
+    markers: Sequence[int], start_ns: int, end_ns: int, names: Sequence[str]
+) -> Iterator[_MarkerPiece]:
+    """Neighbors of one name are one piece."""
+    marks = [
+        (min(end_ns, start_ns + offset), names[bucket] if bucket < len(names) else _OTHER)
+        for offset, bucket in zip(markers[::2], markers[1::2], strict=True)
+    ]
+    open_piece: _MarkerPiece | None = None
+    for (begin_ns, name), (until_ns, following) in pairwise([*marks, (end_ns, _OTHER)]):
+        piece = _MarkerPiece(name=_resolve(name, following), begin_ns=begin_ns, end_ns=until_ns)
+        if until_ns <= begin_ns:
+            continue
+        if open_piece is not None and open_piece.name == piece.name:
+            open_piece = _MarkerPiece(
+                name=piece.name, begin_ns=open_piece.begin_ns, end_ns=until_ns
+            )
+            continue
+        if open_piece is not None and open_piece.name != _OTHER:
+            yield open_piece
+        open_piece = piece
+    if open_piece is not None and open_piece.name != _OTHER:
+        yield open_piece
+
+
+def _resolve(name: str, following: str) -> str:
+    return _BY_NEXT.get((name, following)) or _UNNAMED.get(name, name)
