@@ -28,7 +28,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what the folder and the other marks imply, and hold `slow` to its reason."""
+    """Mark what the folder and the other marks imply, and hold `slow` to its reason.
+
+    Whole runs come first: where tests are shared out, the short ones fill the end.
+    """
     for item in items:
         if TESTS / "end_to_end" in item.path.parents:
             item.add_marker(pytest.mark.end_to_end)
@@ -39,6 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 raise pytest.UsageError(f'{item.nodeid}: write slow("why it is")')
         if item.get_closest_marker("slow"):
             item.user_properties.append(("is_slow", True))
+    items.sort(key=lambda item: item.get_closest_marker("end_to_end") is None)
 
 
 class Slowness:

@@ -25,19 +25,18 @@ SERVER = Path(__file__).parent / "fork_server.py"
 START_LIMIT_S = 120
 
 
-def can_fork(command: Sequence[str], environment: Mapping[str, str]) -> bool:
+def can_fork(command: Sequence[str], environment: Mapping[str, str], cwd: Path) -> bool:
     """Whether the server can stand in for a new interpreter.
 
-    The command must be `python script.py [words]`, the environment must not ask for something
-    that is settled when an interpreter, or torch, is loaded, and the script must not compile:
-    dynamo imports itself piece by piece, and looks into what was imported.
+    The command must be `python script.py [words]`, and the environment must not ask for something
+    that is settled when an interpreter, or torch, is loaded.
     """
     is_python = command[0] in ("python", sys.executable)
     if not is_python or len(command) < 2 or not command[1].endswith(".py"):
         return False
     if sys.platform != "linux" or find_spec("torch") is None:
         return False
-    if not Path(command[1]).is_file():
+    if not (cwd / command[1]).is_file():
         return False
     return settled(environment) == settled(server_environment())
 

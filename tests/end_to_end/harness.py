@@ -33,8 +33,9 @@ needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes and 
 
 
 def has_gpu() -> bool:
-    """Whether torch has a CUDA device here."""
-    if importlib.util.find_spec("torch") is None:
+    """Whether torch has a CUDA device here; torch is asked only where there is a driver."""
+    has_driver = any(Path(path).exists() for path in ("/dev/nvidiactl", "/dev/dxg"))
+    if not has_driver or importlib.util.find_spec("torch") is None:
         return False
     import torch
 
@@ -156,7 +157,7 @@ def fork_bare(folder: Path, *command: str | Path, **variables: str) -> Fork | Jo
     """The command as it is; a true process where a fork will not do (`forked.py` says when)."""
     env = environment(folder, **variables)
     words = [str(word) for word in command]
-    if not can_fork(words, env):
+    if not can_fork(words, env, folder):
         return Job(folder, words, env)
     return Fork(folder=folder, job=ForkedJob(words, env, folder, is_observed=False))
 
@@ -168,7 +169,7 @@ def fork_observed(
     env = environment(folder, **variables)
     words = [str(word) for word in command]
     ours = ["run", "--json", str(folder / "result.json"), *options, "--", *words]
-    if not can_fork(words, env):
+    if not can_fork(words, env, folder):
         return Job(folder, [*STEPTIME, *ours], env)
     return Fork(folder=folder, job=ForkedJob(["steptime", *ours], env, folder, is_observed=True))
 

@@ -100,6 +100,7 @@ def test_one_that_crashes_at_once_is_not_said_to_have_made_no_step(tmp_path: Pat
 
 
 @needs_torch
+@pytest.mark.slow("a limit of memory needs a process of its own")
 def test_memory_that_runs_out_in_torch_leaves_every_step(tmp_path: Path) -> None:
     done = run_observed(tmp_path, "python", SCRIPTS / "dying.py", "40", "take_all_memory")
     assert done.exit_code == 1
@@ -156,6 +157,7 @@ def test_training_with_an_old_torch_goes_on_unwatched(tmp_path: Path) -> None:
 
 
 @needs_torch
+@pytest.mark.slow("the processes are looked at once they are some seconds old")
 def test_pythons_that_keep_us_out_beside_one_that_does_not_are_said(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import time; time.sleep(6)\n")
     lines = f"python -I train.py & env -i $(which python) train.py & python {SCRIPTS}/tiny.py; wait"
@@ -172,6 +174,7 @@ def test_a_python_that_keeps_us_out_is_named_in_the_place_of_none_at_all(tmp_pat
 
 @needs_torch
 @pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
+@pytest.mark.slow("the processes are looked at once they are some seconds old")
 def test_helpers_of_multiprocessing_are_not_missed(tmp_path: Path, context: str) -> None:
     text = f"""\
 import multiprocessing, time, torch
@@ -205,6 +208,7 @@ def ranks_of(done: Done) -> list[tuple[int, int, int]]:
 
 
 @needs_torch
+@pytest.mark.slow("torchrun, two ranks, and a Python from each: five imports of torch")
 def test_pythons_that_ranks_start_are_no_ranks(tmp_path: Path) -> None:
     done = launch(tmp_path, f"{TORCHRUN} 2 {SCRIPTS}/helped.py")
     assert ranks_of(done) == [(0, 2, 6), (1, 2, 6)]
@@ -212,6 +216,7 @@ def test_pythons_that_ranks_start_are_no_ranks(tmp_path: Path) -> None:
 
 
 @needs_torch
+@pytest.mark.slow("a launcher in a launcher: five imports of torch")
 def test_a_launcher_under_torchrun_is_no_rank_and_its_processes_are(tmp_path: Path) -> None:
     done = launch(tmp_path, f"{TORCHRUN} 1 {SCRIPTS}/nested.py")
     assert ranks_of(done) == [(0, 2, 6), (1, 2, 6)]
@@ -221,6 +226,7 @@ def test_a_launcher_under_torchrun_is_no_rank_and_its_processes_are(tmp_path: Pa
 
 @needs_torch
 @pytest.mark.skipif(find_spec("accelerate") is None, reason="accelerate is not installed")
+@pytest.mark.slow("accelerate imports torch twice, and much more")
 def test_accelerate_inside_a_shell_is_one_rank(tmp_path: Path) -> None:
     options = "--cpu --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no"
     done = launch(tmp_path, f"accelerate launch {options} {SCRIPTS}/accelerated.py")

@@ -115,6 +115,7 @@ def test_a_compiled_model_drops_the_same_and_trains_as_without(
     assert b"_orig_mod" not in checkpoint
 
 
+@pytest.mark.slow("torchrun and two ranks import torch")
 def test_ranks_whose_gradients_overflow_in_fp16_go_on_together(tmp_path: Path) -> None:
     found = train(tmp_path, HALF, way="ranks", factor=16.0, nproc=2)
 

@@ -74,6 +74,8 @@ def test_a_file_that_is_no_python_is_said_to_give_no_answer(tmp_path: Path) -> N
     assert found["missing"] == "no_answer"
 
 
+@pytest.mark.slow("it measures for some seconds before it is interrupted")
+@pytest.mark.serial
 def test_interrupted_nothing_of_it_goes_on_and_nothing_is_left(tmp_path: Path) -> None:
     child = subprocess.Popen(
         words("--budget", "60s", store=tmp_path),
