@@ -12,12 +12,13 @@ from steptime.compare.facts import take_run
 from steptime.compare.judge import compare
 from steptime.compare.values import ComparedRun, Comparison
 from steptime.core.interval import Interval
+from steptime.core.machine_identity import MachineIdentity
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.schema import SCHEMA
 from steptime.core.store import Run, write_value
 from steptime.diagnose.values.finding import BottleneckKind as Kind
 from steptime.diagnose.values.finding import Diagnosis
-from steptime.launch.values import CommandRecord, RunMachine
+from steptime.launch.values import CommandRecord
 from steptime.measure.values.measurement import (
     PHASES,
     HostLoad,
@@ -29,7 +30,7 @@ from steptime.measure.values.measurement import (
 )
 
 BEGAN_S = 1_790_000_000.0
-MACHINE = RunMachine(
+MACHINE = MachineIdentity(
     hostname_hash="aaaa", cpu="a CPU", num_cores=4, memory_bytes=16 * 2**30, memory_limit_bytes=None
 )
 SHARES = {"input_wait": 0.1, "forward": 0.3, "backward": 0.5, "optimizer": 0.1}

@@ -10,11 +10,12 @@ from typing import Any
 
 from report_cases import GPT_SPANS, healthy, input_bound, make_rank, straggler
 from steptime.core.interval import Interval
+from steptime.core.machine_identity import MachineIdentity
 from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import Shift
-from steptime.launch.values import CommandRecord, RunMachine
+from steptime.launch.values import CommandRecord
 from steptime.measure.values.measurement import INNER_PHASES, Measurement, RankSummary
 from steptime.measure.values.observations import MemoryUse, ScriptError, Site
 from steptime.measure.values.over_time import DevicePoint, Event, HostPoint, RunSeries, StepPoint
@@ -48,7 +49,7 @@ def make_record(**changes: Any) -> CommandRecord:
         steptime_version="0.1.0",
         python_version="3.11.7",
         git_revision="3adf61e0c1d2",
-        machine=RunMachine(
+        machine=MachineIdentity(
             hostname_hash="0" * 16,
             cpu="AMD EPYC 7B13",
             num_cores=2,

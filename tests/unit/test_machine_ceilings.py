@@ -17,8 +17,8 @@ from steptime.cli import machinery
 from steptime.cli.main import main
 from steptime.core.codec import from_json, to_json
 from steptime.core.interval import Interval
+from steptime.core.machine_identity import MachineIdentity
 from steptime.errors import NotFoundError, StoreError
-from steptime.launch.values import RunMachine
 from steptime.machine import ceilings
 from steptime.machine.ceilings import (
     CeilingRequest,
@@ -46,7 +46,7 @@ from unit.test_machine_report import make_gpu, make_inventory
 
 SCHEMAS = resources.files("steptime.report") / "schema"
 SCHEMA = json.loads((SCHEMAS / "machine.schema.json").read_text())
-MACHINE = RunMachine(hostname_hash="ab", cpu="Xeon Gold", num_cores=8, memory_bytes=1 << 34)
+MACHINE = MachineIdentity(hostname_hash="ab", cpu="Xeon Gold", num_cores=8, memory_bytes=1 << 34)
 PYTHON = Python(path="/usr/bin/python3", version="3.11.7", torch_version="2.13.0")
 
 

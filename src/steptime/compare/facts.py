@@ -42,7 +42,7 @@ def take_run(measurement: Measurement, record: CommandRecord, *, place: str) -> 
         phases_s=_phases_s(measurement, step_s),
         spans_s={span.name: span.total_s for span in measurement.spans},
         others_cores=None if host is None else host.others_cores,
-        host=record.machine.hostname_hash,
+        host=record.machine.hostname_hash or "",
         traits=traits_of(measurement, record),
     )
 
