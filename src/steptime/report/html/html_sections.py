@@ -1,4 +1,4 @@
-"""The parts of the page that are text and tables: what a reader sees without any script.
+"""The parts of the page that are text and tables: readable without any script.
 
 In: a Measurement, its Diagnosis, the record of its command. Out: markup, or None where there is
 nothing to show. Words come from `words` and `advice`; the plots are drawn elsewhere.
@@ -42,7 +42,7 @@ from steptime.report.words.advice import choose_headline, next_act
 
 _ABSENT = "–"
 _MAX_RANKS = 64
-"""A page with a thousand rows is read by nobody; the JSON has them."""
+"""Nobody reads a page with a thousand rows; the JSON has them."""
 
 
 def header(m: Measurement) -> Html:
@@ -101,7 +101,7 @@ def _step_time_s(m: Measurement) -> float | None:
 
 
 def tiles(m: Measurement, *, energy_j: float | None = None) -> Html:
-    """The few numbers one looks for first; `energy_j` is that of a step."""
+    """The few numbers that people look for first; `energy_j` is the energy of a step."""
     found: list[Html] = []
     if m.steady is not None and m.steady.step_time_s is not None:
         time = m.steady.step_time_s
@@ -144,7 +144,7 @@ def _counted(m: Measurement) -> str:
 
 
 def phases_part(m: Measurement) -> Html | None:
-    """Where a step's time goes: one bar, and a row a phase."""
+    """Where a step's time goes: one bar, and one row for each phase."""
     seen = sorted((p for p in m.phases if p.median_s is not None), key=_place)
     if not seen:
         return None
@@ -210,7 +210,7 @@ def _seconds(value_s: float | None) -> str:
 
 
 def ranks_part(m: Measurement) -> Html | None:
-    """A row a rank, each with its bar on one scale: whoever waits least is waited for."""
+    """One row for each rank, bars on one scale: the others wait for the rank that waits least."""
     if len(m.ranks) < 2:
         return None
     longest_s = max((sum(_outer_medians(r).values()) for r in m.ranks), default=0.0)
@@ -282,7 +282,7 @@ def memory_part(m: Measurement) -> Html | None:
 def told_part(
     m: Measurement, makers: Sequence[Callable[[Measurement, Page], list[Text]]]
 ) -> Html | None:
-    """What lines of the terminal report say, a paragraph each: their words have one place."""
+    """The lines of the terminal report as paragraphs, so that their words have one place."""
     page = unwrapped_page()
     lines = [line.plain for make in makers for line in make(m, page)]
     told = [(line[:LABEL_WIDTH].strip(), line[LABEL_WIDTH:]) for line in lines]
