@@ -64,7 +64,7 @@ ARROWS = {
     "__main__": {"cli"},
 }
 USES_TORCH = {"guest", "inject", "counting"}
-PARENT_THIRD_PARTY = {"rich", "psutil", "tomli", "pynvml"}
+PARENT_THIRD_PARTY = {"msgspec", "rich", "psutil", "tomli", "pynvml"}
 # What an extra brings, and the modules that may import it: whoever imports those is ready for it
 # not to be there.
 EXTRAS = {
