@@ -1,0 +1,83 @@
+"""What a timeline's sums are by place: buckets of time, then counts, then pending time.
+
+The names go into the head of the rank's file (docs/reference/run-folder.md).
+"""
+
+from __future__ import annotations
+
+BUCKETS = (
+    "other",
+    "input_wait",
+    "fetch",
+    "collate",
+    "h2d",
+    "forward",
+    "loss",
+    "backward",
+    "gradient_processing",
+    "communication",
+    "optimizer",
+    "sync",
+    "forward_and_loss",
+    "evaluation",
+    "checkpoint",
+    "epoch_start",
+    "compile",
+)
+(
+    OTHER,
+    INPUT_WAIT,
+    FETCH,
+    COLLATE,
+    H2D,
+    FORWARD,
+    LOSS,
+    BACKWARD,
+    GRADIENT_PROCESSING,
+    COMMUNICATION,
+    OPTIMIZER,
+    SYNC,
+    FORWARD_AND_LOSS,
+    EVALUATION,
+    CHECKPOINT,
+    EPOCH_START,
+    COMPILE,
+) = range(len(BUCKETS))
+
+COUNTS = (
+    "batches",
+    "copies",
+    "syncs",
+    "forwards",
+    "backwards",
+    "inner_steps",
+    "gc_pauses",
+    "gc_ns",
+    "prepare_ns",
+)
+(
+    BATCHES,
+    COPIES,
+    SYNCS,
+    FORWARDS,
+    BACKWARDS,
+    INNER_STEPS,
+    GC_PAUSES,
+    GC_NS,
+    PREPARE_NS,
+) = range(len(BUCKETS), len(BUCKETS) + len(COUNTS))
+
+PENDING = ("after_forward", "after_backward", "closure_head", "closure_tail")
+AFTER_FORWARD, AFTER_BACKWARD, CLOSURE_HEAD, CLOSURE_TAIL = range(
+    len(BUCKETS) + len(COUNTS), len(BUCKETS) + len(COUNTS) + len(PENDING)
+)
+
+NUM_BUCKETS = len(BUCKETS)
+NUM_WRITTEN = NUM_BUCKETS + len(COUNTS)
+SIZE = NUM_WRITTEN + len(PENDING)
+ZEROS = (0,) * SIZE
+SPANS_KEPT = frozenset((EVALUATION, CHECKPOINT, COMPILE))
+EVALUATED = tuple(i for i in range(SIZE) if i not in SPANS_KEPT)
+
+BY_HAND = -1
+"""Stands for the optimizer while none has stepped: the end of a backward call ends the row."""
