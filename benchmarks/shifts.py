@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from steptime.diagnose.changes import find_changes
-from steptime.measure.measurement import select_ranks
+from steptime.measure.ranks import select_ranks
 from steptime.measure.records import read_records
 from steptime.measure.window import series_of
 

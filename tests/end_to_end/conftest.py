@@ -17,7 +17,8 @@ import pytest
 
 from steptime.core.types import Diagnosis, Step
 from steptime.diagnose.engine import diagnose
-from steptime.measure.measurement import measure, select_ranks
+from steptime.measure.measurement import measure
+from steptime.measure.ranks import select_ranks
 from steptime.measure.records import read_records
 
 SPECIMENS = Path(__file__).resolve().parent.parent / "specimens"

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
 from steptime.measure.records import read_records
+from steptime.record.rows import DETAIL, OPTIMIZER, SKIPPED, THREAD
 from unit.builders import (
     BUCKETS,
     make_block,
@@ -40,9 +41,9 @@ def test_every_line_of_a_rank_is_read(tmp_path: Path) -> None:
 
     (stream,) = records.streams
     assert (stream.head.device, stream.head.world_size) == ("cuda", 1)
-    assert [u.is_skipped for u in stream.updates] == [False, None]
-    assert (stream.updates[1].thread, stream.updates[1].optimizer) == (3, 2)
-    assert [u.is_detailed for u in stream.updates] == [True, False]
+    assert list(stream.updates.column(SKIPPED)) == [0, -1]
+    assert [stream.updates.column(place)[1] for place in (THREAD, OPTIMIZER)] == [3, 2]
+    assert list(stream.updates.column(DETAIL)) == [1, 0]
     assert set(stream.device_ns) == {1}
     assert stream.blocks[0].round_wall_us == (10_000,) * 4
     assert stream.cost is not None

@@ -20,7 +20,8 @@ from steptime.core.types import (
     ProcessEnd,
     RunState,
 )
-from steptime.measure.measurement import measure, select_ranks
+from steptime.measure.measurement import measure
+from steptime.measure.ranks import select_ranks
 from steptime.measure.steps import RankSteps
 from steptime.measure.window import Series, choose_first_step, steady_window
 from unit.builders import (

@@ -14,8 +14,9 @@ from steptime.core.waterfall import Picture
 from steptime.diagnose.engine import diagnose
 from steptime.diagnose.waterfall import make_picture
 from steptime.errors import DamagedRunError, SteptimeError
-from steptime.measure.measurement import measure
+from steptime.measure.measurement import measure_ranks
 from steptime.measure.profile import read_profile
+from steptime.measure.ranks import fold_ranks
 from steptime.measure.records import read_records
 from steptime.measure.series import make_series
 
@@ -35,10 +36,10 @@ class Result:
 
 def fold(run: Run, end: ProcessEnd) -> Result:
     """Read the raw files, measure and diagnose."""
-    records = read_records(run.folder)
-    profile = read_profile(run.folder, records)
-    measurement = replace(measure(records, end=end), profile=profile)
-    course = make_series(run.folder, records, measurement=measurement, max_steps=MAX_STEPS)
+    folded = fold_ranks(read_records(run.folder))
+    profile = read_profile(run.folder, folded)
+    measurement = replace(measure_ranks(folded, end=end), profile=profile)
+    course = make_series(run.folder, folded, measurement=measurement, max_steps=MAX_STEPS)
     ceilings = find_ceilings(run, measurement)
     picture = make_picture(measurement, ceilings)
     return Result(

@@ -72,8 +72,8 @@ def _last_stall(run: Run) -> Stall:
     """
     from steptime.core.listing import read_end
     from steptime.core.types import RunState
-    from steptime.measure.jsonl import Torn
     from steptime.measure.stalls import read_stalls
+    from steptime.record.lines import Torn
     from steptime.report.words import describe_end
 
     stalls = read_stalls(run.folder, Torn())

@@ -10,7 +10,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from steptime.core.types import HostLoad
-from steptime.measure.records import HostSample, RunRecords
+from steptime.measure.host_lines import HostSample
+from steptime.measure.records import RunRecords
 from steptime.measure.steps import RankSteps
 from steptime.measure.window import Window
 

@@ -7,7 +7,7 @@ relative to the folder of the command. What is wrong with any of it is left to `
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePath
 
 from steptime.core.observations import (
@@ -22,9 +22,9 @@ from steptime.core.observations import (
 from steptime.core.stats import median
 from steptime.core.types import SPANS, Span
 from steptime.measure.records import ErrorSeen, RunRecords
-from steptime.measure.signals import EventSeen, SiteSeen
 from steptime.measure.source.scan import Source
 from steptime.measure.steps import NS, RankSteps
+from steptime.record.rows import EventRow, SiteRow
 
 MAX_TIMED_SITES = 20
 MAX_COUNTED_SITES = 10
@@ -65,7 +65,7 @@ def find_sites(rank: RankSteps, places: Places) -> tuple[Site, ...]:
     Those that are only counted follow, by number. A span's are counts and sums over the run.
     """
     # A step without an optimizer is one row of the guest's, like an update.
-    num_rows = max(rank.num_steps, sum(item.num_updates for item in rank.items))
+    num_rows = max(rank.num_steps, rank.total("num_updates"))
     found = []
     if rank.signals.sites is not None:
         per_step = num_rows / rank.num_steps / rank.signals.sites.num_updates
@@ -78,23 +78,23 @@ def find_sites(rank: RankSteps, places: Places) -> tuple[Site, ...]:
     return (*_largest(timed, MAX_TIMED_SITES), *_largest(counted, MAX_COUNTED_SITES))
 
 
-def _merge(sites: Iterable[SiteSeen]) -> list[SiteSeen]:
+def _merge(sites: Iterable[SiteRow]) -> list[SiteRow]:
     """One of each place."""
-    merged: dict[tuple[str, str, int, int], SiteSeen] = {}
+    merged: dict[tuple[str, str, int, int], SiteRow] = {}
     for site in sites:
         key = (site.what, site.file, site.line, site.end_line)
         merged[key] = _add(merged[key], site) if key in merged else site
     return list(merged.values())
 
 
-def _add(known: SiteSeen, other: SiteSeen) -> SiteSeen:
+def _add(known: SiteRow, other: SiteRow) -> SiteRow:
     """Both together, without a time where one has none."""
     times_ns = [seen.total_ns for seen in (known, other) if seen.total_ns is not None]
     total_ns = sum(times_ns) if len(times_ns) == 2 else None
-    return replace(known, calls=known.calls + other.calls, total_ns=total_ns)
+    return known._replace(calls=known.calls + other.calls, total_ns=total_ns)
 
 
-def _site(seen: SiteSeen, places: Places, factor: float) -> Site:
+def _site(seen: SiteRow, places: Places, factor: float) -> Site:
     return Site(
         what=seen.what,
         file=places.name(seen.file),
@@ -150,9 +150,9 @@ def find_compilation(rank: RankSteps, spans: Sequence[Span], places: Places) -> 
     )
 
 
-def _event(seen: EventSeen, places: Places) -> CompileEvent:
+def _event(seen: EventRow, places: Places) -> CompileEvent:
     return CompileEvent(
-        reason=seen.reason, count=seen.count, where=places.where(seen.file, seen.line)
+        reason=seen.reason, count=seen.num, where=places.where(seen.file, seen.line)
     )
 
 
@@ -188,10 +188,10 @@ def accumulates(rank: RankSteps) -> bool:
     By the median: a batch that was given up after its backward makes no accumulation. Steps
     that the guest folded follow 20,000 that it did not.
     """
-    optimizers = {optimizer for step in rank.steps for optimizer in step.optimizers}
+    optimizers = {optimizer for made in set(rank.steps.optimizers) for optimizer in made}
     if len(optimizers) != 1:
         return False
-    return median([float(step.num_backwards) for step in rank.steps]) > 1
+    return median(rank.steps.count("num_backwards")) > 1
 
 
 def find_errors(records: RunRecords, places: Places) -> tuple[ScriptError, ...]:

@@ -14,10 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from steptime.core.stall import StalledRank
-from steptime.measure.jsonl import Torn, read_rows
 from steptime.measure.progress import RankProgress, open_rank
 from steptime.measure.stacks import Look, look_at
 from steptime.measure.standing import find_culprits, make_standing
+from steptime.record import files, kinds
+from steptime.record.lines import kind_of, read_lines
 
 BETWEEN_S = 0.5
 """Long enough to tell a process that computes from one that waits."""
@@ -82,7 +83,7 @@ def _read_cwd(folder: Path) -> str | None:
 
 def _read_ranks(folder: Path) -> list[RankProgress]:
     found = []
-    for path in sorted(folder.glob("rank-*.jsonl")):
+    for path in sorted(folder.glob(files.RANKS)):
         with suppress(OSError):
             rank = open_rank(path, now_s=0.0)
             if rank is not None:
@@ -93,9 +94,9 @@ def _read_ranks(folder: Path) -> list[RankProgress]:
 
 def _torch_pids(folder: Path) -> list[int]:
     """Processes that imported torch, and have not said that they end."""
-    rows = list(read_rows(folder / "processes.jsonl", Torn()))
-    ended = {row.get("pid") for row in rows if row["k"] == "exit"}
-    pids = [row.get("pid") for row in rows if row["k"] == "torch"]
+    lines = list(read_lines(folder / files.PROCESSES))
+    ended = {line.get("pid") for line in lines if kind_of(line) == kinds.EXIT}
+    pids = [line.get("pid") for line in lines if kind_of(line) == kinds.TORCH]
     return [pid for pid in pids if isinstance(pid, int) and pid not in ended]
 
 

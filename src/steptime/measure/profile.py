@@ -14,22 +14,23 @@ from functools import cache
 from pathlib import Path
 
 from steptime.core.profile import FOLDER, NSYS, Profile, RankProfile
-from steptime.measure.measurement import select_ranks
 from steptime.measure.profile_device import fold_devices
 from steptime.measure.profile_host import IsUsers, fold_host
 from steptime.measure.profile_trace import TooLargeError, Trace, collect
+from steptime.measure.ranks import Folded
 from steptime.measure.records import RunRecords
 from steptime.measure.signals import WindowSeen
 from steptime.measure.steps import NS, RankSteps
 from steptime.measure.trace_file import DamagedTraceError, compress, read_events
 
 
-def read_profile(folder: Path, records: RunRecords) -> Profile | None:
+def read_profile(folder: Path, folded: Folded) -> Profile | None:
     """What was seen under a profiler; None where nobody asked for it."""
+    records = folded.records
     wish = records.command.profile
     if wish is None:
         return None
-    ranks = [_read_rank(folder, records, rank) for rank in select_ranks(records)]
+    ranks = [_read_rank(folder, records, rank) for rank in folded.steps]
     missing = None if ranks else "no_steps"
     reasons = {rank.missing for rank in ranks}
     if ranks and None not in reasons:
@@ -75,7 +76,7 @@ def _read_rank(folder: Path, records: RunRecords, rank: RankSteps) -> RankProfil
 def _describe(seen: WindowSeen, records: RunRecords, rank: RankSteps) -> RankProfile:
     """What the rank itself said of its window."""
     began_s, ended_s = (t * NS for t in seen.t)
-    later = (step.index for step in rank.steps if began_s < step.end_s)
+    later = (place for place, end_s in enumerate(rank.steps.end_s) if began_s < end_s)
     start_s = rank.head.t_unix_s + began_s - records.command.started_unix_s
     return RankProfile(
         rank=rank.head.rank,

@@ -59,6 +59,11 @@ class LineReader:
         self._rest = b""
         self._is_in_long_line = False  # of a line that is not kept, up to its end
 
+    @property
+    def num_bytes(self) -> int:
+        """How far the file was read, or passed over."""
+        return self._offset
+
     def read_head(self) -> Line | None:
         """The first line, which `read` then leaves out; None while it is not whole.
 

@@ -8,7 +8,7 @@ and the line that holds it is skipped as a whole.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -109,7 +109,7 @@ class EventRow(NamedTuple):
     reason: str
     file: str | None
     line: int | None
-    count: int
+    num: int
 
 
 class PauseRow(NamedTuple):
@@ -234,6 +234,14 @@ def whole_number(line: Line, name: str) -> int:
     return _int(_get(line, name))
 
 
+def field(line: Line, name: str) -> Mapping[str, Any]:
+    """What a line holds under a name: more names, each with its value."""
+    found = _get(line, name)
+    if not isinstance(found, dict):
+        raise MisshapenError(f"`{name}` must be an object, got {found!r:.60}")
+    return found
+
+
 # -- checking
 
 
@@ -299,4 +307,5 @@ def _compiling(values: Any) -> CompilingRow:
     number = (int, float)
     text = (str, _NONE)
     row = _typed(values, str, number, (*number, _NONE), text, text, (int, _NONE))
-    return CompilingRow(*row)
+    what, t_unix_s, seconds, *rest = row
+    return CompilingRow(what, float(t_unix_s), None if seconds is None else float(seconds), *rest)
