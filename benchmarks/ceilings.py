@@ -88,7 +88,7 @@ def compare(bench: Bench, kind: str, options: argparse.Namespace) -> dict[str, A
     """One kind: both searches, then turns, and all of that again."""
     from steptime.core.stats import median_interval
     from steptime.core.units import format_rate
-    from steptime.machine.child.load import Others
+    from steptime.machine.child.other_load import Others
 
     others, pairs, searches = Others(), [], []
     for _ in range(options.searches):
@@ -141,15 +141,15 @@ def quantity(value: Any) -> dict[str, float]:
 
 def steptimes_loop(bench: Bench, kind: str, seconds: float) -> tuple[Loop, Any, list[Any]]:
     """A repetition at the setting that the search of `steptime machine` chooses, and its arrays."""
-    from steptime.machine.child import matmul, memory
+    from steptime.machine.child import matmul, memory_bandwidth
     from steptime.machine.child.repeat import Clock, Search
 
     torch, threads = bench.torch, bench.threads
     clock = Clock(until_s=bench.read() + seconds, read=bench.read)
     search = Search(clock, errors=(RuntimeError,))
-    sweep = memory.Sweep(torch, "cpu", "copy", threads)
+    sweep = memory_bandwidth.Sweep(torch, "cpu", "copy", threads)
     if "copy" in kind:
-        _, large = memory.sizes(cache_bytes=cache_bytes(), limit_bytes=1 << 30)
+        _, large = memory_bandwidth.sizes(cache_bytes=cache_bytes(), limit_bytes=1 << 30)
         search.try_all(sweep.in_memory(large))
         search.try_all(sweep.places(search.best().candidate.setting, 2 << 30))
     else:

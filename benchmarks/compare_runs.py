@@ -40,11 +40,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from compare_cases import make_compared, run_id_of, store_run
+from steptime.app.run_listing import list_runs
 from steptime.cli.compared import read_run
 from steptime.cli.main import main as steptime
 from steptime.compare.judge import compare
-from steptime.core.comparison import ComparedRun, CompareOutcome, GateOutcome
-from steptime.core.listing import list_runs
+from steptime.compare.values import ComparedRun, CompareOutcome, GateOutcome
 from steptime.core.store import Run
 
 OUT = Path(__file__).resolve().parent / "results" / "compare_runs.json"

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from steptime.errors import ContainmentError
-from steptime.isolate.child import Contained, start_contained
+from steptime.isolate.child import ContainedChild, start_contained
 from steptime.isolate.probe import probe
 from steptime.isolate.tiers import Containment, Tier
 
@@ -50,7 +50,7 @@ def run(code: str, there: Path, within: Containment) -> tuple[float, float]:
         containment=within,
     )
     start_ms = (time.perf_counter() - began) * 1e3
-    assert isinstance(child, Contained)
+    assert isinstance(child, ContainedChild)
     end = child.wait(120)
     assert end is not None
     assert end.exit_code == 0, (folder / "stderr").read_text()

@@ -274,7 +274,7 @@ def run_children(models: list[str], act: Callable[[str, str], dict[str, Any]]) -
 
 def watch(models: list[str]) -> tuple[dict[str, Any], Any]:
     """Closed forms by training, and what `steptime run` read of all processes."""
-    from steptime.measure.records import read_records
+    from steptime.measure.run_records import read_records
 
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "steptime", "run", "--store", f"{folder}/store", "--"]
@@ -286,7 +286,7 @@ def watch(models: list[str]) -> tuple[dict[str, Any], Any]:
 
 
 def compare(models: list[str]) -> list[dict[str, Any]]:
-    from steptime.measure.anatomy import find_anatomy
+    from steptime.measure.memory.memory_anatomy import find_anatomy
 
     forms, lines = watch(models)
     truths, rises = run_children(models, profile), run_children(models, resident)

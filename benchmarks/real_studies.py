@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from steptime.levers.base import Lever
-from steptime.tune.options import StudyOptions
-from steptime.tune.study import run_study
+from steptime.tune.run_study import run_study
+from steptime.tune.study_options import StudyOptions
 
 HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent / "tests" / "end_to_end"

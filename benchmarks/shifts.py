@@ -22,10 +22,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from steptime.diagnose.changes import find_changes
-from steptime.measure.ranks import select_ranks
-from steptime.measure.records import read_records
-from steptime.measure.window import series_of
+from steptime.diagnose.shifts.change_points import find_changes
+from steptime.measure.rank_fold import select_ranks
+from steptime.measure.run_records import read_records
+from steptime.measure.steps.steady_window import series_of
 
 OUT = Path(__file__).resolve().parent / "results" / "shifts.json"
 LENGTHS = (40, 200, 2000)

@@ -28,10 +28,10 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from steptime.measure.profile_device import fold_devices
-from steptime.measure.profile_host import fold_host
-from steptime.measure.profile_trace import Trace, collect
-from steptime.measure.trace_file import read_events
+from steptime.measure.profile.profile_device import fold_devices
+from steptime.measure.profile.profile_host import fold_host
+from steptime.measure.profile.profile_trace import Trace, collect
+from steptime.measure.profile.trace_file import read_events
 
 HERE = Path(__file__).resolve().parent
 

@@ -24,10 +24,10 @@ from typing import Any
 
 from overhead import ENVIRONMENT, HERE, conditions
 
-from steptime.core.waterfall import Waterfall
-from steptime.diagnose.waterfall import make_picture
-from steptime.measure.measurement import measure
-from steptime.measure.records import read_records
+from steptime.diagnose.values.reach_values import Waterfall
+from steptime.diagnose.waterfall.step_waterfall import make_picture
+from steptime.measure.run_fold import measure
+from steptime.measure.run_records import read_records
 
 TESTS = HERE.parent / "tests"
 sys.path.insert(0, str(TESTS))

@@ -28,7 +28,7 @@ from overhead import HERE, conditions
 sys.path.insert(0, str(HERE.parent / "tests"))
 
 from end_to_end.quality_runs import Baselines, Put, Script, Server, shipped, wrong
-from steptime.core.study import Check, Outcome, Verdict
+from steptime.verify.values import Outcome, QualityCheck, Verdict
 
 OUT = HERE / "results" / "wrong_levers.json"
 UNSTABLE = HERE / "results" / "wrong_levers_unstable.json"
@@ -106,7 +106,7 @@ def describe(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def share(check: Check) -> float:
+def share(check: QualityCheck) -> float:
     """Of the limit of a check, what was found."""
     assert check.estimate is not None
     assert check.limit is not None

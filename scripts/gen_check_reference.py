@@ -23,8 +23,8 @@ branch on it.
 
 def check_reference() -> str:
     """The whole page as Markdown."""
-    from steptime.machine.checks.engine import RULES
-    from steptime.report.check_words import WORDS
+    from steptime.machine.checks.run_checks import RULES
+    from steptime.report.words.check_words import WORDS
 
     parts = [HEAD.format(num=len(RULES))]
     last = None

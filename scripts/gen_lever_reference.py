@@ -30,7 +30,7 @@ def lever_reference() -> str:
     """The whole page as Markdown."""
     from steptime.cli.levers import card_of
     from steptime.levers import NAMES, load
-    from steptime.report.lever_text import lever_markdown
+    from steptime.report.text.lever_text import lever_markdown
 
     cards = [card_of(load(name)) for name in NAMES]
     rows = [f"| [`{c.name}`](#{c.name}) | {c.preserves} | {c.moment} | {c.title} |" for c in cards]

@@ -10,26 +10,26 @@ from typing import Any
 
 from steptime.compare.facts import take_run
 from steptime.compare.judge import compare
-from steptime.core.comparison import ComparedRun, Comparison
-from steptime.core.observations import Quantity
-from steptime.core.store import CommandRecord, Machine, Run, write_value
-from steptime.core.types import (
+from steptime.compare.values import ComparedRun, Comparison
+from steptime.core.process_end import ProcessEnd, RunState
+from steptime.core.quantity import Quantity
+from steptime.core.schema import SCHEMA
+from steptime.core.store import Run, write_value
+from steptime.diagnose.values.finding import BottleneckKind as Kind
+from steptime.diagnose.values.finding import Diagnosis
+from steptime.launch.values import CommandRecord, RunMachine
+from steptime.measure.values.measurement import (
     PHASES,
-    SCHEMA,
-    Diagnosis,
     HostLoad,
     Measurement,
     Phase,
-    ProcessEnd,
     RankSummary,
-    RunState,
     Span,
     SteadyWindow,
 )
-from steptime.core.types import BottleneckKind as Kind
 
 BEGAN_S = 1_790_000_000.0
-MACHINE = Machine(
+MACHINE = RunMachine(
     hostname_hash="aaaa", cpu="a CPU", num_cores=4, memory_bytes=16 * 2**30, memory_limit_bytes=None
 )
 SHARES = {"input_wait": 0.1, "forward": 0.3, "backward": 0.5, "optimizer": 0.1}

@@ -9,13 +9,17 @@ from dataclasses import replace
 from typing import Any
 
 from report_cases import GPT_SPANS, healthy, input_bound, make_rank, straggler
-from steptime.core.observations import MemoryUse, Quantity, ScriptError, Site
-from steptime.core.series import DevicePoint, Event, HostPoint, Series, StepPoint
-from steptime.core.stall import Frame, Shift, Stall, StalledRank, ThreadStack
-from steptime.core.store import CommandRecord, Machine
-from steptime.core.types import INNER_PHASES, Measurement, Note, ProcessEnd, RankSummary, RunState
-from steptime.diagnose.engine import diagnose
-from steptime.report.html import PageFacts
+from steptime.core.note import Note
+from steptime.core.process_end import ProcessEnd, RunState
+from steptime.core.quantity import Quantity
+from steptime.diagnose.diagnosis import diagnose
+from steptime.diagnose.values.finding import Shift
+from steptime.launch.values import CommandRecord, RunMachine
+from steptime.measure.values.measurement import INNER_PHASES, Measurement, RankSummary
+from steptime.measure.values.observations import MemoryUse, ScriptError, Site
+from steptime.measure.values.over_time import DevicePoint, Event, HostPoint, RunSeries, StepPoint
+from steptime.measure.values.stall import StackFrame, Stall, StalledRank, ThreadStack
+from steptime.report.html.html_page import PageFacts
 
 MIB = 1 << 20
 START = 1_795_169_700.0
@@ -44,7 +48,7 @@ def make_record(**changes: Any) -> CommandRecord:
         steptime_version="0.1.0",
         python_version="3.11.7",
         git_revision="3adf61e0c1d2",
-        machine=Machine(
+        machine=RunMachine(
             hostname_hash="0" * 16,
             cpu="AMD EPYC 7B13",
             num_cores=2,
@@ -194,20 +198,20 @@ def with_memory(m: Measurement) -> Measurement:
 def gpt() -> PageFacts:
     """A small GPT that evaluates now and then, and whose memory grows."""
     m = with_memory(healthy())
-    return _facts(m, Series(host=make_host(), steps=make_steps(m), events=EVENTS))
+    return _facts(m, RunSeries(host=make_host(), steps=make_steps(m), events=EVENTS))
 
 
 def images() -> PageFacts:
     """A training that waits for images."""
     m = with_memory(input_bound())
-    return _facts(m, Series(host=make_host(), steps=make_steps(m)))
+    return _facts(m, RunSeries(host=make_host(), steps=make_steps(m)))
 
 
 def two_ranks() -> PageFacts:
     """Two ranks of which one is late; a neighbour starts half-way, and at the end all stands."""
     m = with_memory(straggler())
     host = make_host(num=90, neighbor_at=60)
-    series = Series(host=host, steps=make_steps(m, num=300, doubled_at=200), events=EVENTS[:4])
+    series = RunSeries(host=host, steps=make_steps(m, num=300, doubled_at=200), events=EVENTS[:4])
     return replace(_facts(m, series), stalls=(make_stall(),), shifts=(make_shift(),))
 
 
@@ -227,8 +231,8 @@ def make_shift(**changes: Any) -> Shift:
 
 def make_stall(**changes: Any) -> Stall:
     frames = (
-        Frame(function="all_reduce", file="torch/distributed/distributed_c10d.py", line=2830),
-        Frame(function="main", file="train.py", line=61),
+        StackFrame(function="all_reduce", file="torch/distributed/distributed_c10d.py", line=2830),
+        StackFrame(function="main", file="train.py", line=61),
     )
     waiting = ThreadStack(pid=4100, thread="MainThread", frames=frames, is_main=True)
     unseen = ThreadStack(pid=4101, thread="MainThread", missing="tracing is not permitted here")
@@ -261,11 +265,11 @@ def with_devices() -> PageFacts:
         spans=GPT_SPANS,
     )
     devices = make_devices(num_devices=2)
-    series = Series(host=make_host(), devices=devices, steps=make_steps(m), events=EVENTS)
+    series = RunSeries(host=make_host(), devices=devices, steps=make_steps(m), events=EVENTS)
     return _facts(m, series)
 
 
-def _facts(m: Measurement, series: Series) -> PageFacts:
+def _facts(m: Measurement, series: RunSeries) -> PageFacts:
     return PageFacts(
         measurement=m,
         diagnosis=diagnose(m),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from steptime.core.types import ProcessEnd, RunState
+from steptime.core.process_end import ProcessEnd, RunState
 
 
 class PlainChild:
@@ -42,7 +42,7 @@ class PlainChild:
 
 
 class PlainStart:
-    """Starts a command in a folder; a `Start` of `tune.trial`."""
+    """Starts a command in a folder; a `Start` of `tune.trials.trial_process`."""
 
     def __init__(self, argv: tuple[str, ...], cwd: Path) -> None:
         self.argv = argv

@@ -6,19 +6,35 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from steptime.core.anatomy import (
+from steptime.core.note import Note
+from steptime.core.process_end import ProcessEnd, RunState
+from steptime.core.quantity import Quantity
+from steptime.core.schema import SCHEMA
+from steptime.measure.values.anatomy import (
     PARTS,
     Anatomy,
     Death,
     Instant,
     Kept,
     LoaderMemory,
-    Part,
-    Timeline,
+    MemoryPart,
+    MemoryTimeline,
 )
-from steptime.core.count import ClassCount, Count, ModuleCount
-from steptime.core.observations import Quantity, ScriptError
-from steptime.core.profile import (
+from steptime.measure.values.measurement import (
+    INNER_PHASES,
+    PHASES,
+    SPANS,
+    HostLoad,
+    Measurement,
+    Overhead,
+    Phase,
+    RankSummary,
+    Span,
+    SteadyWindow,
+    WorkerSummary,
+)
+from steptime.measure.values.observations import ScriptError
+from steptime.measure.values.profiled import (
     ClassTime,
     DeviceProfile,
     Gap,
@@ -29,24 +45,8 @@ from steptime.core.profile import (
     RankProfile,
     ThreadTime,
 )
-from steptime.core.stall import Frame, Stall, StalledRank, ThreadStack
-from steptime.core.types import (
-    INNER_PHASES,
-    PHASES,
-    SCHEMA,
-    SPANS,
-    HostLoad,
-    Measurement,
-    Note,
-    Overhead,
-    Phase,
-    ProcessEnd,
-    RankSummary,
-    RunState,
-    Span,
-    SteadyWindow,
-    WorkerSummary,
-)
+from steptime.measure.values.stall import StackFrame, Stall, StalledRank, ThreadStack
+from steptime.measure.values.work import ClassCount, Count, ModuleCount
 
 RUN_ID = "20261120-101500-3fa2"
 
@@ -269,9 +269,9 @@ def stalled() -> Measurement:
         pid=4101,
         thread="MainThread",
         frames=(
-            Frame(function="get", file="/usr/lib/python3.11/queue.py", line=171),
-            Frame(function="next_batch", file="/home/me/project/data.py", line=58),
-            Frame(function="main", file="/home/me/project/train.py", line=31),
+            StackFrame(function="get", file="/usr/lib/python3.11/queue.py", line=171),
+            StackFrame(function="next_batch", file="/home/me/project/data.py", line=58),
+            StackFrame(function="main", file="/home/me/project/train.py", line=31),
         ),
         is_main=True,
         is_active=False,
@@ -299,10 +299,10 @@ def stalled() -> Measurement:
 
 def make_part(
     name: str, size: int | None, *, dtype: str = "fp32", missing: str | None = None
-) -> Part:
+) -> MemoryPart:
     if size is None:
-        return Part(name=name, missing=missing)
-    return Part(
+        return MemoryPart(name=name, missing=missing)
+    return MemoryPart(
         name=name,
         bytes=size,
         by_dtype={dtype: size},
@@ -346,7 +346,7 @@ def make_anatomy(**changes: Any) -> Anatomy:
         optimizers=("AdamW",),
         by_kind=(Kept(name="AddmmBackward0", bytes=1800 * mib),),
         by_module=(Kept(name="GPT.transformer.h.0", bytes=256 * mib, kind="Block"),),
-        timeline=Timeline(
+        timeline=MemoryTimeline(
             instants=(start, peak),
             peak=peak,
             module="GPT.lm_head",

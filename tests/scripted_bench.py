@@ -11,20 +11,13 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from steptime.core.observations import Quantity
-from steptime.core.study import Applied, Check, Outcome, State, TrialEnd, Verdict
-from steptime.core.types import (
-    SCHEMA,
-    BottleneckKind,
-    Diagnosis,
-    Measurement,
-    Phase,
-    ProcessEnd,
-    RunState,
-    SteadyWindow,
-)
+from steptime.core.process_end import ProcessEnd, RunState
+from steptime.core.quantity import Quantity
+from steptime.core.schema import SCHEMA
+from steptime.diagnose.values.finding import BottleneckKind, Diagnosis
 from steptime.levers.base import Facts, Lever, Moment, Preserves
-from steptime.tune.bench import (
+from steptime.measure.values.measurement import Measurement, Phase, SteadyWindow
+from steptime.tune.search.bench import (
     Baseline,
     LiveArm,
     LiveRequest,
@@ -32,6 +25,8 @@ from steptime.tune.bench import (
     ProcessRequest,
     ProcessResult,
 )
+from steptime.tune.values.study_values import Applied, State, TrialEnd
+from steptime.verify.values import Outcome, QualityCheck, Verdict
 
 PHASES = {"input_wait": 0.05, "forward": 0.35, "backward": 0.4, "optimizer": 0.15, "other": 0.05}
 
@@ -235,7 +230,7 @@ class ScriptedBench:
         else:
             is_harmful = self.harmful & (labels_of(state) | {one.name for one in state})
             outcome = Outcome.FAIL if is_harmful else Outcome.PASS
-        check = Check(name="lockstep", outcome=outcome, estimate=1.0, limit=1.0, n=60)
+        check = QualityCheck(name="lockstep", outcome=outcome, estimate=1.0, limit=1.0, n=60)
         return Verdict(outcome=outcome, level="L2", checks=(check,))
 
     def time_left_s(self) -> float:

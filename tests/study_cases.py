@@ -5,21 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from steptime.core.study import (
+from steptime.core.evidence import Evidence
+from steptime.tune.values.study_values import (
     Applied,
-    Check,
     Choice,
     NotTried,
-    Outcome,
     Speedup,
     State,
     Study,
     StudyOutcome,
     Trial,
     TrialEnd,
-    Verdict,
 )
-from steptime.core.types import Evidence
+from steptime.verify.values import Outcome, QualityCheck, Verdict
 
 STUDY_ID = "20261120-101500-3fa2"
 
@@ -36,9 +34,9 @@ PASSED = Verdict(
     outcome=Outcome.PASS,
     level="L2",
     checks=(
-        Check(name="batches", outcome=Outcome.PASS, n=60),
-        Check(name="updates", outcome=Outcome.PASS, n=60),
-        Check(
+        QualityCheck(name="batches", outcome=Outcome.PASS, n=60),
+        QualityCheck(name="updates", outcome=Outcome.PASS, n=60),
+        QualityCheck(
             name="one_step",
             outcome=Outcome.PASS,
             estimate=0.0021,
@@ -46,14 +44,14 @@ PASSED = Verdict(
             n=41,
             detail="blocks.3.attn.weight",
         ),
-        Check(name="lockstep", outcome=Outcome.PASS, estimate=0.0009, limit=0.0043, n=60),
+        QualityCheck(name="lockstep", outcome=Outcome.PASS, estimate=0.0009, limit=0.0043, n=60),
     ),
 )
 WRONG = Verdict(
     outcome=Outcome.FAIL,
     level="L1",
     checks=(
-        Check(
+        QualityCheck(
             name="one_step",
             outcome=Outcome.FAIL,
             estimate=0.31,
@@ -66,7 +64,9 @@ WRONG = Verdict(
 UNSURE = Verdict(
     outcome=Outcome.INCONCLUSIVE,
     level="L1",
-    checks=(Check(name="lockstep", outcome=Outcome.INCONCLUSIVE, detail="too few steps", n=4),),
+    checks=(
+        QualityCheck(name="lockstep", outcome=Outcome.INCONCLUSIVE, detail="too few steps", n=4),
+    ),
 )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 if typing.TYPE_CHECKING:
-    from steptime.core.count import Count
+    from steptime.measure.values.work import Count
 
 __all__ = ["__version__", "count"]
 

@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from steptime.core.types import Diagnosis, Step
-from steptime.diagnose.engine import diagnose
-from steptime.measure.measurement import measure
-from steptime.measure.ranks import select_ranks
-from steptime.measure.records import read_records
+from steptime.diagnose.diagnosis import diagnose
+from steptime.diagnose.values.finding import Diagnosis
+from steptime.measure.rank_fold import select_ranks
+from steptime.measure.run_fold import measure
+from steptime.measure.run_records import read_records
+from steptime.measure.values.measurement import Step
 
 SPECIMENS = Path(__file__).resolve().parent.parent / "specimens"
 LIMIT_S = 120

@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from steptime.core.types import ProcessEnd
+from steptime.core.process_end import ProcessEnd
 from steptime.errors import ContainmentError
-from steptime.isolate.child import Contained, start_contained
+from steptime.isolate.child import ContainedChild, start_contained
 from steptime.isolate.probe import probe
 from steptime.isolate.tiers import Containment, Tier
 
@@ -42,7 +42,7 @@ def require(tier: Tier, *, share_network: bool = False) -> Containment:
 
 def start(
     there: Path, *argv: str | Path, within: Containment, stdin: Path | None = None, **variables: str
-) -> Contained:
+) -> ContainedChild:
     """Start a command in a folder; its own folder is `trial` in it."""
     folder = there / "trial"
     folder.mkdir(exist_ok=True, parents=True)
@@ -55,7 +55,7 @@ def start(
         containment=within,
         stdin=stdin,
     )
-    assert isinstance(child, Contained), child
+    assert isinstance(child, ContainedChild), child
     return child
 
 

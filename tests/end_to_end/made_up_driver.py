@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from steptime.cli.main import main
-from steptime.measure import devices
+from steptime.watch import device_sampler
 
 
 class NVMLError(Exception):
@@ -44,6 +44,6 @@ class Nvml:
 
 if __name__ == "__main__":
     nvml = Nvml(Path(sys.argv[1]))
-    devices._DRIVERS = ("/",)
-    devices.load_nvml = lambda: nvml
+    device_sampler._DRIVERS = ("/",)
+    device_sampler.load_nvml = lambda: nvml
     sys.exit(main(sys.argv[2:]))

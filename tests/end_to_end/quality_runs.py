@@ -13,12 +13,12 @@ from typing import Any
 
 from end_to_end.harness import LIMIT_S, SPECIMENS, environment
 from steptime import levers
-from steptime.core.study import Verdict
-from steptime.guest.plan import load_file
-from steptime.measure.launch import observed_environment
-from steptime.verify.compare import judge
+from steptime.guest.trial.trial_plan import load_file
+from steptime.launch.user_command import observed_environment
+from steptime.verify.judge_quality import judge
 from steptime.verify.protocol import VARIABLES, RunRequest, gather, plan_runs
-from steptime.verify.records import Recording, read_recording
+from steptime.verify.recordings import Recording, read_recording
+from steptime.verify.values import Verdict
 
 LEVERS = Path(levers.__file__).parent
 

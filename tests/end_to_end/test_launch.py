@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from steptime.measure.launch import GUEST, SITE
+from steptime.launch.user_command import GUEST, SITE
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals and /proc as on Linux")
 

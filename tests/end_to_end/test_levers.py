@@ -11,14 +11,7 @@ from typing import Any
 
 import pytest
 
-from end_to_end.harness import (
-    SCRIPTS,
-    needs_linux,
-    needs_torch,
-    rows,
-    run_folder,
-    start_observed,
-)
+from end_to_end.harness import SCRIPTS, needs_linux, needs_torch, rows, run_folder, start_observed
 from steptime.levers import file_of, load
 
 pytestmark = [needs_torch, needs_linux]

@@ -13,9 +13,9 @@ pytest.importorskip("bokeh", reason="the extra steptime[report] is not installed
 
 from browser import Browser, a_browser, needs_chromium
 from page_cases import HOSTILE, PAGES, gpt, hostile, make_devices, two_ranks
-from steptime.core.series import Event, Series
-from steptime.report.html import PageFacts, render_page
-from steptime.report.html_plots import draw
+from steptime.measure.values.over_time import Event, RunSeries
+from steptime.report.html.html_page import PageFacts, render_page
+from steptime.report.html.html_plots import draw
 
 pytestmark = needs_chromium
 
@@ -109,7 +109,7 @@ def test_hovering_shows_text_as_text(browser: Browser, tmp_path: Path) -> None:
     facts = gpt()
     start = facts.measurement.started_unix_s
     event = Event(what="gc", rank=0, t_unix_s=start + 30, seconds=0.5, text=text)
-    facts = replace(facts, series=Series(steps=facts.series.steps, events=(event,)))
+    facts = replace(facts, series=RunSeries(steps=facts.series.steps, events=(event,)))
     path, _ = written(tmp_path, facts)
     browser.open(path)
     browser.wait_until_drawn()

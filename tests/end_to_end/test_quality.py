@@ -10,9 +10,9 @@ import pytest
 
 from end_to_end.harness import SPECIMENS, needs_torch, start_bare
 from end_to_end.quality_runs import Baselines, Put, Script, Server, record, shipped, wrong
-from steptime.core.study import Outcome, Verdict
 from steptime.verify.protocol import plan_runs
-from steptime.verify.records import is_complete
+from steptime.verify.recordings import is_complete
+from steptime.verify.values import Outcome, Verdict
 
 pytestmark = needs_torch
 

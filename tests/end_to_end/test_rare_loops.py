@@ -24,7 +24,7 @@ from end_to_end.harness import (
     wait_until,
 )
 from end_to_end.test_specimens import Case, assert_counts, plain
-from steptime.core.types import PHASES
+from steptime.measure.values.measurement import PHASES
 
 pytestmark = [needs_torch, needs_linux]
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from end_to_end.harness import SCRIPTS, STEPTIME, Done, Job, environment, needs_linux, needs_torch
-from steptime.core.recipe import Fingerprint, Recipe
-from steptime.core.study import Applied
-from steptime.tune.recipe import make_recipe, write_recipe
-from steptime.tune.script import describe_script
+from steptime.tune.recipe.proof_scope import describe_script
+from steptime.tune.recipe.recipe_file import make_recipe, write_recipe
+from steptime.tune.values.recipe_values import Fingerprint, Recipe
+from steptime.tune.values.study_values import Applied
 from study_cases import faster
 
 pytestmark = [needs_torch, needs_linux]

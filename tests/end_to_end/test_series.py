@@ -21,8 +21,8 @@ from end_to_end.harness import (
     run_observed,
 )
 from steptime.cli.main import main
-from steptime.core.series import Series
-from steptime.measure.series import read_series
+from steptime.measure.series.run_series import read_series
+from steptime.measure.values.over_time import RunSeries
 
 pytestmark = [needs_torch, needs_linux]
 
@@ -44,7 +44,7 @@ def observe(tmp_path_factory: pytest.TempPathFactory) -> Observe:
     return run
 
 
-def series_of(folder: Path) -> Series:
+def series_of(folder: Path) -> RunSeries:
     return read_series(folder, None)
 
 

@@ -16,7 +16,7 @@ from end_to_end.conftest import RunSpecimen
 from end_to_end.harness import LIMIT_S, SPECIMENS, environment, has_gpu, needs_torch
 from specimens.neighbor_starts import SECONDS
 from steptime.core.stats import median
-from steptime.measure.series import read_series
+from steptime.measure.series.run_series import read_series
 
 DRIVER = Path(__file__).parent / "made_up_driver.py"
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from end_to_end.conftest import RunSpecimen, SpecimenRun
-from steptime.core.types import PHASES
+from steptime.measure.values.measurement import PHASES
 
 TOO_LONG = 3
 """A sleep takes up to this many times as long in the median of thirty steps, where others work."""

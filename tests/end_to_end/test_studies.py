@@ -15,11 +15,11 @@ import pytest
 
 from end_to_end.acting import BURNING, lever
 from end_to_end.harness import needs_linux, needs_torch
-from steptime.core.progress import Progress
-from steptime.core.study import Study, StudyOutcome, TrialEnd
 from steptime.levers.base import Lever
-from steptime.tune.options import StudyOptions
-from steptime.tune.study import run_study
+from steptime.tune.run_study import run_study
+from steptime.tune.study_options import StudyOptions
+from steptime.tune.values.study_progress import StudyProgress
+from steptime.tune.values.study_values import Study, StudyOutcome, TrialEnd
 
 pytestmark = [needs_torch, needs_linux]
 
@@ -29,7 +29,7 @@ def study(
     *levers: Lever,
     words: Sequence[str] = (),
     budget_s: float = 90.0,
-    told: list[Progress] | None = None,
+    told: list[StudyProgress] | None = None,
 ) -> Study:
     options = StudyOptions(
         command=(sys.executable, str(BURNING), *words),
@@ -49,7 +49,7 @@ def ends(found: Study) -> dict[str, TrialEnd]:
 
 @pytest.mark.slow
 def test_the_lever_that_helps_is_found_among_those_that_do_harm(tmp_path: Path) -> None:
-    told: list[Progress] = []
+    told: list[StudyProgress] = []
     acts = ("nothing", "crash", "not_finite", "quick")
 
     found = study(tmp_path, *map(lever, acts), told=told, budget_s=150.0)

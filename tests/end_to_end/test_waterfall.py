@@ -14,11 +14,11 @@ import pytest
 from end_to_end.conftest import RunSpecimen, SpecimenRun
 from end_to_end.harness import LIMIT_S, STEPTIME, environment, has_gpu, needs_linux, needs_torch
 from steptime.core.codec import to_json
-from steptime.core.machine import Bench, Ceiling, Ceilings
-from steptime.core.waterfall import MAX_UNEXPLAINED, Waterfall
-from steptime.diagnose.waterfall import make_picture
-from steptime.measure.measurement import measure
-from steptime.measure.records import read_records
+from steptime.diagnose.values.reach_values import MAX_UNEXPLAINED, Waterfall
+from steptime.diagnose.waterfall.step_waterfall import make_picture
+from steptime.machine.values.inventory_values import BenchProcess, Ceiling, Ceilings
+from steptime.measure.run_fold import measure
+from steptime.measure.run_records import read_records
 
 pytestmark = [needs_torch, needs_linux]
 
@@ -28,7 +28,7 @@ CEILINGS = Ceilings(
     measured_unix_s=1.0,
     took_s=1.0,
     budget_s=1.0,
-    bench=Bench(
+    bench=BenchProcess(
         python="python",
         python_version="3",
         torch_version="2",

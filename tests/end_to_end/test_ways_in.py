@@ -24,7 +24,7 @@ from end_to_end.harness import (
     run_observed,
     updates,
 )
-from steptime.measure.launch import SITE
+from steptime.launch.user_command import SITE
 
 pytestmark = needs_linux
 

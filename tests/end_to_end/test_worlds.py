@@ -11,12 +11,12 @@ import pytest
 
 from end_to_end.acting import BURNING, early_lever, lever
 from plain_child import PlainStart
-from steptime.core.study import Applied, State, TrialEnd
 from steptime.levers.base import Lever
-from steptime.tune.bench import Baseline, LiveRequest, ProcessRequest
-from steptime.tune.folder import StudyFolder, open_study
-from steptime.tune.observe import Surroundings
-from steptime.tune.worlds import Doors, Subject, Worlds
+from steptime.tune.search.bench import Baseline, LiveRequest, ProcessRequest
+from steptime.tune.trials.observe_baseline import ParentFacts
+from steptime.tune.trials.real_bench import Doors, Subject, Worlds
+from steptime.tune.trials.study_folder import StudyFolder, open_study
+from steptime.tune.values.study_values import Applied, State, TrialEnd
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="trials train, with torch")
 
@@ -46,7 +46,7 @@ def make_worlds(
         argv=argv,
         environment=dict(os.environ),
         levers={lever.name: lever for lever in levers},
-        surroundings=Surroundings(cwd=folder, libraries={}, environment_names=("HOME",)),
+        surroundings=ParentFacts(cwd=folder, libraries={}, environment_names=("HOME",)),
         budget_s=BUDGET_S,
         stdin=given,
     )
@@ -104,7 +104,7 @@ def test_a_script_that_makes_no_step_is_no_baseline(tmp_path: Path) -> None:
 
 
 def test_a_script_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steptime.tune.bounds.silence_s", lambda budget_s: 1.0)
+    monkeypatch.setattr("steptime.tune.trials.bounds.silence_s", lambda budget_s: 1.0)
 
     baseline = observe(tmp_path, "--hang-at", "60", "--sleep", "0.01")
 
@@ -162,7 +162,7 @@ def test_an_environment_lever_is_compared_between_processes(tmp_path: Path) -> N
 def test_live_levers_that_fail_lose_their_own_arm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("steptime.tune.bounds.silence_s", lambda budget_s: 3.0)
+    monkeypatch.setattr("steptime.tune.trials.bounds.silence_s", lambda budget_s: 3.0)
     quick, crash, hang = lever("quick"), lever("crash"), lever("hang")
     worlds, _ = make_worlds(tmp_path, script=BURNING, levers=(quick, crash, hang))
     states = ((), on(quick), on(crash), on(hang))

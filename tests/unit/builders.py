@@ -8,21 +8,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from steptime.core.observations import Quantity
-from steptime.core.types import (
+from steptime.core.process_end import ProcessEnd, RunState
+from steptime.core.quantity import Quantity
+from steptime.core.schema import SCHEMA
+from steptime.measure.run_fold import measure
+from steptime.measure.run_records import RunRecords, read_records
+from steptime.measure.values.measurement import (
     INNER_PHASES,
     PHASES,
-    SCHEMA,
     HostLoad,
     Measurement,
     Phase,
-    ProcessEnd,
     RankSummary,
-    RunState,
     SteadyWindow,
 )
-from steptime.measure.measurement import measure
-from steptime.measure.records import RunRecords, read_records
 
 BUCKETS = (
     "other",

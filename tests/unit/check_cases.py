@@ -5,35 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from steptime.core.check import NcclChoice
-from steptime.core.count import ClassCount, Count
-from steptime.core.machine import (
-    Cpu,
-    DataFolder,
-    Disk,
-    Gpu,
-    Inventory,
-    Limits,
-    Link,
-    Mount,
-    Nic,
-    NumaNode,
-    Ram,
-    RdmaDevice,
-)
-from steptime.core.observations import MemoryUse
-from steptime.core.stall import Shift
-from steptime.core.types import (
-    BottleneckKind,
-    Diagnosis,
-    Evidence,
-    Finding,
-    Phase,
-    Severity,
-    WorkerSummary,
-)
-from steptime.machine.checks.facts import (
-    Facts,
+from steptime.core.evidence import Evidence
+from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity, Shift
+from steptime.machine.checks.check_facts import (
+    CheckFacts,
     GpuState,
     Interface,
     LastRun,
@@ -44,6 +19,24 @@ from steptime.machine.checks.facts import (
     Sshd,
     System,
 )
+from steptime.machine.values.check_values import NcclChoice
+from steptime.machine.values.inventory_values import (
+    Cpu,
+    DataFolder,
+    Disk,
+    Gpu,
+    Inventory,
+    Link,
+    Mount,
+    Nic,
+    NumaNode,
+    ProcessLimits,
+    Ram,
+    RdmaDevice,
+)
+from steptime.measure.values.measurement import Phase, WorkerSummary
+from steptime.measure.values.observations import MemoryUse
+from steptime.measure.values.work import ClassCount, Count
 from unit.builders import make_measurement, make_rank
 
 GIB = 1 << 30
@@ -54,7 +47,9 @@ def make_inventory(**parts: Any) -> Inventory:
     """A quiet machine of 8 cores and 64 GiB, with no GPU."""
     cpu = Cpu(model="Xeon", architecture="x86_64", num_threads=8, num_usable=8, num_cores=8)
     ram = Ram(total_bytes=64 * GIB, available_bytes=50 * GIB, swap_bytes=0)
-    limits = Limits(cpus="0-7", shm_bytes=32 * GIB, num_open_files=65536, stack_bytes=8 << 20)
+    limits = ProcessLimits(
+        cpus="0-7", shm_bytes=32 * GIB, num_open_files=65536, stack_bytes=8 << 20
+    )
     data = DataFolder(
         folder="/data", mount=Mount(folder="/", kind="ext4", source="/dev/vda", disks=("vda",))
     )
@@ -150,11 +145,11 @@ def make_facts(
     system: System | None = None,
     software: Software | None = CPU_TORCH,
     **parts: Any,
-) -> Facts:
-    """The quiet machine; what is no field of `Facts` is one of its inventory."""
-    of_facts = {name: parts.pop(name) for name in list(parts) if name in Facts.__slots__}
+) -> CheckFacts:
+    """The quiet machine; what is no field of `CheckFacts` is one of its inventory."""
+    of_facts = {name: parts.pop(name) for name in list(parts) if name in CheckFacts.__slots__}
     inventory = of_facts.pop("inventory", None) or make_inventory(**parts)
-    return Facts(
+    return CheckFacts(
         inventory=inventory,
         system=system or make_system(),
         software=software,
@@ -164,7 +159,7 @@ def make_facts(
 
 def on_gpu(
     *gpus: Gpu, state: GpuState | None = None, software: Software | None = None, **parts: Any
-) -> Facts:
+) -> CheckFacts:
     """The machine with GPUs, a driver, and a torch that sees them."""
     return make_facts(
         gpus=gpus or (make_gpu(),),
@@ -176,7 +171,7 @@ def on_gpu(
     )
 
 
-def without_driver(word: str = "nvml_error_12", **parts: Any) -> Facts:
+def without_driver(word: str = "nvml_error_12", **parts: Any) -> CheckFacts:
     return make_facts(
         inventory=make_inventory(
             gpus=(make_gpu(has_driver=False, name=None),),
@@ -187,16 +182,16 @@ def without_driver(word: str = "nvml_error_12", **parts: Any) -> Facts:
     )
 
 
-def with_variable(facts: Facts, **variables: str) -> Facts:
+def with_variable(facts: CheckFacts, **variables: str) -> CheckFacts:
     return replace(facts, environment=variables)
 
 
-def on_several(facts: Facts, **variables: str) -> Facts:
+def on_several(facts: CheckFacts, **variables: str) -> CheckFacts:
     """The same machine, one of several of a job."""
     return with_variable(facts, SLURM_NNODES="4", **variables)
 
 
-def limited(**fields: Any) -> Limits:
+def limited(**fields: Any) -> ProcessLimits:
     return replace(make_inventory().limits, **fields)
 
 
@@ -275,9 +270,9 @@ def waiting_run(fraction: float) -> LastRun:
 class Case:
     """Facts under which a check fires, is clean, and, where there can be, does not apply."""
 
-    fires: Facts
-    clean: Facts
-    without: Facts | None = None
+    fires: CheckFacts
+    clean: CheckFacts
+    without: CheckFacts | None = None
     severity: Severity = Severity.WARNING
 
 
@@ -605,7 +600,7 @@ WORKERS = WorkerSummary(
 )
 
 PEAK = MemoryUse(first_bytes=1, last_bytes=1, peak_bytes=15 * GIB, num_samples=9)
-FURTHER: dict[str, tuple[Facts, ...]] = {
+FURTHER: dict[str, tuple[CheckFacts, ...]] = {
     "driver_silent": (
         without_driver("nvml_error_999", system=make_system(has_nvidia_module=True)),
     ),

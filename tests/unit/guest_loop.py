@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from steptime.guest.buckets import (
+from steptime.guest.timeline.buckets import (
     BATCHES,
     BUCKETS,
     COUNTS,
@@ -17,7 +17,7 @@ from steptime.guest.buckets import (
     NUM_BUCKETS,
     NUM_WRITTEN,
 )
-from steptime.guest.timeline import Timeline
+from steptime.guest.timeline.thread_timeline import ThreadTimeline
 
 FIRST_TIME = 1_000_000
 
@@ -41,7 +41,7 @@ class Update:
 class Sink:
     updates: list[Update] = field(default_factory=list)
 
-    def add(self, timeline: Timeline, optimizer: Any, skipped: int | None) -> None:
+    def add(self, timeline: ThreadTimeline, optimizer: Any, skipped: int | None) -> None:
         self.updates.append(
             Update(
                 optimizer=optimizer,
@@ -69,7 +69,7 @@ class Loop:
         self.cpu_now = 0
         self.first_start = 0
         self.sink = Sink() if sink is None else sink
-        self.timeline = Timeline(self.sink)
+        self.timeline = ThreadTimeline(self.sink)
         self.timeline.reset(self.now, self.cpu_now)
 
     def spend(self, wall: int, cpu: int | None = None) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from steptime.machine._files import Kernel
+from steptime.machine._files import KernelFiles
 
 XEON = "fpu fma f16c avx2 avx512f avx512_bf16 amx_tile amx_bf16 amx_int8 hypervisor"
 
@@ -17,7 +17,7 @@ class Tree:
     """A machine's files under a folder; everything is added by hand."""
 
     def __init__(self, folder: Path) -> None:
-        self.kernel = Kernel(proc=folder / "proc", sys=folder / "sys", root=folder)
+        self.kernel = KernelFiles(proc=folder / "proc", sys=folder / "sys", root=folder)
         self.kernel.proc.mkdir()
         self.kernel.sys.mkdir()
 

@@ -8,18 +8,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from steptime.verify.records import (
+from steptime.verify.recordings import (
     End,
     FirstTensor,
     Head,
     RankRecording,
+    RecordedUpdate,
     Recording,
     Table,
-    Update,
 )
 
 
-def make_update(n: int, **changes: Any) -> Update:
+def make_update(n: int, **changes: Any) -> RecordedUpdate:
     """An update of one batch of eight, with a loss that falls."""
     loss = changes.pop("loss", 2.0 * math.exp(-n / 50))
     values: dict[str, Any] = {
@@ -43,7 +43,7 @@ def make_update(n: int, **changes: Any) -> Update:
         "kinds": 1,
         "draws": n,
     }
-    return Update(**(values | changes))
+    return RecordedUpdate(**(values | changes))
 
 
 def make_tensors(*, error: float = 0.0, seed: int = 0, scale: float = 1.0) -> list[FirstTensor]:
@@ -62,7 +62,7 @@ def make_tensors(*, error: float = 0.0, seed: int = 0, scale: float = 1.0) -> li
 def make_recording(
     *,
     num_updates: int = 40,
-    change: Callable[[Update], Update] = lambda update: update,
+    change: Callable[[RecordedUpdate], RecordedUpdate] = lambda update: update,
     first: Sequence[FirstTensor] = (),
     is_double: bool = False,
     failures: tuple[str, ...] = (),
@@ -98,16 +98,18 @@ def make_recording(
     return Recording(ranks=tuple(ranks))
 
 
-def at(n: int, **changes: Any) -> Callable[[Update], Update]:
+def at(n: int, **changes: Any) -> Callable[[RecordedUpdate], RecordedUpdate]:
     """A change from update `n` on."""
     return lambda update: replace(update, **changes) if update.n >= n else update
 
 
-def noisy(size: float, *, seed: int = 0, bias: float = 0.0) -> Callable[[Update], Update]:
+def noisy(
+    size: float, *, seed: int = 0, bias: float = 0.0
+) -> Callable[[RecordedUpdate], RecordedUpdate]:
     """Losses that differ by this much, at random, and by a bias that grows from none."""
     chance = random.Random(seed)
 
-    def change(update: Update) -> Update:
+    def change(update: RecordedUpdate) -> RecordedUpdate:
         loss = float.fromhex(update.losses[0])
         other = loss * math.exp(size * chance.gauss(0, 1) + bias * update.n / 40)
         return replace(update, losses=(other.hex(),), weights=update.weights + seed + 1)

@@ -5,8 +5,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from steptime.core.anatomy import Allocator, Instant
-from steptime.measure.anatomy import DeathSeen, MemorySeen, PartSeen, StepSeen, find_anatomy
+from steptime.measure.memory.memory_anatomy import (
+    DeathSeen,
+    MemorySeen,
+    PartSeen,
+    StepSeen,
+    find_anatomy,
+)
+from steptime.measure.values.anatomy import Allocator, Instant
 
 
 def seen(size: int, **changes: Any) -> PartSeen:

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from steptime.levers import load  # noqa: E402
 from steptime.levers._loss_scaling import FIRST_SCALE  # noqa: E402
 from steptime.levers.base import Facts  # noqa: E402
-from steptime.testing.session import PlainSession  # noqa: E402
+from steptime.testing.lever_session_double import PlainSession  # noqa: E402
 
 LEVER = load("autocast")
 BF16, FP16 = {"dtype": "bf16"}, {"dtype": "fp16"}

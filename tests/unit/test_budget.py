@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from steptime.tune.budget import Ledger, break_even_steps, length_of_run
+from steptime.tune.search.budget import BudgetLedger, break_even_steps, length_of_run
 
 
-def make_ledger(**observed) -> Ledger:
-    ledger = Ledger(600.0)
+def make_ledger(**observed) -> BudgetLedger:
+    ledger = BudgetLedger(600.0)
     ledger.observed(ledger.spend(590.0), **({"startup_s": 4.0, "step_s": 0.5} | observed))
     return ledger
 

@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from steptime.diagnose.changes import (
+from steptime.diagnose.shifts.change_points import (
     CRITICAL,
     MAX_VALUES,
-    Change,
+    ChangePoint,
     find_change,
     find_changes,
     independent_fraction,
@@ -90,7 +90,7 @@ def test_too_few_or_equal_values_have_no_change(values: list[float]) -> None:
 
 def test_a_change_without_any_noise_is_found_too() -> None:
     assert find_changes([0.1] * 40 + [0.2] * 40) == (
-        Change(
+        ChangePoint(
             index=40,
             before=pytest.approx(0.1),
             after=pytest.approx(0.2),

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 from steptime.levers import load  # noqa: E402
 from steptime.levers.base import Facts  # noqa: E402
-from steptime.testing.session import PlainSession  # noqa: E402
+from steptime.testing.lever_session_double import PlainSession  # noqa: E402
 
 LEVER = load("channels_last")
 KINDS = [

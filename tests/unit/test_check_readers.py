@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from steptime.machine.checks.facts import Port, Software, Sshd
+from steptime.machine.checks.check_facts import Port, Software, Sshd
 from steptime.machine.checks.gather import Request, gather, read_nccl_log
 from steptime.machine.checks.nccl_log import parse_nccl_log
 from steptime.machine.checks.read_gpus import read_gpu_states

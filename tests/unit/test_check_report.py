@@ -16,14 +16,14 @@ from rich.console import Console
 
 from steptime.cli import check_facts
 from steptime.cli.main import main
-from steptime.machine.checks.engine import RULES, judge
-from steptime.machine.checks.facts import Facts
-from steptime.report.check_data import check_envelope
-from steptime.report.check_reasons import COST_OF, REASONS
-from steptime.report.check_text import check_lines, cost_text, seen_text
-from steptime.report.check_words import WORDS
-from steptime.report.envelope import render_json
-from steptime.report.page import page_of
+from steptime.machine.checks.check_facts import CheckFacts
+from steptime.machine.checks.run_checks import RULES, judge
+from steptime.report.document.check_data import check_envelope
+from steptime.report.document.envelope import render_json
+from steptime.report.text.check_text import check_lines, cost_text, seen_text
+from steptime.report.text.page import page_of
+from steptime.report.words.check_reasons import COST_OF, REASONS
+from steptime.report.words.check_words import WORDS
 from unit.check_cases import (
     CASES,
     FURTHER,
@@ -40,14 +40,14 @@ SCHEMAS = resources.files("steptime.report") / "schema"
 SCHEMA = json.loads((SCHEMAS / "check.schema.json").read_text())
 
 
-def text_of(facts: Facts, *, is_all: bool = False) -> str:
+def text_of(facts: CheckFacts, *, is_all: bool = False) -> str:
     file = io.StringIO()
     page = page_of(Console(file=file, width=100))
     page.write(check_lines(judge(facts), facts.basis, is_all=is_all, page=page))
     return file.getvalue()
 
 
-def ailing() -> Facts:
+def ailing() -> CheckFacts:
     return with_variable(
         on_gpu(
             system=make_system(others_cores=7.0, huge_pages="never"),
@@ -171,7 +171,7 @@ def test_control_characters_of_variables_do_no_harm() -> None:
 
 
 @pytest.mark.parametrize("facts", [HERE, ailing(), CASES["rdma_unused"].fires], ids=range(3))
-def test_the_document_fits_its_schema(facts: Facts) -> None:
+def test_the_document_fits_its_schema(facts: CheckFacts) -> None:
     envelope = check_envelope(judge(facts), basis=facts.basis, exit_code=0)
 
     document = json.loads(render_json(envelope))
@@ -199,7 +199,7 @@ def test_the_schema_is_one_and_knows_every_cost() -> None:
 
 @pytest.fixture
 def plant(monkeypatch: pytest.MonkeyPatch) -> Any:
-    def plant(facts: Facts) -> None:
+    def plant(facts: CheckFacts) -> None:
         monkeypatch.setattr(check_facts, "gather_facts", lambda options: facts)
 
     return plant

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from steptime.core.check import Check, CheckStatus, most_costly_first
-from steptime.core.types import Severity
-from steptime.machine.checks.engine import RULES, judge
-from steptime.machine.checks.facts import Facts, Interface, Port, Sshd
+from steptime.diagnose.values.finding import Severity
+from steptime.machine.checks.check_facts import CheckFacts, Interface, Port, Sshd
+from steptime.machine.checks.run_checks import RULES, judge
+from steptime.machine.values.check_values import CheckStatus, MachineCheck, most_costly_first
 from unit.builders import make_rank
 from unit.check_cases import (
     ACTIVE,
@@ -41,7 +41,7 @@ from unit.check_cases import (
 )
 
 
-def check(code: str, facts: Facts) -> Check:
+def check(code: str, facts: CheckFacts) -> MachineCheck:
     return next(one for one in judge(facts) if one.code == code)
 
 
@@ -102,7 +102,7 @@ def test_nothing_fires_on_a_quiet_machine_and_on_a_healthy_gpu_box() -> None:
 
 
 def test_a_machine_that_tells_nothing_is_not_checked_and_nothing_fires() -> None:
-    bare = Facts(inventory=replace(HERE.inventory, limits=limited(cpus=None, shm_bytes=None)))
+    bare = CheckFacts(inventory=replace(HERE.inventory, limits=limited(cpus=None, shm_bytes=None)))
 
     found = judge(bare)
 

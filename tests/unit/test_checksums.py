@@ -10,9 +10,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from steptime.guest.checksums import crc_of, leaves, sample, sum_of_samples, width_for  # noqa: E402
-from steptime.guest.quality_batches import Batches, sums_of_index  # noqa: E402
-from steptime.guest.variants import DoublePrecision, Perturbation, own_seed  # noqa: E402
+from steptime.guest.quality.checksums import crc_of, leaves, sample, sum_of_samples, width_for  # noqa: E402
+from steptime.guest.quality.quality_batches import Batches, sums_of_index  # noqa: E402
+from steptime.guest.quality.variants import DoublePrecision, Perturbation, own_seed  # noqa: E402
 
 
 def test_the_same_values_in_another_memory_format_are_the_same():

@@ -14,8 +14,15 @@ from typing import Any
 import pytest
 
 from steptime.cli.main import main
-from steptime.core.series import DevicePoint, Event, HostPoint, Series, Slice, StepPoint
 from steptime.export.chrome_trace import chrome_trace
+from steptime.measure.values.over_time import (
+    DevicePoint,
+    Event,
+    HostPoint,
+    RunSeries,
+    Slice,
+    StepPoint,
+)
 from unit.builders import Line, make_head, make_update, write_run
 
 T = 1000.0  # small, so that microseconds are exact
@@ -78,7 +85,7 @@ def slices_in(events: Sequence[dict[str, Any]]) -> list[tuple[str, float, float]
 
 def test_ranks_are_processes_with_named_tracks() -> None:
     steps = (make_step(0), make_step(0, rank=1))
-    events = check(chrome_trace(Series(steps=steps), run_id="r"))
+    events = check(chrome_trace(RunSeries(steps=steps), run_id="r"))
     names = {(e["pid"], e["args"]["name"]) for e in events if e["name"] == "process_name"}
     assert names == {(1000, "rank 0"), (1001, "rank 1")}
     threads = {(e["pid"], e["args"]["name"]) for e in events if e["name"] == "thread_name"}
@@ -86,7 +93,7 @@ def test_ranks_are_processes_with_named_tracks() -> None:
 
 
 def test_a_step_is_a_slice_with_its_marks_and_phases() -> None:
-    events = check(chrome_trace(Series(steps=(make_step(0), make_step(1))), run_id="r"))
+    events = check(chrome_trace(RunSeries(steps=(make_step(0), make_step(1))), run_id="r"))
     (_, second) = [e for e in events if e["ph"] == "X"]
     assert (second["name"], second["ts"], second["dur"]) == ("step 1", 10_000.0, 10_000.0)
     assert second["args"] == {"step_time_ms": 10.0, "marks": "steady", "forward_ms": 10.0}
@@ -94,13 +101,13 @@ def test_a_step_is_a_slice_with_its_marks_and_phases() -> None:
 
 def test_steps_that_were_merged_are_one_slice() -> None:
     merged = make_step(10, num_steps=5, time_s=0.01)
-    (piece,) = slices_in(check(chrome_trace(Series(steps=(merged,)), run_id="r")))
+    (piece,) = slices_in(check(chrome_trace(RunSeries(steps=(merged,)), run_id="r")))
     assert piece == ("steps 10 to 14", 0.0, 50_000.0)
 
 
 def test_slices_that_would_overlap_are_cut() -> None:
     steps = (make_step(0), make_step(1, time_s=0.01, num_steps=2), make_step(2))
-    assert slices_in(check(chrome_trace(Series(steps=steps), run_id="r"))) == [
+    assert slices_in(check(chrome_trace(RunSeries(steps=steps), run_id="r"))) == [
         ("step 0", 0.0, 10_000.0),
         ("steps 1 to 2", 10_000.0, 10_000.0),
         ("step 2", 20_000.0, 10_000.0),
@@ -110,7 +117,7 @@ def test_slices_that_would_overlap_are_cut() -> None:
 def test_events_have_tracks_of_their_own_and_those_without_a_length_are_instants() -> None:
     events = check(
         chrome_trace(
-            Series(
+            RunSeries(
                 events=(
                     Event(what="evaluation", rank=0, t_unix_s=T, seconds=2.0, step=3),
                     Event(what="gc", rank=0, t_unix_s=T + 1, seconds=0.5),
@@ -134,7 +141,7 @@ def test_raw_markers_are_slices_by_thread() -> None:
     pieces = [
         Slice(rank=0, thread=thread, name="forward", t_unix_s=T, seconds=0.002) for thread in (0, 1)
     ]
-    events = check(chrome_trace(Series(), pieces, run_id="r"))
+    events = check(chrome_trace(RunSeries(), pieces, run_id="r"))
     names = [e["args"]["name"] for e in events if e["name"] == "thread_name"]
     assert names == ["phases", "phases of thread 1"]
     assert slices_in(events) == [("forward", 0.0, 2000.0)] * 2
@@ -142,7 +149,7 @@ def test_raw_markers_are_slices_by_thread() -> None:
 
 def test_the_machine_is_counters_that_hold_from_where_their_time_begins() -> None:
     host = (make_host(1.0), make_host(2.0, worker_cores=0.25, received_bytes=3_000_000))
-    events = check(chrome_trace(Series(host=host), run_id="r"))
+    events = check(chrome_trace(RunSeries(host=host), run_id="r"))
     cores = [(e["ts"], e["args"]) for e in events if e["name"] == "cores"]
     assert cores == [
         (0.0, {"job": 1.0, "others": 0.5}),
@@ -160,7 +167,7 @@ def test_devices_are_processes_and_what_held_one_down_is_a_counter() -> None:
         DevicePoint(t_unix_s=T, device="GPU-b", power_w=math.nan),
         DevicePoint(t_unix_s=T + 1, device="GPU-a", used_bytes=1 << 30),
     )
-    events = check(chrome_trace(Series(devices=devices), run_id="r"))
+    events = check(chrome_trace(RunSeries(devices=devices), run_id="r"))
     assert [e["args"]["name"] for e in events if e["name"] == "process_name"] == [
         "device GPU-a",
         "device GPU-b",
@@ -171,7 +178,7 @@ def test_devices_are_processes_and_what_held_one_down_is_a_counter() -> None:
 
 
 def test_an_empty_run_is_an_empty_trace() -> None:
-    assert check(chrome_trace(Series(), run_id="r")) == []
+    assert check(chrome_trace(RunSeries(), run_id="r")) == []
 
 
 # -- the command

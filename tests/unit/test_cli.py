@@ -15,8 +15,9 @@ from rich.console import Console
 import steptime
 from steptime.cli import conclude, main, output, run, runs
 from steptime.cli.results import load, save
-from steptime.core.store import CommandRecord, Machine, Run, create_run, write_value
+from steptime.core.store import Run, create_run, write_value
 from steptime.errors import SteptimeError, StoreError
+from steptime.launch.values import CommandRecord, RunMachine
 from unit.builders import make_end, make_head, make_row
 
 NOON = 1_790_000_000.0
@@ -44,7 +45,7 @@ def make_run(
         steptime_version="0.1.0",
         python_version="3.11.7",
         git_revision=None,
-        machine=Machine(hostname_hash="abc", cpu=None, num_cores=2, memory_bytes=None),
+        machine=RunMachine(hostname_hash="abc", cpu=None, num_cores=2, memory_bytes=None),
         parent_pid=1,
         ended_unix_s=NOON + 5,
         exit_code=exit_code,
@@ -270,7 +271,7 @@ def test_run_never_writes_to_stdout(capsys: Capture) -> None:
 
 
 def test_a_document_that_cannot_be_written_is_an_error() -> None:
-    from steptime.report.envelope import Envelope
+    from steptime.report.document.envelope import Envelope
 
     with pytest.raises(SteptimeError, match=r"--json: .*No such file"):
         output.write_json("no/such/file", Envelope(command="show", exit_code=0))

@@ -14,12 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steptime.core.codec import check_schema, from_json, to_json
-from steptime.core.observations import Quantity
-from steptime.core.study import Applied, Study
-from steptime.core.types import Diagnosis, Measurement, Note, Overhead, RunState, Span
+from steptime.core.note import Note
+from steptime.core.process_end import RunState
+from steptime.core.quantity import Quantity
+from steptime.diagnose.values.finding import Diagnosis
 from steptime.errors import DamagedRunError
 from steptime.levers.base import Facts
-from steptime.tune.bench import LiveRequest, LiveResult, ProcessRequest, ProcessResult
+from steptime.measure.values.measurement import Measurement, Overhead, Span
+from steptime.tune.search.bench import LiveRequest, LiveResult, ProcessRequest, ProcessResult
+from steptime.tune.values.study_values import Applied, Study
 from unit.builders import make_measurement
 
 OVERHEAD = {"cpu_s_per_step": 0.001, "fraction": 0.01}

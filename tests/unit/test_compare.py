@@ -22,15 +22,9 @@ from steptime.compare.spread import (
     pool_neighbors,
     runs_for,
 )
+from steptime.compare.values import ComparedRun, CompareOutcome, Comparison, Estimate, GateOutcome
 from steptime.core.codec import from_json, to_json
-from steptime.core.comparison import (
-    ComparedRun,
-    CompareOutcome,
-    Comparison,
-    Estimate,
-    GateOutcome,
-)
-from steptime.core.types import ProcessEnd, RunState
+from steptime.core.process_end import ProcessEnd, RunState
 
 STEADY_A = (0.100, 0.101, 0.099)
 STEADY_B = (0.110, 0.111, 0.109)

@@ -14,11 +14,12 @@ from rich.console import Console
 
 from compare_cases import CASES, single, slower
 from steptime.cli.compared import exit_code_of
-from steptime.core.comparison import Change, Comparison, Estimate, GateOutcome, Obstacle, Remark
+from steptime.compare.values import Comparison, Estimate, GateOutcome, Obstacle, Remark, TraitChange
 from steptime.errors import NotFoundError
-from steptime.report.compare_data import comparison_envelope
-from steptime.report.compare_text import MAX_CHANGES, Asked, render_comparison
-from steptime.report.compare_words import (
+from steptime.report.document.compare_data import comparison_envelope
+from steptime.report.document.envelope import error_envelope, render_json
+from steptime.report.text.compare_text import MAX_CHANGES, ComparisonRequest, render_comparison
+from steptime.report.words.compare_words import (
     describe_change,
     describe_obstacle,
     describe_remark,
@@ -27,22 +28,21 @@ from steptime.report.compare_words import (
     signed_percent,
     signed_seconds,
 )
-from steptime.report.envelope import error_envelope, render_json
 from unit.test_envelope import closed
 
 SCHEMAS = resources.files("steptime.report") / "schema"
 SCHEMA = json.loads((SCHEMAS / "compare.schema.json").read_text())
-PRICED = Asked(price=2.5)
+PRICED = ComparisonRequest(price=2.5)
 
 
-def text_of(found: Comparison, *, asked: Asked = PRICED, width: int = 100) -> str:
+def text_of(found: Comparison, *, asked: ComparisonRequest = PRICED, width: int = 100) -> str:
     file = io.StringIO()
     console = Console(file=file, width=width, force_terminal=False, color_system=None)
     render_comparison(found, asked=asked, console=console)
     return file.getvalue()
 
 
-def document_text(found: Comparison, *, asked: Asked = PRICED) -> str:
+def document_text(found: Comparison, *, asked: ComparisonRequest = PRICED) -> str:
     code = exit_code_of(found, is_forced=asked.is_forced)
     return render_json(comparison_envelope(found, asked=asked, exit_code=code))
 
@@ -99,7 +99,7 @@ def test_the_phase_that_most_of_it_went_to_is_named_only_where_it_is_sure() -> N
 
 
 def test_many_changes_are_counted() -> None:
-    changes = tuple(Change(what="variable", name=f"V{i}", a=(), b=("set",)) for i in range(30))
+    changes = tuple(TraitChange(what="variable", name=f"V{i}", a=(), b=("set",)) for i in range(30))
 
     said = text_of(replace(slower(), changes=(*changes, *slower().changes)))
 
@@ -111,13 +111,13 @@ def test_unlike_runs_that_are_judged_anyway_have_their_answer() -> None:
     found = CASES["unlike"]()
 
     assert "not judged" in text_of(found)
-    assert "passed" in text_of(found, asked=Asked(is_forced=True))
+    assert "passed" in text_of(found, asked=ComparisonRequest(is_forced=True))
 
 
 def test_a_failed_run_is_not_judged_whatever_the_user_asks() -> None:
     failed = Obstacle(code="failed", facts={"run": "x", "end": "code 1"})
 
-    said = text_of(replace(slower(), obstacles=(failed,)), asked=Asked(is_forced=True))
+    said = text_of(replace(slower(), obstacles=(failed,)), asked=ComparisonRequest(is_forced=True))
 
     assert "not judged" in said
     assert "--anyway" not in said
@@ -139,25 +139,25 @@ def test_words_that_are_not_in_the_tables_are_shown_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("change", "values"),
     [
-        (Change(what="variable", name="A", a=(), b=("set",)), ("not set", "set")),
-        (Change(what="environment", name="A", a=("1",), b=()), ("1", "not set")),
-        (Change(what="argument", name="-x", a=(), b=("",)), ("not there", "given")),
-        (Change(what="version", name="torch", a=("1", "2"), b=("3",)), ("1, 2", "3")),
+        (TraitChange(what="variable", name="A", a=(), b=("set",)), ("not set", "set")),
+        (TraitChange(what="environment", name="A", a=("1",), b=()), ("1", "not set")),
+        (TraitChange(what="argument", name="-x", a=(), b=("",)), ("not there", "given")),
+        (TraitChange(what="version", name="torch", a=("1", "2"), b=("3",)), ("1, 2", "3")),
         (
-            Change(what="lever", name="autocast", a=(), b=('{"dtype": "bf16"}',)),
+            TraitChange(what="lever", name="autocast", a=(), b=('{"dtype": "bf16"}',)),
             ("off", "bf16"),
         ),
         (
-            Change(what="lever", name="x", a=("{}",), b=("off, for it failed",)),
+            TraitChange(what="lever", name="x", a=("{}",), b=("off, for it failed",)),
             ("on", "off, for it failed"),
         ),
         (
-            Change(what="code", name="a.py", a=("sha256:" + "0" * 64,), b=()),
+            TraitChange(what="code", name="a.py", a=("sha256:" + "0" * 64,), b=()),
             ("00000000", "not there"),
         ),
     ],
 )
-def test_values_of_a_change(change: Change, values: tuple[str, str]) -> None:
+def test_values_of_a_change(change: TraitChange, values: tuple[str, str]) -> None:
     assert describe_values(change) == values
 
 
@@ -174,7 +174,7 @@ def test_values_of_a_change(change: Change, values: tuple[str, str]) -> None:
     ],
 )
 def test_what_was_changed_has_a_name(what: str, name: str, title: str) -> None:
-    assert describe_trait(Change(what=what, name=name, a=(), b=("1",))) == title
+    assert describe_trait(TraitChange(what=what, name=name, a=(), b=("1",))) == title
 
 
 def test_a_gate_that_is_undecided_says_why() -> None:

@@ -9,9 +9,10 @@ import pytest
 from compare_cases import make_compared, make_measured, make_record
 from steptime.compare.alike import find_changes, kind_of
 from steptime.compare.traits import read_arguments, script_of, traits_of
-from steptime.core.comparison import ComparedRun
-from steptime.core.observations import LeverUse, LoaderUse, Quantity, RecipeUse
-from steptime.core.store import Place
+from steptime.compare.values import ComparedRun
+from steptime.core.quantity import Quantity
+from steptime.launch.values import Place
+from steptime.measure.values.observations import LeverUse, LoaderUse, RecipeUse
 
 
 def changes(a: ComparedRun, b: ComparedRun) -> dict[str, tuple[tuple[str, ...], ...]]:

@@ -9,9 +9,9 @@ import pytest
 
 from report_cases import healthy, make_operator, profiled
 from steptime.cli import main
-from steptime.core.profile import function_of
-from steptime.core.types import Measurement
-from steptime.report.counters import kernel_counters, processor_counters
+from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.profiled import function_of
+from steptime.report.text.counter_text import kernel_counters, processor_counters
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,9 @@ def test_what_cannot_be_meant_is_said_before_anything_starts(
 def test_a_tool_that_is_not_installed_is_one_error_with_what_brings_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("steptime.cli.supervise.launch.user_environment", lambda: {"PATH": "/bin"})
+    monkeypatch.setattr(
+        "steptime.cli.supervise.user_command.user_environment", lambda: {"PATH": "/bin"}
+    )
 
     assert main.main(["run", "--nsys", "--", "true"]) == 2
     said = capsys.readouterr().err

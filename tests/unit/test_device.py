@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from steptime.guest.buckets import (
+from steptime.guest.timeline.buckets import (
     BACKWARD,
     BUCKETS,
     CHECKPOINT,
@@ -20,8 +20,8 @@ from steptime.guest.buckets import (
     NUM_BUCKETS,
     OPTIMIZER,
 )
-from steptime.guest.device import MAX_WAITING, DeviceClock, OperatorTimes
-from steptime.guest.timeline import Timeline
+from steptime.guest.timeline.device_clock import MAX_WAITING, DeviceClock, OperatorTimes
+from steptime.guest.timeline.thread_timeline import ThreadTimeline
 from unit.guest_loop import Loop, Sink, by_name
 
 MS = 1_000_000
@@ -181,7 +181,7 @@ def test_an_update_without_marks_has_no_device_time() -> None:
 class DeviceSink(Sink):
     """Closes the device's books as the recorder does."""
 
-    def add(self, timeline: Timeline, optimizer: object, skipped: int | None) -> None:
+    def add(self, timeline: ThreadTimeline, optimizer: object, skipped: int | None) -> None:
         super().add(timeline, optimizer, skipped)
         if timeline.device is not None:
             timeline.device.close_update(len(self.updates))

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from steptime.core.series import DevicePoint
-from steptime.measure import devices
-from steptime.measure.devices import DeviceReader, DeviceWatch, load_nvml, watch_devices
-from steptime.measure.points import read_points
+from steptime.measure.series.host_points import read_points
+from steptime.measure.values.over_time import DevicePoint
+from steptime.watch import device_sampler
+from steptime.watch.device_sampler import DeviceReader, DeviceWatch, load_nvml, watch_devices
 
 
 class NVMLError(Exception):
@@ -257,7 +257,7 @@ def test_a_folder_that_was_deleted_ends_the_watch(tmp_path: Path) -> None:
 def test_without_a_driver_nothing_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(devices, "_DRIVERS", (str(tmp_path / "nvidiactl"),))
+    monkeypatch.setattr(device_sampler, "_DRIVERS", (str(tmp_path / "nvidiactl"),))
     assert watch_devices(tmp_path / "host.jsonl", job=frozenset) is None
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from steptime.diagnose import thresholds
-from steptime.diagnose.engine import ALWAYS, DOUBTS, RULES
-from steptime.diagnose.shifted import find_shift
-from steptime.diagnose.verdicts import find_no_steps
+from steptime.diagnose.ailments import thresholds
+from steptime.diagnose.ailments.shifted import find_shift
+from steptime.diagnose.ailments.verdicts import find_no_steps
+from steptime.diagnose.diagnosis import ALWAYS, DOUBTS, RULES
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "diagnosis.md"
 SECTION = re.compile(r"^## Rules and thresholds$(.*?)^## ", re.MULTILINE | re.DOTALL)
@@ -68,6 +68,6 @@ def test_every_cause_on_the_page_is_given_by_a_rule() -> None:
         r"^\|.*?\| (?:`[A-Z_]+`|null) \| `(\w+)` \|", PAGE.read_text("utf-8"), re.MULTILINE
     )
     folder = PAGE.parents[2] / "src" / "steptime" / "diagnose"
-    source = "".join(path.read_text("utf-8") for path in folder.glob("*.py"))
+    source = "".join(path.read_text("utf-8") for path in folder.rglob("*.py"))
     assert len(causes) >= 30
     assert [cause for cause in causes if f'"{cause}"' not in source] == []

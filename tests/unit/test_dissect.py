@@ -7,12 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from report_cases import dissected, make_anatomy, out_of_memory
-from steptime.core.anatomy import Allocator, Death, Growth
-from steptime.core.fit import wanted_bytes
-from steptime.guest.anatomy import largest_free_block, read_device
-from steptime.guest.dissect import read_failure
-from steptime.report.memory import memory_lines
-from steptime.report.page import unwrapped_page
+from steptime.guest.memory.dissect import read_failure
+from steptime.guest.memory.memory_probe import largest_free_block, read_device
+from steptime.measure.values.anatomy import Allocator, Death, Growth
+from steptime.plan.memory_fit import wanted_bytes
+from steptime.report.text.memory_lines import memory_lines
+from steptime.report.text.page import unwrapped_page
 
 GIB = 1 << 30
 

@@ -10,7 +10,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from steptime.guest.ending import Frame, find_phase, read_request, shorten, tell_error
+from steptime.guest.watchers.ending import (
+    TracebackEntry,
+    find_phase,
+    read_request,
+    shorten,
+    tell_error,
+)
 
 FOLDER = "/packages/torch/"
 TORCH = SimpleNamespace(__file__=f"{FOLDER}__init__.py")
@@ -240,8 +246,8 @@ STEP = ("optim/optimizer.py", "wrapper")
     ],
 )
 def test_the_phase_is_read_from_torchs_frames(inner, phase: str) -> None:
-    frames = [Frame("/home/me/train.py", 1, "main")]
+    frames = [TracebackEntry("/home/me/train.py", 1, "main")]
     for one in inner:
         path, name = (f"/home/me/{one}", "f") if isinstance(one, str) else (FOLDER + one[0], one[1])
-        frames.append(Frame(path, 1, name))
+        frames.append(TracebackEntry(path, 1, name))
     assert find_phase(frames, FOLDER) == phase

@@ -13,20 +13,13 @@ from jsonschema.exceptions import ValidationError
 
 from report_cases import CASES, healthy, input_bound, no_steps
 from steptime import errors
-from steptime.core.index import RunSummary
-from steptime.core.types import (
-    INNER_PHASES,
-    PHASES,
-    SPANS,
-    BottleneckKind,
-    Measurement,
-    ProcessEnd,
-    RunState,
-    Severity,
-)
-from steptime.diagnose.engine import diagnose
+from steptime.core.process_end import ProcessEnd, RunState
+from steptime.diagnose.diagnosis import diagnose
+from steptime.diagnose.values.finding import BottleneckKind, Severity
 from steptime.errors import NotFoundError
-from steptime.report.envelope import (
+from steptime.measure.values.measurement import INNER_PHASES, PHASES, SPANS, Measurement
+from steptime.measure.values.run_summary import RunSummary
+from steptime.report.document.envelope import (
     Envelope,
     ErrorItem,
     error_envelope,

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from steptime.guest.facts import FactsBook, count_graphs, cpu_capabilities
-from steptime.guest.facts import describe_models as _describe_models
-from steptime.guest.facts import describe_optimizer as _describe_optimizer
-from steptime.guest.patch import PATCHES
+from steptime.guest.hooks.patching import PATCHES
+from steptime.guest.trial.lever_facts import FactsBook, count_graphs, cpu_capabilities
+from steptime.guest.trial.lever_facts import describe_models as _describe_models
+from steptime.guest.trial.lever_facts import describe_optimizer as _describe_optimizer
 
 torch = pytest.importorskip("torch")
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from report_cases import make_anatomy, make_part, out_of_memory
-from steptime.core.anatomy import PARTS, Allocator, Anatomy, Part
 from steptime.core.codec import from_json, to_json
-from steptime.core.fit import MODES, remedies, table_of, wanted_bytes
+from steptime.measure.values.anatomy import PARTS, Allocator, Anatomy, MemoryPart
+from steptime.plan.memory_fit import MODES, remedies, table_of, wanted_bytes
 
 MIB = 1 << 20
 
@@ -67,7 +67,7 @@ def test_a_loss_in_chunks_is_named_where_logits_are_large_alone() -> None:
 
 
 def test_autocast_frees_nothing_of_activations_that_are_half_already() -> None:
-    part = Part(name="activations", bytes=100, by_dtype={"bf16": 100})
+    part = MemoryPart(name="activations", bytes=100, by_dtype={"bf16": 100})
 
     assert "autocast_bf16" not in frees(make_anatomy(parts=(part,)))
 
@@ -79,7 +79,7 @@ def test_an_eight_bit_optimizer_keeps_two_bytes_of_what_is_trained() -> None:
 
 
 def test_states_that_are_sharded_already_are_not_sharded_once_more() -> None:
-    part = Part(name="weights", bytes=100, by_dtype={"fp32": 100}, is_sharded=True)
+    part = MemoryPart(name="weights", bytes=100, by_dtype={"fp32": 100}, is_sharded=True)
 
     assert "sharding" not in frees(make_anatomy(parts=(part,)))
 

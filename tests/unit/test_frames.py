@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from steptime.guest.frames import Frames, Place, Stack, innermost
-from steptime.guest.places import Places
+from steptime.guest.sites.file_owners import FileOwners
+from steptime.guest.sites.frames import Frames, Place, Stack, innermost
 
 
 class Probe:
@@ -16,7 +16,7 @@ class Probe:
 
     def __init__(self) -> None:
         torch = SimpleNamespace(__file__="/nowhere/torch/__init__.py")
-        self.frames = Frames(Places(torch))
+        self.frames = Frames(FileOwners(torch))
         self.before: Stack = ()
         self.found: list[Place | None] = []
 

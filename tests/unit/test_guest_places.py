@@ -7,16 +7,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from steptime.guest import places as guest_places
-from steptime.guest.places import LIBRARYS, NOBODYS, USERS, Places
+from steptime.guest.sites import file_owners as guest_places
+from steptime.guest.sites.file_owners import LIBRARYS, NOBODYS, USERS, FileOwners
 
 PACKAGES = "/venv/lib/python3.11/site-packages"
 TORCH = SimpleNamespace(__file__=f"{PACKAGES}/torch/__init__.py")
 
 
 @pytest.fixture
-def places() -> Places:
-    return Places(TORCH)
+def places() -> FileOwners:
+    return FileOwners(TORCH)
 
 
 @pytest.mark.parametrize(
@@ -34,12 +34,12 @@ def places() -> Places:
         ("<eval_with_key>.7", NOBODYS),
     ],
 )
-def test_a_file_belongs_to_somebody(places: Places, file: str, owner: int) -> None:
+def test_a_file_belongs_to_somebody(places: FileOwners, file: str, owner: int) -> None:
     assert places.owner(file) == owner
     assert places.owner(file) == owner
 
 
-def test_the_innermost_of_the_users_frames_is_the_place(places: Places) -> None:
+def test_the_innermost_of_the_users_frames_is_the_place(places: FileOwners) -> None:
     frames = [
         ("/home/me/train.py", 9),
         ("/home/me/model.py", 3),
@@ -49,16 +49,16 @@ def test_the_innermost_of_the_users_frames_is_the_place(places: Places) -> None:
     assert places.innermost(frames) == ("/home/me/model.py", 3)
 
 
-def test_without_code_of_the_users_a_librarys_is_the_place(places: Places) -> None:
+def test_without_code_of_the_users_a_librarys_is_the_place(places: FileOwners) -> None:
     frames = [(f"{PACKAGES}/timm/a.py", 1), (f"{PACKAGES}/timm/b.py", 2), ("<string>", 1)]
     assert places.innermost(frames) == (f"{PACKAGES}/timm/b.py", 2)
 
 
-def test_torchs_own_frames_are_no_place(places: Places) -> None:
+def test_torchs_own_frames_are_no_place(places: FileOwners) -> None:
     assert places.innermost([(f"{PACKAGES}/torch/optim/sgd.py", 7), (json.__file__, 3)]) is None
 
 
-def test_made_up_files_are_not_remembered(places: Places) -> None:
+def test_made_up_files_are_not_remembered(places: FileOwners) -> None:
     for number in range(100):
         places.owner(f"<eval_with_key>.{number}")
     assert not places.known

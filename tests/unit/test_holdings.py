@@ -9,8 +9,8 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from steptime.guest.holdings import (  # noqa: E402
-    Ledger,
+from steptime.guest.memory.holdings import (  # noqa: E402
+    StorageLedger,
     saved_in_graph,
     take_models,
     take_optimizers,
@@ -18,14 +18,14 @@ from steptime.guest.holdings import (  # noqa: E402
 
 
 def states_of(model, optimizer):
-    ledger = Ledger(torch)
+    ledger = StorageLedger(torch)
     numbers = take_models(ledger, [model], [optimizer])
     take_optimizers(ledger, [optimizer])
     return numbers, {name: part.bytes for name, part in ledger.parts.items()}, ledger
 
 
 def kept_of(loss, model):
-    ledger = Ledger(torch)
+    ledger = StorageLedger(torch)
     take_models(ledger, [model], [])
     return sum(ledger.take("activations", [tensor]) for _, tensor in saved_in_graph(torch, [loss]))
 
@@ -162,7 +162,7 @@ def test_a_subclass_counts_by_the_tensors_it_is_made_of() -> None:
         def __tensor_flatten__(self):
             return ["values_", "scale_"], None
 
-    ledger = Ledger(torch)
+    ledger = StorageLedger(torch)
     ledger.take("optimizer", [Quantized(torch.zeros(64, dtype=torch.int8), torch.zeros(1))])
 
     assert ledger.parts["optimizer"].by_dtype == {"int8": 64, "fp32": 4}

@@ -10,13 +10,14 @@ import pytest
 
 from page_cases import HOSTILE, PAGES, gpt, hostile, make_devices, make_shift, make_stall, two_ranks
 from report_cases import CASES, crowded, healthy
-from steptime.core.observations import ScriptError
-from steptime.core.series import Series, StepPoint
-from steptime.core.types import BottleneckKind, Diagnosis, ProcessEnd, RunState
-from steptime.diagnose.engine import diagnose
-from steptime.report.change_words import CHANGES, SHIFT_CAUSES
-from steptime.report.html import PageFacts, render_page
-from steptime.report.html_tags import Html, bar, joined_html, table, tag
+from steptime.core.process_end import ProcessEnd, RunState
+from steptime.diagnose.diagnosis import diagnose
+from steptime.diagnose.values.finding import BottleneckKind, Diagnosis
+from steptime.measure.values.observations import ScriptError
+from steptime.measure.values.over_time import RunSeries, StepPoint
+from steptime.report.html.html_page import PageFacts, render_page
+from steptime.report.html.html_tags import Html, bar, joined_html, table, tag
+from steptime.report.words.change_words import CHANGES, SHIFT_CAUSES
 
 
 class NoPlots:
@@ -57,7 +58,7 @@ def bare(measurement, **more) -> PageFacts:
         measurement=measurement,
         diagnosis=diagnose(measurement),
         record=None,
-        series=Series(),
+        series=RunSeries(),
         **more,
     )
 
@@ -246,4 +247,4 @@ def test_energy_of_a_step_stands_beside_its_time_where_it_is_known() -> None:
 
 def test_a_step_that_is_no_number_makes_no_page_fail() -> None:
     odd = StepPoint(rank=0, index=0, end_unix_s=1.0, step_time_s=float("nan"), wall_s={})
-    assert "Environment" in page_of(replace(bare(healthy()), series=Series(steps=(odd,))))
+    assert "Environment" in page_of(replace(bare(healthy()), series=RunSeries(steps=(odd,))))

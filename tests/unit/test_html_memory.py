@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 
 from report_cases import dissected, make_anatomy, out_of_memory
-from steptime.core.anatomy import Instant, Timeline
-from steptime.report.html_memory import anatomy_part
+from steptime.measure.values.anatomy import Instant, MemoryTimeline
+from steptime.report.html.html_memory import anatomy_part
 
 
 def part_of(anatomy) -> str:
@@ -30,7 +30,7 @@ def test_the_step_is_drawn_with_a_band_a_part_and_its_peak() -> None:
 
 def test_bands_fill_the_height_at_the_peak() -> None:
     peak = Instant(at_fraction=0.0, phase="forward", by_part={"weights": 60, "temporaries": 40})
-    text = part_of(make_anatomy(timeline=Timeline(instants=(peak,), peak=peak)))
+    text = part_of(make_anatomy(timeline=MemoryTimeline(instants=(peak,), peak=peak)))
 
     first, second = re.findall(r'points="([^"]+)"', text)
     assert first == "0.0,88.0 1000.0,88.0 1000.0,220.0 0.0,220.0"

@@ -10,10 +10,10 @@ pytest.importorskip("bokeh", reason="the extra steptime[report] is not installed
 
 from page_cases import EVENTS, PAGES, START, gpt, make_devices, make_host, make_steps, two_ranks
 from report_cases import CASES
-from steptime.core.series import Event, HostPoint, Series, StepPoint
-from steptime.report.html import PageFacts, render_page
-from steptime.report.html_canvas import Canvas, Line
-from steptime.report.html_plots import Plots, draw
+from steptime.measure.values.over_time import Event, HostPoint, RunSeries, StepPoint
+from steptime.report.html.html_canvas import Canvas, Line
+from steptime.report.html.html_page import PageFacts, render_page
+from steptime.report.html.html_plots import Plots, draw
 
 LIMIT_BYTES = 2_000_000
 
@@ -46,7 +46,7 @@ def test_ranks_and_devices_have_plots_where_there_are_any() -> None:
 
 
 def test_nothing_observed_is_nothing_drawn_and_no_library() -> None:
-    facts = replace(gpt(), series=Series())
+    facts = replace(gpt(), series=RunSeries())
     assert plots_of(facts) == Plots()
 
 
@@ -54,7 +54,7 @@ def test_what_was_not_observed_has_no_plot() -> None:
     host = tuple(
         HostPoint(t_unix_s=p.t_unix_s, dt_s=1.0, busy_cores=1.0, job_cores=0.5) for p in make_host()
     )
-    assert titles(replace(gpt(), series=Series(host=host))) == ["Cores kept busy"]
+    assert titles(replace(gpt(), series=RunSeries(host=host))) == ["Cores kept busy"]
 
 
 def test_steps_are_told_by_kind_in_the_legend() -> None:
@@ -68,12 +68,12 @@ def test_steps_are_told_by_kind_in_the_legend() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_every_kind_of_run_can_be_drawn_without_a_series(name: str) -> None:
     m = CASES[name]()
-    assert draw(m, Series(), (), ()) == Plots()
+    assert draw(m, RunSeries(), (), ()) == Plots()
 
 
 def test_the_page_of_a_long_run_of_many_devices_stays_small() -> None:
     m = gpt().measurement
-    long = Series(
+    long = RunSeries(
         host=make_host(num=20_000),
         devices=make_devices(num=3_000, num_devices=8),
         steps=make_steps(m, num=4_000),
@@ -89,7 +89,7 @@ def test_numbers_that_are_none_are_no_reason_to_fail() -> None:
         for i, s in enumerate((float("nan"), float("inf"), 0.1, 0.0))
     )
     event = Event(what="of another kind", rank=3, t_unix_s=START - 5, count=2)
-    facts = replace(gpt(), series=Series(steps=odd, events=(event,)))
+    facts = replace(gpt(), series=RunSeries(steps=odd, events=(event,)))
     assert len(plots_of(facts).plots) == 3
 
 

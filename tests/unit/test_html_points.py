@@ -5,15 +5,15 @@ import pytest
 
 from page_cases import START, make_devices, make_host, make_steps
 from report_cases import healthy
-from steptime.core.series import Event, StepPoint
-from steptime.report.html_points import (
+from steptime.measure.values.over_time import Event, StepPoint
+from steptime.report.html.html_points import (
     grouped,
     longest_events,
     mean_of,
     own_time_s,
     phase_bins,
     rate_of,
-    throttled_spells,
+    throttled_periods,
     usual_top,
 )
 
@@ -110,7 +110,7 @@ def test_of_too_many_events_the_longest_stay_in_order() -> None:
 
 
 def test_a_device_that_is_held_down_is_so_from_look_to_look() -> None:
-    spells = throttled_spells(make_devices(num=64, num_devices=2))
+    spells = throttled_periods(make_devices(num=64, num_devices=2))
     assert spells == [
         ("GPU-3f2a4c00", ("thermal",), START + 42, START + 64),
         ("GPU-3f2a4c01", ("thermal",), START + 42, START + 64),
@@ -118,4 +118,4 @@ def test_a_device_that_is_held_down_is_so_from_look_to_look() -> None:
 
 
 def test_a_device_that_runs_free_has_no_spell() -> None:
-    assert throttled_spells(make_devices(num=10)) == []
+    assert throttled_periods(make_devices(num=10)) == []

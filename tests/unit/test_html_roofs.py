@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from page_cases import gpt
-from steptime.core.waterfall import Exceeded, Picture, Roofline, Waterfall
-from steptime.diagnose.waterfall import make_picture
-from steptime.report.html import PageFacts, render_page
-from steptime.report.html_colors import PART_COLORS
-from steptime.report.html_roofs import roofline_part, waterfall_part
-from steptime.report.waterfall import PARTS
+from steptime.diagnose.values.reach_values import Exceeded, Picture, Roofline, Waterfall
+from steptime.diagnose.waterfall.step_waterfall import make_picture
+from steptime.report.html.html_colors import PART_COLORS
+from steptime.report.html.html_page import PageFacts, render_page
+from steptime.report.html.html_roofs import roofline_part, waterfall_part
+from steptime.report.text.waterfall_text import PARTS
 from unit.test_waterfall import elementwise, make_ceilings, make_count, make_group, make_run
 
 
@@ -68,7 +68,7 @@ def test_what_speaks_against_the_picture_stands_below_it() -> None:
 
 def test_the_page_has_both_sections() -> None:
     pytest.importorskip("bokeh", reason="the extra steptime[report] is not installed")
-    from steptime.report.html_plots import Plots
+    from steptime.report.html.html_plots import Plots
 
     page = render_page(replace(gpt(), picture=make_page_picture()), Plots())
     assert "<h2>Where did my MFU go</h2>" in page
@@ -78,7 +78,7 @@ def test_the_page_has_both_sections() -> None:
 
 def test_the_plot_has_a_circle_for_each_class_with_arithmetic_and_a_line_for_each_roof() -> None:
     pytest.importorskip("bokeh", reason="the extra steptime[report] is not installed")
-    from steptime.report.html_roofline import draw_roofline
+    from steptime.report.html.html_roofline import draw_roofline
 
     picture = make_page_picture()
     drawing = draw_roofline(picture.roofline)
@@ -94,7 +94,7 @@ def test_the_plot_has_a_circle_for_each_class_with_arithmetic_and_a_line_for_eac
 
 def test_a_page_with_a_roofline_is_drawn_with_the_others() -> None:
     pytest.importorskip("bokeh", reason="the extra steptime[report] is not installed")
-    from steptime.report.html_plots import draw
+    from steptime.report.html.html_plots import draw
 
     facts: PageFacts = gpt()
     picture = make_page_picture()

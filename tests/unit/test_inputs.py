@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from steptime.core.observations import LoaderUse
-from steptime.guest.inputs import LoaderBook, Shapes, find_versions
-from steptime.guest.record import Recorder
-from steptime.measure.measurement import measure
+from steptime.guest.timeline.recorder import Recorder
+from steptime.guest.watchers.inputs import LoaderBook, Shapes, find_versions
+from steptime.measure.run_fold import measure
+from steptime.measure.values.observations import LoaderUse
 from unit.builders import make_head, make_update, read
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from steptime.guest.buckets import (
+from steptime.guest.timeline.buckets import (
     BACKWARD,
     BUCKETS,
     COUNTS,
@@ -19,7 +19,7 @@ from steptime.guest.buckets import (
     OPTIMIZER,
     OTHER,
 )
-from steptime.guest.journal import (
+from steptime.guest.timeline.journal import (
     ENTER_BACKWARD,
     ENTER_EVALUATION,
     ENTER_FORWARD,
@@ -32,8 +32,8 @@ from steptime.guest.journal import (
     LEAVE_LOSS,
     Journal,
 )
-from steptime.guest.record import FLUSH_NS, MAX_PENDING, Recorder
-from steptime.guest.timeline import SAMPLED_AT_FIRST
+from steptime.guest.timeline.recorder import FLUSH_NS, MAX_PENDING, Recorder
+from steptime.guest.timeline.thread_timeline import SAMPLED_AT_FIRST
 
 MS = 1_000_000
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from steptime.core.executable import NotStarted, find_executable
-from steptime.core.types import ProcessEnd, RunState
-from steptime.measure import launch
-from steptime.measure.launch import observed_environment
-from steptime.measure.shims import write_shims
+from steptime.core.process_end import ProcessEnd, RunState
+from steptime.launch import user_command
+from steptime.launch.shims import write_shims
+from steptime.launch.user_command import observed_environment
 
 
 def write_program(path: Path, *, mode: int = 0o755) -> str:
@@ -57,9 +57,9 @@ def test_the_users_variables_stay_and_ours_are_added(tmp_path: Path) -> None:
     assert ours == {
         "HOME": "/home/me",
         "PATH": f"{tmp_path}/shims:/usr/bin",
-        "PYTHONPATH": str(launch.SITE),
+        "PYTHONPATH": str(user_command.SITE),
         "STEPTIME_RUN": str(tmp_path),
-        "STEPTIME_GUEST": str(launch.GUEST),
+        "STEPTIME_GUEST": str(user_command.GUEST),
     }
 
 
@@ -80,7 +80,7 @@ def test_an_empty_path_goes_on_meaning_the_current_folder(tmp_path: Path) -> Non
 def test_a_package_below_a_folder_with_a_colon_cannot_bring_the_guest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch, "SITE", tmp_path / "a:b")
+    monkeypatch.setattr(user_command, "SITE", tmp_path / "a:b")
     ours = observed_environment({"PATH": "/usr/bin", "PYTHONPATH": "/a"}, tmp_path)
     assert (ours["PATH"], ours["PYTHONPATH"]) == ("/usr/bin", "/a")
 
@@ -104,7 +104,7 @@ def test_shims_are_programs_named_as_the_interpreters_on_the_path(tmp_path: Path
     ],
 )
 def test_the_exit_code_is_that_of_a_shell(end: ProcessEnd, code: int) -> None:
-    assert launch.shell_exit_code(end) == code
+    assert user_command.shell_exit_code(end) == code
 
 
 @pytest.mark.parametrize(
@@ -121,4 +121,4 @@ def test_the_locale_that_is_passed_on_is_the_users(
 
     monkeypatch.setenv("LC_CTYPE", "C.UTF-8")
     monkeypatch.setattr(Path, "read_bytes", read)
-    assert launch.user_environment().get("LC_CTYPE") == passed_on
+    assert user_command.user_environment().get("LC_CTYPE") == passed_on

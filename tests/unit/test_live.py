@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from steptime.guest.live import NO_EXPERIMENT, Experiment, Live, Place, order_of
-from steptime.guest.plan import Wanted
-from steptime.guest.session import Registry
-from steptime.guest.stack import LeverStack, NotUndoneError
+from steptime.guest.trial.lever_session import Registry
+from steptime.guest.trial.lever_stack import LeverStack, NotUndoneError
+from steptime.guest.trial.live_blocks import NO_EXPERIMENT, Experiment, Live, Place, order_of
+from steptime.guest.trial.trial_plan import Wanted
 
 
 class World:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from steptime.cli import live
-from steptime.report.live import Pace, live_line
+from steptime.report.text.live_text import Pace, live_line
 
 
 def test_before_the_first_update_the_line_says_so() -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from steptime.core.types import HostLoad, Note
-from steptime.measure.measurement import measure
-from steptime.measure.records import read_records
+from steptime.core.note import Note
+from steptime.measure.run_fold import measure
+from steptime.measure.run_records import read_records
+from steptime.measure.values.measurement import HostLoad
 from unit.builders import Line, make_head, make_update, write_run
 
 HEAD: Line = {"k": "head", "schema": 1, "num_cores": 4}

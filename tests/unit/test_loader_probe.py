@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from steptime.guest.loader_probe import describe_loader, probe_loader
+from steptime.guest.trial.loader_probe import describe_loader, probe_loader
 
 torch = pytest.importorskip("torch")
 data = torch.utils.data

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from steptime.guest.look import TINY_NS, Look
-from steptime.guest.spells import LOOK_AT, MAX_WAITING, SPELLS, Spells
+from steptime.guest.count.operator_probe import OperatorProbe
+from steptime.guest.count.tally import TINY_NS
+from steptime.guest.sites.site_windows import LOOK_AT, MAX_WAITING, SPELLS, SiteWindows
 
 
 class Frames:
@@ -21,8 +22,8 @@ class Frames:
         return ()
 
 
-def new_look() -> Look:
-    return Look(SimpleNamespace(), fail=lambda place: None)
+def new_look() -> OperatorProbe:
+    return OperatorProbe(SimpleNamespace(), fail=lambda place: None)
 
 
 class Journal:
@@ -30,7 +31,7 @@ class Journal:
 
     def __init__(self) -> None:
         self.is_direct = self.is_attentive = False
-        self.look: Look | None = None
+        self.look: OperatorProbe | None = None
         self.num_disturbed = 0
         self.recorder = SimpleNamespace(num_optimizers=1)
 
@@ -39,8 +40,8 @@ class Journal:
 
 
 @pytest.fixture
-def spells() -> Spells:
-    return Spells(Frames(), new_look(), clock=lambda: 0)  # type: ignore[arg-type]
+def spells() -> SiteWindows:
+    return SiteWindows(Frames(), new_look(), clock=lambda: 0)  # type: ignore[arg-type]
 
 
 def test_operators_are_sorted_by_what_they_take() -> None:
@@ -69,7 +70,9 @@ def test_a_reason_outweighs_what_was_counted_until_then() -> None:
     assert json.loads(look.line(13))["missing"] == "subclass"
 
 
-def end_updates(spells: Spells, journal: Any, num: int, *, is_by_hand: bool = False) -> list[bool]:
+def end_updates(
+    spells: SiteWindows, journal: Any, num: int, *, is_by_hand: bool = False
+) -> list[bool]:
     """Whether each next update is one of a spell."""
     found = []
     for _ in range(num):
@@ -78,7 +81,7 @@ def end_updates(spells: Spells, journal: Any, num: int, *, is_by_hand: bool = Fa
     return found
 
 
-def test_spells_are_the_updates_that_the_reference_names(spells: Spells) -> None:
+def test_spells_are_the_updates_that_the_reference_names(spells: SiteWindows) -> None:
     walked = end_updates(spells, Journal(), 40)
     inside = [number for number, is_walked in enumerate(walked, start=1) if is_walked]
 
@@ -87,7 +90,7 @@ def test_spells_are_the_updates_that_the_reference_names(spells: Spells) -> None
     assert spells.is_over
 
 
-def test_the_operators_update_has_a_scout_before_it(spells: Spells) -> None:
+def test_the_operators_update_has_a_scout_before_it(spells: SiteWindows) -> None:
     journal = Journal()
     seen = {}
     for number in range(1, 30):
@@ -98,7 +101,7 @@ def test_the_operators_update_has_a_scout_before_it(spells: Spells) -> None:
     assert seen == {LOOK_AT - 1: True, LOOK_AT: False}
 
 
-def test_where_two_optimizers_take_turns_an_update_of_each_is_counted(spells: Spells) -> None:
+def test_where_two_optimizers_take_turns_an_update_of_each_is_counted(spells: SiteWindows) -> None:
     journal = Journal()
     journal.recorder.num_optimizers = 2
     seen = {}
@@ -113,7 +116,7 @@ def test_where_two_optimizers_take_turns_an_update_of_each_is_counted(spells: Sp
     assert [(line["k"], line["n"]) for line in told] == [("ops", 13), ("count", 14)]
 
 
-def test_rows_of_backward_calls_do_not_count_once_an_optimizer_steps(spells: Spells) -> None:
+def test_rows_of_backward_calls_do_not_count_once_an_optimizer_steps(spells: SiteWindows) -> None:
     journal = Journal()
     end_updates(spells, journal, 3, is_by_hand=True)
     walked = end_updates(spells, journal, 6)
@@ -121,14 +124,14 @@ def test_rows_of_backward_calls_do_not_count_once_an_optimizer_steps(spells: Spe
     assert walked == [True, True, True, False, False, False]
 
 
-def test_a_journal_that_is_direct_stays_attentive(spells: Spells) -> None:
+def test_a_journal_that_is_direct_stays_attentive(spells: SiteWindows) -> None:
     journal = Journal()
     journal.is_direct = True
 
     assert all(end_updates(spells, journal, 40))
 
 
-def test_the_line_on_operators_is_written_once(spells: Spells) -> None:
+def test_the_line_on_operators_is_written_once(spells: SiteWindows) -> None:
     end_updates(spells, Journal(), 40)
     lines = spells.take_lines() + spells.take_last_lines()
 
@@ -150,7 +153,7 @@ class Times:
     ("after", "told_in"), [(0, LOOK_AT + 1), (3, LOOK_AT + 4), (100, LOOK_AT + 1 + MAX_WAITING)]
 )
 def test_the_count_waits_for_the_device_but_not_for_ever(
-    spells: Spells, after: int, told_in: int
+    spells: SiteWindows, after: int, told_in: int
 ) -> None:
     journal, told = Journal(), {}
     spells.look.tally = SimpleNamespace(times=Times(after), num=0)  # type: ignore[assignment]
@@ -162,7 +165,7 @@ def test_the_count_waits_for_the_device_but_not_for_ever(
     assert told["count"] == (told_in, LOOK_AT + 1)
 
 
-def test_a_training_that_ends_before_its_device_tells_what_is_known(spells: Spells) -> None:
+def test_a_training_that_ends_before_its_device_tells_what_is_known(spells: SiteWindows) -> None:
     spells.look.tally = SimpleNamespace(  # type: ignore[assignment]
         times=Times(100), num=1, table=lambda **_: {"forward": 7}
     )

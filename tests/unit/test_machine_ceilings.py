@@ -16,8 +16,19 @@ from rich.console import Console
 from steptime.cli import machinery
 from steptime.cli.main import main
 from steptime.core.codec import from_json, to_json
-from steptime.core.machine import (
-    Bench,
+from steptime.core.quantity import Quantity
+from steptime.errors import NotFoundError, StoreError
+from steptime.launch.values import RunMachine
+from steptime.machine import ceilings
+from steptime.machine.ceilings import (
+    CeilingRequest,
+    Python,
+    find_python,
+    fingerprint_of,
+    read_ceiling,
+)
+from steptime.machine.values.inventory_values import (
+    BenchProcess,
     Ceiling,
     Ceilings,
     Gpu,
@@ -26,21 +37,16 @@ from steptime.core.machine import (
     Setting,
     is_contended,
 )
-from steptime.core.observations import Quantity
-from steptime.core.store import Machine
-from steptime.errors import NotFoundError, StoreError
-from steptime.machine import ceilings
-from steptime.machine.ceilings import Asked, Python, find_python, fingerprint_of, read_ceiling
-from steptime.report.ceilings_text import describe_told, live_told, machine_lines
-from steptime.report.envelope import render_json
-from steptime.report.machine_data import machine_envelope
-from steptime.report.page import page_of
+from steptime.report.document.envelope import render_json
+from steptime.report.document.machine_data import machine_envelope
+from steptime.report.text.ceilings_text import describe_told, live_told, machine_lines
+from steptime.report.text.page import page_of
 from unit.test_envelope import closed
 from unit.test_machine_report import make_gpu, make_inventory
 
 SCHEMAS = resources.files("steptime.report") / "schema"
 SCHEMA = json.loads((SCHEMAS / "machine.schema.json").read_text())
-MACHINE = Machine(hostname_hash="ab", cpu="Xeon Gold", num_cores=8, memory_bytes=1 << 34)
+MACHINE = RunMachine(hostname_hash="ab", cpu="Xeon Gold", num_cores=8, memory_bytes=1 << 34)
 PYTHON = Python(path="/usr/bin/python3", version="3.11.7", torch_version="2.13.0")
 
 
@@ -59,7 +65,7 @@ def make_ceiling(**parts: Any) -> Ceiling:
     return Ceiling(**{**given, **parts})
 
 
-def make_bench(**parts: Any) -> Bench:
+def make_bench(**parts: Any) -> BenchProcess:
     given: dict[str, Any] = {
         "python": "/usr/bin/python3",
         "python_version": "3.11.7",
@@ -68,7 +74,7 @@ def make_bench(**parts: Any) -> Bench:
         "num_cores": 8,
         "wait_policy": "passive",
     }
-    return Bench(**{**given, **parts})
+    return BenchProcess(**{**given, **parts})
 
 
 def make_ceilings(*found: Ceiling, **parts: Any) -> Ceilings:
@@ -83,7 +89,7 @@ def make_ceilings(*found: Ceiling, **parts: Any) -> Ceilings:
     return Ceilings(**{**given, **parts})
 
 
-def make_asked(folder: Path | None, **parts: Any) -> Asked:
+def make_asked(folder: Path | None, **parts: Any) -> CeilingRequest:
     given: dict[str, Any] = {
         "python": PYTHON,
         "inventory": make_inventory(),
@@ -91,7 +97,7 @@ def make_asked(folder: Path | None, **parts: Any) -> Asked:
         "budget_s": 50.0,
         "folder": folder,
     }
-    return Asked(**{**given, **parts})
+    return CeilingRequest(**{**given, **parts})
 
 
 def text_of(found: Ceilings | None, *, age_s: float = 0.0, **parts: Any) -> str:

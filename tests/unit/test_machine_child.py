@@ -10,14 +10,21 @@ from typing import Any
 
 import pytest
 
-from steptime.machine.child import bench, collectives, disk, load, matmul, memory
+from steptime.machine.child import (
+    ceiling_bench,
+    collectives,
+    disk_reads,
+    matmul,
+    memory_bandwidth,
+    other_load,
+)
 from steptime.machine.child.repeat import (
     MAX_REPETITIONS,
     MIN_REPETITIONS,
     Candidate,
     Clock,
+    RepeatedWork,
     Search,
-    Work,
     describe,
 )
 
@@ -41,10 +48,10 @@ class FakeTime:
         def call() -> None:
             self.now_s += amount / rate
 
-        return Candidate({"name": name}, amount, lambda: Work(call))
+        return Candidate({"name": name}, amount, lambda: RepeatedWork(call))
 
 
-def failing() -> Work:
+def failing() -> RepeatedWork:
     raise RuntimeError("no kernel for that\nand more")
 
 
@@ -115,14 +122,14 @@ def test_short_work_is_called_often_enough_to_be_timed() -> None:
 
 
 def test_sets_of_four_times_the_caches_count_as_memory() -> None:
-    small, large = memory.sizes(cache_bytes=32 << 20, limit_bytes=1 << 30)
+    small, large = memory_bandwidth.sizes(cache_bytes=32 << 20, limit_bytes=1 << 30)
 
     assert max(small) < 128 << 20
     assert large == [128 << 20, 256 << 20]
 
 
 def test_without_the_memory_for_them_there_are_none() -> None:
-    small, large = memory.sizes(cache_bytes=32 << 20, limit_bytes=64 << 20)
+    small, large = memory_bandwidth.sizes(cache_bytes=32 << 20, limit_bytes=64 << 20)
 
     assert large == []
     assert max(small) <= 64 << 20
@@ -141,7 +148,7 @@ class FakeFull:
 
 def test_memory_is_tried_in_several_places_and_a_cache_in_one() -> None:
     torch = FakeFull()
-    sweep = memory.Sweep(torch, "cpu", "copy", 1)
+    sweep = memory_bandwidth.Sweep(torch, "cpu", "copy", 1)
     for candidate in sweep.in_memory([1 << 20, 2 << 20]):
         candidate.make()
     first, torch.num_made = torch.num_made, 0
@@ -201,13 +208,13 @@ def test_bus_bandwidth_has_the_factors_of_nccl_tests(
 
 @pytest.fixture(autouse=True)
 def _small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "MIN_BYTES", 4 << 20)
-    monkeypatch.setattr(disk, "READS", 4)
+    monkeypatch.setattr(disk_reads, "MIN_BYTES", 4 << 20)
+    monkeypatch.setattr(disk_reads, "READS", 4)
 
 
 def measure_disk(tmp_path: Path, **request: Any) -> list[dict[str, Any]]:
     asked = {"store": str(tmp_path), "data": str(tmp_path), **request}
-    return list(disk.measure(asked, Clock(until_s=0.0)))  # the least that it does
+    return list(disk_reads.measure(asked, Clock(until_s=0.0)))  # the least that it does
 
 
 def test_the_disk_is_read_through_a_file_that_leaves_nothing(tmp_path: Path) -> None:
@@ -229,7 +236,7 @@ def test_the_file_has_no_name_while_it_is_written(
         seen.append(os.listdir(tmp_path))
         return write(descriptor, data)
 
-    monkeypatch.setattr(disk.os, "write", look)
+    monkeypatch.setattr(disk_reads.os, "write", look)
     measure_disk(tmp_path)
 
     assert seen
@@ -239,7 +246,7 @@ def test_the_file_has_no_name_while_it_is_written(
 def test_a_file_system_without_direct_reads_gives_a_warm_figure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk, "_open_direct", lambda path: None)
+    monkeypatch.setattr(disk_reads, "_open_direct", lambda path: None)
 
     assert {line["variant"] for line in measure_disk(tmp_path)} == {"warm"}
 
@@ -251,7 +258,7 @@ def test_a_file_system_in_memory_is_never_direct(tmp_path: Path) -> None:
 def test_without_room_the_disk_is_not_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk, "FREE_SHARE", 0.0)
+    monkeypatch.setattr(disk_reads, "FREE_SHARE", 0.0)
 
     assert [line["missing"] for line in measure_disk(tmp_path)] == ["no_space"] * 2
     assert os.listdir(tmp_path) == []
@@ -273,8 +280,8 @@ def test_data_elsewhere_than_the_store_is_read_and_never_written(tmp_path: Path)
 
 
 def test_busy_time_of_our_cores_alone_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load.os, "sched_getaffinity", lambda pid: {1}, raising=False)
-    others = load.Others()
+    monkeypatch.setattr(other_load.os, "sched_getaffinity", lambda pid: {1}, raising=False)
+    others = other_load.Others()
 
     assert others.num_cores == 1
     assert others._busy("cpu0 100 0 100 5 5 0 0 0 0 0") == 0.0
@@ -301,7 +308,7 @@ class FakeTorch:
 
 def stages(num_gpus: int, **request: Any) -> list[tuple[str, str]]:
     asked = {"num_threads": 2, **request}
-    measuring = bench.Bench(FakeTorch(num_gpus), asked, Clock(until_s=0.0), [])
+    measuring = ceiling_bench.CeilingBench(FakeTorch(num_gpus), asked, Clock(until_s=0.0), [])
     return [(device, name) for device, name, _ in measuring._stages()]
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from steptime.core.codec import from_json, to_json
-from steptime.core.machine import Cache, Inventory
 from steptime.machine.inventory import read_inventory
+from steptime.machine.values.inventory_values import Cache, Inventory
 from unit.machines import FakeNvml, Tree
 
 MIB, GIB = 1 << 20, 1 << 30

@@ -12,21 +12,21 @@ import pytest
 from rich.console import Console
 
 from steptime.cli.main import main
-from steptime.core.machine import (
+from steptime.machine.values.inventory_values import (
     Cpu,
     DataFolder,
     Gpu,
     Inventory,
-    Limits,
     Link,
     Mount,
     Nic,
     NumaNode,
+    ProcessLimits,
     Ram,
     RdmaDevice,
 )
-from steptime.report.machine_text import inventory_lines
-from steptime.report.page import page_of
+from steptime.report.text.machine_text import inventory_lines
+from steptime.report.text.page import page_of
 
 GIB = 1 << 30
 H100 = "NVIDIA H100 80GB HBM3"
@@ -34,7 +34,12 @@ H100 = "NVIDIA H100 80GB HBM3"
 
 def make_inventory(**parts: Any) -> Inventory:
     cpu = Cpu(model="Xeon Gold", architecture="x86_64", num_threads=8, num_usable=8, num_cores=8)
-    given = {"cpu": cpu, "ram": Ram(), "limits": Limits(), "data": DataFolder(folder="/data")}
+    given = {
+        "cpu": cpu,
+        "ram": Ram(),
+        "limits": ProcessLimits(),
+        "data": DataFolder(folder="/data"),
+    }
     return Inventory(**{**given, **parts})
 
 
@@ -97,7 +102,7 @@ def test_an_ordinary_machine_has_no_gpu() -> None:
 
 def test_a_container_with_fewer_cores_says_so() -> None:
     cpu = Cpu(model=None, architecture="aarch64", num_threads=64, num_usable=3)
-    limits = Limits(container="kubernetes", cpu_quota_cores=2.5, memory_bytes=8 * GIB)
+    limits = ProcessLimits(container="kubernetes", cpu_quota_cores=2.5, memory_bytes=8 * GIB)
     text = text_of(make_inventory(cpu=cpu, limits=limits))
 
     assert "aarch64 · 64 cores · 3 usable here" in text

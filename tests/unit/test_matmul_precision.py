@@ -8,8 +8,8 @@ torch = pytest.importorskip("torch")
 
 from steptime.levers import load  # noqa: E402
 from steptime.levers.base import Facts  # noqa: E402
+from steptime.testing.lever_session_double import PlainSession  # noqa: E402
 from steptime.testing.levers import global_settings  # noqa: E402
-from steptime.testing.session import PlainSession  # noqa: E402
 
 LEVER = load("matmul_precision")
 CPU = Facts(torch_version="2.9", capabilities=("amx_bf16",), parameter_dtypes=("float32",))

@@ -11,9 +11,14 @@ from typing import Any
 
 import pytest
 
-from steptime.guest.buckets import BACKWARD, OTHER
-from steptime.guest.memory import MemoryWatcher, load_resource, make_reader, read_statm
-from steptime.guest.record import Recorder
+from steptime.guest.timeline.buckets import BACKWARD, OTHER
+from steptime.guest.timeline.recorder import Recorder
+from steptime.guest.watchers.process_memory import (
+    MemoryWatcher,
+    load_resource,
+    make_reader,
+    read_statm,
+)
 
 MS = 1_000_000
 SECOND = 1000 * MS

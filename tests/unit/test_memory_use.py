@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptime.core.observations import GcPauses, MemoryUse
-from steptime.core.types import Measurement
-from steptime.measure.measurement import measure
+from steptime.measure.run_fold import measure
+from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.observations import GcPauses, MemoryUse
 from unit.builders import (
     BUCKETS,
     COUNTS,

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from scripted_bench import ScriptedBench, make_lever, make_measurement
-from steptime.core.types import BottleneckKind, Phase, Span
+from steptime.diagnose.values.finding import BottleneckKind
 from steptime.levers.base import Moment, Preserves
-from steptime.tune.order import headroom, offer, split_by_headroom
+from steptime.measure.values.measurement import Phase, Span
+from steptime.tune.search.order import headroom, offer, split_by_headroom
 
 
 def offered(*levers, excluded=(), **bench):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from steptime.measure import origin
-from steptime.measure.filesystems import find_places
-from steptime.measure.origin import describe_run, read_git_revision, read_machine
+from steptime.launch import origin
+from steptime.launch.filesystems import find_places
+from steptime.launch.origin import describe_run, read_git_revision, read_machine
 
 REVISION = "3adf61e0c0ffee00c0ffee00c0ffee00c0ffee00"
 SHORT = "3adf61e0c0ff"

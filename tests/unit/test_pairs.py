@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptime.core.observations import Quantity
-from steptime.tune.pairs import (
+from steptime.core.quantity import Quantity
+from steptime.tune.search.pairs import (
     MIN_FLOOR,
     Worth,
     chain,

@@ -11,11 +11,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from steptime.guest.buckets import GC_NS, GC_PAUSES
-from steptime.guest.journal import Journal
-from steptime.guest.pauses import MAX_LONG, Pauses, PauseWatcher
-from steptime.guest.record import Recorder
-from steptime.guest.timeline import Timeline
+from steptime.guest.timeline.buckets import GC_NS, GC_PAUSES
+from steptime.guest.timeline.journal import Journal
+from steptime.guest.timeline.recorder import Recorder
+from steptime.guest.timeline.thread_timeline import ThreadTimeline
+from steptime.guest.watchers.gc_pauses import MAX_LONG, Pauses, PauseWatcher
 
 
 class Clock:
@@ -165,7 +165,7 @@ class Sink(Recorder):
         self.pauses.clock = clock
         self.taken: list[tuple[int, int]] = []
 
-    def add(self, timeline: Timeline, optimizer: int, skipped: int | None) -> None:
+    def add(self, timeline: ThreadTimeline, optimizer: int, skipped: int | None) -> None:
         self.taken.append((timeline.wall[GC_PAUSES], timeline.wall[GC_NS]))
         super().add(timeline, optimizer, skipped)
 

@@ -10,7 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steptime.core.codec import from_json, to_json
-from steptime.core.observations import (
+from steptime.measure.run_fold import measure
+from steptime.measure.source.scan import Source
+from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.observations import (
     Compilation,
     CompileEvent,
     Operators,
@@ -19,9 +22,6 @@ from steptime.core.observations import (
     Suspicion,
     Switch,
 )
-from steptime.core.types import Measurement
-from steptime.measure.measurement import measure
-from steptime.measure.source.scan import Source
 from unit.builders import (
     MS,
     Line,

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import steptime.levers.base
-from steptime.guest import plan
-from steptime.guest.plan import Wanted, load_lever, read_plan
+from steptime.guest.trial import trial_plan
+from steptime.guest.trial.trial_plan import Wanted, load_lever, read_plan
 
 LEVER = """
 {import_line}
@@ -28,7 +28,7 @@ LEVER = {module}Lever(
 @pytest.fixture(autouse=True)
 def _forget_private_modules() -> Iterator[None]:
     yield
-    for name in [name for name in sys.modules if name.startswith(plan.PACKAGE)]:
+    for name in [name for name in sys.modules if name.startswith(trial_plan.PACKAGE)]:
         del sys.modules[name]
 
 
@@ -55,7 +55,7 @@ def test_a_lever_finds_the_contract_under_each_of_its_names(
 ) -> None:
     lever = load_lever(write_lever(tmp_path, import_line, module=module))
 
-    assert type(lever).__module__ == f"{plan.PACKAGE}.base"
+    assert type(lever).__module__ == f"{trial_plan.PACKAGE}.base"
     assert type(lever) is not steptime.levers.base.Lever
 
 
@@ -64,18 +64,18 @@ def test_the_scripts_own_modules_are_untouched(tmp_path: Path) -> None:
     load_lever(write_lever(tmp_path, "from steptime.levers.base import Lever, Moment, Preserves"))
 
     new = {name for name in sys.modules if sys.modules[name] is not before.get(name)}
-    assert {name for name in new if not name.startswith(plan.PACKAGE)} == set()
+    assert {name for name in new if not name.startswith(trial_plan.PACKAGE)} == set()
     assert before.keys() <= sys.modules.keys()
 
 
 def test_where_steptime_is_not_imported_no_name_of_it_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in plan.PUBLIC:
+    for name in trial_plan.PUBLIC:
         monkeypatch.delitem(sys.modules, name, raising=False)
     load_lever(write_lever(tmp_path, "from steptime.levers.base import Lever, Moment, Preserves"))
 
-    assert not [name for name in plan.PUBLIC if name in sys.modules]
+    assert not [name for name in trial_plan.PUBLIC if name in sys.modules]
 
 
 def test_two_levers_of_the_same_file_name_are_two(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 
 from report_cases import healthy, make_operator, profiled
-from steptime.core.profile import Profile, ProfileWish, RankProfile
-from steptime.core.types import Measurement
-from steptime.report.html_profile import profile_part
-from steptime.report.page import page_of
-from steptime.report.profile_text import REASONS, profile_lines
+from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.profiled import Profile, ProfileWish, RankProfile
+from steptime.report.html.html_profile import profile_part
+from steptime.report.text.page import page_of
+from steptime.report.text.profile_text import REASONS, profile_lines
 
 
 def text_of(m: Measurement) -> str:

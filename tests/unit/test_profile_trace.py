@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from planted_traces import BACKWARD, COMMUNICATE, EXCHANGE, Planted, shapes
-from steptime.core.profile import CLASSES, DeviceProfile, HostProfile
-from steptime.measure import profile_trace
-from steptime.measure.operator_classes import class_of_kernel, class_of_operator
-from steptime.measure.profile_device import fold_devices
-from steptime.measure.profile_host import fold_host
-from steptime.measure.profile_trace import TooLargeError, collect
-from steptime.measure.time_layers import layered, merged, outside, without
-from steptime.measure.trace_file import DamagedTraceError, compress, read_events
+from steptime.measure.profile import profile_trace
+from steptime.measure.profile.operator_classes import class_of_kernel, class_of_operator
+from steptime.measure.profile.profile_device import fold_devices
+from steptime.measure.profile.profile_host import fold_host
+from steptime.measure.profile.profile_trace import TooLargeError, collect
+from steptime.measure.profile.time_layers import layered, merged, outside, without
+from steptime.measure.profile.trace_file import DamagedTraceError, compress, read_events
+from steptime.measure.values.profiled import CLASSES, DeviceProfile, HostProfile
 
 US = 1e-6
 
@@ -393,7 +393,7 @@ def small() -> Planted:
 def test_a_trace_is_read_event_by_event_plain_or_compressed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("steptime.measure.trace_file.CHUNK", 37)  # events lie across pieces
+    monkeypatch.setattr("steptime.measure.profile.trace_file.CHUNK", 37)  # events lie across pieces
     planted = small()
     path = planted.write(tmp_path / "rank-0.pt.trace.json")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from steptime.guest.window import MAX_WAIT, DeviceRange, Window, Wish
+from steptime.guest.profile.profile_window import MAX_WAIT, DeviceRange, ProfileWindow, Wish
 
 
 class FakeTool:
@@ -72,7 +72,7 @@ class Training:
         self.num_updates = 0
         self.busy: set[int] = set()  # updates behind which operators are counted
         wish = Wish(f"{tool},{first_step},")
-        self.window = Window(None, self.recorder, wish, self)  # type: ignore[arg-type]
+        self.window = ProfileWindow(None, self.recorder, wish, self)  # type: ignore[arg-type]
         self.tool = FakeTool()
         self.window.tool = self.tool  # type: ignore[assignment]
 

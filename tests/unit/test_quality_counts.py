@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from steptime.core.study import Check, Outcome
 from steptime.verify.counts import check_counts
-from steptime.verify.records import Recording, Update
+from steptime.verify.recordings import RecordedUpdate, Recording
+from steptime.verify.values import Outcome, QualityCheck
 from unit.recordings import at, make_recording, make_update
 
 
@@ -20,7 +20,7 @@ def failed(
     return {check.name: check.detail for check in checks if check.outcome is Outcome.FAIL}
 
 
-def undecided(checks: tuple[Check, ...]) -> dict[str, str | None]:
+def undecided(checks: tuple[QualityCheck, ...]) -> dict[str, str | None]:
     return {check.name: check.detail for check in checks if check.outcome is Outcome.INCONCLUSIVE}
 
 
@@ -162,7 +162,7 @@ def epoch(samples: int, indices: int, size: int = 320) -> tuple[tuple[int, ...],
     return ((0, 40, samples, indices, size),)
 
 
-def shuffled(update: Update, **changes: Any) -> Update:
+def shuffled(update: RecordedUpdate, **changes: Any) -> RecordedUpdate:
     fed = ((0, 1, 2, 3, 4, 8),)
     return replace(update, inputs=(1,), fed=fed, **(changes if update.n == 39 else {}))
 
@@ -194,7 +194,7 @@ def test_without_numbers_the_samples_themselves_are_compared():
 
 
 def test_the_same_numbers_in_turn_will_do_before_an_epoch_ends():
-    def augmented(update: Update) -> Update:
+    def augmented(update: RecordedUpdate) -> RecordedUpdate:
         row = update.fed[0]
         return replace(update, inputs=(1,), fed=((*row[:1], 9, 9, *row[3:]),))
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from steptime.core.study import Outcome, Verdict
-from steptime.verify.compare import Reference, judge
+from steptime.verify.judge_quality import Reference, judge
 from steptime.verify.lockstep import check_lockstep
 from steptime.verify.protocol import gather, plan_runs
-from steptime.verify.records import FirstTensor, Recording, Update
+from steptime.verify.recordings import FirstTensor, RecordedUpdate, Recording
+from steptime.verify.values import Outcome, Verdict
 from unit.recordings import at, make_recording, make_tensors, noisy
 
 BF16 = 2.0**-8
@@ -265,11 +265,11 @@ def test_chaos_leaves_it_open():
     assert "chance alone moves the losses" in str(checks[0].detail)
 
 
-def growing(*, seed: int, error: float = 0.0) -> Callable[[Update], Update]:
+def growing(*, seed: int, error: float = 0.0) -> Callable[[RecordedUpdate], RecordedUpdate]:
     """What rounding does in an unstable training: a fifth in the fourth loss, then chaos."""
     chance = random.Random(seed)
 
-    def change(update: Update) -> Update:
+    def change(update: RecordedUpdate) -> RecordedUpdate:
         size = 0.002 * 5**update.n if update.n < 4 else 1.5
         factor = math.exp(chance.gauss(0.0, size) + (error if update.n else 0.0))
         return replace(update, losses=((float.fromhex(update.losses[0]) * factor).hex(),))
@@ -302,7 +302,7 @@ def test_what_differs_while_it_can_be_foreseen_fails():
 def test_losses_of_another_size_fail_beyond_the_horizon():
     others = [make_recording(change=growing(seed=seed)) for seed in (1, 2, 3)]
 
-    def far(update: Update) -> Update:
+    def far(update: RecordedUpdate) -> RecordedUpdate:
         return growing(seed=4, error=6.0 if update.n > 5 else 0.0)(update)
 
     checks = check_lockstep(make_recording(), others, make_recording(change=far))
@@ -311,10 +311,10 @@ def test_losses_of_another_size_fail_beyond_the_horizon():
 
 
 def test_losses_below_zero_are_compared_in_units_of_their_size():
-    def below(update: Update) -> Update:
+    def below(update: RecordedUpdate) -> RecordedUpdate:
         return replace(update, losses=((-5.0 - 0.01 * update.n).hex(),))
 
-    def shifted(update: Update) -> Update:
+    def shifted(update: RecordedUpdate) -> RecordedUpdate:
         return replace(update, losses=((-5.0 - 0.01 * update.n + 0.5).hex(),))
 
     others = [make_recording(change=lambda u: noisy(1e-3, seed=1)(below(u)))]

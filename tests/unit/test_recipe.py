@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steptime.core.codec import from_json, to_json
-from steptime.core.observations import Difference
-from steptime.core.recipe import Fingerprint, Recipe, Script
-from steptime.core.study import Applied, StudyOutcome
 from steptime.errors import RecipeError
-from steptime.tune.recipe import (
+from steptime.measure.values.observations import Difference
+from steptime.tune.recipe.proof_scope import describe_machine, describe_script
+from steptime.tune.recipe.recipe_file import (
     check_output,
     find_differences,
     make_recipe,
@@ -24,7 +23,8 @@ from steptime.tune.recipe import (
     storable,
     write_recipe,
 )
-from steptime.tune.script import describe_machine, describe_script
+from steptime.tune.values.recipe_values import Fingerprint, Recipe, Script
+from steptime.tune.values.study_values import Applied, StudyOutcome
 from study_cases import faster, nothing_helps
 
 SCRIPT = Script(command=("python", "train.py"), files=("train.py",), hash="sha256:ab")

@@ -11,11 +11,12 @@ from rich.console import Console
 
 from report_cases import healthy
 from steptime.core.codec import from_json, to_json
-from steptime.core.observations import Difference, LeverUse, Quantity, RecipeUse
-from steptime.core.types import Measurement
-from steptime.measure.measurement import measure
-from steptime.report.envelope import render_json, run_envelope
-from steptime.report.text import render
+from steptime.core.quantity import Quantity
+from steptime.measure.run_fold import measure
+from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.observations import Difference, LeverUse, RecipeUse
+from steptime.report.document.envelope import render_json, run_envelope
+from steptime.report.text.run_text import render
 from unit.builders import make_end, make_head, make_row, read
 
 USE = RecipeUse(

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from steptime.core.observations import Difference
-from steptime.core.recipe import Fingerprint, Recipe, Script
-from steptime.core.study import Applied
 from steptime.errors import RecipeError
 from steptime.levers import load_all
 from steptime.levers.base import Lever
-from steptime.report.study_words import describe_difference
+from steptime.measure.values.observations import Difference
+from steptime.report.words.study_words import describe_difference
 from steptime.testing.levers import cases
-from steptime.tune.recipe import make_recipe
-from steptime.tune.using import check_levers, set_up
+from steptime.tune.recipe.recipe_file import make_recipe
+from steptime.tune.recipe.recipe_setup import check_levers, set_up
+from steptime.tune.values.recipe_values import Fingerprint, Recipe, Script
+from steptime.tune.values.study_values import Applied
 from study_cases import faster
 
 GLIBC = Applied(name="allocator", settings={"library": "glibc_tuned", "mmap_threshold_mib": 32})

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
-from steptime.measure.records import read_records
-from steptime.record.rows import DETAIL, OPTIMIZER, SKIPPED, THREAD
+from steptime.measure.run_records import read_records
+from steptime.record.rows import DETAIL, NUMBER, OPTIMIZER, SKIPPED, THREAD
 from unit.builders import (
     BUCKETS,
     make_block,
@@ -139,7 +139,7 @@ def test_a_line_that_cannot_be_read_is_skipped_and_counted(tmp_path: Path, line:
 
     records = read_records(write_run(tmp_path / "run", {"rank-0.jsonl": lines}))
 
-    assert [update.number for update in records.streams[0].updates] == [0, 2]
+    assert list(records.streams[0].updates.column(NUMBER)) == [0, 2]
     assert records.num_torn_lines == 1
 
 

@@ -21,30 +21,20 @@ from report_cases import (
     make_steady,
     no_steps,
 )
-from steptime.core.index import RunSummary
-from steptime.core.observations import ScriptError, Site
-from steptime.core.types import (
-    INNER_PHASES,
-    PHASES,
-    SCHEMA,
-    SPANS,
-    BottleneckKind,
-    Diagnosis,
-    Evidence,
-    Finding,
-    Measurement,
-    Note,
-    Overhead,
-    ProcessEnd,
-    RunState,
-    Severity,
-)
-from steptime.diagnose.engine import diagnose
-from steptime.measure.notes import NOTES
-from steptime.report import words
-from steptime.report.advice import REMEDIES, next_act
-from steptime.report.tables import runs_table
-from steptime.report.text import MAX_LINES, render
+from steptime.core.evidence import Evidence
+from steptime.core.note import Note
+from steptime.core.process_end import ProcessEnd, RunState
+from steptime.core.schema import SCHEMA
+from steptime.diagnose.diagnosis import diagnose
+from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity
+from steptime.measure.record_notes import NOTES
+from steptime.measure.values.measurement import INNER_PHASES, PHASES, SPANS, Measurement, Overhead
+from steptime.measure.values.observations import ScriptError, Site
+from steptime.measure.values.run_summary import RunSummary
+from steptime.report.text.run_text import MAX_LINES, render
+from steptime.report.text.tables import runs_table
+from steptime.report.words import run_words
+from steptime.report.words.advice import REMEDIES, next_act
 
 SOURCE = Path(steptime.__file__).parent
 
@@ -407,38 +397,38 @@ def test_balanced_asks_for_nothing() -> None:
 
 
 def test_every_phase_and_span_has_words() -> None:
-    assert set(words.PHASES) == {*PHASES, *INNER_PHASES}
-    assert set(words.SPANS) == set(SPANS)
+    assert set(run_words.PHASES) == {*PHASES, *INNER_PHASES}
+    assert set(run_words.SPANS) == set(SPANS)
 
 
 def test_every_note_has_a_sentence() -> None:
-    assert set(words.NOTES) == {rule.__name__ for rule in NOTES}
+    assert set(run_words.NOTES) == {rule.__name__ for rule in NOTES}
 
 
 def test_every_reason_for_an_absent_phase_has_words() -> None:
-    source = (SOURCE / "measure" / "phases.py").read_text(encoding="utf-8")
+    source = (SOURCE / "measure" / "steps" / "phases.py").read_text(encoding="utf-8")
     literals = set(re.findall(r'"([a-z]+(?:_[a-z]+)+)"', source))
-    assert literals - {*PHASES, *SPANS} <= set(words.MISSING)
+    assert literals - {*PHASES, *SPANS} <= set(run_words.MISSING)
 
 
 def test_every_cause_of_the_diagnosis_has_words_and_a_remedy() -> None:
-    source = "".join(p.read_text(encoding="utf-8") for p in (SOURCE / "diagnose").glob("*.py"))
-    for word in {*words.FACTS, *words.CAUSES, *REMEDIES}:
+    source = "".join(p.read_text(encoding="utf-8") for p in (SOURCE / "diagnose").rglob("*.py"))
+    for word in {*run_words.FACTS, *run_words.CAUSES, *REMEDIES}:
         assert f'"{word}"' in source or word in BottleneckKind.__members__, word
     page = SOURCE.parents[1] / "docs" / "explanation" / "diagnosis.md"
     rows = re.findall(r"^\|.*?\| `[A-Z_]+` \| `(\w+)` \|", page.read_text("utf-8"), re.MULTILINE)
     assert len(rows) >= 10
-    assert set(rows) <= {*words.FACTS, *words.CAUSES}
+    assert set(rows) <= {*run_words.FACTS, *run_words.CAUSES}
 
 
 def test_every_kind_is_named_with_its_numbers() -> None:
     for kind in set(BottleneckKind) - {BottleneckKind.INCONCLUSIVE}:
-        assert kind.value in words.FACTS
+        assert kind.value in run_words.FACTS
 
 
-@pytest.mark.parametrize("sentence", [*words.FACTS.values(), *REMEDIES.values()])
+@pytest.mark.parametrize("sentence", [*run_words.FACTS.values(), *REMEDIES.values()])
 def test_the_evidence_a_sentence_names_is_given_by_a_rule(sentence: str) -> None:
-    source = "".join(p.read_text(encoding="utf-8") for p in (SOURCE / "diagnose").glob("*.py"))
+    source = "".join(p.read_text(encoding="utf-8") for p in (SOURCE / "diagnose").rglob("*.py"))
     spans = {f"num_{span}s" for span in SPANS} | {f"{span}_total" for span in SPANS} | {*SPANS}
     for name in re.findall(r"{(\w+)}", sentence):
         known = name.removesuffix("_median") in PHASES or name in spans
@@ -446,30 +436,30 @@ def test_the_evidence_a_sentence_names_is_given_by_a_rule(sentence: str) -> None
 
 
 def test_unknown_words_are_shown_as_they_are() -> None:
-    assert words.describe_phase("warp") == "warp"
-    assert words.describe_span("nap") == "nap"
-    assert words.describe_missing("no_idea") == "no_idea"
-    assert words.describe_note(Note(code="odd", facts={"n": "3"})) == "odd n 3"
-    assert words.describe_note(Note(code="odd")) == "odd"
+    assert run_words.describe_phase("warp") == "warp"
+    assert run_words.describe_span("nap") == "nap"
+    assert run_words.describe_missing("no_idea") == "no_idea"
+    assert run_words.describe_note(Note(code="odd", facts={"n": "3"})) == "odd n 3"
+    assert run_words.describe_note(Note(code="odd")) == "odd"
     unknown = finding(None, "leak", evidence=(Evidence(name="growth", value=0.5, unit="fraction"),))
-    assert words.describe_finding(unknown, None) == "leak growth 50.0 %."
+    assert run_words.describe_finding(unknown, None) == "leak growth 50.0 %."
     strange = finding(BottleneckKind.BALANCED, "gremlin")
-    assert words.describe_finding(strange, None).endswith("Cause: gremlin.")
+    assert run_words.describe_finding(strange, None).endswith("Cause: gremlin.")
 
 
 def test_a_note_whose_facts_are_not_there_is_shown_as_its_code() -> None:
-    assert words.describe_note(Note(code="lost_updates")) == "lost_updates"
+    assert run_words.describe_note(Note(code="lost_updates")) == "lost_updates"
 
 
 def test_a_note_without_numbers_has_no_empty_brackets() -> None:
-    text = words.describe_note(Note(code="no_steps_seen"))
+    text = run_words.describe_note(Note(code="no_steps_seen"))
     assert "()" not in text
     assert text.startswith("torch was used, but nothing that ends a step was seen")
 
 
 def test_a_finding_says_what_would_make_it_surer() -> None:
     doubtful = finding(BottleneckKind.INPUT_BOUND, None, missing=("quiet_machine", "fetch"))
-    assert words.describe_finding(doubtful, None).endswith(
+    assert run_words.describe_finding(doubtful, None).endswith(
         "It would be surer with a quiet machine."
     )
 
@@ -487,13 +477,13 @@ def test_a_finding_says_what_would_make_it_surer() -> None:
     ],
 )
 def test_an_end_in_words(end: ProcessEnd, text: str, short: str) -> None:
-    assert words.describe_end(end) == text
-    assert words.describe_short_end(end) == short
+    assert run_words.describe_end(end) == text
+    assert run_words.describe_short_end(end) == short
 
 
 def test_headroom_over_the_whole_run_names_no_step_time() -> None:
     startup = finding(BottleneckKind.INPUT_BOUND, "worker_startup", headroom_speedup=1.3)
-    text = words.describe_headroom(startup, 0.1)
+    text = run_words.describe_headroom(startup, 0.1)
     assert text == "Without the starts of workers the run would be at most 1.30x faster."
 
 

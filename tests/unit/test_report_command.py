@@ -31,8 +31,8 @@ def no_bokeh(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [n for n in sys.modules if n.split(".")[0] == "bokeh"]:
         monkeypatch.delitem(sys.modules, name)
     for name in ("html_plots", "html_canvas", "html_host"):
-        monkeypatch.delitem(sys.modules, f"steptime.report.{name}", raising=False)
-        monkeypatch.delattr(steptime.report, name, raising=False)
+        monkeypatch.delitem(sys.modules, f"steptime.report.html.{name}", raising=False)
+        monkeypatch.delattr(steptime.report.html, name, raising=False)
     monkeypatch.setitem(sys.modules, "bokeh", None)
 
 
@@ -122,8 +122,8 @@ def test_a_broken_plotting_library_is_said_and_costs_the_run_nothing_else(
 ) -> None:
     needs_bokeh()
     run = make_run_with_steps(tmp_path)
-    monkeypatch.delitem(sys.modules, "steptime.report.html_plots", raising=False)
-    monkeypatch.delattr(steptime.report, "html_plots", raising=False)
+    monkeypatch.delitem(sys.modules, "steptime.report.html.html_plots", raising=False)
+    monkeypatch.delattr(steptime.report.html, "html_plots", raising=False)
     monkeypatch.setitem(sys.modules, "bokeh.embed", None)
     pages.offer_page(run, load(run))
     says = "steptime: the page of this run: not written: the page is drawn with Bokeh, which cannot"

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptime.core.types import PHASES, SPANS, Step
-from steptime.guest.buckets import BY_HAND, CHECKPOINT
-from steptime.guest.record import Recorder
-from steptime.measure.steps import RankSteps, StepBlock, fold_stream
+from steptime.guest.timeline.buckets import BY_HAND, CHECKPOINT
+from steptime.guest.timeline.recorder import Recorder
+from steptime.measure.steps.step_fold import RankSteps, StepBlock, fold_stream
 from steptime.measure.stream import read_stream
+from steptime.measure.values.measurement import PHASES, SPANS, Step
 from steptime.record.lines import Torn
 from unit.guest_loop import FIRST_TIME, Loop
 
@@ -85,8 +85,10 @@ def record(
 ) -> tuple[RankSteps, list[dict[str, Any]]]:
     """What the parent makes of a run, and the lines of its file."""
     with ExitStack() as stack:
-        stack.enter_context(patch("steptime.guest.record.FULL_UPDATES", full_updates))
-        stack.enter_context(patch("steptime.guest.rounds.ROUNDS_A_BLOCK", rounds_a_block))
+        stack.enter_context(patch("steptime.guest.timeline.recorder.FULL_UPDATES", full_updates))
+        stack.enter_context(
+            patch("steptime.guest.timeline.round_blocks.ROUNDS_A_BLOCK", rounds_a_block)
+        )
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         recorder = Recorder(folder, make_head)
         recorder.zero_ns = FIRST_TIME
@@ -218,8 +220,8 @@ def test_the_first_update_after_blocks_by_hand_takes_the_last_backward_call() ->
 
 def test_a_kill_in_the_middle_of_a_block_loses_no_step_but_its_phases(tmp_path: Path) -> None:
     with (
-        patch("steptime.guest.record.FULL_UPDATES", 4),
-        patch("steptime.guest.rounds.ROUNDS_A_BLOCK", 3),
+        patch("steptime.guest.timeline.recorder.FULL_UPDATES", 4),
+        patch("steptime.guest.timeline.round_blocks.ROUNDS_A_BLOCK", 3),
     ):
         recorder = Recorder(str(tmp_path), make_head)
         recorder.zero_ns = FIRST_TIME

@@ -9,18 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptime.core.types import BottleneckKind, Finding, Measurement, Severity, Span, WorkerSummary
-from steptime.diagnose.engine import diagnose
-from steptime.diagnose.machine import find_contention
-from steptime.diagnose.ranks import find_communication, find_straggler
-from steptime.diagnose.signals import find_missing_signals, headroom, phase_evidence
-from steptime.diagnose.verdicts import (
+from steptime.diagnose.ailments.contention import find_contention
+from steptime.diagnose.ailments.ranks import find_communication, find_straggler
+from steptime.diagnose.ailments.signals import find_missing_signals, headroom, phase_evidence
+from steptime.diagnose.ailments.verdicts import (
     find_compute,
     find_no_steps,
     find_noise,
     find_unattributed,
 )
-from steptime.diagnose.waiting import find_input_wait, find_worker_startup
+from steptime.diagnose.ailments.waiting import find_input_wait, find_worker_startup
+from steptime.diagnose.diagnosis import diagnose
+from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
+from steptime.measure.values.measurement import Measurement, Span, WorkerSummary
 from unit.builders import make_measurement, make_quantity, make_rank, make_steady
 
 Kind = BottleneckKind

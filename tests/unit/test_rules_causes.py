@@ -7,7 +7,38 @@ from typing import Any
 
 import pytest
 
-from steptime.core.observations import (
+from steptime.core.process_end import ProcessEnd, RunState
+from steptime.diagnose.ailments.host import (
+    find_gc,
+    find_launches,
+    find_page_faults,
+    find_recompile,
+    find_sync,
+    find_tiny_operators,
+)
+from steptime.diagnose.ailments.memory_limits import (
+    find_device_leak,
+    find_leak,
+    find_out_of_memory,
+    find_swapping,
+)
+from steptime.diagnose.ailments.script_faults import (
+    SWITCHES,
+    find_graph_breaks,
+    find_suspicion,
+    find_switch,
+)
+from steptime.diagnose.ailments.waiting import (
+    find_checkpoint,
+    find_copies,
+    find_evaluation,
+    find_input_wait,
+    find_preprocessing,
+)
+from steptime.diagnose.diagnosis import diagnose
+from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
+from steptime.measure.values.measurement import HostLoad, Measurement, RankSummary, Span
+from steptime.measure.values.observations import (
     Compilation,
     CompileEvent,
     GcPauses,
@@ -17,40 +48,6 @@ from steptime.core.observations import (
     Site,
     Suspicion,
     Switch,
-)
-from steptime.core.types import (
-    BottleneckKind,
-    Finding,
-    HostLoad,
-    Measurement,
-    ProcessEnd,
-    RankSummary,
-    RunState,
-    Severity,
-    Span,
-)
-from steptime.diagnose.engine import diagnose
-from steptime.diagnose.host import (
-    find_gc,
-    find_launches,
-    find_page_faults,
-    find_recompile,
-    find_sync,
-    find_tiny_operators,
-)
-from steptime.diagnose.memory import (
-    find_device_leak,
-    find_leak,
-    find_out_of_memory,
-    find_swapping,
-)
-from steptime.diagnose.script import SWITCHES, find_graph_breaks, find_suspicion, find_switch
-from steptime.diagnose.waiting import (
-    find_checkpoint,
-    find_copies,
-    find_evaluation,
-    find_input_wait,
-    find_preprocessing,
 )
 from unit.builders import make_measurement, make_phases, make_quantity, make_rank, make_steady
 

@@ -7,18 +7,25 @@ from typing import Any
 import pytest
 
 from steptime.core.codec import from_json, to_json
-from steptime.core.stall import Frame, Stall, StalledRank, ThreadStack
-from steptime.core.types import BottleneckKind, Measurement, ProcessEnd, RunState, Severity
-from steptime.diagnose.engine import diagnose
-from steptime.diagnose.stalled import find_stall, worst_stall
-from steptime.report.stall_text import describe_ranks, describe_stall, format_ranks, stack_lines
+from steptime.core.process_end import ProcessEnd, RunState
+from steptime.diagnose.ailments.stalled import find_stall, worst_stall
+from steptime.diagnose.diagnosis import diagnose
+from steptime.diagnose.values.finding import BottleneckKind, Severity
+from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.stall import StackFrame, Stall, StalledRank, ThreadStack
+from steptime.report.text.stall_text import (
+    describe_ranks,
+    describe_stall,
+    format_ranks,
+    stack_lines,
+)
 from unit.builders import make_measurement
 
 KILLED = ProcessEnd(state=RunState.KILLED, signal=15)
 STACK = ThreadStack(
     pid=101,
     thread="MainThread",
-    frames=(Frame(function="main", file="/p/train.py", line=31),),
+    frames=(StackFrame(function="main", file="/p/train.py", line=31),),
     is_main=True,
     is_active=False,
 )

@@ -10,19 +10,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from steptime.measure import processes
-from steptime.measure.host_memory import HostMemory
-from steptime.measure.machine import CpuTimes, NetworkBytes, read_cpu_times
-from steptime.measure.processes import (
-    DiskBytes,
-    ProcessTimes,
-    disk_growth,
-    job_cpu_s,
-    select_job,
-)
-from steptime.measure.sample import HostSampler, Readers
-from steptime.measure.unwatched import Unwatched
-from steptime.measure.workers import Workers
+from steptime.watch import processes
+from steptime.watch.host_memory import HostMemory
+from steptime.watch.host_sampler import HostSampler, Readers
+from steptime.watch.machine_counters import CpuTimes, NetworkBytes, read_cpu_times
+from steptime.watch.processes import DiskBytes, ProcessTimes, disk_growth, job_cpu_s, select_job
+from steptime.watch.unwatched import Unwatched
+from steptime.watch.worker_processes import Workers
 
 ROOT = 100
 

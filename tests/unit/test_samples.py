@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from steptime.guest.samples import SampleCounter
+from steptime.guest.trial.samples import SampleCounter
 
 
 class Tensor:

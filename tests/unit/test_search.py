@@ -9,11 +9,12 @@ from functools import partial
 import pytest
 
 from scripted_bench import Noise, ScriptedBench, label_of, labels_of, make_lever, make_levers
-from steptime.core.study import StudyOutcome, TrialEnd
-from steptime.core.types import BottleneckKind
+from steptime.diagnose.values.finding import BottleneckKind
 from steptime.levers.base import Facts, Moment
-from steptime.tune.bench import LiveRequest, ProcessRequest
-from steptime.tune.search import SearchOptions, search
+from steptime.tune.search.bench import LiveRequest, ProcessRequest
+from steptime.tune.search.lab import SearchOptions
+from steptime.tune.search.search import search
+from steptime.tune.values.study_values import StudyOutcome, TrialEnd
 
 log = math.log
 between = partial(make_lever, moment=Moment.STARTUP)

@@ -10,10 +10,13 @@ import pytest
 
 from scripted_bench import Noise, ScriptedBench, label_of, labels_of, make_lever, make_levers
 from steptime.core.codec import from_json, to_json
-from steptime.core.study import Outcome, Study, StudyOutcome, TrialEnd
 from steptime.levers.base import Moment
-from steptime.tune.bench import LiveArm, LiveRequest, LiveResult, ProcessRequest
-from steptime.tune.search import Found, SearchOptions, search
+from steptime.tune.search.bench import LiveArm, LiveRequest, LiveResult, ProcessRequest
+from steptime.tune.search.lab import SearchOptions
+from steptime.tune.search.search import search
+from steptime.tune.search.search_notes import Found
+from steptime.tune.values.study_values import Study, StudyOutcome, TrialEnd
+from steptime.verify.values import Outcome
 
 log = math.log
 

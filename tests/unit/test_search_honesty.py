@@ -9,8 +9,9 @@ from functools import cache
 import pytest
 
 from scripted_bench import LEVERS, NOISES, Noise, ScriptedBench, labels_of, make_lever
-from steptime.core.study import StudyOutcome
-from steptime.tune.search import SearchOptions, search
+from steptime.tune.search.lab import SearchOptions
+from steptime.tune.search.search import search
+from steptime.tune.values.study_values import StudyOutcome
 
 
 def study(**bench):
@@ -90,7 +91,7 @@ def grid_bench(seed: int, noise: Noise):
 
 def best_of_grid(bench: ScriptedBench, levers) -> float:
     choices = [(None, *lever.space(bench.facts)) for lever in levers]
-    from steptime.core.study import Applied
+    from steptime.tune.values.study_values import Applied
 
     states = (
         tuple(

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from steptime.core.series import DevicePoint, Event, HostPoint, Series, StepPoint
 from steptime.errors import DamagedRunError, NotFoundError
-from steptime.measure.measurement import measure
-from steptime.measure.points import merge_host, read_points
-from steptime.measure.records import read_records
-from steptime.measure.series import read_series, read_slices
-from steptime.measure.thin import find_outliers
+from steptime.measure.run_fold import measure
+from steptime.measure.run_records import read_records
+from steptime.measure.series.host_points import merge_host, read_points
+from steptime.measure.series.run_series import read_series, read_slices
+from steptime.measure.series.thin_steps import find_outliers
+from steptime.measure.values.over_time import DevicePoint, Event, HostPoint, RunSeries, StepPoint
 from unit.builders import (
     BUCKETS,
     COUNTS,
@@ -42,7 +42,7 @@ def make_device(t_unix_s: float, device: str = "GPU-a", **fields: object) -> Lin
 
 def series_of(
     folder: Path, *lines: Line | str, host: Sequence[Line | str] = (), max_steps: int = 4000
-) -> Series:
+) -> RunSeries:
     """Of one rank with these lines."""
     files: dict[str, Sequence[Line | str]] = {"host.jsonl": [HOST_HEAD, *host]}
     if lines:
@@ -236,7 +236,7 @@ def test_the_machine_and_its_devices_are_read(tmp_path: Path) -> None:
         make_device(1001.2, busy_fraction=0.9, power_w=300.5, throttle=["power_cap"]),
     ]
     found = series_of(tmp_path, host=host)
-    assert found == Series(
+    assert found == RunSeries(
         host=(
             HostPoint(
                 t_unix_s=1001.0,
@@ -327,7 +327,7 @@ def make_steady(num_steps: int, *, rank: int = 0) -> tuple[StepPoint, ...]:
 
 def test_energy_a_step_is_what_was_counted_between_first_and_last() -> None:
     counted = make_powered((99.5, 900.0, None), (100.5, 1000.0, None), (102.5, 1400.0, None))
-    found = Series(steps=make_steady(4), devices=counted)
+    found = RunSeries(steps=make_steady(4), devices=counted)
     assert found.energy_per_step_j() == pytest.approx((1300 - 950) / 4)
 
 
@@ -336,18 +336,18 @@ def test_devices_add_up_and_ranks_share_their_steps() -> None:
         *make_powered((100.0, 0.0, None), (102.0, 400.0, None)),
         *make_powered((100.0, None, 50.0), (102.0, None, 50.0), device="b"),
     ]
-    found = Series(steps=(*make_steady(4), *make_steady(4, rank=1)), devices=tuple(devices))
+    found = RunSeries(steps=(*make_steady(4), *make_steady(4, rank=1)), devices=tuple(devices))
     assert found.energy_per_step_j() == pytest.approx((400 + 100) / 4)
 
 
 def test_energy_is_not_known_without_devices_steps_or_looks_around_them() -> None:
     counted = make_powered((99.0, 0.0, None), (103.0, 400.0, None))
-    assert Series(steps=make_steady(4)).energy_per_step_j() is None
-    assert Series(devices=counted).energy_per_step_j() is None
+    assert RunSeries(steps=make_steady(4)).energy_per_step_j() is None
+    assert RunSeries(devices=counted).energy_per_step_j() is None
     alone = make_powered((100.0, 0.0, None))
-    assert Series(steps=make_steady(4), devices=alone).energy_per_step_j() is None
+    assert RunSeries(steps=make_steady(4), devices=alone).energy_per_step_j() is None
     late = make_powered((200.0, 0.0, None), (201.0, 9.0, None))
-    assert Series(steps=make_steady(4), devices=late).energy_per_step_j() is None
+    assert RunSeries(steps=make_steady(4), devices=late).energy_per_step_j() is None
 
 
 # -- bad days

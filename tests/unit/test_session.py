@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from steptime.guest.plan import Wanted
-from steptime.guest.session import Owner, Registry, Session
-from steptime.guest.stack import LeverStack
+from steptime.guest.trial.lever_session import LeverSession, Owner, Registry
+from steptime.guest.trial.lever_stack import LeverStack
+from steptime.guest.trial.trial_plan import Wanted
 
 
 class Model:
@@ -34,7 +34,7 @@ class World:
     def load(self, wanted: Wanted) -> Any:
         class Lever:
             @staticmethod
-            def apply(settings: Any, session: Session) -> Any:
+            def apply(settings: Any, session: LeverSession) -> Any:
                 return self.levers[wanted.name](session)
 
         return Lever
@@ -63,7 +63,7 @@ def plus(number: int) -> Callable[..., Any]:
     )
 
 
-def raising(session: Session) -> Any:
+def raising(session: LeverSession) -> Any:
     def wrapper(call: Any, model: Any, args: Any, kwargs: Any) -> Any:
         raise ValueError("the lever's own")
 
@@ -176,7 +176,7 @@ def test_the_gradients_are_there_before_an_update_where_a_closure_makes_them() -
 def test_what_a_lever_hung_before_its_apply_failed_is_gone() -> None:
     world = World()
 
-    def apply(session: Session) -> Any:
+    def apply(session: LeverSession) -> Any:
         plus(1)(session)
         raise ValueError("no")
 
@@ -187,7 +187,7 @@ def test_what_a_lever_hung_before_its_apply_failed_is_gone() -> None:
 
 
 def noted(world: World, name: str) -> Callable[..., Any]:
-    def apply(session: Session) -> Any:
+    def apply(session: LeverSession) -> Any:
         world.log.append(f"+{name}")
         return lambda: world.log.append(f"-{name}")
 

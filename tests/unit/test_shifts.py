@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from steptime.core.codec import from_json, to_json
-from steptime.core.series import DevicePoint, HostPoint, Series, StepPoint
-from steptime.core.types import Diagnosis, Finding, Severity
-from steptime.diagnose.engine import diagnose
-from steptime.diagnose.shifted import WORDS, find_shift
-from steptime.diagnose.shifts import find_shifts
-from steptime.report.change_words import SHIFT_CAUSES
-from steptime.report.words import describe_finding, describe_heading
+from steptime.diagnose.ailments.shifted import WORDS, find_shift
+from steptime.diagnose.diagnosis import diagnose
+from steptime.diagnose.shifts.lasting_shifts import find_shifts
+from steptime.diagnose.values.finding import Diagnosis, Finding, Severity
+from steptime.measure.values.over_time import DevicePoint, HostPoint, RunSeries, StepPoint
+from steptime.report.words.change_words import SHIFT_CAUSES
+from steptime.report.words.run_words import describe_finding, describe_heading
 from unit.builders import make_measurement
 
 NUM_STEPS = 120
@@ -78,12 +78,12 @@ def make_devices(
     return tuple(found)
 
 
-def with_host(before: Mapping[str, float], after: Mapping[str, float], **steps: Any) -> Series:
+def with_host(before: Mapping[str, float], after: Mapping[str, float], **steps: Any) -> RunSeries:
     points = make_steps(**steps)
-    return Series(steps=tuple(points), host=make_host(points, before, after))
+    return RunSeries(steps=tuple(points), host=make_host(points, before, after))
 
 
-def causes_of(series: Series) -> tuple[str, ...]:
+def causes_of(series: RunSeries) -> tuple[str, ...]:
     (one,) = find_shifts(series)
     return one.shift.causes
 
@@ -91,7 +91,7 @@ def causes_of(series: Series) -> tuple[str, ...]:
 def test_a_step_time_that_doubles_is_told_with_its_step_and_interval() -> None:
     steps = make_steps()
 
-    (one,) = find_shifts(Series(steps=tuple(steps)))
+    (one,) = find_shifts(RunSeries(steps=tuple(steps)))
 
     shift = one.shift
     assert (shift.rank, shift.index) == (0, AT)
@@ -103,10 +103,10 @@ def test_a_step_time_that_doubles_is_told_with_its_step_and_interval() -> None:
 
 def test_steps_that_do_not_count_are_not_looked_at() -> None:
     outliers = [s for s in make_steps(is_outlier=True) if s.index >= AT]
-    series = Series(steps=(*make_steps(1.0)[:AT], *outliers))
+    series = RunSeries(steps=(*make_steps(1.0)[:AT], *outliers))
 
     assert find_shifts(series) == ()
-    assert find_shifts(Series()) == ()
+    assert find_shifts(RunSeries()) == ()
 
 
 NEIGHBOR = ({}, {"busy_cores": 2.0, "job_cores": 0.5})
@@ -159,7 +159,7 @@ def test_a_single_look_on_one_side_is_no_cause() -> None:
     host = make_host(steps, *NEIGHBOR)
     first_after = next(i for i, p in enumerate(host) if p.t_unix_s > end_before(steps))
 
-    series = Series(steps=tuple(steps), host=host[: first_after + 2])
+    series = RunSeries(steps=tuple(steps), host=host[: first_after + 2])
 
     assert causes_of(series) == ("phase:other",)
 
@@ -172,7 +172,7 @@ def test_a_device_that_throttles_is_the_cause() -> None:
         {"sm_clock_hz": 1.40e9, "temperature_c": 87.0, "throttle": ("thermal",)},
     )
 
-    (one,) = find_shifts(Series(steps=tuple(steps), devices=devices))
+    (one,) = find_shifts(RunSeries(steps=tuple(steps), devices=devices))
 
     assert one.shift.causes == ("throttle", "device_clock", "phase:forward")
     clock = one.causes[1]
@@ -186,13 +186,13 @@ def test_a_device_that_throttled_all_along_is_no_cause() -> None:
     steps = make_steps(1.4)
     devices = make_devices(steps, {"throttle": ("power_cap",)}, {"throttle": ("power_cap",)})
 
-    assert causes_of(Series(steps=tuple(steps), devices=devices)) == ("phase:forward",)
+    assert causes_of(RunSeries(steps=tuple(steps), devices=devices)) == ("phase:forward",)
 
 
 def test_ranks_that_change_together_are_one_shift_of_the_rank_that_works_longer() -> None:
     steps = [*make_steps(grows="communication", rank=0), *make_steps(grows="forward", rank=1)]
 
-    (one,) = find_shifts(Series(steps=tuple(steps)))
+    (one,) = find_shifts(RunSeries(steps=tuple(steps)))
 
     assert (one.shift.rank, one.shift.causes) == (1, ("phase:forward",))
 
@@ -200,7 +200,7 @@ def test_ranks_that_change_together_are_one_shift_of_the_rank_that_works_longer(
 # -- the finding
 
 
-def finding_of(series: Series) -> Finding:
+def finding_of(series: RunSeries) -> Finding:
     diagnosis = diagnose(make_measurement(), series)
     return next(f for f in diagnosis.findings if (f.cause or "").startswith("shift"))
 
@@ -210,7 +210,7 @@ def finding_of(series: Series) -> Finding:
     [(2.0, Severity.CRITICAL), (1.3, Severity.WARNING), (1.2, Severity.INFO), (0.7, Severity.INFO)],
 )
 def test_a_shift_is_judged_by_what_a_step_has_lost(ratio: float, severity: Severity) -> None:
-    found = finding_of(Series(steps=tuple(make_steps(ratio, grows="other"))))
+    found = finding_of(RunSeries(steps=tuple(make_steps(ratio, grows="other"))))
 
     assert (found.kind, found.cause, found.severity) == (None, "shift_phase", severity)
 
@@ -228,7 +228,7 @@ def test_the_numbers_behind_a_cause_are_in_the_finding_and_in_its_words() -> Non
 
 
 def test_the_phase_that_it_shows_in_is_named() -> None:
-    found = finding_of(Series(steps=tuple(make_steps(grows="other"))))
+    found = finding_of(RunSeries(steps=tuple(make_steps(grows="other"))))
 
     assert "It shows in other Python: 130 ms, before 30.0 ms." in describe_finding(found, 0.1)
 
@@ -238,7 +238,7 @@ def test_without_a_series_no_change_is_looked_for() -> None:
 
 
 def test_a_diagnosis_with_shifts_survives_the_way_through_json() -> None:
-    diagnosis = diagnose(make_measurement(), Series(steps=tuple(make_steps())))
+    diagnosis = diagnose(make_measurement(), RunSeries(steps=tuple(make_steps())))
 
     assert len(diagnosis.shifts) == 1
     assert from_json(Diagnosis, to_json(diagnosis)) == diagnosis

@@ -7,14 +7,21 @@ from types import SimpleNamespace
 
 import pytest
 
-from steptime.guest.buckets import BACKWARD, EPOCH_START, EVALUATION, INPUT_WAIT, LOSS, SYNC
-from steptime.guest.frames import Frames, Spot, Stack
-from steptime.guest.places import Places
-from steptime.guest.sites import Mark, SiteBook, SpanSites, spans_of
-from steptime.guest.timeline import Timeline
+from steptime.guest.sites.file_owners import FileOwners
+from steptime.guest.sites.frames import Frames, Spot, Stack
+from steptime.guest.sites.site_book import SiteBook, SpanSites, TimedMarker, spans_of
+from steptime.guest.timeline.buckets import (
+    BACKWARD,
+    EPOCH_START,
+    EVALUATION,
+    INPUT_WAIT,
+    LOSS,
+    SYNC,
+)
+from steptime.guest.timeline.thread_timeline import ThreadTimeline
 from unit.guest_loop import Loop
 
-FRAMES = Frames(Places(SimpleNamespace(__file__="/nowhere/torch/__init__.py")))
+FRAMES = Frames(FileOwners(SimpleNamespace(__file__="/nowhere/torch/__init__.py")))
 FILE = "train.py"
 
 
@@ -28,23 +35,25 @@ class Spell:
 
     def __init__(self) -> None:
         self.now = 0
-        self.marks: list[Mark] = []
+        self.marks: list[TimedMarker] = []
 
-    def mark(self, act: Callable[[Timeline], None], line: int, after: int = 0) -> None:
+    def mark(self, act: Callable[[ThreadTimeline], None], line: int, after: int = 0) -> None:
         self.now += after
-        self.marks.append(Mark(act, self.now, at(line)))
+        self.marks.append(TimedMarker(act, self.now, at(line)))
 
     def count(self, bucket: int, line: int) -> None:
-        self.marks.append(Mark(lambda t: t.enter(bucket), self.now, at(line), is_counted=True))
-        self.marks.append(Mark(Timeline.leave, self.now, at(line)))
+        self.marks.append(
+            TimedMarker(lambda t: t.enter(bucket), self.now, at(line), is_counted=True)
+        )
+        self.marks.append(TimedMarker(ThreadTimeline.leave, self.now, at(line)))
 
     def step(self) -> None:
         self.mark(lambda t: t.enter_input(INPUT_WAIT), 2, after=1)
-        self.mark(Timeline.leave_input, 2, after=10)
-        self.mark(Timeline.enter_forward, 5, after=30)
+        self.mark(ThreadTimeline.leave_input, 2, after=10)
+        self.mark(ThreadTimeline.enter_forward, 5, after=30)
         self.mark(lambda t: t.leave_forward(loss_inside=False), 5, after=100)
-        self.mark(Timeline.enter_backward, 8, after=7)
-        self.mark(Timeline.leave_backward, 8, after=200)
+        self.mark(ThreadTimeline.enter_backward, 8, after=7)
+        self.mark(ThreadTimeline.leave_backward, 8, after=200)
         self.update()
 
     def update(self) -> None:
@@ -80,8 +89,8 @@ def test_each_piece_of_a_step_has_its_name_and_lines(spell: Spell) -> None:
 def test_a_marker_inside_another_is_one_call_and_takes_its_time_out(spell: Spell) -> None:
     spell.mark(lambda t: t.enter(LOSS), 3, after=1)
     spell.mark(lambda t: t.enter(SYNC), 4, after=5)
-    spell.mark(Timeline.leave, 4, after=6)
-    spell.mark(Timeline.leave, 3, after=7)
+    spell.mark(ThreadTimeline.leave, 4, after=6)
+    spell.mark(ThreadTimeline.leave, 3, after=7)
     spell.update()
     found = spell.sites()
 
@@ -91,7 +100,7 @@ def test_a_marker_inside_another_is_one_call_and_takes_its_time_out(spell: Spell
 
 def test_a_counted_call_has_no_time_and_divides_what_it_stands_in(spell: Spell) -> None:
     spell.mark(lambda t: t.enter(LOSS), 2, after=1)
-    spell.mark(Timeline.leave, 2, after=1)
+    spell.mark(ThreadTimeline.leave, 2, after=1)
     spell.now += 5
     spell.count(SYNC, 4)
     spell.count(SYNC, 4)
@@ -107,8 +116,8 @@ def test_a_counted_call_has_no_time_and_divides_what_it_stands_in(spell: Spell) 
 def test_a_copy_that_moved_nothing_gives_its_time_to_what_was_around(spell: Spell) -> None:
     spell.mark(lambda t: t.enter(BACKWARD), 3, after=1)
     spell.mark(lambda t: t.enter(SYNC), 3, after=5)
-    spell.mark(Timeline.leave_unmoved, 3, after=6)
-    spell.mark(Timeline.leave, 3, after=7)
+    spell.mark(ThreadTimeline.leave_unmoved, 3, after=6)
+    spell.mark(ThreadTimeline.leave, 3, after=7)
     spell.update()
     found = spell.sites()
 
@@ -118,9 +127,9 @@ def test_a_copy_that_moved_nothing_gives_its_time_to_what_was_around(spell: Spel
 
 def test_an_evaluation_is_no_site_of_a_step(spell: Spell) -> None:
     spell.mark(lambda t: t.enter_input(INPUT_WAIT), 2, after=1)
-    spell.mark(Timeline.leave_input, 2, after=10)
-    spell.mark(Timeline.enter_evaluation, 5, after=30)
-    spell.mark(Timeline.leave_evaluation, 5, after=100)
+    spell.mark(ThreadTimeline.leave_input, 2, after=10)
+    spell.mark(ThreadTimeline.enter_evaluation, 5, after=30)
+    spell.mark(ThreadTimeline.leave_evaluation, 5, after=100)
     spell.update()
 
     assert set(spell.sites()) == {("other", 5, 10), ("optimizer", 10, 10)}
@@ -129,15 +138,15 @@ def test_an_evaluation_is_no_site_of_a_step(spell: Spell) -> None:
 def test_an_update_that_did_not_end_is_left_out(spell: Spell) -> None:
     spell.step()
     spell.mark(lambda t: t.enter(BACKWARD), 8, after=1)
-    spell.mark(Timeline.leave, 8, after=1_000)
+    spell.mark(ThreadTimeline.leave, 8, after=1_000)
 
     assert spell.sites()["backward", 8, 8] == (1, 200)
 
 
 def test_a_closure_is_told_by_what_it_does(spell: Spell) -> None:
     spell.mark(lambda t: t.enter_optimizer(has_closure=True), 10, after=4)
-    spell.mark(Timeline.enter_backward, 8, after=3)
-    spell.mark(Timeline.leave_backward, 8, after=200)
+    spell.mark(ThreadTimeline.enter_backward, 8, after=3)
+    spell.mark(ThreadTimeline.leave_backward, 8, after=200)
     spell.mark(lambda t: t.leave_optimizer(0, 0), 10, after=50)
     found = spell.sites()
 

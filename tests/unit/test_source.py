@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from steptime.measure.source import scan as scanning
-from steptime.measure.source.scan import Mark, Source, read_source, write_source
-from steptime.measure.source.switches import find_switches
+from steptime.measure.source.scan import Source, SourceMark, read_source, write_source
+from steptime.measure.source.source_switches import find_switches
 from unit.builders import Line, make_head, write_run
 
 SCRIPT = """\
@@ -110,8 +110,8 @@ def test_the_main_script_is_looked_into(tmp_path: Path) -> None:
     name = str(tmp_path / "train.py")
     found = scan(tmp_path)
     text = "loss.backward()"
-    assert found.suspicions == (Mark(code="accumulation_loss", file=name, line=6, text=text),)
-    assert found.switches == (Mark(code="anomaly_mode", file=name, line=2),)
+    assert found.suspicions == (SourceMark(code="accumulation_loss", file=name, line=6, text=text),)
+    assert found.switches == (SourceMark(code="anomaly_mode", file=name, line=2),)
 
 
 def test_installed_code_is_shown_and_not_suspected(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_rows_of_another_shape_are_left_out(tmp_path: Path) -> None:
     switches = [["deterministic", "/x.py", 3], ["deterministic", "/x.py", "3"], [], 7]
     document = {"schema": 1, "switches": switches}
     (tmp_path / "source.json").write_text(json.dumps(document))
-    found = Source(switches=(Mark(code="deterministic", file="/x.py", line=3),))
+    found = Source(switches=(SourceMark(code="deterministic", file="/x.py", line=3),))
     assert read_source(tmp_path) == found
 
 

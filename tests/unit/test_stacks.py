@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from steptime.measure import stacks
-from steptime.measure.launch import GUEST
-from steptime.measure.stacks import (
-    Kernel,
+from steptime.launch.user_command import GUEST
+from steptime.watch import process_stacks
+from steptime.watch.process_stacks import (
+    KernelState,
     describe_kernel,
     explain_refusal,
     look_at,
@@ -71,14 +71,14 @@ def test_why_there_is_no_stack_is_a_sentence(text: str, says: str) -> None:
 
 
 def test_a_limit_of_the_kernel_on_tracing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stacks, "_read_text", lambda _: "1")
+    monkeypatch.setattr(process_stacks, "_read_text", lambda _: "1")
 
     assert "kernel.yama.ptrace_scope is 1" in explain_refusal("permission denied")
 
 
 @needs_proc
 def test_without_py_spy_there_is_the_reason_and_what_the_kernel_says() -> None:
-    look = look_at(os.getpid(), run=lambda _: stacks.NOT_INSTALLED)
+    look = look_at(os.getpid(), run=lambda _: process_stacks.NOT_INSTALLED)
 
     (stack,) = look.threads
     assert look.main is None
@@ -105,9 +105,9 @@ def test_a_file_is_told_from_a_pipe(tmp_path: Path) -> None:
     file = (tmp_path / "x").open("w")
     reader, writer = os.pipe()
     try:
-        assert stacks._is_file(os.getpid(), hex(file.fileno()))
-        assert not stacks._is_file(os.getpid(), hex(reader))
-        assert not stacks._is_file(os.getpid(), "rubbish")
+        assert process_stacks._is_file(os.getpid(), hex(file.fileno()))
+        assert not process_stacks._is_file(os.getpid(), hex(reader))
+        assert not process_stacks._is_file(os.getpid(), "rubbish")
     finally:
         file.close()
         os.close(reader)
@@ -117,7 +117,7 @@ def test_a_file_is_told_from_a_pipe(tmp_path: Path) -> None:
 @needs_proc
 def test_the_kernel_tells_of_our_own_main_thread() -> None:
     assert read_kernel(os.getpid()).state == "R"
-    assert read_kernel(2**22 + 1) == Kernel()
+    assert read_kernel(2**22 + 1) == KernelState()
 
 
 def test_system_calls_have_names_where_they_are_known() -> None:
@@ -129,7 +129,7 @@ def test_system_calls_have_names_where_they_are_known() -> None:
 
 
 def test_the_kernels_word_is_a_sentence() -> None:
-    kernel = Kernel(state="S", wchan="futex_wait_queue", syscall="futex")
+    kernel = KernelState(state="S", wchan="futex_wait_queue", syscall="futex")
 
     assert describe_kernel(kernel) == "the kernel says it is asleep in futex (futex_wait_queue)"
 
@@ -138,14 +138,14 @@ def test_py_spy_is_found_beside_the_package_or_on_the_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing(_: str) -> Any:
-        raise stacks.PackageNotFoundError
+        raise process_stacks.PackageNotFoundError
 
     program = tmp_path / "py-spy"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    monkeypatch.setattr(stacks, "distribution", missing)
+    monkeypatch.setattr(process_stacks, "distribution", missing)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert stacks.find_py_spy() == str(program)
+    assert process_stacks.find_py_spy() == str(program)
     monkeypatch.setenv("PATH", "")
-    assert stacks.find_py_spy() is None
-    assert stacks._dump(1) == stacks.NOT_INSTALLED
+    assert process_stacks.find_py_spy() is None
+    assert process_stacks._dump(1) == process_stacks.NOT_INSTALLED

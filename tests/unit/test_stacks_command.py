@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from steptime.cli import beside, main
-from steptime.core.stall import Stall
 from steptime.core.store import create_run
 from steptime.errors import StoreError
-from steptime.measure import present
-from steptime.measure.present import belongs_to, look_now
-from steptime.measure.stacks import Look
-from steptime.measure.stalls import StallFile
+from steptime.measure.values.stall import Stall
+from steptime.watch import present
+from steptime.watch.present import belongs_to, look_now
+from steptime.watch.process_stacks import ProcessProbe
+from steptime.watch.stall_file import StallFile
 from unit.builders import COMMAND, make_head, make_update
 from unit.test_rules_stall import make_rank, make_stall
 from unit.test_watch import HERE, REDUCE, make_look
@@ -37,7 +37,7 @@ def make_run(folder: Path, *, stall: Stall | None = None, exit_code: int | None 
     return run.folder
 
 
-def look_by_pid(pid: int) -> Look:
+def look_by_pid(pid: int) -> ProcessProbe:
     return make_look(pid, REDUCE if pid == 101 else HERE)
 
 

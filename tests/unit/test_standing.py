@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from steptime.core.stall import Frame, StalledRank, ThreadStack
-from steptime.measure.stacks import Kernel, Look
-from steptime.measure.standing import find_culprits, make_standing, span_of, waits_in, where_of
+from steptime.measure.values.stall import StackFrame, StalledRank, ThreadStack
+from steptime.watch.process_stacks import KernelState, ProcessProbe
+from steptime.watch.stack_summary import find_culprits, make_standing, span_of, waits_in, where_of
 
 ENV = "/env/lib/python3.11"
 TORCH = f"{ENV}/site-packages/torch"
@@ -16,7 +16,8 @@ SCRIPT = "/home/me/project/train.py"
 def make_stack(*calls: tuple[str, str]) -> ThreadStack:
     """A stack of (function, file), innermost first."""
     frames = tuple(
-        Frame(function=function, file=file, line=10 + i) for i, (function, file) in enumerate(calls)
+        StackFrame(function=function, file=file, line=10 + i)
+        for i, (function, file) in enumerate(calls)
     )
     return ThreadStack(pid=1, thread="MainThread", frames=frames, is_main=True)
 
@@ -42,36 +43,36 @@ PLAIN = make_stack(MAIN)
 @pytest.mark.parametrize(
     ("stack", "kernel", "expected"),
     [
-        (REDUCE, Kernel(), "collective"),
-        (BACKWARD, Kernel(), "collective"),
-        (SAVE, Kernel(), "disk"),
-        (COMPILE, Kernel(), "compute"),
-        (QUEUE, Kernel(), "lock"),
-        (LOADER, Kernel(), "input"),
-        (DATASET, Kernel(), "input"),
-        (PLAIN, Kernel(syscall="clock_nanosleep"), "sleep"),
-        (PLAIN, Kernel(syscall="futex"), "lock"),
-        (PLAIN, Kernel(syscall="read", is_file=True), "disk"),
-        (PLAIN, Kernel(syscall="read"), None),
-        (PLAIN, Kernel(state="D"), "disk"),
-        (None, Kernel(), None),
+        (REDUCE, KernelState(), "collective"),
+        (BACKWARD, KernelState(), "collective"),
+        (SAVE, KernelState(), "disk"),
+        (COMPILE, KernelState(), "compute"),
+        (QUEUE, KernelState(), "lock"),
+        (LOADER, KernelState(), "input"),
+        (DATASET, KernelState(), "input"),
+        (PLAIN, KernelState(syscall="clock_nanosleep"), "sleep"),
+        (PLAIN, KernelState(syscall="futex"), "lock"),
+        (PLAIN, KernelState(syscall="read", is_file=True), "disk"),
+        (PLAIN, KernelState(syscall="read"), None),
+        (PLAIN, KernelState(state="D"), "disk"),
+        (None, KernelState(), None),
     ],
 )
 def test_an_idle_rank_waits_in_what_its_innermost_calls_say(
-    stack: ThreadStack | None, kernel: Kernel, expected: str | None
+    stack: ThreadStack | None, kernel: KernelState, expected: str | None
 ) -> None:
     assert waits_in(stack, kernel, is_one_of_many=True, is_busy=False) == expected
 
 
 def test_a_backward_that_computes_or_is_alone_waits_for_nobody() -> None:
-    assert waits_in(BACKWARD, Kernel(), is_one_of_many=True, is_busy=True) == "compute"
-    assert waits_in(BACKWARD, Kernel(), is_one_of_many=False, is_busy=False) == "compute"
+    assert waits_in(BACKWARD, KernelState(), is_one_of_many=True, is_busy=True) == "compute"
+    assert waits_in(BACKWARD, KernelState(), is_one_of_many=False, is_busy=False) == "compute"
 
 
 def test_a_data_set_that_reduces_inside_is_in_a_collective() -> None:
     stack = make_stack(*[(f.function, f.file) for f in (*REDUCE.frames[:1], *DATASET.frames)])
 
-    assert waits_in(stack, Kernel(), is_one_of_many=True, is_busy=False) == "collective"
+    assert waits_in(stack, KernelState(), is_one_of_many=True, is_busy=False) == "collective"
 
 
 def test_where_is_the_innermost_line_of_the_users() -> None:
@@ -100,7 +101,7 @@ def test_spans_are_known_by_their_calls_and_an_evaluation_by_its_line() -> None:
 
 def test_a_rank_without_a_stack_is_still_if_it_does_nothing() -> None:
     missing = ThreadStack(pid=1, thread="", is_main=True, missing="not permitted")
-    look = Look(pid=1, threads=(missing,), kernel=Kernel(state="S", syscall="futex"))
+    look = ProcessProbe(pid=1, threads=(missing,), kernel=KernelState(state="S", syscall="futex"))
 
     standing = make_standing(look, look, dt_s=2.0, cwd=None)
 
@@ -108,8 +109,8 @@ def test_a_rank_without_a_stack_is_still_if_it_does_nothing() -> None:
 
 
 def test_a_rank_that_spins_in_a_collective_is_still() -> None:
-    before = Look(pid=1, threads=(REDUCE,), kernel=Kernel(state="R"))
-    after = Look(pid=1, threads=(REDUCE,), kernel=Kernel(state="R"), cpu_s=2.0)
+    before = ProcessProbe(pid=1, threads=(REDUCE,), kernel=KernelState(state="R"))
+    after = ProcessProbe(pid=1, threads=(REDUCE,), kernel=KernelState(state="R"), cpu_s=2.0)
 
     assert make_standing(after, before, dt_s=2.0, cwd=None, world_size=2).is_still
 

@@ -11,19 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steptime.core.codec import from_json, to_json
-from steptime.core.types import (
-    INNER_PHASES,
-    PHASES,
-    Measurement,
-    Note,
-    Phase,
-    ProcessEnd,
-    RunState,
-)
-from steptime.measure.measurement import measure
-from steptime.measure.ranks import select_ranks
-from steptime.measure.steps import RankSteps
-from steptime.measure.window import Series, choose_first_step, steady_window
+from steptime.core.note import Note
+from steptime.core.process_end import ProcessEnd, RunState
+from steptime.measure.rank_fold import select_ranks
+from steptime.measure.run_fold import measure
+from steptime.measure.steps.steady_window import StepTimes, choose_first_step, steady_window
+from steptime.measure.steps.step_fold import RankSteps
+from steptime.measure.values.measurement import INNER_PHASES, PHASES, Measurement, Phase
 from unit.builders import (
     BUCKETS,
     MS,
@@ -193,8 +187,8 @@ def test_folding_keeps_all_time_of_a_thread(stream: list[tuple[int, int, list[in
 # -- the steady window
 
 
-def make_series(times_s: Sequence[float], *disturbed: int) -> Series:
-    return Series(
+def make_series(times_s: Sequence[float], *disturbed: int) -> StepTimes:
+    return StepTimes(
         times_s=tuple(times_s),
         cpu_times_s=tuple(times_s),
         restarts=frozenset({0, *disturbed}),

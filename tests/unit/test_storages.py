@@ -8,8 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from steptime.guest.storages import Storages, frame_next_step  # noqa: E402
-from steptime.guest.tally import make_mode  # noqa: E402
+from steptime.guest.count.tally import make_mode  # noqa: E402
+from steptime.guest.memory.storages import Storages, frame_next_step  # noqa: E402
 
 
 def following(storages):

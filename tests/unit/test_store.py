@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from steptime.core import index, listing, store
-from steptime.core.index import RunSummary
-from steptime.core.listing import find_run, list_runs
-from steptime.core.store import CommandRecord, Machine, Run, create_run
-from steptime.core.types import RunState
+from steptime.app import run_index, run_listing
+from steptime.app.run_listing import find_run, list_runs
+from steptime.core import store
+from steptime.core.process_end import RunState
+from steptime.core.store import Run, create_run
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
+from steptime.launch.values import CommandRecord, RunMachine
+from steptime.measure.values.run_summary import RunSummary
 
 NOON = 1_790_000_000.0
 
@@ -32,7 +34,7 @@ def _own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def make_record(run: Run, *, started_unix_s: float = NOON, **fields: object) -> CommandRecord:
-    machine = Machine(hostname_hash="abc", cpu=None, num_cores=2, memory_bytes=None)
+    machine = RunMachine(hostname_hash="abc", cpu=None, num_cores=2, memory_bytes=None)
     values: dict[str, object] = {
         "run_id": run.run_id,
         "argv": ("python", "train.py"),
@@ -275,7 +277,7 @@ def test_the_second_list_comes_from_the_index_and_is_the_same(
 ) -> None:
     run = make_run(tmp_path)
     before = list_runs(run.store)
-    monkeypatch.setattr(listing, "summarize", lambda run: pytest.fail("read the folder again"))
+    monkeypatch.setattr(run_listing, "summarize", lambda run: pytest.fail("read the folder again"))
     assert list_runs(run.store) == before
 
 
@@ -294,7 +296,7 @@ def test_a_deleted_run_leaves_the_list_and_the_index(tmp_path: Path) -> None:
     (run.folder / "diagnosis.json").unlink()
     run.folder.rmdir()
     assert list_runs(run.store) == ()
-    assert index.read_rows(run.store / "index.sqlite") == {}
+    assert run_index.read_rows(run.store / "index.sqlite") == {}
 
 
 def test_foreign_folders_and_damaged_files_do_not_break_the_list(tmp_path: Path) -> None:
@@ -312,13 +314,13 @@ def test_reindex_reads_the_folders_again(tmp_path: Path) -> None:
     list_runs(run.store)
     write(run, "measurement.json", {"num_steps": 900})
     assert list_runs(run.store)[0].num_steps == 500
-    assert listing.reindex(run.store)[0].num_steps == 900
+    assert run_listing.reindex(run.store)[0].num_steps == 900
 
 
 def test_an_ended_run_is_put_into_the_index(tmp_path: Path) -> None:
     run = make_run(tmp_path)
-    listing.add_to_index(run)
-    assert set(index.read_rows(run.store / "index.sqlite")) == {run.run_id}
+    run_listing.add_to_index(run)
+    assert set(run_index.read_rows(run.store / "index.sqlite")) == {run.run_id}
 
 
 # -- how it ended
@@ -326,7 +328,7 @@ def test_an_ended_run_is_put_into_the_index(tmp_path: Path) -> None:
 
 def test_a_run_whose_processes_live_and_whose_files_are_fresh_is_running(tmp_path: Path) -> None:
     run = make_run(tmp_path, exit_code=None, parent_pid=os.getpid(), num_steps=None)
-    assert listing.read_end(run).state is RunState.RUNNING
+    assert run_listing.read_end(run).state is RunState.RUNNING
 
 
 @pytest.mark.parametrize(("parent_pid", "age_s"), [(2**22 + 1, 0.0), (os.getpid(), 3600.0)])
@@ -337,7 +339,7 @@ def test_a_run_without_processes_or_with_old_files_has_no_known_end(
     path = run.folder / "command.json"
     changed_s = path.stat().st_mtime - age_s
     os.utime(path, (changed_s, changed_s))
-    assert listing.read_end(run).state is RunState.UNKNOWN
+    assert run_listing.read_end(run).state is RunState.UNKNOWN
 
 
 def test_a_process_of_somebody_else_is_alive(
@@ -348,7 +350,7 @@ def test_a_process_of_somebody_else_is_alive(
 
     monkeypatch.setattr(os, "kill", refuse)
     run = make_run(tmp_path, exit_code=None, num_steps=None)
-    assert listing.read_end(run).state is RunState.RUNNING
+    assert run_listing.read_end(run).state is RunState.RUNNING
 
 
 @pytest.mark.parametrize(
@@ -373,12 +375,12 @@ def test_a_dead_process_that_nobody_waited_for_is_not_running(
         return status
 
     monkeypatch.setattr(Path, "read_bytes", read)
-    assert listing.read_end(run).state is state
+    assert run_listing.read_end(run).state is state
 
 
 def test_a_run_that_vanishes_while_it_is_looked_at_has_no_known_end(tmp_path: Path) -> None:
     run = Run(run_id="20261120-101500-3fa2", folder=tmp_path / "gone")
-    assert listing.read_end(run).state is RunState.UNKNOWN
+    assert run_listing.read_end(run).state is RunState.UNKNOWN
 
 
 # -- the index
@@ -389,7 +391,7 @@ def test_a_damaged_index_is_thrown_away_and_built_anew(tmp_path: Path) -> None:
     path = run.store / "index.sqlite"
     path.write_bytes(b"this is no database" * 100)
     assert [row.run_id for row in list_runs(run.store)] == [run.run_id]
-    assert set(index.read_rows(path)) == {run.run_id}
+    assert set(run_index.read_rows(path)) == {run.run_id}
 
 
 def test_an_index_with_rows_of_another_kind_is_thrown_away(tmp_path: Path) -> None:
@@ -410,19 +412,19 @@ def test_an_index_of_another_version_is_built_anew(tmp_path: Path) -> None:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
     assert len(list_runs(run.store)) == 1
-    assert set(index.read_rows(path)) == {run.run_id}
+    assert set(run_index.read_rows(path)) == {run.run_id}
 
 
 def test_a_busy_index_is_done_without_and_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index, "_BUSY_S", 0.0)
+    monkeypatch.setattr(run_index, "_BUSY_S", 0.0)
     run = make_run(tmp_path)
     list_runs(run.store)
     path = run.store / "index.sqlite"
     other = sqlite3.connect(path)
     other.execute("BEGIN EXCLUSIVE")
     assert len(list_runs(run.store)) == 1
-    assert not index.write_rows(path, list_runs(run.store))
+    assert not run_index.write_rows(path, list_runs(run.store))
     other.close()
-    assert set(index.read_rows(path)) == {run.run_id}
+    assert set(run_index.read_rows(path)) == {run.run_id}

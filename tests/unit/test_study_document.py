@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from steptime.core.study import Outcome, Study, StudyOutcome, TrialEnd
 from steptime.errors import RecipeError
-from steptime.report.envelope import Envelope, error_envelope, render_json
-from steptime.report.study_data import studies_data, study_envelope
+from steptime.report.document.envelope import Envelope, error_envelope, render_json
+from steptime.report.document.study_data import studies_data, study_envelope
+from steptime.tune.values.study_values import Study, StudyOutcome, TrialEnd
+from steptime.verify.values import Outcome
 from study_cases import CASES, faster, mixed, nothing_helps, too_noisy
 from unit.test_envelope import closed
 

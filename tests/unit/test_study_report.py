@@ -10,21 +10,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from steptime.core.progress import Progress
-from steptime.core.study import (
-    Check,
-    NotTried,
-    Outcome,
-    Speedup,
-    Study,
-    TrialEnd,
-    Verdict,
-)
-from steptime.report import study_words as words
-from steptime.report.intervals import draw, scale_for
-from steptime.report.progress import NOTES, PHASES, describe_ended, live_line
-from steptime.report.study_story import CHOICES
-from steptime.report.study_text import Asked, render_study
+from steptime.report.text.interval_bars import draw, scale_for
+from steptime.report.text.progress_text import NOTES, PHASES, describe_ended, live_line
+from steptime.report.text.study_story import CHOICES
+from steptime.report.text.study_text import StudyRequest, render_study
+from steptime.report.words import study_words as words
+from steptime.tune.values.study_progress import StudyProgress
+from steptime.tune.values.study_values import NotTried, Speedup, Study, TrialEnd
+from steptime.verify.values import Outcome, QualityCheck, Verdict
 from study_cases import (
     BF16,
     CASES,
@@ -39,10 +32,10 @@ from study_cases import (
     trial,
 )
 
-ASKED = Asked(recipe="tuned.toml", budget_s=600.0)
+ASKED = StudyRequest(recipe="tuned.toml", budget_s=600.0)
 
 
-def show(study: Study, *, width: int = 80, asked: Asked = ASKED, **options: Any) -> str:
+def show(study: Study, *, width: int = 80, asked: StudyRequest = ASKED, **options: Any) -> str:
     file = io.StringIO()
     render_study(study, console=Console(file=file, width=width, **options), asked=asked)
     return file.getvalue()
@@ -66,7 +59,7 @@ def test_the_last_line_is_a_command(name: str) -> None:
 
 
 def test_a_recipe_is_to_be_trained_with() -> None:
-    text = show(faster(), asked=Asked(recipe="my recipes/a.toml"))
+    text = show(faster(), asked=StudyRequest(recipe="my recipes/a.toml"))
     assert text.splitlines()[-1].strip() == (
         "steptime run --recipe 'my recipes/a.toml' -- python train.py --lr 3e-4"
     )
@@ -74,14 +67,14 @@ def test_a_recipe_is_to_be_trained_with() -> None:
 
 def test_an_interrupted_study_goes_on_by_the_same_command() -> None:
     options = ("--fresh", "--exclude", "compile", "--budget", "20m")
-    asked = Asked(options=options, budget_s=1200.0)
+    asked = StudyRequest(options=options, budget_s=1200.0)
     last = show(interrupted(), asked=asked).splitlines()[-1].strip()
     assert last == "steptime tune --exclude compile --budget 20m -- python train.py --lr 3e-4"
 
 
 @pytest.mark.parametrize("given", [("--budget", "20m"), ("--budget=20m",)])
 def test_too_noisy_asks_for_more_time_than_was_given(given: tuple[str, ...]) -> None:
-    asked = Asked(options=(*given, "--exclude", "compile"), budget_s=1200.0)
+    asked = StudyRequest(options=(*given, "--exclude", "compile"), budget_s=1200.0)
     last = show(too_noisy(), asked=asked).splitlines()[-1].strip()
     assert last == "steptime tune --exclude compile --budget 40m -- python train.py --lr 3e-4"
 
@@ -180,7 +173,7 @@ def test_unknown_words_are_shown_as_they_are() -> None:
     odd = trial(1, BF16, reason="gremlin", facts={"n": "3"})
     assert words.describe_reason(odd) == "gremlin, n 3"
     assert words.describe_mark(odd) == "not kept"
-    assert words.describe_check(Check(name="zeal", outcome=Outcome.FAIL)) == "zeal: not so"
+    assert words.describe_check(QualityCheck(name="zeal", outcome=Outcome.FAIL)) == "zeal: not so"
 
 
 @pytest.mark.parametrize(
@@ -203,11 +196,11 @@ def test_a_verdict_without_checks_still_says_that_it_is_none() -> None:
     assert words.describe_quality(unsure) == "INCONCLUSIVE"
 
 
-TUNE = Path(words.__file__).parents[1] / "tune"
+TUNE = Path(words.__file__).parents[2] / "tune"
 
 
 def said_in(*patterns: str) -> set[str]:
-    source = "".join(path.read_text("utf-8") for path in sorted(TUNE.glob("*.py")))
+    source = "".join(path.read_text("utf-8") for path in sorted(TUNE.rglob("*.py")))
     return {word for pattern in patterns for word in re.findall(pattern, source)}
 
 
@@ -227,7 +220,7 @@ def test_every_choice_of_the_search_has_a_sentence() -> None:
 
 def test_every_check_has_words() -> None:
     verify = TUNE.parent / "verify"
-    source = "".join(path.read_text("utf-8") for path in sorted(verify.glob("*.py")))
+    source = "".join(path.read_text("utf-8") for path in sorted(verify.rglob("*.py")))
     found = set(re.findall(r'(?:_say\(|_fail\(|_envelope\(|_cannot_tell\(|name=)"(\w+)"', source))
     counts = set(re.findall(r'"(\w+)",\s+lambda', source))
     assert len(found | counts) > 8
@@ -253,7 +246,7 @@ def test_a_diverged_trial_is_refused() -> None:
 
 
 def test_checks_without_a_number_are_counted_where_they_are_many() -> None:
-    checks = tuple(Check(name=f"c{n}", outcome=Outcome.PASS) for n in range(9))
+    checks = tuple(QualityCheck(name=f"c{n}", outcome=Outcome.PASS) for n in range(9))
     verdict = Verdict(outcome=Outcome.PASS, level="L0", checks=checks)
     assert words.describe_quality(verdict) == "PASS at L0: 9 other checks passed"
 
@@ -266,7 +259,7 @@ def test_what_cannot_be_told_says_why() -> None:
 
 def test_how_far_the_losses_could_be_foreseen_is_told_where_they_are_alike_too() -> None:
     detail = "over 3 of 20 steps; further on chance alone moves the losses by 144%"
-    check = Check(
+    check = QualityCheck(
         name="lockstep", outcome=Outcome.PASS, estimate=0.05, limit=0.2, n=3, detail=detail
     )
 
@@ -285,7 +278,7 @@ def test_a_fact_that_is_no_number_is_shown_as_it_is() -> None:
 
 
 def test_how_many_trials_there_will_be_may_not_be_known() -> None:
-    progress = Progress(study_id="x", phase="probe", trial=0)
+    progress = StudyProgress(study_id="x", phase="probe", trial=0)
     assert live_line(progress, width=80) == (
         "looking how trials can be contained · trial 0 · 0 s left"
     )

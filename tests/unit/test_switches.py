@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from steptime.guest.buckets import OTHER
-from steptime.guest.record import Recorder
-from steptime.guest.switches import ENOUGH_LOOKS, FIRST_LOOKS, SwitchWatcher
+from steptime.guest.timeline.buckets import OTHER
+from steptime.guest.timeline.recorder import Recorder
+from steptime.guest.watchers.debug_switches import ENOUGH_LOOKS, FIRST_LOOKS, SwitchWatcher
 
 
 class Torch:

@@ -11,9 +11,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from steptime.core.codec import from_json  # noqa: E402
-from steptime.core.count import Count  # noqa: E402
-from steptime.guest.device import OperatorTimes  # noqa: E402
-from steptime.guest.tally import Tally, make_mode  # noqa: E402
+from steptime.guest.count.tally import Tally, make_mode  # noqa: E402
+from steptime.guest.timeline.device_clock import OperatorTimes  # noqa: E402
+from steptime.measure.values.work import Count  # noqa: E402
 from unit.test_device import MS, Device  # noqa: E402
 
 HERE = SimpleNamespace(device=SimpleNamespace(type="cuda", index=0))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from steptime.core.progress import Progress
-from steptime.tune.folder import StudyFolder
-from steptime.tune.notes import Found, Standing
-from steptime.tune.telling import Teller
+from steptime.tune.search.search_notes import Found, SearchSummary
+from steptime.tune.trials.study_folder import StudyFolder
+from steptime.tune.trials.telling import ProgressTeller
+from steptime.tune.values.study_progress import StudyProgress
 from study_cases import BF16, FUSED, OBSERVED, speedup, trial
 
 
@@ -28,14 +28,14 @@ def make_found(*trials: object) -> Found:
 
 
 def test_an_answer_for_two_levers_tells_of_both() -> None:
-    told: list[Progress] = []
+    told: list[StudyProgress] = []
     folder = StudyFolder(study_id="x", folder=Path(), key="", started_unix_s=0.0)
-    teller = Teller(folder, 600.0, told.append)
+    teller = ProgressTeller(folder, 600.0, told.append)
     trials = [OBSERVED, trial(1, BF16, speedup=speedup(1.2, 1.1, 1.3)), trial(2, FUSED)]
     for known in (trials[:1], trials, trials):
         found = make_found(*known)
         teller.stand(
-            Standing(
+            SearchSummary(
                 phase="live", ended=known[-1], best_state=(), best=None, left_s=9.0, found=found
             )
         )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
-from steptime.guest.journal import Journal
-from steptime.guest.record import Recorder
-from steptime.guest.threads import Journals, inside_backward
+from steptime.guest.timeline.journal import Journal
+from steptime.guest.timeline.recorder import Recorder
+from steptime.guest.timeline.thread_journals import Journals, inside_backward
 
 
 def make_journals(folder: Path, *, is_inside: bool) -> Journals:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from steptime.measure.tracing import load_permit
+from steptime.launch.ptrace_leave import load_permit
 
 
 @pytest.mark.parametrize("scope", ["0", "2", "3", ""])

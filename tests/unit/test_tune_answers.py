@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from steptime.core.study import Applied, Outcome, State, TrialEnd, Verdict
-from steptime.tune.answers import Asked, RecordedBench
-from steptime.tune.bench import (
+from steptime.tune.search.bench import (
     Baseline,
     LiveArm,
     LiveRequest,
@@ -17,6 +15,9 @@ from steptime.tune.bench import (
     ProcessRequest,
     ProcessResult,
 )
+from steptime.tune.trials.recorded_answers import AskedQuestion, RecordedBench
+from steptime.tune.values.study_values import Applied, State, TrialEnd
+from steptime.verify.values import Outcome, Verdict
 
 FAST: State = (Applied(name="fast", settings={"count": 2}),)
 
@@ -92,7 +93,7 @@ def test_the_same_questions_are_answered_from_disk(tmp_path: Path) -> None:
 def test_a_study_goes_on_where_it_was_cut_off(tmp_path: Path) -> None:
     compare(record(CountingBench(), tmp_path), FAST)
     bench = CountingBench()
-    asked: list[Asked] = []
+    asked: list[AskedQuestion] = []
     again = record(bench, tmp_path, tell=asked.append)
 
     compare(again, FAST)

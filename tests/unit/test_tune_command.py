@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from steptime.cli import main, tuning
-from steptime.cli.progress import Teller
+from steptime.cli.progress import ProgressPrinter
 from steptime.cli.tune import parse_time
 from steptime.core.codec import to_json
-from steptime.core.progress import Progress
-from steptime.core.study import Study, TrialEnd
 from steptime.errors import ContainmentError, UsageError
 from steptime.levers import NAMES
-from steptime.report.progress import live_line
-from steptime.tune.options import StudyOptions
-from steptime.tune.recipe import read_recipe
+from steptime.report.text.progress_text import live_line
+from steptime.tune.recipe.recipe_file import read_recipe
+from steptime.tune.study_options import StudyOptions
+from steptime.tune.values.study_progress import StudyProgress
+from steptime.tune.values.study_values import Study, TrialEnd
 from study_cases import (
     BF16,
     CASES,
@@ -55,9 +55,9 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[Study | BaseException],
     def set_answer(found: Study | BaseException) -> list[StudyOptions]:
         asked: list[StudyOptions] = []
 
-        def run_study(options: StudyOptions, *, progress: Callable[[Progress], None]) -> Study:
+        def run_study(options: StudyOptions, *, progress: Callable[[StudyProgress], None]) -> Study:
             asked.append(options)
-            progress(Progress(study_id=STUDY_ID, phase="probe", trial=0, tier="isolated"))
+            progress(StudyProgress(study_id=STUDY_ID, phase="probe", trial=0, tier="isolated"))
             if isinstance(found, BaseException):
                 raise found
             return found
@@ -298,8 +298,8 @@ class Terminal(io.StringIO):
         return True
 
 
-def make_progress(**changes: object) -> Progress:
-    base = Progress(
+def make_progress(**changes: object) -> StudyProgress:
+    base = StudyProgress(
         study_id=STUDY_ID,
         phase="live",
         trial=3,
@@ -319,7 +319,7 @@ def test_a_terminal_has_one_live_line_with_phase_trial_best_and_time_left(
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
     file = Terminal()
-    teller = Teller(file)
+    teller = ProgressPrinter(file)
     teller(make_progress())
     teller(make_progress(ended=trial(3, FUSED, speedup=speedup(1.1, 1.05, 1.2))))
     teller.close()
@@ -340,7 +340,7 @@ def test_a_dumb_terminal_and_a_pipe_get_one_plain_line_a_finished_trial(
 ) -> None:
     monkeypatch.setenv("TERM", term)
     for file in (Terminal(), io.StringIO()):
-        teller = Teller(file)
+        teller = ProgressPrinter(file)
         ended = trial(3, FUSED, speedup=speedup(1.1, 1.05, 1.2))
         for progress in (make_progress(), make_progress(ended=ended), make_progress(ended=ended)):
             teller(progress)
@@ -355,7 +355,7 @@ def test_a_dumb_terminal_and_a_pipe_get_one_plain_line_a_finished_trial(
 
 def test_a_note_is_said_once() -> None:
     file = io.StringIO()
-    teller = Teller(file)
+    teller = ProgressPrinter(file)
     for _ in range(3):
         teller(make_progress(note="resumed"))
     teller(make_progress(note="moon", facts=(("phase", "full"),)))
@@ -367,7 +367,7 @@ def test_a_note_is_said_once() -> None:
 
 def test_why_the_trials_are_not_better_contained_is_said_first() -> None:
     file = io.StringIO()
-    Teller(file)(make_progress(tier="guarded", tier_reasons=("No user namespaces here.",)))
+    ProgressPrinter(file)(make_progress(tier="guarded", tier_reasons=("No user namespaces here.",)))
     assert "guarded: " in file.getvalue()
     assert "(no better: No user namespaces here)" in file.getvalue()
 
@@ -379,8 +379,8 @@ def test_a_live_line_is_never_wider_than_the_terminal() -> None:
 def test_a_stderr_that_is_closed_costs_the_progress_only() -> None:
     file = io.StringIO()
     file.close()
-    Teller(file)(make_progress())
-    Teller(None)(make_progress())
+    ProgressPrinter(file)(make_progress())
+    ProgressPrinter(None)(make_progress())
 
 
 # -- studies

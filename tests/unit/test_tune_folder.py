@@ -8,10 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from steptime.core.study import Study, StudyOutcome
 from steptime.errors import StoreError
-from steptime.tune import folder as module
-from steptime.tune.folder import StudyFolder, find_unfinished, hold_lock, open_study, read_input
+from steptime.tune.trials import study_folder as module
+from steptime.tune.trials.study_folder import (
+    StudyFolder,
+    find_unfinished,
+    hold_lock,
+    open_study,
+    read_input,
+)
+from steptime.tune.values.study_values import Study, StudyOutcome
 
 STUDY = Study(
     study_id="x",

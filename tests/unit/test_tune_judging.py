@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from steptime.core.study import Applied, Outcome, State, TrialEnd
 from steptime.levers.base import Facts, Preserves
-from steptime.tune.budget import judged_updates
-from steptime.tune.judging import Claim, claim_of, judge_state
-from steptime.tune.trial import TrialEnded
+from steptime.tune.search.budget import judged_updates
+from steptime.tune.trials.judging import Claim, claim_of, judge_state
+from steptime.tune.trials.trial_process import TrialEnded
+from steptime.tune.values.study_values import Applied, State, TrialEnd
 from steptime.verify.protocol import RunRequest
+from steptime.verify.values import Outcome
 from unit.test_tune_live import make_lever
 
 FACTS = Facts(torch_version="2.13.0")

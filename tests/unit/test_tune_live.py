@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from steptime.core.study import Applied, State, TrialEnd
 from steptime.levers.base import Lever, Moment, Preserves
-from steptime.tune.bench import LiveRequest, LiveResult
-from steptime.tune.live import LiveWorld, block_steps
-from steptime.tune.trial import Limits, TrialEnded
-from steptime.tune.watch import Watch
+from steptime.tune.search.bench import LiveRequest, LiveResult
+from steptime.tune.trials.live_trials import LiveWorld, block_steps
+from steptime.tune.trials.trial_process import TrialEnded, TrialLimits
+from steptime.tune.trials.trial_watch import TrialWatch
+from steptime.tune.values.study_values import Applied, State, TrialEnd
 
 BUCKETS = ["other", "compile"]
 STEP_S = 0.05
@@ -26,7 +26,7 @@ SPEEDS = {"fast": 2.0, "slow": 0.5, "nan": 1.0, "crash": 1.0, "hang": 1.0, "brok
 FAILED = TrialEnded(end=TrialEnd.FAILED, reason="exit_code", text="ValueError: no")
 HUNG = TrialEnded(end=TrialEnd.TIMED_OUT, reason="hung")
 OVER = TrialEnded(end=TrialEnd.FINISHED, reason="ended_itself")
-LIMITS = Limits(start_s=10.0, silence_s=10.0, total_s=1000.0)
+LIMITS = TrialLimits(start_s=10.0, silence_s=10.0, total_s=1000.0)
 
 
 def make_lever(name: str) -> Lever:
@@ -59,7 +59,7 @@ class ScriptedTrial:
     def __init__(self, folder: Path, *, num_updates: int) -> None:
         folder.mkdir()
         self.folder = folder
-        self.watch = Watch(folder)
+        self.watch = TrialWatch(folder)
         self.limits = LIMITS
         self.age_s = 0.0
         self.is_closed = False
@@ -75,7 +75,7 @@ class ScriptedTrial:
         for _ in range(30):
             self._step((-1, 0, 0, 1), STEP_S)
 
-    def wait(self, is_done: Callable[[Watch], bool]) -> TrialEnded | None:
+    def wait(self, is_done: Callable[[TrialWatch], bool]) -> TrialEnded | None:
         path = self.folder / "live.json"
         ended = None
         if path.exists():

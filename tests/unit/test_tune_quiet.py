@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from steptime.tune.quiet import Load, QuietWatch, Waited
+from steptime.tune.trials.quiet import Load, QuietWatch, Waited
 
 
 class Machine:

@@ -6,10 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from steptime.core.study import Applied
 from steptime.levers import file_of, load
 from steptime.levers.base import Moment
-from steptime.tune.setting import add_variables, describe_state, make_plan, variables_of
+from steptime.tune.trials.trial_setting import (
+    add_variables,
+    describe_state,
+    make_plan,
+    variables_of,
+)
+from steptime.tune.values.study_values import Applied
 from unit.test_tune_live import make_lever
 
 PRELOADING = replace(

@@ -10,15 +10,22 @@ from typing import Any
 
 import pytest
 
-from steptime.core.store import CommandRecord
-from steptime.core.study import TrialEnd
-from steptime.core.types import ProcessEnd, RunState
-from steptime.measure.origin import describe_run
-from steptime.tune.bounds import WindowSize, is_full
-from steptime.tune.trial import Limits, Trial, TrialEnded, TrialStart, start_trial
-from steptime.tune.watch import Tick, Watch, fold_ticks
+from steptime.core.process_end import ProcessEnd, RunState
+from steptime.launch.origin import describe_run
+from steptime.launch.values import CommandRecord
+from steptime.tune.trials.bounds import WindowSize, is_full
+from steptime.tune.trials.trial_process import (
+    TrialEnded,
+    TrialLimits,
+    TrialProcess,
+    TrialStart,
+    start_trial,
+)
+from steptime.tune.trials.trial_watch import Tick, TrialWatch, fold_ticks
+from steptime.tune.values.study_values import TrialEnd
+from unit.builders import make_head
 
-LIMITS = Limits(start_s=10.0, silence_s=5.0, total_s=100.0)
+LIMITS = TrialLimits(start_s=10.0, silence_s=5.0, total_s=100.0)
 EXIT_0 = ProcessEnd(state=RunState.FINISHED, exit_code=0)
 EXIT_1 = ProcessEnd(state=RunState.FAILED, exit_code=1)
 NEVER = 1e9
@@ -42,8 +49,8 @@ class Child:
     pid: int = 2**22 + 1  # no process has it
 
     def __post_init__(self) -> None:
-        head = {"k": "head", "schema": 1, "rank": 0, "buckets": ["other", "compile"]}
-        self._write("rank-0.jsonl", head)
+        self._write("rank-0.jsonl", make_head(buckets=["other", "compile"], counts=[]))
+        self._write("host.jsonl", {"k": "head", "schema": 1, "num_cores": 2})
 
     def clock(self) -> float:
         return self.now_s
@@ -51,7 +58,7 @@ class Child:
     def sleep(self, duration_s: float) -> None:
         self.now_s += duration_s
         if self.is_working:
-            self._write("host.jsonl", {"k": "h", "job_cores": 1.0})
+            self._write("host.jsonl", make_load(job_cores=1.0))
         while self.first_s + self.num_updates * self.step_s <= min(self.now_s, self.silent_s):
             self._update()
 
@@ -77,20 +84,26 @@ class Child:
             file.write(json.dumps(row) + "\n")
 
 
+def make_load(**fields: Any) -> dict[str, Any]:
+    """A second of the machine's load."""
+    usual = {"t_unix_s": 1000.0, "dt_s": 1.0, "busy_cores": 1.0, "job_cores": 0.0}
+    return {"k": "h", **usual, **fields}
+
+
 def make_record(folder: Path) -> CommandRecord:
     return describe_run(folder.name, ("python", "x.py"), environment={}, started_unix_s=1.0)
 
 
 def run(
     child: Child,
-    is_done: Callable[[Watch], bool] = lambda watch: False,
+    is_done: Callable[[TrialWatch], bool] = lambda watch: False,
     *,
-    limits: Limits = LIMITS,
+    limits: TrialLimits = LIMITS,
 ) -> TrialEnded:
     """What the trial with this child came to."""
     start = TrialStart(folder=child.folder, argv=("python", "x.py"), environment={}, plan={})
     record = make_record(child.folder)
-    trial = Trial(start, record, child, limits, clock=child.clock, sleep=child.sleep)
+    trial = TrialProcess(start, record, child, limits, clock=child.clock, sleep=child.sleep)
     trial.wait(is_done)
     return trial.close()
 
@@ -155,7 +168,7 @@ def test_torch_says_that_memory_ran_out(tmp_path: Path) -> None:
 
 def test_the_kernel_says_that_memory_ran_out(tmp_path: Path) -> None:
     (tmp_path / "host.jsonl").write_text(
-        '{"k": "head", "schema": 1, "num_cores": 2}\n{"k": "h", "oom_kills": 1}\n'
+        '{"k": "head", "schema": 1, "num_cores": 2}\n' + json.dumps(make_load(oom_kills=1)) + "\n"
     )
 
     ended = run(Child(tmp_path, end_s=3.0, end=ProcessEnd(state=RunState.KILLED, signal=9)))
@@ -187,13 +200,13 @@ def test_what_takes_too_long_is_killed(
 def test_a_pause_that_the_command_makes_as_written_is_no_hang(tmp_path: Path) -> None:
     child = Child(tmp_path, silent_s=2.0)
 
-    run(child, limits=Limits(start_s=10.0, silence_s=5.0, total_s=100.0, longest_gap_s=8.0))
+    run(child, limits=TrialLimits(start_s=10.0, silence_s=5.0, total_s=100.0, longest_gap_s=8.0))
 
     assert child.now_s == pytest.approx(2.0 + 3 * 8.0, abs=0.5)
 
 
 def test_a_silent_child_that_works_may_be_compiling(tmp_path: Path) -> None:
-    limits = Limits(start_s=10.0, silence_s=5.0, total_s=100.0, working_s=30.0)
+    limits = TrialLimits(start_s=10.0, silence_s=5.0, total_s=100.0, working_s=30.0)
     (tmp_path / "idle").mkdir()
     (tmp_path / "busy").mkdir()
     idle = Child(tmp_path / "idle", silent_s=2.0)
@@ -243,7 +256,7 @@ def test_a_window_is_full_by_steps_and_time(tmp_path: Path, step_s: float, secon
     run(
         child,
         lambda watch: is_full(watch, SIZE),
-        limits=Limits(start_s=10, silence_s=500, total_s=500),
+        limits=TrialLimits(start_s=10, silence_s=500, total_s=500),
     )
 
     assert child.now_s - 1.0 == pytest.approx(seconds, abs=0.2)

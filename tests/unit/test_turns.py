@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptime.measure.rounds import MIN_BY_HAND, Round, Rows, fold_rounds, split_rounds
+from steptime.measure.steps.rounds import MIN_BY_HAND, Round, Rows, fold_rounds, split_rounds
 from steptime.record.rows import BY_HAND
 
 Facts = tuple[int, int, int]

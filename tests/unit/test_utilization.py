@@ -9,13 +9,13 @@ import pytest
 from rich.console import Console
 
 from report_cases import GPT_PHASES, make_measurement, make_rank
-from steptime.core.count import ClassCount, Count
-from steptime.core.types import Measurement
 from steptime.core.units import format_flops
-from steptime.core.utilization import hardware_utilization, model_utilization
-from steptime.measure.measurement import measure
-from steptime.report.page import page_of
-from steptime.report.work import REASONS, work_lines
+from steptime.diagnose.utilization import hardware_utilization, model_utilization
+from steptime.measure.run_fold import measure
+from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.work import ClassCount, Count
+from steptime.report.text.page import page_of
+from steptime.report.text.work_lines import REASONS, work_lines
 from unit.builders import make_end, make_head, make_update, measure_lines, read
 
 A_STEP_S = 0.1181

@@ -10,37 +10,37 @@ from typing import Any
 
 import pytest
 
-from steptime.core.stall import Frame, Stall, ThreadStack
+from steptime.measure.values.stall import StackFrame, Stall, ThreadStack
 from steptime.record.files import STALLS
 from steptime.record.lines import Torn
-from steptime.measure.stacks import Kernel, Look
-from steptime.measure.stalls import read_stalls
-from steptime.measure.watch import FLOOR_S, UNKNOWN_S, Watch, WatchReaders
+from steptime.watch.process_stacks import KernelState, ProcessProbe
+from steptime.watch.stall_file import read_stalls
+from steptime.watch.stall_watch import FLOOR_S, UNKNOWN_S, StallWatch, WatchReaders
 from unit.builders import BUCKETS, MS, make_end, make_head, make_row, make_spans
 
 TORCH = "/env/lib/python3.11/site-packages/torch"
 SCRIPT = "/home/me/project/train.py"
 REDUCE = (
-    Frame(function="all_reduce", file=f"{TORCH}/distributed/distributed_c10d.py", line=9),
-    Frame(function="main", file=SCRIPT, line=40),
+    StackFrame(function="all_reduce", file=f"{TORCH}/distributed/distributed_c10d.py", line=9),
+    StackFrame(function="main", file=SCRIPT, line=40),
 )
-HERE = (Frame(function="main", file=SCRIPT, line=31),)
+HERE = (StackFrame(function="main", file=SCRIPT, line=31),)
 LOADING = (
-    Frame(function="_try_get_data", file=f"{TORCH}/utils/data/dataloader.py", line=9),
-    Frame(function="main", file=SCRIPT, line=20),
+    StackFrame(function="_try_get_data", file=f"{TORCH}/utils/data/dataloader.py", line=9),
+    StackFrame(function="main", file=SCRIPT, line=20),
 )
 SAVING = (
-    Frame(function="save", file=f"{TORCH}/serialization.py", line=9),
-    Frame(function="main", file=SCRIPT, line=60),
+    StackFrame(function="save", file=f"{TORCH}/serialization.py", line=9),
+    StackFrame(function="main", file=SCRIPT, line=60),
 )
 
 
 def make_look(
-    pid: int, frames: tuple[Frame, ...] = HERE, *, cpu_s: float = 0.0, state: str = "S"
-) -> Look:
+    pid: int, frames: tuple[StackFrame, ...] = HERE, *, cpu_s: float = 0.0, state: str = "S"
+) -> ProcessProbe:
     thread = ThreadStack(pid=pid, thread="MainThread", frames=frames, is_main=True)
-    return Look(
-        pid=pid, threads=(thread,), kernel=Kernel(state=state, syscall="futex"), cpu_s=cpu_s
+    return ProcessProbe(
+        pid=pid, threads=(thread,), kernel=KernelState(state=state, syscall="futex"), cpu_s=cpu_s
     )
 
 
@@ -66,13 +66,13 @@ class FakeRun:
             look=self.look,
             children=lambda _: self.children,
         )
-        self.watch = Watch(folder, cwd="/home/me/project", readers=readers)
+        self.watch = StallWatch(folder, cwd="/home/me/project", readers=readers)
 
     def read_cost(self) -> float:
         self.cost_s += self.cost_of_reading_s
         return self.cost_s
 
-    def look(self, pid: int) -> Look:
+    def look(self, pid: int) -> ProcessProbe:
         self.num_looks += 1
         return self.looks[pid]
 
@@ -242,7 +242,7 @@ def test_a_process_that_computes_is_given_five_minutes(run: FakeRun) -> None:
 def test_a_process_that_reads_or_moves_on_is_no_stall(run: FakeRun) -> None:
     run.step()
     for line in range(60):
-        frames = (Frame(function="main", file=SCRIPT, line=line),)
+        frames = (StackFrame(function="main", file=SCRIPT, line=line),)
         run.looks[101] = make_look(101, frames)
         run.wait(1)
         run.looks[101] = replace(make_look(101), io_bytes=line * 10_000_000)
@@ -313,7 +313,7 @@ def test_a_rank_whose_process_is_gone_is_waited_for(pair: FakeRun) -> None:
     pair.step()
     pair.looks[101] = make_look(101, REDUCE)
     gone = ThreadStack(pid=102, thread="", is_main=True, missing="the process has ended")
-    pair.looks[102] = Look(pid=102, threads=(gone,), is_gone=True)
+    pair.looks[102] = ProcessProbe(pid=102, threads=(gone,), is_gone=True)
     pair.wait(FLOOR_S + 4)
 
     (stall,) = pair.stalls
@@ -332,7 +332,7 @@ def test_a_rank_that_ended_in_order_while_the_others_wait_is_waited_for(pair: Fa
 
 def test_a_process_that_is_gone_alone_is_the_end_of_the_run(run: FakeRun) -> None:
     run.step()
-    run.looks[101] = Look(pid=101, is_gone=True)
+    run.looks[101] = ProcessProbe(pid=101, is_gone=True)
     run.wait(UNKNOWN_S + 60)
 
     assert run.stalls == ()
@@ -340,7 +340,7 @@ def test_a_process_that_is_gone_alone_is_the_end_of_the_run(run: FakeRun) -> Non
 
 def test_of_a_rank_that_was_started_again_the_newest_process_counts(run: FakeRun) -> None:
     run.step()
-    run.looks[101] = Look(pid=101, is_gone=True)
+    run.looks[101] = ProcessProbe(pid=101, is_gone=True)
     head = make_head(pid=201, t_unix_s=1100.0)
     path = run.folder / "rank-0-201.jsonl"
     path.write_text(json.dumps(head) + "\n")
@@ -357,7 +357,7 @@ def test_of_a_rank_that_was_started_again_the_newest_process_counts(run: FakeRun
 
 
 def test_the_stacks_of_loader_workers_are_taken_where_a_rank_waits_for_them(run: FakeRun) -> None:
-    fetching = (Frame(function="__getitem__", file=SCRIPT, line=12),)
+    fetching = (StackFrame(function="__getitem__", file=SCRIPT, line=12),)
     run.looks[101] = make_look(101, LOADING)
     run.looks[201] = make_look(201, fetching)
     run.children = (201,)
@@ -397,7 +397,7 @@ def test_a_stall_that_cannot_be_written_is_complained_of_once(run: FakeRun) -> N
 def test_a_folder_without_ranks_is_nothing(tmp_path: Path) -> None:
     (tmp_path / "rank-0.jsonl").write_text("half a li")
 
-    assert Watch(tmp_path, cwd=None).take() > 0
+    assert StallWatch(tmp_path, cwd=None).take() > 0
 
 
 def test_damaged_stalls_are_counted_and_left_out(run: FakeRun) -> None:

@@ -14,16 +14,17 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from steptime.core.codec import from_json, to_json
-from steptime.core.count import ClassCount, Count, GroupCount
-from steptime.core.machine import Bench, Ceiling, Ceilings, Point, Setting
-from steptime.core.types import BottleneckKind, HostLoad, Measurement
-from steptime.core.waterfall import PARTS, Picture, Waterfall
-from steptime.diagnose.engine import diagnose
-from steptime.diagnose.roofs import find_roofs
-from steptime.diagnose.waterfall import make_picture
-from steptime.report.text import render, render_picture
-from steptime.report.waterfall import PARTS as PART_WORDS
-from steptime.report.waterfall import describe_lacking, format_intensity
+from steptime.diagnose.diagnosis import diagnose
+from steptime.diagnose.values.finding import BottleneckKind
+from steptime.diagnose.values.reach_values import PARTS, Picture, Waterfall
+from steptime.diagnose.waterfall.roofs import find_roofs
+from steptime.diagnose.waterfall.step_waterfall import make_picture
+from steptime.machine.values.inventory_values import BenchProcess, Ceiling, Ceilings, Point, Setting
+from steptime.measure.values.measurement import HostLoad, Measurement
+from steptime.measure.values.work import ClassCount, Count, GroupCount
+from steptime.report.text.run_text import render, render_picture
+from steptime.report.text.waterfall_text import PARTS as PART_WORDS
+from steptime.report.text.waterfall_text import describe_lacking, format_intensity
 from unit.builders import make_measurement, make_phases, make_quantity, make_rank, make_steady
 
 G = 1e9
@@ -93,7 +94,7 @@ def make_ceilings(*found: Ceiling, device: str = "cpu", threads: int = 1) -> Cei
         measured_unix_s=1.0,
         took_s=1.0,
         budget_s=1.0,
-        bench=Bench(
+        bench=BenchProcess(
             python="/usr/bin/python",
             python_version="3.11.7",
             torch_version="2.13.0",

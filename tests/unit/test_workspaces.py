@@ -8,9 +8,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from steptime.guest.storages import Storages  # noqa: E402
-from steptime.guest.tally import make_mode  # noqa: E402
-from steptime.guest.workspaces import MIN_BYTES, Workspaces  # noqa: E402
+from steptime.guest.count.tally import make_mode  # noqa: E402
+from steptime.guest.memory.storages import Storages  # noqa: E402
+from steptime.guest.memory.workspaces import MIN_BYTES, Workspaces  # noqa: E402
 
 
 def run(workspaces, func, *args):

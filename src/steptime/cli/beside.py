@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from steptime.cli.main import attempt
-from steptime.cli.prepare import Plan, note_child
+from steptime.cli.prepare import RunPlan, note_child
 
 if TYPE_CHECKING:
-    from steptime.cli.live import LiveLine
-    from steptime.measure.outside import Outside
-    from steptime.measure.watch import Watch
+    from steptime.cli.live import RunLine
+    from steptime.watch.outside import Outside
+    from steptime.watch.stall_watch import StallWatch
 
 _NEVER_S = 1e6
 
@@ -36,7 +36,7 @@ class Beside:
         self._clock = clock
         self._parts: list[_Part] = []
         self.sampler: Outside | None = None
-        self.line: LiveLine | None = None
+        self.line: RunLine | None = None
 
     def add(self, take: Callable[[], float], *, first_s: float = 1.0) -> None:
         """Call `take` in `first_s`, and then whenever the time that it returns is over [s]."""
@@ -62,7 +62,7 @@ class Beside:
         return self.sampler.num_failures
 
 
-def start_beside(plan: Plan, child_pid: int, notes: list[str], *, is_live: bool) -> Beside:
+def start_beside(plan: RunPlan, child_pid: int, notes: list[str], *, is_live: bool) -> Beside:
     """Everything started; the child's id is in the run folder then, too."""
     beside = Beside(notes)
     beside.sampler = attempt(lambda: _start_sampler(plan, child_pid), tell=notes.append)
@@ -78,21 +78,21 @@ def start_beside(plan: Plan, child_pid: int, notes: list[str], *, is_live: bool)
     return beside
 
 
-def _start_sampler(plan: Plan, child_pid: int) -> Outside:
+def _start_sampler(plan: RunPlan, child_pid: int) -> Outside:
     """A sampler that has looked once."""
     note_child(plan, child_pid)
-    from steptime.measure.outside import Outside
+    from steptime.watch.outside import Outside
 
     return Outside(plan.run.folder, root_pid=child_pid)
 
 
-def _start_watch(plan: Plan) -> Watch:
-    from steptime.measure.watch import Watch
+def _start_watch(plan: RunPlan) -> StallWatch:
+    from steptime.watch.stall_watch import StallWatch
 
-    return Watch(plan.run.folder, cwd=plan.record.cwd)
+    return StallWatch(plan.run.folder, cwd=plan.record.cwd)
 
 
-def _start_line(plan: Plan, watch: Watch) -> LiveLine:
-    from steptime.cli.live import LiveLine
+def _start_line(plan: RunPlan, watch: StallWatch) -> RunLine:
+    from steptime.cli.live import RunLine
 
-    return LiveLine(plan.run.folder, watch.newest)
+    return RunLine(plan.run.folder, watch.newest)

@@ -8,20 +8,21 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from steptime.app.run_listing import find_run
 from steptime.cli.results import load
-from steptime.core.listing import find_run
-from steptime.core.store import CommandRecord, find_store, read_value
+from steptime.core.store import find_store, read_value
 from steptime.errors import NotFoundError, SteptimeError
+from steptime.launch.values import CommandRecord
 from steptime.machine.ceilings import find_python
-from steptime.machine.checks.facts import Facts, LastRun
+from steptime.machine.checks.check_facts import CheckFacts, LastRun
 from steptime.machine.checks.gather import Request, gather
 from steptime.machine.inventory import read_inventory
-from steptime.measure.devices import load_nvml
+from steptime.watch.device_sampler import load_nvml
 
 _MAX_SCRIPT_BYTES = 1 << 20
 
 
-def gather_facts(options: argparse.Namespace) -> Facts:
+def gather_facts(options: argparse.Namespace) -> CheckFacts:
     """Everything that the checks judge by.
 
     Raises:

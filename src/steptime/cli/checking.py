@@ -10,7 +10,7 @@ from steptime.cli.output import console_for, say, write_json
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
-    from steptime.core.check import Basis, Check
+    from steptime.machine.values.check_values import Basis, MachineCheck
 
 _LEVELS = ("warning", "critical")
 _GATE_EXIT_CODE = 5
@@ -56,14 +56,14 @@ def refuse_alone(options: argparse.Namespace) -> None:
 def show_checks(options: argparse.Namespace) -> int:
     """Look, judge, and print what fires; the exit code."""
     from steptime.cli.check_facts import gather_facts
-    from steptime.machine.checks.engine import judge
+    from steptime.machine.checks.run_checks import judge
 
     facts = gather_facts(options)
     checks = judge(facts)
     failed = _failed(checks, level=options.fail_on)
     exit_code = _GATE_EXIT_CODE if failed else 0
     if options.json is not None:
-        from steptime.report.check_data import check_envelope
+        from steptime.report.document.check_data import check_envelope
 
         envelope = check_envelope(checks, basis=facts.basis, exit_code=exit_code, gate=failed)
         write_json(options.json, envelope)
@@ -74,7 +74,7 @@ def show_checks(options: argparse.Namespace) -> int:
     return exit_code
 
 
-def _failed(checks: tuple[Check, ...], *, level: str | None) -> str | None:
+def _failed(checks: tuple[MachineCheck, ...], *, level: str | None) -> str | None:
     """The words of the gate that was not met; None where there is none, or it was."""
     if level is None:
         return None
@@ -83,11 +83,11 @@ def _failed(checks: tuple[Check, ...], *, level: str | None) -> str | None:
     return f"--fail-on {level}: {', '.join(codes)}" if codes else None
 
 
-def _print(checks: tuple[Check, ...], basis: Basis, *, is_all: bool) -> None:
+def _print(checks: tuple[MachineCheck, ...], basis: Basis, *, is_all: bool) -> None:
     from rich.text import Text
 
-    from steptime.report.check_text import check_lines
-    from steptime.report.page import page_of
+    from steptime.report.text.check_text import check_lines
+    from steptime.report.text.page import page_of
 
     page = page_of(console_for(sys.stdout))
     following = "steptime run -- python train.py" if is_all else "steptime machine --check --all"

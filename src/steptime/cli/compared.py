@@ -8,18 +8,19 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from steptime.app.run_listing import find_run, list_runs, read_end, run_at
 from steptime.cli.compare import CompareOptions
 from steptime.cli.output import STDOUT, console_for, open_store, write_json
 from steptime.cli.results import fold, load_measurement
 from steptime.compare.facts import take_run
 from steptime.compare.judge import compare, wants_stored
 from steptime.compare.traits import script_of
-from steptime.core.comparison import ComparedRun, CompareOutcome, Comparison, GateOutcome
-from steptime.core.listing import find_run, list_runs, read_end, run_at
-from steptime.core.store import CommandRecord, Run, read_value
+from steptime.compare.values import ComparedRun, CompareOutcome, Comparison, GateOutcome
+from steptime.core.store import Run, read_value
 from steptime.errors import DamagedRunError, SteptimeError, StoreError
-from steptime.report.compare_data import comparison_envelope
-from steptime.report.compare_text import Asked, render_comparison
+from steptime.launch.values import CommandRecord
+from steptime.report.document.compare_data import comparison_envelope
+from steptime.report.text.compare_text import ComparisonRequest, render_comparison
 
 MAX_STORED = 60
 """Runs of the store that are looked at for how much equal runs differ, the newest first."""
@@ -33,7 +34,7 @@ def report_comparison(options: CompareOptions) -> int:
     stored = stored_runs([*named[0], *named[1]]) if wants_stored(a, b) else []
     found = compare(a, b, stored=stored, limit=options.limit)
     code = exit_code_of(found, is_forced=options.is_forced)
-    asked = Asked(price=options.price, is_forced=options.is_forced)
+    asked = ComparisonRequest(price=options.price, is_forced=options.is_forced)
     if options.json is not None:
         write_json(options.json, comparison_envelope(found, asked=asked, exit_code=code))
     if options.json != STDOUT:

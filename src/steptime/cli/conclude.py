@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from steptime.app.run_listing import add_to_index
 from steptime.cli.main import attempt
 from steptime.cli.output import console_for, say, write_json
 from steptime.cli.run import RunOptions
-from steptime.core.listing import add_to_index
 from steptime.core.store import write_value
 from steptime.errors import NotFoundError, StoreError
-from steptime.report.envelope import Envelope, ErrorItem, run_envelope
+from steptime.report.document.envelope import Envelope, ErrorItem, run_envelope
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -69,7 +69,7 @@ def _fold_and_save(options: RunOptions, ended: EndedRun | None, notes: list[str]
     attempt(lambda: write_value(run, "command.json", ended.record), tell=notes.append)
     from steptime.cli.count_apart import count_apart, wants_count
     from steptime.cli.results import fold, save
-    from steptime.measure.profile import pack_traces
+    from steptime.measure.profile.profile_fold import pack_traces
     from steptime.measure.source.scan import write_source
 
     attempt(lambda: write_source(run.folder, cwd=ended.record.cwd), tell=notes.append)
@@ -93,8 +93,8 @@ def _report(options: RunOptions, result: Result) -> None:
 
 def _render(options: RunOptions, result: Result, console: Console) -> None:
     from steptime.cli.counters import write_counters
-    from steptime.report.empty import describe_empty, is_empty
-    from steptime.report.text import render
+    from steptime.report.text.empty_text import describe_empty, is_empty
+    from steptime.report.text.run_text import render
 
     measurement, diagnosis = result.measurement, result.diagnosis
     if not is_empty(measurement):

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from steptime.cli.output import say
 from steptime.cli.results import Result
-from steptime.core.store import CommandRecord, Run
-from steptime.measure.launch import user_environment
+from steptime.core.store import Run
+from steptime.launch.user_command import user_environment
+from steptime.launch.values import CommandRecord
 
 WANTING = ("compiled", "inexact", "mode_active", "captured", "subclass", "without_gradients")
 """Reasons for no count that an extra run, in which no bit matters, does not have."""
@@ -24,7 +25,7 @@ def count_apart(run: Run, record: CommandRecord) -> None:
 
     What it said, or why it said nothing, is in `count.jsonl` of the run's folder.
     """
-    from steptime.tune.extra import count_in_child
+    from steptime.tune.trials.count_child import count_in_child
 
     say("steptime: counting the work of a step in a short extra run, kept from doing harm")
     count_in_child(

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from steptime.core.executable import NotStarted, find_executable
-from steptime.core.types import Measurement
-from steptime.report.counters import (
+from steptime.measure.values.measurement import Measurement
+from steptime.report.text.counter_text import (
     PACKAGES,
     CounterCommand,
     kernel_counters,
     processor_counters,
 )
-from steptime.report.page import LABEL_WIDTH, page_of, printable
+from steptime.report.text.page import LABEL_WIDTH, page_of, printable
 
 if TYPE_CHECKING:
     from rich.console import Console

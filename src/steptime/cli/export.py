@@ -51,10 +51,10 @@ def execute(options: argparse.Namespace) -> int:
     """Write the trace."""
     check_target("--output", options.output)
     check_json(options)
-    from steptime.core.listing import find_run
+    from steptime.app.run_listing import find_run
     from steptime.export.chrome_trace import chrome_trace
-    from steptime.measure.series import read_series, read_slices
-    from steptime.report.envelope import Envelope
+    from steptime.measure.series.run_series import read_series, read_slices
+    from steptime.report.document.envelope import Envelope
 
     run = find_run(open_store(store_folder(options)), options.run)
     series = read_series(run.folder, None, max_steps=_MAX_STEPS)

@@ -13,7 +13,7 @@ from steptime.errors import UsageError
 
 if TYPE_CHECKING:
     from steptime.levers.base import Lever
-    from steptime.report.lever_text import LeverCard
+    from steptime.report.text.lever_text import LeverCard
 
 SUMMARY = "list what can be tried, or explain one lever"
 DESCRIPTION = "List the levers that tune can try, or explain one."
@@ -36,8 +36,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Print the list, or one lever."""
     check_json(options)
-    from steptime.report.envelope import Envelope
-    from steptime.report.lever_text import levers_data, levers_table, render_lever
+    from steptime.report.document.envelope import Envelope
+    from steptime.report.text.lever_text import levers_data, levers_table, render_lever
 
     cards = all_cards()
     if options.name is not None:
@@ -76,7 +76,7 @@ def find_card(cards: list[LeverCard], name: str) -> LeverCard:
 def card_of(lever: Lever) -> LeverCard:
     """What a lever declares, with the settings that it has in some world."""
     from steptime.levers.examples import WORLDS
-    from steptime.report.lever_text import LeverCard
+    from steptime.report.text.lever_text import LeverCard
 
     tried = [s for facts in WORLDS if lever.applies(facts) is None for s in lever.space(facts)]
     names = dict.fromkeys(name for settings in tried for name in settings)

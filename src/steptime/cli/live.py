@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from steptime.measure.progress import RankProgress
 from steptime.record import files
 from steptime.record.lines import LineReader
-from steptime.report.live import Pace, live_line
+from steptime.report.text.live_text import Pace, live_line
+from steptime.watch.rank_progress import RankProgress
 
 _TERMINAL = "/dev/tty"
 _CLEAR = "\r\x1b[K"
@@ -64,7 +64,7 @@ def _is_file(descriptor: int) -> bool:
     return stat.S_ISCHR(found.st_mode) and found.st_rdev == os.stat(os.devnull).st_rdev
 
 
-class LiveLine:
+class RunLine:
     """Shows how far the run is; a terminal that went away is no reason to fail."""
 
     def __init__(self, folder: Path, newest: Callable[[], Sequence[RankProgress]]) -> None:

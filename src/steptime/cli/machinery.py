@@ -10,17 +10,17 @@ from pathlib import Path
 
 from steptime.cli.machine import MachineOptions
 from steptime.cli.output import console_for, say, write_json
-from steptime.cli.progress import LiveLine
-from steptime.core.machine import Ceilings, Inventory
+from steptime.cli.progress import OverwrittenLine
 from steptime.core.store import make_folder, store_in
 from steptime.errors import StoreError
+from steptime.launch.origin import read_machine
 from steptime.machine import ceilings as machine
 from steptime.machine.inventory import read_inventory
-from steptime.measure.devices import load_nvml
-from steptime.measure.origin import read_machine
-from steptime.report.ceilings_text import describe_told, live_told, machine_lines
-from steptime.report.machine_data import machine_envelope
-from steptime.report.page import page_of
+from steptime.machine.values.inventory_values import Ceilings, Inventory
+from steptime.report.document.machine_data import machine_envelope
+from steptime.report.text.ceilings_text import describe_told, live_told, machine_lines
+from steptime.report.text.page import page_of
+from steptime.watch.device_sampler import load_nvml
 
 
 def show_machine(options: MachineOptions) -> int:
@@ -36,7 +36,7 @@ def show_machine(options: MachineOptions) -> int:
     python = machine.ask_python(
         machine.find_python(options.python, environment), environment=environment
     )
-    asked = machine.Asked(
+    asked = machine.CeilingRequest(
         python=python,
         inventory=inventory,
         fingerprint=machine.fingerprint_of(read_machine(), inventory, python),
@@ -48,7 +48,7 @@ def show_machine(options: MachineOptions) -> int:
 
 
 def _ceilings(
-    asked: machine.Asked, options: MachineOptions, environment: Mapping[str, str]
+    asked: machine.CeilingRequest, options: MachineOptions, environment: Mapping[str, str]
 ) -> Ceilings:
     """What was measured before, or is now."""
     if asked.python.missing is not None:
@@ -57,7 +57,7 @@ def _ceilings(
     known = None if options.is_again or asked.is_launched else machine.load(asked)
     if known is not None:
         return known
-    line = LiveLine(sys.stderr)
+    line = OverwrittenLine(sys.stderr)
 
     def tell(told: machine.Told) -> None:
         line.show(live_told(told.device, told.name, left_s=told.left_s))

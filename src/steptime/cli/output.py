@@ -13,7 +13,7 @@ from steptime.errors import SteptimeError, UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from steptime.report.envelope import Envelope
+    from steptime.report.document.envelope import Envelope
 
 STDOUT = "-"
 """Target of `--json` without a file."""
@@ -37,7 +37,9 @@ def error_text(error: SteptimeError) -> str:
 
     What the user typed may stand in it, so control characters are written out.
     """
-    from steptime.report.page import printable  # costs an import that few commands' errors need
+    from steptime.report.text.page import (
+        printable,  # costs an import that few commands' errors need
+    )
 
     lines = [*str(error).splitlines(), *(error.hint or "").splitlines()]
     return "error: " + "\n       ".join(printable(line) for line in lines)
@@ -72,7 +74,7 @@ def write_json(target: str, envelope: Envelope) -> None:
     Raises:
         SteptimeError: the file cannot be written.
     """
-    from steptime.report.envelope import render_json
+    from steptime.report.document.envelope import render_json
 
     text = render_json(envelope)
     if target == STDOUT:
@@ -89,7 +91,7 @@ def write_failure(error: SteptimeError, words: Sequence[str]) -> None:
 
     The words are read by hand, for they may be what argparse refused.
     """
-    from steptime.report.envelope import error_envelope
+    from steptime.report.document.envelope import error_envelope
 
     target = None
     for index, word in enumerate(words):

@@ -14,11 +14,12 @@ import steptime
 from steptime.cli.main import attempt
 from steptime.cli.output import say
 from steptime.cli.results import Result
-from steptime.core.store import CommandRecord, Run, read_value, write_text
-from steptime.diagnose.stalled import relevant_stalls
+from steptime.core.store import Run, read_value, write_text
+from steptime.diagnose.ailments.stalled import relevant_stalls
 from steptime.errors import DamagedRunError, MissingExtraError, StoreError
-from steptime.measure.series import read_series
-from steptime.report.html import PageFacts, render_page
+from steptime.launch.values import CommandRecord
+from steptime.measure.series.run_series import read_series
+from steptime.report.html.html_page import PageFacts, render_page
 
 NAME = "report.html"
 _INSTALL = "pip install 'steptime[report]'"
@@ -77,7 +78,7 @@ def offer_page(run: Run, result: Result, *, told: Sequence[str] = ()) -> None:
 
 def _plotting() -> ModuleType:
     try:
-        from steptime.report import html_plots
+        from steptime.report.html import html_plots
     except (ImportError, RuntimeError) as error:
         raise MissingExtraError(
             f"the page is drawn with Bokeh, which cannot be used here: {error}.",

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING
 
 from steptime.cli.profiling import wrapped
 from steptime.cli.run import RunOptions
-from steptime.core.profile import FOLDER
-from steptime.core.store import CommandRecord, Run, create_run, write_text, write_value
-from steptime.core.types import ProcessEnd
-from steptime.measure.launch import observed_environment
-from steptime.measure.origin import describe_run
+from steptime.core.process_end import ProcessEnd
+from steptime.core.store import Run, create_run, write_text, write_value
+from steptime.launch.origin import describe_run
+from steptime.launch.user_command import observed_environment
+from steptime.launch.values import CommandRecord
+from steptime.measure.values.profiled import FOLDER
 
 if TYPE_CHECKING:
-    from steptime.tune.using import Setup
+    from steptime.tune.recipe.recipe_setup import Setup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RunPlan:
     """A run's folder, its `command.json` so far, and with what in which environment it starts."""
 
     run: Run
@@ -39,7 +40,7 @@ class EndedRun:
     end: ProcessEnd
 
 
-def prepare(options: RunOptions, environment: Mapping[str, str], setup: Setup | None) -> Plan:
+def prepare(options: RunOptions, environment: Mapping[str, str], setup: Setup | None) -> RunPlan:
     """Make the run's folder with what the command's processes need, a recipe's plan too."""
     started_unix_s = time.time()
     run = create_run(options.store, started_unix_s=started_unix_s)
@@ -57,12 +58,12 @@ def prepare(options: RunOptions, environment: Mapping[str, str], setup: Setup | 
         (run.folder / FOLDER).mkdir()
         observed = {**observed, "STEPTIME_PROFILE": options.profile.variable}
     argv = wrapped(options.command, options.profile, run.folder / FOLDER)
-    return Plan(run=run, record=record, environment=observed, argv=argv)
+    return RunPlan(run=run, record=record, environment=observed, argv=argv)
 
 
 def _with_recipe(environment: Mapping[str, str], run: Run, setup: Setup) -> dict[str, str]:
     """The environment with the recipe's variables; the guest's part is written to `plan.json`."""
-    from steptime.tune.setting import add_variables
+    from steptime.tune.trials.trial_setting import add_variables
 
     found = add_variables(environment, setup.variables)
     if setup.plan is not None:
@@ -72,13 +73,13 @@ def _with_recipe(environment: Mapping[str, str], run: Run, setup: Setup) -> dict
     return found
 
 
-def note_child(plan: Plan, child_pid: int) -> None:
+def note_child(plan: RunPlan, child_pid: int) -> None:
     """Put the id of the started process into `command.json`."""
     write_value(plan.run, "command.json", replace(plan.record, child_pid=child_pid))
 
 
 def end_run(
-    plan: Plan, child_pid: int, end: ProcessEnd, *, num_sample_failures: int | None
+    plan: RunPlan, child_pid: int, end: ProcessEnd, *, num_sample_failures: int | None
 ) -> EndedRun:
     """The run with its end, not written yet."""
     record = replace(

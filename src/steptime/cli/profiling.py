@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
-    from steptime.core.profile import ProfileWish
+    from steptime.measure.values.profiled import ProfileWish
 
 DEFAULT_STEP = 30
 """Behind the updates in which the guest looks closer, and warm by then."""
@@ -77,10 +77,12 @@ def take_profile_wish(options: argparse.Namespace) -> ProfileWish | None:
             f"{name} takes the number of a step from 1 on, got {first_step}.",
             hint=f"Without a number it is {DEFAULT_STEP}.",
         )
-    from steptime.core import profile
+    from steptime.measure.values import profiled
 
-    tool = profile.TORCH if options.nsys is None else profile.NSYS
-    return profile.ProfileWish(tool=tool, first_step=first_step, with_stacks=options.profile_stacks)
+    tool = profiled.TORCH if options.nsys is None else profiled.NSYS
+    return profiled.ProfileWish(
+        tool=tool, first_step=first_step, with_stacks=options.profile_stacks
+    )
 
 
 def check_tool(wish: ProfileWish | None, environment: Mapping[str, str]) -> None:
@@ -90,8 +92,8 @@ def check_tool(wish: ProfileWish | None, environment: Mapping[str, str]) -> None
         UsageError: it is not installed.
     """
     from steptime.core.executable import NotStarted, find_executable
-    from steptime.core.profile import NSYS
-    from steptime.report.counters import PACKAGES
+    from steptime.measure.values.profiled import NSYS
+    from steptime.report.text.counter_text import PACKAGES
 
     if wish is None or wish.tool != NSYS:
         return
@@ -101,7 +103,7 @@ def check_tool(wish: ProfileWish | None, environment: Mapping[str, str]) -> None
 
 def wrapped(command: tuple[str, ...], wish: ProfileWish | None, folder: Path) -> tuple[str, ...]:
     """The command as it is started: inside the tool, if one of the system's is wanted."""
-    from steptime.core.profile import NSYS
+    from steptime.measure.values.profiled import NSYS
 
     if wish is None or wish.tool != NSYS:
         return command

@@ -7,14 +7,19 @@ import shutil
 from contextlib import suppress
 from typing import TextIO
 
-from steptime.core.progress import Progress
-from steptime.report.page import shortened
-from steptime.report.progress import describe_ended, describe_note, describe_tier, live_line
+from steptime.report.text.page import shortened
+from steptime.report.text.progress_text import (
+    describe_ended,
+    describe_note,
+    describe_tier,
+    live_line,
+)
+from steptime.tune.values.study_progress import StudyProgress
 
 _CLEAR = "\r\x1b[K"
 
 
-class LiveLine:
+class OverwrittenLine:
     """One line that is written over on a terminal; a stderr that fails is no reason to fail."""
 
     def __init__(self, file: TextIO | None) -> None:
@@ -48,15 +53,15 @@ class LiveLine:
             self._file.flush()
 
 
-class Teller:
-    """Takes each `Progress` and says what is new."""
+class ProgressPrinter:
+    """Takes each `StudyProgress` and says what is new."""
 
     def __init__(self, file: TextIO | None) -> None:
-        self._line = LiveLine(file)
+        self._line = OverwrittenLine(file)
         self._said: set[str] = set()
         self._ended: set[int] = set()
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: StudyProgress) -> None:
         """Say what is new."""
         if progress.tier is not None:
             self._say_once(describe_tier(progress.tier, progress.tier_reasons))

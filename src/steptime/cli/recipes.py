@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from steptime.cli.output import say
-from steptime.report.study_words import describe_difference
-from steptime.tune.libraries import find_libraries
-from steptime.tune.recipe import find_differences, read_recipe
-from steptime.tune.script import describe_machine, describe_script
-from steptime.tune.using import Setup, set_up
+from steptime.report.words.study_words import describe_difference
+from steptime.tune.recipe.proof_scope import describe_machine, describe_script
+from steptime.tune.recipe.recipe_file import find_differences, read_recipe
+from steptime.tune.recipe.recipe_setup import Setup, set_up
+from steptime.tune.trials.libraries import find_libraries
 
 
 def load_setup(path: Path, command: tuple[str, ...], environment: Mapping[str, str]) -> Setup:

@@ -9,7 +9,7 @@ from steptime.cli.output import error_text, say, write_json
 from steptime.cli.run import RunOptions
 from steptime.core.executable import NotStarted
 from steptime.errors import NotFoundError
-from steptime.report.envelope import Envelope, ErrorItem
+from steptime.report.document.envelope import Envelope, ErrorItem
 
 
 def refuse(options: RunOptions, found: NotStarted) -> int:

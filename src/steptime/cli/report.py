@@ -44,10 +44,10 @@ def execute(options: argparse.Namespace) -> int:
     """Write the page and say where it is."""
     check_target("--output", options.output)
     check_json(options)
+    from steptime.app.run_listing import find_run
     from steptime.cli.pages import write_page
     from steptime.cli.results import load
-    from steptime.core.listing import find_run
-    from steptime.report.envelope import Envelope
+    from steptime.report.document.envelope import Envelope
 
     run = find_run(open_store(store_folder(options)), options.run)
     target = None if options.output is None else Path(options.output).absolute()

@@ -5,20 +5,22 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from steptime.app.run_listing import read_end
 from steptime.cli.roofs import CEILINGS_FILE, find_ceilings, read_ceilings
-from steptime.core.listing import read_end
-from steptime.core.machine import Ceilings
+from steptime.core.process_end import ProcessEnd
 from steptime.core.store import Run, read_value, write_value
-from steptime.core.types import Diagnosis, Measurement, ProcessEnd
-from steptime.core.waterfall import Picture
-from steptime.diagnose.engine import diagnose
-from steptime.diagnose.waterfall import make_picture
+from steptime.diagnose.diagnosis import diagnose
+from steptime.diagnose.values.finding import Diagnosis
+from steptime.diagnose.values.reach_values import Picture
+from steptime.diagnose.waterfall.step_waterfall import make_picture
 from steptime.errors import DamagedRunError, SteptimeError
-from steptime.measure.measurement import measure_ranks
-from steptime.measure.profile import read_profile
-from steptime.measure.ranks import fold_ranks
-from steptime.measure.records import read_records
-from steptime.measure.series import make_series
+from steptime.machine.values.inventory_values import Ceilings
+from steptime.measure.profile.profile_fold import read_profile
+from steptime.measure.rank_fold import fold_ranks
+from steptime.measure.run_fold import measure_ranks
+from steptime.measure.run_records import read_records
+from steptime.measure.series.run_series import make_series
+from steptime.measure.values.measurement import Measurement
 
 MAX_STEPS = 4000
 """Points over time: a change is placed to within a four-thousandth of the run."""

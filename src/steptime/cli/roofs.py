@@ -12,10 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from steptime.core.codec import from_json
-from steptime.core.machine import Ceilings
-from steptime.core.store import CommandRecord, Run, read_value
-from steptime.core.types import Measurement
+from steptime.core.store import Run, read_value
 from steptime.errors import DamagedRunError
+from steptime.launch.values import CommandRecord
+from steptime.machine.values.inventory_values import Ceilings
+from steptime.measure.values.measurement import Measurement
 
 CEILINGS_FILE = "ceilings.json"
 _FOLDER = "machine"
@@ -64,7 +65,7 @@ def _kept(folder: Path) -> Iterator[Ceilings]:
 
 def _is_here(run: Run) -> bool:
     """Whether the run was made on this machine: a store may be shared."""
-    from steptime.measure.origin import read_machine
+    from steptime.launch.origin import read_machine
 
     try:
         return read_value(run, "command.json", CommandRecord).machine == read_machine()
@@ -74,10 +75,10 @@ def _is_here(run: Run) -> bool:
 
 def _fingerprints(fit: list[Ceilings]) -> set[str]:
     """Those that this machine has for the interpreters that measured, whatever disk was read."""
+    from steptime.launch.origin import read_machine
     from steptime.machine.ceilings import Python, fingerprint_of
     from steptime.machine.inventory import read_inventory
-    from steptime.measure.devices import load_nvml
-    from steptime.measure.origin import read_machine
+    from steptime.watch.device_sampler import load_nvml
 
     machine = read_machine()
     inventory = read_inventory(Path.cwd(), load_nvml=load_nvml, environment=os.environ)

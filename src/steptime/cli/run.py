@@ -13,7 +13,7 @@ from steptime.cli.output import check_target
 from steptime.cli.profiling import add_profile_options, take_profile_wish
 
 if TYPE_CHECKING:
-    from steptime.core.profile import ProfileWish
+    from steptime.measure.values.profiled import ProfileWish
 
 SUMMARY = "measure a training command, unmodified"
 DESCRIPTION = "Run a training command as it is, measure its steps, and say what holds it back."

@@ -11,7 +11,7 @@ from steptime.cli.options import add_json, add_store, check_json, store_folder
 from steptime.cli.output import console_for, open_store, write_json
 
 if TYPE_CHECKING:
-    from steptime.core.index import RunSummary
+    from steptime.measure.values.run_summary import RunSummary
 
 SUMMARY = "list the runs of this folder"
 DESCRIPTION = "List the runs of this folder, newest first."
@@ -37,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Print the list."""
     check_json(options)
-    from steptime.core.listing import list_runs, reindex
+    from steptime.app.run_listing import list_runs, reindex
 
     store = open_store(store_folder(options))
     rows = reindex(store) if options.reindex else list_runs(store)
@@ -49,13 +49,13 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _print_table(rows: tuple[RunSummary, ...]) -> None:
-    from steptime.report.tables import runs_table
+    from steptime.report.text.tables import runs_table
 
     runs_table(rows, console=console_for(sys.stdout))
 
 
 def _write_document(target: str, store: Path, rows: tuple[RunSummary, ...]) -> None:
-    from steptime.report.envelope import Envelope, runs_data
+    from steptime.report.document.envelope import Envelope, runs_data
 
     data = runs_data(str(store), rows)
     write_json(target, Envelope(command="runs", exit_code=0, data=data))

@@ -45,11 +45,11 @@ def execute(options: argparse.Namespace) -> int:
         )
     if options.json is not None and options.waterfall:
         raise UsageError("--json has the waterfall as it is.", hint="Leave --waterfall out.")
+    from steptime.app.run_listing import find_run
     from steptime.cli.counters import write_counters
     from steptime.cli.results import load
-    from steptime.core.listing import find_run
-    from steptime.report.envelope import run_envelope
-    from steptime.report.text import render, render_picture
+    from steptime.report.document.envelope import run_envelope
+    from steptime.report.text.run_text import render, render_picture
 
     result = load(find_run(open_store(store_folder(options)), options.run))
     measurement, diagnosis, picture = result.measurement, result.diagnosis, result.picture

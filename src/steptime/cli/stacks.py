@@ -12,8 +12,8 @@ from steptime.cli.output import open_store, say, write_json
 from steptime.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from steptime.core.stall import Stall, StalledRank
     from steptime.core.store import Run
+    from steptime.measure.values.stall import Stall, StalledRank
 
 SUMMARY = "show where each rank of a running command stands"
 DESCRIPTION = """\
@@ -41,9 +41,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Look, and print what was seen."""
     check_json(options)
-    from steptime.core.listing import find_run
-    from steptime.measure.present import look_now
-    from steptime.report.envelope import Envelope
+    from steptime.app.run_listing import find_run
+    from steptime.report.document.envelope import Envelope
+    from steptime.watch.present import look_now
 
     run = find_run(open_store(store_folder(options)), options.run)
     ranks, culprits = look_now(run.folder)
@@ -70,11 +70,11 @@ def _last_stall(run: Run) -> Stall:
     Raises:
         NotFoundError: it never stood still.
     """
-    from steptime.core.listing import read_end
-    from steptime.core.types import RunState
-    from steptime.measure.stalls import read_stalls
+    from steptime.app.run_listing import read_end
+    from steptime.core.process_end import RunState
     from steptime.record.lines import Torn
-    from steptime.report.words import describe_end
+    from steptime.report.words.run_words import describe_end
+    from steptime.watch.stall_file import read_stalls
 
     stalls = read_stalls(run.folder, Torn())
     if stalls:
@@ -93,8 +93,8 @@ def _last_stall(run: Run) -> Stall:
 
 
 def _print(ranks: tuple[StalledRank, ...], culprits: tuple[int, ...]) -> None:
-    from steptime.report.page import printable
-    from steptime.report.stall_text import describe_ranks, stack_lines
+    from steptime.report.text.page import printable
+    from steptime.report.text.stall_text import describe_ranks, stack_lines
 
     for sentence in describe_ranks(ranks, culprits):
         print(printable(sentence))

@@ -47,10 +47,10 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace, store: Path) -> int:
-    from steptime.core.studies import list_studies
-    from steptime.report.envelope import Envelope
-    from steptime.report.study_data import studies_data
-    from steptime.report.study_story import studies_table
+    from steptime.app.study_listing import list_studies
+    from steptime.report.document.envelope import Envelope
+    from steptime.report.document.study_data import studies_data
+    from steptime.report.text.study_story import studies_table
 
     studies = list_studies(store)
     if options.json is None:
@@ -62,9 +62,9 @@ def _list(options: argparse.Namespace, store: Path) -> int:
 
 
 def _show(options: argparse.Namespace, store: Path) -> int:
-    from steptime.core.studies import find_study, recipe_of
-    from steptime.report.study_data import study_envelope
-    from steptime.report.study_story import render_story
+    from steptime.app.study_listing import find_study, recipe_of
+    from steptime.report.document.study_data import study_envelope
+    from steptime.report.text.study_story import render_story
 
     study = find_study(store, options.study or "last")
     found = recipe_of(store, study)

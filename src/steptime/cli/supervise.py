@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 from steptime.cli.main import attempt
 from steptime.cli.output import say
-from steptime.cli.prepare import EndedRun, Plan, end_run, prepare
+from steptime.cli.prepare import EndedRun, RunPlan, end_run, prepare
 from steptime.cli.profiling import check_tool
 from steptime.cli.run import RunOptions
 from steptime.core.executable import NotStarted, find_executable
 from steptime.errors import RecipeError
-from steptime.measure import launch
+from steptime.launch import user_command
 
 if TYPE_CHECKING:
-    from steptime.tune.using import Setup
+    from steptime.tune.recipe.recipe_setup import Setup
 
 _NEVER_S = 1e6
 
@@ -29,7 +29,7 @@ _NEVER_S = 1e6
 def supervise(options: RunOptions) -> int:
     """Run the command under watch; its exit code."""
     notes: list[str] = []  # nothing is said while the command runs
-    environment = launch.user_environment()
+    environment = user_command.user_environment()
     found = find_executable(options.command[0], environment)
     if isinstance(found, NotStarted):
         return _refuse(options, found)
@@ -39,18 +39,18 @@ def supervise(options: RunOptions) -> int:
     if plan is None and setup is not None:
         raise RecipeError(f"nothing was started, for its recipe cannot be kept: {' '.join(notes)}")
     is_live = options.is_live and _has_room_for_a_line()
-    child = launch.start(
+    child = user_command.start(
         plan.argv if plan else options.command, plan.environment if plan else environment
     )
     if isinstance(child, NotStarted):
         return _refuse(options, child)
     _release_streams()
     if plan is None:
-        end, ended = launch.wait(child, lambda: _NEVER_S), None
+        end, ended = user_command.wait(child, lambda: _NEVER_S), None
     else:
         ended = _watch(plan, child, notes, is_live=is_live)
         end = ended.end
-    code = launch.shell_exit_code(end)
+    code = user_command.shell_exit_code(end)
     try:
         attempt(lambda: _conclude(options, ended, notes, code), tell=say)
     except KeyboardInterrupt:
@@ -89,12 +89,14 @@ def _has_room_for_a_line() -> bool:
     return reason is None
 
 
-def _watch(plan: Plan, child: launch.Child, notes: list[str], *, is_live: bool) -> EndedRun:
+def _watch(
+    plan: RunPlan, child: user_command.StartedCommand, notes: list[str], *, is_live: bool
+) -> EndedRun:
     """Wait for the command, and sample and watch it meanwhile."""
     from steptime.cli.beside import start_beside
 
     beside = start_beside(plan, child.pid, notes, is_live=is_live)
-    end = launch.wait(child, beside.tick)
+    end = user_command.wait(child, beside.tick)
     return end_run(plan, child.pid, end, num_sample_failures=beside.finish())
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from steptime.cli.output import STDOUT, console_for, error_text, say, write_json
 from steptime.cli.tune import TuneOptions
-from steptime.core.study import Study, StudyOutcome, TrialEnd
 from steptime.errors import RecipeError
-from steptime.report.envelope import ErrorItem
-from steptime.report.study_data import study_envelope
-from steptime.report.study_text import Asked, render_study
-from steptime.report.study_words import describe_outcome
-from steptime.tune.recipe import make_recipe, write_recipe
-from steptime.tune.script import describe_machine, describe_script
+from steptime.report.document.envelope import ErrorItem
+from steptime.report.document.study_data import study_envelope
+from steptime.report.text.study_text import StudyRequest, render_study
+from steptime.report.words.study_words import describe_outcome
+from steptime.tune.recipe.proof_scope import describe_machine, describe_script
+from steptime.tune.recipe.recipe_file import make_recipe, write_recipe
+from steptime.tune.values.study_values import Study, StudyOutcome, TrialEnd
 
 
 def report_study(options: TuneOptions, study: Study) -> int:
@@ -27,7 +27,7 @@ def report_study(options: TuneOptions, study: Study) -> int:
         errors.append(ErrorItem(code="gate_not_met", message=message))
     if errors:
         say("".join(f"steptime: {item.message}\n" for item in errors).rstrip("\n"))
-    asked = Asked(recipe=written, options=options.given, budget_s=options.budget_s)
+    asked = StudyRequest(recipe=written, options=options.given, budget_s=options.budget_s)
     if options.report is not None:
         with Path(options.report).open("w", encoding="utf-8") as file:
             render_study(study, console=console_for(file, is_plain=True), asked=asked)

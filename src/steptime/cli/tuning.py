@@ -7,15 +7,15 @@ import sys
 from collections.abc import Sequence
 
 from steptime.cli.output import say
-from steptime.cli.progress import Teller
+from steptime.cli.progress import ProgressPrinter
 from steptime.cli.tune import TuneOptions
 from steptime.cli.tuned import report_study
 from steptime.errors import UsageError
 from steptime.levers import load_all
 from steptime.levers.base import Lever
-from steptime.tune.options import StudyOptions
-from steptime.tune.recipe import check_output
-from steptime.tune.study import run_study
+from steptime.tune.recipe.recipe_file import check_output
+from steptime.tune.run_study import run_study
+from steptime.tune.study_options import StudyOptions
 
 
 def tune(options: TuneOptions) -> int:
@@ -34,7 +34,7 @@ def tune(options: TuneOptions) -> int:
         is_fresh=options.is_fresh,
         output=options.output,
     )
-    teller = Teller(sys.stderr)
+    teller = ProgressPrinter(sys.stderr)
     try:
         study = run_study(asked, progress=teller)
     finally:

@@ -10,8 +10,8 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from steptime.core.comparison import Change, ComparedRun, Obstacle, Remark, Trait
-from steptime.core.types import ProcessEnd, RunState
+from steptime.compare.values import ComparedRun, Obstacle, Remark, Trait, TraitChange
+from steptime.core.process_end import ProcessEnd, RunState
 
 Runs = Sequence[ComparedRun]
 
@@ -45,7 +45,7 @@ _OWN_VERSION = ("version", "steptime")
 # -- what was changed
 
 
-def find_changes(a: Runs, b: Runs) -> tuple[Change, ...]:
+def find_changes(a: Runs, b: Runs) -> tuple[TraitChange, ...]:
     """Traits that the runs of A and of B do not share, those of one set together.
 
     What only ranks tell is left out where a side has none: not seen is not changed. Another
@@ -62,7 +62,7 @@ def find_changes(a: Runs, b: Runs) -> tuple[Change, ...]:
             continue
         of_a, of_b = _values(a, what, name), _values(b, what, name)
         if of_a != of_b:
-            found.append(Change(what=what, name=name, a=of_a, b=of_b))
+            found.append(TraitChange(what=what, name=name, a=of_a, b=of_b))
     return tuple(found)
 
 

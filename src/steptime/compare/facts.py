@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 
 from steptime.compare.traits import traits_of
-from steptime.core.comparison import ComparedRun
-from steptime.core.observations import Quantity
-from steptime.core.store import CommandRecord
-from steptime.core.types import PHASES, Measurement
+from steptime.compare.values import ComparedRun
+from steptime.core.quantity import Quantity
+from steptime.launch.values import CommandRecord
+from steptime.measure.values.measurement import PHASES, Measurement
 
 _Z = 1.96  # half of a 95 % interval is so many standard errors
 

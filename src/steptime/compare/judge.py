@@ -22,7 +22,7 @@ from steptime.compare.spread import (
     pool_neighbors,
     runs_for,
 )
-from steptime.core.comparison import (
+from steptime.compare.values import (
     ComparedRun,
     CompareOutcome,
     Comparison,
@@ -32,7 +32,7 @@ from steptime.core.comparison import (
     GateOutcome,
     Spread,
 )
-from steptime.core.types import PHASES, SPANS
+from steptime.measure.values.measurement import PHASES, SPANS
 
 Runs = Sequence[ComparedRun]
 USUAL_LIMIT = 0.05

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from steptime.core.comparison import Estimate
+from steptime.compare.values import Estimate
 
 Values = Sequence[float]
 

@@ -10,11 +10,11 @@ import itertools
 import json
 from collections.abc import Iterator, Sequence
 
-from steptime.core.comparison import Trait
-from steptime.core.observations import LoaderUse
-from steptime.core.store import CommandRecord
-from steptime.core.types import Measurement
+from steptime.compare.values import Trait
 from steptime.core.units import format_bytes
+from steptime.launch.values import CommandRecord
+from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.observations import LoaderUse
 
 _LAUNCHERS = ("torch.distributed", "accelerate", "deepspeed", "coverage", "cProfile")
 """Modules that start another script: `python -m torch.distributed.run train.py`."""

@@ -1,4 +1,4 @@
-"""Values of `core.types` to plain JSON data and back.
+"""Values of `measure.values.measurement` to plain JSON data and back.
 
 In: a frozen dataclass (nested, with tuples, enumerations, mappings and optional fields), or data
 as `json.load` gives it. Out: the other one. The annotations of the dataclass are the only
@@ -16,7 +16,7 @@ from functools import cache, reduce
 from operator import or_
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from steptime.core.types import SCHEMA
+from steptime.core.schema import SCHEMA
 from steptime.errors import DamagedRunError
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
-from steptime.core.observations import Quantity
+from steptime.core.quantity import Quantity
 
 T = TypeVar("T")
 

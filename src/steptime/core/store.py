@@ -12,16 +12,12 @@ import secrets
 import stat
 import tempfile
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from steptime.core.codec import from_json, to_json
-from steptime.core.observations import RecipeUse
-from steptime.core.profile import ProfileWish
-from steptime.core.types import SCHEMA
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
 
 NAME = ".steptime"
@@ -41,58 +37,6 @@ class Run:
     def store(self) -> Path:
         """The store it lies in."""
         return self.folder.parent.parent
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """The machine of a run, without its name; `memory_limit_bytes` is a control group's."""
-
-    hostname_hash: str
-    cpu: str | None
-    num_cores: int | None
-    memory_bytes: int | None
-    memory_limit_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A folder or file that a command was given, and the kind of file system it lies on."""
-
-    path: str
-    filesystem: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandRecord:
-    """`command.json`: what was started, where, by which versions, and how it ended.
-
-    `environment` holds values of a short list of variables that decide speed and are never
-    secret; `script_hash` is over the contents of `script_files`, the text files named in `argv`;
-    `places` are the working folder and what `argv` names, with their file systems.
-    """
-
-    run_id: str
-    argv: tuple[str, ...]
-    cwd: str | None
-    environment_names: tuple[str, ...]
-    started_unix_s: float
-    steptime_version: str
-    python_version: str
-    git_revision: str | None
-    machine: Machine
-    parent_pid: int
-    child_pid: int | None = None
-    ended_unix_s: float | None = None
-    exit_code: int | None = None
-    signal: int | None = None
-    num_sample_failures: int | None = None
-    recipe: RecipeUse | None = None
-    environment: Mapping[str, str] | None = None
-    script_files: tuple[str, ...] = ()
-    script_hash: str | None = None
-    places: tuple[Place, ...] = ()
-    profile: ProfileWish | None = None
-    schema: int = SCHEMA
 
 
 def store_in(folder: Path) -> Path:

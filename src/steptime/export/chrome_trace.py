@@ -1,8 +1,9 @@
 """A run as a trace that Perfetto and Chrome read: slices and counters over time.
 
-In: a `Series`, and `Slice`s where the order within steps is known. Out: the JSON object format of
-the Trace Event Format (Google, "Trace Event Format", complete, instant, counter and metadata
-events; times in microseconds). Slices of one track never overlap, for readers drop such.
+In: a `RunSeries`, and `Slice`s where the order within steps is known. Out: the JSON object
+format of the Trace Event Format (Google, "Trace Event Format", complete, instant, counter and
+metadata events; times in microseconds). Slices of one track never overlap, for readers drop
+such.
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from steptime.core.series import DevicePoint, Event, HostPoint, Series, Slice, StepPoint
+from steptime.measure.values.over_time import (
+    DevicePoint,
+    Event,
+    HostPoint,
+    RunSeries,
+    Slice,
+    StepPoint,
+)
 
 TraceEvent = dict[str, Any]
 
@@ -41,7 +49,7 @@ behind the name, and take 0 for the kernel."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Piece:
+class _TraceSlice:
     """A slice on its way; where it has no length it is an instant."""
 
     name: str
@@ -51,7 +59,7 @@ class _Piece:
     args: Mapping[str, Any]
 
 
-def chrome_trace(series: Series, slices: Iterable[Slice] = (), *, run_id: str) -> dict[str, Any]:
+def chrome_trace(series: RunSeries, slices: Iterable[Slice] = (), *, run_id: str) -> dict[str, Any]:
     """The document, as data that `json.dumps` takes; its zero is the first that was seen.
 
     Args:
@@ -73,7 +81,7 @@ def chrome_trace(series: Series, slices: Iterable[Slice] = (), *, run_id: str) -
     }
 
 
-def _first_times(series: Series, slices: Sequence[Slice]) -> Iterator[float]:
+def _first_times(series: RunSeries, slices: Sequence[Slice]) -> Iterator[float]:
     yield from (point.t_unix_s - point.dt_s for point in series.host)
     yield from (point.t_unix_s for point in series.devices)
     yield from (_begin_of(point) for point in series.steps)
@@ -88,12 +96,12 @@ def _begin_of(point: StepPoint) -> float:
 # -- ranks
 
 
-def _rank_events(series: Series, slices: Sequence[Slice], zero_s: float) -> Iterator[TraceEvent]:
+def _rank_events(series: RunSeries, slices: Sequence[Slice], zero_s: float) -> Iterator[TraceEvent]:
     ranks = {point.rank for point in series.steps} | {event.rank for event in series.events}
     for rank in sorted(ranks | {piece.rank for piece in slices}):
         pid = _RANKS + rank
         yield from _name_process(pid, f"rank {rank}", order=pid)
-        tracks: defaultdict[int, list[_Piece]] = defaultdict(list)
+        tracks: defaultdict[int, list[_TraceSlice]] = defaultdict(list)
         for point in (point for point in series.steps if point.rank == rank):
             tracks[_STEPS].append(_step_piece(point))
         for event in (event for event in series.events if event.rank == rank):
@@ -122,12 +130,12 @@ def _metadata(name: str, pid: int, args: Mapping[str, Any], tid: int = 0) -> Tra
     return {"ph": "M", "name": name, "pid": pid, "tid": tid, "ts": 0, "args": dict(args)}
 
 
-def _step_piece(point: StepPoint) -> _Piece:
+def _step_piece(point: StepPoint) -> _TraceSlice:
     last = point.index + point.num_steps - 1
     name = f"step {point.index}" if point.num_steps == 1 else f"steps {point.index} to {last}"
     marks = [mark.removeprefix("is_") for mark in _MARKS if getattr(point, mark)]
     phases = {f"{name}_ms": value * 1e3 for name, value in point.wall_s.items() if value > 0}
-    return _Piece(
+    return _TraceSlice(
         name=name,
         begin_s=_begin_of(point),
         end_s=point.end_unix_s,
@@ -136,9 +144,9 @@ def _step_piece(point: StepPoint) -> _Piece:
     )
 
 
-def _event_piece(event: Event) -> _Piece:
+def _event_piece(event: Event) -> _TraceSlice:
     known = {"step": event.step, "count": event.count, "why": event.text}
-    return _Piece(
+    return _TraceSlice(
         name=event.what,
         begin_s=event.t_unix_s,
         end_s=None if event.seconds is None else event.t_unix_s + event.seconds,
@@ -147,13 +155,17 @@ def _event_piece(event: Event) -> _Piece:
     )
 
 
-def _phase_piece(piece: Slice) -> _Piece:
+def _phase_piece(piece: Slice) -> _TraceSlice:
     end_s = piece.t_unix_s + piece.seconds
-    return _Piece(name=piece.name, begin_s=piece.t_unix_s, end_s=end_s, category="phase", args={})
+    return _TraceSlice(
+        name=piece.name, begin_s=piece.t_unix_s, end_s=end_s, category="phase", args={}
+    )
 
 
-def _draw(pieces: Sequence[_Piece], pid: int, track: int, zero_s: float) -> Iterator[TraceEvent]:
-    """In order; where one would overlap the one before, it begins when that ends."""
+def _draw(
+    pieces: Sequence[_TraceSlice], pid: int, track: int, zero_s: float
+) -> Iterator[TraceEvent]:
+    """The slices in order; one that would overlap the one before begins where that ends."""
     until_us = 0.0
     for piece in sorted(pieces, key=lambda piece: piece.begin_s):
         begin_us = _us(piece.begin_s, zero_s)
@@ -173,7 +185,7 @@ def _draw(pieces: Sequence[_Piece], pid: int, track: int, zero_s: float) -> Iter
 
 
 def _host_events(points: Sequence[HostPoint], zero_s: float) -> Iterator[TraceEvent]:
-    """A value holds from its event on, so each stands where the time it speaks of begins."""
+    """A counter holds from its event on, so each event is where its time begins."""
     if not points:
         return
     yield from _name_process(_MACHINE, "machine", order=_MACHINE)
@@ -263,7 +275,7 @@ def _us(t_unix_s: float, zero_s: float) -> float:
 
 
 def _finite(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Without numbers that are none: JSON has no word for them."""
+    """The values without those that are not finite, which JSON cannot hold."""
     found = {}
     for name, value in args.items():
         if isinstance(value, float):

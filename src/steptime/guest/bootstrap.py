@@ -11,30 +11,30 @@ from time import thread_time_ns
 from time import time as unix_time
 from typing import Any
 
-from . import calls, distributed, hooks, loaders, tensors
-from .buckets import BACKWARDS, FORWARDS
-from .compiled import CompileWatcher
-from .context import Context
-from .device import DeviceClock
-from .dissect import dissect_death, make_anatomy
-from .ending import tell_error
-from .inputs import find_versions
-from .memory import MemoryWatcher
-from .pauses import PauseWatcher
-from .record import Recorder, append
+from .hooks import distributed, loader_hooks, model_calls, tensor_hooks, training_hooks
+from .hooks.context import Context
+from .memory.dissect import dissect_death, make_anatomy
+from .timeline.buckets import BACKWARDS, FORWARDS
+from .timeline.device_clock import DeviceClock
+from .timeline.recorder import Recorder, append
+from .watchers.compile_books import CompileWatcher
+from .watchers.ending import tell_error
+from .watchers.gc_pauses import PauseWatcher
+from .watchers.inputs import find_versions
+from .watchers.process_memory import MemoryWatcher
 
 OLDEST_TORCH = (2, 4)
 
 INSTALLERS: tuple[Callable[[Context], None], ...] = (
-    calls.hook_calls,
-    hooks.hook_backward,
-    hooks.hook_optimizers,
-    hooks.hook_scaler,
-    hooks.hook_clipping,
-    hooks.hook_checkpoints,
-    loaders.hook_loaders,
-    tensors.hook_tensors,
-    tensors.hook_synchronize,
+    model_calls.hook_calls,
+    training_hooks.hook_backward,
+    training_hooks.hook_optimizers,
+    training_hooks.hook_scaler,
+    training_hooks.hook_clipping,
+    training_hooks.hook_checkpoints,
+    loader_hooks.hook_loaders,
+    tensor_hooks.hook_tensors,
+    tensor_hooks.hook_synchronize,
     distributed.hook_distributed,
 )
 
@@ -56,7 +56,7 @@ def start(torch: Any, run: str, targets: dict[str, Callable[[Any], None]]) -> Co
     context = Context(torch, recorder)
     for install in INSTALLERS:
         context.guarded(f"install:{install.__name__}", install, context)
-    targets["torch._dynamo.callback"] = lambda module: hooks.hook_compile(context, module)
+    targets["torch._dynamo.callback"] = lambda module: training_hooks.hook_compile(context, module)
     context.guarded("install:watchers", install_watchers, context)
     context.guarded("install:end", install_ends, context)
     context.guarded("install:anatomy", install_anatomy, context)
@@ -70,15 +70,15 @@ def start(torch: Any, run: str, targets: dict[str, Callable[[Any], None]]) -> Co
 
 def install_profile(context: Context, wish: str) -> None:
     """A run to be profiled: the first thread that steps opens a window."""
-    from .window import make_windows
+    from .profile.profile_window import make_windows
 
     context.new_window = make_windows(context.torch, context.recorder, wish, context.switches)
 
 
 def install_plan(context: Context, path: str, targets: dict[str, Callable[[Any], None]]) -> None:
     """A trial, a run with a recipe, or one to be counted: do what the parent's plan says."""
-    from .plan import read_plan
-    from .trial import install_trial
+    from .trial.trial_guest import install_trial
+    from .trial.trial_plan import read_plan
 
     if read_plan(path).is_counting:
         context.is_counting = True
@@ -87,7 +87,7 @@ def install_plan(context: Context, path: str, targets: dict[str, Callable[[Any],
     if trial.plan.is_live:
         context.anatomy = None  # each step is timed against others
     if trial.plan.quality is not None:
-        from .quality import install
+        from .quality.quality_run import install
 
         install(context, trial.plan.quality, targets)  # last: outside the levers' hooks
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from steptime.core.executable import NotStarted, find_executable
-from steptime.core.types import ProcessEnd, RunState
+from steptime.core.process_end import ProcessEnd, RunState
 from steptime.errors import ContainmentError
 from steptime.isolate.tiers import Containment
 
@@ -30,7 +30,7 @@ _KILL_S = 30.0  # the kernel frees a large process's memory, and a device's, bef
 _LAUNCHERS_VARIABLES = ("LD_LIBRARY_PATH", "PATH")
 
 
-class Contained:
+class ContainedChild:
     """A child that runs; `pid` is the launcher's, the root of its tree as seen from here.
 
     `reasons` are what this child's walls lack.
@@ -108,7 +108,7 @@ def start_contained(
     folder: Path,
     containment: Containment,
     stdin: Path | None = None,
-) -> Contained | NotStarted:
+) -> ContainedChild | NotStarted:
     """Start a command behind the walls that `containment` names.
 
     Args:
@@ -145,7 +145,7 @@ def start_contained(
 
 def _start(
     plan: Mapping[str, Any], stdin: Path | None, complaints: IO[bytes]
-) -> Contained | NotStarted:
+) -> ContainedChild | NotStarted:
     control, theirs = socket.socketpair()
     with theirs, open(stdin or os.devnull, "rb") as source:
         launcher = subprocess.Popen(
@@ -158,7 +158,7 @@ def _start(
             pass_fds=[theirs.fileno()],
             start_new_session=True,
         )
-    child = Contained(launcher, control)
+    child = ContainedChild(launcher, control)
     with contextlib.ExitStack() as cut_off:
         # An interrupt meanwhile must not leave it behind: without the socket it ends all.
         cut_off.callback(launcher.wait)

@@ -36,7 +36,7 @@ _WRITE_S = 0.5  # how often output goes to the disk
 
 
 @dataclass(slots=True, kw_only=True)
-class Child:
+class WalledChild:
     """What is running: its process here, and the pipes that tell of it."""
 
     pid: int
@@ -99,7 +99,7 @@ def _tell(control: socket.socket, message: dict[str, Any]) -> None:
     control.sendall(json.dumps(message).encode() + b"\n")
 
 
-def start(plan: dict[str, Any], around: Surroundings) -> tuple[Child | int, Layers | None]:
+def start(plan: dict[str, Any], around: Surroundings) -> tuple[WalledChild | int, Layers | None]:
     """Make the walls and start the child; an errno where its program could not be executed."""
     folder, is_isolated = plan["folder"], plan["tier"] == Tier.ISOLATED
     has_own_network = plan["has_own_network"]
@@ -124,7 +124,7 @@ def start(plan: dict[str, Any], around: Surroundings) -> tuple[Child | int, Laye
         os.close(writer)
     with open(started, "rb") as file:
         failure = file.read()
-    child = Child(
+    child = WalledChild(
         pid=pid,
         status=status,
         tails=tails,
@@ -140,7 +140,7 @@ def start(plan: dict[str, Any], around: Surroundings) -> tuple[Child | int, Laye
     return int(text), None
 
 
-def watch(child: Child, control: socket.socket) -> dict[str, int]:
+def watch(child: WalledChild, control: socket.socket) -> dict[str, int]:
     """Move the output to its files until the command ends.
 
     Raises:
@@ -185,7 +185,7 @@ def _reap(pid: int) -> int | None:
     return status
 
 
-def kill_tree(child: Child) -> None:
+def kill_tree(child: WalledChild) -> None:
     """SIGKILL to all that descends from this process, until nothing does."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     while True:

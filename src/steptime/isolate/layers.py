@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from . import kernel
-from .mounts import PSEUDO, Mount, has_mount_beneath, mount_of, visible_mounts
+from .mounts import PSEUDO, MountLine, has_mount_beneath, mount_of, visible_mounts
 
 _MAX_OVERLAYS = 2000  # 0.3 ms each: a folder of thousands of mounts would cost seconds a trial
 _OTHER_DESCRIPTORS = 100  # each overlay keeps two open; these are for all else
@@ -46,7 +46,7 @@ class Layers:
 
     memory: str
     folder: str
-    mounts: Mapping[str, Mount]
+    mounts: Mapping[str, MountLine]
     made: list[Layer] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     read_only: list[str] = field(default_factory=list)

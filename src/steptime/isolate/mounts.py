@@ -24,7 +24,7 @@ PSEUDO = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mount:
+class MountLine:
     """One line of mountinfo."""
 
     number: int
@@ -33,7 +33,7 @@ class Mount:
     is_read_only: bool
 
 
-def parse_mountinfo(text: str) -> tuple[Mount, ...]:
+def parse_mountinfo(text: str) -> tuple[MountLine, ...]:
     """The mounts, in the order in which they were made."""
     found = []
     for line in text.splitlines():
@@ -41,7 +41,7 @@ def parse_mountinfo(text: str) -> tuple[Mount, ...]:
         fields, (kind, _source, super_options) = front.split(" "), back.split(" ")[:3]
         options = {*fields[5].split(","), *super_options.split(",")}
         found.append(
-            Mount(
+            MountLine(
                 number=int(fields[0]),
                 place=_unescape(fields[4]),
                 kind=kind,
@@ -56,13 +56,13 @@ def _unescape(place: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), place)
 
 
-def visible_mounts() -> dict[str, Mount]:
+def visible_mounts() -> dict[str, MountLine]:
     """The mounts that a path leads to, by place; others are hidden under later ones."""
     text = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     return {mount.place: mount for mount in parse_mountinfo(text) if _is_seen(mount)}
 
 
-def _is_seen(mount: Mount) -> bool:
+def _is_seen(mount: MountLine) -> bool:
     with contextlib.suppress(OSError):
         descriptor = os.open(mount.place, os.O_PATH | os.O_CLOEXEC)
         try:
@@ -74,7 +74,7 @@ def _is_seen(mount: Mount) -> bool:
     return False
 
 
-def mount_of(place: str, mounts: Mapping[str, Mount]) -> Mount:
+def mount_of(place: str, mounts: Mapping[str, MountLine]) -> MountLine:
     """The mount that a path lies on; `mounts` has one at the root."""
     while place not in mounts and place != "/":
         place = os.path.dirname(place)

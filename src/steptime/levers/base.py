@@ -87,8 +87,9 @@ class Facts:
 
     `capabilities` are lower-case words: `amx_bf16`, `avx512_bf16`, `avx512_fp16` of a CPU,
     `sm_80` of a device. `libraries` maps `jemalloc` and `tcmalloc` to the files found here, and
-    `glibc` to its version (`tune.libraries`). Cores and memory are what a container leaves of the
-    machine's (`tune.resources`). `environment_names` are the variables that the user set.
+    `glibc` to its version (`tune.trials.libraries`). Cores and memory are what a container
+    leaves of the machine's (`tune.trials.resources`). `environment_names` are the variables
+    that the user set.
     """
 
     torch_version: str

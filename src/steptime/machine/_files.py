@@ -12,7 +12,7 @@ _MAX_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
+class KernelFiles:
     """Where the kernel's files are; tests make their own."""
 
     proc: Path = Path("/proc")

@@ -18,11 +18,18 @@ from typing import Any
 
 from steptime.core.codec import from_json, to_json
 from steptime.core.executable import NotStarted, find_executable
-from steptime.core.machine import Bench, Ceiling, Ceilings, Inventory, Setting
 from steptime.core.stats import median_interval
-from steptime.core.store import Machine, write_text
+from steptime.core.store import write_text
 from steptime.errors import DamagedRunError, NotFoundError
-from steptime.machine.process import Ended, Line, run_child
+from steptime.launch.values import RunMachine
+from steptime.machine.child_process import ChildEnd, Line, run_child
+from steptime.machine.values.inventory_values import (
+    BenchProcess,
+    Ceiling,
+    Ceilings,
+    Inventory,
+    Setting,
+)
 
 VERSION = 1
 """Of what is measured and how: figures of another one are measured anew."""
@@ -61,7 +68,7 @@ class Python:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class CeilingRequest:
     """What to measure with, on what, for how long.
 
     Attributes:
@@ -91,7 +98,7 @@ class Told:
 class _Heard:
     """What the process said so far."""
 
-    bench: Bench | None = None
+    bench: BenchProcess | None = None
     ceilings: list[Ceiling] = field(default_factory=list)
     missing: str | None = None
     detail: str | None = None
@@ -152,7 +159,7 @@ def ask_python(path: str, *, environment: Mapping[str, str]) -> Python:
     return Python(path=path, missing="no_answer", detail=ended.last_words or None)
 
 
-def fingerprint_of(machine: Machine, inventory: Inventory, python: Python) -> str:
+def fingerprint_of(machine: RunMachine, inventory: Inventory, python: Python) -> str:
     """Of what the figures depend on: the machine, its limits, its devices, the file system."""
     mount = inventory.data.mount
     facts = [
@@ -168,7 +175,7 @@ def fingerprint_of(machine: Machine, inventory: Inventory, python: Python) -> st
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def load(asked: Asked) -> Ceilings | None:
+def load(asked: CeilingRequest) -> Ceilings | None:
     """Figures of this machine that were measured before, for as long at least."""
     if asked.folder is None:
         return None
@@ -182,7 +189,7 @@ def load(asked: Asked) -> Ceilings | None:
     return found if is_enough and found.fingerprint == asked.fingerprint else None
 
 
-def unmeasured(asked: Asked, *, now_s: float) -> Ceilings:
+def unmeasured(asked: CeilingRequest, *, now_s: float) -> Ceilings:
     """No figures, and why: the interpreter cannot measure."""
     return Ceilings(
         fingerprint=asked.fingerprint,
@@ -195,7 +202,7 @@ def unmeasured(asked: Asked, *, now_s: float) -> Ceilings:
     )
 
 
-def keep(ceilings: Ceilings, asked: Asked) -> None:
+def keep(ceilings: Ceilings, asked: CeilingRequest) -> None:
     """Write the figures into the store; a store that cannot be written is no failure."""
     if asked.folder is not None:
         with suppress(OSError):
@@ -204,7 +211,7 @@ def keep(ceilings: Ceilings, asked: Asked) -> None:
 
 
 def measure(
-    asked: Asked,
+    asked: CeilingRequest,
     *,
     environment: Mapping[str, str],
     tell: Callable[[Told], None],
@@ -231,7 +238,7 @@ def measure(
         elif line.get("k") == "ceiling":
             tell(Told(left_s=left_s(), ceiling=heard.ceilings[-1]))
 
-    ended: Ended | None = None
+    ended: ChildEnd | None = None
     temporary = tempfile.TemporaryDirectory(prefix="steptime-machine-")
     with temporary as folder, suppress(KeyboardInterrupt):
         ended = run_child(
@@ -257,7 +264,7 @@ def measure(
     )
 
 
-def _why(heard: _Heard, ended: Ended | None) -> tuple[str | None, str | None]:
+def _why(heard: _Heard, ended: ChildEnd | None) -> tuple[str | None, str | None]:
     """Why it is not whole: a machine word, and the words of what failed."""
     if heard.is_whole or heard.missing is not None:
         return heard.missing, heard.detail
@@ -268,7 +275,7 @@ def _why(heard: _Heard, ended: Ended | None) -> tuple[str | None, str | None]:
     return "bench_failed", ended.last_words or f"exit code {ended.exit_code}"
 
 
-def _request(asked: Asked, folder: str) -> dict[str, Any]:
+def _request(asked: CeilingRequest, folder: str) -> dict[str, Any]:
     cpu, ram, limits = asked.inventory.cpu, asked.inventory.ram, asked.inventory.limits
     mount = asked.inventory.data.mount
     last = max((cache.level for cache in cpu.caches), default=0)
@@ -301,7 +308,7 @@ def _take(line: Line, heard: _Heard) -> None:
     kind = line.get("k")
     if kind == "head":
         with suppress(DamagedRunError):
-            heard.bench = from_json(Bench, line)
+            heard.bench = from_json(BenchProcess, line)
     elif kind == "ceiling":
         heard.ceilings.append(read_ceiling(line))
     elif kind == "missing":

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from steptime.core.machine import Gpu
-from steptime.machine._files import Kernel, names_in, read_int, read_text
+from steptime.machine._files import KernelFiles, names_in, read_int, read_text
+from steptime.machine.values.inventory_values import Gpu
 
 MAX_GPUS = 64
 
@@ -30,7 +30,7 @@ class Handle:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundGpus:
     """What was found: GPUs, those of NVML with their handles, versions, and why NVML is silent."""
 
     gpus: tuple[Gpu, ...] = ()
@@ -40,7 +40,7 @@ class Found:
     missing: str | None = None
 
 
-def read_gpus(kernel: Kernel, nvml: Any) -> Found:
+def read_gpus(kernel: KernelFiles, nvml: Any) -> FoundGpus:
     """The GPUs.
 
     Args:
@@ -50,7 +50,7 @@ def read_gpus(kernel: Kernel, nvml: Any) -> Found:
     on_bus = _on_bus(kernel)
     if isinstance(nvml, str):
         has_nvidia = any(gpu.vendor == "nvidia" for gpu in on_bus)
-        return Found(gpus=on_bus, missing=nvml if has_nvidia or _has_driver(kernel) else None)
+        return FoundGpus(gpus=on_bus, missing=nvml if has_nvidia or _has_driver(kernel) else None)
     num = ask(nvml, "nvmlDeviceGetCount")
     handles = [ask(nvml, "nvmlDeviceGetHandleByIndex", i) for i in range(min(num or 0, MAX_GPUS))]
     ours = tuple(
@@ -60,7 +60,7 @@ def read_gpus(kernel: Kernel, nvml: Any) -> Found:
     )
     others = tuple(gpu for gpu in on_bus if gpu.vendor != "nvidia" or not ours)
     version = ask(nvml, "nvmlSystemGetCudaDriverVersion_v2")
-    return Found(
+    return FoundGpus(
         gpus=(*(one.gpu for one in ours), *others),
         handles=ours,
         driver=as_text(ask(nvml, "nvmlSystemGetDriverVersion")),
@@ -91,7 +91,7 @@ def bus_id_of(value: Any) -> str | None:
     return f"{domain[-4:]}:{rest}" if rest else None
 
 
-def device_folder(kernel: Kernel, bus_id: str | None) -> Path:
+def device_folder(kernel: KernelFiles, bus_id: str | None) -> Path:
     """Where the kernel describes a device of the PCI bus."""
     return kernel.sys / "bus" / "pci" / "devices" / (bus_id or "none")
 
@@ -102,7 +102,7 @@ def _why_fewer(num: Any, seen: int) -> str | None:
     return "some_do_not_answer" if seen < min(num, MAX_GPUS) else None
 
 
-def _gpu(nvml: Any, handle: Any, index: int, kernel: Kernel) -> Gpu:
+def _gpu(nvml: Any, handle: Any, index: int, kernel: KernelFiles) -> Gpu:
     def get(name: str, *arguments: Any) -> Any:
         return ask(nvml, name, handle, *arguments)
 
@@ -133,7 +133,7 @@ def _gpu(nvml: Any, handle: Any, index: int, kernel: Kernel) -> Gpu:
     )
 
 
-def _on_bus(kernel: Kernel) -> tuple[Gpu, ...]:
+def _on_bus(kernel: KernelFiles) -> tuple[Gpu, ...]:
     """GPUs by their PCI class and vendor; the graphics of a server's board are none."""
     folder = kernel.sys / "bus" / "pci" / "devices"
     found: list[Gpu] = []
@@ -161,5 +161,5 @@ def _node(folder: Path) -> int | None:
     return None if number is None or number < 0 else number
 
 
-def _has_driver(kernel: Kernel) -> bool:
+def _has_driver(kernel: KernelFiles) -> bool:
     return (kernel.proc / "driver" / "nvidia" / "version").exists()

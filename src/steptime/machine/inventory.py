@@ -14,21 +14,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from steptime.core.machine import Inventory
-from steptime.machine._files import Kernel
-from steptime.machine.gpus import Found, read_gpus
-from steptime.machine.limits import count_usable, read_limits
+from steptime.machine._files import KernelFiles
+from steptime.machine.gpus import FoundGpus, read_gpus
 from steptime.machine.network import read_nics, read_rdma
+from steptime.machine.process_limits import count_usable, read_limits
 from steptime.machine.processors import read_cpu, read_numa, read_ram
 from steptime.machine.storage import MAX_MOUNTS, read_data_folder, read_disks, read_mounts
 from steptime.machine.topology import read_links
+from steptime.machine.values.inventory_values import Inventory
 
 T = TypeVar("T")
 
 DRIVER_WAIT_S = 10.0
 """A driver that hangs never answers; one that wakes eight sleeping devices takes a few seconds."""
 
-HERE = Kernel()
+HERE = KernelFiles()
 
 
 def read_inventory(
@@ -36,7 +36,7 @@ def read_inventory(
     *,
     load_nvml: Callable[[], Any],
     environment: Mapping[str, str],
-    kernel: Kernel = HERE,
+    kernel: KernelFiles = HERE,
     wait_s: float = DRIVER_WAIT_S,
 ) -> Inventory:
     """What this machine has.
@@ -79,7 +79,7 @@ def read_inventory(
     return _with_gpus(whole, read_gpus(kernel, "driver_gave_no_answer"), links=())
 
 
-def _with_gpus(whole: Inventory, found: Found, *, links: tuple[Any, ...]) -> Inventory:
+def _with_gpus(whole: Inventory, found: FoundGpus, *, links: tuple[Any, ...]) -> Inventory:
     missing = dict(whole.missing)
     if found.missing is not None:
         missing["gpus"] = found.missing

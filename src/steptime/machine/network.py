@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from steptime.core.machine import Nic, RdmaDevice
-from steptime.machine._files import Kernel, link_name, names_in, read_int, read_text
+from steptime.machine._files import KernelFiles, link_name, names_in, read_int, read_text
+from steptime.machine.values.inventory_values import Nic, RdmaDevice
 
 _UNKNOWN_SPEEDS = (-1, 0, 0xFFFFFFFF)  # a link that is down, and drivers that do not know
 _LINK_BITS = re.compile(r"([\d.]+)\s*Gb/sec")
 
 
-def read_nics(kernel: Kernel) -> tuple[Nic, ...]:
+def read_nics(kernel: KernelFiles) -> tuple[Nic, ...]:
     """Interfaces that a device stands behind; bridges, tunnels and pairs are left out."""
     folder = kernel.sys / "class" / "net"
     return tuple(_nic(folder / name) for name in names_in(folder) if _is_hardware(folder / name))
@@ -38,7 +38,7 @@ def _nic(folder: Path) -> Nic:
     )
 
 
-def read_rdma(kernel: Kernel) -> tuple[RdmaDevice, ...]:
+def read_rdma(kernel: KernelFiles) -> tuple[RdmaDevice, ...]:
     """InfiniBand and RoCE devices, as their first port says."""
     folder = kernel.sys / "class" / "infiniband"
     return tuple(_rdma(folder / name) for name in names_in(folder))

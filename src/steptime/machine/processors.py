@@ -13,9 +13,8 @@ from pathlib import Path
 
 import psutil
 
-from steptime.core.machine import Cache, Cpu, NumaNode, Ram
 from steptime.machine._files import (
-    Kernel,
+    KernelFiles,
     names_in,
     parse_cpu_list,
     read_int,
@@ -23,6 +22,7 @@ from steptime.machine._files import (
     read_lines,
     read_text,
 )
+from steptime.machine.values.inventory_values import Cache, Cpu, NumaNode, Ram
 
 # What kernels of training libraries ask for; x86 in the order of its history, then ARM.
 _FLAGS = (
@@ -33,7 +33,7 @@ _FLAGS = (
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
-def read_cpu(kernel: Kernel, *, num_usable: int) -> Cpu:
+def read_cpu(kernel: KernelFiles, *, num_usable: int) -> Cpu:
     """The processors; `num_usable` is what a process of ours may have of them."""
     info = _cpuinfo(kernel)
     cores = list(_topology(kernel, info))
@@ -51,7 +51,7 @@ def read_cpu(kernel: Kernel, *, num_usable: int) -> Cpu:
     )
 
 
-def _cpuinfo(kernel: Kernel) -> list[dict[str, str]]:
+def _cpuinfo(kernel: KernelFiles) -> list[dict[str, str]]:
     """The blocks of /proc/cpuinfo, one a logical core."""
     blocks: list[dict[str, str]] = []
     for line in read_lines(kernel.proc / "cpuinfo"):
@@ -70,7 +70,7 @@ def _model(info: list[dict[str, str]]) -> str | None:
 
 
 def _topology(
-    kernel: Kernel, info: list[dict[str, str]]
+    kernel: KernelFiles, info: list[dict[str, str]]
 ) -> Iterator[tuple[str | None, tuple[str | None, str]]]:
     """Package and core of each logical core that is on."""
     folder = kernel.sys / "devices" / "system" / "cpu"
@@ -112,7 +112,7 @@ def _size(text: str | None) -> int | None:
     return int(text) if text and text.isdigit() else None
 
 
-def read_ram(kernel: Kernel) -> Ram:
+def read_ram(kernel: KernelFiles) -> Ram:
     """The memory of the machine."""
     path = kernel.proc / "meminfo"
     if read_text(path) is None:
@@ -125,7 +125,7 @@ def read_ram(kernel: Kernel) -> Ram:
     )
 
 
-def read_numa(kernel: Kernel) -> tuple[NumaNode, ...]:
+def read_numa(kernel: KernelFiles) -> tuple[NumaNode, ...]:
     """The nodes; none where the kernel tells of none."""
     folder = kernel.sys / "devices" / "system" / "node"
     found = []

@@ -11,8 +11,15 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from steptime.core.machine import DataFolder, Disk, Mount
-from steptime.machine._files import Kernel, link_name, names_in, read_int, read_lines, read_text
+from steptime.machine._files import (
+    KernelFiles,
+    link_name,
+    names_in,
+    read_int,
+    read_lines,
+    read_text,
+)
+from steptime.machine.values.inventory_values import DataFolder, Disk, Mount
 
 MAX_MOUNTS = 64
 """Kept; a machine with hundreds has containers, whose mounts are views of the same disks."""
@@ -31,7 +38,7 @@ _SYSTEM = re.compile(r"/(proc|sys|dev(?!/shm))(/.*)?")
 _SECTOR_BYTES = 512  # of /sys/block/*/size, whatever the disk's own
 
 
-def read_mounts(kernel: Kernel) -> tuple[Mount, ...]:
+def read_mounts(kernel: KernelFiles) -> tuple[Mount, ...]:
     """All mounts that data could lie on, in the order of mounting."""
     found = []
     for line in read_lines(kernel.proc / "self" / "mountinfo"):
@@ -79,7 +86,7 @@ def read_data_folder(folder: Path, mounts: tuple[Mount, ...]) -> DataFolder:
     )
 
 
-def read_disks(kernel: Kernel) -> tuple[Disk, ...]:
+def read_disks(kernel: KernelFiles) -> tuple[Disk, ...]:
     """The disks, without what is made of others (loop, md, dm).
 
     A virtual disk says it turns, whatever it is made of.

@@ -12,9 +12,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from steptime.core.machine import Gpu, Link, RdmaDevice
-from steptime.machine._files import Kernel, read_int
+from steptime.machine._files import KernelFiles, read_int
 from steptime.machine.gpus import Handle, ask, bus_id_of, device_folder
+from steptime.machine.values.inventory_values import Gpu, Link, RdmaDevice
 
 # nvmlGpuTopologyLevel_t of nvml.h; two GPUs of one board count as behind one switch.
 _LEVELS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
@@ -24,7 +24,7 @@ _SWITCH_HOPS = 2  # a port of the switch, and the device behind it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Lines:
+class _NvLinks:
     """NVLinks of one GPU that are up: by the GPU at the other end, and to switches."""
 
     to_gpus: Mapping[str, int]
@@ -32,7 +32,7 @@ class _Lines:
 
 
 def read_links(
-    kernel: Kernel, nvml: Any, handles: tuple[Handle, ...], rdma: tuple[RdmaDevice, ...]
+    kernel: KernelFiles, nvml: Any, handles: tuple[Handle, ...], rdma: tuple[RdmaDevice, ...]
 ) -> tuple[Link, ...]:
     """Each pair of GPUs and devices for remote memory once; unknown ways are left out."""
     lines = {one.gpu.index: _nvlinks(nvml, one) for one in handles}
@@ -58,11 +58,11 @@ def _name(gpu: Gpu) -> str:
     return f"GPU{gpu.index}"
 
 
-def _place(kernel: Kernel, gpu: Gpu) -> Path:
+def _place(kernel: KernelFiles, gpu: Gpu) -> Path:
     return device_folder(kernel, gpu.bus_id)
 
 
-def _nvlinks(nvml: Any, one: Handle) -> _Lines:
+def _nvlinks(nvml: Any, one: Handle) -> _NvLinks:
     to_gpus: dict[str, int] = {}
     to_switches = 0
     for link in range(_MAX_LINKS):
@@ -75,10 +75,10 @@ def _nvlinks(nvml: Any, one: Handle) -> _Lines:
         bus_id = bus_id_of(getattr(remote, "busId", None))
         if bus_id is not None:
             to_gpus[bus_id] = to_gpus.get(bus_id, 0) + 1
-    return _Lines(to_gpus=to_gpus, to_switches=to_switches)
+    return _NvLinks(to_gpus=to_gpus, to_switches=to_switches)
 
 
-def _nvlink_kind(one: Gpu, other: Gpu, lines: Mapping[int, _Lines]) -> str | None:
+def _nvlink_kind(one: Gpu, other: Gpu, lines: Mapping[int, _NvLinks]) -> str | None:
     """`NV` and how many; through switches each GPU reaches each with all of its links."""
     here, there = lines[one.index], lines[other.index]
     num = here.to_gpus.get(other.bus_id or "", 0) or min(here.to_switches, there.to_switches)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from steptime.core.stall import Stall
-from steptime.measure.step_table import StepTable
-from steptime.measure.steps import RankSteps
+from steptime.measure.steps.step_fold import RankSteps
+from steptime.measure.steps.step_table import StepTable
+from steptime.measure.values.stall import Stall
 
 
 def mark_stalled(rank: RankSteps, stalls: Sequence[Stall]) -> RankSteps:

@@ -1,8 +1,8 @@
 """The file of one rank: its updates, blocks, device times, cost and end as frozen values.
 
-In: a path. Out: a `Stream`. The file may have 30 MB, so its updates are kept as columns; a line of
-another shape is skipped and counted. Steps are left to `measure.steps`, the lines about anything
-but updates to `measure.signals`.
+In: a path. Out: a `RankStream`. The file may have 30 MB, so its updates are kept as columns; a
+line of another shape is skipped and counted. Steps are left to `measure.steps`, lines about
+anything else to `measure.rank_signals`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from steptime.core.codec import from_json
 from steptime.errors import DamagedRunError
 from steptime.measure.jsonl import take_head
-from steptime.measure.signals import TAKE_SIGNAL, SignalLines, Signals
+from steptime.measure.rank_signals import TAKE_SIGNAL, SignalLines, Signals
 from steptime.record import kinds, rows
 from steptime.record.lines import Line, Torn, kind_of, read_lines
 from steptime.record.rows import BlockRow, Layout, ProgressRow
@@ -73,7 +73,7 @@ class StreamEnd:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stream:
+class RankStream:
     """One process that stepped.
 
     `device_ns` maps an update's number to its device sums, `markers` to its raw markers: pairs of
@@ -152,7 +152,7 @@ _TAKE: Mapping[str, Callable[[_Lines, Line], None]] = {
 }
 
 
-def read_stream(path: Path, torn: Torn) -> Stream | None:
+def read_stream(path: Path, torn: Torn) -> RankStream | None:
     """The stream in a rank's file; None where the head is missing, for it names the positions."""
     all_lines = read_lines(path, torn)
     head = take_head(StreamHead, all_lines, path, torn)
@@ -169,7 +169,7 @@ def read_stream(path: Path, torn: Torn) -> Stream | None:
         except _MISSHAPEN:
             torn.count += 1
     lines.updates.close()
-    return Stream(
+    return RankStream(
         head=head,
         updates=lines.updates,
         blocks=tuple(lines.blocks),

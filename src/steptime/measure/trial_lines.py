@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from steptime.core.codec import from_json
-from steptime.core.types import SPANS
 from steptime.errors import DamagedRunError
+from steptime.measure.values.measurement import SPANS
 from steptime.record import files, kinds, rows
 from steptime.record.lines import Line, kind_of, read_lines
 from steptime.record.rows import DISTURBED as DISTURBED_ROW

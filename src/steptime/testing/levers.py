@@ -23,11 +23,12 @@ from pathlib import Path
 from typing import Any
 from unittest import SkipTest
 
-from steptime.core.types import INNER_PHASES, PHASES, SPANS, BottleneckKind
+from steptime.diagnose.values.finding import BottleneckKind
 from steptime.levers import file_of
 from steptime.levers.base import Facts, Lever, Moment, Preserves, Settings
 from steptime.levers.examples import CPU, WORLDS
-from steptime.testing.session import PlainSession
+from steptime.measure.values.measurement import INNER_PHASES, PHASES, SPANS
+from steptime.testing.lever_session_double import PlainSession
 from steptime.testing.training import Training
 
 STRENGTH = (Preserves.NOTHING, Preserves.STATISTICAL, Preserves.NUMERIC, Preserves.EXACT)

@@ -1,15 +1,16 @@
 """What must be equal between two runs, whatever was rounded: batches, updates, modes, settings.
 
-In: the recordings of the baseline and of the candidate. Out: one `Check` a count, in the words of
-`core.study.Check`. A lever that trains on fewer batches, or with fewer layers, ends here.
+In: the recordings of the baseline and of the candidate. Out: one `QualityCheck` a count, in the
+words of `tune.values.study_values.Check`. A lever that trains on fewer batches, or with fewer
+layers, ends here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from steptime.core.study import Check, Outcome
-from steptime.verify.records import RankRecording, Recording, Update
+from steptime.verify.recordings import RankRecording, RecordedUpdate, Recording
+from steptime.verify.values import Outcome, QualityCheck
 
 Ranks = Iterator[tuple[RankRecording, RankRecording]]
 
@@ -25,7 +26,7 @@ def check_counts(
     *,
     preserves: str,
     perturbed: Sequence[Recording] | None = (),
-) -> tuple[Check, ...]:
+) -> tuple[QualityCheck, ...]:
     """All counts, over the updates that both recorded.
 
     `perturbed` runs tell inputs that depend on the weights; None: there are none yet.
@@ -43,7 +44,7 @@ def check_counts(
     return tuple(checks)
 
 
-def check_recording(baseline: Recording, candidate: Recording) -> Check:
+def check_recording(baseline: Recording, candidate: Recording) -> QualityCheck:
     """Both were recorded without a failure of ours, and the same initial weights were found."""
     for name, recording in (("baseline", baseline), ("candidate", candidate)):
         texts = [text for rank in recording.ranks if rank.end for text in rank.end.failures]
@@ -57,7 +58,7 @@ def check_recording(baseline: Recording, candidate: Recording) -> Check:
     return _say("recording", Outcome.PASS, None)
 
 
-def check_updates(baseline: Recording, candidate: Recording) -> Check:
+def check_updates(baseline: Recording, candidate: Recording) -> QualityCheck:
     """The candidate made as many updates, on as many ranks, unless its recording was cut short."""
     if len(baseline.ranks) != len(candidate.ranks):
         found = f"{len(candidate.ranks)} ranks instead of {len(baseline.ranks)}"
@@ -71,7 +72,7 @@ def check_updates(baseline: Recording, candidate: Recording) -> Check:
     return _say("updates", Outcome.PASS, None, n=candidate.num_updates)
 
 
-def check_batches(baseline: Recording, candidate: Recording, *, preserves: str) -> Check:
+def check_batches(baseline: Recording, candidate: Recording, *, preserves: str) -> QualityCheck:
     """The same batches in the same order, or, where the order is free, the same samples."""
     n = min(baseline.num_updates, candidate.num_updates)
     if preserves != STATISTICAL:
@@ -83,12 +84,12 @@ def check_batches(baseline: Recording, candidate: Recording, *, preserves: str) 
     return _say("batches", Outcome.PASS, None, n=n)
 
 
-def _batches(update: Update) -> object:
+def _batches(update: RecordedUpdate) -> object:
     num_calls = None if update.closure else len(update.inputs)
     return num_calls, tuple((row[BYTES], row[SIZE]) for row in update.fed)
 
 
-def _say_batches(a: Update, b: Update) -> str:
+def _say_batches(a: RecordedUpdate, b: RecordedUpdate) -> str:
     if len(a.inputs) != len(b.inputs) and not a.closure:
         return f"{len(b.inputs)} calls of models instead of {len(a.inputs)}"
     if len(a.fed) != len(b.fed):
@@ -98,7 +99,7 @@ def _say_batches(a: Update, b: Update) -> str:
 
 def check_inputs(
     baseline: Recording, candidate: Recording, perturbed: Sequence[Recording] | None
-) -> Check:
+) -> QualityCheck:
     """The same inputs of each call; not of one whose inputs come from a model, as in a GAN.
 
     Those differ in a perturbed run too.
@@ -121,11 +122,13 @@ def check_inputs(
     return _say("inputs", Outcome.PASS, None, n=n)
 
 
-def _inputs(update: Update) -> tuple[int, ...]:
+def _inputs(update: RecordedUpdate) -> tuple[int, ...]:
     return tuple(sorted(set(update.inputs))) if update.closure else update.inputs
 
 
-def _compare_samples(a: Sequence[Update], b: Sequence[Update]) -> tuple[Outcome, str | None]:
+def _compare_samples(
+    a: Sequence[RecordedUpdate], b: Sequence[RecordedUpdate]
+) -> tuple[Outcome, str | None]:
     """Whole epochs hold the same samples; where none ended, the same samples came in turn."""
     epochs = [[row for update in updates for row in update.epochs] for updates in (a, b)]
     for number, (one, other) in enumerate(zip(*epochs, strict=False)):
@@ -143,7 +146,9 @@ def _compare_samples(a: Sequence[Update], b: Sequence[Update]) -> tuple[Outcome,
     return Outcome.INCONCLUSIVE, "no epoch was complete, and the samples came in another order"
 
 
-Count = tuple[str, Callable[[Update], object], Callable[[Update, Update], str]]
+Count = tuple[
+    str, Callable[[RecordedUpdate], object], Callable[[RecordedUpdate, RecordedUpdate], str]
+]
 
 COUNTS: tuple[Count, ...] = (
     (
@@ -189,9 +194,9 @@ def _compare(
     candidate: Recording,
     *,
     name: str,
-    key: Callable[[Update], object],
-    say: Callable[[Update, Update], str],
-) -> Check:
+    key: Callable[[RecordedUpdate], object],
+    say: Callable[[RecordedUpdate, RecordedUpdate], str],
+) -> QualityCheck:
     """Whether something of each update is equal; else where it first is not."""
     n = min(baseline.num_updates, candidate.num_updates)
     for rank, (a, b) in enumerate(pairs(baseline, candidate)):
@@ -236,7 +241,7 @@ def _first_difference(a: Sequence[Sequence[str]], b: Sequence[Sequence[str]]) ->
     return f"{len(b)} instead of {len(a)}"
 
 
-def check_ranks(baseline: Recording, candidate: Recording) -> Check:
+def check_ranks(baseline: Recording, candidate: Recording) -> QualityCheck:
     """Ranks whose weights agree after each update in the baseline agree in the candidate."""
     n = min(baseline.num_updates, candidate.num_updates)
     if len(baseline.ranks) < 2 or _disagreement(baseline, n) is not None:
@@ -254,7 +259,7 @@ def _disagreement(recording: Recording, n: int) -> int | None:
     return None
 
 
-def check_graphs(baseline: Recording, candidate: Recording) -> Check:
+def check_graphs(baseline: Recording, candidate: Recording) -> QualityCheck:
     """What the candidate asked torch to compile was compiled, and did not fall back to eager."""
     for a, b in pairs(baseline, candidate):
         if not (a.updates and b.updates):
@@ -272,5 +277,5 @@ def pairs(baseline: Recording, candidate: Recording) -> Ranks:
     return zip(baseline.ranks, candidate.ranks, strict=False)
 
 
-def _say(name: str, outcome: Outcome, detail: str | None, *, n: int | None = None) -> Check:
-    return Check(name=name, outcome=outcome, detail=detail, n=n)
+def _say(name: str, outcome: Outcome, detail: str | None, *, n: int | None = None) -> QualityCheck:
+    return QualityCheck(name=name, outcome=outcome, detail=detail, n=n)

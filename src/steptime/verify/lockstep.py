@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from steptime.core.study import Check, Outcome
-from steptime.verify.records import Recording, Update
+from steptime.verify.recordings import RecordedUpdate, Recording
+from steptime.verify.values import Outcome, QualityCheck
 
 LOCKSTEP_FACTOR = 8.0
 """Over the largest such measure of the perturbed runs. Training forks: where three runs of eight
@@ -43,16 +43,16 @@ EVALUATION_FLOOR = 1e-2
 FLOORS = {"lockstep_evaluation": EVALUATION_FLOOR}
 
 
-def check_finite(baseline: Recording, candidate: Recording) -> Check:
+def check_finite(baseline: Recording, candidate: Recording) -> QualityCheck:
     """The candidate's losses are numbers where the baseline's are."""
     for a, b in zip(baseline.ranks, candidate.ranks, strict=False):
         for one, other in zip(a.updates, b.updates, strict=False):
             if _is_bad(other) and not _is_bad(one):
                 return _fail("finite", f"the loss of update {other.n} is not finite")
-    return Check(name="finite", outcome=Outcome.PASS)
+    return QualityCheck(name="finite", outcome=Outcome.PASS)
 
 
-def _is_bad(update: Update) -> bool:
+def _is_bad(update: RecordedUpdate) -> bool:
     return update.loss is not None and not math.isfinite(update.loss)
 
 
@@ -62,14 +62,14 @@ def check_lockstep(
     candidate: Recording,
     *,
     are_redrawn: bool = False,
-) -> tuple[Check, ...]:
+) -> tuple[QualityCheck, ...]:
     """L2: losses side by side with the baseline's, against those of perturbed (or redrawn) runs."""
     runs = (baseline, candidate, *others)
     n = min((one.num_updates for one in runs), default=0)
     is_whole = all(map(_is_whole, runs))
     if n < (LEAST_HORIZON if is_whole else MIN_UPDATES):
         found = f"{n} updates in all runs, at least {MIN_UPDATES} are needed"
-        return (Check(name="lockstep", outcome=Outcome.INCONCLUSIVE, n=n, detail=found),)
+        return (QualityCheck(name="lockstep", outcome=Outcome.INCONCLUSIVE, n=n, detail=found),)
     lanes = [_losses(one, n) for one in runs]
     places = [i for i in range(n) if all(lane[i] is not None for lane in lanes)]
     if not places:
@@ -108,7 +108,7 @@ def _horizon(theirs: Sequence[Sequence[float]]) -> int:
 
 def _check_to_horizon(
     ours: Sequence[float], theirs: Sequence[Sequence[float]], horizon: int, found: str
-) -> tuple[Check, ...]:
+) -> tuple[QualityCheck, ...]:
     """Side by side as far as losses can be foreseen; beyond, whether they are of the same size.
 
     An unstable training forgets within a few updates where it began, and then no two runs of it,
@@ -123,7 +123,7 @@ def _check_to_horizon(
     outside, limit = max(low - mean, mean - high, 0.0), BEYOND_FACTOR * (high - low)
     outcome = Outcome.PASS if outside <= limit else Outcome.FAIL
     num_beyond = len(ours) - horizon
-    beyond = Check(
+    beyond = QualityCheck(
         name="lockstep_beyond", outcome=outcome, estimate=outside, limit=limit, n=num_beyond
     )
     return (near, beyond)
@@ -136,7 +136,7 @@ def _is_whole(recording: Recording) -> bool:
 
 def _check_evaluations(
     baseline: Recording, others: Sequence[Recording], candidate: Recording
-) -> tuple[Check, ...]:
+) -> tuple[QualityCheck, ...]:
     """The size of what models gave in evaluation, of all calls that every run made."""
     lanes = [_evaluated(one) for one in (baseline, candidate, *others)]
     n = min(map(len, lanes))
@@ -185,7 +185,7 @@ def _envelope(
     factor: float,
     measure: Callable[[Sequence[float]], float] | None = None,
     floor: float = 0.0,
-) -> Check:
+) -> QualityCheck:
     """Whether a measure of the differences is in the envelope of the other runs' largest.
 
     `floor` is what a mean should be by chance, where that of all the others is small by chance.
@@ -195,7 +195,7 @@ def _envelope(
     limit = factor * largest + FLOORS.get(name, LOSS_FLOOR)
     estimate = measure(ours)
     outcome = Outcome.PASS if estimate <= limit else Outcome.FAIL
-    return Check(name=name, outcome=outcome, estimate=estimate, limit=limit, n=len(ours))
+    return QualityCheck(name=name, outcome=outcome, estimate=estimate, limit=limit, n=len(ours))
 
 
 def _rms(values: Sequence[float]) -> float:
@@ -210,9 +210,9 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _fail(name: str, detail: str) -> Check:
-    return Check(name=name, outcome=Outcome.FAIL, detail=detail)
+def _fail(name: str, detail: str) -> QualityCheck:
+    return QualityCheck(name=name, outcome=Outcome.FAIL, detail=detail)
 
 
-def _cannot_tell(name: str, detail: str) -> Check:
-    return Check(name=name, outcome=Outcome.INCONCLUSIVE, detail=detail)
+def _cannot_tell(name: str, detail: str) -> QualityCheck:
+    return QualityCheck(name=name, outcome=Outcome.INCONCLUSIVE, detail=detail)

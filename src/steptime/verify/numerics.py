@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import mul
 
-from steptime.core.study import Check, Outcome
-from steptime.verify.records import Recording, Values
+from steptime.verify.recordings import Recording, Values
+from steptime.verify.values import Outcome, QualityCheck
 
 OWN_FACTOR = 2.0
 """A candidate may err by twice as much as the baseline does: pytorch/pytorch#100075."""
@@ -111,20 +111,20 @@ def make_rulers(
 # -- one step
 
 
-def check_one_step(rulers: Rulers, candidate: Tensors) -> tuple[Check, ...]:
+def check_one_step(rulers: Rulers, candidate: Tensors) -> tuple[QualityCheck, ...]:
     """L1: each tensor's gradient and change, and the length of all of them together."""
     if missing := [key for key in rulers.baseline if key not in candidate]:
         found = f"{missing[0][2]} has no {missing[0][1]}"
-        return (Check(name="one_step", outcome=Outcome.FAIL, detail=found),)
+        return (QualityCheck(name="one_step", outcome=Outcome.FAIL, detail=found),)
     keys = [key for key in rulers.truth if key in rulers.baseline]
     if not keys:
         found = "no gradient was seen in the first update"
-        return (Check(name="one_step", outcome=Outcome.INCONCLUSIVE, detail=found),)
+        return (QualityCheck(name="one_step", outcome=Outcome.INCONCLUSIVE, detail=found),)
     worst = max((_check_tensor(rulers, candidate, key) for key in keys), key=excess)
     return (worst, *(_check_scale(rulers, candidate, what) for what in ("gradient", "change")))
 
 
-def excess(check: Check) -> float:
+def excess(check: QualityCheck) -> float:
     """How often the limit of a check goes into its estimate."""
     estimate, limit = check.estimate or 0.0, check.limit or 0.0
     if not math.isfinite(estimate):
@@ -132,7 +132,7 @@ def excess(check: Check) -> float:
     return estimate / limit if limit else math.inf * (estimate > 0)
 
 
-def _check_tensor(rulers: Rulers, candidate: Tensors, key: Key) -> Check:
+def _check_tensor(rulers: Rulers, candidate: Tensors, key: Key) -> QualityCheck:
     """The relative error of one tensor, with what it may be."""
     opt, what, name = key
     check = _check_values(rulers, candidate[key], key)
@@ -145,12 +145,12 @@ def _check_tensor(rulers: Rulers, candidate: Tensors, key: Key) -> Check:
     return _check_values(_only(rulers, key, places), ours, key)
 
 
-def _check_values(rulers: Rulers, ours: Values, key: Key) -> Check:
+def _check_values(rulers: Rulers, ours: Values, key: Key) -> QualityCheck:
     _, what, name = key
     truth, limit = rulers.truth[key], _limit(rulers, key)
     size, error = _norm(truth), _distance(ours, truth)
     is_lost = what == "gradient" and limit < size and not any(ours)
-    return Check(
+    return QualityCheck(
         name="one_step",
         outcome=Outcome.PASS if error <= limit and not is_lost else Outcome.FAIL,
         estimate=error / (size or 1.0),
@@ -215,14 +215,14 @@ def _is_nil(rulers: Rulers, key: Key) -> bool:
     return _mean_square(truth) < NIL**2 * largest
 
 
-def _check_scale(rulers: Rulers, candidate: Tensors, what: str) -> Check:
+def _check_scale(rulers: Rulers, candidate: Tensors, what: str) -> QualityCheck:
     """The projection of all gradients, or changes, on the true ones, less 1."""
     keys = [key for key in rulers.truth if key[1] == what and key in candidate]
     keys = [key for key in keys if not _is_nil(rulers, (key[0], "gradient", key[2]))]
     square = sum(_norm(rulers.truth[key]) ** 2 for key in keys)
     name = f"one_step_{what}"
     if not square:
-        return Check(name=name, outcome=Outcome.PASS, n=0)
+        return QualityCheck(name=name, outcome=Outcome.PASS, n=0)
 
     def lengthening(tensors: Tensors) -> float:
         products = (_product(tensors[key], rulers.truth[key]) for key in keys if key in tensors)
@@ -232,7 +232,7 @@ def _check_scale(rulers: Rulers, candidate: Tensors, what: str) -> Check:
     limit = SCALE_FACTOR * max(others) + SCALE_FLOOR
     estimate = abs(lengthening(candidate))
     outcome = Outcome.PASS if estimate <= limit else Outcome.FAIL
-    return Check(name=name, outcome=outcome, estimate=estimate, limit=limit, n=len(keys))
+    return QualityCheck(name=name, outcome=outcome, estimate=estimate, limit=limit, n=len(keys))
 
 
 def _norm(values: Values) -> float:

@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from steptime.verify.compare import EXACT, NUMERIC, STATISTICAL, Reference
-from steptime.verify.records import Recording
+from steptime.verify.judge_quality import EXACT, NUMERIC, STATISTICAL, Reference
+from steptime.verify.recordings import Recording
 
 BASELINE, CANDIDATE, AGAIN, DOUBLE = "baseline", "candidate", "again", "double"
 

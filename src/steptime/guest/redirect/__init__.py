@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from . import calls
+from . import path_calls
 from .renames import mend_renames
 from .shadow import Shadow, real
 
@@ -46,7 +46,7 @@ def start(folders: str, targets: dict[str, Callable[[Any], None]]) -> Callable[[
     table = _replacements(shadow)
     for name, replacement in table.items():
         setattr(os, name, replacement)
-    opens = calls.opens(shadow, builtins.open)
+    opens = path_calls.opens(shadow, builtins.open)
     by_original = {id(getattr(real, name)): new for name, new in table.items()}
     by_original[id(builtins.open)] = opens
     builtins.open = io.open = opens
@@ -69,25 +69,25 @@ def _replacements(shadow: Shadow) -> dict[str, Callable[..., Any]]:
     def original(name: str) -> Any:
         return getattr(real, name)
 
-    table = {name: calls.reads(shadow, original(name)) for name in has(*_READS)}
+    table = {name: path_calls.reads(shadow, original(name)) for name in has(*_READS)}
     for name in has(*_READS_LINK):
-        table[name] = calls.reads(shadow, original(name), follows=False)
+        table[name] = path_calls.reads(shadow, original(name), follows=False)
     for name in has(*_CHANGES):
-        table[name] = calls.changes(shadow, original(name))
+        table[name] = path_calls.changes(shadow, original(name))
     for name in has(*_CHANGES_LINK):
-        table[name] = calls.changes(shadow, original(name), follows=False)
+        table[name] = path_calls.changes(shadow, original(name), follows=False)
     for name in has(*_MAKES):
-        table[name] = calls.makes(shadow, original(name))
+        table[name] = path_calls.makes(shadow, original(name))
     for name in ("remove", "unlink", "rmdir"):
-        table[name] = calls.removes(shadow, original(name), takes_folder=name == "rmdir")
+        table[name] = path_calls.removes(shadow, original(name), takes_folder=name == "rmdir")
     for name in ("rename", "replace"):
-        table[name] = calls.renames(shadow, original(name))
+        table[name] = path_calls.renames(shadow, original(name))
     for name in ("symlink", "link"):
-        table[name] = calls.links(shadow, original(name), is_symbolic=name == "symlink")
-    table["open"] = calls.opens_descriptor(shadow, os.open)
-    table["chdir"] = calls.enters(shadow, os.chdir)
-    table["listdir"] = calls.lists(shadow, os.listdir)
-    table["scandir"] = calls.scans(shadow, os.scandir)
+        table[name] = path_calls.links(shadow, original(name), is_symbolic=name == "symlink")
+    table["open"] = path_calls.opens_descriptor(shadow, os.open)
+    table["chdir"] = path_calls.enters(shadow, os.chdir)
+    table["listdir"] = path_calls.lists(shadow, os.listdir)
+    table["scandir"] = path_calls.scans(shadow, os.scandir)
     readlink = table["readlink"]
     table["readlink"] = lambda path, **how: _user_target(shadow, readlink(path, **how))
     table["getcwd"] = lambda: shadow.user_path(real.getcwd())
@@ -147,17 +147,19 @@ def _redirect_sqlite(shadow: Shadow, module: Any) -> None:
     for holder in (module, sys.modules.get("sqlite3.dbapi2"), sys.modules.get("_sqlite3")):
         connect = getattr(holder, "connect", None)
         if connect is not None:
-            new = calls.database(shadow, connect)
+            new = path_calls.database(shadow, connect)
             holder.connect = new  # type: ignore[union-attr]
 
 
 def _redirect_safetensors(shadow: Shadow, module: Any) -> None:
     save = getattr(module, "serialize_file", None)
     if save is not None:
-        module.serialize_file = calls.argument(shadow, save, index=1, name="filename", writes=True)
+        module.serialize_file = path_calls.argument(
+            shadow, save, index=1, name="filename", writes=True
+        )
     load = getattr(module, "safe_open", None)
     if isinstance(load, type):
-        module.safe_open = calls.argument(shadow, load, index=0, name="filename", writes=False)
+        module.safe_open = path_calls.argument(shadow, load, index=0, name="filename", writes=False)
 
 
 def _redirect_torch(shadow: Shadow, torch: Any) -> None:
@@ -166,7 +168,7 @@ def _redirect_torch(shadow: Shadow, torch: Any) -> None:
     def redirect(holder: Any, attribute: str, index: int, name: str, **how: bool) -> None:
         original = getattr(holder, attribute, None)
         if original is not None:
-            new = calls.argument(shadow, original, index=index, name=name, **how)
+            new = path_calls.argument(shadow, original, index=index, name=name, **how)
             setattr(holder, attribute, new)
 
     for holder in (torch, torch.serialization):
@@ -181,8 +183,10 @@ def _redirect_torch(shadow: Shadow, torch: Any) -> None:
 
 def _redirect_from_file(shadow: Shadow, torch: Any) -> None:
     original = torch.from_file
-    shared = calls.argument(shadow, original, index=0, name="filename", writes=True, keeps=True)
-    own = calls.argument(shadow, original, index=0, name="filename", writes=False)
+    shared = path_calls.argument(
+        shadow, original, index=0, name="filename", writes=True, keeps=True
+    )
+    own = path_calls.argument(shadow, original, index=0, name="filename", writes=False)
 
     def from_file(*args: Any, **kwargs: Any) -> Any:
         writes = args[1] if len(args) > 1 else kwargs.get("shared")

@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from steptime.core.check import Certainty, CheckStatus, Cost
-from steptime.core.machine import Gpu
-from steptime.core.types import Severity
-from steptime.machine.checks.facts import Facts, LastRun, Software
+from steptime.diagnose.values.finding import Severity
+from steptime.machine.checks.check_facts import CheckFacts, LastRun, Software
+from steptime.machine.values.check_values import Certainty, CheckStatus, Cost
+from steptime.machine.values.inventory_values import Gpu
 
 Value = str | int | float
 Seen = Mapping[str, Value]
@@ -40,7 +40,7 @@ class Rule:
 
     code: str
     source: str
-    judge: Callable[[Facts], Judgement]
+    judge: Callable[[CheckFacts], Judgement]
 
 
 def fires(
@@ -80,24 +80,24 @@ def not_applicable(reason: str) -> Judgement:
 # -- what several rules ask
 
 
-def nvidia_gpus(facts: Facts) -> tuple[Gpu, ...]:
+def nvidia_gpus(facts: CheckFacts) -> tuple[Gpu, ...]:
     """GPUs of NVIDIA's, with a driver or without."""
     return tuple(gpu for gpu in facts.inventory.gpus if gpu.vendor == "nvidia")
 
 
-def driven_gpus(facts: Facts) -> tuple[Gpu, ...]:
+def driven_gpus(facts: CheckFacts) -> tuple[Gpu, ...]:
     """Those that NVIDIA's driver speaks for."""
     return tuple(gpu for gpu in nvidia_gpus(facts) if gpu.has_driver)
 
 
-def software_of(facts: Facts) -> Software | Judgement:
+def software_of(facts: CheckFacts) -> Software | Judgement:
     """What torch says, or the judgement that nobody could ask it."""
     if facts.software is not None:
         return facts.software
     return not_checked(facts.missing.get("software", "no_torch"))
 
 
-def run_on_gpu(facts: Facts) -> LastRun | Judgement:
+def run_on_gpu(facts: CheckFacts) -> LastRun | Judgement:
     """The last run, if it trained on a GPU of NVIDIA's, or the judgement that none is known."""
     if not driven_gpus(facts):
         return not_applicable("no_nvidia_gpu")
@@ -131,7 +131,7 @@ def plural(num: int, thing: str) -> str:
     return f"{num} {thing}" + ("" if num == 1 else "s")
 
 
-def give_memory(facts: Facts, size_bytes: int) -> str:
+def give_memory(facts: CheckFacts, size_bytes: int) -> str:
     """The command that gives this group so much memory, by who made the group."""
     gib = math.ceil(size_bytes / (1 << 30))
     container = facts.inventory.limits.container
@@ -144,7 +144,7 @@ def give_memory(facts: Facts, size_bytes: int) -> str:
     return f"docker update --memory {gib}g --memory-swap {gib}g CONTAINER"
 
 
-def give_cores(facts: Facts, num: int) -> str:
+def give_cores(facts: CheckFacts, num: int) -> str:
     """The command that gives this group so many cores, by who made the group."""
     container = facts.inventory.limits.container
     if "SLURM_JOB_ID" in facts.environment:
@@ -156,7 +156,7 @@ def give_cores(facts: Facts, num: int) -> str:
     return f"docker update --cpus {num} CONTAINER"
 
 
-def spans_machines(facts: Facts) -> bool:
+def spans_machines(facts: CheckFacts) -> bool:
     """Whether something says that trainings here span several machines."""
     environment = facts.environment
     if facts.nccl_log is not None and (facts.nccl_log.num_nodes or 1) > 1:

@@ -1,6 +1,6 @@
 """All facts, gathered by the readers; a part that fails is None, with the reason beside it.
 
-In: the inventory, the user's Python, the last run. Out: `Facts`.
+In: the inventory, the user's Python, the last run. Out: `CheckFacts`.
 """
 
 from __future__ import annotations
@@ -14,20 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from steptime.core.check import NcclChoice
-from steptime.core.machine import Inventory
-from steptime.machine._files import Kernel
-from steptime.machine.checks.facts import Facts, GpuState, LastRun, Software
+from steptime.machine._files import KernelFiles
+from steptime.machine.checks.check_facts import CheckFacts, GpuState, LastRun, Software
 from steptime.machine.checks.nccl_log import MAX_BYTES, parse_nccl_log
 from steptime.machine.checks.read_gpus import read_gpu_states
 from steptime.machine.checks.read_software import ask_software
-from steptime.machine.checks.read_system import (
-    read_interfaces,
-    read_ports,
-    read_sshd,
-    read_system,
-)
+from steptime.machine.checks.read_system import read_interfaces, read_ports, read_sshd, read_system
 from steptime.machine.inventory import DRIVER_WAIT_S, HERE, within
+from steptime.machine.values.check_values import NcclChoice
+from steptime.machine.values.inventory_values import Inventory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +49,8 @@ def gather(
     request: Request,
     *,
     load_nvml: Callable[[], Any],
-    kernel: Kernel = HERE,
-) -> Facts:
+    kernel: KernelFiles = HERE,
+) -> CheckFacts:
     """Look at everything; nothing is changed and nothing is reached over the network."""
     missing: dict[str, str] = {}
     # First, while no process of ours is at work.
@@ -69,7 +64,7 @@ def gather(
         missing["nccl_log"] = log
     if isinstance(request.run, str):
         missing["run"] = request.run
-    return Facts(
+    return CheckFacts(
         inventory=inventory,
         environment=request.environment,
         system=system,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from steptime.core.check import NcclChoice
+from steptime.machine.values.check_values import NcclChoice
 
 MAX_BYTES = 64 << 20
 """Of a log that is read; what was chosen stands at its beginning."""

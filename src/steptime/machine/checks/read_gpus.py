@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from steptime.machine.checks.facts import GpuState
+from steptime.machine.checks.check_facts import GpuState
 from steptime.machine.gpus import MAX_GPUS, ask
 
 _REASONS = {

@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from steptime.machine.checks.facts import Pin, Software
+from steptime.machine.checks.check_facts import Pin, Software
 
-_FILE = Path(__file__).resolve().parent.parent / "child" / "software.py"
+_FILE = Path(__file__).resolve().parent.parent / "child" / "torch_software.py"
 # By file, so that no name of ours and none of the folder we stand in shadows one of the user's.
 _BOOT = (
     "import sys; sys.path[:] = [p for p in sys.path if p]; sys.dont_write_bytecode = True;"

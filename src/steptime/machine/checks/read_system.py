@@ -18,8 +18,8 @@ from pathlib import Path
 import psutil
 
 from steptime.core.control_groups import find_group
-from steptime.machine._files import Kernel, names_in, read_int, read_kib, read_lines, read_text
-from steptime.machine.checks.facts import Interface, Port, Space, Sshd, System
+from steptime.machine._files import KernelFiles, names_in, read_int, read_kib, read_lines, read_text
+from steptime.machine.checks.check_facts import Interface, Port, Space, Sshd, System
 
 SAMPLE_S = 1.0
 """Long enough for a hundred ticks of the kernel's clock a core."""
@@ -29,7 +29,7 @@ _LISTEN = "0A"  # state of a socket in /proc/net/tcp (tcp_states.h)
 
 
 def read_system(
-    kernel: Kernel, *, folders: Mapping[str, Path], sample_s: float = SAMPLE_S
+    kernel: KernelFiles, *, folders: Mapping[str, Path], sample_s: float = SAMPLE_S
 ) -> System:
     """The state of the system.
 
@@ -65,7 +65,7 @@ def read_system(
 # -- over a second
 
 
-def _counters(kernel: Kernel) -> tuple[float, float | None, float, int | None]:
+def _counters(kernel: KernelFiles) -> tuple[float, float | None, float, int | None]:
     """Now, busy core-seconds of the machine, of this process, and pages that came from swap."""
     busy = None
     words = (read_text(kernel.proc / "stat") or "").split("\n")[0].split()
@@ -116,7 +116,7 @@ def _chosen(path: Path) -> str | None:
     return None
 
 
-def _throttled_fraction(kernel: Kernel) -> float | None:
+def _throttled_fraction(kernel: KernelFiles) -> float | None:
     """Share of the quota's periods, since the group began, in which it was stopped."""
     group = find_group("cpu", v1_file="cpu.cfs_quota_us", v2_file="cpu.max", proc=kernel.proc)
     if group is None:
@@ -130,7 +130,7 @@ def _throttled_fraction(kernel: Kernel) -> float | None:
     return counts.get("nr_throttled", 0) / periods if periods else None
 
 
-def _group_used_bytes(kernel: Kernel) -> int | None:
+def _group_used_bytes(kernel: KernelFiles) -> int | None:
     """Memory of the group without files that the kernel can drop."""
     group = find_group(
         "memory", v1_file="memory.usage_in_bytes", v2_file="memory.current", proc=kernel.proc
@@ -178,7 +178,7 @@ def read_spaces(folders: Mapping[str, Path]) -> tuple[Space, ...]:
 # -- network
 
 
-def read_interfaces(kernel: Kernel) -> tuple[Interface, ...]:
+def read_interfaces(kernel: KernelFiles) -> tuple[Interface, ...]:
     """Interfaces with an address, in the order in which the system lists them."""
     try:
         names = list(psutil.net_if_addrs())
@@ -204,7 +204,7 @@ def read_interfaces(kernel: Kernel) -> tuple[Interface, ...]:
     return tuple(found)
 
 
-def read_ports(kernel: Kernel) -> tuple[Port, ...] | None:
+def read_ports(kernel: KernelFiles) -> tuple[Port, ...] | None:
     """TCP ports that are listened on, from the kernel's own list; None where there is none."""
     found: dict[int, bool] = {}
     is_told = False
@@ -236,7 +236,7 @@ def _is_local(address: str) -> bool:
 # -- SSH
 
 
-def read_sshd(kernel: Kernel) -> Sshd | str:
+def read_sshd(kernel: KernelFiles) -> Sshd | str:
     """What the server's configuration says of passwords; or why it cannot be read."""
     file = kernel.root / "etc" / "ssh" / "sshd_config"
     try:
@@ -268,7 +268,9 @@ def read_sshd(kernel: Kernel) -> Sshd | str:
     )
 
 
-def _read_settings(text: str, kernel: Kernel, values: dict[str, str], *, depth: int = 0) -> bool:
+def _read_settings(
+    text: str, kernel: KernelFiles, values: dict[str, str], *, depth: int = 0
+) -> bool:
     """Fill in what is said first, which counts; what follows a Match is for some only."""
     has_include = False
     for line in text.splitlines():

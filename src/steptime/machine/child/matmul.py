@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .repeat import Candidate, Clock, Search, Setting, Work, describe, nothing
+from .repeat import Candidate, Clock, RepeatedWork, Search, Setting, describe, nothing
 
 CPU_SIZES = (256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 GPU_SIZES = (1024, 2048, 4096, 6144, 8192, 12288, 16384)
@@ -79,7 +79,7 @@ class Products:
             make=lambda: self._work(shape, layout, threads),
         )
 
-    def _work(self, shape: tuple[int, int, int], layout: str, threads: int | None) -> Work:
+    def _work(self, shape: tuple[int, int, int], layout: str, threads: int | None) -> RepeatedWork:
         torch = self.torch
         m, n, k = shape
         dtype = getattr(torch, DTYPES[self.dtype])
@@ -94,7 +94,7 @@ class Products:
         else:
             product = torch.mm
             result = torch.empty(m, n, dtype=dtype, device=self.device)
-        return Work(
+        return RepeatedWork(
             call=lambda: product(left, right, out=result),
             finish=nothing if self.is_cpu else (lambda: torch.cuda.synchronize(self.device)),
             prepare=lambda: self._prepare(threads),

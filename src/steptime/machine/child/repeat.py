@@ -29,7 +29,7 @@ def nothing() -> None:
 
 
 @dataclass(frozen=True)
-class Work:
+class RepeatedWork:
     """What is repeated.
 
     Attributes:
@@ -49,7 +49,7 @@ class Candidate:
 
     setting: Setting
     amount: float
-    make: Callable[[], Work]
+    make: Callable[[], RepeatedWork]
 
 
 @dataclass
@@ -142,7 +142,7 @@ class Search:
                 break
         self.tried.append(one)
 
-    def _warm(self, work: Work) -> float:
+    def _warm(self, work: RepeatedWork) -> float:
         """Seconds of a call once its code and data are there."""
         work.prepare()
         self._timed(work, 1)
@@ -153,7 +153,7 @@ class Search:
                 return took_s / calls
             calls *= 4
 
-    def _timed(self, work: Work, calls: int) -> float:
+    def _timed(self, work: RepeatedWork, calls: int) -> float:
         began_s = self._clock.read()
         for _ in range(calls):
             work.call()
@@ -161,7 +161,7 @@ class Search:
         return self._clock.read() - began_s
 
     def _rate(
-        self, candidate: Candidate, work: Work, calls: int, *, is_first: bool = False
+        self, candidate: Candidate, work: RepeatedWork, calls: int, *, is_first: bool = False
     ) -> float:
         work.prepare()
         if is_first:  # its data are new

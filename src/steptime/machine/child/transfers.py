@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from .repeat import Candidate, Clock, Search, Work, describe
+from .repeat import Candidate, Clock, RepeatedWork, Search, describe
 
 SIZES = (1 << 20, 16 << 20, 64 << 20, 256 << 20)
 
@@ -14,11 +14,11 @@ SIZES = (1 << 20, 16 << 20, 64 << 20, 256 << 20)
 def measure(torch: Any, device: str, kind: str, clock: Clock, *, is_pinned: bool) -> dict[str, Any]:
     """The ceiling of `h2d` or `d2h` copies."""
 
-    def make(size: int) -> Work:
+    def make(size: int) -> RepeatedWork:
         host = torch.ones(size, dtype=torch.uint8, pin_memory=is_pinned)
         there = torch.ones(size, dtype=torch.uint8, device=device)
         source, target = (host, there) if kind == "h2d" else (there, host)
-        return Work(
+        return RepeatedWork(
             call=lambda: target.copy_(source, non_blocking=is_pinned),
             finish=lambda: torch.cuda.synchronize(device),
         )

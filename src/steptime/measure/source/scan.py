@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from steptime.core.schema import SCHEMA
 from steptime.core.store import write_text
-from steptime.core.types import SCHEMA
 from steptime.measure.source.accumulation import find_suspicions
-from steptime.measure.source.switches import find_switches
+from steptime.measure.source.source_switches import find_switches
 from steptime.record import files, kinds, rows
 from steptime.record.lines import Line, kind_of, read_lines
 
@@ -43,7 +43,7 @@ Place = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class SourceMark:
     """Something in the source: a code of the contract, its place, and the line as it stands."""
 
     code: str
@@ -57,8 +57,8 @@ class Source:
     """What `source.json` says; `texts` are lines by absolute file and number."""
 
     texts: Mapping[Place, str] = field(default_factory=dict)
-    suspicions: tuple[Mark, ...] = ()
-    switches: tuple[Mark, ...] = ()
+    suspicions: tuple[SourceMark, ...] = ()
+    switches: tuple[SourceMark, ...] = ()
 
 
 def write_source(run_folder: Path, *, cwd: str | None) -> None:
@@ -104,8 +104,8 @@ def read_source(run_folder: Path) -> Source:
     switches = _rows(document, "switches", (str, str, int))
     return Source(
         texts=texts,
-        suspicions=tuple(Mark(code=c, file=f, line=n, text=t) for c, f, n, t in suspicions),
-        switches=tuple(Mark(code=c, file=f, line=n) for c, f, n in switches),
+        suspicions=tuple(SourceMark(code=c, file=f, line=n, text=t) for c, f, n, t in suspicions),
+        switches=tuple(SourceMark(code=c, file=f, line=n) for c, f, n in switches),
     )
 
 

@@ -1,0 +1,121 @@
+"""The SQLite index of a store: one row a run, for listing and comparing.
+
+The files in the run folders are the truth; this is a cache of them. A damaged index is
+thrown away, one that cannot be opened is done without; neither is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TypeVar
+
+from steptime.core.process_end import RunState
+from steptime.measure.values.run_summary import RunSummary
+
+_VERSION = 1  # of the table; an index of another version is rebuilt
+_BUSY_S = 2.0  # another run writes one row; if it takes longer, the folders are read instead
+_TABLE = """CREATE TABLE IF NOT EXISTS runs (run_id TEXT PRIMARY KEY, started_unix_s REAL,
+    command TEXT, state TEXT, exit_code INTEGER, signal INTEGER, num_steps INTEGER,
+    step_time_s REAL, kind TEXT) WITHOUT ROWID"""
+
+T = TypeVar("T")
+
+
+def read_rows(path: Path) -> dict[str, RunSummary]:
+    """All rows by run id; empty if there is no usable index."""
+
+    def read(connection: sqlite3.Connection) -> dict[str, RunSummary]:
+        rows = connection.execute("SELECT * FROM runs").fetchall()
+        return {row[0]: _summary(row) for row in rows}
+
+    return _use(path, read) or {}
+
+
+def write_rows(path: Path, rows: Iterable[RunSummary]) -> bool:
+    """Insert or replace the rows; whether it could be done."""
+
+    def write(connection: sqlite3.Connection) -> bool:
+        sql = "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        connection.executemany(sql, [_columns(row) for row in rows])
+        return True
+
+    return _use(path, write) or False
+
+
+def delete_rows(path: Path, run_ids: Iterable[str]) -> None:
+    """Forget runs whose folders are gone."""
+
+    def delete(connection: sqlite3.Connection) -> None:
+        connection.executemany("DELETE FROM runs WHERE run_id = ?", [(i,) for i in run_ids])
+
+    _use(path, delete)
+
+
+def discard(path: Path) -> None:
+    """Throw the index away."""
+    for name in (path.name, f"{path.name}-journal", f"{path.name}-wal", f"{path.name}-shm"):
+        with suppress(OSError):
+            path.with_name(name).unlink()
+
+
+def _use(path: Path, action: Callable[[sqlite3.Connection], T]) -> T | None:
+    """The action's result, or None: the index was damaged (gone now) or cannot be used."""
+    try:
+        # The rollback journal is kept: write-ahead logging does not work on network disks.
+        with closing(sqlite3.connect(path, timeout=_BUSY_S)) as connection, connection:
+            _prepare(connection)
+            return action(connection)
+    except sqlite3.OperationalError:
+        return None  # busy, read-only or a full disk; the file itself is sound
+    except (sqlite3.DatabaseError, ValueError, TypeError):
+        discard(path)
+        return None
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version != _VERSION:
+        connection.execute("DROP TABLE IF EXISTS runs")
+        connection.execute(f"PRAGMA user_version = {_VERSION}")
+    connection.execute(_TABLE)
+
+
+def _columns(row: RunSummary) -> tuple[str | float | int | None, ...]:
+    return (
+        row.run_id,
+        row.started_unix_s,
+        json.dumps(row.command),
+        row.state.value,
+        row.exit_code,
+        row.signal,
+        row.num_steps,
+        row.step_time_s,
+        row.kind,
+    )
+
+
+def _summary(row: tuple[object, ...]) -> RunSummary:
+    run_id, started, command, state, exit_code, number, num_steps, step_time_s, kind = row
+    return RunSummary(
+        run_id=str(run_id),
+        started_unix_s=_number(started),
+        command=tuple(json.loads(str(command))),
+        state=RunState(state),
+        exit_code=_whole(exit_code),
+        signal=_whole(number),
+        num_steps=_whole(num_steps),
+        step_time_s=_number(step_time_s),
+        kind=None if kind is None else str(kind),
+    )
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) else None

@@ -1,0 +1,73 @@
+"""The studies of a store: found by id and listed, newest first.
+
+In: a store. Out: `Study` values as `study.json` holds them. A study that was killed before its
+first answer holds none yet, and is left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from steptime.app.run_listing import match_id
+from steptime.core.codec import from_json
+from steptime.errors import DamagedRunError, NotFoundError, StoreError
+from steptime.tune.values.study_values import Study
+
+FILE = "study.json"
+RECIPE = "tuned.toml"
+
+
+def list_studies(store: Path) -> tuple[Study, ...]:
+    """All studies that can be read, newest first."""
+    found = []
+    for folder in _folders(store):
+        with suppress(DamagedRunError, OSError):
+            found.append(_read(folder))
+    return tuple(sorted(found, key=lambda s: (s.started_unix_s, s.study_id), reverse=True))
+
+
+def find_study(store: Path, wanted: str) -> Study:
+    """The study with this id, with this beginning of an id, or the `last` one.
+
+    Raises:
+        NotFoundError: there is none, or several begin so.
+        DamagedRunError: it cannot be understood.
+    """
+    ids = sorted(folder.name for folder in _folders(store))
+    if wanted == "last":
+        studies = list_studies(store)
+        if studies:
+            return studies[0]
+    if not ids or wanted == "last":
+        hint = "Make one: steptime tune -- python train.py"
+        raise NotFoundError(f"there are no studies in {store}.", hint=hint)
+    name = match_id(store, wanted, ids, what="study")
+    try:
+        return _read(store / "studies" / name)
+    except OSError as error:
+        raise StoreError(f"the study {name} cannot be read: {error}") from error
+
+
+def recipe_of(store: Path, study: Study) -> Path | None:
+    """The recipe that lies in a study's folder."""
+    path = store / "studies" / study.study_id / RECIPE
+    return path if path.is_file() else None
+
+
+def _folders(store: Path) -> Iterator[Path]:
+    try:
+        entries = list((store / "studies").iterdir())
+    except OSError as error:
+        raise StoreError(f"the store cannot be read: {error}") from error
+    return (folder for folder in entries if (folder / FILE).is_file())
+
+
+def _read(folder: Path) -> Study:
+    try:
+        document = json.loads((folder / FILE).read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise DamagedRunError(f"{folder / FILE} is no JSON: {error}.") from error
+    return from_json(Study, document, where=str(folder / FILE))

@@ -1,0 +1,193 @@
+"""The values of a comparison: runs with what they were made with, and what differs between sets.
+
+Frozen, made of plain fields. Sets are called A and B; a change is B over A less one, so that
+0.05 is 5 % slower. None means "not observed", or for an interval "not known".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from steptime.core.process_end import ProcessEnd
+
+
+class CompareOutcome(str, Enum):
+    """What two sets of runs say about the step time."""
+
+    SLOWER = "slower"
+    FASTER = "faster"
+    NO_DIFFERENCE = "no_difference"
+    """The interval holds no change."""
+    TOO_NOISY = "too_noisy"
+    """How much equal runs differ is not known, so nothing can be said."""
+    NOT_COMPARABLE = "not_comparable"
+
+
+class GateOutcome(str, Enum):
+    """What `--fail-if-slower` says."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trait:
+    """One thing a run was made with: `version` of `torch`, `argument` `--lr`, and its value."""
+
+    what: str
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedRun:
+    """One run as it is compared.
+
+    Attributes:
+        place: its folder, as text.
+        num_counted: steps of its steady window.
+        step_s: mean time of a step; None where no step counted.
+        error_fraction: standard error of the step time from within the run, of the step time.
+        phases_s: the step's time by phase, adding up to `step_s`.
+        spans_s: totals of what is kept apart from the steps.
+        others_cores: cores that others kept busy meanwhile.
+        host: the machine's name, hashed.
+        traits: what it was made with.
+    """
+
+    run_id: str
+    place: str
+    command: tuple[str, ...]
+    started_unix_s: float
+    duration_s: float | None
+    end: ProcessEnd
+    num_steps: int
+    num_counted: int
+    step_s: float | None
+    error_fraction: float
+    phases_s: Mapping[str, float]
+    spans_s: Mapping[str, float]
+    others_cores: float | None
+    host: str
+    traits: tuple[Trait, ...]
+
+    def trait(self, what: str, name: str) -> str | None:
+        """The value of one trait."""
+        found = (t.value for t in self.traits if t.what == what and t.name == name)
+        return next(found, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A number with its 95 % interval; the ends are None where the spread is not known."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """A time of A and of B [s], and how they differ: by seconds, and as a fraction of A's."""
+
+    name: str
+    a_s: float
+    b_s: float
+    difference_s: Estimate
+    change: Estimate | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """How much equal runs differ: the standard deviation of log step times, and its source.
+
+    Attributes:
+        fraction: the standard deviation.
+        degrees: degrees of freedom behind it.
+        num_stored: runs of the store that it was taken from as well.
+        is_of_other_code: some of those had other code, so that it may be too large.
+    """
+
+    fraction: float
+    degrees: int
+    num_stored: int = 0
+    is_of_other_code: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraitChange:
+    """A trait that is not the same: the values of A's and of B's runs, empty where absent."""
+
+    what: str
+    name: str
+    a: tuple[str, ...]
+    b: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Obstacle:
+    """Why the sets cannot be judged, or only if the user insists: a machine word and its facts.
+
+    `is_final`: no flag helps.
+    """
+
+    code: str
+    facts: Mapping[str, str]
+    is_final: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remark:
+    """Something a reader must know about a comparison: a machine word and its facts."""
+
+    code: str
+    facts: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """The limit that was set, a fraction, and what came of it."""
+
+    limit: float
+    outcome: GateOutcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Two sets of runs, and what differs.
+
+    Attributes:
+        a, b: the runs.
+        outcome: of the step time.
+        reason: machine word: why it is too noisy or cannot be compared.
+        step: the step time; None where a run has none.
+        phases: the step's phases; their differences add up to the step's.
+        spans: totals of a run kept apart from the steps.
+        finish: the time of a whole run of `num_steps` steps.
+        spread: how much equal runs differ; None where that is not known.
+        needed_runs: about so many runs a side tell a difference of the limit, of 5 % where there
+            is none; None where the spread is not known.
+        changes: what the runs of B were made with that those of A were not.
+        obstacles: why the sets should not be judged.
+        remarks: what else a reader must know.
+        gate: None where no limit was set.
+    """
+
+    a: tuple[ComparedRun, ...]
+    b: tuple[ComparedRun, ...]
+    outcome: CompareOutcome
+    reason: str | None
+    step: Effect | None
+    phases: tuple[Effect, ...]
+    spans: tuple[Effect, ...]
+    finish: Effect | None
+    num_steps: int | None
+    spread: Spread | None
+    changes: tuple[TraitChange, ...]
+    obstacles: tuple[Obstacle, ...]
+    remarks: tuple[Remark, ...]
+    needed_runs: int | None = None
+    gate: Gate | None = None

@@ -1,0 +1,42 @@
+"""The rule on the rest of the machine, and what other findings are less sure of for it."""
+
+from __future__ import annotations
+
+from steptime.core.evidence import Evidence
+from steptime.diagnose.ailments.signals import count, make_finding, severity_of, share
+from steptime.diagnose.ailments.thresholds import MIN_IDLE_CORES
+from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
+from steptime.measure.values.measurement import HostLoad, Measurement
+
+
+def find_contention(measurement: Measurement) -> Finding | None:
+    """CONTENDED: other programs took cores; above info only if the job could have used them."""
+    host = measurement.host
+    fraction = host.others_cores / host.num_cores if host else None
+    severity = severity_of(fraction)
+    if host is None or fraction is None or severity is None:
+        return None
+    return make_finding(
+        BottleneckKind.CONTENDED,
+        "neighbor",
+        severity=severity if _is_full(host) else Severity.INFO,
+        evidence=(
+            share("others", fraction),
+            Evidence(name="others_cores", value=host.others_cores, unit="cores"),
+            Evidence(name="job_cores", value=host.job_cores, unit="cores"),
+            count("num_cores", host.num_cores),
+            count("num_samples", host.num_samples),
+        ),
+    )
+
+
+def _is_full(host: HostLoad) -> bool:
+    return host.num_cores - host.job_cores - host.others_cores < MIN_IDLE_CORES
+
+
+def missing_beside_phases(measurement: Measurement, *more: str) -> tuple[str, ...]:
+    """What would have sharpened a finding on phases."""
+    contention = find_contention(measurement)
+    is_contended = contention is not None and contention.severity is not Severity.INFO
+    host = ("host_load",) if measurement.host is None else ()
+    return (*more, *host, *(("quiet_machine",) if is_contended else ()))

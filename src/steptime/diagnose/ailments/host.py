@@ -1,0 +1,217 @@
+"""Rules on the Python process: what it does while the arithmetic could run.
+
+Each takes a Measurement and gives a Finding, or None where it does not apply; the thresholds and
+the reasons are in docs/explanation/diagnosis.md.
+"""
+
+from __future__ import annotations
+
+import math
+
+from steptime.diagnose.ailments.contention import missing_beside_phases
+from steptime.diagnose.ailments.signals import (
+    apart_fraction,
+    count,
+    fraction_of,
+    headroom,
+    idle_fraction,
+    is_on_device,
+    make_finding,
+    median_step_s,
+    phase_evidence,
+    phase_of,
+    seconds,
+    severity_of,
+    share,
+    site_of,
+    sum_fractions,
+)
+from steptime.diagnose.ailments.thresholds import (
+    MIN_EXPLAINED,
+    MIN_RECOMPILES,
+    PAGE_FAULT_S,
+    RECOMPILE_LIMIT,
+    TINY_OPERATOR_COST_S,
+)
+from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
+from steptime.measure.values.measurement import Measurement, RankSummary
+
+_LOOKED_AT = ("forward", "loss", "forward_and_loss", "backward")
+"""Phases whose operators are counted on the sampled step."""
+
+_NOT_LAUNCHING = ("input_wait", "h2d", "sync", "communication", "other")
+"""What explains an idle device by itself."""
+
+
+def find_tiny_operators(measurement: Measurement) -> Finding | None:
+    """HOST_BOUND, on the CPU: operators so small that starting them costs more than they do."""
+    operators, step_s = measurement.operators, median_step_s(measurement)
+    if operators is None or operators.missing or not step_s or is_on_device(measurement):
+        return None
+    num_looks = max(1.0, measurement.num_optimizer_updates / max(1, measurement.num_steps))
+    phases = [p for p in (phase_of(measurement, name) for name in _LOOKED_AT) if p]
+    wall_s = math.fsum(p.median_s or 0.0 for p in phases)
+    cpu_s = math.fsum(p.cpu_median_s or 0.0 for p in phases)
+    # Several threads take more CPU time than wall time; a lost core takes wall time alone.
+    busy_s = min(wall_s, cpu_s) if cpu_s > 0 else wall_s
+    # What took long in the look alone is no large operator either.
+    rest_s = max(busy_s - operators.large_s * num_looks, operators.tiny_s * num_looks)
+    rest_s = min(rest_s, busy_s)
+    tiny_s = min(rest_s, operators.num_tiny * num_looks * TINY_OPERATOR_COST_S)
+    if busy_s <= 0 or tiny_s < MIN_EXPLAINED * rest_s:
+        return None
+    # A median of each phase may add up to more than that of the step.
+    fraction = min(tiny_s / step_s, sum_fractions(measurement, _LOOKED_AT))
+    severity = severity_of(fraction)
+    if severity is None:
+        return None
+    return make_finding(
+        BottleneckKind.HOST_BOUND,
+        "tiny_operators",
+        severity=severity,
+        evidence=(
+            share("tiny_operators", fraction),
+            count("num_operators", operators.num * num_looks),
+            count("num_tiny", operators.num_tiny * num_looks),
+        ),
+        fraction=fraction,
+        site=site_of(measurement, "forward"),
+        missing=missing_beside_phases(measurement),
+    )
+
+
+def find_launches(measurement: Measurement) -> Finding | None:
+    """HOST_BOUND: the device waits for the host to launch, and nothing else explains it."""
+    idle = idle_fraction(measurement)
+    if idle is None or not is_on_device(measurement):
+        return None
+    fraction = idle - sum_fractions(measurement, _NOT_LAUNCHING)
+    severity = severity_of(fraction)
+    if severity is None:
+        return None
+    return make_finding(
+        BottleneckKind.HOST_BOUND,
+        "launches",
+        severity=severity,
+        evidence=(share("launches", fraction), share("idle", idle)),
+        fraction=fraction,
+        site=site_of(measurement, "forward"),
+        missing=missing_beside_phases(measurement),
+    )
+
+
+def find_sync(measurement: Measurement) -> Finding | None:
+    """HOST_BOUND: the host waits for the device in the middle of a step."""
+    waits, idle = fraction_of(measurement, "sync"), idle_fraction(measurement)
+    if waits is None:
+        return None
+    # While the device has work, waiting for it costs nothing.
+    fraction = waits if idle is None else min(waits, idle)
+    severity = severity_of(fraction)
+    if severity is None:
+        return None
+    return make_finding(
+        BottleneckKind.HOST_BOUND,
+        "sync",
+        severity=Severity.INFO if idle is None else severity,
+        evidence=(
+            *phase_evidence(measurement, "sync"),
+            count("syncs", measurement.syncs_per_step or 0),
+            *(() if idle is None else (share("idle", idle),)),
+        ),
+        fraction=fraction,
+        site=site_of(measurement, "sync"),
+        missing=(
+            *(("device_time",) if idle is None else ()),
+            *missing_beside_phases(measurement),
+        ),
+    )
+
+
+def find_gc(measurement: Measurement) -> Finding | None:
+    """HOST_BOUND: collections of garbage; while one rank collects, the others wait."""
+    ranks = [(rank, rank.gc) for rank in measurement.ranks if rank.gc is not None]
+    if not ranks:
+        return None
+    worst, pauses = max(ranks, key=lambda pair: pair[1].fraction)
+    is_one_job = all(rank.world_size > 1 for rank, _ in ranks)
+    together = math.fsum(gc.fraction for _, gc in ranks)
+    fraction = min(1.0, together) if is_one_job else pauses.fraction
+    severity = severity_of(fraction)
+    if severity is None:
+        return None
+    return make_finding(
+        BottleneckKind.HOST_BOUND,
+        "gc",
+        severity=severity,
+        evidence=(
+            share("gc", fraction),
+            count("gc_pauses", pauses.pauses_per_step),
+            seconds("gc_time", pauses.s_per_step),
+            count("gc_rank", worst.rank),
+        ),
+        fraction=fraction,
+        missing=missing_beside_phases(measurement),
+    )
+
+
+def find_recompile(measurement: Measurement) -> Finding | None:
+    """HOST_BOUND: functions are compiled again and again, which is kept apart from the steps."""
+    compilation = measurement.compilation
+    num_again = sum(e.count for e in compilation.recompiles) if compilation else 0
+    if compilation is None or num_again < MIN_RECOMPILES:
+        return None
+    part = min(1.0, num_again / max(1, compilation.num_graphs))
+    fraction = apart_fraction(measurement, compilation.total_s * part)
+    severity = severity_of(fraction) or Severity.INFO
+    if num_again >= RECOMPILE_LIMIT and severity is Severity.INFO:
+        severity = Severity.WARNING
+    worst = max(compilation.recompiles, key=lambda event: event.count)
+    return Finding(
+        kind=BottleneckKind.HOST_BOUND,
+        cause="recompile",
+        severity=severity,
+        evidence=(
+            *(() if fraction is None else (share("recompile", fraction),)),
+            count("num_recompiles", num_again),
+            seconds("compile_total", compilation.total_s),
+        ),
+        where=worst.where,
+        where_text=worst.reason,
+        headroom_speedup=None if fraction is None else headroom(fraction),
+    )
+
+
+def find_page_faults(measurement: Measurement) -> Finding | None:
+    """HOST_BOUND: the operating system hands out the same memory again and again."""
+    worst = max(measurement.ranks, key=_fault_fraction, default=None)
+    fraction = _fault_fraction(worst) if worst else 0.0
+    severity = severity_of(fraction)
+    if worst is None or worst.host_memory is None or severity is None:
+        return None
+    return make_finding(
+        BottleneckKind.HOST_BOUND,
+        "page_faults",
+        severity=severity,
+        evidence=(
+            share("page_faults", fraction),
+            count("num_page_faults", worst.host_memory.minor_faults_per_step or 0),
+        ),
+        fraction=fraction,
+        missing=missing_beside_phases(measurement),
+    )
+
+
+def _fault_fraction(rank: RankSummary) -> float:
+    """Share of a step inside the system, as far as page faults explain it.
+
+    Of its CPU time where several threads work at once, else of its wall time: what a mostly
+    waiting process spends of its little CPU time holds nothing back.
+    """
+    memory = rank.host_memory
+    times = [time.median for time in (rank.step_time_s, rank.step_cpu_s) if time is not None]
+    step_s = max(times, default=0.0)
+    if memory is None or memory.minor_faults_per_step is None or step_s <= 0:
+        return 0.0
+    system_s = memory.system_cpu_s_per_step or 0.0
+    return min(system_s, memory.minor_faults_per_step * PAGE_FAULT_S, step_s) / step_s

@@ -1,0 +1,185 @@
+"""What the rules read out of a Measurement, and the one scale of severity.
+
+In: a `Measurement`. Out: fractions, evidence, headroom, places in the code, and the names of what
+was not observed. docs/explanation/diagnosis.md has the reasons.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from steptime.core.evidence import Evidence
+from steptime.diagnose.ailments.thresholds import CRITICAL_FRACTION, INFO_FRACTION, WARNING_FRACTION
+from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
+from steptime.measure.values.measurement import Measurement, Phase, RankSummary
+from steptime.measure.values.observations import Site
+
+COMPUTE_PHASES = (
+    "forward",
+    "loss",
+    "forward_and_loss",
+    "backward",
+    "gradient_processing",
+    "optimizer",
+)
+"""What the arithmetic of the training spends."""
+
+
+def severity_of(fraction: float | None) -> Severity | None:
+    """How much a share of the step matters; None below the scale, or where it is not known."""
+    if fraction is None:
+        return None
+    if fraction >= CRITICAL_FRACTION:
+        return Severity.CRITICAL
+    if fraction >= WARNING_FRACTION:
+        return Severity.WARNING
+    return Severity.INFO if fraction >= INFO_FRACTION else None
+
+
+def headroom(fraction: float) -> float | None:
+    """Step time now over step time without this share; None where nothing would be left."""
+    return 1 / (1 - fraction) if fraction < 1 else None
+
+
+def phase_of(holder: Measurement | RankSummary, name: str) -> Phase | None:
+    """The phase of a run or a rank if it was observed."""
+    found = (phase for phase in holder.phases if phase.name == name)
+    return next((phase for phase in found if phase.fraction is not None), None)
+
+
+def fraction_of(holder: Measurement | RankSummary, name: str) -> float | None:
+    """The phase's share of the steady window, or None if it was not observed."""
+    phase = phase_of(holder, name)
+    return phase.fraction if phase else None
+
+
+def sum_fractions(measurement: Measurement, names: Iterable[str]) -> float:
+    """Share of several phases together; what was not observed is in `other`."""
+    return math.fsum(fraction_of(measurement, name) or 0.0 for name in names)
+
+
+def cpu_fraction_of(measurement: Measurement, name: str) -> float | None:
+    """The phase's median CPU time over the step's, or None if either was not observed."""
+    phase, steady = phase_of(measurement, name), measurement.steady
+    step_cpu_s = steady.step_cpu_s if steady else None
+    if phase is None or phase.cpu_median_s is None or not step_cpu_s or step_cpu_s.median <= 0:
+        return None
+    return phase.cpu_median_s / step_cpu_s.median
+
+
+def phase_evidence(measurement: Measurement, name: str) -> tuple[Evidence, ...]:
+    """A phase's share, its median, and its share of CPU time, as far as observed."""
+    phase = phase_of(measurement, name)
+    if phase is None:
+        return ()
+    values = (
+        (name, phase.fraction, "fraction"),
+        (f"{name}_median", phase.median_s, "s"),
+        (f"{name}_cpu", cpu_fraction_of(measurement, name), "fraction"),
+    )
+    return tuple(
+        Evidence(name=label, value=value, unit=unit)
+        for label, value, unit in values
+        if value is not None
+    )
+
+
+def make_finding(
+    kind: BottleneckKind | None,
+    cause: str | None,
+    *,
+    severity: Severity,
+    evidence: Iterable[Evidence],
+    fraction: float | None = None,
+    site: Site | None = None,
+    missing: tuple[str, ...] = (),
+) -> Finding:
+    """A finding with the headroom of its share, and the place in the user's code if known."""
+    return Finding(
+        kind=kind,
+        cause=cause,
+        severity=severity,
+        evidence=(*evidence, *site_evidence(site)),
+        where=None if site is None else site.place,
+        where_text=None if site is None or site.end_line > site.line else site.text,
+        headroom_speedup=None if fraction is None else headroom(fraction),
+        missing=missing,
+    )
+
+
+def count(name: str, value: float) -> Evidence:
+    """A number of things as evidence."""
+    return Evidence(name=name, value=float(value), unit="count")
+
+
+def share(name: str, value: float) -> Evidence:
+    """A fraction as evidence."""
+    return Evidence(name=name, value=value, unit="fraction")
+
+
+def seconds(name: str, value: float) -> Evidence:
+    """A time as evidence."""
+    return Evidence(name=name, value=value, unit="s")
+
+
+def size(name: str, value: float | None) -> tuple[Evidence, ...]:
+    """Bytes as evidence, if they are known."""
+    return () if value is None else (Evidence(name=name, value=float(value), unit="bytes"),)
+
+
+def site_of(measurement: Measurement, what: str | None) -> Site | None:
+    """Where the most of a phase or span happens: the first of its sites, for they are ordered."""
+    return next((site for site in measurement.sites if site.what == what), None)
+
+
+def site_evidence(site: Site | None) -> tuple[Evidence, ...]:
+    """Calls and time a step at a place; for a span, in the run."""
+    if site is None:
+        return ()
+    timed = () if site.s_per_step is None else (seconds("site_time", site.s_per_step),)
+    return (count("calls", site.calls_per_step), *timed)
+
+
+def apart_fraction(measurement: Measurement, apart_s: float) -> float | None:
+    """Share of a time kept apart from the steps, in it and all steps together."""
+    step_time_s = median_step_s(measurement)
+    if step_time_s is None or apart_s <= 0:
+        return None
+    return apart_s / (apart_s + step_time_s * measurement.num_steps)
+
+
+def median_step_s(measurement: Measurement) -> float | None:
+    """The median step time [s] of the steady window."""
+    steady = measurement.steady
+    return steady.step_time_s.median if steady and steady.step_time_s else None
+
+
+def idle_fraction(measurement: Measurement) -> float | None:
+    """Share of the step in which the device computed nothing of ours; None without its times."""
+    device_s, step_s = compute_device_s(measurement), median_step_s(measurement)
+    return None if device_s is None or not step_s else max(0.0, 1 - device_s / step_s)
+
+
+def find_missing_signals(measurement: Measurement) -> tuple[str, ...]:
+    """Signals that a rule asked for and that were not observed, by name."""
+    is_distributed = any(rank.world_size > 1 for rank in measurement.ranks)
+    missing = {
+        "input_wait": fraction_of(measurement, "input_wait") is None,
+        "communication": is_distributed and fraction_of(measurement, "communication") is None,
+        "device_time": is_on_device(measurement) and compute_device_s(measurement) is None,
+        "host_load": measurement.host is None,
+    }
+    return tuple(name for name, is_missing in missing.items() if is_missing)
+
+
+def is_on_device(measurement: Measurement) -> bool:
+    """True if any rank trains on something else than the CPU."""
+    return any(rank.device != "cpu" for rank in measurement.ranks)
+
+
+def compute_device_s(measurement: Measurement) -> float | None:
+    """Sum of the compute phases' median device times [s], or None without device times."""
+    phases = [phase_of(measurement, name) for name in COMPUTE_PHASES]
+    times_s = [p.device_median_s for p in phases if p and p.device_median_s is not None]
+    return math.fsum(times_s) if times_s else None

@@ -1,0 +1,72 @@
+"""The rule on a run that stood still: how long, and which rank the others waited for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from steptime.core.process_end import RunState
+from steptime.diagnose.ailments.signals import count, seconds, severity_of
+from steptime.diagnose.values.finding import Finding, Severity
+from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.stall import Stall
+
+CAUSES = ("stall", "stalled_rank")
+
+
+def find_stall(measurement: Measurement) -> Finding | None:
+    """No bottleneck of the step: no step came for ten times the usual time."""
+    stalls = relevant_stalls(measurement)
+    if not stalls:
+        return None
+    worst = worst_stall(stalls)
+    return Finding(
+        kind=None,
+        cause="stalled_rank" if worst.culprits else "stall",
+        severity=_severity(measurement, stalls),
+        evidence=(
+            seconds("stall_time", stalled_s(worst)),
+            seconds("usual_step", worst.usual_step_s),
+            count("num_stalls", len(stalls)),
+            count("stalled_after", max((one.num_steps for one in worst.ranks), default=0)),
+            *(count("culprit_rank", rank) for rank in worst.culprits[:1]),
+        ),
+        where=_where(worst),
+    )
+
+
+def relevant_stalls(measurement: Measurement) -> tuple[Stall, ...]:
+    """All but one that never ended in a run that finished well: that was the end of the run."""
+    has_finished = measurement.end.state is RunState.FINISHED
+    return tuple(s for s in measurement.stalls if s.duration_s is not None or not has_finished)
+
+
+def worst_stall(stalls: Sequence[Stall]) -> Stall:
+    """The one that never went on, else the longest.
+
+    Raises:
+        ValueError: there are none.
+    """
+    return max(stalls, key=lambda one: (one.duration_s is None, stalled_s(one)))
+
+
+def stalled_s(stall: Stall) -> float:
+    """How long it lasted, or had lasted when it was seen [s]."""
+    if stall.duration_s is not None:
+        return stall.duration_s
+    return max(0.0, stall.seen_unix_s - stall.began_unix_s)
+
+
+def _severity(measurement: Measurement, stalls: Sequence[Stall]) -> Severity:
+    """Critical where it never went on; else by the share of the run that was lost."""
+    if any(stall.duration_s is None for stall in stalls):
+        return Severity.CRITICAL
+    lost_s, duration_s = math.fsum(map(stalled_s, stalls)), measurement.duration_s
+    fraction = None if not duration_s else min(1.0, lost_s / duration_s)
+    return severity_of(fraction) or Severity.INFO
+
+
+def _where(stall: Stall) -> str | None:
+    """The line of the rank that the others wait for, else of the first that has one."""
+    late = [one for one in stall.ranks if one.rank in stall.culprits]
+    return next((one.where for one in (*late, *stall.ranks) if one.where), None)

@@ -1,0 +1,175 @@
+"""The Diagnosis of a run: the third value of the chain.
+
+In: a `Measurement`. Out: a `Diagnosis`. The rules are visible tuples; the order in which one of
+their findings becomes the primary kind stands in docs/explanation/diagnosis.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from steptime.core.schema import SCHEMA
+from steptime.diagnose.ailments import (
+    contention,
+    host,
+    memory_limits,
+    ranks,
+    script_faults,
+    stalled,
+    verdicts,
+    waiting,
+)
+from steptime.diagnose.ailments.shifted import find_shift
+from steptime.diagnose.ailments.signals import find_missing_signals
+from steptime.diagnose.shifts.lasting_shifts import find_shifts
+from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity
+from steptime.diagnose.values.reach_values import Waterfall
+from steptime.diagnose.waterfall.reach import add_roofs, is_usable
+from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.over_time import RunSeries
+
+Rule = Callable[[Measurement], Finding | None]
+
+ALWAYS: tuple[Rule, ...] = (
+    memory_limits.find_out_of_memory,
+    stalled.find_stall,
+    host.find_recompile,
+    *script_faults.RULES,
+)
+"""Asked of every run: they need no steady window."""
+
+RULES: tuple[Rule, ...] = (
+    memory_limits.find_swapping,
+    waiting.find_input_wait,
+    waiting.find_preprocessing,
+    waiting.find_copies,
+    waiting.find_worker_startup,
+    waiting.find_evaluation,
+    waiting.find_checkpoint,
+    ranks.find_communication,
+    ranks.find_straggler,
+    host.find_tiny_operators,
+    host.find_launches,
+    host.find_sync,
+    host.find_gc,
+    host.find_page_faults,
+    memory_limits.find_leak,
+    memory_limits.find_device_leak,
+    contention.find_contention,
+    verdicts.find_compute,
+)
+"""All are asked, if there are enough steps."""
+
+DOUBTS: tuple[Rule, ...] = (verdicts.find_noise, verdicts.find_unattributed)
+"""Asked in this order when no rule gave a warning; the first that fires is the verdict."""
+
+WITH_HEADROOM = (
+    BottleneckKind.INPUT_BOUND,
+    BottleneckKind.HOST_BOUND,
+    BottleneckKind.MEMORY_BANDWIDTH_BOUND,
+    BottleneckKind.MEMORY_CAPACITY_BOUND,
+    BottleneckKind.COMMUNICATION_BOUND,
+    BottleneckKind.STRAGGLER,
+)
+"""Kinds with a headroom of their own; the largest becomes primary."""
+
+_SEVERITIES = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
+
+
+def diagnose(
+    measurement: Measurement,
+    series: RunSeries | None = None,
+    waterfall: Waterfall | None = None,
+) -> Diagnosis:
+    """What holds the steps of a run back, and whether that changed while it ran.
+
+    Args:
+        measurement: what was seen of the run.
+        series: the same over time; without it no change is looked for.
+        waterfall: of the same run; without one nothing is said of roofs.
+    """
+    shifts = () if series is None else find_shifts(series)
+    diagnosis = _diagnose(measurement, find_shift(shifts), waterfall)
+    return replace(diagnosis, shifts=tuple(one.shift for one in shifts))
+
+
+def _diagnose(
+    measurement: Measurement, shift: Finding | None, waterfall: Waterfall | None
+) -> Diagnosis:
+    findings = _ask(ALWAYS, measurement) + ([] if shift is None else [shift])
+    death = next((f for f in findings if f.cause == "out_of_memory"), None)
+    too_few = verdicts.find_no_steps(measurement)
+    if too_few is not None:
+        return _conclude(measurement, [*findings, too_few], death or too_few)
+    findings += _ask(RULES, measurement)
+    if waterfall is not None and is_usable(waterfall):
+        findings = add_roofs(findings, measurement, waterfall)
+    primary = death or choose_primary(findings)
+    if primary is None:
+        primary = _doubt(measurement) or _settle(measurement, findings)
+    elif (unnamed := verdicts.find_unattributed(measurement)) is not None:
+        findings.append(replace(unnamed, severity=Severity.INFO))
+    if primary.kind is BottleneckKind.HOST_BOUND:  # the same phases, better explained
+        findings = [f for f in findings if f.kind is not BottleneckKind.COMPUTE_BOUND]
+    return _conclude(measurement, findings, primary)
+
+
+def _ask(rules: Sequence[Rule], measurement: Measurement) -> list[Finding]:
+    return [f for f in (rule(measurement) for rule in rules) if f is not None]
+
+
+def choose_primary(findings: Sequence[Finding]) -> Finding | None:
+    """The finding at warning or above that names the bottleneck: by headroom where it has one."""
+    serious = [f for f in findings if f.kind is not None and f.severity is not Severity.INFO]
+    removable = [finding for finding in serious if finding.kind in WITH_HEADROOM]
+    if removable:
+        return max(removable, key=_headroom)
+    return serious[0] if serious else None
+
+
+def _headroom(finding: Finding) -> float:
+    """For ordering; where all of a step would go, no number is given, and it comes first."""
+    if finding.headroom_speedup is not None:
+        return finding.headroom_speedup
+    return float("inf") if finding.severity is Severity.CRITICAL else 1.0
+
+
+def _doubt(measurement: Measurement) -> Finding | None:
+    doubts = (rule(measurement) for rule in DOUBTS)
+    return next((finding for finding in doubts if finding is not None), None)
+
+
+def _settle(measurement: Measurement, findings: Sequence[Finding]) -> Finding:
+    """COMPUTE_BOUND if that was found, else BALANCED with what was missing."""
+    compute = (f for f in findings if f.kind is BottleneckKind.COMPUTE_BOUND)
+    balanced = Finding(
+        kind=BottleneckKind.BALANCED,
+        cause=None,
+        severity=Severity.INFO,
+        evidence=(),
+        missing=find_missing_signals(measurement),
+    )
+    return next(compute, balanced)
+
+
+def _conclude(measurement: Measurement, findings: Sequence[Finding], primary: Finding) -> Diagnosis:
+    """The diagnosis with its findings, most severe first; the primary one first among equals."""
+    others = [finding for finding in findings if finding is not primary]
+
+    def order(finding: Finding) -> tuple[int, bool, bool, bool, float]:
+        # What others do to the run stands behind what it does to itself.
+        is_others = finding.kind is BottleneckKind.CONTENDED
+        rank = _SEVERITIES.index(finding.severity)
+        # A run that stood still has no use for faster steps.
+        goes_on = finding.cause not in stalled.CAUSES
+        return rank, goes_on, is_others, finding is not primary, -(finding.headroom_speedup or 0)
+
+    ordered = sorted((primary, *others), key=order)
+    assert primary.kind is not None  # each rule that may be primary names a kind
+    return Diagnosis(
+        schema=SCHEMA,
+        run_id=measurement.run_id,
+        kind=primary.kind,
+        findings=tuple(ordered),
+    )

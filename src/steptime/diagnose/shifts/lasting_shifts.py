@@ -1,0 +1,333 @@
+"""Lasting changes of the step time, and what changed with them.
+
+In: a `RunSeries`. Out: `Shift`s, each with the numbers behind its causes. A cause is what
+changed at the same time and in the direction that fits, no proof. The test itself is in
+`diagnose.shifts.lasting_shifts.change_points`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from steptime.core.stats import median
+from steptime.diagnose.ailments.signals import COMPUTE_PHASES
+from steptime.diagnose.ailments.thresholds import (
+    MIN_CLOCK_FRACTION,
+    MIN_EXPLAINED,
+    MIN_MEMORY_FRACTION,
+    MIN_NEIGHBOR_CORES,
+    MIN_READ_BYTES_PER_S,
+    MIN_SWAP_BYTES_PER_S,
+    SAME_TIME_FRACTION,
+)
+from steptime.diagnose.shifts.change_points import ChangePoint, find_changes
+from steptime.diagnose.values.finding import Shift
+from steptime.measure.values.over_time import DevicePoint, HostPoint, RunSeries, StepPoint
+
+_Point = TypeVar("_Point", HostPoint, DevicePoint)
+
+MIN_POINTS = 3
+"""Samples of the machine on either side, at least: one may be a spell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShiftCause:
+    """What changed with a shift: `name` is a machine word of `Shift.causes`.
+
+    `explains` orders causes: the part of the change that it would make by itself, as far as that
+    can be reckoned.
+    """
+
+    name: str
+    before: float
+    after: float
+    unit: str
+    explains: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """A shift with the numbers behind its causes."""
+
+    shift: Shift
+    causes: tuple[ShiftCause, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sides:
+    """The points of one rank and of the machine, before a shift and after it."""
+
+    ratio: float
+    steps: tuple[Sequence[StepPoint], Sequence[StepPoint]]
+    host: tuple[Sequence[HostPoint], Sequence[HostPoint]]
+    devices: tuple[Sequence[DevicePoint], Sequence[DevicePoint]]
+
+    @property
+    def is_slower(self) -> bool:
+        return self.ratio > 1
+
+
+def find_shifts(series: RunSeries) -> tuple[Explained, ...]:
+    """The lasting changes of a run, in order; where ranks change together, of one of them.
+
+    Told is the rank whose own work, communication apart, changed most: the others wait for it.
+    """
+    found = [(part, one) for part in _by_rank(series.steps) for one in _of_rank(part, series)]
+    kept: list[tuple[float, Explained]] = []
+    for steps, one in sorted(found, key=lambda pair: -_own_change(*pair)):
+        near_s = SAME_TIME_FRACTION * (steps[-1].end_unix_s - steps[0].end_unix_s)
+        t_unix_s = one.shift.t_unix_s
+        if all(abs(t_unix_s - other.shift.t_unix_s) > near_s for _, other in kept):
+            kept.append((t_unix_s, one))
+    return tuple(one for _, one in sorted(kept, key=lambda pair: pair[0]))
+
+
+def _by_rank(steps: Iterable[StepPoint]) -> list[list[StepPoint]]:
+    """The points of each rank that count, in order."""
+    ranks: dict[int, list[StepPoint]] = {}
+    for point in steps:
+        if point.is_steady and not point.is_outlier and point.step_time_s > 0:
+            ranks.setdefault(point.rank, []).append(point)
+    ordered = (sorted(ranks[rank], key=lambda point: point.index) for rank in sorted(ranks))
+    return [points for points in ordered if points]
+
+
+def _of_rank(steps: Sequence[StepPoint], series: RunSeries) -> list[Explained]:
+    changes = find_changes([point.step_time_s for point in steps])
+    edges = [0, *(change.index for change in changes), len(steps)]
+    return [
+        _explain(steps, series, change, begin=edges[i], end=edges[i + 2])
+        for i, change in enumerate(changes)
+    ]
+
+
+def _explain(
+    steps: Sequence[StepPoint], series: RunSeries, change: ChangePoint, *, begin: int, end: int
+) -> Explained:
+    left, right = steps[begin : change.index], steps[change.index : end]
+    start_s, t_unix_s, end_s = left[0].end_unix_s, left[-1].end_unix_s, right[-1].end_unix_s
+    sides = _Sides(
+        ratio=change.after / change.before,
+        steps=(left, right),
+        host=(
+            [p for p in series.host if start_s <= p.t_unix_s - p.dt_s and p.t_unix_s <= t_unix_s],
+            [p for p in series.host if t_unix_s <= p.t_unix_s - p.dt_s and p.t_unix_s <= end_s],
+        ),
+        devices=(
+            [p for p in series.devices if start_s <= p.t_unix_s <= t_unix_s],
+            [p for p in series.devices if t_unix_s < p.t_unix_s <= end_s],
+        ),
+    )
+    causes = find_causes(sides)
+    shift = Shift(
+        rank=left[0].rank,
+        index=right[0].index,
+        t_unix_s=t_unix_s,
+        before_s=change.before,
+        after_s=change.after,
+        low=change.low,
+        high=change.high,
+        causes=tuple(cause.name for cause in causes),
+    )
+    return Explained(shift=shift, causes=causes)
+
+
+def _own_change(steps: Sequence[StepPoint], one: Explained) -> float:
+    """How much of a rank's change is its own work [s], not the wait for other ranks."""
+    before = [p for p in steps if p.index < one.shift.index]
+    after = [p for p in steps if p.index >= one.shift.index]
+    exchange_s = _phase_s(after, "communication") - _phase_s(before, "communication")
+    return abs(one.shift.after_s - one.shift.before_s - exchange_s)
+
+
+# -- what changed with it
+
+
+def find_causes(sides: _Sides) -> tuple[ShiftCause, ...]:
+    """What changed with a shift, what explains most first; the phase it shows in comes last."""
+    asked = (
+        _throttle(sides),
+        _device_clock(sides),
+        _neighbor(sides),
+        _cpu_clock(sides),
+        _swap(sides),
+        _page_cache(sides),
+        _memory(sides),
+    )
+    found = [cause for cause in asked if cause is not None]
+    if not found and (more := _input_size(sides)) is not None:
+        found.append(more)
+    ordered = sorted(found, key=lambda cause: -cause.explains)
+    return (*ordered, *_phases(sides))
+
+
+def _throttle(sides: _Sides) -> ShiftCause | None:
+    """Something holds the device's clock down on most points after, on few before."""
+    before, after = (_mean(float(bool(p.throttle)) for p in side) for side in sides.devices)
+    if before is None or after is None or not sides.is_slower:
+        return None
+    if after < MIN_EXPLAINED or before > MIN_EXPLAINED * after:
+        return None
+    return ShiftCause(name="throttle", before=before, after=after, unit="fraction", explains=1.0)
+
+
+def _device_clock(sides: _Sides) -> ShiftCause | None:
+    return _clock("device_clock", sides, [_of(side, _sm_clock) for side in sides.devices])
+
+
+def _cpu_clock(sides: _Sides) -> ShiftCause | None:
+    return _clock("cpu_clock", sides, [_of(side, _host_clock) for side in sides.host])
+
+
+def _clock(name: str, sides: _Sides, clocks: Sequence[Sequence[float]]) -> ShiftCause | None:
+    """A clock fell where steps are longer, or rose where they are shorter."""
+    pair = _medians(clocks)
+    if pair is None or min(pair) <= 0:
+        return None
+    factor = pair[0] / pair[1]
+    if abs(math.log(factor)) < MIN_CLOCK_FRACTION or (factor > 1) != sides.is_slower:
+        return None
+    # With idle devices the clock falls because steps are longer: it explains at most its ratio.
+    explains = min(1.0, math.log(factor) / math.log(sides.ratio))
+    return ShiftCause(name=name, before=1.0, after=1 / factor, unit="x", explains=explains)
+
+
+def _neighbor(sides: _Sides) -> ShiftCause | None:
+    """Others took more cores where steps are longer, fewer where they are shorter."""
+    pair = _medians([_of(side, _others) for side in sides.host])
+    if pair is None or abs(pair[1] - pair[0]) < MIN_NEIGHBOR_CORES:
+        return None
+    if (pair[1] > pair[0]) != sides.is_slower:
+        return None
+    ours = _medians([_of(side, _ours) for side in sides.host])
+    lost = math.log(ours[0] / ours[1]) if ours and min(ours) > 0 else 0.0
+    explains = min(1.0, max(MIN_EXPLAINED, lost / math.log(sides.ratio)))
+    return ShiftCause(
+        name="neighbor", before=pair[0], after=pair[1], unit="cores", explains=explains
+    )
+
+
+def _swap(sides: _Sides) -> ShiftCause | None:
+    return _rate("swap", sides, lambda p: p.swap_in_bytes, least=MIN_SWAP_BYTES_PER_S)
+
+
+def _page_cache(sides: _Sides) -> ShiftCause | None:
+    """The job reads from storage what it did not before: `page_cache` where that shrank too."""
+    reads = _rate("disk", sides, lambda p: p.disk_read_bytes, least=MIN_READ_BYTES_PER_S)
+    cached = _medians([_of(side, lambda p: p.cached_bytes) for side in sides.host])
+    if reads is None or cached is None or not sides.is_slower:
+        return reads
+    # A cache that is full, or gives pages back, has let go of what is read again now.
+    if cached[1] > (1 - MIN_MEMORY_FRACTION) * cached[0]:
+        return reads
+    return ShiftCause(
+        name="page_cache", before=cached[0], after=cached[1], unit="bytes", explains=reads.explains
+    )
+
+
+def _rate(
+    name: str, sides: _Sides, read: Callable[[HostPoint], float | None], *, least: float
+) -> ShiftCause | None:
+    """Bytes a second that at least doubled where steps are longer, or halved where shorter."""
+    pair = _medians([_of(side, lambda p: _per_s(read(p), p.dt_s)) for side in sides.host])
+    if pair is None or max(pair) < least or (pair[1] > pair[0]) != sides.is_slower:
+        return None
+    if min(pair) > MIN_EXPLAINED * max(pair):
+        return None
+    return ShiftCause(
+        name=name, before=pair[0], after=pair[1], unit="bytes", explains=MIN_EXPLAINED
+    )
+
+
+def _memory(sides: _Sides) -> ShiftCause | None:
+    """The memory that is left went down to half and less."""
+    pair = _medians([_of(side, lambda p: p.available_bytes) for side in sides.host])
+    if pair is None or not sides.is_slower or pair[1] > MIN_EXPLAINED * pair[0]:
+        return None
+    return ShiftCause(name="memory", before=pair[0], after=pair[1], unit="bytes", explains=0.25)
+
+
+def _input_size(sides: _Sides) -> ShiftCause | None:
+    """The arithmetic itself grew: its phases did, and with them the CPU time of a step."""
+    before, after = (
+        math.fsum(_phase_s(side, name) for name in COMPUTE_PHASES) for side in sides.steps
+    )
+    change_s = _step_s(sides.steps[1]) - _step_s(sides.steps[0])
+    ours = _medians([_of(side, _ours) for side in sides.host])
+    if before <= 0 or ours is None or min(ours) <= 0:
+        return None
+    if (after - before) / change_s < MIN_EXPLAINED:
+        return None
+    work = math.log(ours[1] / ours[0]) + math.log(sides.ratio)
+    if work / math.log(sides.ratio) < MIN_EXPLAINED:
+        return None
+    return ShiftCause(name="input_size", before=1.0, after=math.exp(work), unit="x", explains=0.5)
+
+
+def _phases(sides: _Sides) -> list[ShiftCause]:
+    """The phases that the change shows in: each with half of it or more."""
+    change_s = _step_s(sides.steps[1]) - _step_s(sides.steps[0])
+    names = {name for side in sides.steps for point in side for name in point.wall_s}
+    found = []
+    for name in sorted(names):
+        before, after = (_phase_s(side, name) for side in sides.steps)
+        part = (after - before) / change_s if change_s else 0.0
+        if part >= MIN_EXPLAINED:
+            cause = ShiftCause(
+                name=f"phase:{name}", before=before, after=after, unit="s", explains=part
+            )
+            found.append(cause)
+    return sorted(found, key=lambda cause: -cause.explains)
+
+
+# -- numbers of a side
+
+
+def _others(point: HostPoint) -> float:
+    return max(0.0, point.busy_cores - point.job_cores)
+
+
+def _ours(point: HostPoint) -> float:
+    return point.job_cores
+
+
+def _host_clock(point: HostPoint) -> float | None:
+    return point.clock_hz
+
+
+def _sm_clock(point: DevicePoint) -> float | None:
+    return point.sm_clock_hz
+
+
+def _per_s(value: float | None, dt_s: float) -> float | None:
+    return None if value is None or dt_s <= 0 else value / dt_s
+
+
+def _of(points: Sequence[_Point], read: Callable[[_Point], float | None]) -> list[float]:
+    return [value for value in map(read, points) if value is not None]
+
+
+def _medians(sides: Sequence[Sequence[float]]) -> tuple[float, float] | None:
+    """The median of either side; None where one has too few values."""
+    before, after = sides
+    if min(len(before), len(after)) < MIN_POINTS:
+        return None
+    return median(before), median(after)
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    listed = list(values)
+    return math.fsum(listed) / len(listed) if len(listed) >= MIN_POINTS else None
+
+
+def _step_s(points: Sequence[StepPoint]) -> float:
+    return median([point.step_time_s for point in points])
+
+
+def _phase_s(points: Sequence[StepPoint], name: str) -> float:
+    """Median of a phase; 0 where it was not observed."""
+    values = [point.wall_s[name] for point in points if name in point.wall_s]
+    return median(values) if values else 0.0

@@ -1,0 +1,95 @@
+"""MFU and HFU of a measured run: its counted work a second against a datasheet's peak.
+
+In: a Measurement. Out: `Utilization`s, each with its denominator and what is in its numerator, or
+with the reason why there is none. Nothing is estimated: no peak, no count or no steady step time
+gives no fraction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from steptime.core.hardware import find_accelerator
+from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.work import Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Utilization:
+    """A rate of work on one device, and its share of what the datasheet promises.
+
+    Attributes:
+        flops_per_s: work of a step over the median step time, on a device: the mean of the
+            ranks [FLOP/s].
+        fraction: of the peak; None with a reason in `missing`.
+        causal_fraction: the same if the masked half of causal attention is not counted.
+        peak_flops_per_s: dense, of the type that did most of the work.
+        dtype: that type; `dtype_fraction` of the work was of it.
+        device: the part.
+        source: where its peak was read.
+        convention: what is in the work.
+        missing: machine word.
+    """
+
+    flops_per_s: float | None = None
+    fraction: float | None = None
+    causal_fraction: float | None = None
+    peak_flops_per_s: float | None = None
+    dtype: str | None = None
+    dtype_fraction: float | None = None
+    device: str | None = None
+    source: str | None = None
+    convention: str | None = None
+    missing: str | None = None
+
+
+def model_utilization(measurement: Measurement) -> Utilization:
+    """MFU: forward and backward alone."""
+    count = measurement.count
+    return _utilization(measurement, 0 if count is None else count.model_flops)
+
+
+def hardware_utilization(measurement: Measurement) -> Utilization:
+    """HFU: what checkpointing runs again counts too.
+
+    It is not known where a compiler may have arranged the program otherwise.
+    """
+    count = measurement.count
+    if count is not None and not count.is_executed:
+        return Utilization(missing="not_executed")
+    return _utilization(measurement, 0 if count is None else count.total)
+
+
+def _utilization(m: Measurement, flops: int) -> Utilization:
+    count = m.count
+    if count is None:
+        return Utilization(missing=m.count_missing or "not_counted")
+    if m.steady is None or m.steady.step_time_s is None or m.steady.step_time_s.median <= 0:
+        return Utilization(missing="no_steady_steps", convention=count.convention)
+    rate = flops * count.rank_ratio / m.steady.step_time_s.median
+    dtype, share = _main_type(count)
+    part = find_accelerator(m.ranks[0].device_name if m.ranks else None)
+    peak = None if part is None or dtype is None else part.peak_flops_per_s.get(dtype)
+    found = Utilization(
+        flops_per_s=rate,
+        dtype=dtype,
+        dtype_fraction=share,
+        device=None if part is None else part.name,
+        source=None if part is None else part.source,
+        convention=count.convention,
+        missing="unknown_device" if part is None else None if peak else "no_peak_for_type",
+    )
+    if peak is None:
+        return found
+    masked = count.masked_flops / count.total if count.total else 0.0
+    causal = rate / peak * (1 - masked)
+    return replace(found, fraction=rate / peak, causal_fraction=causal, peak_flops_per_s=peak)
+
+
+def _main_type(count: Count) -> tuple[str | None, float | None]:
+    """The type that did most of the work, and its share."""
+    whole = sum(count.by_dtype.values())
+    if not whole:
+        return None, None
+    name = max(count.by_dtype, key=lambda one: count.by_dtype[one])
+    return name, count.by_dtype[name] / whole

@@ -1,0 +1,91 @@
+"""The Diagnosis of a run and what it is made of: kinds, findings, lasting shifts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from steptime.core.evidence import Evidence
+
+
+class BottleneckKind(str, Enum):
+    """What a diagnosis may conclude; `style.md` section 3 has the list."""
+
+    INPUT_BOUND = "INPUT_BOUND"
+    HOST_BOUND = "HOST_BOUND"
+    COMPUTE_BOUND = "COMPUTE_BOUND"
+    MEMORY_BANDWIDTH_BOUND = "MEMORY_BANDWIDTH_BOUND"
+    MEMORY_CAPACITY_BOUND = "MEMORY_CAPACITY_BOUND"
+    COMMUNICATION_BOUND = "COMMUNICATION_BOUND"
+    STRAGGLER = "STRAGGLER"
+    CONTENDED = "CONTENDED"
+    BALANCED = "BALANCED"
+    INCONCLUSIVE = "INCONCLUSIVE"
+
+
+class Severity(str, Enum):
+    """How much a finding matters."""
+
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One diagnosed fact.
+
+    Attributes:
+        kind: bottleneck kind, or None where the finding is no bottleneck.
+        cause: machine word for what lies under it.
+        severity: how much it matters.
+        evidence: the numbers it rests on.
+        where: file and line in the user's code, if known.
+        where_text: that line as it stands in the file.
+        headroom_speedup: step time now over step time without the phase's exposed time.
+        missing: signals that would have sharpened it but were not observed.
+    """
+
+    kind: BottleneckKind | None
+    cause: str | None
+    severity: Severity
+    evidence: tuple[Evidence, ...]
+    where: str | None = None
+    where_text: str | None = None
+    headroom_speedup: float | None = None
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """The primary bottleneck kind, all findings, most severe first, and lasting changes."""
+
+    schema: int
+    run_id: str
+    kind: BottleneckKind
+    findings: tuple[Finding, ...]
+    shifts: tuple[Shift, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shift:
+    """The step time changed at step `index` of `rank` and stayed so.
+
+    `ratio` is after over before, with its interval. `causes` are what changed with it, machine
+    words: `neighbor`, `cpu_clock`, `device_clock`, `throttle`, `page_cache`, `memory`, `swap`,
+    `disk`, `input_size`, `phase:NAME`; the first explains most.
+    """
+
+    rank: int
+    index: int
+    t_unix_s: float
+    before_s: float
+    after_s: float
+    low: float
+    high: float
+    causes: tuple[str, ...] = ()
+
+    @property
+    def ratio(self) -> float:
+        """How many times longer a step takes."""
+        return self.after_s / self.before_s

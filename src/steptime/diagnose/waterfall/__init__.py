@@ -1,0 +1,1 @@
+"""Where a step's time went, by what the machine can do at most."""

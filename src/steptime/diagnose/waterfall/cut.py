@@ -1,0 +1,271 @@
+"""The pieces that a waterfall is put together from, each with its arithmetic.
+
+In: a `Cut`, which knows the step, and the bounds of its operators. Out: parts, and the `Waterfall`
+that they sum to. Which pieces a step has is left to `diagnose.waterfall.step_waterfall`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from steptime.diagnose.ailments.signals import fraction_of, phase_of
+from steptime.diagnose.values.reach_values import (
+    MAX_UNEXPLAINED,
+    PARTS,
+    Exceeded,
+    Roofs,
+    Term,
+    Waterfall,
+    WaterfallPart,
+)
+from steptime.diagnose.waterfall.chain import SMALL_S, Bounds, fastest_type
+from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.work import ClassCount, Count, GroupCount
+
+MODEL = ("forward", "forward_and_loss", "backward")
+"""Phases whose operators are counted."""
+
+ROUNDING = 1e-9
+"""Of a step: what differences of bounds leave where there is nothing."""
+
+BY_PHASE = {
+    "input": "input_wait",
+    "copies": "h2d",
+    "communication": "communication",
+    "sync": "sync",
+    "loss": "loss",
+    "gradient_processing": "gradient_processing",
+    "optimizer": "optimizer",
+}
+"""Parts that are phases as they were measured."""
+
+_CHAIN = ("arithmetic", "ceiling", "precision", "threads", "bandwidth")
+
+
+def groups_of(count: Count, *, is_on_device: bool = False) -> tuple[GroupCount, ...]:
+    """The finest the count has; of a count by classes alone, those.
+
+    Args:
+        count: of a step.
+        is_on_device: whether times are to be those on the device.
+    """
+    groups = count.groups or _classes_as_groups(count)
+    return tuple(_on_device(one) for one in groups) if is_on_device else groups
+
+
+def _on_device(one: GroupCount) -> GroupCount:
+    time_s = one.device_time_s
+    is_tiny = time_s is not None and time_s < 2 * SMALL_S * one.num
+    return replace(one, time_s=time_s, is_tiny=is_tiny)
+
+
+def _classes_as_groups(count: Count) -> tuple[GroupCount, ...]:
+    main = max(count.by_dtype, key=lambda name: count.by_dtype[name], default=None)
+
+    def type_of(one: ClassCount) -> str | None:
+        return max(one.by_dtype, key=lambda name: one.by_dtype[name], default=main)
+
+    return tuple(
+        GroupCount(
+            name=one.name,
+            dtype=type_of(one) if one.flops else None,
+            num=one.num,
+            flops=one.flops,
+            pointwise_flops=one.pointwise_flops,
+            moved_bytes=one.moved_bytes,
+            time_s=one.time_s,
+            device_time_s=one.device_time_s,
+        )
+        for one in count.classes
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """What is cut, and by what."""
+
+    measurement: Measurement
+    count: Count
+    roofs: Roofs
+    step_s: float
+
+    def phase_s(self, *names: str) -> float:
+        """Of a median step, by the phases' shares of all steps [s]."""
+        return self.step_s * math.fsum(fraction_of(self.measurement, n) or 0.0 for n in names)
+
+    def off_core_s(self, name: str) -> float:
+        """Of a phase on the host, the time in which no thread of the process ran [s]."""
+        phase = phase_of(self.measurement, name)
+        if phase is None or not phase.median_s or phase.cpu_median_s is None:
+            return 0.0
+        return self.phase_s(name) * max(0.0, 1 - phase.cpu_median_s / phase.median_s)
+
+
+def operator_parts(cut: Cut, bounds: list[Bounds]) -> list[WaterfallPart]:
+    """What operators took, by what held them; what checkpointing did again stands apart."""
+    count = cut.count
+    again = count.recomputed / count.total if count.total else 0.0
+    sums = {name: _by_class(bounds, name) for name in (*_CHAIN, "shape", "slow_operators")}
+    products = _CHAIN[:-1]
+    repeated_s = again * math.fsum(sum(sums[name].values()) for name in products)
+    parts = []
+    for name, classes in sums.items():
+        kept = {k: v * (1 - again) if name in products else v for k, v in classes.items()}
+        parts.append(_chain_part(cut, name, kept, bounds))
+    if repeated_s:
+        terms = (
+            Term(name="recomputed", value=float(count.recomputed), unit="flops"),
+            Term(name="work", value=float(count.total), unit="flops"),
+            Term(name="products", value=repeated_s / again, unit="s"),
+        )
+        parts.append(
+            WaterfallPart(
+                name="recomputation",
+                time_s=repeated_s,
+                formula="recomputed ÷ work × products",
+                terms=terms,
+            )
+        )
+    return parts
+
+
+def _by_class(bounds: list[Bounds], name: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for one in bounds:
+        time_s = one.part(name)
+        if time_s > 0:
+            found[one.group.name] = found.get(one.group.name, 0.0) + time_s
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def _chain_part(
+    cut: Cut, name: str, classes: dict[str, float], bounds: list[Bounds]
+) -> WaterfallPart:
+    """A part of the operators' time with its arithmetic."""
+    of_bounds = name in ("bandwidth", "shape", "slow_operators")
+    formula, terms = _of_bounds(cut, name, bounds) if of_bounds else _formula(cut, name)
+    return WaterfallPart(
+        name=name,
+        time_s=math.fsum(classes.values()),
+        formula=formula,
+        terms=terms,
+        classes=classes,
+    )
+
+
+def _formula(cut: Cut, name: str) -> tuple[str, tuple[Term, ...]]:
+    """The arithmetic of one part of the operators' time."""
+    roofs, count = cut.roofs, cut.count
+    best = fastest_type(roofs)
+    work = Term(name="work", value=float(count.total), unit="flops")
+    peak = _rate("peak", roofs.peak_flops_per_s.get(best))
+    top = _rate(f"ceiling_{best}", roofs.flops_per_s.get(best))
+    own = [_rate(f"ceiling_{d}", roofs.flops_per_s.get(d)) for d in count.by_dtype if d != best]
+    if name == "arithmetic" and peak:
+        return "work ÷ peak", (work, *peak)
+    if name == "arithmetic":
+        return "work ÷ ceiling", (work, *top)
+    if name == "ceiling":
+        return "work ÷ ceiling − work ÷ peak", (work, *top, *peak)
+    if name == "precision":
+        return "work ÷ ceiling of its type − work ÷ ceiling of the fastest", (
+            *(term for one in own for term in one),
+            *top,
+        )
+    used = [_rate(f"reached_{d}", roofs.run_flops_per_s.get(d)) for d in count.by_dtype]
+    threads = (("threads", roofs.run_threads), ("machine_threads", roofs.num_threads))
+    return "work ÷ ceiling with the run's threads − work ÷ ceiling", (
+        *(Term(name=n, value=float(v), unit="count") for n, v in threads if v is not None),
+        *(term for one in used for term in one),
+    )
+
+
+def _of_bounds(cut: Cut, name: str, bounds: list[Bounds]) -> tuple[str, tuple[Term, ...]]:
+    """The arithmetic of what memory, or nothing that was measured, explains."""
+    if name == "bandwidth":
+        held = [one for one in bounds if one.part(name) > 0]
+        moved = sum(one.group.moved_bytes for one in held)
+        return "bytes ÷ bandwidth − arithmetic, at most what they took", (
+            Term(name="bytes", value=float(moved), unit="bytes"),
+            *_rate("bandwidth", cut.roofs.bytes_per_s, unit="bytes_per_s"),
+            Term(name="arithmetic", value=math.fsum(one.rising[-2] for one in held), unit="s"),
+        )
+    over = [one for one in bounds if one.over == name]
+    allowed_s = math.fsum(one.rising[-1] for one in over)
+    over_s = math.fsum(one.over_s for one in over)
+    what, roof = ("products", "ceiling") if name == "shape" else ("operators", "memory")
+    return f"{what} − what {'the ' if roof == 'ceiling' else ''}{roof} allows", (
+        Term(name=what, value=allowed_s + over_s, unit="s"),
+        Term(name=f"{roof}_allows", value=allowed_s, unit="s"),
+    )
+
+
+def _rate(name: str, value: float | None, unit: str = "flops_per_s") -> tuple[Term, ...]:
+    return () if value is None else (Term(name=name, value=value, unit=unit),)
+
+
+def phase_part(cut: Cut, name: str, phase: str) -> WaterfallPart:
+    """A part that is a phase as it was measured."""
+    return WaterfallPart(
+        name=name,
+        time_s=cut.phase_s(phase),
+        formula="share × step",
+        terms=(
+            Term(name="share", value=fraction_of(cut.measurement, phase) or 0.0, unit="fraction"),
+            Term(name="step", value=cut.step_s, unit="s"),
+        ),
+    )
+
+
+def conclude(
+    cut: Cut,
+    parts: list[WaterfallPart],
+    *,
+    exceeded: tuple[Exceeded, ...],
+    lacking: tuple[str, ...],
+    scale: float,
+) -> Waterfall:
+    """The parts in order, with what is left; they sum to the step."""
+    parts = [part for part in parts if part.time_s > ROUNDING * cut.step_s]
+    known_s = math.fsum(part.time_s for part in parts)
+    if known_s > cut.step_s:  # phases are medians and shares: they may miss by their rounding
+        shrink = cut.step_s / known_s
+        parts = [_shrunk(part, shrink) for part in parts]
+        known_s = cut.step_s
+    left_s = max(0.0, cut.step_s - known_s)
+    rest = WaterfallPart(
+        name="unexplained",
+        time_s=left_s,
+        formula="step − all other parts",
+        terms=(
+            Term(name="step", value=cut.step_s, unit="s"),
+            Term(name="parts", value=known_s, unit="s"),
+            Term(name="operator_scale", value=scale, unit="x"),
+        ),
+    )
+    shown = sorted(
+        [*parts, rest],
+        key=lambda part: PARTS.index(part.name),
+    )
+    # What the roof asks for beyond the time it took is time that belongs to parts above it.
+    too_low = math.fsum(
+        one.fraction * (1 - 1 / one.ratio) for one in exceeded if one.roof == "compute"
+    )
+    unsure = (*lacking, *(("true_ceilings",) if too_low > MAX_UNEXPLAINED else ()))
+    is_sure = max(left_s / cut.step_s, too_low) <= MAX_UNEXPLAINED
+    best = fastest_type(cut.roofs)
+    return Waterfall(
+        step_time_s=cut.step_s,
+        begins_at="datasheet" if best in cut.roofs.peak_flops_per_s else "ceiling",
+        dtype=best,
+        parts=tuple(shown),
+        exceeded=exceeded,
+        is_conclusive=is_sure,
+        lacking=() if is_sure else unsure,
+    )
+
+
+def _shrunk(part: WaterfallPart, factor: float) -> WaterfallPart:
+    classes = {name: time_s * factor for name, time_s in part.classes.items()}
+    return replace(part, time_s=part.time_s * factor, classes=classes)

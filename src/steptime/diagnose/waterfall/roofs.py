@@ -1,0 +1,103 @@
+"""The roofs over a run: what its device reaches with the threads that the run had.
+
+In: measured `Ceilings`, a rank. Out: `Roofs`, or why there are none. A ceiling is its fastest
+repetition: the median of a busy machine is what a neighbor left, and no roof.
+"""
+
+from __future__ import annotations
+
+from steptime.core.hardware import find_accelerator
+from steptime.diagnose.values.reach_values import Roofs
+from steptime.machine.values.inventory_values import QUIET_CORES, Ceiling, Ceilings
+from steptime.measure.values.measurement import RankSummary
+
+TRAINING_TYPES = ("fp32", "tf32", "bf16", "fp16")
+"""In which the products of a training can be done without changing the model."""
+
+
+def find_roofs(ceilings: Ceilings | None, rank: RankSummary | None) -> Roofs | str:
+    """The roofs of a rank's device; a machine word where there are none."""
+    if ceilings is None:
+        return "no_ceilings"
+    if rank is None:
+        return "no_steady_steps"
+    kind = rank.device.partition(":")[0]
+    near = [one for one in ceilings.ceilings if one.device.partition(":")[0] == kind]
+    products = {
+        one.dtype: one
+        for one in reversed(near)
+        if one.kind == "matmul" and one.unit == "flops_per_s" and one.dtype and ceiling_of(one)
+    }
+    if not products or not _is_same_device(ceilings, rank):
+        return "no_ceilings_of_device"
+    memory, cache = _fastest(near, "memory"), _fastest(near, "cache")
+    part = find_accelerator(rank.device_name) if kind != "cpu" else None
+    threads = None if ceilings.bench is None or kind != "cpu" else ceilings.bench.num_threads
+    own = rank.num_threads if kind == "cpu" else None
+    return Roofs(
+        device=next(iter(products.values())).device,
+        flops_per_s={name: ceiling_of(one) or 0.0 for name, one in products.items()},
+        run_flops_per_s={
+            name: (ceiling_of(one) or 0.0) * _share_of(one, own, threads)
+            for name, one in products.items()
+        },
+        bytes_per_s=None
+        if memory is None
+        else (ceiling_of(memory) or 0.0) * _share_of(memory, own, threads),
+        cache_bytes_per_s=None if cache is None else ceiling_of(cache),
+        peak_flops_per_s={} if part is None else part.peak_flops_per_s,
+        part=None if part is None else part.name,
+        num_threads=threads,
+        run_threads=own,
+        measured_unix_s=ceilings.measured_unix_s,
+        is_contended=_is_contended([*products.values(), *([memory] if memory else [])]),
+    )
+
+
+def ceiling_of(ceiling: Ceiling) -> float | None:
+    """The most that was reached, if anything was."""
+    if ceiling.best_rate:
+        return ceiling.best_rate
+    return ceiling.rate.median if ceiling.rate is not None and ceiling.rate.median > 0 else None
+
+
+def _is_same_device(ceilings: Ceilings, rank: RankSummary) -> bool:
+    names = () if ceilings.bench is None else ceilings.bench.device_names
+    return not names or rank.device_name is None or rank.device_name in names
+
+
+def _fastest(near: list[Ceiling], variant: str) -> Ceiling | None:
+    """The larger of copying and of adding: what operators move is of both kinds."""
+    found = [
+        one
+        for one in near
+        if one.kind in ("copy", "triad") and one.variant == variant and ceiling_of(one)
+    ]
+    return max(found, key=lambda one: ceiling_of(one) or 0.0, default=None)
+
+
+def _is_contended(used: list[Ceiling]) -> bool | None:
+    seen = [one.others_cores for one in used if one.others_cores is not None]
+    return max(seen) > QUIET_CORES if seen else None
+
+
+def _share_of(ceiling: Ceiling, own: int | None, threads: int | None) -> float:
+    """What so many threads reach of the ceiling, by the settings that were tried with both.
+
+    Where only one thread alone was tried, several are taken to reach as many times as much; where
+    not even that, their part of the threads for products, and all of the memory's bandwidth.
+    """
+    if own is None or threads is None or own >= threads:
+        return 1.0
+    rates: dict[tuple[object, object], dict[int, float]] = {}
+    for point in ceiling.points:
+        setting = point.setting
+        alike = rates.setdefault((setting.shape, setting.payload_bytes), {})
+        num = setting.num_threads or threads
+        alike[num] = max(point.rate, alike.get(num, 0.0))
+    for num in (own, 1):
+        both = [alike for alike in rates.values() if num in alike and len(alike) > 1]
+        if both:
+            best = max(both, key=lambda alike: max(alike.values()))
+            return min(1.0, own / num * best[num] / max(best.values()))
+    return own / threads if ceiling.kind == "matmul" else 1.0

@@ -1,0 +1,383 @@
+"""How much work an operator of torch is, from the shapes of what it takes and gives.
+
+In: an operator as a dispatch mode sees it, with its arguments and result. Out: its class, its
+FLOP, and the bytes it moves. No value of a tensor is read. The conventions stand in
+docs/explanation/counting.md; adding up is left to `tally.py`. No torch is imported here.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from .operator_names import (
+    ATTENTION,
+    CONVOLUTION,
+    ELEMENTWISE,
+    EMBEDDING,
+    IDLE,
+    LOOKUPS,
+    MATMUL,
+    MOVES,
+    NORMALIZATION,
+    NORMS,
+    OTHER,
+    RECURRENT,
+    REDUCTIONS,
+    SPARSE,
+    WINDOWS,
+)
+
+Bound = Mapping[str, Any]
+"""Arguments by the names of the operator's schema."""
+
+
+class OperatorWork(NamedTuple):
+    """The work of one call of an operator.
+
+    Attributes:
+        kind: one of `CLASSES`.
+        flops: multiply-accumulates as two, sums over an index as one; None without a formula.
+        macs: multiply-accumulates alone.
+        pointwise: one for each element of what else it computes; not part of `flops`.
+        masked: FLOP that a causal mask makes needless, part of `flops`.
+        again: FLOP of scores that a fused attention computes once more, not part of `flops`.
+    """
+
+    kind: str
+    flops: int | None = 0
+    macs: int = 0
+    pointwise: int = 0
+    masked: int = 0
+    again: int = 0
+
+
+def find_work(
+    func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
+) -> OperatorWork:
+    """The work of one call; a failure of a formula is the caller's to catch."""
+    schema = getattr(func, "_schema", None)
+    if schema is None:
+        return OperatorWork(OTHER, None)  # a higher-order operator: what it runs is its own affair
+    name = schema.name
+    formula = FORMULAS.get(name) or FORMULAS.get(name.rstrip("_"))
+    if formula is not None:
+        bound = dict(zip([one.name for one in schema.arguments], args)) | dict(kwargs)
+        return formula(bound, result)
+    if is_view(func) or name in MOVES:
+        return OperatorWork(ELEMENTWISE)
+    if name.partition("::")[0] in IDLE:
+        return OperatorWork(OTHER)
+    if name in LOOKUPS:
+        return OperatorWork(LOOKUPS[name])
+    short = name.partition("::")[2]
+    if name.startswith("aten::") and short.strip("_").startswith(NORMS):
+        return OperatorWork(NORMALIZATION, pointwise=largest(args, result))
+    if short.startswith(("_foreach_", "_amp_")) or _is_pointwise(func, short):
+        return OperatorWork(ELEMENTWISE, pointwise=largest(args, result))
+    if name in REDUCTIONS:
+        return OperatorWork(ELEMENTWISE, pointwise=largest(args, result))
+    if name.startswith("aten::") and short.lstrip("_").startswith(WINDOWS):
+        return OperatorWork(OTHER, pointwise=largest(args, result))
+    return OperatorWork(OTHER, None)
+
+
+def _is_pointwise(func: Any, name: str) -> bool:
+    """Whether torch says so of it, of what it is the gradient of, or of its like elsewhere."""
+    if any(str(tag).endswith(".pointwise") for tag in func.tags):
+        return True
+    known = sys.modules["torch"].ops.aten
+    for like in (name, name.rstrip("_"), name.removesuffix("_backward")):
+        packet = getattr(known, like, None) if func.namespace == "aten" else None
+        of_packet = [getattr(packet, one) for one in packet.overloads()] if packet else []
+        if any(str(tag).endswith(".pointwise") for one in of_packet for tag in one.tags):
+            return True
+    return False
+
+
+# -- tensors
+
+
+def tensors_in(value: Any) -> Iterator[Any]:
+    """The tensors among arguments or results, lists opened."""
+    if hasattr(value, "untyped_storage"):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from tensors_in(each)
+
+
+def is_view(func: Any) -> bool:
+    """Whether it makes no element: the result lies in the memory of an argument."""
+    known = getattr(func, "is_view", None)
+    return bool(known) or func._schema.name in ("aten::detach", "aten::_unsafe_view")
+
+
+def is_sparse(tensor: Any) -> bool:
+    """Whether not all its elements are stored."""
+    return tensor is not None and "strided" not in str(tensor.layout)
+
+
+def num_stored(tensor: Any) -> int:
+    """Elements that are stored; on a device this asks no queue."""
+    return int(tensor._nnz()) if is_sparse(tensor) else int(tensor.numel())
+
+
+def largest(args: Any, result: Any) -> int:
+    """Elements of the largest tensor among what it takes and gives."""
+    sizes = [each.numel() for each in (*tensors_in(list(args)), *tensors_in(result))]
+    return int(max(sizes, default=0))
+
+
+def bytes_of(tensor: Any) -> int:
+    """Bytes that its elements take in memory, those that are expanded once."""
+    if is_sparse(tensor):
+        dimensions = tensor.sparse_dim() if "coo" in str(tensor.layout) else 2
+        return int(tensor._nnz()) * (int(tensor.element_size()) + 8 * dimensions)
+    sizes = zip(tensor.shape, tensor.stride())
+    return int(math.prod(size for size, step in sizes if step)) * int(tensor.element_size())
+
+
+def bytes_moved(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> int:
+    """Bytes read and written if nothing is kept in a cache between operators.
+
+    A lookup reads what it gives, not the table.
+    """
+    schema = getattr(func, "_schema", None)
+    if schema is None or is_view(func):
+        return 0
+    taken = list({id(each): each for each in tensors_in([*args, *kwargs.values()])}.values())
+    given = sum(map(bytes_of, tensors_in(result)))
+    if schema.name in ("aten::embedding", "aten::index_select", "aten::gather", "aten::index"):
+        return 2 * given + sum(map(bytes_of, taken[1:]))
+    return given + sum(map(bytes_of, taken))
+
+
+# -- formulas
+
+
+def _product(lhs: Any, rhs: Any, *, kind: str = MATMUL) -> OperatorWork:
+    """`lhs` (..., m, k) times `rhs` (..., k, n), the same number of matrices in both."""
+    if is_sparse(lhs) and is_sparse(rhs):
+        return OperatorWork(SPARSE, None)  # depends on where the elements are, not on how many
+    if is_sparse(rhs):
+        macs = num_stored(rhs) * int(lhs.shape[0])
+    elif is_sparse(lhs):
+        macs = num_stored(lhs) * int(rhs.shape[-1] if rhs.dim() > 1 else 1)
+    else:
+        return _contraction(kind, lhs.numel() * (rhs.shape[-1] if rhs.dim() > 1 else 1), lhs)
+    return _contraction(SPARSE, macs, lhs)
+
+
+def _contraction(kind: str, macs: Any, tensor: Any) -> OperatorWork:
+    """So many multiply-accumulates; those of complex numbers are four each."""
+    macs = int(macs) * (4 if tensor.dtype.is_complex else 1)
+    return OperatorWork(kind, 2 * macs, macs)
+
+
+def _of(lhs: str, rhs: str) -> Callable[[Bound, Any], OperatorWork]:
+    return lambda bound, result: _product(bound[lhs], bound[rhs])
+
+
+def _linear(bound: Bound, result: Any) -> OperatorWork:
+    return _contraction(MATMUL, bound["input"].numel() * bound["weight"].shape[0], bound["input"])
+
+
+def _matmul(bound: Bound, result: Any) -> OperatorWork:
+    lhs, inner = bound["self"], int(bound["self"].shape[-1])
+    return _contraction(MATMUL, result.numel() * inner, lhs)
+
+
+def _dot(bound: Bound, result: Any) -> OperatorWork:
+    return _contraction(MATMUL, bound["self"].numel(), bound["self"])
+
+
+def _sampled(bound: Bound, result: Any) -> OperatorWork:
+    """A product at the places of a sparse matrix alone."""
+    return _contraction(SPARSE, num_stored(bound["self"]) * bound["mat1"].shape[-1], bound["mat1"])
+
+
+def _sparse_reduce(bound: Bound, result: Any) -> OperatorWork:
+    return _product(bound["self"], bound["other"])
+
+
+def _convolution(bound: Bound, result: Any) -> OperatorWork:
+    """Each element of the output (of the input, transposed) meets the kernel once."""
+    weight = bound["weight"]
+    places = bound["input" if "input" in bound else "self"] if _transposed(bound) else result
+    return _contraction(CONVOLUTION, _convolution_macs(places, weight), weight)
+
+
+def _transposed(bound: Bound) -> bool:
+    return bool(bound.get("transposed", False))
+
+
+def _convolution_macs(places: Any, weight: Any) -> int:
+    """`weight` is (out, in / groups, ...), or (in, out / groups, ...) transposed.
+
+    `places` has its first dimension as channels in both.
+    """
+    positions = places.numel() // max(1, places.shape[1])
+    return int(positions) * int(weight.numel())
+
+
+def _convolution_backward(bound: Bound, result: Any) -> OperatorWork:
+    """The gradients of input and of weight each take what the forward takes, groups or not."""
+    places = bound["input"] if _transposed(bound) else bound["grad_output"]
+    wanted = sum(map(bool, list(bound["output_mask"])[:2]))
+    macs = wanted * _convolution_macs(places, bound["weight"])
+    return _contraction(CONVOLUTION, macs, bound["weight"])
+
+
+def _attention(bound: Bound, result: Any) -> OperatorWork:
+    """Scores, and the weighted sum of the values, over the whole square of scores."""
+    scores, values = _attention_macs(bound)
+    return _attended(scores + values, bound)
+
+
+def _attention_backward(bound: Bound, result: Any) -> OperatorWork:
+    """Gradients of scores, query, key and value: twice the forward.
+
+    A fused kernel did not keep the scores and computes them once more; that stands apart.
+    """
+    scores, values = _attention_macs(bound)
+    found = _attended(2 * (scores + values), bound)
+    return found._replace(again=2 * scores)
+
+
+def _attention_macs(bound: Bound) -> tuple[int, int]:
+    """Of scores and of values; heads of the query count, groups of them may share a key."""
+    if bound.get("cum_seq_q") is not None or bound.get("cu_seqlens_q") is not None:
+        raise ValueError("the lengths of packed sequences stand in a tensor")
+    if "q" in bound:  # of the flash-attn package: (batch, length, heads, width)
+        scores = bound["q"].numel() * int(bound["k"].shape[1])
+        return int(scores), int(scores * bound["v"].shape[-1] // max(1, bound["q"].shape[-1]))
+    query, key, value = bound["query"], bound["key"], bound["value"]
+    if "max_q" in bound or "cu_seqlens_q" in bound:  # (batch, length, heads, width)
+        length = int(key.shape[1])
+    else:  # (batch, heads, length, width)
+        length = int(key.shape[-2])
+    rows = query.numel() // max(1, int(query.shape[-1]))
+    scores = rows * length * int(query.shape[-1])
+    return int(scores), int(rows * length * int(value.shape[-1]))
+
+
+def _attended(macs: int, bound: Bound) -> OperatorWork:
+    is_causal = any(bound.get(name) for name in ("is_causal", "causal", "custom_mask_type"))
+    found = _contraction(ATTENTION, macs, bound["q" if "q" in bound else "query"])
+    return found._replace(masked=(found.flops or 0) // 2 if is_causal else 0)
+
+
+def _rnn(bound: Bound, result: Any) -> OperatorWork:
+    """Every step of every sequence meets each weight matrix once."""
+    return _contraction(RECURRENT, _rnn_macs(bound), bound["input"])
+
+
+def _rnn_backward(bound: Bound, result: Any) -> OperatorWork:
+    return _contraction(RECURRENT, 2 * _rnn_macs(bound), bound["input"])
+
+
+def _rnn_macs(bound: Bound) -> int:
+    matrices: list[Any] = list(bound.get("weight") or ())
+    matrices += [bound[name] for name in ("weight0", "weight1") if name in bound]
+    matrices += [bound[name] for name in ("weight1", "weight2") if "weight3" in bound]
+    matrices = list({id(one): one for one in matrices}.values())
+    taken = bound["input"]
+    steps = int(taken.numel()) // max(1, int(taken.shape[-1]))
+    return steps * sum(int(one.numel()) for one in matrices if one.dim() == 2)
+
+
+def _sum_by_index(name: str) -> Callable[[Bound, Any], OperatorWork]:
+    return lambda bound, result: OperatorWork(SPARSE, int(bound[name].numel()))
+
+
+def _bag(bound: Bound, result: Any) -> OperatorWork:
+    """Sums of rows; with weights a product with a sparse matrix."""
+    rows, width = int(bound["indices"].numel()), int(bound["weight"].shape[-1])
+    return _bag_work(bound, rows * width)
+
+
+def _bag_backward(bound: Bound, result: Any) -> OperatorWork:
+    rows = int(bound["indices"].numel())
+    return _bag_work(bound, rows * int(bound["grad"].shape[-1]))
+
+
+def _bag_work(bound: Bound, elements: int) -> OperatorWork:
+    if int(bound.get("mode", 0)) == _MAX_BAG:
+        return OperatorWork(EMBEDDING, pointwise=elements)
+    if bound.get("per_sample_weights") is not None:
+        return OperatorWork(EMBEDDING, 2 * elements, elements)
+    return OperatorWork(EMBEDDING, elements)
+
+
+def _bag_weights_backward(bound: Bound, result: Any) -> OperatorWork:
+    elements = int(bound["indices"].numel()) * int(bound["grad"].shape[-1])
+    return OperatorWork(EMBEDDING, 2 * elements, elements)
+
+
+_MAX_BAG = 2
+"""Of `EmbeddingBag`'s modes the one that adds nothing."""
+
+_PRODUCTS = {
+    **dict.fromkeys(
+        ("mm", "bmm", "_int_mm", "_scaled_mm", "_scaled_mm_v2", "_grouped_mm"), ("self", "mat2")
+    ),
+    "addmm": ("mat1", "mat2"),
+    "_addmm_activation": ("mat1", "mat2"),
+    "_sparse_addmm": ("mat1", "mat2"),
+    "_sparse_mm": ("sparse", "dense"),
+    "baddbmm": ("batch1", "batch2"),
+    "addbmm": ("batch1", "batch2"),
+    "mv": ("self", "vec"),
+    "addmv": ("mat", "vec"),
+    "hspmm": ("mat1", "mat2"),
+}
+_CONVOLUTIONS = (
+    *("convolution", "_convolution", "convolution_overrideable", "mkldnn_convolution"),
+    *("cudnn_convolution", "cudnn_convolution_relu", "miopen_convolution", "conv1d", "conv2d"),
+    *("conv3d", "_slow_conv2d_forward", "slow_conv3d_forward", "_conv_depthwise2d"),
+    *("conv_depthwise3d", "thnn_conv2d", "slow_conv_dilated2d", "slow_conv_dilated3d"),
+)
+_ATTENTIONS = (
+    *("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention"),
+    *("_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention"),
+    "_scaled_dot_product_fused_attention_overrideable",
+    *("_flash_attention", "_efficient_attention", "_cudnn_attention"),
+)
+_SUMS_BY_INDEX = {
+    **dict.fromkeys(("scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_"), "src"),
+    **dict.fromkeys(("index_add", "index_add_", "index_reduce", "index_reduce_"), "source"),
+    "segment_reduce": "data",
+}
+
+FORMULAS: dict[str, Callable[[Bound, Any], OperatorWork]] = {
+    **{f"aten::{name}": _of(*names) for name, names in _PRODUCTS.items()},
+    **dict.fromkeys(("aten::linear", "aten::mkldnn_linear"), _linear),
+    "aten::matmul": _matmul,
+    **dict.fromkeys(("aten::dot", "aten::vdot"), _dot),
+    "aten::sparse_sampled_addmm": _sampled,
+    "aten::_sparse_mm_reduce_impl": _sparse_reduce,
+    **{f"aten::{name}": _convolution for name in _CONVOLUTIONS},
+    **dict.fromkeys(
+        ("aten::convolution_backward", "aten::convolution_backward_overrideable"),
+        _convolution_backward,
+    ),
+    **{f"aten::{name}{end}": _attention for name in _ATTENTIONS for end in ("", "_forward")},
+    **{f"aten::{name}_backward": _attention_backward for name in _ATTENTIONS},
+    "flash_attn::_flash_attn_forward": _attention,
+    "flash_attn::_flash_attn_backward": _attention_backward,
+    **dict.fromkeys(("aten::mkldnn_rnn_layer", "aten::_cudnn_rnn", "aten::miopen_rnn"), _rnn),
+    **dict.fromkeys(
+        [f"aten::{name}_backward" for name in ("mkldnn_rnn_layer", "_cudnn_rnn", "miopen_rnn")],
+        _rnn_backward,
+    ),
+    **{f"aten::{name}": _sum_by_index(source) for name, source in _SUMS_BY_INDEX.items()},
+    **dict.fromkeys(("aten::_embedding_bag", "aten::_embedding_bag_forward_only"), _bag),
+    **dict.fromkeys(
+        [f"aten::_embedding_bag{kind}_backward" for kind in ("", "_dense", "_sparse")],
+        _bag_backward,
+    ),
+    "aten::_embedding_bag_per_sample_weights_backward": _bag_weights_backward,
+}  # fmt: skip

@@ -1,0 +1,350 @@
+"""Counts the operators of one early eager update, and their work, under a dispatch mode.
+
+The mode is entered and left in one call's frame, around the outermost call of a model and
+around a backward call, and hands each operator on as it came. Where that might not leave the
+training as it is, nothing is counted, and a word says why.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from json import dumps
+from time import thread_time_ns
+from typing import TYPE_CHECKING, Any
+
+from ..hooks.patching import drop_frame
+from ..memory.storages import Storages
+from ..timeline.device_clock import operator_times
+from ..watchers.inputs import Shapes
+from .tally import TINY_NS, Tally, make_mode
+
+if TYPE_CHECKING:
+    from ..timeline.journal import Journal
+
+MAX_NODES = 50_000
+"""A graph larger than that is not searched: it would take longer than the step."""
+
+COMPILERS = ("torch._inductor.compile_fx", "torch._dynamo.backends.debugging")
+"""Imported once `torch.compile` is called; importing dynamo alone, as optimizers do, is not it."""
+
+INEXACT = (
+    *("ProdBackward", "CumprodBackward", "MaskedFillBackward1", "Linalg", "CtcLoss"),
+    *("MaxBackward1", "MinBackward1", "MedianBackward0", "NanmedianBackward0", "EmbeddingBag"),
+    "CheckpointFunctionBackward",
+)
+"""Torch computes these, or their gradients, by another formula while any dispatch mode is on
+(`isTensorSubclassLike` in its C++ code), so the last bits may differ. `prod` and `masked_fill` do
+differ; the others are left out unseen, and what a reentrant checkpoint hides with them."""
+
+
+class OperatorProbe:
+    """The operators of one update of one thread.
+
+    Args:
+        torch: the module.
+        fail: counts a failure of ours by place.
+        clock: [ns]; CPU time of the thread, for an operator that lost its core is no large one.
+        is_forced: this process is there to be counted, so that no bit of it matters.
+    """
+
+    def __init__(
+        self,
+        torch: Any,
+        fail: Callable[[str], None],
+        clock: Callable[[], int] = thread_time_ns,
+        *,
+        is_forced: bool = False,
+    ) -> None:
+        self.torch = torch
+        self.fail = fail
+        self.clock = clock
+        self.is_forced = is_forced
+        self.tally: Tally | None = None
+        self.uncounted: str | None = None  # why the work is not known though operators are
+        self.durations: list[int] = []
+        self.missing: str | None = None
+        self.is_scouting = False  # the update before the one: only its graph is searched
+        self.is_open = False
+        self.is_done = False
+        self.is_counted = False
+        self.storages: Storages | None = None  # where those of the update are followed
+        self.dispatch_code: Any = None
+        self.shapes = Shapes(torch)
+
+    def takes_plain(self) -> bool:
+        """Whether to look at a call without gradients; where not, the count is partial."""
+        if not self.is_forced and not self.is_scouting:
+            self.uncounted = "without_gradients"
+        return self.is_forced
+
+    def run(self, journal: Journal, function: Any, args: Any, kwargs: Any, *, is_call: bool) -> Any:
+        """Run a backward call, or the outermost call of the model `args[0]`."""
+        if is_call:
+            self._see_shapes(args, kwargs)
+        mode = self._enter(journal, args, kwargs, is_call=is_call)
+        try:
+            return function(*args, **kwargs)
+        except BaseException as error:
+            self._drop_ours(error, mode)
+            raise
+        finally:
+            self._leave(mode)
+
+    def follow(self, phase: str, function: Any, args: Any, kwargs: Any) -> Any:
+        """Run a loss or an optimizer's step: its storages are followed, its work is not counted."""
+        mode = self._enter_following(phase)
+        try:
+            return function(*args, **kwargs)
+        except BaseException as error:
+            self._drop_ours(error, mode)
+            raise
+        finally:
+            self._leave(mode)
+
+    def line(self, num_updates: int) -> str:
+        """What was counted, or why nothing was; nothing is looked at any more."""
+        self.is_done = True
+        facts: dict[str, Any] = {"k": "ops", "n": num_updates}
+        if self.missing is not None or not self.durations:
+            return dumps(facts | {"missing": self.missing or "too_few_updates"}) + "\n"
+        tiny = [ns for ns in self.durations if ns < TINY_NS]
+        facts |= {"num": len(self.durations), "num_tiny": len(tiny), "tiny_ns": sum(tiny)}
+        return dumps(facts | {"large_ns": sum(self.durations) - sum(tiny)}) + "\n"
+
+    def count_line(self, number: int, *, num_updates: int) -> str:
+        """The work of so many updates, or why it is not known; nothing of the model is kept."""
+        self.is_counted = True
+        facts: dict[str, Any] = {"k": "count", "n": number, "updates": num_updates}
+        tally, self.tally = self.tally, None
+        missing = self.missing or self.uncounted
+        if missing is None and (tally is None or not tally.num or not num_updates):
+            missing = "too_few_updates"
+        if missing is not None or tally is None:
+            return dumps(facts | {"missing": missing}) + "\n"
+        return dumps(facts | tally.table(is_executed=not is_compiling_at_all())) + "\n"
+
+    def can_tell(self) -> bool:
+        """Whether what was put on a device is done there, so that its times can be read."""
+        times = None if self.tally is None else self.tally.times
+        return times is None or times.have_passed()
+
+    def _see_shapes(self, args: Any, kwargs: Any) -> None:
+        try:
+            if not self.is_open:
+                values = (*args[1:], *kwargs.values())
+                self.shapes.see(values, is_second=not self.is_scouting)
+        except Exception:
+            self.fail("shapes")
+
+    # -- the mode
+
+    def _enter(self, journal: Journal, args: Any, kwargs: Any, *, is_call: bool) -> Any:
+        """The mode, entered; None if nothing may be counted here."""
+        if self.is_open or self.missing or (is_call and self.is_scouting):
+            return None
+        try:
+            self.missing = self._why_not()
+            if self.missing is not None:
+                return None
+            journal.disturb()
+            if not self.is_forced:
+                self.missing = (
+                    self._why_not_call(args, kwargs) if is_call else self._why_not_graph(args)
+                )
+            if self.missing is not None or self.is_scouting:
+                return None
+            mode, tally = self._make_mode()
+            if self.storages is not None:
+                self.storages.open("forward" if is_call else "backward", tally)
+            tally.follow_modules()
+            try:
+                mode.__enter__()
+            except Exception:
+                tally.unfollow_modules()
+                raise
+            self.is_open = True
+            return mode
+        except Exception:
+            self.fail("look")
+            self.missing = "failed"
+            return None
+
+    def _leave(self, mode: Any) -> None:
+        """Leave ours alone: a mode that the script entered meanwhile and kept stays on."""
+        if mode is None:
+            return
+        try:
+            self.is_open = False
+            if self.tally is not None:
+                self.tally.unfollow_modules()
+            dispatch = self.torch.utils._python_dispatch
+            num = self.torch._C._len_torch_dispatch_stack()
+            stack = [self.torch._C._get_dispatch_stack_at(i) for i in range(num)]
+            at = next((i for i, one in enumerate(stack) if one is mode), num)
+            if at == num:
+                return
+            above = [dispatch._pop_mode() for _ in stack[at + 1 :]]
+            mode.__exit__(None, None, None)
+            for other in reversed(above):
+                dispatch._push_mode(other)
+        except Exception:
+            self.fail("look")
+
+    def _enter_following(self, phase: str) -> Any:
+        """A mode that hands operators to `storages` alone, entered; None where it may not be."""
+        if self.storages is None or self.is_open or self.missing:
+            return None
+
+        def add(func: Any, args: Any, kwargs: Any, result: Any, ns: int) -> None:
+            self._follow_operator(func, args, kwargs, result)
+
+        try:
+            if self._why_not() is not None:
+                return None
+            mode = make_mode(self.torch, add, lambda: 0, workspaces=self.storages.workspaces)
+            self.dispatch_code = type(mode).__torch_dispatch__.__code__
+            self.storages.open(phase)
+            mode.__enter__()
+            self.is_open = True
+            return mode
+        except Exception:
+            self.fail("look")
+            return None
+
+    def _follow_operator(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        if self.storages is not None:
+            try:
+                self.storages.add(func, args, kwargs, result)
+            except Exception:
+                self.fail("storages")
+                self.storages = None
+
+    def _make_mode(self) -> tuple[Any, Tally]:
+        durations, fail = self.durations, self.fail
+        if self.tally is None:
+            self.tally = Tally(self.torch, operator_times(self.torch))
+        tally, follow = self.tally, self._follow_operator
+
+        def add(func: Any, args: Any, kwargs: Any, result: Any, ns: int) -> Any:
+            durations.append(ns)
+            follow(func, args, kwargs, result)
+            try:
+                return tally.add(func, args, kwargs, result, ns)
+            except Exception:
+                fail("count")
+                self.uncounted = "failed"
+
+        workspaces = None if self.storages is None else self.storages.workspaces
+        mode = make_mode(self.torch, add, self.clock, workspaces=workspaces, times=tally.times)
+        self.dispatch_code = type(mode).__torch_dispatch__.__code__
+        return mode, tally
+
+    def _drop_ours(self, error: BaseException, mode: Any) -> None:
+        """Take the caller's frame out of a traceback, and those that a mode put into it."""
+        if mode is not None:
+            self._drop_dispatch(error)
+        drop_frame(error)
+
+    def _drop_dispatch(self, error: BaseException) -> None:
+        """Take the mode's frames, and torch's right behind them, out of a traceback."""
+        before, entry, is_ours = None, error.__traceback__, False
+        while entry is not None:
+            code = entry.tb_frame.f_code
+            is_ours = code is self.dispatch_code or (
+                is_ours and code.co_filename == self.torch._ops.__file__
+            )
+            if is_ours and before is not None:
+                before.tb_next = entry.tb_next
+            else:
+                before = entry
+            entry = entry.tb_next
+
+    # -- where it may not be
+
+    def _why_not(self) -> str | None:
+        """A reason that holds for the whole thread now."""
+        torch, of_c = self.torch, self.torch._C
+        if torch.compiler.is_compiling() or of_c._get_tracing_state() is not None:
+            return "compiled"
+        if not self.is_forced and is_compiling_at_all():
+            return "compiled"
+        if of_c._len_torch_dispatch_stack() or of_c._len_torch_function_stack():
+            return "mode_active"
+        if of_c._are_functorch_transforms_active() or of_c._autograd._profiler_enabled():
+            return "mode_active"
+        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+            return "captured"
+        return None
+
+    def _why_not_call(self, args: Any, kwargs: Any) -> str | None:
+        """A reason in the model or its inputs; `args[0]` is the model."""
+        torch = self.torch
+        pending, seen = [args[0]], set()
+        while pending:
+            part = pending.pop()
+            if id(part) in seen:
+                continue
+            seen.add(id(part))
+            if issubclass(type(part), torch.jit.ScriptModule):
+                return "compiled"
+            if part.__dict__.get("_compiled_call_impl") is not None or is_compiled(part):
+                return "compiled"
+            for held in ("_parameters", "_buffers"):
+                if not all(map(self.is_plain, part.__dict__[held].values())):
+                    return "subclass"
+            pending += [child for child in part.__dict__["_modules"].values() if child is not None]
+        return None if self._are_plain((*args[1:], *kwargs.values()), 3) else "subclass"
+
+    def _are_plain(self, values: Iterable[Any], depth: int) -> bool:
+        for value in values:
+            if type(value) in (list, tuple, dict) and depth:
+                inner = value.values() if type(value) is dict else value
+                if not self._are_plain(inner, depth - 1):
+                    return False
+            elif not self.is_plain(value):
+                return False
+        return True
+
+    def is_plain(self, value: Any) -> bool:
+        """Whether a value is no tensor, or one whose elements lie in a storage of its own."""
+        torch, kind = self.torch, type(value)
+        if not issubclass(kind, torch.Tensor):
+            return True
+        if kind.__name__ == "DTensor":  # its operators come again, with this rank's plain piece
+            return bool(self.is_plain(value._local_tensor))
+        plain = (torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.Tensor))
+        return kind in plain and value.layout == torch.strided and not value.is_nested
+
+    def _why_not_graph(self, args: Any) -> str | None:
+        """A reason in the graph that a backward call will run through."""
+        roots = args[0] if args and isinstance(args[0], (list, tuple)) else args[:1]
+        if not roots:
+            return "inexact"  # named in a way we do not read
+        if not self._are_plain(roots, 1):
+            return "subclass"
+        pending = [root.grad_fn for root in roots]
+        seen: dict[int, Any] = {}
+        while pending:
+            node = pending.pop()
+            if node is None or id(node) in seen:
+                continue
+            seen[id(node)] = node  # kept, since the number of one that is gone is given again
+            name = type(node).__name__
+            if name.startswith(INEXACT) or len(seen) > MAX_NODES:
+                return "inexact"
+            if name.startswith("NllLoss") and node._saved_weight is not None:
+                return "inexact"  # with smoothed labels: a sum of other length
+            pending += [following for following, _ in node.next_functions]
+        return None
+
+
+def is_compiling_at_all() -> bool:
+    """Whether the script calls `torch.compile`."""
+    return any(name in sys.modules for name in COMPILERS)
+
+
+def is_compiled(module: Any) -> bool:
+    """Whether it is what `torch.compile` returned; dynamo is not imported to ask."""
+    dynamo = sys.modules.get("torch._dynamo")
+    return dynamo is not None and issubclass(type(module), dynamo.OptimizedModule)

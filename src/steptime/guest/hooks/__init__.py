@@ -1,0 +1,1 @@
+"""Hooks on torch's own classes and registries: models, backward, optimizers, loaders."""

@@ -1,0 +1,169 @@
+"""What all hooks share, and the wrapper that most of them are."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+from ..count.operator_probe import OperatorProbe
+from ..memory.holdings import tensors_within
+from ..memory.memory_probe import MemoryProbe
+from ..memory.storages import frame_next_step
+from ..sites.file_owners import FileOwners
+from ..sites.frames import Frames
+from ..sites.site_windows import COUNT_AT, LOOK_AT, SiteWatcher, SiteWindows
+from ..timeline.buckets import EVALUATION
+from ..timeline.journal import LEAVE, LEAVE_SPAN, Journal
+from ..timeline.recorder import Recorder
+from ..timeline.thread_journals import Journals, inside_backward
+from ..timeline.thread_timeline import ThreadTimeline
+from ..watchers.debug_switches import SwitchWatcher
+from ..watchers.inputs import LoaderBook
+from .patching import drop_frame
+
+if TYPE_CHECKING:
+    from ..profile.profile_window import ProfileWindow
+
+
+class Context:
+    """What all hooks share: torch, the recorder, one timeline a thread, what is known."""
+
+    def __init__(self, torch: Any, recorder: Recorder) -> None:
+        self.torch = torch
+        self.is_grad_enabled = torch.is_grad_enabled
+        self.loss_class = torch.nn.modules.loss._Loss
+        self.graph_class = torch.fx.GraphModule
+        self.recorder = recorder
+        self.switches = SwitchWatcher(torch, recorder)
+        self.kinds: dict[int, tuple[Any, int, bool]] = {}
+        self.trained: set[int] = set()
+        self.trained_datasets: set[int] = set()
+        self.dataset: int | None = None
+        self.num_batches = 0
+        self.is_worker = False
+        self.inputs = LoaderBook(recorder, self.trained_datasets)
+        self.ddp_models: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.step_code: Any = None  # of torch's frame around an optimizer's step and its hooks
+        self.optimizer_hooks: tuple[Any, ...] = ()
+        self.trial: Any = None  # where there is a plan: `guest/trial/trial_guest.py`
+        self.is_counting = False  # nothing matters here but the count of operators and their work
+        self.new_window: Callable[[], ProfileWindow] | None = (
+            None  # where the run is to be profiled
+        )
+        self.before_update: Callable[[ThreadTimeline], None] | None = None
+        self.anatomy: MemoryProbe | None = None  # until all that is to be seen of the memory was
+        self.autopsy: MemoryProbe | None = None  # the same, to the end
+        frames = Frames(FileOwners(torch))
+
+        def new_spells() -> SiteWindows | None:
+            if self.trial is not None and self.trial.plan.is_live:
+                return None  # each step is timed against others, and nobody asks where it went
+            return SiteWindows(
+                frames,
+                OperatorProbe(torch, recorder.fail, is_forced=self.is_counting),
+                perf_counter_ns,
+                look_at=COUNT_AT if self.is_counting else LOOK_AT,
+                window=None if self.new_window is None else self.new_window(),
+            )
+
+        recorder.watchers.append(SiteWatcher(recorder))
+        new_journal = functools.partial(Journal, recorder, frames=frames, new_spells=new_spells)
+        self.is_inside_backward = inside_backward(torch._C)
+        journals = Journals(new_journal, self.is_inside_backward)
+
+        class Local(threading.local):
+            def __init__(self) -> None:
+                self.journal = journals.take()
+
+        self.local = Local()
+
+    @property
+    def journal(self) -> Journal:
+        """The calling thread's journal."""
+        return self.local.journal
+
+    def dissect(self, what: str, *args: Any) -> None:
+        """Look who holds the memory; the update takes longer for it."""
+        anatomy = self.anatomy
+        if anatomy is None or self.is_worker:
+            return
+        try:
+            self.local.journal.disturb()
+            with self.torch._C.DisableTorchFunction():  # nobody's mode is to see what we read
+                getattr(anatomy, what)(*args)
+        except Exception:
+            self.recorder.fail("anatomy")
+            anatomy.give_up(what)
+
+    def follow_step(self, journal: Journal, optimizer: Any) -> None:
+        """In the update whose storages are followed, an outermost step is looked into, too."""
+        look, step = journal.look, type(optimizer).step
+        if look is None or look.storages is None or len(journal.optimizers) > 1:
+            return
+        local, follow = self.local, look.follow
+
+        def around(function: Any, args: Any, kwargs: Any) -> Any:
+            if local.journal is not journal:
+                return function(*args, **kwargs)  # another thread came between
+            return follow("optimizer", function, args, kwargs)
+
+        is_plain = all(map(look.is_plain, tensors_within(self.torch, dict(optimizer.state))))
+        if is_plain and getattr(step, "__code__", None) is self.step_code:
+            frame_next_step(step, around)
+
+    def end_update(self) -> None:
+        """An outermost optimizer step is over; once all was seen, nothing is asked any more."""
+        anatomy = self.anatomy
+        if anatomy is None:
+            return
+        journal = self.local.journal
+        what = anatomy.count_update(journal.look)
+        if what is not None:
+            self.dissect(what)
+        if anatomy.is_over:
+            self.anatomy = None
+
+    def guarded(self, place: str, act: Callable[..., None], *args: Any) -> None:
+        """Do something of ours; a failure is counted and goes no further."""
+        try:
+            act(*args)
+        except Exception:
+            self.recorder.fail(place)
+
+
+def marked(context: Context, original: Any, bucket: int) -> Any:
+    """A wrapper that books the whole call to `bucket`, unless it is open already."""
+    is_compiling = context.torch.compiler.is_dynamo_compiling
+    local, fail = context.local, context.recorder.fail
+    note, leaving = Journal.note, LEAVE
+    if bucket >= EVALUATION:
+        note, leaving = Journal.note_with_cpu, LEAVE_SPAN
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(*args, **kwargs)
+        try:
+            journal = local.journal
+            outer = journal.top
+            if outer == bucket:
+                return original(*args, **kwargs)
+            try:
+                note(journal, bucket, bucket)
+            except Exception:
+                fail("enter")
+            try:
+                return original(*args, **kwargs)
+            finally:
+                try:
+                    note(journal, leaving, outer)
+                except Exception:
+                    fail("leave")
+        except BaseException as error:
+            drop_frame(error)
+            raise
+
+    return wrapper

@@ -1,0 +1,112 @@
+"""Hooks on communication: Python collectives by wrapping, DDP's by its own logging data.
+
+DDP reduces in C++, out of a wrapper's sight; its logging data has the communication and
+overlap time of the last iteration. What is not overlapped is taken out of backward.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..timeline.buckets import BACKWARD, COMMUNICATION
+from ..timeline.thread_timeline import ThreadTimeline
+from .context import Context, marked
+from .patching import drop_frame, replace
+
+COLLECTIVES: tuple[str, ...] = (
+    "all_reduce",
+    "all_reduce_coalesced",
+    "all_gather",
+    "all_gather_coalesced",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "all_to_all",
+    "all_to_all_single",
+    "barrier",
+    "broadcast",
+    "broadcast_object_list",
+    "gather",
+    "gather_object",
+    "monitored_barrier",
+    "recv",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "scatter",
+    "scatter_object_list",
+    "send",
+)
+
+
+def hook_distributed(context: Context) -> None:
+    """Patch the collectives where they are defined and re-exported, and watch DDP."""
+    torch = context.torch
+    distributed = torch.distributed
+    if not distributed.is_available():
+        return
+    for name in COLLECTIVES:
+        original = getattr(distributed.distributed_c10d, name, None)
+        if original is not None:
+            wrapper = marked(context, original, COMMUNICATION)
+            replace(distributed.distributed_c10d, name, wrapper)
+            if getattr(distributed, name, None) is original:
+                setattr(distributed, name, wrapper)
+    work = distributed.Work
+    replace(work, "wait", marked(context, work.wait, COMMUNICATION))
+    hook_ddp(context)
+
+
+def hook_ddp(context: Context) -> None:
+    """Know each DDP model by a weak reference; ask each iteration's times where that is free."""
+    ddp_class = context.torch.nn.parallel.DistributedDataParallel
+    original = ddp_class.__init__
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            original(self, *args, **kwargs)
+        except BaseException as error:
+            drop_frame(error)
+            raise
+        context.guarded("ddp", watch, context, self)
+
+    replace(ddp_class, "__init__", __init__)
+
+
+def watch(context: Context, model: Any) -> None:
+    """Start to read a DDP model's logging data.
+
+    On a device each sampled iteration synchronizes with its events, so there torch's own
+    rate (the first ten and each hundredth) stays.
+    """
+    context.ddp_models.add(model)
+    if getattr(model, "device_type", None) == "cpu":
+        model._set_ddp_runtime_logging_sample_rate(1)
+    seen: dict[int, int] = {}
+
+    def before_update(timeline: ThreadTimeline) -> None:
+        take_exposed(context, timeline, seen)
+
+    context.before_update = before_update
+
+
+def take_exposed(context: Context, timeline: ThreadTimeline, seen: dict[int, int]) -> None:
+    """Move the exposed communication of each DDP model's last iteration out of backward.
+
+    The data of an iteration appears with the next one's forward, so a step shows the
+    wait of the step before it.
+    """
+    for model in list(context.ddp_models):
+        data = model._get_ddp_logging_data()
+        iteration = data.get("iteration", 0)
+        if iteration == seen.get(id(model)):
+            continue
+        seen[id(model)] = iteration
+        if model.device_type == "cpu":
+            total = data.get("backward_comm_time", 0)
+            hidden = data.get("backward_compute_comm_overlap_time", 0)
+        else:
+            total = data.get("avg_backward_comm_time", 0)
+            hidden = data.get("avg_backward_compute_comm_overlap_time", 0)
+        exposed = max(0, min(total - hidden, timeline.wall[BACKWARD]))
+        timeline.wall[BACKWARD] -= exposed
+        timeline.wall[COMMUNICATION] += exposed

@@ -1,0 +1,243 @@
+"""Hooks on the DataLoader: waiting for a batch, in-process fetch and collate, its workers.
+
+A worker process never becomes a rank: it writes sums a batch to a file of its own.
+"""
+
+from __future__ import annotations
+
+import multiprocessing.util
+import os
+import types
+import weakref
+from json import dumps
+from time import perf_counter_ns, process_time_ns
+from typing import Any
+
+from ..timeline.buckets import COLLATE, EPOCH_START, FETCH, INPUT_WAIT, NUM_BUCKETS
+from ..timeline.journal import ENTER_EPOCH, ENTER_INPUT, LEAVE, LEAVE_INPUT, LEAVE_SPAN
+from ..timeline.recorder import FLUSH_NS, append
+from .context import Context
+from .patching import drop_frame, replace
+
+
+def hook_loaders(context: Context) -> None:
+    """Patch the iterators' `__next__`, the loader's `__iter__`, the fetchers' making."""
+    dataloader = context.torch.utils.data.dataloader
+    hook_next(context, dataloader._BaseDataLoaderIter)
+    hook_iter(context, dataloader.DataLoader)
+    hook_fetchers(context, dataloader._DatasetKind)
+
+
+def hook_next(context: Context, iterator_class: Any) -> None:
+    """The wait for a batch; the first one from workers, and their end, are an epoch's start."""
+    original = iterator_class.__next__
+    local, fail = context.local, context.recorder.fail
+
+    def __next__(self: Any) -> Any:
+        try:
+            journal = local.journal
+            outer = journal.top
+            if 0 < outer < NUM_BUCKETS:
+                return original(self)
+            # All that was asked for has come: this call stops the workers and gives no batch.
+            spins_up = self._num_workers > 0 and (
+                self._num_yielded == 0
+                or getattr(self, "_rcvd_idx", 0) >= getattr(self, "_send_idx", 1)
+            )
+            try:
+                if spins_up:
+                    journal.note_with_cpu(ENTER_EPOCH, EPOCH_START)
+                else:
+                    journal.note(ENTER_INPUT, INPUT_WAIT)
+            except Exception:
+                fail("loader")
+            try:
+                batch = original(self)
+                journal.batches += 1
+                context.num_batches += 1
+                context.dataset = id(self._dataset)
+                if context.anatomy is not None and context.anatomy.awaits_batch:
+                    context.dissect("see_batch", self, batch)
+                if context.trial is not None:
+                    context.trial.take_batch(self, batch)
+                return batch
+            finally:
+                try:
+                    (journal.note_with_cpu if spins_up else journal.note)(LEAVE_INPUT, outer)
+                except Exception:
+                    fail("loader")
+        except BaseException as error:
+            drop_frame(error)
+            raise
+
+    replace(iterator_class, "__next__", __next__)
+
+
+def hook_iter(context: Context, loader_class: Any) -> None:
+    """Starting workers is an epoch's start, not a step's."""
+    original = loader_class.__iter__
+    local, guarded = context.local, context.guarded
+
+    def __iter__(self: Any) -> Any:
+        journal = local.journal
+        guarded("inputs", context.inputs.see, self)
+        if not getattr(self, "num_workers", 0) or 0 < journal.top < NUM_BUCKETS:
+            return original(self)
+        outer = journal.top
+        guarded("loader", journal.note_with_cpu, EPOCH_START, EPOCH_START)
+        try:
+            return original(self)
+        except BaseException as error:
+            drop_frame(error)
+            raise
+        finally:
+            guarded("loader", journal.note_with_cpu, LEAVE_SPAN, outer)
+
+    replace(loader_class, "__iter__", __iter__)
+
+
+def hook_fetchers(context: Context, kind_class: Any) -> None:
+    """A fetcher belongs to torch's iterator, so its two callables may be wrapped on it."""
+    original = kind_class.create_fetcher
+
+    def create_fetcher(*args: Any, **kwargs: Any) -> Any:
+        fetcher = original(*args, **kwargs)
+        try:
+            if context.torch.utils.data.get_worker_info() is not None:
+                time_worker(context, fetcher)
+            else:
+                time_in_process(context, fetcher)
+        except Exception:
+            context.recorder.fail("fetcher")
+        return fetcher
+
+    replace(kind_class, "create_fetcher", create_fetcher)
+    kind_class.create_fetcher = staticmethod(kind_class.create_fetcher)
+
+
+def loosely_bound_fetch(fetcher: Any) -> Any:
+    """The fetcher's own fetch, to be kept on it without a cycle.
+
+    In a cycle the user's data set would live until the next collection, and the `finally`
+    of its generator would not run when the loader's iterator is let go, or in a worker ever.
+    """
+    return types.MethodType(type(fetcher).fetch, weakref.proxy(fetcher))
+
+
+def time_in_process(context: Context, fetcher: Any) -> None:
+    """Book fetch and collate of a loader without workers."""
+    fetch, collate = loosely_bound_fetch(fetcher), fetcher.collate_fn
+    local, guarded = context.local, context.guarded
+
+    def timed(call: Any, bucket: int) -> Any:
+        def wrapper(argument: Any) -> Any:
+            try:
+                journal = local.journal
+                outer = journal.top
+                if not journal.is_sampled or outer not in (INPUT_WAIT, FETCH):
+                    return call(argument)  # or inside an evaluation or an epoch's start
+                guarded("loader", journal.note, bucket, bucket)
+                try:
+                    return call(argument)
+                finally:
+                    guarded("loader", journal.note, LEAVE, outer)
+            except BaseException as error:
+                drop_frame(error)
+                raise
+
+        return wrapper
+
+    fetcher.fetch = timed(fetch, FETCH)
+    fetcher.collate_fn = timed(collate, COLLATE)
+
+
+class WorkerFile:
+    """Sums of one worker process, written to `worker-PPID-NUMBER.jsonl` now and then.
+
+    The workers of each epoch with the same number share the file, so that a thousand
+    epochs do not make thousands of files.
+    """
+
+    def __init__(self, context: Context, number: int) -> None:
+        name = f"worker-{os.getppid()}-{number}.jsonl"
+        self.path = os.path.join(context.recorder.run, name)
+        self.batches = 0
+        self.fetch_ns = 0
+        self.collate_ns = 0
+        self.cpu_zero_ns = process_time_ns()
+        self.began_ns = perf_counter_ns()
+        self.due_ns = 0
+        flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+        os.close(os.open(self.path, flags, 0o644))
+        head = {"k": "head", "schema": 1, "pid": os.getpid(), "ppid": os.getppid()}
+        append(self.path, dumps(head | {"worker": number}) + "\n")
+
+    def write(self, now: int) -> None:
+        """Append the sums so far; the last line of a pid counts.
+
+        The pause grows with the age (2 % of it), so a long run's file stays small.
+        """
+        self.due_ns = now + max(FLUSH_NS, (now - self.began_ns) // 50)
+        sums = {
+            "k": "w",
+            "pid": os.getpid(),
+            "batches": self.batches,
+            "fetch_ns": self.fetch_ns - self.collate_ns,
+            "collate_ns": self.collate_ns,
+            "cpu_ns": process_time_ns() - self.cpu_zero_ns,
+        }
+        append(self.path, dumps(sums) + "\n")
+
+
+SUMS: dict[int, WorkerFile] = {}
+"""By process id; a persistent worker makes a new fetcher each epoch and keeps its sums."""
+
+
+def sums_of_this_worker(context: Context) -> WorkerFile:
+    """The sums of this process, written for the last time when it ends."""
+    sums = SUMS.get(os.getpid())
+    if sums is None:
+        sums = WorkerFile(context, context.torch.utils.data.get_worker_info().id)
+        SUMS[os.getpid()] = sums
+        multiprocessing.util.Finalize(
+            None,
+            lambda: context.guarded("worker", sums.write, perf_counter_ns()),
+            exitpriority=1,
+        )
+    return sums
+
+
+def time_worker(context: Context, fetcher: Any) -> None:
+    """Sum fetch and collate in a worker process; from here on it is no rank."""
+    context.is_worker = True
+    sums = sums_of_this_worker(context)
+    fetch, collate = loosely_bound_fetch(fetcher), fetcher.collate_fn
+    clock = perf_counter_ns
+
+    def timed_fetch(index: Any) -> Any:
+        began = clock()
+        try:
+            batch = fetch(index)
+            sums.batches += 1
+            return batch
+        except BaseException as error:
+            drop_frame(error)
+            raise
+        finally:
+            now = clock()
+            sums.fetch_ns += now - began
+            if now > sums.due_ns:
+                context.guarded("worker", sums.write, now)
+
+    def timed_collate(samples: Any) -> Any:
+        began = clock()
+        try:
+            return collate(samples)
+        except BaseException as error:
+            drop_frame(error)
+            raise
+        finally:
+            sums.collate_ns += clock() - began
+
+    fetcher.fetch = timed_fetch
+    fetcher.collate_fn = timed_collate

@@ -1,0 +1,211 @@
+"""The outermost call of a model, a loss or an evaluation, by `nn.Module.__call__` on the class.
+
+Nothing is ever attached to an object of the user's: what is learned of a module is kept
+by its number and a weak reference.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from ..timeline.buckets import BATCHES, EVALUATION, FORWARD, LOSS, NUM_BUCKETS, OTHER
+from ..timeline.journal import (
+    ENTER_EVALUATION,
+    ENTER_FORWARD,
+    LEAVE,
+    LEAVE_EVALUATION,
+    LEAVE_FORWARD,
+    LEAVE_FORWARD_WITH_LOSS,
+    LEAVE_LOSS,
+    Journal,
+)
+from .context import Context
+from .outputs import has_scalar, wants_gradient
+from .patching import drop_frame, replace
+
+MAX_KNOWN_MODULES = 10_000
+"""Beyond it the memory of module kinds is dropped: scripts that make modules each step."""
+
+EVALUATES, IS_LOSS, IS_FORWARD, IS_PLAIN, IS_QUIET = range(5)
+
+
+def hook_calls(context: Context) -> None:
+    """Time the outermost `Module.__call__`; nested ones pass through.
+
+    The wrapper takes the place of torch's own two-way switch instead of calling it, so a
+    nested call costs two look-ups and no frame. Its lines stand so that the nested calls
+    bear the line numbers of torch's, and tracebacks show what they show without us.
+    """
+    module_class = context.torch.nn.Module
+    original = module_class.__call__
+    if original.__code__.co_names != ("_compiled_call_impl", "_call_impl"):
+        raise RuntimeError(f"unknown Module.__call__: {original.__code__.co_names}")
+    is_compiling = context.torch.compiler.is_dynamo_compiling
+    local = context.local
+
+    # fmt: off
+    def _wrapped_call_impl(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if (busy := is_compiling() or 0 < local.journal.top < NUM_BUCKETS) and self._compiled_call_impl is not None:  # noqa: E501
+            return self._compiled_call_impl(*args, **kwargs)
+        if busy:
+            return self._call_impl(*args, **kwargs)
+        try:
+            return observe_call(context, original, self, args, kwargs)
+        except BaseException as error:
+            drop_frame(error)
+            raise
+    # fmt: on
+
+    replace(module_class, "__call__", _wrapped_call_impl)
+    module_class._wrapped_call_impl = _wrapped_call_impl  # its own name, by which pickle finds it
+
+
+def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
+    """Run an outermost call inside the marker that fits it."""
+    journal = context.local.journal
+    known = context.kinds.get(id(module))
+    if known is not None and known[0]() is not module:
+        known = None
+    try:
+        if known is None or not context.is_grad_enabled():
+            kind = find_kind(context, module, None if known is None else known[1])
+        else:
+            kind = known[1]
+        if kind == IS_FORWARD:
+            journal.note(ENTER_FORWARD, FORWARD)
+        elif kind == IS_LOSS:
+            journal.note(LOSS, LOSS)
+        elif kind != IS_QUIET:
+            begin_call(context, journal, kind)
+    except Exception:
+        context.recorder.fail("call")
+        kind = IS_QUIET
+    trial, anatomy = context.trial, context.anatomy
+    if anatomy is not None and anatomy.awaits_call and kind == IS_FORWARD:
+        context.dissect("see_call", module)
+    try:
+        if trial is not None and kind == IS_FORWARD:
+            result = trial.run_call(journal, original, module, args, kwargs)
+        elif journal.look is not None and (
+            kind == IS_FORWARD or (kind == IS_PLAIN and journal.look.takes_plain())
+        ):
+            result = journal.look.run(journal, original, (module, *args), kwargs, is_call=True)
+        elif kind == IS_LOSS and journal.look is not None and journal.look.storages is not None:
+            result = journal.look.follow("loss", original, (module, *args), kwargs)
+        else:
+            result = original(module, *args, **kwargs)
+    except BaseException as error:
+        context.guarded("call", end_call, context, journal, module, kind, None)
+        drop_frame(error)
+        raise
+    if anatomy is not None and anatomy.awaits_backward and kind == IS_FORWARD:
+        context.dissect("see_result", result)
+    try:
+        if kind == IS_FORWARD and known is not None and not journal.is_sampled:
+            journal.note(LEAVE_FORWARD_WITH_LOSS if known[2] else LEAVE_FORWARD, OTHER)
+        elif kind == IS_LOSS:
+            journal.note(LEAVE_LOSS, OTHER)
+        else:
+            end_call(context, journal, module, kind, result)
+    except Exception:
+        context.recorder.fail("call")
+    return result
+
+
+def find_kind(context: Context, module: Any, known: int | None) -> int:
+    """What this outermost call is for, from what is known of the module and the mode."""
+    if known is None:
+        known = guess(context, module)
+    if known == IS_QUIET or context.is_grad_enabled():
+        return known
+    if getattr(module, "training", True) or not is_evaluation(context, module):
+        return IS_PLAIN
+    return EVALUATES
+
+
+def begin_call(context: Context, journal: Journal, kind: int) -> None:
+    """Open the marker of a call without gradients."""
+    if context.trial is not None:
+        context.trial.see_call_without_gradients(is_evaluation=kind == EVALUATES)
+    if kind == EVALUATES:
+        journal.replay()  # what was counted until here belongs to the evaluation
+        journal.note_with_cpu(ENTER_EVALUATION, EVALUATION)
+    else:
+        journal.note(FORWARD, FORWARD)
+
+
+def guess(context: Context, module: Any) -> int:
+    """What a module that nothing is known of may be."""
+    if isinstance(module, context.graph_class) and not has_parameters(module):
+        return remember(context, module, IS_QUIET)  # a compiler's own: it lifts them to inputs
+    if isinstance(module, context.loss_class):
+        return remember(context, module, IS_LOSS)
+    return IS_FORWARD
+
+
+def is_evaluation(context: Context, module: Any) -> bool:
+    """Without gradients and in eval mode: evaluation, or a teacher inside the step?
+
+    It is evaluation if the module also trains, if nothing has trained yet, or if its
+    batch came from a data set that never fed training. A target network or a teacher
+    (never trained here, fed by the training loader) stays in the step's forward.
+    """
+    if not context.trained or id(module) in context.trained:
+        return True
+    journal = context.journal
+    journal.replay()
+    timeline = journal.timeline
+    has_batch = timeline.wall[BATCHES] > timeline.mark[BATCHES]
+    return has_batch and context.dataset not in context.trained_datasets
+
+
+def end_call(context: Context, journal: Journal, module: Any, kind: int, result: Any) -> None:
+    """Close the marker of a call and learn what kind of module it was."""
+    if kind == IS_FORWARD:
+        loss_inside = has_scalar(context.torch, result)
+        journal.note(LEAVE_FORWARD_WITH_LOSS if loss_inside else LEAVE_FORWARD, OTHER)
+        if context.dataset is not None:
+            context.trained_datasets.add(context.dataset)
+        learn(context, module, result, loss_inside=loss_inside)
+    elif kind == EVALUATES:
+        journal.note_with_cpu(LEAVE_EVALUATION, OTHER)
+    elif kind == IS_LOSS:
+        journal.note(LEAVE_LOSS, OTHER)
+    elif kind == IS_PLAIN:
+        journal.note(LEAVE, OTHER)
+
+
+def learn(context: Context, module: Any, result: Any, *, loss_inside: bool) -> None:
+    """Remember a module after a call with gradients.
+
+    One without parameters is a loss if it returned a scalar to go backward from, and is
+    left alone (a transform, a metric) if it returned nothing that needs a gradient.
+    """
+    if result is None:
+        return
+    torch = context.torch
+    if has_parameters(module):
+        if module.training and id(module) not in context.trained:
+            parts = [id(part) for part in module.modules()]
+            context.trained.update(parts)
+            recorder = context.recorder
+            recorder.nested_per_update = max(recorder.nested_per_update, len(parts))
+        remember(context, module, IS_FORWARD, loss_inside=loss_inside)
+    elif loss_inside:
+        remember(context, module, IS_LOSS)
+    elif isinstance(result, torch.Tensor) and not wants_gradient(torch, result):
+        remember(context, module, IS_QUIET)
+
+
+def has_parameters(module: Any) -> bool:
+    """True if there is anything to train in it."""
+    return next(iter(module.parameters()), None) is not None
+
+
+def remember(context: Context, module: Any, kind: int, *, loss_inside: bool = False) -> int:
+    """Keep a module's kind, by weak reference: numbers of dead objects are given again."""
+    if len(context.kinds) > MAX_KNOWN_MODULES:
+        context.kinds.clear()
+    context.kinds[id(module)] = (weakref.ref(module), kind, loss_inside)
+    return kind

@@ -1,0 +1,108 @@
+"""Hooks on tensors: reads that make the host wait, and copies between host and device.
+
+Without a device there is no queue to wait for and no copy to make: calls are counted,
+nothing is timed. One read fires several methods (printing a scalar: twelve), so only the
+outermost counts. An optimizer reads its step counters, a call a parameter: not counted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..timeline.buckets import H2D, OPTIMIZER, SYNC
+from ..timeline.journal import LEAVE, LEAVE_UNMOVED
+from .context import Context, marked
+from .patching import drop_frame, replace
+
+READS = (
+    *("item", "tolist", "numpy", "__array__", "cpu"),
+    *("__bool__", "__float__", "__int__", "__index__", "__format__", "__repr__"),
+)
+COPYING = ("to", "cuda")
+
+
+def hook_tensors(context: Context) -> None:
+    """Patch the scalar reads and the copies on `torch.Tensor`."""
+    tensor_class = context.torch.Tensor
+    for name in READS:
+        hook_method(context, tensor_class, name, SYNC)
+    for name in COPYING:
+        hook_method(context, tensor_class, name, H2D)
+
+
+def hook_method(context: Context, tensor_class: Any, name: str, bucket: int) -> None:
+    """Count the outermost call; with a device, time it too.
+
+    A tensor subclass or mode that handles torch functions must see the public method
+    as `func`, since its tables are keyed by `torch.Tensor.<name>`: that is ours now.
+    """
+    original = getattr(tensor_class, name)
+    is_compiling = context.torch.compiler.is_dynamo_compiling
+    overrides = context.torch.overrides
+    has_torch_function = overrides.has_torch_function_unary
+    handle = overrides.handle_torch_function
+    local = context.local
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(self, *args, **kwargs)
+        try:
+            if has_torch_function(self):
+                return handle(method, (self,), self, *args, **kwargs)
+            journal = local.journal
+            if journal.in_tensor_call or journal.top == OPTIMIZER:
+                return original(self, *args, **kwargs)
+            journal.in_tensor_call = True
+            if bucket == SYNC:
+                journal.syncs += 1
+            else:
+                journal.copies += 1
+            try:
+                if journal.is_attentive and is_timed(context, bucket, self):
+                    return timed_call(context, bucket, original, self, args, kwargs)
+                return original(self, *args, **kwargs)
+            finally:
+                journal.in_tensor_call = False
+        except BaseException as error:
+            drop_frame(error)
+            raise
+
+    replace(tensor_class, name, method, file_of=tensor_class.__format__)
+
+
+def is_timed(context: Context, bucket: int, tensor: Any) -> bool:
+    """Whether there may be something to wait for; else the call's place is all there is to know."""
+    journal = context.journal
+    if journal.is_direct and (bucket != SYNC or tensor.device.type != "cpu"):
+        return True
+    if journal.spells is not None:
+        context.guarded("sites", journal.spells.count, bucket)
+    return False
+
+
+def timed_call(
+    context: Context, bucket: int, original: Any, tensor: Any, args: Any, kwargs: Any
+) -> Any:
+    """Time one call on a machine with a device; give the time back if nothing was moved."""
+    journal = context.journal
+    outer = journal.top
+    context.guarded("tensor", journal.note, bucket, bucket)
+    moved = True
+    try:
+        result = original(tensor, *args, **kwargs)
+        if bucket == H2D:
+            moved = result.device != tensor.device
+        return result
+    except BaseException as error:
+        drop_frame(error)
+        raise
+    finally:
+        context.guarded("tensor", journal.note, LEAVE if moved else LEAVE_UNMOVED, outer)
+
+
+def hook_synchronize(context: Context) -> None:
+    """Explicit waits for the device."""
+    torch = context.torch
+    for module in (torch.cuda, torch.accelerator if hasattr(torch, "accelerator") else None):
+        if module is not None and hasattr(module, "synchronize"):
+            replace(module, "synchronize", marked(context, module.synchronize, SYNC))

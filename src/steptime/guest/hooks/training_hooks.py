@@ -1,0 +1,291 @@
+"""Hooks on torch's own classes and registries: backward, optimizers, scaler, clipping, saving.
+
+Nothing is ever attached to an object of the user's. Each wrapper hands over to the
+original while torch compiles, and its code object bears the file name of what it wraps,
+so that dynamo treats it as torch's own frame (docs/explanation/guest.md).
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from ..timeline.buckets import (
+    BACKWARD,
+    CHECKPOINT,
+    COMPILE,
+    GRADIENT_PROCESSING,
+    NUM_BUCKETS,
+    OPTIMIZER,
+    OTHER,
+)
+from ..timeline.journal import (
+    ENTER_BACKWARD,
+    ENTER_GRAD,
+    LEAVE,
+    LEAVE_BACKWARD,
+    LEAVE_SPAN,
+    Journal,
+)
+from .context import Context, marked
+from .patching import drop_frame, replace
+
+# -- backward
+
+
+def hook_backward(context: Context) -> None:
+    """Time `Tensor.backward` and `autograd.backward`; `autograd.grad` is timed, not counted."""
+    torch = context.torch
+    for owner in (torch.Tensor, torch.autograd):
+        wrapper = make_backward(context, owner.backward)
+        replace(owner, "backward", wrapper)
+    replace(torch.autograd, "grad", make_grad(context, torch.autograd.grad))
+
+
+def make_backward(context: Context, original: Any) -> Any:
+    """A wrapper that times and counts the outermost backward call."""
+    is_compiling = context.torch.compiler.is_dynamo_compiling
+    local, fail, switches = context.local, context.recorder.fail, context.switches
+
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(*args, **kwargs)
+        try:
+            journal = local.journal
+            if journal.in_backward:
+                return original(*args, **kwargs)
+            journal.in_backward = True
+            outer = journal.top
+            try:
+                if outer == OPTIMIZER and not are_running(context, sys._getframe(1)):
+                    journal.drop_optimizers()
+                    outer = OTHER
+                journal.note(ENTER_BACKWARD, BACKWARD)
+                if switches.due:
+                    switches.take_look()
+                if context.anatomy is not None and context.anatomy.awaits_backward:
+                    context.dissect("see_backward", args)
+            except Exception:
+                fail("backward")
+            is_done = False
+            try:
+                trial = context.trial
+                if trial is not None:
+                    result = trial.run_backward(journal, original, args, kwargs)
+                elif journal.look is not None:
+                    result = journal.look.run(journal, original, args, kwargs, is_call=False)
+                else:
+                    result = original(*args, **kwargs)
+                is_done = True
+                return result
+            finally:
+                journal.in_backward = False
+                try:
+                    journal.note(LEAVE_BACKWARD, outer)
+                    if not journal.has_stepped and is_done:
+                        journal.has_backward = True
+                        end_by_hand(context, journal)
+                except Exception:
+                    fail("backward")
+        except BaseException as error:
+            drop_frame(error)
+            raise
+
+    return backward
+
+
+def end_by_hand(context: Context, journal: Journal) -> None:
+    """A backward call ended where no optimizer has stepped yet: it ends a row.
+
+    Not inside another one, though, which a device's own thread runs: a checkpoint's.
+    """
+    if context.is_inside_backward() or context.is_worker:
+        return
+    if context.before_update is not None:
+        journal.replay()
+        context.before_update(journal.timeline)
+    journal.end_by_hand()
+
+
+def make_grad(context: Context, original: Any) -> Any:
+    """A wrapper that books `autograd.grad` outside other markers to backward, uncounted.
+
+    Without a graph of its own it is there for an update, as a backward call is; where the
+    script makes no other, and no optimizer steps, it ends a row.
+    """
+    is_compiling = context.torch.compiler.is_dynamo_compiling
+    local, guarded = context.local, context.guarded
+
+    def grad(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(*args, **kwargs)
+        try:
+            journal = local.journal
+            if 0 < journal.top < NUM_BUCKETS:
+                return original(*args, **kwargs)
+            if kwargs.get("create_graph") or (len(args) > 4 and args[4]):
+                enter, leave = BACKWARD, LEAVE
+            else:
+                enter, leave = ENTER_GRAD, LEAVE_BACKWARD
+            guarded("grad", journal.note, enter, BACKWARD)
+            anatomy = context.anatomy
+            if enter == ENTER_GRAD and anatomy is not None and anatomy.awaits_backward:
+                context.dissect("see_backward", args)
+            try:
+                result = original(*args, **kwargs)
+            except BaseException:
+                guarded("grad", journal.note, leave, OTHER)
+                raise
+            guarded("grad", journal.note, leave, OTHER)
+            if enter == ENTER_GRAD and not (journal.has_stepped or journal.has_backward):
+                guarded("grad", end_by_hand, context, journal)
+            return result
+        except BaseException as error:
+            drop_frame(error)
+            raise
+
+    return grad
+
+
+# -- optimizers
+
+
+def hook_optimizers(context: Context) -> None:
+    """Global step hooks, marked so that a compiled `step` still calls them."""
+    from torch.optim.optimizer import (
+        register_optimizer_step_post_hook,
+        register_optimizer_step_pre_hook,
+    )
+
+    constants = context.torch.optim.Optimizer.profile_hook_step.__code__.co_consts
+    named = {getattr(value, "co_name", None): value for value in constants}
+    context.step_code = named.get("wrapper")
+
+    local, recorder = context.local, context.recorder
+
+    def before(optimizer: Any, args: Any, kwargs: Any) -> Any:
+        try:
+            closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
+            journal = local.journal
+            if journal.optimizers and not are_running(context, sys._getframe(2)):
+                journal.drop_optimizers()
+            journal.enter_optimizer(has_closure=callable(closure))
+            if context.anatomy is not None and not callable(closure):
+                context.follow_step(journal, optimizer)
+            if context.trial is not None:
+                return context.trial.begin_update(journal, optimizer, args, kwargs)
+        except Exception:
+            recorder.fail("optimizer")
+        return None
+
+    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+        try:
+            journal = local.journal
+            if context.before_update is not None and len(journal.optimizers) == 1:
+                journal.replay()
+                context.before_update(journal.timeline)
+            skipped = found_inf(optimizer) if journal.scaler is not None else 0
+            journal.leave_optimizer(optimizer, skipped)
+            if context.anatomy is not None and not journal.optimizers:
+                context.end_update()
+        except Exception:
+            recorder.fail("optimizer")
+
+    context.optimizer_hooks = (before, after)
+    hook: Any
+    for hook in context.optimizer_hooks:
+        hook._torchdynamo_disable = True  # calling compiler.disable imports dynamo
+    register_optimizer_step_pre_hook(before)
+    register_optimizer_step_post_hook(after)
+
+
+def are_running(context: Context, frame: Any) -> bool:
+    """Whether the optimizer steps that seem open are on the stack, or an exception left them.
+
+    No hook is called then, and the next update would look like a part of that step.
+    """
+    num_running = 0
+    while frame is not None:
+        num_running += frame.f_code is context.step_code
+        frame = frame.f_back
+    return num_running >= len(context.journal.optimizers)
+
+
+def found_inf(optimizer: Any) -> int | None:
+    """Whether a fused optimizer is told to skip: 0 or 1, None where asking would synchronize."""
+    flag = getattr(optimizer, "found_inf", None)
+    if flag is None:
+        return 0
+    return int(bool(flag.item())) if flag.device.type == "cpu" else None
+
+
+def hook_scaler(context: Context) -> None:
+    """A scaler that skips calls no optimizer hook; it counts as an update, marked skipped."""
+    scaler_class = context.torch.amp.GradScaler
+    original = scaler_class.step
+    local, guarded = context.local, context.guarded
+
+    def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        journal = local.journal
+        before, journal.scaler = journal.num_updates + journal.num_empty, self
+        try:
+            result = original(self, optimizer, *args, **kwargs)
+        except BaseException as error:
+            drop_frame(error)
+            raise
+        finally:
+            journal.scaler = None
+        is_called = journal.num_updates + journal.num_empty > before
+        if not is_called and getattr(self, "_enabled", False):
+            guarded("scaler", journal.skip_update, optimizer)
+        return result
+
+    replace(scaler_class, "step", step)
+    unscale = marked(context, scaler_class.unscale_, GRADIENT_PROCESSING)
+    replace(scaler_class, "unscale_", unscale)
+
+
+def hook_clipping(context: Context) -> None:
+    """Clipping is gradient processing wherever it stands."""
+    utils = context.torch.nn.utils
+    for name in ("clip_grad_norm_", "clip_grad_value_"):
+        wrapper = marked(context, getattr(utils.clip_grad, name), GRADIENT_PROCESSING)
+        replace(utils.clip_grad, name, wrapper)
+        setattr(utils, name, wrapper)
+
+
+def hook_checkpoints(context: Context) -> None:
+    """Writing a checkpoint is kept apart from the steps."""
+    torch = context.torch
+    wrapper = marked(context, torch.serialization.save, CHECKPOINT)
+    replace(torch.serialization, "save", wrapper)
+    torch.save = wrapper
+
+
+def hook_compile(context: Context, callback_module: Any) -> None:
+    """Compiling is kept apart from the steps; called once dynamo has been imported."""
+    handler = callback_module.callback_handler
+    outer: list[int] = []
+
+    def started(*_: Any) -> None:
+        journal = context.journal
+        outer.append(journal.top)
+        context.guarded("compile", journal.note_with_cpu, COMPILE, COMPILE)
+
+    def ended(*_: Any) -> None:
+        journal = context.journal
+        if journal.top == COMPILE and outer:
+            context.guarded("compile", journal.note_with_cpu, LEAVE_SPAN, outer.pop())
+
+    def register() -> None:
+        handler.register_start_callback(started)
+        handler.register_end_callback(ended)
+
+    cleared = type(handler).clear
+
+    def clear(self: Any) -> None:
+        cleared(self)
+        context.guarded("compile", register)  # `torch._dynamo.reset()` forgets all callbacks
+
+    replace(type(handler), "clear", clear)
+    register()

@@ -1,0 +1,61 @@
+"""Makes the anatomy of this process, and reads what an error says of a device's memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from ..watchers.ending import find_cause, find_error, to_bytes
+from ..watchers.process_memory import device_memory, load_resource, make_reader
+from .memory_probe import MemoryProbe
+
+_SIZE = r"([\d.]+) ?(bytes|[KMGTP]iB)"
+_FAILURE = {
+    "free": re.compile(rf"of which {_SIZE} is free"),
+    "allocated": re.compile(rf"{_SIZE} is allocated by PyTorch"),
+    "unallocated": re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated"),
+}
+"""What torch writes of a device that has no memory left."""
+
+
+def read_failure(text: str) -> dict[str, int]:
+    """What the message of a failed allocation on a device says of it."""
+    found = {}
+    for name, pattern in _FAILURE.items():
+        if match := pattern.search(text):
+            found[name] = to_bytes(*match.groups())
+    if "unallocated" in found and "allocated" in found:
+        found["reserved"] = found["allocated"] + found["unallocated"]
+    found.pop("unallocated", None)
+    return found
+
+
+def make_anatomy(context: Any, announce: Callable[[str, str, dict[str, Any]], None]) -> MemoryProbe:
+    """The anatomy of this process, which writes to the file on processes."""
+    recorder = context.recorder
+    read_rss = make_reader(load_resource())
+
+    def find_models() -> list[Any]:
+        found = [known[0]() for known in list(context.kinds.values())]
+        return [m for m in found if m is not None and next(iter(m.parameters()), None) is not None]
+
+    def find_optimizers() -> list[Any]:
+        numbered = sorted(recorder.optimizers.values(), key=lambda item: item[0])
+        return [one for _, ref in numbered if (one := ref()) is not None]
+
+    return MemoryProbe(
+        context.torch,
+        lambda kind, facts: announce(recorder.run, kind, facts),
+        find_models=find_models,
+        find_optimizers=find_optimizers,
+        find_ddp=lambda: list(context.ddp_models),
+        read_held=lambda: device_memory(context.torch)["allocated"] or read_rss(),
+    )
+
+
+def dissect_death(context: Any) -> None:
+    """The process ended for want of memory: tell who held it."""
+    error = find_error()
+    if context.autopsy is not None and error is not None:
+        context.autopsy.at_death(read_failure(str(find_cause(error))))

@@ -1,0 +1,356 @@
+"""Tells who holds the memory: after the first call of a model, backward and update, and once later.
+
+Parameters, gradients, states and graphs are read, never touched. Each line is written at once,
+so that a run which dies of memory has left one. What the parts are is left to `holdings.py`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any
+
+from .holdings import (
+    StorageLedger,
+    saved_in_graph,
+    short_dtype,
+    storage_of,
+    take_models,
+    take_optimizers,
+    tensors_alive,
+    tensors_within,
+)
+from .storages import Storages
+
+LOOK_AT = 12
+"""The update that is looked at again, as `spells.LOOK_AT`: states and caches are there."""
+
+MAX_RESULTS = 64
+"""Of models, without a backward call: an update has fewer, and each takes a look."""
+
+MAX_KINDS = 12
+"""Kinds of graph nodes that are told, those that keep most."""
+
+OF_LOSS = ("LogSoftmax", "NllLoss", "CrossEntropy", "LinearCrossEntropy")
+"""What these nodes keep is as large as the logits, and often them."""
+
+MAX_ROOTS = 100_000
+"""Tensors whose graphs are walked where a process died."""
+
+GROWTH_AT = 200
+GROWTH, GROWTH_BYTES = 1.01, 8 << 20
+"""Only where the process holds so much more than after the first look are tensors counted again."""
+
+CALL, BACKWARD, UPDATE, DEATH = "call", "backward", "update", "death"
+
+
+class MemoryProbe:
+    """What is known of one process's memory; the first thread that calls a model is looked at.
+
+    Args:
+        torch: the module.
+        write: takes a line's kind and facts.
+        find_models: models that were called with gradients so far.
+        find_optimizers: optimizers that stepped so far.
+        find_ddp: models of DDP.
+        read_held: bytes that the process holds, on its device or resident.
+    """
+
+    def __init__(
+        self,
+        torch: Any,
+        write: Callable[[str, dict[str, Any]], None],
+        *,
+        find_models: Callable[[], list[Any]],
+        find_optimizers: Callable[[], list[Any]],
+        find_ddp: Callable[[], list[Any]],
+        read_held: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        self.torch = torch
+        self.write = write
+        self.find_models = find_models
+        self.find_optimizers = find_optimizers
+        self.find_ddp = find_ddp
+        self.read_held = read_held
+        self.reset()
+
+    def reset(self) -> None:
+        """Nothing is known: a new process."""
+        self.awaits_call = self.awaits_backward = self.awaits_batch = True
+        self.num_results = 0  # of models, since the last backward call
+        self.is_over = False
+        self.look: Any = None
+        self.storages: Storages | None = None
+        self.groups: dict[str, list[int]] = {}  # tensors of no part after the first look, by kind
+        self.held: int | None = None
+        self.thread = 0
+        self.num_updates = 0
+        self.model: Any = None  # a weak reference to the first, which no other list has in its call
+        self.outputs: list[Any] = []  # weak references to storages that a model returned
+        self.facts: dict[str, Any] = {}
+
+    # -- moments
+
+    def see_batch(self, iterator: Any, batch: Any) -> None:
+        """The first batch of a loader: what one takes, and how many may wait at a time."""
+        self.awaits_batch = False
+        ledger = StorageLedger(self.torch)
+        num_workers = int(getattr(iterator, "_num_workers", 0))
+        waiting = num_workers * int(getattr(iterator, "_prefetch_factor", 0) or 0)
+        self.facts["loader"] = {
+            "batch_bytes": ledger.take("batch", tensors_within(self.torch, batch)),
+            "num_workers": num_workers,
+            "num_waiting": waiting,
+            "is_pinned": bool(getattr(iterator, "_pin_memory", False)),
+        }
+
+    def see_call(self, model: Any) -> None:
+        """A model is called with gradients: its weights are known before anything else is."""
+        if next(iter(model.parameters()), None) is None:
+            return
+        self.awaits_call = False
+        self.thread = get_ident()
+        self.model = weakref.ref(model)
+        ledger = StorageLedger(self.torch)
+        self.facts |= take_models(ledger, [model], [])
+        self.facts["parts"] = ledger.table()
+        self._tell(CALL)
+
+    def see_result(self, result: Any) -> None:
+        """A model returned something: what of it is no scalar and goes backward are logits."""
+        if self.thread != get_ident():
+            return
+        self.num_results += 1
+        if self.num_results > MAX_RESULTS:
+            self.awaits_backward = False  # nothing goes backward that we see: let steps be
+        self.outputs = [
+            (weakref.ref(tensor.untyped_storage()), short_dtype(tensor.dtype), str(tensor.device))
+            for tensor in tensors_within(self.torch, result)
+            if tensor.requires_grad and tensor.ndim and storage_of(tensor) is not None
+        ]
+
+    def see_backward(self, args: Any) -> None:
+        """A backward call begins, where most is kept."""
+        if self.thread not in (0, get_ident()) or not args:
+            return  # or named in a way we do not read
+        roots = args[0] if isinstance(args[0], (list, tuple)) else args[:1]
+        self.num_results = 0
+        self.awaits_backward = self.storages is not None  # each micro-batch of a followed step
+        ledger = self._take_states()
+        kinds: dict[str, int] = {}
+        self._take_outputs(ledger)
+        for node, tensor in saved_in_graph(self.torch, roots):
+            kind = type(node).__name__
+            part = "logits" if kind.startswith(OF_LOSS) else "activations"
+            size = ledger.take(part, [tensor])
+            kinds[kind] = kinds.get(kind, 0) + size
+            if self.storages is not None and part == "activations":
+                self.storages.keep(node, size)
+        ledger.take("activations", ())
+        largest = sorted(kinds.items(), key=lambda item: -item[1])[:MAX_KINDS]
+        self.facts["kinds"] = [{"name": name, "bytes": size} for name, size in largest if size]
+        self._keep(ledger, ("activations", "logits"))
+        self._tell(BACKWARD)
+
+    def count_update(self, look: Any) -> str | None:
+        """An update ended: what is to be done.
+
+        Args:
+            look: into the operators of the update that begins, if there is one.
+        """
+        if self.thread not in (0, get_ident()):
+            return None
+        self.num_updates += 1
+        if self.num_updates == LOOK_AT:
+            self.look = look
+            return "begin_step"
+        if self.num_updates == GROWTH_AT:
+            return "see_growth"
+        return "see_update" if self.num_updates in (1, LOOK_AT + 1) else None
+
+    def begin_step(self) -> None:
+        """The update that begins here is looked at, and its storages are followed if they may."""
+        self.awaits_backward = True
+        look = self.look
+        if look is None or look.missing is not None:
+            self.facts["step_missing"] = "not_followed" if look is None else look.missing
+            return
+        weights = self.facts["parts"]["weights"]["by_device"]
+        device = max(weights, key=lambda name: weights[name], default="cpu").partition(":")[0]
+        self.storages = look.storages = Storages(self.torch, device)
+        ledger = self._take_states()
+        ledger.take("others", tensors_alive(self.torch))
+        if self.storages.workspaces is not None:
+            self.storages.workspaces.expect(sum(part.bytes for part in ledger.parts.values()))
+
+    def _end_step(self) -> None:
+        """What the followed storages tell, once those that stay are known."""
+        look, storages = self.look, self.storages
+        self.look = self.storages = None
+        if look is None or storages is None:
+            return
+        is_whole, look.storages = look.storages is storages, None
+        missing = look.missing or (None if is_whole else "failed")
+        step = storages.table() if missing is None else None
+        if step is None:
+            self.facts["step_missing"] = missing or "too_large"
+        else:
+            self.facts["step"] = step
+
+    def see_update(self) -> None:
+        """Gradients and states are there, if the script keeps them until now."""
+        self.awaits_call = self.awaits_backward = self.awaits_batch = False
+        ledger = self._take_states()
+        if self.num_updates > LOOK_AT:
+            self._end_step()
+            self.held, self.groups = self.read_held(), self._group(ledger)
+        self._keep(ledger, ("weights", "buffers", "gradients", "optimizer"))
+        self.facts["optimizers"] = [type(one).__name__ for one in self.find_optimizers()]
+        self.facts["buckets_bytes"] = self._bucket_bytes()
+        self.facts["device"] = read_device(self.torch)
+        self._tell(UPDATE)
+
+    def see_growth(self) -> None:
+        """Long after the first look: which tensors there are more of, if memory grew."""
+        self.is_over = True
+        held = self.read_held()
+        if held is None or self.held is None or held < self.held * GROWTH + GROWTH_BYTES:
+            return
+        now = self._group(self._take_states())
+        none = [0, 0]
+        more = {
+            name: (size - self.groups.get(name, none)[0], num - self.groups.get(name, none)[1])
+            for name, (size, num) in now.items()
+        }
+        name = max(more, key=lambda one: more[one][0], default="")
+        self.facts["growth"] = {
+            "num_updates": self.num_updates - LOOK_AT - 1,
+            "held_bytes": held - self.held,
+            "tensor_bytes": max(0, sum(size for size, _ in more.values())),
+            "largest": name or None,
+            "largest_bytes": max(0, more[name][0]) if name else 0,
+            "largest_num": max(0, more[name][1]) if name else 0,
+        }
+        self.groups = {}
+        self._tell(UPDATE)
+
+    def at_death(self, said: dict[str, int]) -> None:
+        """The process ended for want of memory: what Python still holds of it.
+
+        Args:
+            said: what the error said of the device, as it was before anything was let go.
+        """
+        ledger = self._take_states()
+        alive = tensors_alive(self.torch)
+        with_graph = [tensor for tensor in alive if tensor.grad_fn is not None][:MAX_ROOTS]
+        for _, tensor in saved_in_graph(self.torch, with_graph):
+            ledger.take("activations", [tensor])
+        ledger.take("others", alive)
+        device = read_device(self.torch)
+        if device is not None:
+            device |= said
+        died = {"parts": ledger.table(), "device": device}
+        self.write("mem", self._line(DEATH) | {"death": died})
+
+    def give_up(self, what: str) -> None:
+        """Something of ours failed: no such look is tried again."""
+        self.awaits_call = self.awaits_backward = self.awaits_batch = False
+        self.facts["failed"] = what
+
+    # -- what is there
+
+    def _take_states(self) -> StorageLedger:
+        ledger = StorageLedger(self.torch, None if self.storages is None else self.storages.own)
+        optimizers, models = self.find_optimizers(), self.find_models()
+        first = None if self.model is None else self.model()
+        if first is not None and not any(one is first for one in models):
+            models.append(first)
+        self.facts |= take_models(ledger, models, optimizers)
+        take_optimizers(ledger, optimizers)
+        return ledger
+
+    def _take_outputs(self, ledger: StorageLedger) -> None:
+        """What a model returned and the script still holds."""
+        for reference, dtype, device in self.outputs:
+            storage = reference()
+            if storage is not None:
+                ledger.book("logits", storage, dtype, device)
+        self.outputs = []
+
+    def _keep(self, ledger: StorageLedger, names: tuple[str, ...]) -> None:
+        table = ledger.table()
+        found = {name: table[name] for name in names if name in table}
+        self.facts["parts"] = self.facts.get("parts", {}) | found
+
+    def _group(self, ledger: StorageLedger) -> dict[str, list[int]]:
+        """Bytes and number of the tensors that belong to no state, by type and shape."""
+        alive = tensors_alive(self.torch)
+        found: dict[str, list[int]] = {}
+        kept = saved_in_graph(self.torch, [t for t in alive if t.grad_fn is not None][:MAX_ROOTS])
+        for tensor in [*alive, *(tensor for _, tensor in kept)]:
+            if size := ledger.take("others", [tensor]):
+                name = f"{short_dtype(tensor.dtype)} {list(tensor.shape)}"
+                group = found.setdefault(name, [0, 0])
+                group[0] += size
+                group[1] += 1
+        return found
+
+    def _bucket_bytes(self) -> int | None:
+        """What DDP keeps to reduce gradients in; none where gradients are views of it."""
+        models = self.find_ddp()
+        if not models:
+            return None
+        total = 0
+        for model in models:
+            if not getattr(model, "gradient_as_bucket_view", False):
+                sizes = str(model._get_ddp_logging_data().get("bucket_sizes", ""))
+                total += sum(int(word) for word in sizes.split(",") if word.strip().isdigit())
+        return total
+
+    def _tell(self, moment: str) -> None:
+        self.write("mem", self._line(moment))
+
+    def _line(self, moment: str) -> dict[str, Any]:
+        return {"moment": moment, "n": self.num_updates, **self.facts}
+
+
+def read_device(torch: Any) -> dict[str, Any] | None:
+    """What torch's allocator and the driver say of the current device; None without one."""
+    if not torch.cuda.is_initialized():
+        return None
+    stats = torch.cuda.memory_stats_as_nested_dict()
+    free, total = torch.cuda.mem_get_info()
+
+    def of(what: str, which: str = "current") -> int | None:
+        found = stats.get(what, {}).get("all", {}).get(which)
+        return None if found is None else int(found)
+
+    return {
+        "allocated": of("allocated_bytes"),
+        "reserved": of("reserved_bytes"),
+        "peak_allocated": of("allocated_bytes", "peak"),
+        "peak_reserved": of("reserved_bytes", "peak"),
+        "split": of("inactive_split_bytes"),
+        "largest_free_block": largest_free_block(torch),
+        "free": free,
+        "total": total,
+        "pinned": read_pinned(torch),
+    }
+
+
+def largest_free_block(torch: Any) -> int | None:
+    """The most that the allocator could give out of what it holds."""
+    sizes = [
+        block["size"]
+        for segment in torch.cuda.memory_snapshot()
+        for block in segment["blocks"]
+        if block["state"] == "inactive"
+    ]
+    return max(sizes, default=0)
+
+
+def read_pinned(torch: Any) -> int | None:
+    """Bytes of host memory that torch has pinned; None where its release does not say."""
+    read = getattr(torch.cuda, "host_memory_stats", None)
+    return None if read is None else read().get("allocated_bytes.current")

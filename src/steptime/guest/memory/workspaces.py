@@ -1,0 +1,83 @@
+"""What an operator takes for itself on the CPU and gives back before it returns.
+
+Torch's allocator tells a profiler of each allocation in its thread. The one that is used here
+writes nothing, needs no library, and is on for single operators alone, all of whose frees are then
+of its own allocations: of another one torch would print that it does not know it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..count.flops import tensors_in
+
+MIN_BYTES = 4096
+MIN_FRACTION = 0.002
+"""Operators on less than that, or than this share of what stays, take nothing to speak of; to watch
+them would make what is tiny look longer."""
+
+RESIZING = ("resize", "set_", ".out", "_out")
+"""What may free a storage that was there before."""
+
+
+class Workspaces:
+    """Sees single operators; `taken` is what the last one took at most beside its results.
+
+    Args:
+        torch: the module.
+    """
+
+    def __init__(self, torch: Any) -> None:
+        self.taken = 0
+        self.min_bytes = MIN_BYTES
+        self.is_off = False
+        try:
+            profiler, autograd = torch._C._profiler, torch._C._autograd
+            self._config = profiler.ProfilerConfig(
+                profiler.ProfilerState.CPU,
+                False,
+                True,
+                False,
+                False,
+                False,
+                profiler._ExperimentalConfig(),
+            )
+            self._options = autograd._ProfilerDisableOptions(True, True)
+            self._enable = autograd._enable_profiler_legacy
+            self._disable = autograd._disable_profiler_legacy
+        except (AttributeError, TypeError):
+            self.is_off = True  # another release of torch
+
+    def expect(self, held_bytes: int) -> None:
+        """So much stays from step to step: what is small beside it is not watched."""
+        self.min_bytes = max(MIN_BYTES, round(MIN_FRACTION * held_bytes))
+
+    def begin(self, func: Any, args: Any) -> bool:
+        """An operator is about to run: whether it is watched."""
+        name = str(func)  # `aten.add.Tensor`
+        if self.is_off or not name.startswith("aten.") or any(w in name for w in RESIZING):
+            return False
+        sizes = (one.numel() * one.element_size() for one in tensors_in(list(args)))
+        if sum(sizes) < self.min_bytes:
+            return False
+        try:
+            self._enable(self._config)
+        except RuntimeError:
+            self.is_off = True
+            return False
+        return True
+
+    def end(self) -> None:
+        """It has run, or raised."""
+        try:
+            found = self._disable(self._options)
+        except RuntimeError:
+            self.is_off = True
+            return
+        held = peak = 0
+        for events in found:
+            for event in events:
+                if event.kind() == "memory_alloc":
+                    held += event.cpu_memory_usage()
+                    peak = max(peak, held)
+        self.taken = max(0, peak - max(0, held))

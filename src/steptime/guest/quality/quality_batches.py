@@ -1,0 +1,71 @@
+"""Which batches the script's loaders gave, and which samples they are made of."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+from zlib import crc32
+
+from .checksums import crc_of, sum_of_samples
+
+
+class Batches:
+    """The batches since the last update, and the epochs that ended; `quality_run` writes them.
+
+    Nothing is attached to an iterator: what is known of it is kept beside it.
+    """
+
+    def __init__(self) -> None:
+        self.passes: weakref.WeakKeyDictionary[Any, Pass] = weakref.WeakKeyDictionary()
+        self.datasets: dict[int, int] = {}
+        self.begin_update()
+
+    def begin_update(self) -> None:
+        """Forget what was written."""
+        self.fed: list[list[int]] = []
+        self.epochs: list[list[int]] = []
+
+    def take_index(self, iterator: Any, index: Any) -> None:
+        """A loader decided which samples a batch is made of; with workers, long before."""
+        self._pass_of(iterator).indices.append(index)
+
+    def take_batch(self, iterator: Any, batch: Any) -> None:
+        """A loader gave a batch: CRC of it, sum over its samples, and the same of their numbers."""
+        one = self._pass_of(iterator)
+        index = one.indices.pop(0) if one.indices else None
+        total, size = sum_of_samples(batch)
+        row = [one.number, crc_of(batch), total, *sums_of_index(index), size]
+        one.totals = [a + b for a, b in zip(one.totals, (1, total, row[4], max(0, size)))]
+        self.fed.append(row)
+
+    def end_epoch(self, iterator: Any) -> None:
+        """A loader's iterator is at its end."""
+        one = self._pass_of(iterator)
+        if one.totals[0]:
+            self.epochs.append([one.number, *one.totals])
+            one.totals = [0, 0, 0, 0]
+        one.indices.clear()
+
+    def _pass_of(self, iterator: Any) -> Pass:
+        if iterator not in self.passes:
+            number = self.datasets.setdefault(id(iterator._dataset), len(self.datasets))
+            self.passes[iterator] = Pass(number)
+        return self.passes[iterator]
+
+
+class Pass:
+    """What is known of one pass over a data set; `number` is the data set's."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.indices: list[Any] = []
+        self.totals = [0, 0, 0, 0]  # batches, sum over samples, sum over indices, samples
+
+
+def sums_of_index(index: Any) -> tuple[int, int]:
+    """CRC-32 of the samples' numbers in order, and their sum in any; -1 where there are none."""
+    numbers = index if isinstance(index, (list, tuple)) else [index]
+    if not numbers or numbers[0] is None:
+        return -1, -1
+    texts = [repr(number).encode() for number in numbers]
+    return crc32(b",".join(texts)), sum(map(crc32, texts))

@@ -1,0 +1,94 @@
+"""What the lines of a quality recording are made of, and the two files they go to."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from json import dumps
+from typing import Any
+
+from ..timeline.recorder import append
+from .checksums import as_bytes
+
+SWITCHES = ("fused", "foreach", "capturable", "differentiable", "params", "lr", "initial_lr")
+"""Keys of an optimizer's group that change no mathematics, or are written apart."""
+
+
+class QualityFiles:
+    """The two files of this process."""
+
+    def __init__(self, torch: Any, folder: str, facts: dict[str, Any]) -> None:
+        self.folder = folder
+        rank, world = find_rank(torch)
+        if rank is None:
+            rank = next(r for r in range(1000) if self._claim(r))
+        else:
+            self._claim(rank)
+        self.name = os.path.join(self.folder, f"quality-{rank}")
+        self.offset = 0
+        self.write({"k": "head", "schema": 1, "rank": rank, "world_size": world} | facts)
+
+    def _claim(self, rank: int) -> bool:
+        for kind in ("jsonl", "bin"):
+            path = os.path.join(self.folder, f"quality-{rank}.{kind}")
+            try:
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+            except OSError:
+                return False
+        return True
+
+    def write(self, row: dict[str, Any]) -> None:
+        """Append a line."""
+        append(f"{self.name}.jsonl", dumps(row) + "\n")
+
+    def write_values(self, row: dict[str, Any], values: Any) -> None:
+        """Append float64 values, and a line that says where they are."""
+        data = as_bytes(values)
+        with open(f"{self.name}.bin", "ab") as file:
+            file.write(data)
+        self.write(row | {"offset": self.offset})
+        self.offset += len(data) // 8
+
+
+def find_rank(torch: Any) -> tuple[int | None, int]:
+    """Rank and world size, from torch.distributed, else from the environment."""
+    dist = torch.distributed
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    if os.environ.get("RANK", "").isdigit():
+        return int(os.environ["RANK"]), int(os.environ.get("WORLD_SIZE") or 1)
+    return None, 1
+
+
+def describe_groups(optimizer: Any) -> list[dict[str, str]]:
+    """The settings of an optimizer's groups that change the mathematics."""
+    return [
+        {key: repr(plain(value)) for key, value in sorted(group.items()) if key not in SWITCHES}
+        for group in optimizer.param_groups
+    ]
+
+
+def plain(value: Any) -> Any:
+    """A number, a word, or several of them; of anything else its class."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (tuple, list)):
+        return [plain(item) for item in value]
+    return float(value) if getattr(value, "numel", lambda: 0)() == 1 else type(value).__name__
+
+
+def norms(values: Any, counts: list[int]) -> Iterator[str]:
+    """Euclidean norm of each of several tensors that lie one after another."""
+    for part in values.split(counts):
+        yield float(part.norm()).hex()
+
+
+def count_graphs() -> dict[str, int]:
+    """What torch.compile made so far, and how often it gave up: the frame runs eagerly."""
+    books: Any = sys.modules.get("torch._dynamo.utils")
+    counters = getattr(books, "counters", {})
+    reasons = counters.get("unimplemented", {})
+    limits = [times for reason, times in reasons.items() if "limit" in str(reason).lower()]
+    graphs = counters.get("stats", {}).get("unique_graphs", 0)
+    return {"graphs": int(graphs), "fallbacks": int(sum(limits))}

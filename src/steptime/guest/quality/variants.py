@@ -1,0 +1,151 @@
+"""What makes one run of a script comparable with another, or different by rounding alone.
+
+Seeds and determinism; float64 instead of float32; the last bits of the weights changed at random
+during forward and backward; other random draws after the same initial weights.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..hooks.patching import drop_frame, replace
+
+
+def set_seeds(torch: Any, seed: int) -> None:
+    """Seed Python, torch, and NumPy where it is imported."""
+    random.seed(seed)
+    torch.manual_seed(seed)
+    seed_numpy(sys.modules.get("numpy"), seed)
+
+
+def seed_numpy(numpy: Any, seed: int) -> None:
+    """Seed NumPy's own generator."""
+    if hasattr(numpy, "random"):
+        numpy.random.seed(seed % 2**32)
+
+
+def own_seed(seed: int) -> int:
+    """A seed of this rank: processes that set none would differ too."""
+    rank = os.environ.get("RANK", "")
+    return seed + (int(rank) if rank.isdigit() else 0)
+
+
+def set_determinism(torch: Any) -> None:
+    """The same bits again, wherever torch can; where it cannot, a warning that is not shown."""
+    warnings.filterwarnings("ignore", message=".*deterministic.*")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    utilities = getattr(torch.utils, "deterministic", None)
+    if utilities is not None:  # filling fresh memory costs time and changes no result
+        utilities.fill_uninitialized_memory = False
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.deterministic = True
+
+
+class Perturbation:
+    """Multiplies weights by 1 + `size` * uniform(-1, 1) until they are taken back.
+
+    Through `.data`, which leaves autograd's version counters alone. The draws come from
+    generators of its own: the script's are not moved.
+    """
+
+    def __init__(self, torch: Any, size: float, seed: int) -> None:
+        self.torch = torch
+        self.size = size
+        self.seed = seed
+        self.generators: dict[Any, Any] = {}
+        self.kept: dict[int, tuple[Any, Any]] = {}
+
+    def enter(self, module: Any) -> None:
+        """Change the weights of a model, unless they are changed already."""
+        torch = self.torch
+        for weight in module.parameters():
+            if id(weight) in self.kept or not weight.is_floating_point():
+                continue
+            data = weight.data
+            self.kept[id(weight)] = (weight, data.clone())
+            noise = torch.rand(
+                data.shape,
+                generator=self._generator(data.device),
+                dtype=torch.float64 if data.dtype == torch.float64 else torch.float32,
+                device=data.device,
+            )
+            factor = noise.mul_(2 * self.size).add_(1 - self.size)
+            data.copy_((data * factor).to(data.dtype))
+
+    def leave(self) -> None:
+        """Take all changes back."""
+        kept, self.kept = self.kept, {}
+        for weight, data in kept.values():
+            weight.data.copy_(data)
+
+    def _generator(self, device: Any) -> Any:
+        if device not in self.generators:
+            self.generators[device] = self.torch.Generator(device=device)
+            self.generators[device].manual_seed(self.seed)
+        return self.generators[device]
+
+
+class DoublePrecision:
+    """The script in float64: models, floating inputs, optimizer state; no autocast."""
+
+    def __init__(self, torch: Any, fail: Callable[[str], None]) -> None:
+        self.torch = torch
+        self.fail = fail
+
+    def install(self) -> None:
+        """Switch autocast off, and convert models before DDP makes its buffers."""
+        autocast = self.torch.amp.autocast_mode.autocast
+        enter = autocast.__enter__
+
+        def __enter__(self: Any) -> Any:
+            self._enabled = False
+            return enter(self)
+
+        replace(autocast, "__enter__", __enter__)
+        if self.torch.distributed.is_available():
+            self._install_ddp(self.torch.nn.parallel.DistributedDataParallel)
+
+    def _install_ddp(self, ddp_class: Any) -> None:
+        original, fail = ddp_class.__init__, self.fail
+
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            try:
+                (args[0] if args else kwargs["module"]).double()
+            except Exception:
+                fail("double")
+            try:
+                original(self, *args, **kwargs)
+            except BaseException as error:
+                drop_frame(error)
+                raise
+
+        replace(ddp_class, "__init__", __init__)
+
+    def convert(self, value: Any, depth: int = 0) -> Any:
+        """The same arguments, with float64 in the place of all other floats."""
+        if isinstance(value, self.torch.Tensor):
+            return value.double() if value.is_floating_point() else value
+        if depth > 4:
+            return value
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return type(value)(*(self.convert(item, depth + 1) for item in value))
+        if type(value) in (tuple, list):
+            return type(value)(self.convert(item, depth + 1) for item in value)
+        if type(value) is dict:
+            return {key: self.convert(item, depth + 1) for key, item in value.items()}
+        if isinstance(value, Mapping) and hasattr(value, "__setitem__"):
+            for key in list(value):
+                value[key] = self.convert(value[key], depth + 1)  # a batch of tokens, say
+        return value
+
+    def convert_state(self, optimizer: Any) -> None:
+        """Optimizer state that was loaded, or made, before the weights were float64."""
+        for state in optimizer.state.values():
+            for name, value in state.items() if isinstance(state, dict) else ():
+                if isinstance(value, self.torch.Tensor) and value.dim():
+                    state[name] = self.convert(value)

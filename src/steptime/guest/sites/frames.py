@@ -1,0 +1,137 @@
+"""Where in the user's code a moment lies: frames walked, and loops read in their code.
+
+Frames are looked at and let go at once; what is kept of one is numbers, its file's name and
+its code object, until the next marker of a spell (sites.py). Nothing of the user's is called.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from opcode import EXTENDED_ARG, hasjabs, opname
+from types import CodeType, FrameType
+from typing import NamedTuple
+
+from .file_owners import LIBRARYS, USERS, FileOwners
+
+MAX_FRAMES = 200
+"""Recursion deeper than that is not followed: a look must stay short."""
+
+SLACK = 8
+"""Bytes by which a jump may seem to lead elsewhere: some Pythons keep caches behind it."""
+
+
+class Spot(NamedTuple):
+    """Where one function stood at a moment; `frame` is a number, no frame is kept."""
+
+    frame: int
+    code: CodeType
+    offset: int
+    line: int
+    file: str
+
+
+Stack = tuple[Spot, ...]
+"""The functions of the user's that were running, outermost first."""
+
+Place = tuple[str, int, int]
+"""A file, the first line and the last; from the first around a loop to it, if it is higher."""
+
+
+class Frames:
+    """Walks frames, and says what lies between two moments."""
+
+    def __init__(self, places: FileOwners) -> None:
+        self.places = places
+        self.loops: dict[tuple[str, int, int, int], tuple[int, int] | None] = {}
+
+    def stack(self, frame: FrameType | None) -> Stack:
+        """The user's functions that are running; a library's where none of the user's is."""
+        users: list[Spot] = []
+        others: list[Spot] = []
+        for _ in range(MAX_FRAMES):
+            if frame is None:
+                break
+            code = frame.f_code
+            owner = self.places.owner(code.co_filename)
+            if owner == USERS or (owner == LIBRARYS and not users):
+                line = frame.f_lineno or code.co_firstlineno
+                file = os.path.abspath(code.co_filename)
+                spot = Spot(id(frame), code, frame.f_lasti, line, file)
+                (users if owner == USERS else others).append(spot)
+            frame = frame.f_back
+        return tuple(reversed(users or others))
+
+    def between(self, before: Stack, after: Stack) -> Place | None:
+        """The lines from one moment to the next, in the innermost function of both."""
+        found: Place | None = None
+        for a, b in zip(before, after):
+            if a.frame != b.frame or a.code is not b.code:
+                break
+            if a.offset != b.offset:
+                lines = self._lines(a, b)
+                if lines is not None:
+                    found = (a.file, *lines)
+                break  # it went on, so what it had called has returned
+            found = (a.file, a.line, b.line)
+        return found
+
+    def _lines(self, a: Spot, b: Spot) -> tuple[int, int] | None:
+        """First and last line; None if `a` cannot lead to `b`: it returned and was called again."""
+        if b.offset > a.offset:
+            return min(a.line, b.line), max(a.line, b.line)
+        key = (a.file, a.code.co_firstlineno, a.offset, b.offset)
+        if key not in self.loops:
+            self.loops[key] = loop_around(a.code, a.offset, b.offset)
+        loop = self.loops[key]
+        if loop is None:
+            return None
+        first, last = loop
+        if last <= a.line:  # nothing follows in the loop's body
+            return min(first, b.line), b.line
+        if b.line <= first:  # nothing comes before in it
+            return a.line, last
+        return a.line, b.line
+
+
+def innermost(stack: Stack) -> Place | None:
+    """The line that the innermost function stood at."""
+    return (stack[-1].file, stack[-1].line, stack[-1].line) if stack else None
+
+
+def loop_around(code: CodeType, later: int, earlier: int) -> tuple[int, int] | None:
+    """First and last line of the innermost loop that leads from one instruction back to another.
+
+    The last line is that of the statements from which it jumps back: handlers of exceptions
+    stand behind the function's end, so their place tells nothing.
+    """
+    jumps = [
+        (target, source)
+        for source, target in jumps_back(code.co_code)
+        if source + SLACK >= later and target - SLACK <= earlier
+    ]
+    if not jumps:
+        return None
+    start = max(target for target, _ in jumps)
+    ends = {source for target, source in jumps if target == start}
+    first, last = 0, 0
+    for begin, end, line in code.co_lines():
+        if line is None:
+            continue
+        if begin <= start < end:
+            first = line
+        if any(begin <= source < end or end == source for source in ends):
+            last = max(last, line)
+    return first or last, last
+
+
+def jumps_back(instructions: bytes) -> Iterator[tuple[int, int]]:
+    """Each jump to an earlier instruction: where it stands and where it leads [bytes]."""
+    extended = 0
+    for offset in range(0, len(instructions), 2):
+        operation, argument = instructions[offset], instructions[offset + 1] | extended
+        extended = argument << 8 if operation == EXTENDED_ARG else 0
+        if "BACKWARD" in opname[operation]:
+            yield offset, max(0, offset + 2 - 2 * argument)
+        elif operation in hasjabs and 2 * argument < offset:  # Python 3.10
+            yield offset, 2 * argument

@@ -1,0 +1,204 @@
+"""Where in the user's code the time goes: frames are walked in two short spells of updates.
+
+What was noted in a spell is taken through a timeline of its own, with a book in the place of
+the device's clock: so the pieces of time bear the names that the phases bear. Spans are
+counted by place over the whole run, their frames walked for the first few alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from ..timeline.buckets import (
+    BUCKETS,
+    CHECKPOINT,
+    COMPILE,
+    EPOCH_START,
+    EVALUATION,
+    NUM_WRITTEN,
+    OTHER,
+    SPANS_KEPT,
+)
+from ..timeline.thread_timeline import ThreadTimeline
+from .frames import Frames, Place, Stack, innermost
+
+SPANS = frozenset((EVALUATION, CHECKPOINT, EPOCH_START, COMPILE))
+MAX_SITES = 60
+"""Lines of a step that a report could ever name; what took longest is kept."""
+
+WALKED_SPANS = 20
+"""A script that evaluates does it from the same few lines, and 10,000 walks would be felt."""
+
+Site = list[Any]
+"""As in docs/reference/run-folder.md: bucket, file, first line, last line, calls, time [ns]."""
+
+
+class TimedMarker(NamedTuple):
+    """One marker of a spell: what is to be done to a timeline, when, and where it was."""
+
+    act: Callable[[ThreadTimeline], None]
+    now: int
+    stack: Stack
+    is_counted: bool = False
+
+
+class Piece:
+    """Some time between two markers: what it was spent on and where."""
+
+    __slots__ = ("bucket", "calls", "is_counted", "ns", "place")
+
+    def __init__(self, bucket: int, place: Place | None) -> None:
+        self.bucket = bucket
+        self.place = place
+        self.calls = 1
+        self.ns = 0
+        self.is_counted = False
+
+
+class SiteBook:
+    """Sorts the time of a spell by place; stands where a timeline has its device's clock.
+
+    It is a timeline's sink as well: with an update the names of its pieces are final.
+    """
+
+    def __init__(self, frames: Frames) -> None:
+        self.frames = frames
+        self.pieces: list[Piece] = []
+        self.open: list[Piece] = []  # one for each open marker
+        self.batch_at = self.anchor_at = 0
+        self.num_updates = 0
+        self.sums: dict[tuple[int, Place], tuple[int, int | None]] = {}
+
+    def fold(self, began: int, stack: Stack, marks: Iterable[TimedMarker]) -> None:
+        """Take what was noted since `began` through a timeline."""
+        self.last, self.before = began, stack
+        self.timeline = timeline = ThreadTimeline(self)
+        timeline.reset(began, 0)
+        timeline.started = True
+        timeline.device = self
+        for mark in marks:
+            self.now = mark
+            timeline.now = mark.now
+            mark.act(timeline)
+
+    def mark(self, bucket: int) -> None:
+        """The time since the last marker belonged to `bucket`; the timeline's stack has moved."""
+        now, ns = self.now, self.now.now - self.last
+        self.last = now.now
+        if bucket == OTHER or bucket >= NUM_WRITTEN or not self.open:
+            around = self.open[-1].place if self.open else None  # a step with a closure
+            piece = Piece(bucket, self.frames.between(self.before, now.stack) or around)
+        else:
+            opened = self.open[-1]
+            piece = Piece(bucket, opened.place)
+            if opened.bucket != bucket and len(self.open) > 1:  # it moved nothing: not its time
+                piece.place, piece.calls = self.open[-2].place, 0
+            else:
+                piece.calls, piece.is_counted = opened.calls, opened.is_counted
+            opened.calls = 0
+        piece.ns = ns
+        if ns > 0 or piece.is_counted:
+            self.pieces.append(piece)
+        depth = len(self.timeline.stack)
+        del self.open[depth:]
+        while len(self.open) < depth:
+            opened = Piece(self.timeline.top, innermost(now.stack))
+            opened.is_counted = now.is_counted
+            self.open.append(opened)
+        self.before = now.stack
+
+    def rename(self, source: int, target: int, *, since: int = 0) -> None:
+        """What was taken for `source` turned out to be `target`."""
+        for piece in self.pieces[since:]:
+            if piece.bucket == source:
+                piece.bucket = target
+
+    def mark_batch(self) -> None:
+        """The work on a batch begins here."""
+        self.batch_at = len(self.pieces)
+
+    def anchor(self) -> None:
+        """An evaluation that follows takes all since here."""
+        self.anchor_at = len(self.pieces)
+
+    def take_evaluation(self) -> None:
+        """What came since the anchor was for an evaluation."""
+        for piece in self.pieces[self.anchor_at :]:
+            if piece.bucket not in SPANS_KEPT:
+                piece.bucket = EVALUATION
+
+    def add(self, timeline: ThreadTimeline, optimizer: Any, skipped: int | None) -> None:
+        """An update is done; spans have lines of their own."""
+        for piece in self.pieces:
+            if piece.place is None or piece.bucket in SPANS:
+                continue
+            key = (piece.bucket, piece.place)
+            calls, ns = self.sums.get(key, (0, None))
+            if not piece.is_counted:
+                ns = (ns or 0) + piece.ns
+            self.sums[key] = calls + piece.calls, ns
+        self.pieces = []
+        self.batch_at = self.anchor_at = 0
+        self.num_updates += 1
+
+    def sites(self) -> list[Site]:
+        """What took longest first; what is only counted at the end."""
+        return as_sites(self.sums)
+
+
+class SpanSites:
+    """The places of one thread's spans: calls and time by kind and place."""
+
+    def __init__(self, frames: Frames) -> None:
+        self.frames = frames
+        self.left = dict.fromkeys((EVALUATION, CHECKPOINT, EPOCH_START), WALKED_SPANS)
+        self.found: dict[int, deque[Place | None]] = {kind: deque() for kind in self.left}
+        self.current: dict[int, Place | None] = {}
+        self.before: dict[int, int] = {}
+        self.sums: dict[tuple[int, Place], list[int]] = {}
+
+    def walk(self, kind: int, frame: Any) -> None:
+        """A span begins: keep its place until the timeline comes to it."""
+        left = self.left.get(kind, 0)
+        if left:
+            self.left[kind] = left - 1
+            self.found[kind].append(innermost(self.frames.stack(frame)))
+
+    def enter(self, kind: int, before: int, *, goes_on: bool) -> None:
+        """The timeline opens a span; `goes_on`: the first batch of an epoch that has begun."""
+        if kind not in self.found:
+            return
+        last = self.current.get(kind)
+        place = self.found[kind].popleft() if self.found[kind] else last
+        self.current[kind] = place
+        self.before[kind] = before
+        if place is not None:
+            sums = self.sums.setdefault((kind, place), [0, 0])
+            sums[0] += not (goes_on and place == last)
+
+    def leave(self, kind: int, after: int) -> None:
+        """The timeline closes it, having summed up `after` nanoseconds."""
+        place = self.current.get(kind)
+        if place is not None:
+            sums = self.sums[kind, place]
+            sums[1] += max(0, after - self.before.get(kind, after))
+            self.before[kind] = after
+
+
+def spans_of(books: Iterable[SpanSites]) -> list[Site]:
+    """The sites of all threads' spans, what took longest first."""
+    sums: dict[tuple[int, Place], list[int]] = {}
+    for book in books:
+        for key, (calls, ns) in list(book.sums.items()):
+            known = sums.setdefault(key, [0, 0])
+            known[0] += calls
+            known[1] += ns
+    return as_sites({key: (calls, ns) for key, (calls, ns) in sums.items()})
+
+
+def as_sites(sums: Mapping[tuple[int, Place], tuple[int, int | None]]) -> list[Site]:
+    """Calls and time by bucket and place as they are written, the longest and most first."""
+    ordered = sorted(sums.items(), key=lambda item: (item[1][1] or 0, item[1][0]), reverse=True)
+    return [[BUCKETS[kind], *place, *values] for (kind, place), values in ordered[:MAX_SITES]]

@@ -1,0 +1,234 @@
+"""When to look closer: two spells of walked frames, and one update of counted operators.
+
+They belong to the first thread that steps, and end with the second
+one. The updates it makes longer are marked as such in their rows.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from json import dumps
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+from ..count.operator_probe import OperatorProbe
+from ..timeline.recorder import Recorder
+from ..timeline.thread_timeline import ThreadTimeline
+from .frames import Frames, Stack
+from .site_book import Site, SiteBook, TimedMarker, spans_of
+
+if TYPE_CHECKING:
+    from ..profile.profile_window import ProfileWindow
+    from ..timeline.journal import Journal
+
+SPELLS = ((1, 3), (24, 27))
+"""The first for scripts that end or die soon, the second once caches and allocators are warm."""
+
+LOOK_AT = 12
+"""Between the spells, and early enough that short runs have it."""
+
+COUNT_AT = 6
+"""Where nothing but the count is wanted: no need to wait."""
+
+MAX_ROUND = 4
+"""Where so many optimizers take turns at most, the updates of all of them are counted."""
+
+WINDOW_STEPS = 4
+"""A profiler's window: one step to warm up, and those of `window.NUM_STEPS`."""
+
+MAX_WAITING = 8
+"""Updates for which the work of one waits until its device is done with it."""
+
+SPANS_NS = 2_000_000_000
+"""Between two lines on the spans: as often as the line on our own cost."""
+
+MAX_MARKS = 20_000
+"""A step of so many reads is known well enough, and its marks fill memory: 4 MB."""
+
+
+class SiteWindows:
+    """The looks of one thread, by the number of its updates; 0 is the first.
+
+    Rows of backward calls that came before an optimizer's first step belong to its update,
+    so the counting begins anew with it.
+    """
+
+    def __init__(
+        self,
+        frames: Frames,
+        look: OperatorProbe,
+        clock: Callable[[], int],
+        *,
+        look_at: int = LOOK_AT,
+        window: ProfileWindow | None = None,
+    ) -> None:
+        self.look_at = look_at
+        self.round = 1  # updates that are counted, one of each optimizer
+        self.window = window
+        self.frames = frames
+        self.look = look
+        self.clock = clock
+        self.num_ended = 0
+        self.has_stepped = False
+        self.lines: list[str] = []
+        self.is_over = False
+        self._forget()
+
+    def _forget(self) -> None:
+        self.marks: list[TimedMarker] | None = None
+        self.stack: Stack = ()
+        self.began = self.shift = 0
+        self.done: tuple[int, Stack, list[TimedMarker], int] | None = None
+
+    # -- what is noted in a spell
+
+    def mark(self, act: Callable[[ThreadTimeline], None], now: int) -> None:
+        """A marker: what it says to a timeline, and the functions that are running.
+
+        The walk takes time of its own; it is taken out of what follows.
+        """
+        if self.marks is None:
+            return
+        self.marks.append(TimedMarker(act, now - self.shift, self.frames.stack(sys._getframe(1))))
+        self.shift += self.clock() - now
+        if len(self.marks) > MAX_MARKS:
+            self._forget()
+
+    def count(self, bucket: int) -> None:
+        """A call that is counted and not timed."""
+        if self.marks is None:
+            return
+        began = self.clock()
+        now, stack = began - self.shift, self.frames.stack(sys._getframe(1))
+        self.marks.append(TimedMarker(lambda timeline: timeline.enter(bucket), now, stack, True))
+        self.marks.append(TimedMarker(ThreadTimeline.leave, now, stack))
+        self.shift += self.clock() - began
+
+    # -- from update to update
+
+    def end_update(self, journal: Journal, *, is_by_hand: bool) -> None:
+        """An update ended: begin or end what the number of the next one says."""
+        if not is_by_hand and not self.has_stepped:
+            self.has_stepped = True
+            self.num_ended = 0
+            self._forget()
+        self.num_ended = number = self.num_ended + 1
+        if self.marks is not None and any(number == last + 1 for _, last in SPELLS):
+            self.done = self.began, self.stack, self.marks, number
+            self.marks = None
+        if any(number == first for first, _ in SPELLS):
+            self._begin()
+        self._tell_look(journal, number)
+        self.look.is_scouting = number < self.look_at
+        if self.marks is not None:
+            journal.disturb()
+        journal.is_attentive = journal.is_direct or self.marks is not None
+        self.is_over = number > SPELLS[-1][1]
+        if self.window is not None:
+            last = number + WINDOW_STEPS * self.round
+            # A profiler would be in the way of what counts operators.
+            is_clear = last < self.look_at - self.round or number >= self.look_at + self.round
+            self.window.end_update(journal, journal.ends[-1][0], may_begin=is_clear)
+            self.is_over &= self.window.is_over
+
+    def _tell_look(self, journal: Journal, number: int) -> None:
+        """Operators of one update; the work of a round of optimizers, all scouted before."""
+        if number <= max(1, self.look_at - MAX_ROUND):
+            self.round = max(1, min(journal.recorder.num_optimizers, MAX_ROUND))
+        if number == self.look_at + 1 and not self.look.is_done:
+            self.lines.append(self.look.line(number))
+        after = self.look_at + self.round
+        is_late = number >= after + MAX_WAITING
+        if number >= after and not self.look.is_counted and (is_late or self.look.can_tell()):
+            if number > after:
+                journal.disturb()
+            self.lines.append(self.look.count_line(after, num_updates=self.round))
+        if number == after:
+            self.lines += filter(None, [self.look.shapes.line(number)])
+        is_near = self.look_at - self.round <= number < self.look_at + self.round
+        journal.look = self.look if is_near else None
+
+    def _begin(self) -> None:
+        self.stack = self.frames.stack(sys._getframe(1))
+        self.marks, self.shift = [], 0
+        self.began = self.clock()
+
+    # -- what came of it
+
+    def take_lines(self) -> list[str]:
+        """The lines made since the last call."""
+        lines, self.lines = self.lines, []
+        if self.done is not None:
+            done, self.done = self.done, None
+            lines += self._fold(*done)
+        if self.window is not None and (line := self.window.take_line()) is not None:
+            lines.append(line)
+        return lines
+
+    def take_last_lines(self) -> list[str]:
+        """The process ends: what an unfinished spell has seen, and why nothing was counted."""
+        if self.window is not None:
+            self.window.finish()
+        lines = self.take_lines()
+        if self.marks:
+            lines += self._fold(self.began, self.stack, self.marks, self.num_ended)
+            self._forget()
+        if not self.look.is_done:
+            lines.append(self.look.line(self.num_ended))
+        if not self.look.is_counted:
+            num_updates = self.round if self.num_ended >= self.look_at + self.round else 0
+            lines.append(self.look.count_line(self.num_ended, num_updates=num_updates))
+        return lines
+
+    def _fold(
+        self, began: int, stack: Stack, marks: list[TimedMarker], num_updates: int
+    ) -> list[str]:
+        book = SiteBook(self.frames)
+        book.fold(began, stack, marks)
+        self.frames.loops.clear()
+        if not book.num_updates:
+            return []
+        line = {"k": "s", "n": num_updates, "updates": book.num_updates, "sites": book.sites()}
+        return [dumps(line) + "\n"]
+
+
+class SiteWatcher:
+    """Tells the recorder, when it writes, what spells and spans have seen."""
+
+    place = "sites"
+
+    def __init__(self, recorder: Recorder, clock: Callable[[], int] = perf_counter_ns) -> None:
+        self.recorder = recorder
+        self.clock = clock
+        self.reset()
+
+    def reset(self) -> None:
+        """Nothing has been told yet: a new process."""
+        self.due_ns = 0
+        self.told: list[Site] = []
+
+    def look(self, bucket: int, *, is_last: bool) -> str:
+        """The lines that are new."""
+        text = ""
+        for journal in list(self.recorder.journals):
+            spells: SiteWindows | None = journal.spells
+            if spells is None:
+                continue
+            if is_last:
+                text += "".join(spells.take_last_lines())
+            else:
+                text += "".join(spells.take_lines())
+            if is_last or spells.is_over:
+                journal.spells = None
+        return text + self._tell_spans(is_last=is_last)
+
+    def _tell_spans(self, *, is_last: bool) -> str:
+        now = self.clock()
+        if now < self.due_ns and not is_last:
+            return ""
+        sites = spans_of([j.spans for j in list(self.recorder.journals) if j.spans is not None])
+        if sites == self.told:
+            return ""
+        self.due_ns, self.told = now + SPANS_NS, sites
+        return dumps({"k": "a", "n": self.recorder.num_updates, "sites": sites}) + "\n"

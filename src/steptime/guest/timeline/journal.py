@@ -1,0 +1,370 @@
+"""What the hooks note between the user's kernels: which moment, when, and nothing else.
+
+There our code runs with cold caches, and each line of bookkeeping costs ten times what a
+loop over it shows. So a marker adds three numbers to a list, and the list is replayed
+through the thread's `ThreadTimeline` many updates at a time. Where something must act at once
+(device events, DDP's data), the journal is direct: it replays at each marker.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from time import perf_counter_ns, process_time_ns, thread_time_ns
+from typing import Any
+
+from ..count.operator_probe import OperatorProbe
+from ..sites.frames import Frames
+from ..sites.site_book import SpanSites
+from ..sites.site_windows import SiteWindows
+from ..watchers.gc_pauses import NONE
+from .buckets import (
+    BATCHES,
+    BY_HAND,
+    CHECKPOINT,
+    COPIES,
+    EPOCH_START,
+    EVALUATION,
+    GC_NS,
+    GC_PAUSES,
+    INPUT_WAIT,
+    NUM_BUCKETS,
+    OPTIMIZER,
+    OTHER,
+    SYNCS,
+)
+from .recorder import FLUSH_NS, MAX_PENDING, Recorder
+from .thread_timeline import NEVER, ThreadTimeline, is_sampled_at
+
+Act = Callable[[ThreadTimeline], None]
+
+
+def _entering(bucket: int) -> Act:
+    """The act that opens a marker; a span's CPU time is always taken."""
+    if bucket >= EVALUATION:
+        return lambda timeline: timeline.enter_span(bucket)
+    return lambda timeline: timeline.enter(bucket)
+
+
+# What may be noted. Entering a bucket bears the bucket's own number.
+_NAMED: tuple[Act, ...] = (
+    ThreadTimeline.leave,
+    ThreadTimeline.leave_span,
+    ThreadTimeline.leave_unmoved,
+    lambda timeline: timeline.enter_input(INPUT_WAIT),
+    lambda timeline: timeline.enter_input(EPOCH_START),
+    ThreadTimeline.leave_input,
+    ThreadTimeline.enter_forward,
+    lambda timeline: timeline.leave_forward(loss_inside=False),
+    lambda timeline: timeline.leave_forward(loss_inside=True),
+    ThreadTimeline.leave_loss,
+    ThreadTimeline.enter_backward,
+    ThreadTimeline.leave_backward,
+    ThreadTimeline.enter_evaluation,
+    ThreadTimeline.leave_evaluation,
+    lambda timeline: timeline.enter_optimizer(has_closure=False),
+    lambda timeline: timeline.enter_optimizer(has_closure=True),
+    ThreadTimeline.leave_inner_optimizer,
+    ThreadTimeline.leave_empty_step,
+    ThreadTimeline.drop_optimizers,
+    ThreadTimeline.enter_grad,
+    ThreadTimeline.disturb,
+)
+(
+    LEAVE,
+    LEAVE_SPAN,
+    LEAVE_UNMOVED,
+    ENTER_INPUT,
+    ENTER_EPOCH,
+    LEAVE_INPUT,
+    ENTER_FORWARD,
+    LEAVE_FORWARD,
+    LEAVE_FORWARD_WITH_LOSS,
+    LEAVE_LOSS,
+    ENTER_BACKWARD,
+    LEAVE_BACKWARD,
+    ENTER_EVALUATION,
+    LEAVE_EVALUATION,
+    ENTER_OPTIMIZER,
+    ENTER_OPTIMIZER_WITH_CLOSURE,
+    LEAVE_INNER_OPTIMIZER,
+    LEAVE_EMPTY_STEP,
+    DROP_OPTIMIZERS,
+    ENTER_GRAD,
+    DISTURB,
+) = range(NUM_BUCKETS, NUM_BUCKETS + len(_NAMED))
+_ACTS: tuple[Act, ...] = (*(_entering(bucket) for bucket in range(NUM_BUCKETS)), *_NAMED)
+LEAVE_OPTIMIZER = len(_ACTS)
+SKIP_UPDATE = LEAVE_OPTIMIZER + 1
+END_BY_HAND = LEAVE_OPTIMIZER + 2
+_ENDS: dict[int, Act] = {
+    LEAVE_OPTIMIZER: lambda timeline: timeline.leave_optimizer(0, 0),
+    SKIP_UPDATE: lambda timeline: timeline.skip_update(0),
+    END_BY_HAND: ThreadTimeline.end_by_hand,
+}
+_SPANS = {
+    EVALUATION: EVALUATION,
+    CHECKPOINT: CHECKPOINT,
+    EPOCH_START: EPOCH_START,
+    ENTER_EVALUATION: EVALUATION,
+    ENTER_EPOCH: EPOCH_START,
+}
+"""What is kept by place over the whole run."""
+
+INTERRUPTED_NS = 50_000
+"""A marker of ours takes some microseconds; one that seems longer was off the core meanwhile."""
+
+
+class Journal:
+    """The notes of one thread.
+
+    `top` is the bucket that is open now, or `OTHER` between markers and inside a step's
+    closure, where calls of the user's models are to be seen. `is_attentive`: something is to
+    be done at each marker, since frames are walked or the journal is direct.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "batches",
+        "clock",
+        "copies",
+        "cpu_clock",
+        "due_ns",
+        "ends",
+        "frames",
+        "has_backward",
+        "has_stepped",
+        "in_backward",
+        "in_tensor_call",
+        "inner_steps",
+        "is_attentive",
+        "is_direct",
+        "is_sampled",
+        "log",
+        "look",
+        "new_spells",
+        "num_empty",
+        "num_sampled",
+        "num_spans",
+        "num_updates",
+        "optimizers",
+        "recorder",
+        "scaler",
+        "self_ns",
+        "spans",
+        "spells",
+        "syncs",
+        "timeline",
+        "top",
+        "wrappers",
+    )
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        *,
+        frames: Frames | None = None,
+        new_spells: Callable[[], SiteWindows | None] | None = None,
+        clock: Callable[[], int] = perf_counter_ns,
+        cpu_clock: Callable[[], int] = process_time_ns,
+    ) -> None:
+        self.recorder = recorder
+        self.frames = frames
+        self.new_spells = new_spells
+        self.clock = clock
+        self.cpu_clock = cpu_clock
+        self.timeline = ThreadTimeline(recorder)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything: a new thread, or a child after fork."""
+        self.timeline.reset(self.clock(), self.cpu_clock())
+        self.log: list[int] = []
+        self.ends: list[tuple[Any, ...]] = []
+        self.top = OTHER
+        self.optimizers: list[int] = []  # what was open around each open optimizer step
+        self.batches = self.copies = self.syncs = 0
+        self.due_ns = self.clock() + FLUSH_NS
+        self.in_backward = self.in_tensor_call = False
+        self.is_direct = self.is_attentive = False
+        self.has_backward = self.has_stepped = False
+        self.is_sampled = True
+        self.num_sampled = self.num_updates = self.self_ns = 0
+        self.inner_steps = self.num_empty = self.num_spans = 0
+        self.wrappers: set[int] = set()  # optimizers seen to step another one inside their step
+        self.scaler: Any = None
+        self.spells: SiteWindows | None = None
+        self.look: OperatorProbe | None = None
+        self.spans = None if self.frames is None else SpanSites(self.frames)
+        self.timeline.spans = self.spans
+
+    # -- noting
+
+    def note(self, act: int, top: int) -> None:
+        """`act` happens now; from here on `top` is open."""
+        now = self.clock()
+        if now > self.due_ns:
+            self.flush()
+            began, now = now, self.clock()  # the writing falls to what was open before
+            if self.spells is not None:
+                self.spells.shift += now - began
+        self.top = top
+        if self.is_sampled:
+            self.log += (act, now, self.cpu_clock())
+            self.self_ns += min(self.clock() - now, INTERRUPTED_NS)
+        else:
+            self.log += (act, now, 0)
+        if self.is_attentive:
+            self._attend(act, now)
+
+    def note_with_cpu(self, act: int, top: int) -> None:
+        """The same, with the CPU time also where it is not taken at each marker: spans."""
+        self.top = top
+        now = self.clock()
+        self.num_spans += 1
+        self.log += (act, now, self.cpu_clock())
+        if self.spans is not None and act in _SPANS:
+            self.spans.walk(_SPANS[act], sys._getframe(1))
+        if self.is_attentive:
+            self._attend(act, now)
+
+    def _attend(self, act: int, now: int) -> None:
+        """What is done at each marker only in a spell, or where the journal is direct."""
+        if self.spells is not None:
+            self.spells.mark(_ACTS[act] if act < LEAVE_OPTIMIZER else _ENDS[act], now)
+        if self.is_direct:
+            self.replay()
+
+    def be_direct(self) -> None:
+        """From now on replay at each marker."""
+        self.is_direct = self.is_attentive = True
+
+    def disturb(self) -> None:
+        """This update takes longer than it would: we look closer."""
+        self.log += (DISTURB, self.clock(), 0)
+
+    def enter_optimizer(self, *, has_closure: bool) -> None:
+        """An optimizer's step begins; inside a closure the user's calls are seen."""
+        self.has_stepped = True
+        self.optimizers.append(self.top)
+        if has_closure:
+            self.note(ENTER_OPTIMIZER_WITH_CLOSURE, OTHER)
+        else:
+            self.note(ENTER_OPTIMIZER, OPTIMIZER)
+
+    def leave_optimizer(self, optimizer: Any, skipped: int | None) -> None:
+        """An optimizer's step ends; the outermost one ends the update.
+
+        A wrapper that is known to step another optimizer, and did not, let nothing through.
+        """
+        if not self.optimizers:
+            return  # the step began before the hooks did
+        top = self.optimizers.pop()
+        if self.optimizers:
+            self.inner_steps += 1
+            self.note(LEAVE_INNER_OPTIMIZER, top)
+            return
+        number = self.recorder.index_of(optimizer)
+        if self.inner_steps:
+            self.inner_steps = 0
+            self.wrappers.add(number)
+        elif number in self.wrappers:
+            self.num_empty += 1
+            self.note(LEAVE_EMPTY_STEP, top)
+            return
+        self._end_update(LEAVE_OPTIMIZER, top, number, skipped)
+
+    def skip_update(self, optimizer: Any) -> None:
+        """A gradient scaler found infinities and left the optimizer out."""
+        self.has_stepped = True
+        self._end_update(SKIP_UPDATE, self.top, self.recorder.index_of(optimizer), 1)
+
+    def end_by_hand(self) -> None:
+        """A backward call ended, no optimizer has stepped: the weights may be updated by hand."""
+        self._end_update(END_BY_HAND, self.top, BY_HAND, 0)
+
+    def _end_update(self, act: int, top: int, optimizer: int, skipped: int | None) -> None:
+        if not self.num_updates:
+            self.recorder.journals.append(self)
+            self.recorder.enroll(self.timeline)  # in order of first update, not of first replay
+            self.due_ns = NEVER
+            if self.new_spells is not None and len(self.recorder.journals) == 1:
+                self.spells = self.new_spells()
+        pauses = self.recorder.pauses
+        taken = pauses.take() if pauses.is_due else NONE
+        trial = self.recorder.trial
+        tag = None if trial is None else trial.tag()
+        self.ends.append((optimizer, skipped, self.batches, self.copies, self.syncs, taken, tag))
+        self.batches = self.copies = self.syncs = 0
+        self.num_sampled += self.is_sampled
+        self.num_updates += 1
+        self.top = top
+        now = self.clock()
+        self.log += (act, now, self.cpu_clock())
+        if self.is_attentive:
+            self._attend(act, now)
+        self.is_sampled = is_sampled_at(self.num_updates)
+        if self.spells is not None:
+            self.spells.end_update(self, is_by_hand=act == END_BY_HAND)
+        if self.due_ns == NEVER:
+            self.due_ns = self.clock() + FLUSH_NS
+        elif len(self.ends) >= MAX_PENDING:
+            self.flush()
+        if trial is not None:
+            trial.end_update(self, optimizer)
+
+    def drop_optimizers(self) -> None:
+        """The steps that seem open were left by an exception."""
+        self.optimizers.clear()
+        self.inner_steps = 0
+        self.note(DROP_OPTIMIZERS, OTHER)
+
+    # -- replaying
+
+    def replay(self) -> None:
+        """Take what was noted through the timeline."""
+        log, self.log = self.log, []
+        ends, self.ends = self.ends, []
+        timeline, following = self.timeline, iter(ends)
+        try:
+            numbers = iter(log)
+            for act, timeline.now, timeline.cpu_now in zip(numbers, numbers, numbers, strict=True):
+                if act < LEAVE_OPTIMIZER:
+                    _ACTS[act](timeline)
+                    continue
+                optimizer, skipped, batches, copies, syncs, pauses, tag = next(following)
+                self._count(batches, copies, syncs)
+                if tag is not None:
+                    timeline.tag = tag
+                if pauses is not NONE:
+                    timeline.wall[GC_PAUSES] += pauses[0]
+                    timeline.wall[GC_NS] += pauses[1]
+                if act == LEAVE_OPTIMIZER:
+                    timeline.leave_optimizer(optimizer, skipped)
+                elif act == SKIP_UPDATE:
+                    timeline.skip_update(optimizer)
+                else:
+                    timeline.end_by_hand()
+        except Exception:
+            self.recorder.fail("replay")
+            timeline.reset(self.clock(), self.cpu_clock())
+        self._count(self.batches, self.copies, self.syncs)
+        self.batches = self.copies = self.syncs = 0
+
+    def _count(self, batches: int, copies: int, syncs: int) -> None:
+        wall = self.timeline.wall
+        wall[BATCHES] += batches
+        wall[COPIES] += copies
+        wall[SYNCS] += syncs
+
+    def flush(self) -> None:
+        """Replay, and have the recorder write what came of it."""
+        if not self.num_updates:  # a long time without any: the notes must not pile up
+            self.due_ns = self.clock() + FLUSH_NS
+            self.replay()
+            return
+        began = thread_time_ns()
+        self.due_ns = NEVER
+        self.replay()
+        self.recorder.flush_ns += thread_time_ns() - began
+        self.recorder.flush(self.top)

@@ -1,0 +1,330 @@
+"""Writes what the timelines hand over to the run's folder, many lines at a time.
+
+The format is in docs/reference/run-folder.md. A file is opened for each flush and never
+held: a script that closes all descriptors would otherwise hand ours to its checkpoint.
+A failed write loses lines, counts them, and never raises. No torch here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from json import dumps
+from time import perf_counter_ns, thread_time_ns
+from time import time as unix_time
+from typing import Any, Protocol
+
+from ..watchers.gc_pauses import Pauses
+from .buckets import (
+    BACKWARDS,
+    BUCKETS,
+    BY_HAND,
+    COUNTS,
+    FORWARDS,
+    NUM_BUCKETS,
+    NUM_WRITTEN,
+    OTHER,
+    PENDING,
+)
+from .round_blocks import Rounds
+from .thread_timeline import ThreadTimeline
+
+FLUSH_NS = 200_000_000
+"""A step that ended this long ago is on disk at the next marker (docs/reference/run-folder.md)."""
+
+MAX_PENDING = 500
+"""Bounds memory where steps are far below a millisecond: about 1 MB of lists."""
+
+FULL_UPDATES = 20_000
+"""Sums an update up to here, then blocks: 200,000 steps stay below 30 MB."""
+
+EVENT_UPDATES = 2_000
+EVENT_EVERY = 100
+OVERHEAD_NS = 2_000_000_000
+
+
+def append(path: str, text: str) -> bool:
+    """Append `text` to an existing file in one write; False if not all of it got there."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        data = text.encode()
+        return os.write(fd, data) == len(data)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def compact(values: Any) -> str:
+    """JSON of nested lists of integers: `repr` in C, many rows at a time, is the cheapest text."""
+    return repr(values).replace(" ", "")
+
+
+class WriteWatcher(Protocol):
+    """Something of the process that is looked at with each write.
+
+    `place` names its failures.
+    """
+
+    place: str
+
+    def look(self, bucket: int, *, is_last: bool) -> str:
+        """A line if there is something to tell, else nothing; `bucket` is what was open."""
+
+    def reset(self) -> None:
+        """Nothing has been told yet: a new process."""
+
+
+class Recorder:
+    """The stream of one process: takes updates, formats and writes them."""
+
+    def __init__(self, run: str, head: Callable[[], dict[str, Any]]) -> None:
+        self.run = run
+        self.make_head = head
+        self.failures: dict[str, int] = {}
+        self.failure_texts: dict[str, str] = {}
+        self.lock = threading.Lock()
+        self.pauses = Pauses()
+        self.watchers: list[WriteWatcher] = []
+        self.trial: Any = None  # where there is a plan: `guest/trial/trial_guest.py`
+        self.full_updates = FULL_UPDATES
+        self.reset()
+
+    def reset(self) -> None:
+        """Start afresh: a new process, or a child after fork that may never step."""
+        self.path: str | None = None
+        self.rows: list[list[int]] = []
+        self.tags: list[list[int]] = []
+        self.lines: list[str] = []
+        self.rounds: list[Rounds] = []  # one a timeline
+        self.optimizers: dict[int, tuple[int, Any]] = {}
+        self.num_optimizers = 0
+        self.timelines: list[ThreadTimeline] = []
+        self.journals: list[Any] = []
+        self.num_updates = 0  # rows so far, those of backward calls among them
+        self.num_by_hand = 0
+        self.num_backwards = 0
+        self.num_forwards = 0
+        self.lost_updates = 0
+        self.flush_ns = 0
+        self.overhead_due_ns = 0
+        self.nested_per_update = 0
+        self.nested_ns = 0
+        self.is_torn = False
+        self.is_closed = False
+        self.pid = os.getpid()
+        self.zero_ns = perf_counter_ns()
+        self.pauses.reset()
+        for watcher in self.watchers:
+            watcher.reset()
+
+    def fail(self, place: str) -> None:
+        """Count a failure of ours; the training goes on."""
+        self.failures[place] = self.failures.get(place, 0) + 1
+        self.failure_texts.setdefault(place, repr(sys.exc_info()[1])[:200])
+
+    def failed(self) -> dict[str, Any]:
+        """Our own failures by place, with the text of the first of each."""
+        return {"failures": self.failures, "failure_texts": self.failure_texts}
+
+    # -- taking
+
+    def enroll(self, timeline: ThreadTimeline) -> None:
+        """Number the thread of a timeline: 0 is the first that stepped."""
+        if not self.timelines:
+            self.pauses.take()  # what was collected before (imports) is no step's
+            self.pauses.take_long()
+        timeline.thread = len(self.timelines)
+        self.timelines.append(timeline)
+        self.rounds.append(Rounds(timeline.thread))
+
+    def add(self, timeline: ThreadTimeline, optimizer: int, skipped: int | None) -> None:
+        """Take the sums of a finished update; `timeline` lets go of its lists."""
+        if self.path is None:
+            self._open()
+        if timeline.thread < 0:
+            self.enroll(timeline)
+        number = self.num_updates
+        self.num_updates = number + 1
+        self.num_by_hand += optimizer == BY_HAND
+        self.num_backwards += timeline.wall[BACKWARDS]
+        self.num_forwards += timeline.wall[FORWARDS]
+        row = [
+            *(number, timeline.thread, optimizer),
+            *(timeline.start - self.zero_ns, timeline.last - self.zero_ns),
+            *(
+                -1 if skipped is None else skipped,
+                2 if timeline.is_disturbed else int(timeline.is_sampled),
+            ),
+            *timeline.wall[:NUM_WRITTEN],
+            *timeline.cpu[:NUM_BUCKETS],
+        ]
+        rounds = self.rounds[timeline.thread]
+        begins = rounds.begins_with(optimizer)
+        if number < self.full_updates or not (begins or rounds.is_open):
+            self.rows.append(row)
+            if timeline.tag is not None:
+                self.tags.append([number, *timeline.tag])
+        elif (done := rounds.add(row, begins=begins)) is not None:
+            self.lines.append(done)
+        if timeline.events:
+            self._take_events(number, timeline)
+        timeline.events = (
+            [] if number + 1 < EVENT_UPDATES or (number + 1) % EVENT_EVERY == 0 else None
+        )
+        if timeline.device is not None:
+            timeline.device.close_update(number)
+
+    def _take_events(self, number: int, timeline: ThreadTimeline) -> None:
+        start = timeline.start
+        offsets = [v if i % 2 else v - start for i, v in enumerate(timeline.events or ())]
+        self.lines.append(f'{{"k":"e","n":{number},"e":{compact(offsets)}}}\n')
+
+    def index_of(self, optimizer: Any) -> int:
+        """The number of an optimizer, in order of first step."""
+        key = id(optimizer)
+        known = self.optimizers.get(key)
+        if known is None or known[1]() is not optimizer:
+            known = self.optimizers[key] = (self.num_optimizers, weakref.ref(optimizer))
+            self.num_optimizers += 1
+        return known[0]
+
+    # -- writing
+
+    def flush(self, bucket: int = OTHER, *, is_last: bool = False) -> None:
+        """Write all that is pending; a second caller meanwhile goes on without waiting."""
+        if not self.lock.acquire(blocking=False):
+            return
+        try:
+            began = thread_time_ns()
+            for timeline in self.timelines:
+                if timeline.device is not None:
+                    self.lines += timeline.device.take_lines()
+            rows, self.rows = self.rows, []
+            tags, self.tags = self.tags, []
+            lines, self.lines = self.lines, []
+            if fresh := [row for rounds in self.rounds for row in rounds.take_fresh()]:
+                lines.append(f'{{"k":"p","rows":{compact(fresh)}}}\n')
+            if tags:
+                lines.insert(0, f'{{"k":"t","rows":{compact(tags)}}}\n')
+            if rows:
+                lines.insert(0, f'{{"k":"u","rows":{compact(rows)}}}\n')
+            lines += [self._look(watcher, bucket, is_last=is_last) for watcher in self.watchers]
+            self._write(lines, len(rows))
+            self.flush_ns += thread_time_ns() - began
+            self._write_overhead()
+        except Exception:
+            self.fail("flush")
+        finally:
+            self.lock.release()
+
+    def _look(self, watcher: WriteWatcher, bucket: int, *, is_last: bool) -> str:
+        try:
+            return watcher.look(bucket, is_last=is_last)
+        except Exception:
+            self.fail(watcher.place)
+            return ""
+
+    def _write(self, lines: list[str], num_updates: int = 0) -> None:
+        if not lines:
+            return
+        text = "".join(lines)
+        if self.is_torn:
+            text = "\n" + text  # the write before this one may have stopped in mid-line
+        self.is_torn = self.path is None or not append(self.path, text)
+        if self.is_torn:
+            self.lost_updates += num_updates
+
+    def _write_overhead(self, *, now_due: bool = False) -> None:
+        now = perf_counter_ns()
+        if now < self.overhead_due_ns and not now_due:
+            return
+        self.overhead_due_ns = now + OVERHEAD_NS
+        values = {
+            "k": "o",
+            "updates": self.num_updates - self.num_by_hand,
+            "rows": self.num_updates,
+            "self_ns": sum(
+                j.self_ns * j.num_updates // max(1, j.num_sampled) for j in self.journals
+            ),
+            "flush_ns": self.flush_ns,
+            "nested_calls": self.nested_per_update * self.num_updates,
+            "nested_ns": self.nested_ns,
+            "lost_updates": self.lost_updates,
+        }
+        self._write([dumps(values) + "\n"])
+
+    def close(self) -> None:
+        """The process ends in order: write what is left and say so."""
+        if self.pid != os.getpid():
+            return
+        for journal in self.journals:
+            journal.replay()
+        if self.path is None:
+            return
+        self.lines += [line for line in (r.close() for r in self.rounds) if line]
+        for rounds in self.rounds:
+            rounds.take_fresh()
+        self.flush(is_last=True)
+        self._write_overhead(now_due=True)
+        tails = [timeline.wall[:NUM_BUCKETS] for timeline in self.timelines]
+        left = sum(timeline.wall[BACKWARDS] for timeline in self.timelines)
+        end = {
+            "k": "end",
+            "t": perf_counter_ns() - self.zero_ns,
+            "updates": self.num_updates - self.num_by_hand,
+            "backwards": self.num_backwards + left,
+            "tail": [sum(values) for values in zip(*tails)] if tails else [],
+        } | self.failed()
+        self._write([dumps(end) + "\n"])
+
+    # -- opening
+
+    def _open(self) -> None:
+        """Claim a file of our own and write its head."""
+        head = self.make_head()
+        rank = head["rank"]
+        if rank is None:
+            head["rank"], self.path = self._claim_next()
+        else:
+            self.path = self._claim(f"rank-{rank}") or self._claim(f"rank-{rank}-{os.getpid()}")
+        if self.path is None:
+            self.path = ""  # nothing can be written; each append fails and is counted
+        head |= {
+            "k": "head",
+            "schema": 1,
+            "pid": os.getpid(),
+            "python": "{}.{}.{}".format(*sys.version_info[:3]),
+            "t_unix_s": unix_time(),
+            "t_ns": perf_counter_ns(),
+            "argv": sys.argv[:50],
+            "buckets": BUCKETS,
+            "pending": PENDING,
+            "counts": COUNTS,
+        }
+        head["t_unix_s"] -= (head["t_ns"] - self.zero_ns) / 1e9
+        head["t_ns"] = self.zero_ns
+        self._write([dumps(head) + "\n"])
+
+    def _claim(self, name: str) -> str | None:
+        path = os.path.join(self.run, f"{name}.jsonl")
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+        except OSError:
+            return None
+        return path
+
+    def _claim_next(self) -> tuple[int, str | None]:
+        if not os.path.isdir(self.run):
+            return 0, None
+        for rank in range(1000):
+            path = self._claim(f"rank-{rank}")
+            if path is not None:
+                return rank, path
+        return 0, None

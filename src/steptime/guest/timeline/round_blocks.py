@@ -1,0 +1,124 @@
+"""Folds updates into rounds inside the guest, for runs too long for a row an update.
+
+Same rule as `measure/steps/step_fold.py` in the parent: a round ends with its last update, a new
+one begins when an optimizer that has already stepped in it steps again.
+"""
+
+from __future__ import annotations
+
+from .buckets import (
+    BACKWARDS,
+    BY_HAND,
+    CHECKPOINT,
+    COMPILE,
+    EPOCH_START,
+    EVALUATION,
+    NUM_BUCKETS,
+    NUM_WRITTEN,
+)
+
+ROUNDS_A_BLOCK = 100
+_SPANS = (EVALUATION, CHECKPOINT, EPOCH_START, COMPILE)
+
+
+def _step_us(sums: list[int]) -> int:
+    return (sum(sums[:NUM_BUCKETS]) - sum(sums[i] for i in _SPANS)) // 1000
+
+
+def _plus(a: list[int], b: list[int]) -> list[int]:
+    return [x + y for x, y in zip(a, b)] if a else list(b)
+
+
+class Rounds:
+    """One thread's rounds; once rows are added, its block in the making."""
+
+    def __init__(self, thread: int) -> None:
+        self.thread = thread
+        self.seen: set[int] = set()  # the optimizers that have stepped in this round
+        self.sums: list[int] = []
+        self._begin_block()
+
+    def _begin_block(self) -> None:
+        self.first = -1
+        self.rounds = self.updates = self.skipped = 0
+        self.round_rows = self.round_updates = self.round_skipped = self.round_sampled = 0
+        self.totals: list[int] = []
+        self.sampled_rounds = 0
+        self.sampled_cpu: list[int] = []
+        self.step_walls: list[int] = []
+        self.step_cpus: list[int] = []
+        self.start = self.end = 0
+        self.fresh: list[list[int]] = []  # updates of this block that are not on disk yet
+
+    def begins_with(self, optimizer: int) -> bool:
+        """Whether this update begins a round; to be asked once for each update."""
+        begins = optimizer in self.seen or not self.seen
+        if begins:
+            self.seen.clear()
+        self.seen.add(optimizer)
+        return begins
+
+    @property
+    def is_open(self) -> bool:
+        """True once rows are added, which must begin with a round."""
+        return self.first >= 0
+
+    def add(self, row: list[int], *, begins: bool) -> str | None:
+        """Take an update's row; a finished block comes back as its line."""
+        number, _, _, start, end, skipped = row[:6]
+        done = None
+        if begins and self.is_open:
+            self._end_round()
+            if self.rounds == ROUNDS_A_BLOCK:
+                done = self._line()
+                self._begin_block()
+        if self.first < 0:
+            self.first, self.start = number, start
+        self.sums = _plus(self.sums, row[7:])
+        self.round_rows += 1
+        self.round_updates += row[2] != BY_HAND
+        self.round_skipped += skipped == 1
+        self.round_sampled += row[6]
+        self.end = end
+        sums = row[7:]
+        times = [_step_us(sums), _step_us(sums[NUM_WRITTEN:])]
+        self.fresh.append([number, self.thread, row[2], end, skipped, sums[BACKWARDS], *times])
+        return done
+
+    def take_fresh(self) -> list[list[int]]:
+        """The updates that no line tells of yet, until their block is full."""
+        fresh, self.fresh = self.fresh, []
+        return fresh
+
+    def close(self) -> str | None:
+        """The line of the unfinished block, if it holds anything."""
+        if self.is_open:
+            self._end_round()
+        return self._line() if self.rounds else None
+
+    def _end_round(self) -> None:
+        self.rounds += 1
+        self.updates += self.round_updates
+        self.skipped += self.round_skipped
+        self.step_walls.append(_step_us(self.sums))
+        self.step_cpus.append(_step_us(self.sums[NUM_WRITTEN:]))
+        self.totals = _plus(self.totals, self.sums)
+        if self.round_sampled == self.round_rows:
+            self.sampled_rounds += 1
+            self.sampled_cpu = _plus(self.sampled_cpu, self.sums[NUM_WRITTEN:])
+        self.sums = []
+        self.round_rows = self.round_updates = self.round_skipped = self.round_sampled = 0
+
+    def _line(self) -> str:
+        head = [self.first, self.thread, self.rounds, self.updates, self.skipped]
+        sampled = self.sampled_cpu or [0] * NUM_BUCKETS
+        row = [
+            *head,
+            self.start,
+            self.end,
+            *self.totals[:NUM_WRITTEN],
+            self.sampled_rounds,
+            *sampled,
+        ]
+        text = f'"row":{row},"rw":{self.step_walls},"rc":{self.step_cpus}'.replace(" ", "")
+        return f'{{"k":"b",{text}}}\n'

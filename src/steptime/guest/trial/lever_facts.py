@@ -1,0 +1,326 @@
+"""What levers need to know of script and machine, as far as it can be seen from inside.
+
+The fields are those of `Facts`, `OptimizerFacts` and `LoaderFacts` in levers/base.py; None is
+what was not observed. Only what the script itself does counts: nothing is seen while a lever is on.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..hooks.patching import drop_frame, replace
+from .lever_stack import LeverStack
+from .loader_probe import describe_loader, probe_loader
+
+MAX_CALLS = 200
+"""Calls of models that are looked at: what a script does to them it does early."""
+
+CAPABILITIES = ("amx", "avx", "sve", "bf16", "i8mm", "asimd")
+"""How the words begin that levers ask a CPU for."""
+
+CPU_INFO = "/proc/cpuinfo"
+
+
+MAX_LOADERS = 20
+"""Scripts that make a loader an epoch; the first ones tell enough."""
+
+
+class Loader:
+    """What is known of a loader, which may be gone."""
+
+    def __init__(self, torch: Any, loader: Any) -> None:
+        self.reference = weakref.ref(loader)
+        self.facts: dict[str, Any] = describe_loader(torch, loader)
+        self.is_probed = False
+
+
+class FactsBook:
+    """Gathers facts while the script trains.
+
+    Args:
+        torch: the module.
+        stack: the levers.
+        fail: counts a failure of ours by place.
+        is_probing: whether some samples of each loader may be read (`guest/trial/loader_probe.py`).
+    """
+
+    def __init__(
+        self,
+        torch: Any,
+        stack: LeverStack,
+        fail: Callable[[str], None],
+        *,
+        is_probing: bool = False,
+    ) -> None:
+        self.torch = torch
+        self.stack = stack
+        self.fail = fail
+        self.is_probing = is_probing
+        self.sets_threads = self.uses_autocast = self.uses_scaler = self.uses_compile = False
+        self.is_channels_last = False
+        self.num_calls = 0
+        self.begun: dict[int, Loader] = {}  # by data set
+        self.waiting: dict[int, Loader] = {}
+        self.loaders: dict[int, Loader] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether what happens now is the script's own doing."""
+        return not (self.stack.owners or self.stack.is_acting)
+
+    # -- what the hooks report
+
+    def hook_threads(self) -> None:
+        """See whether the script sets its number of threads."""
+        original = self.torch.set_num_threads
+
+        def set_num_threads(number: int) -> Any:
+            self.sets_threads = self.sets_threads or self.is_open
+            return original(number)
+
+        replace(self.torch, "set_num_threads", set_num_threads)
+
+    def hook_autocast(self) -> None:
+        """See whether the script enters autocast, around its model or inside it."""
+        autocast = self.torch.amp.autocast_mode.autocast
+        original, is_compiling = autocast.__enter__, self.torch.compiler.is_dynamo_compiling
+
+        def __enter__(entered: Any) -> Any:
+            if not is_compiling() and getattr(entered, "_enabled", False) and self.is_open:
+                self.uses_autocast = True
+            return original(entered)
+
+        replace(autocast, "__enter__", __enter__)
+
+    def hook_loaders(self) -> None:
+        """See the loaders that are iterated: their iterators do not lead back to them."""
+        loader_class = self.torch.utils.data.DataLoader
+        original = loader_class.__iter__
+
+        def __iter__(loader: Any) -> Any:
+            try:
+                self.see_loader(loader)
+            except Exception:
+                self.fail("facts")
+            try:
+                return original(loader)
+            except BaseException as error:
+                drop_frame(error)
+                raise
+
+        replace(loader_class, "__iter__", __iter__)
+
+    def see_loader(self, loader: Any) -> None:
+        """An epoch of a loader begins."""
+        known = self.begun.get(id(loader.dataset))
+        if self.is_open and (known is None or known.reference() is not loader):
+            if len(self.begun) > MAX_LOADERS:
+                self.begun.clear()
+            self.begun[id(loader.dataset)] = Loader(self.torch, loader)
+
+    def see_call(self, model: Any, tensor: Any) -> None:
+        """An outermost call of a model, with gradients, and its first tensor."""
+        if self.num_calls >= MAX_CALLS or not self.is_open:
+            return
+        self.num_calls += 1
+        if type(model).__name__ == "OptimizedModule" or model._compiled_call_impl is not None:
+            self.uses_compile = True
+        if tensor is not None and is_channels_last(self.torch, tensor):
+            self.is_channels_last = True
+
+    def see_scaler(self, scaler: Any) -> None:
+        """A gradient scaler lets an optimizer step."""
+        if getattr(scaler, "_enabled", False) and self.is_open:
+            self.uses_scaler = True
+
+    def see_batch(self, iterator: Any) -> None:
+        """A loader gave a batch; what it is for is not known yet."""
+        key = id(iterator._dataset)
+        if key not in self.loaders and key in self.begun and len(self.loaders) < MAX_LOADERS:
+            self.waiting[key] = self.begun[key]
+
+    def see_training(self) -> None:
+        """What was fetched is trained on."""
+        self.loaders.update(self.waiting)
+        self.waiting.clear()
+
+    def drop_batch(self) -> None:
+        """It was for an evaluation."""
+        self.waiting.clear()
+
+    # -- what comes of it
+
+    def describe(self, models: list[Any], optimizers: list[Any]) -> dict[str, Any]:
+        """What the machine, the models and the optimizers are."""
+        torch = self.torch
+        found: dict[str, Any] = {"torch_version": str(torch.__version__), "num_cores": num_cores()}
+        self._add(
+            found,
+            lambda: {"num_threads": torch.get_num_threads(), "world_size": world_size(torch)},
+            lambda: describe_device(torch, models),
+            lambda: {"matmul_precision": torch.get_float32_matmul_precision()},
+            lambda: describe_models(torch, models),
+            lambda: {"optimizers": [describe_optimizer(torch, one) for one in optimizers]},
+        )
+        return found
+
+    def doings(self) -> dict[str, Any]:
+        """What the script was seen to do so far."""
+        self._see_graphs()
+        found: dict[str, Any] = {
+            "sets_threads": self.sets_threads,
+            "uses_autocast": self.uses_autocast,
+            "uses_scaler": self.uses_scaler,
+            "uses_compile": self.uses_compile,
+        }
+        if self.is_channels_last:
+            found["is_channels_last"] = True
+        self._add(found, lambda: {"loaders": self._describe_loaders()})
+        return found
+
+    def _add(self, found: dict[str, Any], *parts: Callable[[], dict[str, Any]]) -> None:
+        """Add what each part says; one that fails is left out, and counted."""
+        for part in parts:
+            try:
+                found |= part()
+            except Exception:
+                self.fail("facts")
+
+    def _see_graphs(self) -> None:
+        if self.is_open and not self.stack.was_used and count_graphs()[0]:
+            self.uses_compile = True
+
+    def _describe_loaders(self) -> list[dict[str, Any]]:
+        found = []
+        for one in self.loaders.values():
+            loader = one.reference()
+            if self.is_probing and not one.is_probed and loader is not None and self.is_open:
+                one.is_probed = True
+                try:
+                    one.facts.update(probe_loader(self.torch, loader))
+                except Exception:
+                    self.fail("probe")
+            found.append(one.facts)
+        return found
+
+
+def count_graphs() -> tuple[int, int]:
+    """Graphs that torch.compile made so far, and frames it gave up at the recompile limit."""
+    books: Any = sys.modules.get("torch._dynamo.utils")
+    counters = getattr(books, "counters", None)
+    if counters is None:
+        return 0, 0
+    graphs = counters.get("stats", {}).get("unique_graphs", 0)
+    fallbacks = 0
+    for category in ("unimplemented", "graph_break"):
+        for reason, times in list(counters.get(category, {}).items()):
+            # torch up to 2.5 called it the cache's size limit
+            words = str(reason).replace("_", " ")
+            if "recompile limit" in words or "cache size limit" in words:
+                fallbacks += times
+    return int(graphs), int(fallbacks)
+
+
+def world_size(torch: Any) -> int:
+    """Ranks of the training."""
+    dist = torch.distributed
+    if dist.is_available() and dist.is_initialized():
+        return int(dist.get_world_size())
+    return 1
+
+
+def num_cores() -> int:
+    """Those that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def describe_device(torch: Any, models: list[Any]) -> dict[str, Any]:
+    """Where the models' parameters are, and what that device can do."""
+    kinds = {p.device.type for model in models for p in model.parameters()}
+    others = sorted(kinds - {"cpu", "meta"})
+    kind = others[0] if others else "cpu"
+    if kind == "cuda":  # untested on a device
+        major, minor = torch.cuda.get_device_capability()
+        name = torch.cuda.get_device_name()
+        return {"device": kind, "device_name": name, "capabilities": [f"sm_{major}{minor}"]}
+    return {"device": kind, "device_name": None, "capabilities": cpu_capabilities(torch)}
+
+
+def cpu_capabilities(torch: Any, path: str = CPU_INFO) -> list[str]:
+    """Lower-case words of what the CPU can do, by Linux and by torch."""
+    words: set[str] = set()
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if line.lower().startswith(("flags", "features")):
+                    words.update(line.partition(":")[2].split())
+                    break
+    except OSError:
+        pass
+    ask = getattr(torch.cpu, "get_capabilities", None)
+    if ask is not None:
+        words.update(name for name, value in ask().items() if value is True)
+    level = str(torch.backends.cpu.get_cpu_capability()).lower()
+    return sorted({w.lower() for w in words if w.lower().startswith(CAPABILITIES)} | {level})
+
+
+def is_channels_last(torch: Any, tensor: Any) -> bool:
+    """Whether a tensor of images lies so, and not in both ways at once."""
+    return (
+        tensor.dim() == 4
+        and tensor.is_contiguous(memory_format=torch.channels_last)
+        and not tensor.is_contiguous()
+    )
+
+
+def describe_models(torch: Any, models: list[Any]) -> dict[str, Any]:
+    """Layers that levers ask for, and the parameters."""
+    modules = {id(m): m for model in models for m in model.modules()}.values()
+    parameters = {id(p): p for model in models for p in model.parameters()}.values()
+    nn = torch.nn.modules
+    convolutions = [m for m in modules if isinstance(m, nn.conv._ConvNd) and m.weight.dim() == 4]
+    return {
+        "has_convolution": bool(convolutions),
+        "is_channels_last": any(is_channels_last(torch, m.weight) for m in convolutions),
+        "has_batch_statistics": any(isinstance(m, nn.batchnorm._BatchNorm) for m in modules),
+        "num_parameters": sum(p.numel() for p in parameters),
+        "parameter_dtypes": sorted({str(p.dtype).removeprefix("torch.") for p in parameters}),
+    }
+
+
+def describe_optimizer(torch: Any, optimizer: Any) -> dict[str, Any]:
+    """One optimizer as an `OptimizerFacts`; a wrapper's inner one steps too and has its own."""
+    groups = optimizer.param_groups
+    parameters = [p for group in groups for p in group["params"]]
+    foreach = {group.get("foreach") for group in groups}
+    return {
+        "name": type(optimizer).__name__,
+        "is_fused": any(bool(group.get("fused")) for group in groups),
+        "is_foreach": foreach.pop() if len(foreach) == 1 else None,
+        "can_fuse": can_fuse(torch, optimizer, parameters),
+        "num_parameters": sum(p.numel() for p in parameters),
+    }
+
+
+def can_fuse(torch: Any, optimizer: Any, parameters: Iterable[Any]) -> bool:
+    """Whether torch's own step of its class would take `fused` for each parameter."""
+    step = next((c for c in type(optimizer).__mro__ if "step" in vars(c)), object)
+    if not step.__module__.startswith("torch.optim."):
+        return False
+    if "fused" not in optimizer.defaults:
+        return False
+    try:
+        from torch.utils._foreach_utils import _get_fused_kernels_supported_devices
+
+        devices = set(_get_fused_kernels_supported_devices())
+    except ImportError:
+        devices = {"cuda"}
+    return not any(group.get("differentiable") for group in optimizer.param_groups) and all(
+        p.device.type in devices and p.is_floating_point() for p in parameters
+    )

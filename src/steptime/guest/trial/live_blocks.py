@@ -1,0 +1,255 @@
+"""Compares states inside one process: short blocks in turns, levers on and off between steps.
+
+What is compared stands in `live.json`, which the parent replaces for each experiment
+(docs/reference/study-folder.md). All that is decided follows from that file and from the number
+of steps, so that the ranks of one training decide alike without a word between them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from random import Random
+from time import perf_counter_ns
+from typing import Any
+
+from ..timeline.cycle import Cycle
+from .lever_stack import LeverStack, NotUndoneError
+from .trial_plan import Wanted, read_json, take_levers
+
+LOOK_NS = 50_000_000
+"""How often the file is looked at; with several ranks at each step, for all are to see it."""
+
+Place = tuple[int, int, int, int]
+"""Of an update: experiment, round, state, and whether it counts."""
+
+NO_EXPERIMENT: Place = (-1, 0, 0, 1)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """The content of `live.json`."""
+
+    number: int
+    starts_at: int
+    num_rounds: int
+    settle_steps: int
+    block_steps: int
+    seed: int
+    states: tuple[tuple[Wanted, ...], ...]
+
+    @property
+    def steps_a_block(self) -> int:
+        """Those that count and those before them."""
+        return self.settle_steps + self.block_steps
+
+
+def read_experiment(path: str) -> Experiment:
+    """The experiment in a file; whatever is wrong with it is raised."""
+    values = read_json(path)
+    return Experiment(
+        number=int(values["experiment"]),
+        starts_at=int(values["starts_at"]),
+        num_rounds=int(values["num_rounds"]),
+        settle_steps=int(values["settle_steps"]),
+        block_steps=max(1, int(values["block_steps"])),
+        seed=int(values["seed"]),
+        states=tuple(take_levers(state) for state in values["states"]),
+    )
+
+
+def order_of(experiment: Experiment, round_number: int) -> list[int]:
+    """The states of a round in the order in which they are on, the same on all ranks."""
+    order = list(range(len(experiment.states)))
+    Random(f"{experiment.seed}:{experiment.number}:{round_number}").shuffle(order)
+    return order
+
+
+def slots_of(experiment: Experiment) -> Iterator[tuple[int, int]]:
+    """Round and state of each block."""
+    for round_number in range(experiment.num_rounds):
+        for state in order_of(experiment, round_number):
+            yield round_number, state
+
+
+class Live:
+    """Runs the experiments of one process.
+
+    Args:
+        path: of `live.json`.
+        stack: the levers; those of the plan stay on below every state.
+        tell: `tell(wanted, place, error)` says that a lever was put on, or why not.
+        end_experiment: `end_experiment(experiment, fallen)` says that one is over, and in which
+            of its states something that was compiled ran as it is from some block on.
+        count_fallbacks: how often torch.compile gave something up so far.
+        is_joint: whether other ranks have to be in the same state.
+        clock: [ns].
+    """
+
+    def __init__(
+        self,
+        path: str,
+        stack: LeverStack,
+        *,
+        tell: Callable[[Wanted, Place, Exception | None], None],
+        end_experiment: Callable[[Experiment, list[int]], None],
+        count_fallbacks: Callable[[], int] = lambda: 0,
+        is_joint: Callable[[], bool],
+        clock: Callable[[], int] = perf_counter_ns,
+    ) -> None:
+        self.path = path
+        self.stack = stack
+        self.num_fixed = len(stack.owners)
+        self.tell = tell
+        self.end_experiment = end_experiment
+        self.count_fallbacks = count_fallbacks
+        self.is_joint = is_joint
+        self.clock = clock
+        self.look_due = 0
+        self.mark: Any = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Nothing is compared; a forked child begins so too."""
+        self.cycle = Cycle()
+        self.place = NO_EXPERIMENT
+        self.running: Experiment | None = None
+        self.due: Experiment | None = None
+        self.last_number: int | None = None
+        self.generation = 0
+        self.slots: Iterator[tuple[int, int]] = iter(())
+        self.num_steps = 0  # of the block that runs
+        self.failed: set[int] = set()
+        self.told: set[int] = set()
+        self.num_fallbacks = 0
+        self.fallen: set[int] = set()
+        self.fallen_before: list[tuple[Wanted, ...]] = []  # what has fallen back stays so
+
+    def end_update(self, num_updates: int, optimizer: int) -> None:
+        """The update with the number `num_updates - 1` ended."""
+        ends_step = self.cycle.add(optimizer)
+        if self.generation != self.cycle.generation:
+            self.generation = self.cycle.generation
+            self._begin_block_again()
+        if not ends_step:
+            return
+        self._look()
+        if self.running is not None:
+            self._end_step(self.running)
+        elif self.due is not None and num_updates >= self.due.starts_at:
+            self._begin(self.due, num_updates)
+
+    # -- the file
+
+    def _look(self) -> None:
+        now = self.clock()
+        if now < self.look_due and not self.is_joint():
+            return
+        self.look_due = now + LOOK_NS
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return
+        mark = (found.st_mtime_ns, found.st_ino, found.st_size)
+        if mark == self.mark:
+            return
+        self.mark = mark
+        experiment = read_experiment(self.path)
+        if experiment.number == self.last_number:
+            return
+        self.last_number = experiment.number
+        self.due = experiment
+        if self.running is not None:
+            self._leave(self.running)
+
+    # -- an experiment
+
+    def _begin(self, experiment: Experiment, num_updates: int) -> None:
+        self.due, self.running = None, experiment
+        self.slots = slots_of(experiment)
+        self.failed, self.told = set(), set()
+        self.num_fallbacks = self.count_fallbacks()
+        states = enumerate(experiment.states)
+        self.fallen = {number for number, state in states if state in self.fallen_before}
+        num_missed = self._steps_since(experiment.starts_at, num_updates) if self.is_joint() else 0
+        num_blocks, num_steps = divmod(num_missed, experiment.steps_a_block)
+        for _ in range(num_blocks):
+            next(self.slots, None)
+        self._next_block(experiment)
+        if self.running is not None and num_steps:  # the others began it without us
+            self.num_steps = num_steps
+            self.place = (*self.place[:3], 0)
+
+    def _steps_since(self, starts_at: int, num_updates: int) -> int:
+        """How many steps ago this experiment began on ranks that saw it in time."""
+        cycle = self.cycle
+        offset = num_updates - cycle.num
+        first = cycle.first_step_at(max(0, starts_at - offset))
+        return max(0, cycle.num - first) // max(1, cycle.period)
+
+    def _end_step(self, experiment: Experiment) -> None:
+        self.num_steps += 1
+        if self.num_steps >= experiment.steps_a_block:
+            self._see_fallbacks(experiment)
+            self._next_block(experiment)
+        elif self.num_steps == experiment.settle_steps:
+            self.place = (*self.place[:3], 1)
+
+    def _see_fallbacks(self, experiment: Experiment) -> None:
+        """A block ended: did torch.compile give up in it?"""
+        before, self.num_fallbacks = self.num_fallbacks, self.count_fallbacks()
+        if self.num_fallbacks > before:
+            state = self.place[2]
+            self.fallen.add(state)
+            if experiment.states[state]:  # the script's own is the same in every state
+                self.fallen_before.append(experiment.states[state])
+
+    def _begin_block_again(self) -> None:
+        """The order of the optimizers changed: steps are others now."""
+        if self.running is not None:
+            self.num_steps = 0
+            self._set_place(self.running, *self.place[1:3])
+
+    def _next_block(self, experiment: Experiment) -> None:
+        for round_number, state in self.slots:
+            if state not in self.failed and self._enter(experiment, round_number, state):
+                self.num_steps = 0
+                return
+        self._leave(experiment)
+        self.end_experiment(experiment, sorted(self.fallen))
+
+    def _set_place(self, experiment: Experiment, round_number: int, state: int) -> None:
+        counts = int(experiment.settle_steps == 0)
+        self.place = (experiment.number, round_number, state, counts)
+
+    def _enter(self, experiment: Experiment, round_number: int, state: int) -> bool:
+        """Put the levers of a state on; False if that cannot be done."""
+        self._set_place(experiment, round_number, state)
+        wanted = experiment.states[state]
+        error = self._go_to(wanted)
+        if error is not None:
+            self.failed.add(state)
+            self.tell(wanted[len(self.stack.owners) - self.num_fixed], self.place, error)
+        elif state not in self.told:
+            for one in wanted:
+                self.tell(one, self.place, None)
+        self.told.add(state)
+        return error is None
+
+    def _go_to(self, state: tuple[Wanted, ...]) -> Exception | None:
+        try:
+            self.stack.go_to(state, above=self.num_fixed)
+        except NotUndoneError:
+            raise  # nobody knows what is on now
+        except Exception as error:
+            return error
+        return None
+
+    def _leave(self, experiment: Experiment) -> None:
+        """The reference is on until the next experiment."""
+        self.running = None
+        reference = experiment.states[0] if experiment.states else ()
+        if self._go_to(reference) is not None:
+            self._go_to(())
+        self.place = NO_EXPERIMENT

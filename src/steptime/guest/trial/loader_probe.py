@@ -1,0 +1,136 @@
+"""What a loader that feeds training is like, for the choice of levers; in a trial only.
+
+Reading a sample may move random states: they are saved before and put back. What a data set
+keeps for itself (a generator of its own, a cache) cannot be; the trial that asks is thrown away.
+Nothing is read where worker processes read: a file that is opened here would be shared by them.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+from ..watchers.inputs import batch_size_of
+from .trial_plan import FOLDER, load_file
+
+NUM_SAMPLES = 8
+"""A flip of probability a half, from a generator of the data set's own, escapes one time in 256."""
+
+MIN_SAMPLES = 2
+LIMIT_S = 0.25
+"""For one pass, of two or three: a trial has seconds."""
+
+
+def describe_loader(torch: Any, loader: Any) -> dict[str, Any]:
+    """The fields of `LoaderFacts` that can be told without reading a sample."""
+    data = torch.utils.data
+    dataset = loader.dataset
+    facts = {
+        "dataset": type(tools().innermost(dataset)).__name__,
+        "num_workers": loader.num_workers,
+        "batch_size": batch_size_of(loader),
+        "persistent_workers": bool(loader.persistent_workers),
+        "prefetch_factor": loader.prefetch_factor,
+        "pin_memory": bool(loader.pin_memory),
+        "is_iterable": isinstance(dataset, data.IterableDataset),
+        "has_own_sampler": not is_known_sampler(data, loader),
+    }
+    if facts["is_iterable"]:
+        return facts
+    rows = find_rows(torch, loader)
+    if rows is not None:
+        exact = ("is_tensor_dataset", "is_deterministic", "is_collate_deterministic")
+        sizes = [part.nbytes // max(1, len(part)) for part in rows.parts]
+        facts |= dict.fromkeys(exact, True) | {"sample_bytes": sum(sizes)}
+    return facts | {"num_samples": len(dataset)}
+
+
+def probe_loader(torch: Any, loader: Any, *, clock: Callable[[], float] = perf_counter) -> Any:
+    """The fields that say whether samples are the same each time, and how large they are.
+
+    Empty where that cannot be tried: nothing is then known.
+    """
+    is_map_style = not isinstance(loader.dataset, torch.utils.data.IterableDataset)
+    if loader.num_workers or not is_map_style or not len(loader.dataset):
+        return {}
+    if find_rows(torch, loader) is not None:
+        return {}  # told already
+    put_back = keep_random_states(torch)
+    try:
+        return read_twice(torch, loader, clock)
+    except Exception:
+        return {}  # keys of another kind, a sample that cannot be compared
+    finally:
+        put_back()
+
+
+def read_twice(torch: Any, loader: Any, clock: Callable[[], float]) -> dict[str, Any]:
+    """Read some samples twice, and make a batch of them twice."""
+    own = tools()
+    content_of, states, copy_of = own.content_of, own.random_states, own.copy_of
+    dataset, num = loader.dataset, len(loader.dataset)
+    num_wanted = min(NUM_SAMPLES, num)
+    indices = [place * num // num_wanted for place in range(num_wanted)]
+    began, before, first, copies = clock(), states(torch), [], []
+    for index in indices:
+        sample = dataset[index]
+        first.append(content_of(sample))
+        copies.append(copy_of(sample))
+        if len(first) >= MIN_SAMPLES and clock() - began > LIMIT_S:
+            break
+    again = [content_of(dataset[index]) for index, _ in zip(indices, first)]
+    facts = {
+        "is_deterministic": again == first and states(torch) == before,
+        "sample_bytes": max(size for _, size in copies),
+    }
+    before, batches = states(torch), []
+    for _ in range(2):
+        samples = [copy_of(sample)[0] for sample, _ in copies]
+        batch = loader.collate_fn(samples if loader.batch_sampler is not None else samples[0])
+        try:
+            batches.append(content_of(batch))
+        except (TypeError, AttributeError):
+            return facts  # a batch of the script's own kind
+    is_same = batches[0] == batches[1] and states(torch) == before
+    return facts | {"is_collate_deterministic": is_same}
+
+
+def keep_random_states(torch: Any) -> Callable[[], None]:
+    """The states of the generators that everybody shares, and how to put them back."""
+    numpy = sys.modules.get("numpy")
+    python_state, torch_state = random.getstate(), torch.get_rng_state()
+    numpy_state = numpy.random.get_state() if numpy is not None else None
+    device_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+
+    def put_back() -> None:
+        random.setstate(python_state)
+        torch.set_rng_state(torch_state)
+        if numpy is not None:
+            numpy.random.set_state(numpy_state)
+        if device_states is not None:
+            torch.cuda.set_rng_state_all(device_states)
+
+    return put_back
+
+
+def is_known_sampler(data: Any, loader: Any) -> bool:
+    """Whether torch's own samplers choose: they draw all of an epoch's order at its start."""
+    known = [sampler for sampler in (loader.sampler, loader.batch_sampler) if sampler is not None]
+    return all(type(sampler).__module__.startswith(data.__name__) for sampler in known)
+
+
+def find_rows(torch: Any, loader: Any) -> Any:
+    """The loader's data set as plain rows of tensors, with torch's own collate; else None."""
+    if loader.collate_fn is not torch.utils.data.default_collate:
+        return None
+    lever = load_file(os.path.join(FOLDER, "whole_batch_fetch.py"))
+    return lever.find_whole(torch, loader.dataset) if loader.batch_sampler is not None else None
+
+
+def tools() -> Any:
+    """What the levers of the loader use too."""
+    return load_file(os.path.join(FOLDER, "_datasets.py"))

@@ -1,0 +1,321 @@
+"""The guest's part of a trial, or of a run with a recipe: levers on, and rows that say so.
+
+There only where the parent named a plan (`STEPTIME_PLAN`, docs/reference/study-folder.md). The
+hooks that are in place anyway come by here. In a trial a lever that fails ends the process: that
+is the trial's result. Under a recipe it is taken off, and the training goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable
+from json import dumps
+from typing import Any
+
+from ..hooks.context import Context
+from ..timeline.journal import Journal
+from .lever_facts import FactsBook, count_graphs, world_size
+from .lever_session import Owner, Registry
+from .lever_stack import LeverStack, NotUndoneError
+from .live_blocks import NO_EXPERIMENT, Experiment, Live, Place
+from .samples import SampleCounter, find_tensor
+from .trial_plan import TrialPlan, Wanted, read_plan
+
+FAILED = 86
+"""Exit code of a process that a lever's failure ended."""
+
+MAX_ERROR = 300
+"""Characters of an error's text in a line."""
+
+FULL_UPDATES = 200_000
+"""A row an update up to here in a trial, whose blocks may be of single steps: about 100 MB."""
+
+FACTS_AT = 4
+"""Updates after which there are facts; the first ones still find new models and loaders."""
+
+
+class TrialGuest:
+    """What the hooks come by: levers, samples, and what is decided between two steps."""
+
+    place = "trial"  # of our failures
+
+    def __init__(self, context: Context, plan: TrialPlan, finish: Callable[[], None]) -> None:
+        self.context = context
+        self.plan = plan
+        self.finish = finish
+        self.recorder = context.recorder
+        self.registry = Registry(context.torch, self.give_up, is_lenient=plan.is_recipe)
+        self.stack = LeverStack(self.registry)
+        self.samples = SampleCounter(context.torch)
+        self.facts = FactsBook(
+            context.torch, self.stack, self.recorder.fail, is_probing=plan.is_probing
+        )
+        self.live: Live | None = None
+        self.described: dict[str, Any] | None = None
+        self.is_joint = False
+        self.last_loss: Any = None
+        self.told_counts: Counter[str] = Counter()
+        self.num_updates = 0
+
+    # -- levers
+
+    def put_on(self) -> None:
+        """Apply the plan's own levers; those of experiments come above them."""
+        for wanted in self.plan.levers:
+            try:
+                self.stack.put_on(wanted, must_undo=False)
+            except Exception as error:
+                self.fail(wanted, error)
+            else:
+                self.tell_lever(wanted)
+        if self.plan.is_live:
+            self.live = Live(
+                os.path.join(self.plan.folder, "live.json"),
+                self.stack,
+                tell=self.tell_lever,
+                end_experiment=self.end_experiment,
+                is_joint=self.has_others,
+                count_fallbacks=lambda: count_graphs()[1],
+            )
+
+    def tell_lever(
+        self, wanted: Wanted, place: Place | None = None, error: BaseException | None = None
+    ) -> None:
+        """Write that a lever was applied, or why not; `place` is an experiment's."""
+        line = {
+            "k": "lever",
+            "n": self.num_updates,
+            "name": wanted.name,
+            "settings": dict(wanted.settings),
+            "experiment": place[0] if place else None,
+            "state": place[2] if place else None,
+            "error": None if error is None else describe_error(error),
+        }
+        self.recorder.lines.append(dumps(line) + "\n")
+
+    def give_up(self, owner: Owner, error: BaseException) -> None:
+        """A lever failed in what it hung somewhere: the trial's end, or its own."""
+        if owner.is_off:
+            return  # a call that began while it was on
+        try:
+            if self.plan.is_recipe:
+                self.stack.drop(owner)
+        finally:
+            self.fail(owner.wanted, error)
+
+    def fail(self, wanted: Wanted, error: BaseException) -> None:
+        """Say what failed; in a trial the process ends with it."""
+        is_fixed = wanted in self.plan.levers or self.live is None
+        self.tell_lever(wanted, None if is_fixed else self.here, error)
+        if self.plan.is_recipe:
+            self.recorder.fail(f"lever:{wanted.name}")
+        else:
+            self.end_process()
+
+    def end_process(self) -> None:
+        """Write what there is, and leave at once: no `finally` of the script's is to run."""
+        try:
+            if self.recorder.path is None:
+                self.recorder._open()
+            self.finish()
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(FAILED)
+
+    # -- what the hooks report
+
+    def run_call(
+        self, journal: Journal, original: Callable[..., Any], model: Any, args: Any, kwargs: Any
+    ) -> Any:
+        """The outermost call with gradients of something that may be a model."""
+        look = journal.look
+        if look is None:
+            call = original
+        else:
+
+            def call(model: Any, *args: Any, **kwargs: Any) -> Any:
+                return look.run(journal, original, (model, *args), kwargs, is_call=True)
+
+        try:
+            is_model = next(iter(model.parameters()), None) is not None
+        except Exception:
+            is_model = False  # a module whose own method has failed
+        if not is_model:
+            return call(model, *args, **kwargs)
+        try:
+            self.samples.begin_work(args, kwargs)
+            self.facts.see_training()
+            self.facts.see_call(model, find_tensor(self.context.torch.Tensor, (args, kwargs)))
+        except Exception:
+            self.recorder.fail("trial")
+        return self.registry.run_call(call, model, args, kwargs)
+
+    def run_backward(
+        self, journal: Journal, original: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        """An outermost backward call."""
+        look = journal.look
+        if look is None:
+            call = original
+        else:
+
+            def call(*args: Any, **kwargs: Any) -> Any:
+                return look.run(journal, original, args, kwargs, is_call=False)
+
+        self._begin_backward(args, kwargs)
+        try:
+            return self.registry.run_backward(call, args, kwargs)
+        finally:
+            self.samples.end_backward()
+
+    def _begin_backward(self, args: Any, kwargs: Any) -> None:
+        try:
+            self.samples.begin_work()
+            self.facts.see_training()
+            if self.live is not None and self.live.running is not None:
+                loss = find_tensor(self.context.torch.Tensor, (args, kwargs))
+                self.last_loss = None if loss is None else loss.detach()
+        except Exception:
+            self.recorder.fail("trial")
+
+    def see_call_without_gradients(self, *, is_evaluation: bool) -> None:
+        """An outermost call that trains nothing: a batch that was fetched for it does not count."""
+        known = self.context.trained_datasets
+        if is_evaluation or (known and self.context.dataset not in known):
+            self.samples.drop_batch()
+            self.facts.drop_batch()
+
+    def take_batch(self, iterator: Any, batch: Any) -> None:
+        """A loader of the script's gave a batch to this thread."""
+        try:
+            self.samples.take_batch(batch)
+            self.facts.see_batch(iterator)
+        except Exception:
+            self.recorder.fail("trial")
+
+    def begin_update(
+        self, journal: Journal, optimizer: Any, args: Any, kwargs: Any
+    ) -> tuple[Any, Any] | None:
+        """An optimizer is about to step; what it is called with instead, or None."""
+        if journal.scaler is not None:
+            self.facts.see_scaler(journal.scaler)
+        registry = self.registry
+        registry.meet_optimizer(optimizer)
+        if not registry.updates or len(journal.optimizers) > 1:
+            return None
+        if callable(kwargs.get("closure")):
+            return args, {**kwargs, "closure": registry.closing(optimizer, kwargs["closure"])}
+        if len(args) > 1 and callable(args[1]):
+            return (args[0], registry.closing(optimizer, args[1]), *args[2:]), kwargs
+        registry.begin_update(optimizer)
+        return None
+
+    @property
+    def here(self) -> Place:
+        """Where in an experiment the update is that is being made."""
+        return NO_EXPERIMENT if self.live is None else self.live.place
+
+    def tag(self) -> tuple[int, ...]:
+        """What the row of the update that ends now says of levers and samples."""
+        return (*self.here, self.samples.take())
+
+    def end_update(self, journal: Journal, optimizer: int) -> None:
+        """An update ended; between it and the next one levers may change."""
+        if self.recorder.journals[0] is not journal:
+            return  # one thread leads
+        self.num_updates = journal.num_updates
+        try:
+            if self.num_updates == FACTS_AT and not self.plan.is_recipe:
+                journal.disturb()
+                self.tell_facts()
+            if self.live is not None:
+                self.live.end_update(self.num_updates, optimizer)
+        except NotUndoneError as error:
+            self.fail(error.wanted, error.__cause__ or error)
+        except Exception:
+            self.recorder.fail("live")
+
+    def has_others(self) -> bool:
+        """Whether other ranks train with this one; once there are, there are."""
+        self.is_joint = self.is_joint or world_size(self.context.torch) > 1
+        return self.is_joint
+
+    # -- what is told beside the rows
+
+    def tell_facts(self) -> None:
+        """Write what is known of script and machine."""
+        if self.described is None:  # later they may be gone, or as levers left them
+            registry = self.registry
+            self.described = self.facts.describe(
+                registry.models.alive(), registry.optimizers.alive()
+            )
+        facts = self.described | self.facts.doings() | {"sample_unit": self.samples.unit}
+        line = {"k": "facts", "n": self.num_updates, "facts": facts}
+        self.recorder.lines.append(dumps(line) + "\n")
+
+    def end_experiment(self, experiment: Experiment, fallen: list[int]) -> None:
+        """Write that an experiment is over, and what it left."""
+        graphs, fallbacks = count_graphs()
+        is_finite = None
+        if self.last_loss is not None:
+            is_finite = bool(self.context.torch.isfinite(self.last_loss).all())
+        line = {
+            "k": "experiment",
+            "experiment": experiment.number,
+            "n": self.num_updates,
+            "graphs": graphs,
+            "fallbacks": fallbacks,
+            "fallen_states": fallen,
+            "is_finite": is_finite,
+        }
+        self.last_loss = None
+        self.recorder.lines.append(dumps(line) + "\n")
+
+    # -- as one of the recorder's watchers
+
+    def look(self, bucket: int, *, is_last: bool) -> str:
+        """What levers counted; and, at the end, the facts once more: late loaders are known."""
+        text = ""
+        counts = self.registry.counts
+        if counts != self.told_counts:
+            self.told_counts = counts.copy()
+            text = dumps({"k": "counts", "n": self.num_updates, "counts": counts}) + "\n"
+        if is_last and self.num_updates and not self.plan.is_recipe:
+            self.tell_facts()
+            text += self.recorder.lines.pop()
+        return text
+
+    def reset(self) -> None:
+        """A forked child has what its parent had on; it says so in a file of its own."""
+        self.samples.reset()
+        self.num_updates = 0
+        self.described = None
+        self.registry.counts.clear()
+        self.told_counts.clear()
+        if self.live is not None:
+            self.live.reset()
+        for owner in self.stack.owners:
+            self.tell_lever(owner.wanted)
+
+
+def describe_error(error: BaseException) -> str:
+    """Its class and text, in one line of bounded length."""
+    return f"{type(error).__name__}: {error}"[:MAX_ERROR]
+
+
+def install_trial(context: Context, path: str, finish: Callable[[], None]) -> TrialGuest:
+    """Do what the plan says; `finish` ends the records of this process."""
+    plan = read_plan(path)
+    trial = TrialGuest(context, plan, finish)
+    context.trial = context.recorder.trial = trial
+    context.recorder.watchers.append(trial)
+    if not plan.is_recipe:
+        context.recorder.full_updates = FULL_UPDATES
+        trial.facts.hook_threads()
+        trial.facts.hook_autocast()
+        trial.facts.hook_loaders()
+    trial.put_on()
+    return trial

@@ -1,0 +1,147 @@
+"""What the parent asks of the guest: `plan.json`, and the lever files that it names.
+
+Levers are loaded under private names, so that nothing of ours shadows a module of the user's
+or is shadowed by one: `base.py` as `_steptime_levers.base`, a lever's file beside it. A lever
+may import the contract as `.base` or as `steptime.levers.base`; both find the private one,
+whether or not Steptime is installed in the script's Python.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from json import loads
+from types import ModuleType
+from typing import Any
+
+PACKAGE = "_steptime_levers"
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+FOLDER = os.path.join(_PACKAGE, "levers")
+PUBLIC = ("steptime", "steptime.levers", "steptime.levers.base")
+"""Under these names a lever's file finds the private package while it is loaded."""
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One lever with its settings, and the file that holds it."""
+
+    name: str
+    settings: Mapping[str, Any]
+    file: str
+
+
+@dataclass(frozen=True)
+class TrialPlan:
+    """The content of `plan.json` (docs/reference/study-folder.md); `folder` is where it lies."""
+
+    folder: str
+    is_recipe: bool
+    levers: tuple[Wanted, ...]
+    is_live: bool
+    quality: Mapping[str, Any] | None
+    is_probing: bool
+    is_counting: bool = False
+
+
+def read_plan(path: str) -> TrialPlan:
+    """The plan in a file; whatever is wrong with it is raised."""
+    values = read_json(path)
+    return TrialPlan(
+        folder=os.path.dirname(os.path.abspath(path)),
+        is_recipe=values["mode"] == "recipe",
+        levers=take_levers(values["levers"]),
+        is_live=bool(values.get("is_live")),
+        quality=values.get("quality"),
+        is_probing=bool(values.get("probe")),
+        is_counting=values["mode"] == "count",
+    )
+
+
+def read_json(path: str) -> dict[str, Any]:
+    """An object of our schema."""
+    with open(path, encoding="utf-8") as file:
+        values: dict[str, Any] = loads(file.read())
+    if values["schema"] != SCHEMA:
+        raise ValueError(f"`schema` must be {SCHEMA}, got {values['schema']!r} in {path}")
+    return values
+
+
+def take_levers(values: Any) -> tuple[Wanted, ...]:
+    """A state as it stands in a file."""
+    return tuple(Wanted(one["name"], dict(one["settings"]), one["file"]) for one in values)
+
+
+# -- lever files
+
+
+def load_lever(wanted: Wanted) -> Any:
+    """The `LEVER` in the file of one that is wanted; whatever goes wrong is raised."""
+    lever = load_file(wanted.file).LEVER
+    if lever.apply is None:
+        raise ValueError(f"the lever {wanted.name!r} has no `apply`, so the guest can do nothing")
+    return lever
+
+
+def load_file(file: str) -> ModuleType:
+    """The module of a lever's file, loaded once."""
+    package = _package()
+    file = os.path.abspath(file)
+    stem = os.path.splitext(os.path.basename(file))[0]
+    if os.path.dirname(file) != FOLDER:  # somebody else's: their names may be like ours
+        stem = f"outside_{zlib.crc32(file.encode()):08x}_{stem}"
+    name = f"{PACKAGE}.{stem}"
+    if name in sys.modules:
+        return sys.modules[name]
+    with _found_as(package):
+        return _load(name, file)
+
+
+def _package() -> ModuleType:
+    """The private package, with the contract in it; the guest lies beside the levers."""
+    package = sys.modules.get(PACKAGE)
+    if package is None:
+        package = ModuleType(PACKAGE)
+        package.__path__ = [FOLDER]  # so that a worker that was spawned finds a pickled class
+        package.__spec__ = importlib.machinery.ModuleSpec(PACKAGE, None, is_package=True)
+        sys.modules[PACKAGE] = package
+        package.base = _load(f"{PACKAGE}.base", os.path.join(FOLDER, "base.py"))  # type: ignore[attr-defined]
+    return package
+
+
+def _load(name: str, file: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+@contextmanager
+def _found_as(package: ModuleType) -> Iterator[None]:
+    """While a lever's file is executed, the public names lead to the private modules."""
+    root = ModuleType("steptime")
+    root.levers = package  # type: ignore[attr-defined]
+    before = {name: sys.modules.get(name) for name in PUBLIC}
+    sys.modules.update(zip(PUBLIC, (root, package, sys.modules[f"{PACKAGE}.base"])))
+    try:
+        yield
+    finally:
+        for name, module in before.items():
+            if module is None:
+                sys.modules.pop(name, None)
+            else:
+                sys.modules[name] = module

@@ -1,0 +1,103 @@
+"""Debug switches that slow a training down and are easily forgotten: is one on?
+
+Looked at inside the backward (a context manager may hold one there alone): in the first
+few, then in one a write. Switches are read, never set.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from json import dumps
+from typing import Any
+
+from ..timeline.recorder import Recorder
+
+FIRST_LOOKS = 4
+
+ENOUGH_LOOKS = 20
+"""A switch is told once it was on in half of this many looks (some seconds), or of all at the
+end: a profiler that watches the first ten steps of a thousand slows nothing down."""
+
+DEBUGGING_MALLOCS = ("debug", "malloc_debug", "pymalloc_debug")
+
+
+class SwitchWatcher:
+    """Counts the looks at which each switch was on; writes a `q` line for what was on in most.
+
+    `due` is how many looks are to be taken in the next backward calls.
+    """
+
+    place = "switches"
+
+    def __init__(self, torch: Any, recorder: Recorder) -> None:
+        self.torch = torch
+        self.recorder = recorder
+        self.debugs_malloc = (
+            sys.flags.dev_mode or os.environ.get("PYTHONMALLOC") in DEBUGGING_MALLOCS
+        )
+        self.is_profiled = False  # by us, for the user asked
+        self.reset()
+
+    def reset(self) -> None:
+        """Nothing has been looked at in this process."""
+        self.due = FIRST_LOOKS
+        self.looks = self.looks_before = 0
+        self.on: Counter[str] = Counter()
+        self.told: set[str] = set()
+
+    def take_look(self) -> None:
+        """Note what is on now."""
+        self.due -= 1
+        self.looks += 1
+        self.on.update(self.find_on())
+
+    def look(self, bucket: int, *, is_last: bool) -> str:
+        """A line if a switch is on that no line has told of."""
+        if self.looks == self.looks_before:
+            self.take_look()  # no backward came by
+        self.looks_before = self.looks
+        self.due = max(self.due, 1)
+        if self.looks < ENOUGH_LOOKS and not is_last:
+            return ""
+        on = {name for name, times in self.on.items() if 2 * times >= self.looks} - self.told
+        if not on:
+            return ""
+        self.told |= on
+        line = {"k": "q", "n": self.recorder.num_updates, "on": sorted(on)}
+        return dumps(line) + "\n"
+
+    def find_on(self) -> Iterator[str]:
+        """The switches that are on now."""
+        torch = self.torch
+        if torch.is_anomaly_enabled():
+            yield "anomaly_mode"
+        if torch.are_deterministic_algorithms_enabled():
+            yield "deterministic"
+        if self.is_profiled:
+            pass
+        elif torch.autograd._profiler_enabled():
+            yield "profiler"
+        elif sys.getprofile() is not None or sys.gettrace() is not None:
+            yield "tracing"
+        if self.debugs_malloc:
+            yield "malloc_debug"
+        if is_set("CUDA_LAUNCH_BLOCKING") and torch.cuda.is_initialized():
+            yield "launch_blocking"
+        if debugs_collectives(torch):
+            yield "distributed_debug"
+
+
+def is_set(name: str) -> bool:
+    """Whether a variable of the environment is there and not zero."""
+    return os.environ.get(name, "0") not in ("", "0")
+
+
+def debugs_collectives(torch: Any) -> bool:
+    """Whether each collective of this process is checked against the other ranks'."""
+    distributed = torch.distributed
+    if not distributed.is_available() or not distributed.is_initialized():
+        return False
+    return bool(distributed.get_debug_level() == distributed.DebugLevel.DETAIL)

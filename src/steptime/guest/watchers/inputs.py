@@ -1,0 +1,132 @@
+"""What the steps are fed with: the loaders that training reads from, shapes of models' inputs.
+
+Told so that two runs can be compared: a step of another batch is other work. Only plain values
+are read, of torch's own loader and of plain tensors; nothing of the user's is called or kept.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from json import dumps
+from typing import Any
+
+from ..timeline.recorder import Recorder
+
+MAX_LOADERS = 20
+"""Scripts that make a loader an epoch; the first ones tell enough."""
+
+MAX_CALLS = 8
+"""Of models in one update: what more of them take says no more."""
+
+MAX_VERSIONS = 60
+"""Libraries in use beside torch; a script that imports more of them does not compute with them."""
+
+
+class LoaderBook:
+    """The loaders whose batches were trained on, by their data set; writes an `i` line when new.
+
+    `trained` are the ids of data sets that were trained on.
+    """
+
+    place = "inputs"
+
+    def __init__(self, recorder: Recorder, trained: set[int]) -> None:
+        self.recorder = recorder
+        self.trained = trained
+        self.reset()
+
+    def reset(self) -> None:
+        """Nothing has been told yet: a new process."""
+        self.seen: dict[int, dict[str, Any]] = {}
+        self.told: list[dict[str, Any]] = []
+
+    def see(self, loader: Any) -> None:
+        """An epoch of a loader begins."""
+        key = id(loader.dataset)
+        if key in self.seen or len(self.seen) < MAX_LOADERS:
+            self.seen[key] = describe(loader)
+
+    def look(self, bucket: int, *, is_last: bool) -> str:
+        """A line if there is something new."""
+        if len(self.told) >= len(self.seen):
+            return ""
+        found = [facts for key, facts in list(self.seen.items()) if key in self.trained]
+        if not found or found == self.told:
+            return ""
+        self.told = found
+        return dumps({"k": "i", "n": self.recorder.num_updates, "loaders": found}) + "\n"
+
+
+def batch_size_of(loader: Any) -> int | None:
+    """The loader's, else its batch sampler's."""
+    size = loader.batch_size
+    if size is None:
+        size = getattr(loader.batch_sampler, "batch_size", None)
+    return size if type(size) is int else None
+
+
+def describe(loader: Any) -> dict[str, Any]:
+    """How a loader reads."""
+    return {
+        "dataset": type(loader.dataset).__name__,
+        "batch_size": batch_size_of(loader),
+        "num_workers": int(loader.num_workers),
+        "pin_memory": bool(loader.pin_memory),
+        "persistent_workers": bool(loader.persistent_workers),
+        "prefetch_factor": loader.prefetch_factor,
+    }
+
+
+class Shapes:
+    """Shapes of the first tensors that models are called with, in two updates.
+
+    Where the two agree, steps are alike in it; sequences of varying length are not.
+    """
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+        self.updates: tuple[list[str], list[str]] = ([], [])
+
+    def see(self, values: Iterable[Any], *, is_second: bool) -> None:
+        """A model is called outermost, in the first or second of the updates looked at."""
+        seen = self.updates[is_second]
+        if len(seen) >= MAX_CALLS or self.torch._C._len_torch_function_stack():
+            return
+        for tensor in plain_tensors(self.torch.Tensor, values, 3):
+            size = "x".join(map(str, tensor.shape)) or "1"
+            seen.append(f"{size} {str(tensor.dtype).removeprefix('torch.')}")
+            return
+
+    def line(self, num_updates: int) -> str:
+        """What both updates agree in; nothing where they do not."""
+        first, second = map(sorted, map(set, self.updates))
+        if not first or first != second:
+            return ""
+        return dumps({"k": "x", "n": num_updates, "shapes": first}) + "\n"
+
+
+def plain_tensors(tensor_class: Any, values: Iterable[Any], depth: int) -> Iterator[Any]:
+    """Tensors of torch's own class in plain containers: others answer with code of their own."""
+    for value in values:
+        if type(value) is tensor_class:
+            yield value
+        elif depth and type(value) in (list, tuple):
+            yield from plain_tensors(tensor_class, value, depth - 1)
+        elif depth and type(value) is dict:
+            yield from plain_tensors(tensor_class, value.values(), depth - 1)
+
+
+def find_versions() -> dict[str, str]:
+    """Versions of the imported libraries, as they tell them; nothing is imported or looked up."""
+    found: dict[str, str] = {}
+    for name, module in list(sys.modules.items()):
+        if "." in name or name.startswith("_") or name in sys.stdlib_module_names:
+            continue
+        try:
+            version = vars(module).get("__version__")
+        except Exception:
+            continue  # something else that a library put there
+        if type(version) is str and name not in ("torch", "__main__"):
+            found[name] = version[:40]
+    return dict(sorted(found.items())[:MAX_VERSIONS])

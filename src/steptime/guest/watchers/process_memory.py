@@ -1,0 +1,127 @@
+"""Memory, page faults and system CPU time of the process, looked at when the recorder writes.
+
+Without /proc (macOS) the resident bytes are the most there ever were. Nothing here runs in
+a step: only at a write, five times a second at most.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+from json import dumps
+from time import perf_counter_ns
+from typing import Any
+
+from ..timeline.recorder import Recorder
+
+GROWTH = 0.05
+"""A line is written at once where resident memory is this much above all lines before."""
+
+PACE = 1000
+"""Else a line each thousandth of the process's age: 7,000 lines in a day, 10,000 in a month."""
+
+
+class MemoryWatcher:
+    """Writes an `m` line where one is due."""
+
+    place = "memory"
+
+    def __init__(
+        self,
+        torch: Any,
+        recorder: Recorder,
+        *,
+        clock: Callable[[], int] = perf_counter_ns,
+        read_rss: Callable[[], int | None] | None = None,
+    ) -> None:
+        self.torch = torch
+        self.recorder = recorder
+        self.clock = clock
+        self.resource = load_resource()
+        self.read_rss = read_rss if read_rss is not None else make_reader(self.resource)
+        self.reset()
+
+    def reset(self) -> None:
+        """Nothing has been written of this process."""
+        self.written_ns: int | None = None
+        self.highest = 0
+
+    def look(self, bucket: int, *, is_last: bool) -> str:
+        """A line if it is time for one, or memory grew."""
+        now, rss = self.clock(), self.read_rss()
+        age = now - self.recorder.zero_ns
+        has_grown = rss is not None and rss > self.highest * (1 + GROWTH)
+        is_due = self.written_ns is None or now - self.written_ns >= age // PACE
+        if not (is_due or has_grown or is_last):
+            return ""
+        self.written_ns = now
+        self.highest = max(self.highest, rss or 0)
+        line = {"k": "m", "n": self.recorder.num_updates, "t": age, "rss": rss}
+        line |= used(self.resource) | {"bucket": bucket} | device_memory(self.torch)
+        return dumps(line) + "\n"
+
+
+def load_resource() -> Any:
+    """Python's own `resource`, kept to ourselves: the script may have a file of that name."""
+    if "resource" in sys.builtin_module_names:
+        import resource
+
+        return resource
+    folders = [folder for folder in sys.path if os.path.basename(folder) == "lib-dynload"]
+    spec = PathFinder.find_spec("resource", folders)
+    if spec is None or spec.loader is None:
+        return None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def make_reader(resource: Any) -> Callable[[], int | None]:
+    """What reads the resident bytes here."""
+    if os.path.exists("/proc/self/statm"):
+        return read_statm
+    if resource is None:
+        return lambda: None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def read_statm(page_bytes: int = os.sysconf("SC_PAGE_SIZE")) -> int | None:
+    """Resident bytes now."""
+    try:
+        fd = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None  # no descriptor is left, or the root was changed
+    try:
+        return int(os.read(fd, 256).split()[1]) * page_bytes
+    finally:
+        os.close(fd)
+
+
+def used(resource: Any) -> dict[str, Any]:
+    """Page faults and system CPU time of the process so far."""
+    if resource is None:
+        return {"minflt": None, "majflt": None, "stime_ns": None}
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "minflt": usage.ru_minflt,
+        "majflt": usage.ru_majflt,
+        "stime_ns": round(usage.ru_stime * 1e9),
+    }
+
+
+def device_memory(torch: Any) -> dict[str, Any]:
+    """Bytes of the current device that torch's allocator gave out and holds; asks no device."""
+    stats: dict[str, Any] = {}
+    if torch.cuda.is_initialized():
+        stats = torch.cuda.memory_stats_as_nested_dict()
+    allocated = stats.get("allocated_bytes", {}).get("all", {})
+    reserved = stats.get("reserved_bytes", {}).get("all", {})
+    return {
+        "allocated": allocated.get("current"),
+        "reserved": reserved.get("current"),
+        "peak": allocated.get("peak"),
+    }

@@ -1,0 +1,1 @@
+"""How a command starts: its environment, the shims on PATH, and where the run comes from."""

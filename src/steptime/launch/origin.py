@@ -1,0 +1,128 @@
+"""Where a run comes from: its `command.json` as it stands before the command starts.
+
+In: the argv, the environment and the time. Out: a CommandRecord. Everything is read from files
+or the system directly: a process of ours (git, lscpu) would delay the user's command.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import steptime
+from steptime.launch.filesystems import find_places
+from steptime.launch.script_files import hash_script
+from steptime.launch.values import CommandRecord, RunMachine
+from steptime.watch.host_memory import read_group_limit
+
+_REVISION_LENGTH = 12
+_MAX_VALUE = 200
+
+TOLD_VARIABLES = (
+    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"),
+    *("OMP_PROC_BIND", "OMP_PLACES", "OMP_WAIT_POLICY", "OMP_SCHEDULE", "GOMP_SPINCOUNT"),
+    *("GOMP_CPU_AFFINITY", "KMP_AFFINITY", "KMP_BLOCKTIME", "DNNL_MAX_CPU_ISA", "LD_PRELOAD"),
+    *("MALLOC_ARENA_MAX", "MALLOC_CONF", "MALLOC_TRIM_THRESHOLD_", "TOKENIZERS_PARALLELISM"),
+    *("CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS"),
+    *("CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE", "PYTORCH_ALLOC_CONF"),
+    *("PYTORCH_CUDA_ALLOC_CONF", "TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"),
+    *("TORCH_DISTRIBUTED_DEBUG", "NCCL_ALGO", "NCCL_PROTO", "NCCL_DEBUG", "NCCL_IB_DISABLE"),
+    *("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_MIN_NCHANNELS", "NCCL_SOCKET_NTHREADS"),
+    *("PYTHONOPTIMIZE", "PYTHONHASHSEED", "PYTHONDEVMODE"),
+)
+"""Variables that decide how fast a training is, and that nobody puts a secret into."""
+
+
+def describe_run(
+    run_id: str, argv: tuple[str, ...], *, environment: Mapping[str, str], started_unix_s: float
+) -> CommandRecord:
+    """What is known before the command starts.
+
+    Names of variables are kept; values only of `TOLD_VARIABLES`.
+    """
+    try:
+        cwd = Path.cwd()
+    except OSError:
+        cwd = None  # deleted under the user's shell
+    files, script_hash = ((), None) if cwd is None else hash_script(argv, folder=cwd)
+    return CommandRecord(
+        run_id=run_id,
+        argv=argv,
+        cwd=None if cwd is None else str(cwd),
+        environment_names=tuple(sorted(environment)),
+        started_unix_s=started_unix_s,
+        steptime_version=steptime.__version__,
+        python_version=platform.python_version(),
+        git_revision=None if cwd is None else read_git_revision(cwd),
+        machine=read_machine(),
+        parent_pid=os.getpid(),
+        environment=tell_environment(environment),
+        script_files=files,
+        script_hash=script_hash,
+        places=() if cwd is None else find_places(argv, folder=cwd),
+    )
+
+
+def tell_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables whose values are kept, cut where they are long."""
+    return {
+        name: environment[name][:_MAX_VALUE]
+        for name in TOLD_VARIABLES
+        if environment.get(name) is not None
+    }
+
+
+def read_machine() -> RunMachine:
+    """This machine, its name hashed."""
+    memory_bytes = None
+    with suppress(ValueError, OSError):
+        memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return RunMachine(
+        hostname_hash=hashlib.sha256(platform.node().encode()).hexdigest()[:16],
+        cpu=_cpu_model(),
+        num_cores=os.cpu_count(),
+        memory_bytes=memory_bytes,
+        memory_limit_bytes=read_group_limit(os.getpid()),
+    )
+
+
+def _cpu_model() -> str | None:
+    with suppress(OSError), Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine() or None
+
+
+def read_git_revision(folder: Path) -> str | None:
+    """The commit checked out in the folder or above it, from git's files; None if unknown."""
+    for place in (folder, *folder.parents):
+        git = place / ".git"
+        with suppress(OSError, ValueError):
+            if git.is_file():  # a worktree or submodule: `gitdir: path`
+                git = place / git.read_text(encoding="utf-8").partition(":")[2].strip()
+            if git.is_dir():
+                return _resolve(git, (git / "HEAD").read_text(encoding="utf-8").strip())
+    return None
+
+
+def _resolve(git: Path, head: str) -> str | None:
+    if not head.startswith("ref:"):
+        return head[:_REVISION_LENGTH]
+    name = head.partition(":")[2].strip()
+    common = git
+    with suppress(OSError):
+        common = git / (git / "commondir").read_text(encoding="utf-8").strip()
+    for path in (git / name, common / name):
+        with suppress(OSError):
+            return path.read_text(encoding="utf-8").strip()[:_REVISION_LENGTH]
+    with suppress(OSError):
+        for line in (common / "packed-refs").read_text(encoding="utf-8").splitlines():
+            revision, _, packed = line.partition(" ")
+            if packed == name:
+                return revision[:_REVISION_LENGTH]
+    return None  # no commit yet

@@ -1,0 +1,246 @@
+"""The one door through which the user's command is started, and waited for.
+
+In: an argv and the run's folder. Out: how the command ended, a value. The child gets the
+descriptors, signal mask, dispositions and process group that this process was started with;
+our death never ends it. What is said about any of it is left to the cli.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from steptime.core.executable import NotStarted as NotStarted
+from steptime.core.executable import find_executable
+from steptime.core.process_end import ProcessEnd, RunState
+from steptime.launch.ptrace_leave import load_permit
+from steptime.launch.shims import write_shims
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+SITE = _PACKAGE / "inject" / "site"
+GUEST = _PACKAGE / "guest"
+
+_FORWARDED = frozenset(
+    {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}
+)
+_WATCHED = _FORWARDED | {signal.SIGCHLD}
+# What Python itself ignores from its start on; `subprocess` resets the same.
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+_POLL_S = 0.05  # where there is no sigtimedwait: how late a signal or an end may be seen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartedCommand:
+    """The started command; `mask` is the signal mask to go back to when it has ended."""
+
+    pid: int
+    mask: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Signals:
+    """What the child starts with: blocked signals, and dispositions that differ from ours."""
+
+    mask: frozenset[int]
+    dispositions: Mapping[int, signal.Handlers]
+
+
+def user_environment() -> dict[str, str]:
+    """The environment this process was started with.
+
+    A Python that starts in the C locale sets LC_CTYPE for itself (PEP 538); the user's
+    command must not inherit that.
+    """
+    environment = dict(os.environ)
+    try:
+        initial = Path("/proc/self/environ").read_bytes().split(b"\0")
+    except OSError:
+        return environment
+    environment.pop("LC_CTYPE", None)
+    for entry in initial:
+        name, _, value = entry.partition(b"=")
+        if name == b"LC_CTYPE":
+            environment["LC_CTYPE"] = os.fsdecode(value)
+    return environment
+
+
+def observed_environment(environment: Mapping[str, str], run_folder: Path) -> dict[str, str]:
+    """The environment that lets the guest into each Python process of the command.
+
+    Makes the shims in the run's folder. A folder with the separator in its name cannot stand
+    on a search path; it is left out.
+
+    Args:
+        environment: the user's.
+        run_folder: absolute; holds `shims/` afterwards.
+
+    Raises:
+        OSError: the shims cannot be written.
+    """
+    ours = {**environment, "STEPTIME_RUN": str(run_folder), "STEPTIME_GUEST": str(GUEST)}
+    ours.pop("STEPTIME_PROFILE", None)  # a wish about a run around this one
+    if os.pathsep in str(SITE):
+        return ours
+    ours["PYTHONPATH"] = _in_front(SITE, environment.get("PYTHONPATH"))
+    shims = run_folder / "shims"
+    if "PATH" in environment and os.pathsep not in str(shims):
+        write_shims(shims, SITE, environment["PATH"].split(os.pathsep))
+        # An empty PATH means the current folder, so it is kept as an entry.
+        ours["PATH"] = f"{shims}{os.pathsep}{environment['PATH']}"
+    return ours
+
+
+def _in_front(folder: Path, search: str | None) -> str:
+    if not search:
+        return str(folder)  # an empty entry would add the current folder to sys.path
+    if search.split(os.pathsep)[0] == str(folder):
+        return search  # a run inside a run
+    return f"{folder}{os.pathsep}{search}"
+
+
+def start(argv: tuple[str, ...], environment: Mapping[str, str]) -> StartedCommand | NotStarted:
+    """Start the command; from here on the watched signals wait for `wait`."""
+    path = find_executable(argv[0], environment)
+    if isinstance(path, NotStarted):
+        return path
+    dispositions = _initial_dispositions()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would cost us the exit code
+    mask = frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED))
+    try:
+        pid = _spawn(path, argv, environment, _Signals(mask=mask, dispositions=dispositions))
+    except OSError as error:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        missing = error.errno == errno.ENOENT  # of the interpreter in its first line
+        reason = "names an interpreter that was not found" if missing else f"failed: {error}"
+        return NotStarted(exit_code=127 if missing else 126, reason=reason)
+    return StartedCommand(pid=pid, mask=mask)
+
+
+def _initial_dispositions() -> dict[int, signal.Handlers]:
+    """What this process was started with, for the signals that Python or we have changed."""
+    dispositions: dict[int, signal.Handlers] = {}
+    for number in _IGNORED_BY_PYTHON:
+        dispositions[number] = signal.SIG_DFL
+    for number in (signal.SIGINT, signal.SIGCHLD):
+        is_ignored = signal.getsignal(number) is signal.SIG_IGN
+        dispositions[number] = signal.SIG_IGN if is_ignored else signal.SIG_DFL
+    return dispositions
+
+
+def _spawn(
+    path: str, argv: tuple[str, ...], environment: Mapping[str, str], signals: _Signals
+) -> int:
+    """Fork and execute; the process id.
+
+    By hand: `subprocess` cannot set the signal mask, glibc's `posix_spawn` leaves two signals
+    ignored, and neither hands an ignored SIGCHLD on. This process has one thread.
+    """
+    permit, us = load_permit(), os.getpid()
+    reader, writer = os.pipe()  # both are closed when the child executes
+    pid = os.fork()
+    if pid == 0:
+        try:
+            if permit is not None:
+                permit(us)
+            _execute(path, argv, environment, signals)
+        except OSError as error:
+            os.write(writer, str(error.errno).encode())
+        finally:
+            os._exit(127)
+    os.close(writer)
+    with open(reader, "rb") as file:
+        failure = file.read()
+    if failure:
+        os.waitpid(pid, 0)
+        raise OSError(int(failure), os.strerror(int(failure)))
+    return pid
+
+
+def _execute(
+    path: str, argv: tuple[str, ...], environment: Mapping[str, str], signals: _Signals
+) -> None:
+    """Become the command, in the child."""
+    for number, disposition in signals.dispositions.items():
+        signal.signal(number, disposition)
+    signal.pthread_sigmask(signal.SIG_SETMASK, signals.mask)
+    try:
+        os.execve(path, argv, environment)
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+        # No `#!` line: a shell runs such a file as a script.
+        os.execve("/bin/sh", ("/bin/sh", path, *argv[1:]), environment)
+
+
+def wait(child: StartedCommand, tick: Callable[[], float], *, first_s: float = 1.0) -> ProcessEnd:
+    """Wait for the child, pass on what is sent to us, and call `tick` in between.
+
+    Args:
+        child: what `start` returned.
+        tick: called when it is due; returns the time until the next call [s].
+        first_s: time until the first call [s].
+    """
+    if not hasattr(signal, "sigtimedwait"):
+        return _wait_with_handlers(child, tick, first_s)
+    due = time.monotonic() + first_s
+    while (end := _poll(child.pid)) is None:
+        info = signal.sigtimedwait(_WATCHED, max(0.0, due - time.monotonic()))
+        # The kernel's own (Ctrl-C at the terminal) went to the whole foreground group.
+        if info is not None and info.si_signo in _FORWARDED and info.si_code <= 0:
+            _forward(child.pid, info.si_signo)
+        if time.monotonic() >= due:
+            due = time.monotonic() + tick()
+    while signal.sigtimedwait(_WATCHED, 0) is not None:
+        pass  # meant for the command, which is gone
+    signal.pthread_sigmask(signal.SIG_SETMASK, child.mask)
+    return end
+
+
+def _wait_with_handlers(
+    child: StartedCommand, tick: Callable[[], float], first_s: float
+) -> ProcessEnd:
+    """The same without knowing the sender (macOS): SIGINT and SIGQUIT count as the terminal's."""
+
+    def forward(number: int, _frame: object) -> None:
+        if number not in (signal.SIGINT, signal.SIGQUIT):
+            _forward(child.pid, number)
+
+    heard = [n for n in _FORWARDED if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, forward) for number in heard}
+    signal.pthread_sigmask(signal.SIG_SETMASK, child.mask)
+    due = time.monotonic() + first_s
+    while (end := _poll(child.pid)) is None:
+        time.sleep(_POLL_S)
+        if time.monotonic() >= due:
+            due = time.monotonic() + tick()
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    return end
+
+
+def _forward(pid: int, number: int) -> None:
+    # It may have ended just now, or belong to somebody else (sudo).
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def _poll(pid: int) -> ProcessEnd | None:
+    """How the child ended, or None while it runs."""
+    ended, status = os.waitpid(pid, os.WNOHANG)
+    if ended == 0:
+        return None
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        return ProcessEnd(state=RunState.KILLED, signal=-code)
+    return ProcessEnd(state=RunState.FAILED if code else RunState.FINISHED, exit_code=code)
+
+
+def shell_exit_code(end: ProcessEnd) -> int:
+    """The number a shell shows for it: the exit code, or 128 + signal."""
+    return end.exit_code if end.exit_code is not None else 128 + (end.signal or 0)

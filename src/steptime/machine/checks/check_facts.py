@@ -1,0 +1,206 @@
+"""What the checks judge by: values that the readers fill and the tests make.
+
+None is not known, everywhere; `missing` has the reasons, by part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from steptime.diagnose.values.finding import Diagnosis
+from steptime.machine.values.check_values import Basis, NcclChoice
+from steptime.machine.values.inventory_values import Inventory
+from steptime.measure.values.measurement import Measurement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """A package that torch was released with, and the one that is installed beside it."""
+
+    name: str
+    wanted: str
+    installed: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Software:
+    """What torch says of itself under the user's Python, in the environment of this shell.
+
+    Attributes:
+        python: the interpreter.
+        cuda, hip: versions it was built with; None of a build without.
+        cudnn_built, cudnn_here: versions it was built with, and that was loaded.
+        nccl: version; `has_nccl` is False in a build without it.
+        architectures: of GPUs, that it holds code for: `sm_90`, `compute_90`.
+        num_devices: GPUs it can use; `cuda_error` says why there are none.
+        num_threads: of one operator.
+        matmul_precision: of float32, as a script finds it.
+        cudnn_benchmark: as a script finds it.
+        pins: packages of NVIDIA's.
+    """
+
+    python: str
+    torch: str
+    python_version: str | None = None
+    cuda: str | None = None
+    hip: str | None = None
+    cudnn_built: tuple[int, ...] | None = None
+    cudnn_here: tuple[int, ...] | None = None
+    nccl: str | None = None
+    has_nccl: bool | None = None
+    architectures: tuple[str, ...] = ()
+    num_devices: int | None = None
+    cuda_error: str | None = None
+    num_threads: int | None = None
+    matmul_precision: str | None = None
+    cudnn_benchmark: bool | None = None
+    pins: tuple[Pin, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """What is left on the file system of a folder; `num_free` counts files to be."""
+
+    what: str
+    folder: str
+    total_bytes: int
+    free_bytes: int
+    num_files: int | None = None
+    num_free: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """What the kernel says, some of it over a second.
+
+    Attributes:
+        os_id: of the distribution: `debian`, `ubuntu`, `rhel`.
+        huge_pages: `always`, `madvise` or `never`.
+        numa_balancing: whether the kernel moves memory after the threads.
+        swap_used_bytes, swap_in_bytes_per_s: now.
+        others_cores: cores kept busy by processes that are not ours.
+        throttled_fraction: share of the periods in which the quota stopped this group.
+        group_used_bytes: memory of the group that cannot be given back.
+        locked_hard_bytes, num_open_files_hard: what the shell may raise its limits to; -1: any.
+        has_nvidia_module: NVIDIA's driver is in the kernel.
+        has_nvidia_files, has_infiniband_files: their devices are in /dev.
+    """
+
+    os_id: str | None = None
+    huge_pages: str | None = None
+    numa_balancing: bool | None = None
+    swap_used_bytes: int | None = None
+    swap_in_bytes_per_s: float | None = None
+    others_cores: float | None = None
+    throttled_fraction: float | None = None
+    group_used_bytes: int | None = None
+    locked_hard_bytes: int | None = None
+    num_open_files_hard: int | None = None
+    has_nvidia_module: bool = False
+    has_nvidia_files: bool = False
+    has_infiniband_files: bool = False
+    spaces: tuple[Space, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuState:
+    """A GPU of NVIDIA's as it is now.
+
+    `held_down` are NVML's words for why its clock is low; `num_uncorrected` errors of memory were
+    since the driver was loaded, `num_ever` in its life; rows are those to be replaced.
+    """
+
+    index: int
+    persistence: bool | None = None
+    power_limit_w: float | None = None
+    default_power_limit_w: float | None = None
+    clock_mhz: int | None = None
+    default_clock_mhz: int | None = None
+    held_down: tuple[str, ...] | None = None
+    busy_fraction: float | None = None
+    temperature_c: int | None = None
+    num_uncorrected: int | None = None
+    num_ever: int | None = None
+    rows_pending: bool | None = None
+    rows_failed: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interface:
+    """A network interface with an address, in the system's order."""
+
+    name: str
+    is_up: bool
+    is_hardware: bool
+    speed_bits_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """A TCP port that somebody listens on; not `is_local` if more than this machine reaches it."""
+
+    number: int
+    is_local: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sshd:
+    """What the configuration of the SSH server says; None where it does not."""
+
+    file: str
+    has_drop_ins: bool = False
+    port: int = 22
+    passwords: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastRun:
+    """The last run of the store; `script` is the text of the files its command names."""
+
+    measurement: Measurement
+    diagnosis: Diagnosis
+    environment: Mapping[str, str] = field(default_factory=dict)
+    script: str = ""
+
+    @property
+    def device(self) -> str | None:
+        """`cuda` or `cpu`."""
+        ranks = self.measurement.ranks
+        return ranks[0].device.split(":")[0] if ranks else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckFacts:
+    """All that the checks judge by.
+
+    Attributes:
+        environment: variables of this shell.
+        ports: None where they cannot be read.
+        missing: why a part is not there, by part: `software`, `run`, `nccl_log`, `sshd`.
+    """
+
+    inventory: Inventory
+    environment: Mapping[str, str] = field(default_factory=dict)
+    system: System = field(default_factory=System)
+    software: Software | None = None
+    gpu_states: tuple[GpuState, ...] = ()
+    interfaces: tuple[Interface, ...] = ()
+    ports: tuple[Port, ...] | None = None
+    sshd: Sshd | None = None
+    nccl_log: NcclChoice | None = None
+    run: LastRun | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def basis(self) -> Basis:
+        """What is told of them beside the checks."""
+        software = self.software
+        return Basis(
+            python=self.missing.get("python") if software is None else software.python,
+            torch=None if software is None else software.torch,
+            missing=self.missing.get("software"),
+            detail=self.missing.get("software_detail"),
+            run_id=None if self.run is None else self.run.measurement.run_id,
+            nccl=self.nccl_log,
+        )

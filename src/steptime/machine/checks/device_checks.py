@@ -1,0 +1,239 @@
+"""NVIDIA GPUs as they are now: what holds their clocks down, errors, and the PCIe link.
+
+In: facts. Out: judgements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from steptime.diagnose.values.finding import Severity
+from steptime.machine.checks._rule import (
+    FAILURE,
+    Judgement,
+    Rule,
+    Value,
+    clean,
+    driven_gpus,
+    fires,
+    not_applicable,
+    not_checked,
+)
+from steptime.machine.checks.check_facts import CheckFacts, GpuState
+from steptime.machine.values.check_values import Certainty, Cost
+
+_SMI = "https://docs.nvidia.com/deploy/nvidia-smi/index.html"
+_PERSISTENCE = "https://docs.nvidia.com/deploy/driver-persistence/overview.html"
+_MEMORY_ERRORS = "https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html"
+_HOT = ("thermal", "hardware", "power_brake")
+_START = Cost(of="start", unit="s", low=1.0, high=3.0, source=_PERSISTENCE)
+_MIN_BUSY = 0.1  # a link may narrow itself while it sleeps
+_MIN_POWER = 0.98  # below it the limit was set by hand, not rounded
+
+
+def _states(facts: CheckFacts) -> tuple[GpuState, ...] | Judgement:
+    if not driven_gpus(facts):
+        return not_applicable("no_nvidia_gpu")
+    return facts.gpu_states or not_checked("driver_gave_no_answer")
+
+
+def _list(states: Sequence[GpuState]) -> str:
+    return ",".join(str(state.index) for state in states)
+
+
+def _throttled(facts: CheckFacts) -> Judgement:
+    states = _states(facts)
+    if isinstance(states, Judgement):
+        return states
+    slowed = _slowed_in_run(facts)
+    if slowed is not None:
+        return slowed
+    told = [state for state in states if state.held_down is not None]
+    if not told:
+        return not_checked("not_told")
+    hot = [state for state in told if set(state.held_down or ()) & set(_HOT)]
+    if not hot:
+        return clean({"num_gpus": len(told)})
+    seen: dict[str, Value] = {
+        "gpus": _list(hot),
+        "reasons": ", ".join(sorted({w for s in hot for w in s.held_down or () if w in _HOT})),
+    }
+    heat = [state.temperature_c for state in hot if state.temperature_c is not None]
+    if heat:
+        seen["temperature_c"] = max(heat)
+    return fires(
+        Severity.WARNING,
+        Certainty.CERTAIN,
+        seen=seen,
+        commands=(f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {_list(hot)}",),
+    )
+
+
+def _slowed_in_run(facts: CheckFacts) -> Judgement | None:
+    """The last run's own evidence: what holds the clock down now may be gone, or not yet there."""
+    shifts = facts.run.diagnosis.shifts if facts.run is not None else ()
+    found = [shift for shift in shifts if shift.causes[:1] == ("throttle",)]
+    if not found:
+        return None
+    worst = max(found, key=lambda shift: shift.ratio)
+    return fires(
+        Severity.WARNING,
+        Certainty.CERTAIN,
+        seen={"step": worst.index, "rank": worst.rank},
+        cost=Cost(of="step", low=worst.low, high=worst.high, source="the last run here"),
+        commands=("nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER",),
+    )
+
+
+def _power_limit(facts: CheckFacts) -> Judgement:
+    states = _states(facts)
+    if isinstance(states, Judgement):
+        return states
+    told = [s for s in states if s.power_limit_w and s.default_power_limit_w]
+    if not told:
+        return not_checked("not_told")
+    low = [s for s in told if _power_fraction(s) < _MIN_POWER]
+    if not low:
+        return clean({"num_gpus": len(told)})
+    first = low[0]
+    return fires(
+        Severity.WARNING,
+        Certainty.LIKELY,
+        seen={
+            "gpus": _list(low),
+            "limit_w": round(first.power_limit_w or 0),
+            "default_w": round(first.default_power_limit_w or 0),
+        },
+        commands=tuple(
+            f"sudo nvidia-smi -i {s.index} -pl {round(s.default_power_limit_w or 0)}" for s in low
+        ),
+    )
+
+
+def _power_fraction(state: GpuState) -> float:
+    return (state.power_limit_w or 0.0) / (state.default_power_limit_w or 1.0)
+
+
+def _clocks_set(facts: CheckFacts) -> Judgement:
+    states = _states(facts)
+    if isinstance(states, Judgement):
+        return states
+    low = [s for s in states if s.clock_mhz and (s.default_clock_mhz or 0) > s.clock_mhz]
+    locked = [s for s in states if "clock_setting" in (s.held_down or ())]
+    if not low and not locked:
+        if not any(s.clock_mhz or s.held_down is not None for s in states):
+            return not_checked("not_told")
+        return clean()
+    found = low or locked
+    seen: dict[str, Value] = {"gpus": _list(found)}
+    cost = None
+    if low:
+        now, usual = low[0].clock_mhz or 1, low[0].default_clock_mhz or 1
+        seen |= {"clock_mhz": now, "default_clock_mhz": usual}
+        cost = Cost(of="matmul", low=1.0, high=usual / now, source="ratio of the clocks here")
+    # The reason alone is told of clocks at their default, too.
+    return fires(
+        Severity.WARNING if low else Severity.INFO,
+        Certainty.LIKELY if low else Certainty.POSSIBLE,
+        seen=seen,
+        cost=cost,
+        commands=(
+            f"sudo nvidia-smi -i {_list(found)} --reset-applications-clocks",
+            f"sudo nvidia-smi -i {_list(found)} --reset-gpu-clocks",
+        ),
+    )
+
+
+def _persistence_off(facts: CheckFacts) -> Judgement:
+    states = _states(facts)
+    if isinstance(states, Judgement):
+        return states
+    told = [state for state in states if state.persistence is not None]
+    if not told:
+        return not_checked("not_told")
+    off = [state for state in told if not state.persistence]
+    if not off:
+        return clean({"num_gpus": len(told)})
+    return fires(
+        Severity.INFO,
+        Certainty.LIKELY,
+        seen={"gpus": _list(off)},
+        cost=_START,
+        commands=(
+            "sudo systemctl enable --now nvidia-persistenced",
+            f"sudo nvidia-smi -i {_list(off)} -pm 1",
+        ),
+    )
+
+
+def _memory_errors(facts: CheckFacts) -> Judgement:
+    states = _states(facts)
+    if isinstance(states, Judgement):
+        return states
+    told = [s for s in states if s.num_uncorrected is not None or s.rows_pending is not None]
+    if not told:
+        return not_applicable("no_ecc")
+    bad = [s for s in told if s.num_uncorrected or s.num_ever or s.rows_pending or s.rows_failed]
+    if not bad:
+        return clean({"num_gpus": len(told)})
+    is_dead = any(state.rows_failed for state in bad)
+    is_pending = any(state.rows_pending for state in bad)
+    num_now = sum(state.num_uncorrected or 0 for state in bad)
+    severity = Severity.INFO  # errors of the past, whose rows were replaced
+    if is_pending:
+        severity = Severity.WARNING
+    if is_dead or num_now:
+        severity = Severity.CRITICAL
+    return fires(
+        severity,
+        Certainty.POSSIBLE if severity is Severity.INFO else Certainty.CERTAIN,
+        seen={
+            "gpus": _list(bad),
+            "num_uncorrected": num_now,
+            "num_ever": sum(state.num_ever or 0 for state in bad),
+            "rows": "failed" if is_dead else "pending" if is_pending else "none",
+        },
+        cost=None if severity is Severity.INFO else FAILURE,
+        commands=(
+            f"nvidia-smi -q -d ECC,ROW_REMAPPER -i {_list(bad)}",
+            f"sudo nvidia-smi --gpu-reset -i {_list(bad)}",
+        ),
+    )
+
+
+def _narrow_link(facts: CheckFacts) -> Judgement:
+    gpus = [gpu for gpu in facts.inventory.gpus if gpu.pcie_width and gpu.max_pcie_width]
+    if not gpus:
+        return not_checked("not_told") if facts.inventory.gpus else not_applicable("no_gpu")
+    narrow = [gpu for gpu in gpus if (gpu.pcie_width or 0) < (gpu.max_pcie_width or 0)]
+    if not narrow:
+        return clean({"width": f"x{gpus[0].pcie_width}"})
+    first = narrow[0]
+    width, best = first.pcie_width or 1, first.max_pcie_width or 1
+    awake = {s.index for s in facts.gpu_states if (s.busy_fraction or 0.0) >= _MIN_BUSY}
+    is_awake = any(gpu.index in awake for gpu in narrow)
+    return fires(
+        Severity.WARNING if is_awake else Severity.INFO,
+        Certainty.CERTAIN if is_awake else Certainty.POSSIBLE,
+        seen={
+            "gpus": ",".join(str(gpu.index) for gpu in narrow),
+            "width": f"x{width}",
+            "max_width": f"x{best}",
+        },
+        cost=Cost(of="copies", low=1.0, high=best / width, source="number of lanes here"),
+        commands=(f"sudo lspci -vv -s {first.bus_id or '00:00.0'} | grep -E 'LnkCap|LnkSta'",),
+    )
+
+
+RULES = (
+    Rule(code="clocks_held_down", source=_SMI, judge=_throttled),
+    Rule(code="power_limit_lowered", source=_SMI, judge=_power_limit),
+    Rule(code="clocks_set_low", source=_SMI, judge=_clocks_set),
+    Rule(code="persistence_off", source=_PERSISTENCE, judge=_persistence_off),
+    Rule(code="memory_errors", source=_MEMORY_ERRORS, judge=_memory_errors),
+    Rule(
+        code="pcie_link_narrow",
+        source="https://docs.nvidia.com/deploy/nvidia-smi/index.html (PCIe link width)",
+        judge=_narrow_link,
+    ),
+)

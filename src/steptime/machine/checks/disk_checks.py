@@ -1,0 +1,137 @@
+"""Where the data lies, and what is left there and where checkpoints go.
+
+In: facts. Out: judgements.
+"""
+
+from __future__ import annotations
+
+from steptime.diagnose.values.finding import Severity
+from steptime.machine.checks._rule import (
+    FAILURE,
+    Judgement,
+    Rule,
+    Value,
+    clean,
+    fires,
+    not_applicable,
+    not_checked,
+)
+from steptime.machine.checks.check_facts import CheckFacts, LastRun, Space
+from steptime.machine.values.check_values import Certainty, Cost
+
+_STORAGE = "https://github.com/stas00/ml-engineering/tree/master/storage"
+_OPEN = Cost(
+    of="open",
+    low=1.0,
+    high=215.0,
+    source=f"{_STORAGE} (files that `import torch` opens: 0.02 s on NVMe, 4.3 s on Lustre)",
+)
+_MIN_WAIT = 0.05  # of a step: below it the loading keeps up, wherever the data lies
+
+_FULL_FRACTION = 0.05
+_FULL_BYTES = 20 << 30  # some checkpoints of a model of a billion parameters
+_EMPTY_BYTES = 1 << 30
+_FULL_FILES = 0.02
+
+
+def _data_on_network(facts: CheckFacts) -> Judgement:
+    data = facts.inventory.data
+    if data.mount is None:
+        return not_checked("file_system_not_told")
+    seen: dict[str, Value] = {"folder": data.folder, "kind": data.mount.kind}
+    if not data.mount.is_network:
+        return clean(seen)
+    wait = _input_wait(facts.run)
+    if wait is not None:
+        seen["input_wait_fraction"] = round(wait, 3)
+        if wait < _MIN_WAIT:
+            return clean(seen)
+    return fires(
+        Severity.INFO if wait is None else Severity.WARNING,
+        Certainty.POSSIBLE if wait is None else Certainty.LIKELY,
+        seen=seen,
+        cost=_OPEN,
+        commands=(f"rsync -a {data.folder}/ /local/disk/data/",),
+    )
+
+
+def _input_wait(run: LastRun | None) -> float | None:
+    if run is None:
+        return None
+    found = [phase.fraction for phase in run.measurement.phases if phase.name == "input_wait"]
+    return found[0] if found else None
+
+
+def _disk_full(facts: CheckFacts) -> Judgement:
+    spaces = facts.system.spaces
+    if not spaces:
+        return not_checked("not_told")
+    full = [space for space in spaces if _is_full(space)]
+    if not full:
+        least = min(spaces, key=lambda space: space.free_bytes)
+        return clean(
+            {
+                "folder": least.folder,
+                "what": least.what,
+                "free_bytes": least.free_bytes,
+                "total_bytes": least.total_bytes,
+            }
+        )
+    worst = min(full, key=lambda space: space.free_bytes)
+    seen: dict[str, Value] = {
+        "folder": worst.folder,
+        "what": worst.what,
+        "free_bytes": worst.free_bytes,
+        "total_bytes": worst.total_bytes,
+    }
+    if _lacks_files(worst):
+        seen["num_free"] = worst.num_free or 0
+    return fires(
+        Severity.CRITICAL if worst.free_bytes < _EMPTY_BYTES else Severity.WARNING,
+        Certainty.LIKELY,
+        seen=seen,
+        cost=FAILURE,
+        commands=(f"du -xh --max-depth=2 {worst.folder} | sort -h | tail -20",),
+    )
+
+
+def _is_full(space: Space) -> bool:
+    if space.total_bytes <= 0:
+        return False
+    is_full = space.free_bytes < _FULL_FRACTION * space.total_bytes
+    return (is_full and space.free_bytes < _FULL_BYTES) or _lacks_files(space)
+
+
+def _lacks_files(space: Space) -> bool:
+    if not space.num_files or space.num_free is None:
+        return False  # a file system that has no such limit says zero
+    return space.num_free < _FULL_FILES * space.num_files
+
+
+def _turning_disk(facts: CheckFacts) -> Judgement:
+    mount = facts.inventory.data.mount
+    if mount is None or not mount.disks:
+        return not_applicable("no_local_disk")
+    turning = [
+        disk.name
+        for disk in facts.inventory.disks
+        if disk.name in mount.disks and disk.is_rotational
+    ]
+    if not turning:
+        return clean({"disk": " ".join(mount.disks)})
+    wait = _input_wait(facts.run)
+    if wait is not None and wait < _MIN_WAIT:
+        return clean({"disk": turning[0], "input_wait_fraction": round(wait, 3)})
+    return fires(
+        Severity.INFO if wait is None else Severity.WARNING,
+        Certainty.POSSIBLE if wait is None else Certainty.LIKELY,
+        seen={"disk": turning[0], "folder": facts.inventory.data.folder},
+        commands=(f"rsync -a {facts.inventory.data.folder}/ /local/nvme/data/",),
+    )
+
+
+RULES = (
+    Rule(code="data_on_network", source=_STORAGE, judge=_data_on_network),
+    Rule(code="disk_nearly_full", source=_STORAGE, judge=_disk_full),
+    Rule(code="data_on_turning_disk", source=_STORAGE, judge=_turning_disk),
+)

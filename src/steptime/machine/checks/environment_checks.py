@@ -1,0 +1,221 @@
+"""Variables of this shell that slow a training down: debug switches left on, GPUs hidden.
+
+In: facts. Out: judgements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from steptime.diagnose.values.finding import Severity
+from steptime.machine.checks._rule import (
+    Judgement,
+    Rule,
+    Value,
+    clean,
+    driven_gpus,
+    fires,
+    is_on,
+    not_applicable,
+)
+from steptime.machine.checks.check_facts import CheckFacts
+from steptime.machine.values.check_values import Certainty
+
+_TORCH = "https://docs.pytorch.org/docs/stable/"
+_NCCL = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
+_CUDA = "https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-environment-variables"
+_SCHEDULERS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "KUBERNETES_SERVICE_HOST")
+"""Who sets the variable for its jobs, with reason."""
+
+
+def _among(*words: str) -> Callable[[str], bool]:
+    return lambda value: value.strip().upper() in words
+
+
+def _is_zero(value: str) -> bool:
+    return value.strip() == "0"
+
+
+def _is_set(value: str) -> bool:
+    return bool(value.strip())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Variable:
+    """A check over variables: any of `names` whose value `slows`."""
+
+    code: str
+    names: tuple[str, ...]
+    source: str
+    slows: Callable[[str], bool] = is_on
+    severity: Severity = Severity.WARNING
+    certainty: Certainty = Certainty.CERTAIN
+    needs_gpu: bool = False
+
+
+_VARIABLES = (
+    _Variable(
+        code="launch_blocking",
+        names=("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING"),
+        source=f"{_TORCH}notes/cuda.html#asynchronous-execution",
+        severity=Severity.CRITICAL,
+        needs_gpu=True,
+    ),
+    _Variable(
+        code="nccl_verbose",
+        names=("NCCL_DEBUG",),
+        source=f"{_NCCL}#nccl-debug",
+        slows=_among("INFO", "TRACE"),
+        severity=Severity.INFO,
+        certainty=Certainty.POSSIBLE,
+    ),
+    _Variable(
+        code="distributed_debug",
+        names=("TORCH_DISTRIBUTED_DEBUG",),
+        source=f"{_TORCH}distributed.html#torch-distributed-debug",
+        slows=_among("DETAIL"),
+    ),
+    _Variable(
+        code="no_memory_caching",
+        names=("PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_NO_HIP_MEMORY_CACHING"),
+        source=f"{_TORCH}cuda_environment_variables.html",
+        severity=Severity.CRITICAL,
+        slows=_is_set,
+        needs_gpu=True,
+    ),
+    _Variable(
+        code="tf32_forbidden",
+        names=("NVIDIA_TF32_OVERRIDE",),
+        source="https://developer.nvidia.com/blog/accelerating-ai-training-with-tf32-tensor-cores/",
+        slows=_is_zero,
+        needs_gpu=True,
+    ),
+    _Variable(
+        code="compile_disabled",
+        names=("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"),
+        source=f"{_TORCH}torch.compiler_troubleshooting.html",
+        certainty=Certainty.POSSIBLE,
+    ),
+    _Variable(
+        code="compile_debug",
+        names=("TORCH_COMPILE_DEBUG", "TORCH_LOGS"),
+        source=f"{_TORCH}torch.compiler_troubleshooting.html",
+        slows=_is_set,
+        severity=Severity.INFO,
+        certainty=Certainty.POSSIBLE,
+    ),
+    _Variable(
+        code="library_verbose",
+        names=("ONEDNN_VERBOSE", "DNNL_VERBOSE", "MKL_VERBOSE"),
+        source="https://uxlfoundation.github.io/oneDNN/dev_guide_verbose.html",
+        slows=lambda value: value.strip().lower() not in ("", "0", "none"),
+    ),
+    _Variable(
+        code="malloc_debug",
+        names=("MALLOC_CHECK_", "MALLOC_PERTURB_", "PYTHONMALLOC"),
+        source="https://www.gnu.org/software/libc/manual/html_node/Heap-Consistency-Checking.html",
+        slows=lambda value: value.endswith("debug") or (value.isdigit() and value != "0"),
+    ),
+    _Variable(
+        code="python_debug",
+        names=("PYTHONDEVMODE", "PYTHONTRACEMALLOC", "PYTHONPROFILEIMPORTTIME"),
+        source="https://docs.python.org/3/library/devmode.html",
+        severity=Severity.INFO,
+        certainty=Certainty.LIKELY,
+    ),
+    _Variable(
+        code="modules_loaded_eagerly",
+        names=("CUDA_MODULE_LOADING",),
+        source=_CUDA,
+        slows=_among("EAGER"),
+        severity=Severity.INFO,
+        needs_gpu=True,
+    ),
+    _Variable(
+        code="peer_access_disabled",
+        names=("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"),
+        source=f"{_NCCL}#nccl-p2p-disable",
+        certainty=Certainty.LIKELY,
+        needs_gpu=True,
+    ),
+    _Variable(
+        code="nccl_choice_forced",
+        names=("NCCL_ALGO", "NCCL_PROTO"),
+        source=f"{_NCCL}#nccl-algo",
+        slows=_is_set,
+        severity=Severity.INFO,
+        certainty=Certainty.POSSIBLE,
+        needs_gpu=True,
+    ),
+)
+
+
+def _judge(variable: _Variable, facts: CheckFacts) -> Judgement:
+    found = [
+        name
+        for name in variable.names
+        if name in facts.environment and variable.slows(facts.environment[name])
+    ]
+    if variable.needs_gpu and not facts.inventory.gpus:
+        return not_applicable("no_gpu")
+    if not found:
+        return clean()
+    return fires(
+        variable.severity,
+        variable.certainty,
+        seen={"variables": ", ".join(f"{name}={facts.environment[name]}" for name in found)},
+        commands=("unset " + " ".join(found),),
+    )
+
+
+def _rule(variable: _Variable) -> Rule:
+    return Rule(
+        code=variable.code, source=variable.source, judge=lambda facts: _judge(variable, facts)
+    )
+
+
+def _gpus_hidden(facts: CheckFacts) -> Judgement:
+    gpus = driven_gpus(facts)
+    if not gpus:
+        return not_applicable("no_nvidia_gpu")
+    value = facts.environment.get("CUDA_VISIBLE_DEVICES")
+    if value is None:
+        return clean()
+    shown = _shown(value, [gpu.uuid or "" for gpu in gpus])
+    seen: dict[str, Value] = {
+        "value": value or "(empty)",
+        "num_shown": shown,
+        "num_gpus": len(gpus),
+    }
+    if shown == 0:
+        return fires(
+            Severity.CRITICAL,
+            Certainty.CERTAIN,
+            seen=seen,
+            commands=("unset CUDA_VISIBLE_DEVICES",),
+        )
+    if shown >= len(gpus) or any(name in facts.environment for name in _SCHEDULERS):
+        return clean(seen)
+    return fires(
+        Severity.INFO, Certainty.POSSIBLE, seen=seen, commands=("unset CUDA_VISIBLE_DEVICES",)
+    )
+
+
+def _shown(value: str, uuids: list[str]) -> int:
+    """How many GPUs the list names; CUDA stops at the first word that names none."""
+    shown: set[str] = set()
+    for word in value.split(","):
+        name = word.strip()
+        is_number = name.isdigit() and int(name) < len(uuids)
+        is_uuid = name.startswith("GPU-") and any(uuid.startswith(name) for uuid in uuids)
+        if not (is_number or is_uuid or name.startswith("MIG-")):
+            break
+        shown.add(name)
+    return len(shown)
+
+
+RULES = (
+    *(_rule(variable) for variable in _VARIABLES),
+    Rule(code="gpus_hidden", source=_CUDA, judge=_gpus_hidden),
+)

@@ -1,0 +1,196 @@
+"""Limits of the shell and of a container, and GPUs that were not passed into it.
+
+In: facts. Out: judgements.
+"""
+
+from __future__ import annotations
+
+from steptime.diagnose.values.finding import Severity
+from steptime.machine.checks._rule import (
+    FAILURE,
+    Judgement,
+    Rule,
+    Value,
+    clean,
+    driven_gpus,
+    fires,
+    not_applicable,
+    not_checked,
+    nvidia_gpus,
+    spans_machines,
+)
+from steptime.machine.checks.check_facts import CheckFacts
+from steptime.machine.values.check_values import Certainty
+
+_TROUBLES = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
+_SHARING = "https://docs.pytorch.org/docs/stable/multiprocessing.html#sharing-strategies"
+_TOOLKIT = (
+    "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html"
+)
+
+DOCKER_RUN = (
+    "docker run --gpus all --shm-size=1g --ulimit memlock=-1 --ulimit stack=67108864"
+    " IMAGE python train.py"
+)
+"""What NVIDIA's guides start a container for training with."""
+
+KUBERNETES = (
+    "kubectl get daemonset -A | grep nvidia-device-plugin",
+    "kubectl set resources deployment/NAME --limits=nvidia.com/gpu=1",
+)
+"""The device plugin that offers GPUs, by its name, and the request for one."""
+
+KUBERNETES_SHM = (
+    "kubectl patch deployment/NAME --type=json -p "
+    '\'[{"op":"add","path":"/spec/template/spec/volumes/-","value":'
+    '{"name":"shm","emptyDir":{"medium":"Memory"}}},'
+    '{"op":"add","path":"/spec/template/spec/containers/0/volumeMounts/-","value":'
+    '{"name":"shm","mountPath":"/dev/shm"}}]\''
+)
+
+_SHM_BYTES = 1 << 30  # what NCCL's guide gives a container
+_STACK_BYTES = 64 << 20  # 67108864, in NVIDIA's guides for containers
+_LITTLE_STACK_BYTES = 8 << 20  # the usual limit outside of them
+_OPEN_FILES = 1024  # the usual limit; each tensor that a worker hands over takes a file
+_OPEN_FILES_BIG = 4096
+
+
+def _shm_small(facts: CheckFacts) -> Judgement:
+    limits = facts.inventory.limits
+    if limits.shm_bytes is None:
+        return not_checked("not_told")
+    seen: dict[str, Value] = {"shm_bytes": limits.shm_bytes}
+    if limits.shm_bytes >= _SHM_BYTES:
+        return clean(seen)
+    commands = {
+        None: ("sudo mount -o remount,size=1G /dev/shm",),
+        "kubernetes": (KUBERNETES_SHM,),
+    }.get(limits.container, (DOCKER_RUN,))
+    # One process that loads its own data hands nothing over.
+    run = facts.run.measurement if facts.run is not None else None
+    is_alone = run is not None and run.workers is None and run.num_ranks < 2
+    return fires(
+        Severity.INFO if is_alone else Severity.WARNING,
+        Certainty.POSSIBLE if is_alone else Certainty.LIKELY,
+        seen=seen,
+        cost=FAILURE,
+        commands=commands,
+    )
+
+
+def _locked_memory_low(facts: CheckFacts) -> Judgement:
+    limits = facts.inventory.limits
+    has_rdma = any(one.is_active for one in facts.inventory.rdma)
+    in_container = limits.container is not None and bool(nvidia_gpus(facts))
+    if not has_rdma and not in_container:
+        return not_applicable("no_rdma")
+    if limits.locked_bytes is None:
+        return clean()
+    commands: tuple[str, ...] = ("ulimit -l unlimited",)
+    if limits.container is not None:
+        commands = (DOCKER_RUN,)
+    elif facts.system.locked_hard_bytes != -1:
+        commands = (
+            "echo '* - memlock unlimited' | sudo tee /etc/security/limits.d/memlock.conf",
+            "exec su - $USER  # the new limit is that of a new login",
+        )
+    is_felt = has_rdma and spans_machines(facts)
+    return fires(
+        Severity.WARNING if is_felt else Severity.INFO,
+        Certainty.LIKELY if is_felt else Certainty.POSSIBLE,
+        seen={"locked_bytes": limits.locked_bytes},
+        cost=FAILURE if has_rdma else None,
+        commands=commands,
+    )
+
+
+def _open_files_low(facts: CheckFacts) -> Judgement:
+    num = facts.inventory.limits.num_open_files
+    if num is None:
+        return clean()
+    is_big = len(driven_gpus(facts)) > 1
+    if num >= (_OPEN_FILES_BIG if is_big else _OPEN_FILES):
+        return clean({"num_open_files": num})
+    hard = facts.system.num_open_files_hard
+    wanted = 65536 if hard in (None, -1) else min(hard or 65536, 65536)
+    commands: tuple[str, ...] = (f"ulimit -n {wanted}",)
+    if wanted <= num and facts.inventory.limits.container is not None:
+        commands = ("docker run --ulimit nofile=65536:65536 IMAGE python train.py",)
+    elif wanted <= num:
+        commands = (
+            "echo '* - nofile 65536' | sudo tee /etc/security/limits.d/nofile.conf",
+            "exec su - $USER  # the new limit is that of a new login",
+        )
+    return fires(
+        Severity.WARNING if num < _OPEN_FILES else Severity.INFO,
+        Certainty.POSSIBLE,
+        seen={"num_open_files": num},
+        cost=FAILURE,
+        commands=commands,
+    )
+
+
+def _stack_small(facts: CheckFacts) -> Judgement:
+    limits = facts.inventory.limits
+    if limits.stack_bytes is None:
+        return clean()
+    seen: dict[str, Value] = {"stack_bytes": limits.stack_bytes}
+    if limits.stack_bytes < _LITTLE_STACK_BYTES:
+        return fires(
+            Severity.WARNING,
+            Certainty.POSSIBLE,
+            seen=seen,
+            cost=FAILURE,
+            commands=("ulimit -s 65536",),
+        )
+    if limits.container is None or not nvidia_gpus(facts):
+        return clean(seen)
+    if limits.stack_bytes >= _STACK_BYTES:
+        return clean(seen)
+    return fires(Severity.INFO, Certainty.POSSIBLE, seen=seen, commands=(DOCKER_RUN,))
+
+
+def _container_without_gpus(facts: CheckFacts) -> Judgement:
+    container = facts.inventory.limits.container
+    if container is None:
+        return not_applicable("no_container")
+    void = facts.environment.get("NVIDIA_VISIBLE_DEVICES") in ("void", "none", "")
+    is_there = bool(nvidia_gpus(facts)) or facts.system.has_nvidia_module
+    if not is_there and not void:
+        return not_applicable("no_nvidia_gpu")
+    if driven_gpus(facts) or (facts.system.has_nvidia_files and not void):
+        return clean({"container": container})
+    seen: dict[str, Value] = {"container": container, "num_gpus": len(nvidia_gpus(facts))}
+    if not is_there:  # the image is made for GPUs; whether the host has any cannot be seen
+        return fires(Severity.INFO, Certainty.POSSIBLE, seen=seen, commands=_with_gpus(container))
+    return fires(
+        Severity.CRITICAL,
+        Certainty.LIKELY,
+        seen=seen,
+        commands=_with_gpus(container),
+    )
+
+
+def _with_gpus(container: str) -> tuple[str, ...]:
+    if container == "kubernetes":
+        return KUBERNETES
+    if container == "podman":
+        return (
+            DOCKER_RUN.replace("docker run --gpus all", "podman run --device nvidia.com/gpu=all"),
+        )
+    if container == "apptainer":
+        return ("apptainer exec --nv IMAGE python train.py",)
+    return (DOCKER_RUN,)
+
+
+RULES = (
+    Rule(code="shm_small", source=_TROUBLES, judge=_shm_small),
+    Rule(code="locked_memory_low", source=_TROUBLES, judge=_locked_memory_low),
+    Rule(code="open_files_low", source=_SHARING, judge=_open_files_low),
+    Rule(
+        code="stack_small",
+        source="https://docs.nvidia.com/deeplearning/frameworks/user-guide/index.html",
+        judge=_stack_small,
+    ),
+    Rule(code="container_without_gpus", source=_TOOLKIT, judge=_container_without_gpus),
+)

@@ -1,0 +1,188 @@
+"""Memory of the host: page faults, huge pages, swap, and what a group leaves.
+
+In: facts. Out: judgements.
+"""
+
+from __future__ import annotations
+
+from steptime.diagnose.values.finding import Severity
+from steptime.machine.checks._rule import (
+    FAILURE,
+    OWN,
+    Judgement,
+    Rule,
+    Value,
+    clean,
+    driven_gpus,
+    fires,
+    give_memory,
+    not_applicable,
+    not_checked,
+)
+from steptime.machine.checks.check_facts import CheckFacts
+from steptime.machine.values.check_values import Certainty, Cost
+from steptime.measure.values.measurement import RankSummary
+
+_ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc", "tbbmalloc")
+_FAULTS = Cost(
+    of="step", low=1.05, high=1.16, source=f"{OWN} (tcmalloc in place of glibc's, CPU time)"
+)
+_HUGE = Cost(of="step", low=0.96, high=1.0, source=f"{OWN} (torch asking for huge pages itself)")
+_SWAP_BYTES = 256 << 20  # less of it is what the system put aside once
+_SWAP_BYTES_PER_S = 1 << 20  # a page now and then is no thrashing
+_TIGHT = 0.9  # of the limit: a batch or a checkpoint takes the rest
+
+
+def _default_allocator(facts: CheckFacts) -> Judgement:
+    run = facts.run
+    if run is None:
+        return not_checked("no_run")
+    preload = run.environment.get("LD_PRELOAD", "") + facts.environment.get("LD_PRELOAD", "")
+    if any(name in preload for name in _ALLOCATORS):
+        return clean({"preload": preload})
+    finding = next((f for f in run.diagnosis.findings if f.cause == "page_faults"), None)
+    ranks = run.measurement.ranks
+    faults = [
+        rank.host_memory.minor_faults_per_step
+        for rank in ranks
+        if rank.host_memory is not None and rank.host_memory.minor_faults_per_step is not None
+    ]
+    if not faults:
+        return not_checked("faults_not_told")
+    seen: dict[str, Value] = {"faults_per_step": round(max(faults))}
+    if finding is None:
+        return clean(seen)
+    share = next((e.value for e in finding.evidence if e.name == "page_faults"), None)
+    if share is not None:
+        seen["fraction"] = round(share, 3)
+    return fires(
+        Severity.WARNING,
+        Certainty.LIKELY,
+        seen=seen,
+        cost=_FAULTS,
+        commands=("steptime tune --levers allocator -- python train.py",),
+    )
+
+
+def _huge_pages_off(facts: CheckFacts) -> Judgement:
+    word = facts.system.huge_pages
+    if word is None:
+        return not_checked("not_told")
+    if word != "never":
+        return clean({"huge_pages": word})
+    return fires(
+        Severity.INFO,
+        Certainty.POSSIBLE,
+        seen={"huge_pages": word},
+        cost=_HUGE,
+        commands=("echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",),
+    )
+
+
+def _swap_in_use(facts: CheckFacts) -> Judgement:
+    system = facts.system
+    if system.swap_used_bytes is None:
+        return not_checked("not_told")
+    if facts.inventory.ram.swap_bytes == 0:
+        return not_applicable("no_swap")
+    host = facts.run.measurement.host if facts.run is not None else None
+    of_run = (host.swap_in_bytes_per_s or 0.0) if host is not None else 0.0
+    rate = max(system.swap_in_bytes_per_s or 0.0, of_run)
+    seen: dict[str, Value] = {"used_bytes": system.swap_used_bytes, "in_bytes_per_s": round(rate)}
+    if rate >= _SWAP_BYTES_PER_S:
+        return fires(
+            Severity.WARNING,
+            Certainty.CERTAIN,
+            seen=seen,
+            commands=("ps -eo rss,pid,user,args --sort=-rss | head",),
+        )
+    total = facts.inventory.ram.total_bytes or 0
+    if system.swap_used_bytes < max(_SWAP_BYTES, total // 20):
+        return clean(seen)
+    return fires(
+        Severity.INFO,
+        Certainty.POSSIBLE,
+        seen=seen,
+        commands=("sudo swapoff -a && sudo swapon -a  # once as much memory is available",),
+    )
+
+
+def _group_memory_tight(facts: CheckFacts) -> Judgement:
+    limit = facts.inventory.limits.memory_bytes
+    if limit is None:
+        return not_applicable("no_limit")
+    ram = facts.inventory.ram.total_bytes
+    seen: dict[str, Value] = {"limit_bytes": limit}
+    used = facts.system.group_used_bytes
+    peaks = [rank.host_memory.peak_bytes for rank in _ranks(facts) if rank.host_memory is not None]
+    if used is not None:
+        seen["used_bytes"] = used
+    if sum(peaks) > _TIGHT * limit or (used is not None and used > _TIGHT * limit):
+        if peaks:
+            seen["peak_bytes"] = sum(peaks)
+        return fires(
+            Severity.WARNING,
+            Certainty.CERTAIN,
+            seen=seen,
+            cost=FAILURE,
+            commands=(give_memory(facts, 2 * limit),),
+        )
+    on_gpus = sum(gpu.memory_bytes or 0 for gpu in driven_gpus(facts))
+    if on_gpus and limit < on_gpus and (ram is None or ram > limit):
+        return fires(
+            Severity.INFO,
+            Certainty.POSSIBLE,
+            seen={**seen, "gpu_bytes": on_gpus},
+            commands=(give_memory(facts, on_gpus),),
+        )
+    return clean(seen)
+
+
+def _ranks(facts: CheckFacts) -> tuple[RankSummary, ...]:
+    return facts.run.measurement.ranks if facts.run is not None else ()
+
+
+def _numa_balancing(facts: CheckFacts) -> Judgement:
+    if not any(gpu.vendor == "amd" for gpu in facts.inventory.gpus):
+        return not_applicable("no_amd_gpu")
+    if len(facts.inventory.numa) < 2:
+        return not_applicable("one_numa_node")
+    if facts.system.numa_balancing is None:
+        return not_checked("not_told")
+    if not facts.system.numa_balancing:
+        return clean()
+    return fires(
+        Severity.WARNING,
+        Certainty.LIKELY,
+        seen={"num_nodes": len(facts.inventory.numa)},
+        commands=("sudo sysctl kernel.numa_balancing=0",),
+    )
+
+
+RULES = (
+    Rule(
+        code="default_allocator",
+        source="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
+        judge=_default_allocator,
+    ),
+    Rule(
+        code="huge_pages_off",
+        source="https://docs.kernel.org/admin-guide/mm/transhuge.html",
+        judge=_huge_pages_off,
+    ),
+    Rule(
+        code="swap_in_use",
+        source="https://docs.kernel.org/admin-guide/sysctl/vm.html",
+        judge=_swap_in_use,
+    ),
+    Rule(
+        code="group_memory_tight",
+        source="https://github.com/stas00/ml-engineering (host memory at least that of the GPUs)",
+        judge=_group_memory_tight,
+    ),
+    Rule(
+        code="numa_balancing_on",
+        source="https://rocm.docs.amd.com/en/latest/how-to/system-optimization/mi300x.html",
+        judge=_numa_balancing,
+    ),
+)

@@ -1,0 +1,384 @@
+"""Driver, CUDA, cuDNN, NCCL and torch against each other, and against the GPUs.
+
+In: facts. Out: judgements.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from steptime.diagnose.values.finding import Severity
+from steptime.machine.checks._rule import (
+    FAILURE,
+    Judgement,
+    Rule,
+    Value,
+    clean,
+    driven_gpus,
+    fires,
+    not_applicable,
+    not_checked,
+    nvidia_gpus,
+    software_of,
+    version_of,
+)
+from steptime.machine.checks.check_facts import CheckFacts, Pin, Software
+from steptime.machine.values.check_values import Certainty, Cost
+
+COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"
+
+MIN_DRIVERS = {11: (450, 80, 2), 12: (525, 60, 13), 13: (580,)}
+"""Lowest driver that runs any minor release of a CUDA major on Linux (`COMPATIBILITY`, table 1,
+with the full numbers of the CUDA Toolkit's release notes)."""
+
+_WHEELS = ((13, 0), "cu130"), ((12, 8), "cu128"), ((12, 6), "cu126")
+"""Builds of torch that a driver of this CUDA runs without leaning on minor compatibility."""
+
+_INSTALLERS = {
+    "ubuntu": "sudo ubuntu-drivers install --gpgpu",
+    "debian": "sudo apt-get install nvidia-driver",
+    **dict.fromkeys(("rhel", "rocky", "almalinux", "fedora"), "sudo dnf install cuda-drivers"),
+}
+"""By distribution; of the last ones from NVIDIA's own repository."""
+
+_OLDEST = (5, 0)
+"""Capability (Maxwell) below which no torch with CUDA 12 has code."""
+
+_LIBRARY_MISMATCH = "nvml_error_18"  # NVML_ERROR_LIB_RM_VERSION_MISMATCH
+
+
+def _driver_missing(facts: CheckFacts) -> Judgement:
+    gpus = nvidia_gpus(facts)
+    if not gpus:
+        return not_applicable("no_nvidia_gpu")
+    word = facts.inventory.missing.get("gpus")
+    if any(gpu.has_driver for gpu in gpus):
+        return clean({"driver": facts.inventory.nvidia_driver or "?"})
+    if word == _LIBRARY_MISMATCH or facts.system.has_nvidia_module:
+        return clean({"driver": "in the kernel"})  # whether it answers: `_driver_silent`
+    if facts.inventory.limits.container is not None:
+        return not_applicable("driver_is_the_hosts")
+    if word == "no_binding":
+        return not_checked("no_binding")
+    return fires(
+        Severity.CRITICAL,
+        Certainty.LIKELY,  # a card that only shows a screen would be on the bus as well
+        seen={"num_gpus": len(gpus), "reason": word or "not_told"},
+        cost=FAILURE,
+        commands=(_INSTALLERS.get(facts.system.os_id or "", _INSTALLERS["ubuntu"]), "sudo reboot"),
+    )
+
+
+def _driver_silent(facts: CheckFacts) -> Judgement:
+    """A driver that is in the kernel, and does not speak for the GPUs."""
+    word = facts.inventory.missing.get("gpus")
+    is_there = facts.system.has_nvidia_module or word == _LIBRARY_MISMATCH
+    if not is_there:
+        return not_applicable("no_nvidia_driver")
+    if driven_gpus(facts):
+        return clean({"driver": facts.inventory.nvidia_driver or "?"})
+    if facts.inventory.limits.container is not None and not facts.system.has_nvidia_files:
+        return not_applicable("driver_is_the_hosts")
+    if word == "no_binding":
+        return not_checked("no_binding")
+    commands: tuple[str, ...] = ("nvidia-smi", "sudo dmesg | grep -i nvrm | tail")
+    seen: dict[str, Value] = {"silence": word or "not_told"}
+    if word == _LIBRARY_MISMATCH:
+        seen, commands = {"mismatch": "NVML error 18"}, ("sudo reboot",)
+    return fires(Severity.CRITICAL, Certainty.CERTAIN, seen=seen, cost=FAILURE, commands=commands)
+
+
+def _cpu_build(facts: CheckFacts) -> Judgement:
+    if not nvidia_gpus(facts):
+        return not_applicable("no_nvidia_gpu")
+    known = [version_of(gpu.compute_capability) for gpu in driven_gpus(facts)]
+    if known and all(capability and capability < _OLDEST for capability in known):
+        return not_applicable("gpu_too_old")
+    software = software_of(facts)
+    if isinstance(software, Judgement):
+        return software
+    if software.cuda is not None:
+        return clean({"torch": software.torch, "cuda": software.cuda})
+    sure = Certainty.CERTAIN if known else Certainty.LIKELY
+    here = version_of(facts.inventory.cuda_driver)
+    wheel = next((word for lowest, word in _WHEELS if here >= lowest), "cu126")
+    return fires(
+        Severity.CRITICAL,
+        sure,
+        seen={"torch": software.torch, "num_gpus": len(nvidia_gpus(facts))},
+        commands=(
+            f"{_pip(software)} install --force-reinstall torch"
+            f" --index-url https://download.pytorch.org/whl/{wheel}",
+        ),
+    )
+
+
+def _pip(software: Software) -> str:
+    return f"{shlex.quote(software.python)} -m pip"
+
+
+def _cuda_build(facts: CheckFacts) -> Software | Judgement:
+    """A torch with CUDA beside GPUs with a driver; else why there is nothing to compare."""
+    if not driven_gpus(facts):
+        return not_applicable("no_nvidia_gpu")
+    software = software_of(facts)
+    if isinstance(software, Software) and software.cuda is None:
+        return not_applicable("torch_without_cuda")
+    return software
+
+
+def _driver_too_old(facts: CheckFacts) -> Judgement:
+    software = _cuda_build(facts)
+    if isinstance(software, Judgement):
+        return software
+    driver, cuda = version_of(facts.inventory.nvidia_driver), version_of(software.cuda)
+    if not driver or not cuda:
+        return not_checked("driver_not_told")
+    lowest = MIN_DRIVERS.get(cuda[0])
+    if lowest is None:
+        return not_checked("no_rule_for_this_cuda")
+    seen: dict[str, Value] = {
+        "driver": facts.inventory.nvidia_driver or "",
+        "cuda": software.cuda or "",
+        "lowest_driver": ".".join(map(str, lowest)),
+    }
+    # NVIDIA's compatibility package lets older drivers of data-center GPUs run newer CUDA.
+    if driver >= lowest or (software.num_devices or 0) > 0:
+        return clean(seen)
+    older = next((word for need, word in _WHEELS if _runs(need[0], driver)), None)
+    downgrade = (
+        ()
+        if older is None
+        else (
+            f"{_pip(software)} install --force-reinstall torch"
+            f" --index-url https://download.pytorch.org/whl/{older}",
+        )
+    )
+    update = _INSTALLERS.get(facts.system.os_id or "", _INSTALLERS["ubuntu"])
+    return fires(
+        Severity.CRITICAL,
+        Certainty.CERTAIN,
+        seen=seen,
+        cost=FAILURE,
+        commands=(update, *downgrade),
+    )
+
+
+def _runs(major: int, driver: tuple[int, ...]) -> bool:
+    return driver >= MIN_DRIVERS[major]
+
+
+def _no_device(facts: CheckFacts) -> Judgement:
+    software = _cuda_build(facts)
+    if isinstance(software, Judgement):
+        return software
+    if software.num_devices is None:
+        return not_checked("torch_did_not_tell")
+    if software.num_devices > 0:
+        return clean({"num_devices": software.num_devices})
+    if "CUDA_VISIBLE_DEVICES" in facts.environment:
+        return not_applicable("hidden_by_a_variable")
+    return fires(
+        Severity.CRITICAL,
+        Certainty.CERTAIN,
+        seen={
+            "num_gpus": len(driven_gpus(facts)),
+            "torch": software.torch,
+            "error": software.cuda_error or "torch gives no reason",
+        },
+        commands=(
+            f"{shlex.quote(software.python)} -c 'import torch; torch.zeros(1, device=\"cuda\")'",
+        ),
+    )
+
+
+def _architecture(facts: CheckFacts) -> Judgement:
+    software = _cuda_build(facts)
+    if isinstance(software, Judgement):
+        return software
+    gpus = [gpu for gpu in driven_gpus(facts) if gpu.compute_capability]
+    if not gpus or not software.architectures:
+        return not_checked("architecture_not_told")
+    lacking = [
+        gpu
+        for gpu in gpus
+        if not _is_covered(version_of(gpu.compute_capability), software.architectures)
+    ]
+    held = " ".join(software.architectures)
+    if not lacking:
+        return clean({"architectures": held})
+    return fires(
+        Severity.CRITICAL,
+        Certainty.CERTAIN,
+        seen={
+            "gpu": lacking[0].name or "GPU",
+            "capability": lacking[0].compute_capability or "",
+            "torch": software.torch,
+            "architectures": held,
+        },
+        cost=FAILURE,
+        commands=(f"{_pip(software)} install --upgrade torch",),
+    )
+
+
+def _is_covered(here: tuple[int, ...], architectures: tuple[str, ...]) -> bool:
+    """Whether code for one of the architectures runs on a GPU of this capability."""
+    for word in architectures:
+        kind, _, digits = word.partition("_")
+        number = digits.rstrip("af")
+        if not number.isdigit() or len(number) < 2:
+            continue
+        code = (int(number[:-1]), int(number[-1]))
+        if digits != number:  # of one architecture (a) or family (f) alone
+            covers = code == here or (digits.endswith("f") and code[0] == here[0] and code <= here)
+        elif kind == "compute":  # the driver compiles it for what is newer
+            covers = code <= here
+        else:
+            covers = code[0] == here[0] and code <= here
+        if covers:
+            return True
+    return False
+
+
+def _cudnn_differs(facts: CheckFacts) -> Judgement:
+    software = _cuda_build(facts)
+    if isinstance(software, Judgement):
+        return software
+    built, here = software.cudnn_built, software.cudnn_here
+    if not built or not here:
+        return not_checked("torch_did_not_tell")
+    seen: dict[str, Value] = {
+        "built": ".".join(map(str, built)),
+        "loaded": ".".join(map(str, here)),
+    }
+    if built[0] == here[0] and here[1:2] >= built[1:2]:
+        return clean(seen)
+    return fires(
+        Severity.CRITICAL,
+        Certainty.CERTAIN,
+        seen=seen,
+        cost=FAILURE,
+        commands=(
+            "unset LD_LIBRARY_PATH",
+            f"{_pip(software)} install --force-reinstall torch",
+        ),
+    )
+
+
+def _packages_differ(facts: CheckFacts) -> Judgement:
+    software = software_of(facts)
+    if isinstance(software, Judgement):
+        return software
+    if software.cuda is None:
+        return not_applicable("torch_without_cuda")
+    wrong = [pin for pin in software.pins if pin.installed != pin.wanted]
+    if not wrong:
+        return clean({"num_packages": len(software.pins)})
+    is_major = any(version_of(pin.installed)[:1] != version_of(pin.wanted)[:1] for pin in wrong)
+    return fires(
+        Severity.WARNING if is_major else Severity.INFO,
+        Certainty.POSSIBLE,
+        seen={"packages": ", ".join(map(_describe, wrong)), "torch": software.torch},
+        commands=(f"{_pip(software)} install " + " ".join(f"{p.name}=={p.wanted}" for p in wrong),),
+    )
+
+
+def _describe(pin: Pin) -> str:
+    return f"{pin.name} {pin.installed} (torch asks for {pin.wanted})"
+
+
+def _without_nccl(facts: CheckFacts) -> Judgement:
+    software = _cuda_build(facts)
+    if isinstance(software, Judgement):
+        return software
+    if len(driven_gpus(facts)) < 2:
+        return not_applicable("one_gpu")
+    if software.has_nccl is None:
+        return not_checked("torch_did_not_tell")
+    if software.has_nccl:
+        return clean({"nccl": software.nccl or "?"})
+    return fires(
+        Severity.WARNING,
+        Certainty.LIKELY,
+        seen={"torch": software.torch, "num_gpus": len(driven_gpus(facts))},
+        commands=(f"{_pip(software)} install --force-reinstall torch",),
+    )
+
+
+_ATTENTION = Cost(of="attention", low=1.0, high=2.0, source="https://pytorch.org/blog/pytorch2-2/")
+_ONE_MODEL = Cost(
+    of="step",
+    low=1.0,
+    high=1.16,
+    source="https://github.com/stas00/ml-engineering (Llama 8B on 8 GPUs, torch 2.11 against 2.12)",
+)
+
+
+def _old_torch(facts: CheckFacts) -> Judgement:
+    software = _cuda_build(facts)
+    if isinstance(software, Judgement):
+        return software
+    version = version_of(software.torch)[:2]
+    seen: dict[str, Value] = {"torch": software.torch}
+    # Only from Ampere on is there a figure.
+    newest = max((version_of(gpu.compute_capability) for gpu in driven_gpus(facts)), default=())
+    if newest < (8, 0):
+        return not_checked("no_figure_for_these_gpus")
+    if version >= (2, 12):
+        return clean(seen)
+    upgrade = (f"{_pip(software)} install --upgrade torch",)
+    if version < (2, 2):
+        return fires(
+            Severity.WARNING, Certainty.LIKELY, seen=seen, cost=_ATTENTION, commands=upgrade
+        )
+    return fires(Severity.INFO, Certainty.POSSIBLE, seen=seen, cost=_ONE_MODEL, commands=upgrade)
+
+
+RULES = (
+    Rule(
+        code="driver_missing",
+        source="https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/",
+        judge=_driver_missing,
+    ),
+    Rule(
+        code="driver_silent",
+        source="https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceEnumvs.html",
+        judge=_driver_silent,
+    ),
+    Rule(
+        code="cpu_build_beside_gpu",
+        source="https://pytorch.org/get-started/locally/",
+        judge=_cpu_build,
+    ),
+    Rule(code="driver_too_old", source=COMPATIBILITY, judge=_driver_too_old),
+    Rule(
+        code="torch_sees_no_gpu",
+        source="https://docs.pytorch.org/docs/stable/generated/torch.cuda.is_available.html",
+        judge=_no_device,
+    ),
+    Rule(
+        code="architecture_not_built",
+        source="https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility",
+        judge=_architecture,
+    ),
+    Rule(
+        code="cudnn_differs",
+        source="torch/backends/cudnn/__init__.py (its own rule: same major, no older minor)",
+        judge=_cudnn_differs,
+    ),
+    Rule(
+        code="cuda_packages_differ",
+        source="requirements of the installed torch (its package metadata)",
+        judge=_packages_differ,
+    ),
+    Rule(
+        code="torch_without_nccl",
+        source="https://docs.pytorch.org/docs/stable/distributed.html#which-backend-to-use",
+        judge=_without_nccl,
+    ),
+    Rule(
+        code="old_torch",
+        source="https://github.com/pytorch/pytorch/releases",
+        judge=_old_torch,
+    ),
+)

@@ -1,0 +1,243 @@
+"""Threads against cores: too many, spinning, or far from the memory and the GPU they work with.
+
+In: facts. Out: judgements.
+"""
+
+from __future__ import annotations
+
+import math
+
+from steptime.diagnose.values.finding import Severity
+from steptime.machine._files import parse_cpu_list
+from steptime.machine.checks._rule import (
+    OWN,
+    Judgement,
+    Rule,
+    Value,
+    clean,
+    driven_gpus,
+    fires,
+    give_cores,
+    is_on,
+    not_applicable,
+    not_checked,
+    plural,
+    software_of,
+    version_of,
+)
+from steptime.machine.checks.check_facts import CheckFacts
+from steptime.machine.values.check_values import Certainty, Cost
+from steptime.machine.values.inventory_values import QUIET_CORES, NumaNode
+
+_TUNING = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
+_SPIN = Cost(
+    of="step",
+    low=3.0,
+    high=8.0,
+    source=f"{OWN} (MLP, 2 spinning threads against 1 while others used the cores)",
+)
+_BINDING = "https://docs.pytorch.org/docs/stable/elastic/run.html"
+_BIND = Cost(of="step", low=1.01, high=1.10, source="torch/numa/binding.py (typically 1 to 10 %)")
+_BINDING_SINCE = (2, 9)
+
+_THROTTLED = 0.05  # of the periods: below it a step in twenty was cut at most
+
+
+def _threads_over_cores(facts: CheckFacts) -> Judgement:
+    software = software_of(facts)
+    if isinstance(software, Judgement):
+        return software
+    usable = facts.inventory.cpu.num_usable
+    threads, ranks = software.num_threads, _ranks_here(facts)
+    if threads is None:
+        return not_checked("torch_did_not_tell")
+    run = facts.run.measurement if facts.run is not None else None
+    if run is not None and run.ranks and run.ranks[0].num_threads is not None and ranks > 1:
+        threads = run.ranks[0].num_threads
+    seen: dict[str, Value] = {"num_threads": threads, "num_ranks": ranks, "num_usable": usable}
+    if threads * ranks <= usable:
+        return clean(seen)
+    each = max(1, usable // ranks)
+    return fires(
+        Severity.WARNING,
+        Certainty.LIKELY,
+        seen=seen,
+        commands=(f"export OMP_NUM_THREADS={each}",),
+    )
+
+
+def _ranks_here(facts: CheckFacts) -> int:
+    """Ranks of the last run on the processor: those on GPUs leave the cores to others."""
+    if facts.run is None or facts.run.device != "cpu":
+        return 1
+    return max(1, facts.run.measurement.num_ranks)
+
+
+def _spin_waiting(facts: CheckFacts) -> Judgement:
+    software = software_of(facts)
+    if isinstance(software, Judgement):
+        return software
+    threads, others = software.num_threads, facts.system.others_cores
+    if threads is None or others is None:
+        return not_checked("load_not_told")
+    if threads < 2:
+        return not_applicable("one_thread")
+    if _waits_asleep(facts):
+        return clean({"wait_policy": "passive"})
+    others = min(others, facts.inventory.cpu.num_threads)  # ticks of a second are rounded
+    free = facts.inventory.cpu.num_threads - others
+    seen: dict[str, Value] = {
+        "num_threads": threads,
+        "others_cores": round(others, 2),
+        "num_cores": facts.inventory.cpu.num_threads,
+    }
+    if others <= QUIET_CORES or free >= threads - QUIET_CORES:
+        return clean(seen)
+    # What is busy now may be the training itself; the last run knows what others took from it.
+    host = facts.run.measurement.host if facts.run is not None else None
+    was_busy = None if host is None else host.others_cores > QUIET_CORES
+    if host is not None:
+        seen["run_others_cores"] = round(host.others_cores, 2)
+    return fires(
+        Severity.INFO if was_busy is False else Severity.WARNING,
+        Certainty.LIKELY if was_busy else Certainty.POSSIBLE,
+        seen=seen,
+        cost=_SPIN,
+        commands=(
+            "export OMP_WAIT_POLICY=PASSIVE GOMP_SPINCOUNT=0 KMP_BLOCKTIME=0",
+            f"export OMP_NUM_THREADS={max(1, math.floor(free))}",
+        ),
+    )
+
+
+def _waits_asleep(facts: CheckFacts) -> bool:
+    environment = facts.environment
+    if environment.get("OMP_WAIT_POLICY", "").upper() == "PASSIVE":
+        return True
+    return "0" in (environment.get("GOMP_SPINCOUNT"), environment.get("KMP_BLOCKTIME"))
+
+
+def _quota_below_cores(facts: CheckFacts) -> Judgement:
+    limits = facts.inventory.limits
+    if limits.cpu_quota_cores is None:
+        return not_applicable("no_quota")
+    allowed = len(parse_cpu_list(limits.cpus)) or facts.inventory.cpu.num_threads
+    seen: dict[str, Value] = {
+        "quota_cores": round(limits.cpu_quota_cores, 2),
+        "num_cores": allowed,
+    }
+    if limits.cpu_quota_cores >= allowed:
+        return clean(seen)
+    stopped = facts.system.throttled_fraction
+    if stopped is not None:
+        seen["throttled_fraction"] = round(stopped, 3)
+    is_felt = stopped is not None and stopped > _THROTTLED
+    threads = facts.software.num_threads if facts.software is not None else None
+    is_over = threads is not None and threads > math.ceil(limits.cpu_quota_cores)
+    if threads is not None:
+        seen["num_threads"] = threads
+    return fires(
+        Severity.WARNING if is_felt or is_over else Severity.INFO,
+        Certainty.CERTAIN if is_felt else Certainty.LIKELY if is_over else Certainty.POSSIBLE,
+        seen=seen,
+        commands=(
+            f"export OMP_NUM_THREADS={max(1, math.floor(limits.cpu_quota_cores))}",
+            give_cores(facts, allowed),
+        ),
+    )
+
+
+def _affinity_across_nodes(facts: CheckFacts) -> Judgement:
+    nodes = [node for node in facts.inventory.numa if parse_cpu_list(node.cpus)]
+    if len(nodes) < 2:
+        return not_applicable("one_numa_node")
+    spanned = [node for node in nodes if _overlaps(facts, node)]
+    seen: dict[str, Value] = {
+        "num_nodes": len(nodes),
+        "num_spanned": len(spanned),
+        "cpus": facts.inventory.limits.cpus or "all",
+    }
+    if len(spanned) < 2 or _is_bound(facts):
+        return clean(seen)
+    software = facts.software
+    has_torchrun = software is not None and version_of(software.torch)[:2] >= _BINDING_SINCE
+    by_hand = f"numactl --cpunodebind={spanned[0].node} --membind={spanned[0].node} python train.py"
+    return fires(
+        Severity.WARNING if driven_gpus(facts) else Severity.INFO,
+        Certainty.LIKELY if len(driven_gpus(facts)) > 1 else Certainty.POSSIBLE,
+        seen=seen,
+        cost=_BIND,
+        commands=("torchrun --numa-binding=node train.py",) if has_torchrun else (by_hand,),
+    )
+
+
+def _overlaps(facts: CheckFacts, node: NumaNode) -> bool:
+    allowed = parse_cpu_list(facts.inventory.limits.cpus)
+    return not allowed or bool(allowed & parse_cpu_list(node.cpus))
+
+
+def _is_bound(facts: CheckFacts) -> bool:
+    """Whether the last command bound its processes itself."""
+    words = facts.run.measurement.command if facts.run is not None else ()
+    wanted = ("numactl", "--numa-binding", "--numa_binding", "--enable_cpu_affinity")
+    return any(word.startswith(wanted) or word.endswith("/numactl") for word in words)
+
+
+def _far_from_gpu(facts: CheckFacts) -> Judgement:
+    gpus = [gpu for gpu in driven_gpus(facts) if gpu.cpus]
+    if not gpus:
+        return not_applicable("no_nvidia_gpu" if not driven_gpus(facts) else "one_numa_node")
+    allowed = parse_cpu_list(facts.inventory.limits.cpus)
+    if not allowed:
+        return not_checked("affinity_not_told")
+    far = [gpu for gpu in gpus if not allowed & parse_cpu_list(gpu.cpus)]
+    if len(far) < len(gpus):  # there is one near: which GPU a rank takes is not known here
+        return clean({"cpus": facts.inventory.limits.cpus or ""})
+    return fires(
+        Severity.WARNING,
+        Certainty.LIKELY,
+        seen={
+            "cpus": facts.inventory.limits.cpus or "",
+            "gpu": plural(len(gpus), "GPU"),
+            "near": gpus[0].cpus or "",
+        },
+        cost=_BIND,
+        commands=(f"taskset --cpu-list {gpus[0].cpus} python train.py",),
+    )
+
+
+def _thread_pinning(facts: CheckFacts) -> Judgement:
+    """A binding that puts all ranks or workers of a machine on the same few cores."""
+    for name in ("GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PLACES", "OMP_PROC_BIND"):
+        value = facts.environment.get(name)
+        if value is None or (name == "OMP_PROC_BIND" and not is_on(value)):
+            continue
+        ranks = facts.run.measurement.num_ranks if facts.run is not None else 1
+        workers = facts.run.measurement.workers if facts.run is not None else None
+        if ranks > 1 or workers is not None:
+            return fires(
+                Severity.INFO,
+                Certainty.POSSIBLE,
+                seen={"name": name, "value": value, "num_ranks": ranks},
+                commands=(f"unset {name}",),
+            )
+        return clean({"name": name, "value": value})
+    return not_applicable("not_set")
+
+
+RULES = (
+    Rule(code="threads_over_cores", source=_TUNING, judge=_threads_over_cores),
+    Rule(
+        code="spin_waiting",
+        source="https://gcc.gnu.org/onlinedocs/libgomp/OMP_005fWAIT_005fPOLICY.html",
+        judge=_spin_waiting,
+    ),
+    Rule(
+        code="cpu_quota_below_cores",
+        source="https://docs.kernel.org/scheduler/sched-bwc.html",
+        judge=_quota_below_cores,
+    ),
+    Rule(code="affinity_across_nodes", source=_BINDING, judge=_affinity_across_nodes),
+    Rule(code="cores_far_from_gpu", source=_BINDING, judge=_far_from_gpu),
+    Rule(code="threads_pinned_alike", source=_TUNING, judge=_thread_pinning),
+)

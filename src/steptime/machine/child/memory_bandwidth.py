@@ -1,0 +1,142 @@
+"""Bandwidth of memory and caches by the size of what is worked on.
+
+`copy` is b = a, `triad` is a = b + s * c; each array counts once, read or written, as in STREAM
+(McCalpin 1995): what the processor reads only to write over it is not counted. Sets of four
+times the last cache and more count as memory, smaller ones as cache.
+
+Where the pages of an array lie decides too: on which node, behind which channel. Two allocations in
+one process differed by up to 45 % in a virtual machine, the first ones being the slowest, so as
+many are tried as there is time for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from .repeat import Candidate, Clock, RepeatedWork, Search, Setting, describe, nothing
+
+NUM_ARRAYS = {"copy": 2, "triad": 3}
+SMALLEST_BYTES = 256 << 10
+"""Of all arrays; below it the call takes longer than the copy."""
+
+MAX_PLACES = 24
+MEMORY_FACTOR = 4  # STREAM's rule: arrays of four times the caches
+SCALAR = 3.0
+
+
+def sizes(*, cache_bytes: int, limit_bytes: int) -> tuple[list[int], list[int]]:
+    """Sizes of sets [bytes]: those that a cache may hold, and those that only memory can.
+
+    Args:
+        cache_bytes: of all caches of the last level.
+        limit_bytes: the largest set that may be taken.
+    """
+    bound = MEMORY_FACTOR * cache_bytes
+    small, size = [], SMALLEST_BYTES
+    while size < min(bound, limit_bytes + 1):
+        small.append(size)
+        size *= 4 if size < (16 << 20) else 2
+    large = [size for size in (bound, 2 * bound) if size <= limit_bytes]
+    return small, large
+
+
+class Sweep:
+    """Candidates of one kind on one device."""
+
+    def __init__(self, torch: Any, device: str, kind: str, num_threads: int) -> None:
+        self.torch = torch
+        self.device = device
+        self.kind = kind
+        self.num_threads = num_threads
+        self.is_cpu = device == "cpu"
+        self._arrays: dict[tuple[int, int], list[Any]] = {}
+
+    def in_cache(self, sizes: list[int]) -> Iterator[Candidate]:
+        """Each size; all of them are the first part of one set of arrays."""
+        for size in sizes:
+            yield from self._candidates(size, (sizes[-1], 0))
+
+    def in_memory(self, sizes: list[int]) -> Iterator[Candidate]:
+        """Each size in one place."""
+        for size in sizes:
+            yield from self._candidates(size, (size, 0))
+
+    def places(self, best: Setting, limit_bytes: int) -> Iterator[Candidate]:
+        """More places for the best so far, as long as all of them together fit below the limit."""
+        size = best["payload_bytes"]
+        for number in range(1, min(MAX_PLACES, limit_bytes // size)):
+            yield self._candidate(size, best["num_threads"], (size, number))
+
+    def _candidates(self, size: int, place: tuple[int, int]) -> Iterator[Candidate]:
+        """With all threads and with one: small sets gain nothing by more."""
+        counts = [self.num_threads, 1] if self.num_threads > 1 else [1]
+        for threads in counts if self.is_cpu else [None]:
+            yield self._candidate(size, threads, place)
+
+    def _candidate(self, size: int, threads: int | None, place: tuple[int, int]) -> Candidate:
+        setting = {"payload_bytes": size, "num_threads": threads}
+        amount = float(self._elements(size) * 4 * NUM_ARRAYS[self.kind])
+        return Candidate(setting, amount, partial(self._work, size, threads, place))
+
+    def _elements(self, size: int) -> int:
+        return size // (4 * NUM_ARRAYS[self.kind])
+
+    def arrays(self, place: tuple[int, int]) -> list[Any]:
+        """The arrays of a place: size of the set, and which one of that size.
+
+        They stay, so that no place is given twice.
+        """
+        if place not in self._arrays:
+            num = self._elements(place[0])
+            self._arrays[place] = [
+                self.torch.full((num,), float(i), device=self.device)
+                for i in range(NUM_ARRAYS[self.kind])
+            ]
+        return self._arrays[place]
+
+    def _work(self, size: int, threads: int | None, place: tuple[int, int]) -> RepeatedWork:
+        torch, num = self.torch, self._elements(size)
+        a, b, *rest = (array[:num] for array in self.arrays(place))
+        finish = nothing if self.is_cpu else (lambda: torch.cuda.synchronize(self.device))
+        if self.kind == "copy":
+            return RepeatedWork(lambda: b.copy_(a), finish, lambda: self._prepare(threads))
+        return RepeatedWork(
+            lambda: torch.add(b, rest[0], alpha=SCALAR, out=a),
+            finish,
+            lambda: self._prepare(threads),
+        )
+
+    def _prepare(self, threads: int | None) -> None:
+        if threads is not None and self.torch.get_num_threads() != threads:
+            self.torch.set_num_threads(threads)
+
+
+def measure(
+    torch: Any,
+    device: str,
+    kind: str,
+    clock: Clock,
+    *,
+    num_threads: int,
+    cache_bytes: int,
+    limit_bytes: int,
+) -> Iterator[dict[str, Any]]:
+    """The ceilings of cache and memory for `copy` or `triad`."""
+    small, large = sizes(cache_bytes=cache_bytes, limit_bytes=limit_bytes)
+    sweep = Sweep(torch, device, kind, num_threads)
+    end_s, errors = clock.until_s, (RuntimeError,)
+    begin_s = clock.read()
+    if device == "cpu":  # on a GPU a call takes longer than what its cache holds
+        clock.until_s = begin_s + (end_s - begin_s) / 2
+        search = Search(clock, errors=errors)
+        search.try_all(sweep.in_cache(small))
+        yield describe(kind, device, "bytes_per_s", search, variant="cache")
+    clock.until_s = end_s
+    search = Search(clock, errors=errors)
+    search.try_all(sweep.in_memory(large))
+    if best := search.best():
+        search.try_all(sweep.places(best.candidate.setting, limit_bytes))
+    line = describe(kind, device, "bytes_per_s", search, variant="memory")
+    yield line if large else {**line, "missing": "not_enough_memory"}

@@ -1,0 +1,142 @@
+"""A check of the machine: what was seen of one thing that can hold a training back.
+
+Frozen values that survive JSON. Words for people are made in `report`; a check knows machine words,
+numbers, sources, and the exact command that mends it, which nobody runs but the user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from steptime.diagnose.values.finding import Severity
+
+
+class CheckStatus(str, Enum):
+    """What came of a check."""
+
+    FIRES = "fires"
+    CLEAN = "clean"
+    NOT_CHECKED = "not_checked"
+    NOT_APPLICABLE = "not_applicable"
+
+
+class Certainty(str, Enum):
+    """How sure a check that fires is that the training suffers from it."""
+
+    CERTAIN = "certain"
+    LIKELY = "likely"
+    POSSIBLE = "possible"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """How much it can cost.
+
+    Attributes:
+        of: what takes longer (`step`, `matmul`, `attention`, `copies`, `communication`, `open`,
+            `start`), or `failure`: a training ends by it, or never begins.
+        low, high: time with it over time without it; of `start` seconds more (`unit`). None of a
+            failure.
+        source: of the figures.
+    """
+
+    of: str
+    low: float | None = None
+    high: float | None = None
+    unit: str = "x"
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineCheck:
+    """What came of one check.
+
+    Attributes:
+        code: its machine word.
+        subject: `software`, `precision`, `threads`, `memory`, `limits`, `container`, `network`,
+            `devices`, `environment`, `disk` or `security`.
+        seen: what it rests on, by name; quantities end in their unit.
+        reason: why it was not checked, or does not apply, a machine word.
+        commands: that mend it, for a shell; printed, never run.
+        source: of the rule.
+        severity, certainty, cost: only where it fires; no cost is one that is not known.
+    """
+
+    code: str
+    subject: str
+    status: CheckStatus
+    source: str
+    seen: Mapping[str, str | int | float] = field(default_factory=dict)
+    reason: str | None = None
+    severity: Severity | None = None
+    certainty: Certainty | None = None
+    cost: Cost | None = None
+    commands: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NcclChoice:
+    """What NCCL said it chose, from a log of NCCL_DEBUG=INFO.
+
+    Attributes:
+        path: of the file.
+        version: of NCCL.
+        network: `IB`, `Socket`, or the name of a plugin.
+        interface: of the first connections.
+        transports: number of channels by transport: `P2P/CUMEM`, `SHM`, `NET/IB/GDRDMA`.
+        num_nodes, num_ranks: as it says.
+        has_rings, has_trees: it connected them.
+        algorithms: of collectives with payloads, `RING`, `TREE`, `NVLS`, as far as it told.
+    """
+
+    path: str
+    version: str | None = None
+    network: str | None = None
+    interface: str | None = None
+    transports: Mapping[str, int] = field(default_factory=dict)
+    num_nodes: int | None = None
+    num_ranks: int | None = None
+    has_rings: bool = False
+    has_trees: bool = False
+    algorithms: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Basis:
+    """What the checks rest on.
+
+    Attributes:
+        python: that was asked; None where none was found.
+        torch: its version; None where it could not be asked: `missing` and `detail` say why.
+        run_id: of the run that was looked into; None without one.
+        nccl: what a log of NCCL says.
+    """
+
+    python: str | None = None
+    torch: str | None = None
+    missing: str | None = None
+    detail: str | None = None
+    run_id: str | None = None
+    nccl: NcclChoice | None = None
+
+
+_SEVERITIES = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
+
+
+def most_costly_first(checks: tuple[MachineCheck, ...]) -> tuple[MachineCheck, ...]:
+    """Those that fire: by severity, what is only possible later, then by what it costs at most."""
+    fired = [check for check in checks if check.status is CheckStatus.FIRES]
+    return tuple(sorted(fired, key=_rank))
+
+
+def _rank(check: MachineCheck) -> tuple[int, bool, int, float]:
+    severity = _SEVERITIES.index(check.severity or Severity.INFO)
+    is_unsure = check.certainty is Certainty.POSSIBLE
+    if check.cost is None:
+        return severity, is_unsure, 3, 0.0
+    if check.cost.of == "failure":
+        return severity, is_unsure, 0, 0.0
+    # A part of a step may be a small one, whatever its own ratio.
+    return severity, is_unsure, 1 if check.cost.of == "step" else 2, -(check.cost.high or 1.0)

@@ -1,0 +1,353 @@
+"""What a machine has and what it reaches: its inventory and its measured ceilings.
+
+Frozen values that survive JSON. What the machine did not tell is None or absent, and `missing` of
+the inventory says which part and why, in machine words; a ceiling that was not measured has no rate
+and says why. Rates of hardware as sold stand in `core.hardware`, never here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from steptime.core.quantity import Quantity
+from steptime.core.schema import SCHEMA
+
+# -- inventory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cache:
+    """Caches of one level and kind (`data`, `instruction`, `unified`): `num` of `size_bytes`."""
+
+    level: int
+    kind: str
+    size_bytes: int
+    num: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cpu:
+    """The processors.
+
+    Attributes:
+        model: as the kernel names it.
+        architecture: such as `x86_64`.
+        num_threads: logical cores of the machine.
+        num_usable: those that a process of ours may run on, a quota of its group counted in.
+        num_cores: those that share no core.
+        num_sockets: packages.
+        is_virtual: a hypervisor stands between; None where that is not told.
+        flags: of the instruction sets that training makes use of.
+        caches: smallest level first.
+    """
+
+    model: str | None
+    architecture: str
+    num_threads: int
+    num_usable: int
+    num_cores: int | None = None
+    num_sockets: int | None = None
+    is_virtual: bool | None = None
+    flags: tuple[str, ...] = ()
+    caches: tuple[Cache, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumaNode:
+    """A node: its cores as the kernel lists them (`0-3,8`), its memory, and distances to all."""
+
+    node: int
+    cpus: str
+    memory_bytes: int | None = None
+    distances: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ram:
+    """The memory of the machine, whatever a control group allows of it."""
+
+    total_bytes: int | None = None
+    available_bytes: int | None = None
+    swap_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """A GPU: as NVML tells of it, or as found on the PCI bus where no driver does.
+
+    Attributes:
+        index: NVML's; by order of bus ids where there is no NVML.
+        name: such as `NVIDIA H100 80GB HBM3`; the bus alone tells none.
+        vendor: `nvidia`, `amd`, `intel`, or the PCI number.
+        bus_id: such as `0000:3b:00.0`.
+        pcie_width, max_pcie_width: lanes now, and as built; a sleeping link may be narrower.
+        cpus: cores near it, as the kernel lists them.
+        has_driver: NVML speaks for it.
+        used_bytes, busy_fraction: of its memory, and of its time, at the moment of the look.
+    """
+
+    index: int
+    vendor: str
+    has_driver: bool
+    name: str | None = None
+    uuid: str | None = None
+    memory_bytes: int | None = None
+    bus_id: str | None = None
+    compute_capability: str | None = None
+    power_limit_w: float | None = None
+    pcie_generation: int | None = None
+    max_pcie_generation: int | None = None
+    pcie_width: int | None = None
+    max_pcie_width: int | None = None
+    numa_node: int | None = None
+    cpus: str | None = None
+    used_bytes: int | None = None
+    busy_fraction: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """How two devices (`GPU0`, `mlx5_0`) reach each other, in the words of `nvidia-smi topo -m`.
+
+    `NV18`: that many NVLinks; `PIX`, `PXB`, `PHB`, `NODE`, `SYS`: one PCIe switch, several, the
+    host bridge, several host bridges of a NUMA node, between nodes.
+    """
+
+    first: str
+    second: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nic:
+    """A network interface with hardware behind it; `speed_bits_per_s` as the link was agreed."""
+
+    name: str
+    is_up: bool
+    speed_bits_per_s: float | None = None
+    driver: str | None = None
+    numa_node: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RdmaDevice:
+    """A device for remote memory; `link_layer` is `InfiniBand` or `Ethernet` (RoCE)."""
+
+    name: str
+    is_active: bool
+    speed_bits_per_s: float | None = None
+    link_layer: str | None = None
+    nics: tuple[str, ...] = ()
+    numa_node: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disk:
+    """A block device; `transport` is `nvme`, `virtio`, `scsi` or what else the kernel tells."""
+
+    name: str
+    size_bytes: int | None = None
+    model: str | None = None
+    transport: str | None = None
+    is_rotational: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """A file system; `disks` are the block devices under it, none for a network or memory one."""
+
+    folder: str
+    kind: str
+    source: str
+    is_network: bool = False
+    disks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFolder:
+    """The folder that the training reads from, and the file system it lies on."""
+
+    folder: str
+    mount: Mount | None = None
+    total_bytes: int | None = None
+    free_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessLimits:
+    """What a container, a control group or the shell lets a process have; None is no limit.
+
+    Attributes:
+        container: what runs it (`docker`, `kubernetes`, ...); None outside of one, as far as seen.
+        group_version: 1 or 2, of the control group that limits memory or cores.
+        cpu_quota_cores: core-seconds a second.
+        cpus: the cores that are allowed, as the kernel lists them.
+        num_processes: threads count too.
+        shm_bytes: size of /dev/shm.
+        locked_bytes, num_open_files, stack_bytes: soft limits of this shell.
+    """
+
+    container: str | None = None
+    group_version: int | None = None
+    cpu_quota_cores: float | None = None
+    cpus: str | None = None
+    memory_bytes: int | None = None
+    num_processes: int | None = None
+    shm_bytes: int | None = None
+    locked_bytes: int | None = None
+    num_open_files: int | None = None
+    stack_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """All that the machine tells of itself.
+
+    Attributes:
+        missing: why a part could not be read, by part (`gpus`, `numa`, `caches`, ...).
+        num_mounts: all of them; `mounts` holds those that data may lie on, the first 64.
+    """
+
+    cpu: Cpu
+    ram: Ram
+    limits: ProcessLimits
+    data: DataFolder
+    numa: tuple[NumaNode, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
+    links: tuple[Link, ...] = ()
+    nics: tuple[Nic, ...] = ()
+    rdma: tuple[RdmaDevice, ...] = ()
+    disks: tuple[Disk, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    num_mounts: int = 0
+    nvidia_driver: str | None = None
+    cuda_driver: str | None = None
+    kernel: str | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+
+# -- ceilings
+
+QUIET_CORES = 0.1
+"""Cores of others below which a machine is quiet: wall times then agreed with an idle one's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What a rate was measured at.
+
+    Attributes:
+        shape: m, n and k of a product of (m, k) and (k, n).
+        layout: `nn`, or `nt` where the second one is stored as (n, k), as a layer stores it.
+        payload_bytes: of one copy, message or read; of `copy` and `triad` all arrays together.
+        num_threads: of the processor, at work on it.
+    """
+
+    shape: tuple[int, ...] | None = None
+    layout: str | None = None
+    payload_bytes: int | None = None
+    num_threads: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One setting of a search and its rate, the median of a few repetitions."""
+
+    setting: Setting
+    rate: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceiling:
+    """The most that was reached at one kind of work.
+
+    Attributes:
+        kind: `matmul`, `copy`, `triad`, `h2d`, `d2h`, `disk_sequential`, `disk_random`,
+            `all_reduce`, `all_gather` or `reduce_scatter`.
+        device: `cpu`, `cuda:0`, `disk`, or for collectives the backend (`gloo`, `nccl`).
+        variant: `memory` or `cache`; `pinned` or `pageable`; `direct` or `warm`.
+        dtype: of what is multiplied or sent.
+        unit: `flops_per_s`, `ops_per_s` (of whole numbers), `bytes_per_s` or `reads_per_s`.
+        rate: median over `n` repetitions at the best setting, made after the search chose it.
+        best_rate: of the fastest repetition.
+        setting: the best one.
+        num_ranks: of a collective.
+        points: all settings that were tried.
+        others_cores: cores that other processes kept busy meanwhile; None where not known.
+        missing: why there is no rate, a machine word.
+        detail: the words of what failed.
+    """
+
+    kind: str
+    device: str
+    unit: str
+    variant: str | None = None
+    dtype: str | None = None
+    rate: Quantity | None = None
+    best_rate: float | None = None
+    setting: Setting | None = None
+    num_ranks: int | None = None
+    points: tuple[Point, ...] = ()
+    others_cores: float | None = None
+    missing: str | None = None
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchProcess:
+    """The process that measured.
+
+    Attributes:
+        python: its interpreter.
+        num_threads: of the processor, given to torch.
+        num_cores: on which others were looked for.
+        wait_policy: how its idle threads waited, a word of OpenMP.
+        device_names: of the GPUs, as torch names them.
+    """
+
+    python: str
+    python_version: str
+    torch_version: str
+    num_threads: int
+    num_cores: int
+    wait_policy: str
+    device_names: tuple[str, ...] = ()
+    cuda_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceilings:
+    """What one look at the machine measured.
+
+    Attributes:
+        fingerprint: of the machine, the interpreter and its torch.
+        bench: what measured; None where nothing could.
+        missing: why there are no ceilings at all, a machine word.
+        detail: the words of what failed.
+        is_partial: the time was up, or it was interrupted, before all was measured.
+    """
+
+    fingerprint: str
+    measured_unix_s: float
+    took_s: float
+    budget_s: float
+    bench: BenchProcess | None = None
+    ceilings: tuple[Ceiling, ...] = ()
+    is_partial: bool = False
+    missing: str | None = None
+    detail: str | None = None
+    schema: int = SCHEMA
+
+
+def is_contended(ceiling: Ceiling, bench: BenchProcess) -> bool | None:
+    """Whether others took cores that the measuring wanted; None where that is not known.
+
+    A container may use fewer cores than there are, and then others may be busy beside it.
+    """
+    if ceiling.others_cores is None:
+        return None
+    threads = ceiling.setting.num_threads if ceiling.setting is not None else None
+    wanted = max(threads or 1, ceiling.num_ranks or 1)
+    free = bench.num_cores - ceiling.others_cores
+    return ceiling.others_cores > QUIET_CORES and free < wanted - QUIET_CORES

@@ -1,0 +1,222 @@
+"""Places in the user's code and what was seen there: sites, compile events, switches, errors.
+
+In: the busiest rank, and the records of the run. Out: values of `measure.values.observations`,
+files named relative to the folder of the command. What is wrong with any of it is left to
+`diagnose`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from steptime.core.stats import median
+from steptime.measure.run_records import ErrorSeen, RunRecords
+from steptime.measure.source.scan import Source
+from steptime.measure.steps.step_fold import NS, RankSteps
+from steptime.measure.values.measurement import SPANS, Span
+from steptime.measure.values.observations import (
+    Compilation,
+    CompileEvent,
+    Operators,
+    ScriptError,
+    Site,
+    Suspicion,
+    Switch,
+)
+from steptime.record.rows import EventRow, SiteRow
+
+MAX_TIMED_SITES = 20
+MAX_COUNTED_SITES = 10
+"""Thirty in all; calls that are only counted have a share, for no time ranks them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodePlaces:
+    """Names places in files as a reader in the folder of the command would."""
+
+    cwd: str | None
+    source: Source
+
+    def name(self, file: str) -> str:
+        """The file, relative where it lies below the folder."""
+        path = PurePath(file)
+        is_below = self.cwd is not None and path.is_relative_to(self.cwd)
+        return str(path.relative_to(self.cwd)) if is_below and self.cwd else file
+
+    def where(self, file: str | None, line: int | None) -> str | None:
+        """`file:line`, as far as it is known."""
+        if file is None:
+            return None
+        return self.name(file) if line is None else f"{self.name(file)}:{line}"
+
+
+def places_of(records: RunRecords) -> CodePlaces:
+    """The names of a run's places."""
+    return CodePlaces(cwd=records.command.cwd, source=records.source)
+
+
+# -- sites
+
+
+def find_sites(rank: RankSteps, places: CodePlaces) -> tuple[Site, ...]:
+    """Where the time of a step goes, and of the spans: the longest of the run first.
+
+    Those that are only counted follow, by number. A span's are counts and sums over the run.
+    """
+    # A step without an optimizer is one row of the guest's, like an update.
+    num_rows = max(rank.num_steps, rank.total("num_updates"))
+    found = []
+    if rank.signals.sites is not None:
+        per_step = num_rows / rank.num_steps / rank.signals.sites.num_updates
+        inside = [seen for seen in rank.signals.sites.sites if seen.what not in SPANS]
+        found += [(rank.num_steps, _site(seen, places, per_step)) for seen in _merge(inside)]
+    spans = [seen for seen in rank.signals.spans if seen.what in SPANS]
+    found += [(1, _site(seen, places, 1.0)) for seen in _merge(spans)]
+    timed = [(num * site.s_per_step, site) for num, site in found if site.s_per_step is not None]
+    counted = [(num * site.calls_per_step, site) for num, site in found if site.s_per_step is None]
+    return (*_largest(timed, MAX_TIMED_SITES), *_largest(counted, MAX_COUNTED_SITES))
+
+
+def _merge(sites: Iterable[SiteRow]) -> list[SiteRow]:
+    """One of each place."""
+    merged: dict[tuple[str, str, int, int], SiteRow] = {}
+    for site in sites:
+        key = (site.what, site.file, site.line, site.end_line)
+        merged[key] = _add(merged[key], site) if key in merged else site
+    return list(merged.values())
+
+
+def _add(known: SiteRow, other: SiteRow) -> SiteRow:
+    """Both together, without a time where one has none."""
+    times_ns = [seen.total_ns for seen in (known, other) if seen.total_ns is not None]
+    total_ns = sum(times_ns) if len(times_ns) == 2 else None
+    return known._replace(calls=known.calls + other.calls, total_ns=total_ns)
+
+
+def _site(seen: SiteRow, places: CodePlaces, factor: float) -> Site:
+    return Site(
+        what=seen.what,
+        file=places.name(seen.file),
+        line=seen.line,
+        end_line=seen.end_line,
+        calls_per_step=seen.calls * factor,
+        s_per_step=None if seen.total_ns is None else seen.total_ns * NS * factor,
+        text=places.source.texts.get((seen.file, seen.line)),
+    )
+
+
+def _largest(sized: list[tuple[float, Site]], num: int) -> list[Site]:
+    # What is equal is put in order by its place, so that the same folder gives the same value.
+    ordered = sorted(sized, key=lambda p: (-p[0], p[1].what, p[1].file, p[1].line, p[1].end_line))
+    return [site for _, site in ordered[:num]]
+
+
+# -- operators and compiling
+
+
+def find_operators(rank: RankSteps) -> Operators | None:
+    """The operators of one eager step; None where the guest said nothing of them."""
+    seen = rank.signals.operators
+    if seen is None:
+        return None
+    return Operators(
+        num=seen.num,
+        num_tiny=seen.num_tiny,
+        tiny_s=seen.tiny_ns * NS,
+        large_s=seen.large_ns * NS,
+        missing=seen.missing,
+    )
+
+
+def find_compilation(
+    rank: RankSteps, spans: Sequence[Span], places: CodePlaces
+) -> Compilation | None:
+    """What torch.compile did; None where the guest said nothing of it.
+
+    Args:
+        rank: whose events count.
+        spans: of the same rank.
+        places: names the places.
+    """
+    seen = rank.signals.compiled
+    if seen is None:
+        return None
+    span = next((span for span in spans if span.name == "compile"), None)
+    return Compilation(
+        num_graphs=seen.num_graphs,
+        num_steps_touched=span.num_steps_touched if span is not None else 0,
+        total_s=span.total_s if span is not None else 0.0,
+        breaks=tuple(_event(event, places) for event in seen.breaks),
+        recompiles=tuple(_event(event, places) for event in seen.recompiles),
+    )
+
+
+def _event(seen: EventRow, places: CodePlaces) -> CompileEvent:
+    return CompileEvent(
+        reason=seen.reason, count=seen.num, where=places.where(seen.file, seen.line)
+    )
+
+
+# -- the script
+
+
+def find_switches(records: RunRecords, places: CodePlaces) -> tuple[Switch, ...]:
+    """Debug switches that were on in any process that stepped."""
+    names = {name for stream in records.streams for name in stream.signals.switches}
+    lines: dict[str, str | None] = {}
+    for seen in places.source.switches:
+        lines.setdefault(seen.code, places.where(seen.file, seen.line))
+    return tuple(Switch(name=name, where=lines.get(name)) for name in sorted(names))
+
+
+def find_suspicions(rank: RankSteps, places: CodePlaces) -> tuple[Suspicion, ...]:
+    """What looks wrong in the source, where what the run did agrees with it."""
+    if not accumulates(rank):
+        return ()
+    return tuple(
+        Suspicion(
+            code=seen.code,
+            where=f"{places.name(seen.file)}:{seen.line}",
+            text=seen.text or "",
+        )
+        for seen in places.source.suspicions
+    )
+
+
+def accumulates(rank: RankSteps) -> bool:
+    """Whether one optimizer's usual step has several backward calls.
+
+    By the median: a batch that was given up after its backward makes no accumulation. Steps
+    that the guest folded follow 20,000 that it did not.
+    """
+    optimizers = {optimizer for made in set(rank.steps.optimizers) for optimizer in made}
+    if len(optimizers) != 1:
+        return False
+    return median(rank.steps.count("num_backwards")) > 1
+
+
+def find_errors(records: RunRecords, places: CodePlaces) -> tuple[ScriptError, ...]:
+    """The exceptions that ended processes, the one with most updates first.
+
+    What several ranks raised at one place counts once.
+    """
+    seen = [(exit_.updates, exit_.error) for exit_ in records.exits if exit_.error is not None]
+    errors: dict[tuple[str, str], ScriptError] = {}
+    for num_updates, error in sorted(seen, key=lambda pair: (-pair[0], pair[1].text)):
+        found = _error(error, places, num_updates=num_updates)
+        errors.setdefault((found.type, found.where or found.text), found)
+    return tuple(errors.values())
+
+
+def _error(seen: ErrorSeen, places: CodePlaces, *, num_updates: int) -> ScriptError:
+    return ScriptError(
+        type=seen.type,
+        text=seen.text,
+        num_updates=num_updates,
+        is_memory=seen.is_memory is True,
+        where=places.where(seen.file, seen.line),
+        phase=seen.phase,
+        requested_bytes=seen.requested_bytes,
+    )

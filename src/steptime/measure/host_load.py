@@ -1,0 +1,63 @@
+"""The load of the machine while the steps that count ran, or while the whole run did.
+
+In: the samples of `host.jsonl`. Out: a `HostLoad`. Means are over the time that was asked for;
+the least available memory and the kernel's kills are always of the whole run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from steptime.measure.host_lines import HostSample
+from steptime.measure.run_records import RunRecords
+from steptime.measure.steps.steady_window import StepWindow
+from steptime.measure.steps.step_fold import RankSteps
+from steptime.measure.values.measurement import HostLoad
+
+_Weighted = Sequence[tuple[float, HostSample]]
+
+
+def load_in_window(records: RunRecords, rank: RankSteps, window: StepWindow) -> HostLoad | None:
+    """Mean load while the window ran, each sample weighted by how much of it lies inside."""
+    begin = rank.head.t_unix_s + window.start_s
+    end = rank.head.t_unix_s + window.end_s
+    inside = [
+        (min(end, sample.t_unix_s) - max(begin, sample.t_unix_s - sample.dt_s), sample)
+        for sample in records.host
+    ]
+    return _load(records, [(overlap_s, sample) for overlap_s, sample in inside if overlap_s > 0])
+
+
+def load_of_run(records: RunRecords) -> HostLoad | None:
+    """Mean load over the whole run: what is known of one that ended before its window."""
+    return _load(records, [(sample.dt_s, sample) for sample in records.host if sample.dt_s > 0])
+
+
+def _load(records: RunRecords, weighted: _Weighted) -> HostLoad | None:
+    if records.num_cores is None or not weighted:
+        return None
+    job = _mean(weighted, lambda sample: sample.job_cores)
+    busy = _mean(weighted, lambda sample: sample.busy_cores)
+    swapping = [(w, sample) for w, sample in weighted if sample.swap_in_bytes is not None]
+    available = [s.available_bytes for s in records.host if s.available_bytes is not None]
+    kills = [sample.oom_kills for sample in records.host if sample.oom_kills is not None]
+    return HostLoad(
+        num_cores=records.num_cores,
+        job_cores=job,
+        # The two come from different counters, so the difference may fall below zero.
+        others_cores=max(0.0, busy - job),
+        num_samples=len(weighted),
+        swap_in_bytes_per_s=_mean(swapping, _swap_in_bytes_per_s) if swapping else None,
+        min_available_bytes=min(available, default=None),
+        num_oom_kills=max(kills, default=None),
+    )
+
+
+def _mean(weighted: _Weighted, value: Callable[[HostSample], float]) -> float:
+    total_s = math.fsum(weight_s for weight_s, _ in weighted)
+    return math.fsum(weight_s * value(sample) for weight_s, sample in weighted) / total_s
+
+
+def _swap_in_bytes_per_s(sample: HostSample) -> float:
+    return (sample.swap_in_bytes or 0) / sample.dt_s

@@ -1,0 +1,1 @@
+"""The memory of a run, from what its processes said of themselves."""

@@ -1,0 +1,169 @@
+"""What memory and garbage took of a rank's steady window.
+
+In: the steps of a rank, its window, its samples of memory. Out: `MemoryUse` and `GcPauses`;
+docs/explanation/how-we-measure.md says how. Whether it is a leak is left to `diagnose`.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, chain, compress, pairwise, repeat
+
+from steptime.core.stats import trend
+from steptime.measure.rank_signals import MemorySample
+from steptime.measure.steps.steady_window import StepWindow
+from steptime.measure.steps.step_fold import NS, RankSteps
+from steptime.measure.values.measurement import SPANS
+from steptime.measure.values.observations import GcPauses, MemoryUse
+
+Read = Callable[[MemorySample], int | None]
+
+MAX_SPAN_FRACTION = 0.1
+"""Share of spans above which a stretch says nothing of the steps, for what is counted by process
+(faults, collections) cannot be told apart there. The first batch of an epoch stays below it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedSample:
+    """A sample and where it fell: after how many steps, with fractions, and of spans [s]."""
+
+    sample: MemorySample
+    step: float
+    spans_begun_s: float
+    spans_done_s: float
+
+
+def host_memory(
+    rank: RankSteps, placed: Sequence[PlacedSample], *, limit_bytes: int | None
+) -> MemoryUse | None:
+    """Resident memory of the process, with its faults and the system's CPU time.
+
+    Args:
+        rank: whose memory it is.
+        placed: its samples, by `place_samples`.
+        limit_bytes: what the process may have at most.
+    """
+    use = _memory_use(rank, placed, read=lambda sample: sample.rss)
+    if use is None:
+        return None
+    system_ns = _per_step(placed, lambda sample: sample.stime_ns)
+    return replace(
+        use,
+        limit_bytes=limit_bytes,
+        minor_faults_per_step=_per_step(placed, lambda sample: sample.minflt),
+        major_faults_per_step=_per_step(placed, lambda sample: sample.majflt),
+        system_cpu_s_per_step=None if system_ns is None else system_ns * NS,
+    )
+
+
+def device_memory(rank: RankSteps, placed: Sequence[PlacedSample]) -> MemoryUse | None:
+    """Memory allocated on the device, whose size is not known here; None without a device."""
+    use = _memory_use(rank, placed, read=lambda sample: sample.allocated)
+    if use is None:
+        return None
+    peaks = [sample.peak for sample in rank.signals.memory if sample.peak is not None]
+    return replace(use, peak_bytes=max([use.peak_bytes, *peaks]))
+
+
+def _memory_use(rank: RankSteps, placed: Sequence[PlacedSample], *, read: Read) -> MemoryUse | None:
+    """None without a sample; without one in the window all count, for a run may end before it."""
+    every = _values(rank.signals.memory, read)
+    if not every:
+        return None
+    inside = _values([p.sample for p in placed], read)
+    points = [(p.step, float(v)) for p in placed if (v := read(p.sample)) is not None]
+    return MemoryUse(
+        first_bytes=(inside or every)[0],
+        last_bytes=every[-1],
+        peak_bytes=max(every),
+        num_samples=len(every),
+        slope_bytes_per_step=trend(points),
+    )
+
+
+def _values(samples: Sequence[MemorySample], read: Read) -> list[int]:
+    return [value for value in map(read, samples) if value is not None]
+
+
+def _inside(rank: RankSteps, window: StepWindow) -> list[MemorySample]:
+    """The samples of the window; none from within a span, which has memory of its own."""
+    if not window.steps and not window.blocks:
+        return []
+    spans = {place for place, name in enumerate(rank.head.buckets) if name in SPANS}
+    start_s, end_s = window.start_s, window.end_s
+    return [
+        sample
+        for sample in rank.signals.memory
+        if start_s <= sample.t * NS <= end_s and sample.bucket not in spans
+    ]
+
+
+def place_samples(rank: RankSteps, window: StepWindow) -> list[PlacedSample]:
+    """Where the samples of the window fell among the steps, by the clock they share.
+
+    The number of updates in the sample would be nearer at hand, but counts other threads too.
+    """
+    blocks = rank.blocks
+    ends_s = [*rank.steps.end_s, *(block.end_s for block in blocks)]
+    singles_s = zip(*(rank.steps.span(name) for name in SPANS), strict=True)
+    sums_s = map(math.fsum, chain(singles_s, (block.spans_s.values() for block in blocks)))
+    spans_s = [0.0, *accumulate(sums_s)]
+    sizes = [*repeat(1, len(rank.steps)), *(block.num_steps for block in blocks)]
+    first_steps = [0, *accumulate(sizes)]
+    placed = []
+    for sample in _inside(rank, window):
+        t_s = sample.t * NS
+        # The end of the window is the end of an item.
+        index = min(bisect_right(ends_s, t_s), len(ends_s) - 1)
+        begin_s = ends_s[index - 1] if index else t_s
+        length_s = ends_s[index] - begin_s
+        part = (t_s - begin_s) / length_s if length_s > 0 else 0.0
+        placed.append(
+            PlacedSample(
+                sample=sample,
+                step=first_steps[index] + part * sizes[index],
+                spans_begun_s=spans_s[index + 1],
+                spans_done_s=spans_s[index],
+            )
+        )
+    return placed
+
+
+def _per_step(placed: Sequence[PlacedSample], read: Read) -> float | None:
+    """Growth of a counter over the stretches between samples that hold steps alone."""
+    growth, num_steps = 0, 0.0
+    for before, after in pairwise(placed):
+        first, last = read(before.sample), read(after.sample)
+        spans_s = after.spans_begun_s - before.spans_done_s
+        length_s = (after.sample.t - before.sample.t) * NS
+        if first is None or last is None or spans_s > MAX_SPAN_FRACTION * length_s:
+            continue
+        growth += last - first
+        num_steps += after.step - before.step
+    return growth / num_steps if num_steps >= 1 else None
+
+
+def gc_pauses(rank: RankSteps, window: StepWindow) -> GcPauses | None:
+    """What collections of garbage took of the steps; None where the guest did not count them."""
+    times_s, spans_s = window.times_s(), window.spans_s()
+    kept = [not _is_mostly_span(*pair) for pair in zip(spans_s, times_s, strict=True)]
+    total_s = math.fsum(compress(times_s, kept))
+    if "gc_ns" not in rank.head.counts or total_s <= 0:
+        return None
+    blocks = window.blocks
+    sizes = chain(repeat(1, len(window.steps)), (block.num_steps for block in blocks))
+    pauses = chain(window.steps.count("gc_pauses"), (block.gc_pauses for block in blocks))
+    gc_s = math.fsum(compress(chain(window.steps.gc_s, (block.gc_s for block in blocks)), kept))
+    num_steps = sum(compress(sizes, kept))
+    return GcPauses(
+        pauses_per_step=sum(compress(pauses, kept)) / num_steps,
+        s_per_step=gc_s / num_steps,
+        fraction=min(1.0, gc_s / total_s),
+    )
+
+
+def _is_mostly_span(spans_s: float, step_s: float) -> bool:
+    return spans_s > MAX_SPAN_FRACTION * (spans_s + step_s)

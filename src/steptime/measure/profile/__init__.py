@@ -1,0 +1,1 @@
+"""The profile of a run, folded from the traces that torch's profiler left."""

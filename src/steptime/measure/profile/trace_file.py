@@ -1,0 +1,93 @@
+"""Reads the events of a trace that torch's profiler wrote, one by one, plain or compressed.
+
+In: a path. Out: dictionaries, as they stand in the file. Only a piece of the file is in memory at
+a time: traces of large models have hundreds of MB. What the events mean is left to
+`measure.profile.profile_trace`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import shutil
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+CHUNK = 1 << 20
+"""Characters read at once."""
+
+MAX_EVENT = 1 << 23
+"""Characters of one event; no event of torch's is near that, so the file is damaged."""
+
+_BEGIN = re.compile(r'"traceEvents"\s*:\s*\[')
+_BETWEEN = re.compile(r"[\s,]*")
+
+
+class DamagedTraceError(Exception):
+    """The file is cut, or is no trace; says where."""
+
+
+def read_events(path: Path) -> Iterator[dict[str, Any]]:
+    """The events of a trace, in the order of the file.
+
+    Raises:
+        DamagedTraceError: it is cut, is no trace, or cannot be read; what came before holds.
+    """
+    try:
+        if path.suffix == ".gz":
+            with gzip.open(path, "rt", encoding="utf-8", errors="replace") as file:
+                yield from _read(file)
+        else:
+            with path.open(encoding="utf-8", errors="replace") as file:
+                yield from _read(file)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DamagedTraceError(f"{path.name}: {error}") from error
+
+
+def _read(file: TextIO) -> Iterator[dict[str, Any]]:
+    text, place = _find_begin(file)
+    decode = json.JSONDecoder().raw_decode
+    while True:
+        place = _after_blanks(text, place)
+        if text[place : place + 1] == "]":
+            return
+        try:
+            event, place = decode(text, place)
+        except (ValueError, RecursionError):
+            more = file.read(CHUNK)
+            if not more or len(text) - place > MAX_EVENT:
+                raise DamagedTraceError("the trace is cut, or holds something else") from None
+            text, place = text[place:] + more, 0
+            continue
+        if isinstance(event, dict):
+            yield event
+
+
+def _find_begin(file: TextIO) -> tuple[str, int]:
+    """What has been read, and where in it the events begin."""
+    text = ""
+    while (found := _BEGIN.search(text)) is None:
+        more = file.read(CHUNK)
+        if not more or len(text) > MAX_EVENT:
+            raise DamagedTraceError("no list of events is in it")
+        text += more
+    return text, found.end()
+
+
+def _after_blanks(text: str, place: int) -> int:
+    found = _BETWEEN.match(text, place)
+    return place if found is None else found.end()
+
+
+def compress(path: Path) -> Path:
+    """The same trace compressed, in place of the plain one; its readers take both."""
+    packed = path.with_name(f"{path.name}.gz")
+    temporary = path.with_name(f".{packed.name}")
+    with path.open("rb") as source, gzip.GzipFile(temporary, "wb", 6, mtime=0) as target:
+        shutil.copyfileobj(source, target, CHUNK)
+    temporary.replace(packed)
+    path.unlink()
+    return packed

@@ -1,0 +1,259 @@
+"""What a rank's file tells beside its updates: memory, places, operators, compiling, switches.
+
+In: the lines m, s, a, ops, count, c, q, i, x, gc and ce of docs/reference/run-folder.md, and lever
+of a plan. Out: `Signals`. Every one of them may be absent. What they say about a step is left to
+`measure.memory.memory_use` and `measure.code_places`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from steptime.core.codec import from_json
+from steptime.measure.trial_lines import LeverLine
+from steptime.measure.values.observations import LoaderUse
+from steptime.measure.values.work import Count
+from steptime.record import kinds, rows
+from steptime.record.lines import Line
+from steptime.record.rows import CompilingRow, EventRow, PauseRow, SiteRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySample:
+    """Memory of the process at `t` [ns on the head's clock]; counters since its start."""
+
+    t: int
+    bucket: int
+    rss: int | None = None
+    minflt: int | None = None
+    majflt: int | None = None
+    stime_ns: int | None = None
+    allocated: int | None = None
+    reserved: int | None = None
+    peak: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SitesSeen:
+    """The places of the updates in which frames were walked."""
+
+    num_updates: int
+    sites: tuple[SiteRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorCounts:
+    """Operators of one update, or why none were counted."""
+
+    num: int = 0
+    num_tiny: int = 0
+    tiny_ns: int = 0
+    large_ns: int = 0
+    missing: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountSeen:
+    """The work of an update, or of one of each optimizer; or why it is not known."""
+
+    count: Count | None = None
+    num_updates: int = 1
+    missing: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileSeen:
+    """What torch.compile did so far."""
+
+    num_graphs: int
+    breaks: tuple[EventRow, ...]
+    recompiles: tuple[EventRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowSeen:
+    """A window under a profiler, from when to when [ns on the head's clock], or why there is none.
+
+    `n` is the number of steps at its end, by the guest's own count.
+    """
+
+    n: int
+    missing: str | None = None
+    file: str | None = None
+    steps: int = 0
+    is_cut: bool = False
+    is_mixed: bool = False
+    t: tuple[int, ...] = ()
+    end_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signals:
+    """What was told beside the updates; `spans` are places over the whole run."""
+
+    memory: tuple[MemorySample, ...] = ()
+    sites: SitesSeen | None = None
+    spans: tuple[SiteRow, ...] = ()
+    operators: OperatorCounts | None = None
+    count: CountSeen | None = None
+    compiled: CompileSeen | None = None
+    switches: tuple[str, ...] = ()
+    levers: tuple[LeverLine, ...] = ()
+    pauses: tuple[PauseRow, ...] = ()
+    compilings: tuple[CompilingRow, ...] = ()
+    loaders: tuple[LoaderUse, ...] = ()
+    input_shapes: tuple[str, ...] = ()
+    window: WindowSeen | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Switches:
+    on: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loaders:
+    loaders: tuple[LoaderUse, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shapes:
+    shapes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CountTold:
+    missing: str | None = None
+    updates: int = 1
+
+
+class SignalLines:
+    """These lines of a rank's file so far; a later one replaces the earlier, if not said else."""
+
+    def __init__(self) -> None:
+        self.memory: dict[int, MemorySample] = {}
+        self.sites: SitesSeen | None = None
+        self.spans: tuple[SiteRow, ...] = ()
+        self.operators: OperatorCounts | None = None
+        self.count: CountSeen | None = None
+        self.compiled: CompileSeen | None = None
+        self.switches: set[str] = set()
+        self.levers: list[LeverLine] = []
+        self.pauses: list[PauseRow] = []
+        self.compilings: list[CompilingRow] = []
+        self.loaders: tuple[LoaderUse, ...] = ()
+        self.input_shapes: tuple[str, ...] = ()
+        self.window: WindowSeen | None = None
+
+    def set_window(self, line: Line) -> None:
+        """The window under a profiler; there is one at most."""
+        found = from_json(WindowSeen, line)
+        if found.missing is None and len(found.t) != 2:
+            raise ValueError(f"`t` must be two numbers, got {found.t}")
+        self.window = found
+
+    def add_memory(self, line: Line) -> None:
+        """A sample; all are kept, a line written twice once."""
+        sample = from_json(MemorySample, line)
+        self.memory[sample.t] = sample
+
+    def set_sites(self, line: Line) -> None:
+        """Places of the updates looked at: the second spell's replace the first's."""
+        num_updates = rows.whole_number(line, "updates")
+        if num_updates < 1:
+            raise ValueError(f"`updates` must be above zero, got {num_updates}")
+        self.sites = SitesSeen(num_updates=num_updates, sites=tuple(rows.sites(line)))
+
+    def set_spans(self, line: Line) -> None:
+        """Places of spans over the run."""
+        self.spans = tuple(rows.sites(line))
+
+    def set_operators(self, line: Line) -> None:
+        """Operators; a count is worth more than a reason for none."""
+        found = from_json(OperatorCounts, line)
+        if found.missing is None or self.operators is None:
+            self.operators = found
+
+    def set_count(self, line: Line) -> None:
+        """The work of an update; a count is worth more than a reason for none."""
+        found = read_count(line)
+        if found.missing is None or self.count is None:
+            self.count = found
+
+    def set_compiled(self, line: Line) -> None:
+        """Compiling so far."""
+        num_graphs, breaks, recompiles = rows.compile_events(line)
+        self.compiled = CompileSeen(
+            num_graphs=num_graphs, breaks=tuple(breaks), recompiles=tuple(recompiles)
+        )
+
+    def add_switches(self, line: Line) -> None:
+        """Debug switches: the union counts."""
+        self.switches.update(from_json(_Switches, line).on)
+
+    def set_loaders(self, line: Line) -> None:
+        """All loaders that training read from so far."""
+        self.loaders = from_json(_Loaders, line).loaders
+
+    def set_shapes(self, line: Line) -> None:
+        """Shapes of what models are called with."""
+        self.input_shapes = from_json(_Shapes, line).shapes
+
+    def add_lever(self, line: Line) -> None:
+        """A lever of the plan itself; those of an experiment's states are left to `tune`."""
+        lever = from_json(LeverLine, line)
+        if lever.state is None:
+            self.levers.append(lever)
+
+    def add_pauses(self, line: Line) -> None:
+        """Long collections of garbage, a row each."""
+        self.pauses += rows.pauses(line)
+
+    def add_compilings(self, line: Line) -> None:
+        """What was compiled since the line before, a row each."""
+        self.compilings += rows.compilings(line)
+
+    def freeze(self) -> Signals:
+        """All of it as a value."""
+        return Signals(
+            memory=tuple(self.memory[t] for t in sorted(self.memory)),
+            sites=self.sites,
+            spans=self.spans,
+            operators=self.operators,
+            count=self.count,
+            compiled=self.compiled,
+            switches=tuple(sorted(self.switches)),
+            levers=tuple(self.levers),
+            pauses=tuple(self.pauses),
+            compilings=tuple(self.compilings),
+            loaders=self.loaders,
+            input_shapes=self.input_shapes,
+            window=self.window,
+        )
+
+
+TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Line], None]] = {
+    kinds.MEMORY: SignalLines.add_memory,
+    kinds.SITES: SignalLines.set_sites,
+    kinds.SPANS: SignalLines.set_spans,
+    kinds.OPERATORS: SignalLines.set_operators,
+    kinds.COUNT: SignalLines.set_count,
+    kinds.COMPILED: SignalLines.set_compiled,
+    kinds.SWITCHES: SignalLines.add_switches,
+    kinds.LOADERS: SignalLines.set_loaders,
+    kinds.SHAPES: SignalLines.set_shapes,
+    kinds.LEVER: SignalLines.add_lever,
+    kinds.PAUSES: SignalLines.add_pauses,
+    kinds.COMPILINGS: SignalLines.add_compilings,
+    kinds.WINDOW: SignalLines.set_window,
+}
+"""Which method takes a line of which `k`."""
+
+
+def read_count(line: Line) -> CountSeen:
+    """A line on the work of an update."""
+    told = from_json(_CountTold, line)
+    if told.missing is not None:
+        return CountSeen(missing=told.missing)
+    return CountSeen(count=from_json(Count, line), num_updates=told.updates)

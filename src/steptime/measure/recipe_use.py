@@ -1,0 +1,54 @@
+"""What became of the recipe that a run was told to train with.
+
+In: the records of the run. Out: the `RecipeUse` of `command.json`, with the errors of levers and
+what differs from the proof as the training process itself saw it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from steptime.measure.run_records import RunRecords
+from steptime.measure.values.observations import Difference, LeverUse, RecipeUse
+
+
+def find_recipe(records: RunRecords) -> RecipeUse | None:
+    """The recipe with all that was seen of it; None where the run had none."""
+    use = records.command.recipe
+    if use is None:
+        return None
+    errors = _errors(records)
+    levers = tuple(replace(one, error=one.error or errors.get(one.name)) for one in use.levers)
+    return replace(use, levers=levers, differences=(*use.differences, *_seen_inside(use, records)))
+
+
+def unseen_levers(records: RunRecords) -> tuple[LeverUse, ...]:
+    """Levers inside the training of which no process that stepped has said a word."""
+    use = records.command.recipe
+    if use is None or not records.streams:
+        return ()
+    told = {line.name for stream in records.streams for line in stream.signals.levers}
+    return tuple(one for one in use.levers if one.is_in_guest and one.name not in told)
+
+
+def _errors(records: RunRecords) -> dict[str, str]:
+    """The first error of each lever, in any process."""
+    found: dict[str, str] = {}
+    for stream in records.streams:
+        for line in stream.signals.levers:
+            if line.error is not None:
+                found.setdefault(line.name, line.error)
+    return found
+
+
+def _seen_inside(use: RecipeUse, records: RunRecords) -> tuple[Difference, ...]:
+    """Device and torch, which only the training process knows."""
+    if not records.streams:
+        return ()
+    head = records.streams[0].head
+    pairs = (("device", use.device, head.device), ("torch_version", use.torch_version, head.torch))
+    return tuple(
+        Difference(what=what, proven=proven, here=here)
+        for what, proven, here in pairs
+        if proven is not None and proven != here
+    )

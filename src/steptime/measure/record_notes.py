@@ -1,0 +1,275 @@
+"""What a reader must know about a record before believing it, as codes with facts.
+
+In: the raw records and the ranks folded from them. Out: `Note`s; docs/explanation/how-we-measure.md
+lists the codes. One small function a note, in a visible tuple; the wording is left to `report`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from steptime.core.note import Note
+from steptime.measure.recipe_use import find_recipe, unseen_levers
+from steptime.measure.run_records import ProcessExit, RunRecords, TorchLoaded
+from steptime.measure.steps.steady_window import StepWindow
+from steptime.measure.steps.step_fold import RankSteps
+from steptime.measure.stream import RankStream, StreamEnd
+from steptime.record.rows import NUMBER
+
+Said = TorchLoaded | ProcessExit | StreamEnd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteFacts:
+    """What the notes are made of: the records, the ranks that count, and their windows."""
+
+    records: RunRecords
+    has_ended: bool
+    ranks: Sequence[RankSteps]
+    windows: Sequence[StepWindow]
+
+
+def make_notes(seen: NoteFacts) -> tuple[Note, ...]:
+    """All notes that apply, in the order of `NOTES`."""
+    found = [rule(seen) for rule in NOTES]
+    return tuple(note for note in found if note is not None)
+
+
+def no_python_seen(seen: NoteFacts) -> Note | None:
+    """No Python process let the guest in, and none was seen to keep it out."""
+    records = seen.records
+    is_seen = records.starts or records.torches or records.streams or records.guestless
+    return None if is_seen else Note(code="no_python_seen")
+
+
+def old_python(seen: NoteFacts) -> Note | None:
+    """A Python too old for the guest."""
+    versions = {start.python for start in seen.records.starts if start.k == "old"}
+    return _listed("old_python", "versions", versions)
+
+
+def python_without_guest(seen: NoteFacts) -> Note | None:
+    """Python processes that kept the guest out, beside others that let it in or none at all.
+
+    One that was slow to start may have written its line after it was missed.
+    """
+    records = seen.records
+    known = {start.pid for start in records.starts} | {torch.pid for torch in records.torches}
+    found = {python.pid: python.name for python in records.guestless if python.pid not in known}
+    if not found:
+        return None
+    facts = {"count": str(len(found)), "names": ", ".join(sorted(set(found.values())))}
+    return Note(code="python_without_guest", facts=facts)
+
+
+def no_nvml_binding(seen: NoteFacts) -> Note | None:
+    """Steps ran on a device, and there is no package to ask it what it did."""
+    missing = seen.records.devices_missing
+    is_missed = missing == "no_binding" and _has_device(seen)
+    return Note(code="no_nvml_binding") if is_missed else None
+
+
+def nvml_failed(seen: NoteFacts) -> Note | None:
+    """Steps ran on a device, and the driver's library did not start."""
+    missing = seen.records.devices_missing
+    is_missed = missing not in (None, "no_binding") and _has_device(seen)
+    return Note(code="nvml_failed") if is_missed else None
+
+
+def _has_device(seen: NoteFacts) -> bool:
+    return any(rank.head.device != "cpu" for rank in seen.ranks)
+
+
+def no_torch_seen(seen: NoteFacts) -> Note | None:
+    """Python ran with the guest in it, and torch never did."""
+    records = seen.records
+    has_guest = any(start.k == "start" for start in records.starts)
+    is_seen = not has_guest or records.torches or records.streams
+    return None if is_seen else Note(code="no_torch_seen")
+
+
+def old_torch(seen: NoteFacts) -> Note | None:
+    """A torch too old for the hooks."""
+    versions = {torch.version or "unknown" for torch in seen.records.torches if torch.too_old}
+    return _listed("old_torch", "versions", versions)
+
+
+def hooks_failed(seen: NoteFacts) -> Note | None:
+    """Torch was there and the hooks could not be installed."""
+    reasons = {torch.failed for torch in seen.records.torches if torch.failed is not None}
+    return _listed("hooks_failed", "reasons", reasons)
+
+
+def no_steps_seen(seen: NoteFacts) -> Note | None:
+    """Hooks were in place and no optimizer made an update."""
+    records = seen.records
+    is_watched = any(not (t.too_old or t.failed) for t in records.torches)
+    if seen.ranks or not is_watched or _cut_short(seen) or _num_said(records):
+        return None
+    if not records.exits:
+        return Note(code="no_steps_seen")
+    facts = {
+        "forwards": str(sum(exit_.forwards for exit_ in records.exits)),
+        "backwards": str(sum(exit_.backwards for exit_ in records.exits)),
+        "batches": str(sum(exit_.batches for exit_ in records.exits)),
+    }
+    return Note(code="no_steps_seen", facts=facts)
+
+
+def steps_by_backward(seen: NoteFacts) -> Note | None:
+    """Steps that no optimizer ended: the weights were updated by hand."""
+    rank = max(seen.ranks, key=lambda rank: rank.num_by_hand, default=None)
+    if rank is None or not rank.num_by_hand:
+        return None
+    facts = {"steps": str(rank.num_by_hand), "num_steps": str(rank.num_steps)}
+    return Note(code="steps_by_backward", facts=facts)
+
+
+def unwritten_steps(seen: NoteFacts) -> Note | None:
+    """A process with torch did not reach its end, and wrote no step: it may have made some."""
+    return Note(code="unwritten_steps") if _cut_short(seen) and not seen.ranks else None
+
+
+def _cut_short(seen: NoteFacts) -> bool:
+    """Whether a process with hooks has no last line although the command is over.
+
+    Some helpers leave by `os._exit` in a run that ends well, so there one last line is enough.
+    """
+    records = seen.records
+    watched = {t.pid for t in records.torches if not (t.too_old or t.failed)}
+    if not seen.has_ended or not watched - {exit_.pid for exit_ in records.exits}:
+        return False
+    return not records.exits or records.command.exit_code != 0
+
+
+def ended_abruptly(seen: NoteFacts) -> Note | None:
+    """A rank without an end line although the command is over: killed, crashed, `os._exit`."""
+    ranks = {str(rank.head.rank) for rank in seen.ranks if rank.end is None}
+    return _listed("ended_abruptly", "ranks", ranks) if seen.has_ended else None
+
+
+def several_threads_stepped(seen: NoteFacts) -> Note | None:
+    """More threads than one made updates; the steps are those of the busiest."""
+    ranks = {str(rank.head.rank) for rank in seen.ranks if rank.num_threads_stepped > 1}
+    return _listed("several_threads_stepped", "ranks", ranks)
+
+
+def several_processes_stepped(seen: NoteFacts) -> Note | None:
+    """More processes than one stepped as the same rank; the busiest is shown."""
+    shown = {(rank.head.rank, rank.head.pid) for rank in seen.ranks}
+    heads = [stream.head for stream in seen.records.streams if stream.updates or stream.blocks]
+    ranks = {str(head.rank) for head in heads if (head.rank, head.pid) not in shown}
+    return _listed("several_processes_stepped", "ranks", ranks)
+
+
+def lost_updates(seen: NoteFacts) -> Note | None:
+    """Updates that the guest could not write, or that are in the record no more."""
+    num_lost = sum(map(_num_lost, seen.records.streams))
+    return _counted("lost_updates", num_lost or (0 if seen.ranks else _num_said(seen.records)))
+
+
+def _num_said(records: RunRecords) -> int:
+    """Updates that the processes counted at their end."""
+    return sum(exit_.updates for exit_ in records.exits)
+
+
+def _num_lost(stream: RankStream) -> int:
+    """By the guest's last count, or by the numbers that are missing: the count may be lost too."""
+    numbers = set(stream.updates.column(NUMBER))
+    num_gaps = max(numbers) + 1 - len(numbers) if numbers else 0
+    return max(num_gaps, stream.cost.lost_updates if stream.cost is not None else 0)
+
+
+def torn_lines(seen: NoteFacts) -> Note | None:
+    """Lines that were cut short or held something else."""
+    return _counted("torn_lines", seen.records.num_torn_lines)
+
+
+def guest_failures(seen: NoteFacts) -> Note | None:
+    """The guest's own failures by place, each with the text of the first.
+
+    A process says them after its hooks, at the end of its stream and at its exit: the
+    largest count holds.
+    """
+    records = seen.records
+    said: list[tuple[int, Said]] = [(line.pid, line) for line in records.torches]
+    said += [(line.pid, line) for line in records.exits]
+    said += [(stream.head.pid, stream.end) for stream in records.streams if stream.end]
+    by_process: dict[int, Counter[str]] = {}
+    texts: dict[str, str] = {}
+    for pid, line in said:
+        by_process[pid] = by_process.get(pid, Counter()) | Counter(line.failures or {})
+        texts |= line.failure_texts or {}
+    total: Counter[str] = sum(by_process.values(), Counter())
+    facts = {
+        place: f"{count} ({texts[place]})" if place in texts else str(count)
+        for place, count in sorted(total.items())
+    }
+    return Note(code="guest_failures", facts=facts) if facts else None
+
+
+def device_time_missing(seen: NoteFacts) -> Note | None:
+    """Ranks on a device none of whose steady steps has device times."""
+    ranks = {
+        str(rank.head.rank)
+        for rank, window in zip(seen.ranks, seen.windows, strict=True)
+        if rank.head.device != "cpu" and not any(window.steps.has_device)
+    }
+    return _listed("device_time_missing", "ranks", ranks)
+
+
+def recipe_differs(seen: NoteFacts) -> Note | None:
+    """Something is not as it was when the recipe was proven."""
+    use = find_recipe(seen.records)
+    found = () if use is None else use.differences
+    facts = {one.what: f"{one.proven}, now {one.here}" for one in found}
+    return Note(code="recipe_differs", facts=facts) if facts else None
+
+
+def recipe_lever_failed(seen: NoteFacts) -> Note | None:
+    """A lever of the recipe could not be applied, or failed later; the training went on."""
+    use = find_recipe(seen.records)
+    facts = {} if use is None else {one.name: one.error for one in use.levers if one.error}
+    return Note(code="recipe_lever_failed", facts=facts) if facts else None
+
+
+def recipe_lever_unseen(seen: NoteFacts) -> Note | None:
+    """No process that stepped has said that it applied a lever."""
+    return _listed("recipe_lever_unseen", "levers", {x.name for x in unseen_levers(seen.records)})
+
+
+NOTES: tuple[Callable[[NoteFacts], Note | None], ...] = (
+    no_python_seen,
+    old_python,
+    python_without_guest,
+    no_nvml_binding,
+    nvml_failed,
+    no_torch_seen,
+    old_torch,
+    hooks_failed,
+    no_steps_seen,
+    steps_by_backward,
+    unwritten_steps,
+    ended_abruptly,
+    several_threads_stepped,
+    several_processes_stepped,
+    lost_updates,
+    torn_lines,
+    recipe_lever_failed,
+    recipe_lever_unseen,
+    recipe_differs,
+    guest_failures,
+    device_time_missing,
+)
+"""Every note there is, those that explain an empty record first, then what a user acts on."""
+
+
+def _listed(code: str, name: str, words: set[str]) -> Note | None:
+    facts: Mapping[str, str] = {name: ", ".join(sorted(words))}
+    return Note(code=code, facts=facts) if words else None
+
+
+def _counted(code: str, count: int) -> Note | None:
+    return Note(code=code, facts={"count": str(count)}) if count else None

@@ -1,0 +1,257 @@
+"""The Measurement of a run: the second value of the chain.
+
+In: `RunRecords`. Out: a `Measurement`. Ranks are folded and windowed one by one, then put
+together; docs/explanation/how-we-measure.md says how. Judging it is left to `diagnose`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from statistics import median
+
+from steptime.core.note import Note
+from steptime.core.process_end import ProcessEnd, RunState
+from steptime.core.schema import SCHEMA
+from steptime.measure.code_places import (
+    find_compilation,
+    find_errors,
+    find_operators,
+    find_sites,
+    find_suspicions,
+    find_switches,
+    places_of,
+)
+from steptime.measure.host_load import load_in_window, load_of_run
+from steptime.measure.memory.memory_anatomy import find_anatomy
+from steptime.measure.memory.memory_use import device_memory, gc_pauses, host_memory, place_samples
+from steptime.measure.rank_fold import Folded, fold_ranks
+from steptime.measure.recipe_use import find_recipe
+from steptime.measure.record_notes import NoteFacts, make_notes
+from steptime.measure.run_records import RunRecords
+from steptime.measure.stalled_steps import count_steps
+from steptime.measure.step_work import find_count
+from steptime.measure.steps.phases import (
+    find_missing,
+    mean_per_step,
+    summarize_phases,
+    summarize_spans,
+)
+from steptime.measure.steps.steady_window import (
+    StepWindow,
+    series_of,
+    window_of,
+)
+from steptime.measure.steps.step_fold import NS, RankSteps, fold_nothing
+from steptime.measure.values.measurement import Measurement, Overhead, RankSummary, WorkerSummary
+
+
+def measure(records: RunRecords, *, end: ProcessEnd | None = None) -> Measurement:
+    """What was seen of a run.
+
+    Args:
+        records: what its folder holds.
+        end: how its command ended, where more is known than `command.json` says (that it
+            is still running, say).
+    """
+    return measure_ranks(fold_ranks(records), end=end)
+
+
+def measure_ranks(folded: Folded, *, end: ProcessEnd | None = None) -> Measurement:
+    """The same, of ranks that were folded already."""
+    records = folded.records
+    end = _end_of(records) if end is None else end
+    has_ended = end.state in (RunState.FINISHED, RunState.FAILED, RunState.KILLED)
+    seen = NoteFacts(
+        records=records, has_ended=has_ended, ranks=folded.steps, windows=folded.windows
+    )
+    bare = _without_steps(records, end, make_notes(seen))
+    if not folded.ranks:
+        return replace(bare, ranks=_ranks_without_steps(records))
+    return _with_steps(bare, folded)
+
+
+def _without_steps(records: RunRecords, end: ProcessEnd, notes: tuple[Note, ...]) -> Measurement:
+    command, places = records.command, places_of(records)
+    return Measurement(
+        schema=SCHEMA,
+        run_id=command.run_id,
+        command=command.argv,
+        started_unix_s=command.started_unix_s,
+        duration_s=_duration_s(records),
+        end=end,
+        num_steps=0,
+        num_optimizer_updates=0,
+        num_backwards=0,
+        num_skipped_updates=0,
+        num_ranks=0,
+        period=None,
+        steady=None,
+        phases=summarize_phases([], {}),
+        spans=(),
+        copies_per_step=None,
+        syncs_per_step=None,
+        ranks=(),
+        workers=_workers_of(records),
+        host=load_of_run(records),
+        overhead=None,
+        notes=notes,
+        switches=find_switches(records, places),
+        errors=find_errors(records, places),
+        recipe=find_recipe(records),
+        stalls=records.stalls,
+        memory=find_anatomy(records.memory, (), worker_bytes=_worker_bytes(records)),
+    )
+
+
+def _ranks_without_steps(records: RunRecords) -> tuple[RankSummary, ...]:
+    """What processes told of their memory that ended, by want of it say, before a step."""
+    ranks = [fold_nothing(stream) for stream in records.streams if stream.signals.memory]
+    return tuple(_summarize(rank, window_of(rank, series_of(rank)), records) for rank in ranks)
+
+
+def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
+    """The measurement with what was seen of at least one rank."""
+    records, ranks, windows = folded.records, folded.steps, folded.windows
+    busiest, window = folded.busiest.steps, folded.busiest.window
+    missing = find_missing(ranks, has_workers=bool(records.workers))
+    spans, places = summarize_spans(busiest), places_of(records)
+    work = find_count(busiest, window, records.counted, ranks=ranks)
+    return replace(
+        bare,
+        num_steps=max(rank.num_steps for rank in ranks),
+        num_optimizer_updates=busiest.num_updates,
+        num_backwards=busiest.num_backwards,
+        num_skipped_updates=busiest.num_skipped,
+        num_ranks=len(ranks),
+        period=window.period,
+        steady=folded.steady_window(),
+        phases=summarize_phases(windows, missing),
+        spans=spans,
+        copies_per_step=mean_per_step(windows, "num_copies"),
+        syncs_per_step=mean_per_step(windows, "num_syncs"),
+        ranks=tuple(map(partial(_summarize, records=records), ranks, windows)),
+        host=load_in_window(records, ranks[0], windows[0]) if windows[0].num_steps else bare.host,
+        overhead=_overhead(busiest, window),
+        prepare_fraction=_prepare_fraction(ranks, windows, missing),
+        sites=find_sites(busiest, places),
+        operators=find_operators(busiest),
+        count=work.count,
+        count_missing=work.missing,
+        compilation=find_compilation(busiest, spans, places),
+        suspicions=find_suspicions(busiest, places),
+        stalls=count_steps(records.stalls, ranks),
+        memory=find_anatomy(records.memory, ranks, worker_bytes=_worker_bytes(records)),
+    )
+
+
+def _end_of(records: RunRecords) -> ProcessEnd:
+    command = records.command
+    if command.signal is not None:
+        return ProcessEnd(state=RunState.KILLED, signal=command.signal)
+    if command.exit_code is None:
+        return ProcessEnd(state=RunState.UNKNOWN)
+    state = RunState.FAILED if command.exit_code else RunState.FINISHED
+    return ProcessEnd(state=state, exit_code=command.exit_code)
+
+
+def _duration_s(records: RunRecords) -> float | None:
+    """None while it runs, and where the time of day was set back meanwhile."""
+    command = records.command
+    if command.ended_unix_s is None or command.ended_unix_s < command.started_unix_s:
+        return None
+    return command.ended_unix_s - command.started_unix_s
+
+
+def _summarize(rank: RankSteps, window: StepWindow, records: RunRecords) -> RankSummary:
+    missing = find_missing([rank], has_workers=bool(records.workers))
+    machine = records.command.machine
+    placed = place_samples(rank, window)
+    limits = [n for n in (machine.memory_bytes, machine.memory_limit_bytes) if n is not None]
+    return RankSummary(
+        rank=rank.head.rank,
+        pid=rank.head.pid,
+        world_size=rank.head.world_size,
+        python_version=rank.head.python,
+        torch_version=rank.head.torch,
+        device=rank.head.device,
+        versions=rank.head.versions,
+        input_shapes=rank.signals.input_shapes,
+        loaders=rank.signals.loaders,
+        num_threads=rank.head.num_threads,
+        num_steps=rank.num_steps,
+        num_optimizer_updates=rank.num_updates,
+        num_backwards=rank.num_backwards,
+        step_time_s=window.steady.step_time_s,
+        step_cpu_s=window.steady.step_cpu_s,
+        phases=summarize_phases([window], missing),
+        ended_cleanly=rank.end is not None,
+        host_memory=host_memory(rank, placed, limit_bytes=min(limits, default=None)),
+        device_memory=device_memory(rank, placed),
+        gc=gc_pauses(rank, window),
+        device_name=rank.head.device_name,
+    )
+
+
+def _workers_of(records: RunRecords) -> WorkerSummary | None:
+    """Sums over all worker processes; those of a later epoch take the place of the earlier."""
+    num_batches = sum(sums.batches for _, sums in records.workers)
+    if num_batches == 0:
+        return None
+    cpu_ns = [sums.cpu_ns for _, sums in records.workers if sums.cpu_ns is not None]
+    has_cpu = len(cpu_ns) == len(records.workers)
+    return WorkerSummary(
+        num_workers=len({(head.ppid, head.worker) for head, _ in records.workers}),
+        num_batches=num_batches,
+        fetch_s_per_batch=sum(sums.fetch_ns for _, sums in records.workers) * NS / num_batches,
+        collate_s_per_batch=sum(sums.collate_ns for _, sums in records.workers) * NS / num_batches,
+        cpu_s_per_batch=sum(cpu_ns) * NS / num_batches if has_cpu else None,
+    )
+
+
+def _worker_bytes(records: RunRecords) -> int | None:
+    """What the DataLoader's workers held together, pages that several share once: the median.
+
+    The first look at a worker counts what it shares with its parent whole.
+    """
+    sizes = [sample.worker_resident_bytes for sample in records.host]
+    known = [size for size in sizes if size]
+    return round(median(known)) if known else None
+
+
+def _prepare_fraction(
+    ranks: Sequence[RankSteps], windows: Sequence[StepWindow], missing: Mapping[str, str]
+) -> float | None:
+    """The share of the windows between a batch's arrival and the model's call.
+
+    None where no loader or no call of a model was seen, or the guest did not count it.
+    """
+    reasons = {missing.get("input_wait"), missing.get("forward")}
+    total_s = math.fsum(chain.from_iterable(window.times_s() for window in windows))
+    is_counted = all("prepare_ns" in rank.head.counts for rank in ranks)
+    if reasons & {"no_loader_seen", "no_module_seen"} or not is_counted or total_s <= 0:
+        return None
+    prepare_s = chain.from_iterable(
+        (*window.steps.prepare_s, *(block.prepare_s for block in window.blocks))
+        for window in windows
+    )
+    return math.fsum(prepare_s) / total_s
+
+
+def _overhead(rank: RankSteps, window: StepWindow) -> Overhead | None:
+    """What the guest spent a step: its markers, its writing, and calls that pass through."""
+    cost = rank.cost
+    num_rows = 0 if cost is None else cost.updates if cost.rows is None else cost.rows
+    if cost is None or num_rows == 0:
+        return None
+    spent_s = (cost.self_ns + cost.flush_ns + cost.nested_calls * cost.nested_ns) * NS
+    num_seen = rank.total("num_updates") + rank.num_by_hand
+    per_step_s = spent_s / num_rows * (num_seen / rank.num_steps)
+    step_cpu_s = window.steady.step_cpu_s
+    return Overhead(
+        cpu_s_per_step=per_step_s,
+        fraction=per_step_s / step_cpu_s.median if step_cpu_s and step_cpu_s.median > 0 else None,
+    )

@@ -1,0 +1,1 @@
+"""A run over time, thinned to what a page can show."""

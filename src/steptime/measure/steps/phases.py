@@ -1,0 +1,238 @@
+"""Divides the steady window's time into phases, and says which phases were not observed.
+
+In: steps, and the windows chosen from them. Out: a `Phase` for each name. A phase that was not
+observed is null with a machine word; its time, if there is any, counts as `other`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, repeat
+
+from steptime.core.stats import median, weighted_median
+from steptime.measure.steps.steady_window import StepWindow
+from steptime.measure.steps.step_fold import RankSteps, StepBlock
+from steptime.measure.steps.step_table import INSIDE, Columns, Numbers, StepTable, add_up, zeros
+from steptime.measure.values.measurement import INNER_PHASES, PHASES, SPANS, Phase, Span
+
+
+def find_missing(ranks: Sequence[RankSteps], *, has_workers: bool) -> dict[str, str]:
+    """Phases that were not observed on these ranks, each with its reason.
+
+    It depends on the whole run, warmup included: what was ever seen is observed.
+    """
+    seen = {name for rank in ranks for name in _seen(rank)}
+    missing = _missing_model_phases(seen)
+    if all(rank.head.device == "cpu" for rank in ranks):
+        missing |= dict.fromkeys(("h2d", "sync"), "not_applicable_on_cpu")
+    if not any(rank.has_batches for rank in ranks):
+        missing |= dict.fromkeys(("input_wait", *INNER_PHASES), "no_loader_seen")
+    elif not seen.intersection(INNER_PHASES):
+        reason = "loads_in_workers" if has_workers else "not_split"
+        missing |= dict.fromkeys(INNER_PHASES, reason)
+    if not any(rank.has_updates for rank in ranks):
+        unseen = {"gradient_processing", "optimizer"} - seen
+        missing |= dict.fromkeys(sorted(unseen), "no_optimizer_seen")
+    if "communication" not in seen and all(rank.head.world_size == 1 for rank in ranks):
+        missing["communication"] = "single_rank"
+    return missing
+
+
+def _seen(rank: RankSteps) -> set[str]:
+    """The phases that ever took time."""
+    singles = {name for name, column in rank.steps.wall_s.items() if max(column) > 0}
+    blocks = {name for block in rank.blocks for name, time_s in block.wall_s.items() if time_s > 0}
+    return singles | blocks
+
+
+def _missing_model_phases(seen: set[str]) -> dict[str, str]:
+    missing = {}
+    if "forward_and_loss" in seen:
+        reasons = dict.fromkeys(("forward", "loss"), "inside_forward_and_loss")
+    else:
+        missing["forward_and_loss"] = "not_compiled_together"
+        inside = "inside_forward" if "forward" in seen else "no_module_seen"
+        reasons = {"forward": "no_module_seen", "loss": inside}
+    reasons["backward"] = "no_backward_seen"
+    return missing | {name: reason for name, reason in reasons.items() if name not in seen}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Times:
+    """Times a step by phase [s], a row a step, then a row a block with the mean of its steps.
+
+    A phase that took no time in any row is left out of `columns`; a step counts once, the blocks
+    as often as `weights` says.
+    """
+
+    columns: Columns
+    num_steps: int
+    weights: Sequence[int]
+
+    def __bool__(self) -> bool:
+        return self.num_steps + len(self.weights) > 0
+
+    def median_s(self, name: str) -> float | None:
+        """Weighted by what the rows stand for; None where there are none."""
+        if not self or name not in self.columns:
+            return 0.0 if self else None
+        values = self.columns[name]
+        if not self.weights:
+            return median(values)
+        weights = chain(repeat(1.0, self.num_steps), map(float, self.weights))
+        return weighted_median(values, list(weights))
+
+    def total_s(self, name: str) -> float:
+        """Over all that the rows stand for."""
+        values = self.columns.get(name, ())
+        blocks = zip(self.weights, values[self.num_steps :], strict=False)
+        return math.fsum(chain(values[: self.num_steps], (num * time_s for num, time_s in blocks)))
+
+    def gather(self, missing: Iterable[str]) -> _Times:
+        """The same with `input_wait` whole, and what was not observed in `other`."""
+        columns = dict(self.columns)
+        if not columns.keys().isdisjoint(INNER_PHASES):
+            size = self.num_steps + len(self.weights)
+            _add_to(columns, "input_wait", add_up(columns, INNER_PHASES, size))
+        for name in missing:
+            if name in PHASES and name in columns:
+                _add_to(columns, "other", columns.pop(name))
+        return replace(self, columns=columns)
+
+
+def _add_to(columns: dict[str, Numbers], name: str, more: Numbers) -> None:
+    columns[name] = array("d", map(operator.add, columns[name], more)) if name in columns else more
+
+
+Singles = Sequence[tuple[Columns, int]]
+Sums = Sequence[tuple[Mapping[str, float], int]]
+
+
+def _times(singles: Singles, blocks: Sums) -> _Times:
+    """Columns of steps, each with their number, and sums over blocks, each with its weight."""
+    found: dict[str, Numbers] = {}
+    for name in INSIDE:
+        if any(name in columns for columns, _ in singles) or any(sums[name] for sums, _ in blocks):
+            column = array("d")
+            for columns, num_steps in singles:
+                column.extend(columns[name] if name in columns else zeros(num_steps))
+            column.extend(sums[name] / weight for sums, weight in blocks)
+            found[name] = column
+    return _Times(
+        columns=found,
+        num_steps=sum(num_steps for _, num_steps in singles),
+        weights=[weight for _, weight in blocks],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PhaseTable:
+    """The steps' times; `cpu` and `inner` of the detailed ones only, `device` where known."""
+
+    wall: _Times
+    cpu: _Times
+    inner: _Times
+    device: _Times
+
+
+def summarize_phases(
+    windows: Sequence[StepWindow], missing: Mapping[str, str]
+) -> tuple[Phase, ...]:
+    """Every phase over these windows together.
+
+    A block stands in the medians with the mean of its steps, weighted by their number.
+    """
+    table = _table(windows, missing)
+    if not any(window.steps or window.blocks for window in windows):
+        missing = dict.fromkeys((*PHASES, *INNER_PHASES), "no_steady_steps")
+    elif not table.inner:
+        missing = {**dict.fromkeys(INNER_PHASES, "not_sampled"), **missing}
+    totals_s = {name: table.wall.total_s(name) for name in PHASES}
+    return tuple(
+        Phase(name=name, missing=missing[name])
+        if name in missing
+        else _phase(name, table, totals_s)
+        for name in (*PHASES, *INNER_PHASES)
+    )
+
+
+def _table(windows: Sequence[StepWindow], missing: Mapping[str, str]) -> _PhaseTable:
+    steps = [window.steps for window in windows]
+    blocks = [block for window in windows for block in window.blocks if block.num_steps]
+    detailed = [one.take(one.is_detailed) for one in steps]
+    sampled = [block for block in blocks if block.num_detailed]
+    on_device = [one.take(one.has_device) for one in steps]
+    wall = _times([(s.wall_s, len(s)) for s in steps], [(b.wall_s, b.num_steps) for b in blocks])
+    cpu = _times(
+        [(s.cpu_s, len(s)) for s in detailed], [(b.cpu_s, b.num_detailed) for b in sampled]
+    )
+    device = _times([(s.device_s, len(s)) for s in on_device], [])
+    return _PhaseTable(
+        wall=wall.gather(missing),
+        cpu=cpu.gather(missing),
+        inner=_inner_times(detailed, sampled),
+        device=device.gather(missing),
+    )
+
+
+def _inner_times(detailed: Sequence[StepTable], sampled: Sequence[StepBlock]) -> _Times:
+    """Fetch and collate a detailed step, and the whole wait a step beside them."""
+    names = ("input_wait", *INNER_PHASES)
+    found = _times(
+        [(s.wall_s, len(s)) for s in detailed], [(b.wall_s, b.num_detailed) for b in sampled]
+    )
+    waits_s = array("d")
+    for steps in detailed:
+        waits_s.extend(add_up(steps.wall_s, names, len(steps)))
+    waits_s.extend(sum(b.wall_s[name] for name in names) / b.num_steps for b in sampled)
+    return replace(found, columns={**found.columns, "input_wait": waits_s})
+
+
+def _phase(name: str, table: _PhaseTable, totals_s: Mapping[str, float]) -> Phase:
+    is_inner = name in INNER_PHASES
+    return Phase(
+        name=name,
+        median_s=(table.inner if is_inner else table.wall).median_s(name),
+        fraction=_inner_fraction(name, table, totals_s) if is_inner else _share(name, totals_s),
+        cpu_median_s=table.cpu.median_s(name),
+        device_median_s=table.device.median_s(name),
+    )
+
+
+def _share(name: str, totals_s: Mapping[str, float]) -> float | None:
+    total_s = math.fsum(totals_s.values())
+    return totals_s[name] / total_s if total_s > 0 else None
+
+
+def _inner_fraction(name: str, table: _PhaseTable, totals_s: Mapping[str, float]) -> float | None:
+    """The share of the whole wait, seen on detailed steps, of the wait's share of all steps."""
+    outer = _share("input_wait", totals_s)
+    whole_s = table.inner.total_s("input_wait")
+    if outer is None:
+        return None
+    return outer * min(1.0, table.inner.total_s(name) / whole_s) if whole_s > 0 else 0.0
+
+
+def summarize_spans(rank: RankSteps) -> tuple[Span, ...]:
+    """What was kept apart from the steps of one rank; a block counts as one step touched.
+
+    What came after the last update counts too, and touches no step.
+    """
+    spans = []
+    for name in SPANS:
+        seen_s = chain(rank.steps.span(name), (block.spans_s[name] for block in rank.blocks))
+        values_s = [value_s for value_s in seen_s if value_s > 0]
+        total_s = math.fsum((*values_s, rank.tail_s[name]))
+        if total_s > 0:
+            spans.append(Span(name=name, total_s=total_s, num_steps_touched=len(values_s)))
+    return tuple(spans)
+
+
+def mean_per_step(windows: Sequence[StepWindow], name: str) -> float | None:
+    """A count a step over the windows, by its field; None without steps."""
+    num_steps = sum(window.num_steps for window in windows)
+    return sum(window.total(name) for window in windows) / num_steps if num_steps else None

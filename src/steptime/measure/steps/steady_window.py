@@ -1,0 +1,192 @@
+"""Chooses the steps that count: the steady window.
+
+In: the steps of one rank, or of several ranks of one run. Out: a `StepWindow` and a `SteadyWindow`.
+How the window's time divides into phases is left to `measure.steps.phases`.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain, compress, zip_longest
+
+from steptime.core.stats import (
+    MSER5_RULE,
+    bounded_mean,
+    find_period,
+    median_interval,
+    warmup_length,
+)
+from steptime.measure.steps.step_fold import RankSteps, StepBlock
+from steptime.measure.steps.step_table import Numbers, StepTable
+from steptime.measure.values.measurement import SteadyWindow
+
+WINDOW_RULE = (
+    "the first step, steps that compile, steps that a look of ours made longer and steps in which "
+    "the run stood still do not count; "
+    "nothing counts before a step of the first half that compiles; then "
+    f"{MSER5_RULE}; the window begins at a whole period"
+)
+"""The rule of this module in one sentence; it is shown with every measurement."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimes:
+    """Times of the steps one by one.
+
+    `disturbed` holds the indices that never count, `restarts` those among them before which
+    nothing counts if they are early: the first step, and steps that compile.
+    """
+
+    times_s: Numbers
+    cpu_times_s: Numbers
+    restarts: frozenset[int]
+    disturbed: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepWindow:
+    """The steps of one rank that count.
+
+    A block counts as a whole; one that the window begins in is left out of the phases,
+    while its steps' times count. `start_s` and `end_s` are on the clock of the rank's head.
+    """
+
+    steady: SteadyWindow
+    period: int | None
+    steps: StepTable
+    blocks: tuple[StepBlock, ...]
+
+    @property
+    def start_s(self) -> float:
+        """When its first step began."""
+        return self.steps.begin_s(0) if self.steps else self.blocks[0].start_s
+
+    @property
+    def end_s(self) -> float:
+        """When its last step ended."""
+        return self.blocks[-1].end_s if self.blocks else self.steps.end_s[-1]
+
+    @property
+    def num_steps(self) -> int:
+        """Steps whose phases are known."""
+        return len(self.steps) + sum(block.num_steps for block in self.blocks)
+
+    def times_s(self) -> Numbers:
+        """Of each step, and of each block as a whole."""
+        whole = (sum(block.wall_s.values()) for block in self.blocks)
+        return array("d", chain(self.steps.times_s, whole))
+
+    def spans_s(self) -> Numbers:
+        """What was kept apart of each step, and of each block as a whole."""
+        whole = (sum(block.spans_s.values()) for block in self.blocks)
+        return array("d", chain(self.steps.sum_of_spans(), whole))
+
+    def total(self, name: str) -> int:
+        """The sum of a count over its steps, by its field."""
+        blocks: list[int] = [getattr(block, name) for block in self.blocks]
+        return sum(self.steps.count(name)) + sum(blocks)
+
+
+def step_period(rank: RankSteps) -> int | None:
+    """After how many steps their kinds repeat: optimizers and number of backward calls."""
+    steps = rank.steps
+    kinds = list(zip(steps.optimizers, steps.count("num_backwards"), strict=True))
+    return find_period(kinds[1:])  # the first step has no beginning of its own
+
+
+def series_of(rank: RankSteps) -> StepTimes:
+    """The times of all steps of a rank."""
+    steps = rank.steps
+    restarts = {0} if steps else set()
+    restarts.update(index for index, value_s in enumerate(steps.span("compile")) if value_s > 0)
+    looked_at = {index for index, flag in enumerate(steps.is_disturbed) if flag}
+    for block in rank.blocks:
+        if block.spans_s["compile"] > 0:
+            restarts.update(range(block.first_index, block.first_index + block.num_steps))
+    blocks = rank.blocks
+    return StepTimes(
+        times_s=array("d", chain(steps.times_s, *(block.times_s for block in blocks))),
+        cpu_times_s=array("d", chain(steps.cpu_times_s, *(block.cpu_times_s for block in blocks))),
+        restarts=frozenset(restarts),
+        disturbed=frozenset(restarts | looked_at),
+    )
+
+
+def combine(ranks: Sequence[StepTimes]) -> StepTimes:
+    """Step k of a run takes as long as the slowest rank's step k, in wall and in CPU time."""
+    return StepTimes(
+        times_s=_slowest([rank.times_s for rank in ranks]),
+        cpu_times_s=_slowest([rank.cpu_times_s for rank in ranks]),
+        restarts=frozenset().union(*(rank.restarts for rank in ranks)),
+        disturbed=frozenset().union(*(rank.disturbed for rank in ranks)),
+    )
+
+
+def _slowest(ranks: Sequence[Numbers]) -> Numbers:
+    """The longest time of each step, of the ranks that made it."""
+    return array("d", map(max, zip_longest(*ranks, fillvalue=-math.inf)))
+
+
+def choose_first_step(series: StepTimes, *, period: int) -> int:
+    """Index of the first step that counts, by `WINDOW_RULE`."""
+    num_steps = len(series.times_s)
+    early = [index for index in series.restarts if 2 * index < num_steps]
+    first_group = math.ceil((max(early, default=0) + 1) / period)
+    groups = range(first_group, num_steps // period)
+    means = {group: _group_mean(series, group, period) for group in groups}
+    usable = [(group, mean) for group, mean in means.items() if mean is not None]
+    cut = warmup_length([mean for _, mean in usable])
+    return (usable[cut][0] if usable else first_group) * period
+
+
+def _group_mean(series: StepTimes, group: int, period: int) -> float | None:
+    """Mean time of a period's steps that count."""
+    times_s = [
+        series.times_s[i]
+        for i in range(group * period, (group + 1) * period)
+        if i not in series.disturbed
+    ]
+    if len(times_s) == 1:
+        return times_s[0]
+    return math.fsum(times_s) / len(times_s) if times_s else None
+
+
+def steady_window(series: StepTimes, *, period: int | None) -> SteadyWindow:
+    """The steady window of a series of steps."""
+    first = choose_first_step(series, period=period or 1)
+    kept = [index not in series.disturbed for index in range(first, len(series.times_s))]
+    times_s, cpu_times_s = (
+        list(compress(times[first:], kept)) for times in (series.times_s, series.cpu_times_s)
+    )
+    return SteadyWindow(
+        first_step=first,
+        num_steps=len(times_s),
+        num_warmup_steps=min(first, len(series.times_s)),
+        rule=WINDOW_RULE,
+        step_time_s=median_interval(times_s) if times_s else None,
+        step_cpu_s=median_interval(cpu_times_s) if times_s else None,
+        mean_s=bounded_mean(times_s) if times_s else None,
+    )
+
+
+def window_of(rank: RankSteps, series: StepTimes) -> StepWindow:
+    """The steady window of one rank, with the steps in it."""
+    period = step_period(rank)
+    steady = steady_window(series, period=period)
+    first = steady.first_step
+    kept = [index >= first and index not in series.disturbed for index in rank.steps.index]
+    return StepWindow(
+        steady=steady,
+        period=period,
+        steps=rank.steps.take(kept),
+        blocks=tuple(
+            block
+            for block in rank.blocks
+            if block.has_phases
+            and block.first_index >= first
+            and block.first_index not in series.disturbed
+        ),
+    )

@@ -1,0 +1,403 @@
+"""Folds optimizer updates into steps, by the rule in docs/reference/run-folder.md.
+
+In: the `RankStream` of one process. Out: `RankSteps`, the steps of the thread that stepped
+most. Which of them count is left to `measure.steps.steady_window`, what they say to
+`measure.steps.phases`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import compress
+from operator import add
+
+from steptime.measure.rank_signals import Signals
+from steptime.measure.steps.rounds import Round, Rows, fold_rounds, split_rounds
+from steptime.measure.steps.step_table import INSIDE, Numbers, StepTable
+from steptime.measure.stream import GuestCost, RankStream, StreamEnd, StreamHead
+from steptime.measure.values.measurement import SPANS
+from steptime.record.rows import (
+    BY_HAND,
+    DETAIL,
+    DISTURBED,
+    END_NS,
+    NUMBER,
+    OPTIMIZER,
+    SKIPPED,
+    THREAD,
+    BlockRow,
+)
+from steptime.record.table import UpdateTable
+
+NS = 1e-9
+US = 1e-6
+
+_NO_THREAD = -1  # threads are numbered from 0
+
+_COUNTED = {
+    "num_backwards": "backwards",
+    "num_copies": "copies",
+    "num_syncs": "syncs",
+    "num_batches": "batches",
+    "gc_pauses": "gc_pauses",
+}
+"""Fields of a step, and what the guest calls them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepBlock:
+    """Consecutive steps known by their times one by one, and by phase in sums only.
+
+    The guest writes no row an update after the first 20,000. `cpu_s` and fetch and collate
+    in `wall_s` are sums over `num_detailed` of the steps.
+    """
+
+    first_index: int
+    start_s: float
+    end_s: float
+    times_s: Numbers
+    cpu_times_s: Numbers
+    wall_s: Mapping[str, float]
+    cpu_s: Mapping[str, float]
+    spans_s: Mapping[str, float]
+    num_detailed: int
+    num_updates: int
+    num_skipped: int
+    num_backwards: int
+    num_copies: int
+    num_syncs: int
+    num_batches: int
+    gc_pauses: int = 0
+    gc_s: float = 0.0
+    prepare_s: float = 0.0
+    has_phases: bool = True
+
+    @property
+    def num_steps(self) -> int:
+        """Steps in the block."""
+        return len(self.times_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSteps:
+    """The steps of one rank: first one by one, then in blocks.
+
+    `num_threads` counts the threads with rows, `num_threads_stepped` those of them that made
+    updates (all, where no optimizer stepped); the steps are of the one that made most.
+    `num_empty_steps` are a wrapper's that let nothing through. `tail_s` is what was kept apart
+    after the last update.
+    """
+
+    head: StreamHead
+    cost: GuestCost | None
+    end: StreamEnd | None
+    steps: StepTable
+    blocks: tuple[StepBlock, ...]
+    num_threads: int
+    num_threads_stepped: int
+    num_empty_steps: int
+    tail_s: Mapping[str, float]
+    signals: Signals
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of this rank."""
+        return len(self.steps) + sum(block.num_steps for block in self.blocks)
+
+    @property
+    def num_updates(self) -> int:
+        """Updates; by the guest's own count where that is higher, for lines may be lost."""
+        seen = self.total("num_updates")
+        if self._own_end is None:
+            return seen
+        return max(seen, self._own_end.updates - self.num_empty_steps)
+
+    @property
+    def num_backwards(self) -> int:
+        """Backward calls, with those after the last update where the end was seen."""
+        seen = self.total("num_backwards")
+        return max(seen, self._own_end.backwards) if self._own_end is not None else seen
+
+    @property
+    def num_by_hand(self) -> int:
+        """Steps in which no optimizer stepped: a backward call stands for the update."""
+        singles = sum(num == 0 for num in self.steps.count("num_updates"))
+        return singles + sum(max(0, block.num_steps - block.num_updates) for block in self.blocks)
+
+    @property
+    def num_skipped(self) -> int:
+        """Updates that the gradient scaler skipped."""
+        return self.total("num_skipped")
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether a loader's batch was seen in any step."""
+        return self.total("num_batches") > 0
+
+    @property
+    def has_updates(self) -> bool:
+        """Whether an optimizer stepped in any step."""
+        return self.total("num_updates") > 0
+
+    def total(self, name: str) -> int:
+        """The sum of a count over all steps, by its field."""
+        blocks: list[int] = [getattr(block, name) for block in self.blocks]
+        return sum(self.steps.count(name)) + sum(blocks)
+
+    @property
+    def _own_end(self) -> StreamEnd | None:
+        """The process's own counts, where they are those of this thread alone."""
+        return self.end if self.num_threads == 1 else None
+
+
+def fold_stream(stream: RankStream) -> RankSteps | None:
+    """The steps of a process, or None if none was recorded."""
+    updates, rows = _count_by_thread(stream)
+    if not rows:
+        return None
+    thread = max(sorted(rows), key=lambda t: (updates[t], rows[t]))
+    updated = stream.updates.of_thread(thread)
+    asked = _rows_of(updated)
+    rounds = fold_rounds(asked)
+    num_empty = sum(optimizer != BY_HAND for optimizer in asked.optimizers)
+    num_empty -= sum(made.num_updates for made in rounds)
+    return RankSteps(
+        head=stream.head,
+        cost=stream.cost,
+        end=stream.end,
+        steps=_Folder(stream, updated, rounds).steps(),
+        blocks=_fold_blocks(stream, thread, first_index=len(rounds)),
+        num_threads=len(rows),
+        num_threads_stepped=len(+updates) or len(rows),
+        num_empty_steps=num_empty,
+        tail_s=_tail(stream),
+        signals=stream.signals,
+    )
+
+
+def fold_nothing(stream: RankStream) -> RankSteps:
+    """A process whose updates are not known, for what it told beside them."""
+    return RankSteps(
+        head=stream.head,
+        cost=stream.cost,
+        end=stream.end,
+        steps=_Folder(stream, stream.updates.of_thread(_NO_THREAD), []).steps(),
+        blocks=(),
+        num_threads=0,
+        num_threads_stepped=0,
+        num_empty_steps=0,
+        tail_s=_tail(stream),
+        signals=stream.signals,
+    )
+
+
+def _count_by_thread(stream: RankStream) -> tuple[Counter[int], Counter[int]]:
+    """Updates, and rows of any kind, that each thread made."""
+    table = stream.updates
+    threads, optimizers = table.column(THREAD), table.column(OPTIMIZER)
+    rows = Counter(threads)
+    updates = Counter(compress(threads, map(BY_HAND.__ne__, optimizers)))
+    for block in stream.blocks:
+        updates[block.thread] += block.num_updates
+        rows[block.thread] += block.num_rounds
+    return updates, rows
+
+
+def _tail(stream: RankStream) -> dict[str, float]:
+    tail = stream.end.tail if stream.end is not None else ()
+    if len(tail) != len(stream.head.buckets):
+        return dict.fromkeys(SPANS, 0.0)
+    return _split(tail, stream.head)[1]
+
+
+def _rows_of(table: UpdateTable) -> Rows:
+    """What makes rounds of a thread's rows; 0 where an older guest had no count of a name."""
+    return Rows(
+        optimizers=table.column(OPTIMIZER),
+        backwards=_count(table, "backwards"),
+        inner_steps=_count(table, "inner_steps"),
+    )
+
+
+def _count(table: UpdateTable, name: str) -> Sequence[int]:
+    layout = table.layout
+    if name not in layout.counts:
+        return array("q", bytes(8 * len(table)))
+    return table.column(layout.counts_at + layout.counts.index(name))
+
+
+class _Folder:
+    """Makes steps of the rows of one thread, a column at a time."""
+
+    def __init__(self, stream: RankStream, table: UpdateTable, rounds: Sequence[Round]) -> None:
+        self._stream = stream
+        self._table = table
+        self._rounds = rounds
+        # Rows after the last round belong to none.
+        self._has_one_row_each = all(made.end - made.begin == 1 for made in rounds)
+
+    def steps(self) -> StepTable:
+        """All of them."""
+        table, layout = self._table, self._table.layout
+        wall_s, spans_s = self._divide(layout.wall_at)
+        cpu_s, _ = self._divide(layout.cpu_at)
+        ends_ns, details = table.column(END_NS), table.column(DETAIL)
+        skipped = [int(value > 0) for value in table.column(SKIPPED)]
+        counts = {name: self._sum(_count(table, word)) for name, word in _COUNTED.items()}
+        counts["num_skipped"] = self._sum(skipped)
+        counts["num_updates"] = [made.num_updates for made in self._rounds]
+        device_s, has_device = self._device()
+        return StepTable(
+            index=array("q", range(len(self._rounds))),
+            end_s=array("d", [ends_ns[made.end - 1] * NS for made in self._rounds]),
+            wall_s=wall_s,
+            cpu_s=cpu_s,
+            spans_s=spans_s,
+            device_s=device_s,
+            counts={name: array("q", column) for name, column in counts.items() if any(column)},
+            gc_s=_seconds(self._sum(_count(table, "gc_ns"))),
+            prepare_s=_seconds(self._sum(_count(table, "prepare_ns"))),
+            optimizers=tuple(made.optimizers for made in self._rounds),
+            has_device=has_device,
+            is_detailed=self._flags(all, [value > 0 for value in details]),
+            is_disturbed=self._flags(any, [value == DISTURBED for value in details]),
+        )
+
+    def _sum(self, column: Sequence[int]) -> Sequence[int]:
+        if self._has_one_row_each:
+            return column[: len(self._rounds)]
+        return [sum(column[made.begin : made.end]) for made in self._rounds]
+
+    def _flags(self, of: Callable[[Iterable[bool]], bool], column: Sequence[bool]) -> bytes:
+        if self._has_one_row_each:
+            return bytes(column[: len(self._rounds)])
+        return bytes(of(column[made.begin : made.end]) for made in self._rounds)
+
+    def _divide(self, place: int) -> tuple[dict[str, Numbers], dict[str, Numbers]]:
+        """Sums by bucket that begin at this place, as phases and spans [s]."""
+        table = self._table
+        return _by_name(
+            (bucket, self._sum(table.column(place + number)))
+            for number, bucket in enumerate(table.layout.buckets)
+            if table.has(place + number)
+        )
+
+    def _device(self) -> tuple[dict[str, Numbers], bytes]:
+        """Device times of the steps all of whose updates have them."""
+        known, buckets = self._stream.device_ns, self._table.layout.buckets
+        numbers = self._table.column(NUMBER)
+        empty = array("q", bytes(8 * len(buckets)))
+        sums, flags = [], bytearray()
+        for made in self._rounds if known else ():
+            found = [known.get(numbers[place]) for place in range(made.begin, made.end)]
+            whole = [one for one in found if one is not None]
+            flags.append(len(whole) == len(found))
+            sums.append(list(map(sum, zip(*whole, strict=True))) if flags[-1] else empty)
+        columns = zip(buckets, zip(*sums, strict=True), strict=True) if any(flags) else ()
+        phases_s, _ = _by_name((bucket, column) for bucket, column in columns if any(column))
+        return phases_s, bytes(flags) or bytes(len(self._rounds))
+
+
+def _fold_blocks(stream: RankStream, thread: int, *, first_index: int) -> tuple[StepBlock, ...]:
+    numbered = {block.first_number: block for block in stream.blocks if block.thread == thread}
+    found = []
+    for number in sorted(numbered):
+        block = _block(first_index, numbered[number], stream.head)
+        found.append(block)
+        first_index += block.num_steps
+    rest = _fold_progress(stream, thread, found, first_index)
+    return tuple(found) if rest is None else (*found, rest)
+
+
+def _fold_progress(
+    stream: RankStream, thread: int, blocks: Sequence[StepBlock], first_index: int
+) -> StepBlock | None:
+    """The steps after the last full block, where the process did not end in order.
+
+    Their times are known, their phases are not.
+    """
+    begin_ns = max((b.end_ns for b in stream.blocks if b.thread == thread), default=0)
+    numbered = {p.number: p for p in stream.progress if p.thread == thread and p.end_ns > begin_ns}
+    updates = [numbered[number] for number in sorted(numbered)]
+    rounds = [updates[begin:end] for begin, end in split_rounds(u.optimizer for u in updates)]
+    if not rounds:
+        return None
+    nothing = dict.fromkeys(INSIDE, 0.0)
+    return StepBlock(
+        first_index=first_index,
+        start_s=begin_ns * NS,
+        end_s=updates[-1].end_ns * NS,
+        times_s=array("d", [sum(u.wall_us for u in made) * US for made in rounds]),
+        cpu_times_s=array("d", [sum(u.cpu_us for u in made) * US for made in rounds]),
+        wall_s=nothing,
+        cpu_s=nothing,
+        spans_s=dict.fromkeys(SPANS, 0.0),
+        num_detailed=0,
+        num_updates=sum(u.optimizer != BY_HAND for u in updates),
+        num_skipped=sum(u.skipped > 0 for u in updates),
+        num_backwards=sum(u.num_backwards for u in updates),
+        num_copies=0,
+        num_syncs=0,
+        num_batches=0,
+        has_phases=False,
+    )
+
+
+def _block(first_index: int, block: BlockRow, head: StreamHead) -> StepBlock:
+    wall_s, spans_s = _split(block.wall_ns, head)
+    cpu_s, _ = _split(block.cpu_ns, head)
+    counts = dict(zip(head.counts, block.counts, strict=True))
+    return StepBlock(
+        first_index=first_index,
+        start_s=block.start_ns * NS,
+        end_s=block.end_ns * NS,
+        times_s=array("d", [us * US for us in block.round_wall_us]),
+        cpu_times_s=array("d", [us * US for us in block.round_cpu_us]),
+        wall_s=wall_s,
+        cpu_s=cpu_s,
+        spans_s=spans_s,
+        num_detailed=block.num_detailed,
+        num_updates=block.num_updates,
+        num_skipped=block.num_skipped,
+        num_backwards=counts.get("backwards", 0),
+        num_copies=counts.get("copies", 0),
+        num_syncs=counts.get("syncs", 0),
+        num_batches=counts.get("batches", 0),
+        gc_pauses=counts.get("gc_pauses", 0),
+        gc_s=counts.get("gc_ns", 0) * NS,
+        prepare_s=counts.get("prepare_ns", 0) * NS,
+    )
+
+
+def _split(values_ns: Sequence[int], head: StreamHead) -> tuple[dict[str, float], dict[str, float]]:
+    """Sums by bucket as phases [s] and spans [s]."""
+    phases_s, spans_s = _by_name(
+        (bucket, (value_ns,)) for bucket, value_ns in zip(head.buckets, values_ns, strict=True)
+    )
+    return (
+        {name: phases_s[name][0] if name in phases_s else 0.0 for name in INSIDE},
+        {name: spans_s[name][0] if name in spans_s else 0.0 for name in SPANS},
+    )
+
+
+def _by_name(
+    columns: Iterable[tuple[str, Sequence[int]]],
+) -> tuple[dict[str, Numbers], dict[str, Numbers]]:
+    """Columns by bucket [ns] as phases and spans [s]; what a newer guest adds counts as other."""
+    phases_s: dict[str, Numbers] = {}
+    spans_s: dict[str, Numbers] = {}
+    for bucket, column in columns:
+        found = spans_s if bucket in SPANS else phases_s
+        name = bucket if bucket in SPANS or bucket in INSIDE else "other"
+        more = _seconds(column)
+        if name in found:
+            more = array("d", map(add, found[name], more))
+        found[name] = more
+    return phases_s, spans_s
+
+
+def _seconds(column: Sequence[int]) -> Numbers:
+    return array("d", [value * NS for value in column])

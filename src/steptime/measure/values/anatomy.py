@@ -1,0 +1,220 @@
+"""Who holds the memory of a training process, and when it holds most.
+
+In: what the guest read of parameters, states and graphs, and of one step's storages. Out: an
+`Anatomy`, which survives a round trip through JSON. What would make a run fit is left to
+`plan.memory_fit`; docs/explanation/memory.md says how each part is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+PARTS = (
+    "weights",
+    "buffers",
+    "gradients",
+    "optimizer",
+    "activations",
+    "logits",
+    "inputs",
+    "others",
+    "temporaries",
+    "communication",
+    "context",
+    "fragmentation",
+)
+"""Parts of a training process's memory. The last two are of a device alone."""
+
+STATES = ("weights", "buffers", "gradients", "optimizer")
+"""What stays from step to step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPart:
+    """Bytes of one part, each storage once; those of this rank where it is sharded.
+
+    Attributes:
+        name: one of `PARTS`.
+        bytes: None where it was not measured.
+        by_dtype: the same by type: `fp32`, `bf16`, `int8`.
+        by_device: the same by device: `cpu`, `cuda:0`.
+        num_tensors: that it is made of.
+        is_sharded: each rank holds a part of its own.
+        missing: why it was not measured, a machine word.
+    """
+
+    name: str
+    bytes: int | None = None
+    by_dtype: Mapping[str, int] | None = None
+    by_device: Mapping[str, int] | None = None
+    num_tensors: int | None = None
+    is_sharded: bool = False
+    missing: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """Bytes that the graph keeps for the backward, by what made them: a module, a kind of node."""
+
+    name: str
+    bytes: int
+    kind: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instant:
+    """Bytes held at one moment of the step that was followed, by part.
+
+    `at_fraction`: of the events of the step, so that looking closer does not stretch it.
+    """
+
+    at_fraction: float
+    phase: str
+    by_part: Mapping[str, int]
+
+    @property
+    def total(self) -> int:
+        """All parts."""
+        return sum(self.by_part.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryTimeline:
+    """One step: what was held over its course, and at its peak.
+
+    Attributes:
+        instants: in order, the peak among them.
+        peak: where most was held.
+        module: whose call, or whose gradient, was being computed at the peak.
+        operator: that ran at the peak.
+        num_storages: that were made and let go in the step.
+    """
+
+    instants: tuple[Instant, ...]
+    peak: Instant
+    module: str | None = None
+    operator: str | None = None
+    num_storages: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocator:
+    """What torch's allocator and the driver said of the device after an update [bytes].
+
+    `split` is free but in pieces of blocks in use; `largest_free_block` is the most that could be
+    given out of what is reserved; `free` and `total` are the driver's; `pinned` is of the host.
+    """
+
+    allocated: int | None = None
+    reserved: int | None = None
+    peak_allocated: int | None = None
+    peak_reserved: int | None = None
+    split: int | None = None
+    largest_free_block: int | None = None
+    free: int | None = None
+    total: int | None = None
+    pinned: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderMemory:
+    """What the first batch of a DataLoader takes, and how many may wait at a time."""
+
+    batch_bytes: int
+    num_workers: int = 0
+    num_waiting: int = 0
+    is_pinned: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """What was still held when a process ended for want of memory, by part."""
+
+    by_part: Mapping[str, int]
+    allocator: Allocator | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """What there was more of, so many updates after the first look, where memory grew.
+
+    Attributes:
+        num_updates: between the two looks.
+        held_bytes: more that the process held, on its device or resident.
+        tensor_bytes: of tensors that are no weights, gradients or states.
+        largest: type and shape of those that grew most: `fp32 [64, 1000]`.
+        largest_bytes: of them.
+        largest_num: more of them.
+    """
+
+    num_updates: int
+    held_bytes: int
+    tensor_bytes: int
+    largest: str | None = None
+    largest_bytes: int = 0
+    largest_num: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anatomy:
+    """The memory of the rank that holds most.
+
+    Attributes:
+        rank: it.
+        moment: how far the looks came: `call` (a model was called), `backward`, `update`.
+        num_updates: that were done at the last look.
+        num_parameters: elements, those of this rank where they are sharded.
+        num_trainable: of them.
+        parts: one for each of `PARTS`.
+        optimizers: their classes, in order of first step.
+        by_kind: saved activations by kind of graph node, the largest first.
+        by_module: the same by module, what it calls included; empty where none were followed.
+        timeline: of one step; None where it was not followed.
+        timeline_missing: why, a machine word.
+        allocator: of the device; None without one.
+        loader: None without a DataLoader.
+        worker_bytes: what its workers held together, in the median of the looks.
+        resident_bytes: the most that the process was seen to hold.
+        growth: None unless memory grew between two looks.
+        death: None unless the process ended for want of memory and could say so.
+    """
+
+    rank: int
+    moment: str
+    num_updates: int
+    num_parameters: int
+    num_trainable: int
+    parts: tuple[MemoryPart, ...]
+    optimizers: tuple[str, ...] = ()
+    by_kind: tuple[Kept, ...] = ()
+    by_module: tuple[Kept, ...] = ()
+    timeline: MemoryTimeline | None = None
+    timeline_missing: str | None = None
+    allocator: Allocator | None = None
+    loader: LoaderMemory | None = None
+    worker_bytes: int | None = None
+    resident_bytes: int | None = None
+    growth: Growth | None = None
+    death: Death | None = None
+
+    def part(self, name: str) -> MemoryPart:
+        """The part of that name; one that was not measured where there is none."""
+        return next((part for part in self.parts if part.name == name), MemoryPart(name=name))
+
+    def bytes_of(self, *names: str) -> int:
+        """The sum of these parts, as far as they were measured."""
+        return sum(self.part(name).bytes or 0 for name in names)
+
+    @property
+    def states_bytes(self) -> int:
+        """Weights, buffers, gradients and optimizer states."""
+        return self.bytes_of(*STATES)
+
+    @property
+    def bytes_per_parameter(self) -> float | None:
+        """Weights, gradients and optimizer states over the number of parameters."""
+        names = ("weights", "gradients", "optimizer")
+        if not self.num_parameters or any(self.part(name).bytes is None for name in names):
+            return None
+        return self.bytes_of(*names) / self.num_parameters

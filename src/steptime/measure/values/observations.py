@@ -1,0 +1,207 @@
+"""Values that a Measurement is made of beside its phases: memory, places, errors, a recipe.
+
+Frozen and made of plain fields like those of `measure.values.measurement`, which has the chain
+itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from steptime.core.quantity import Quantity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryUse:
+    """Memory of one process: resident, or allocated on its device.
+
+    `first_bytes` is the steady window's first sample (the run's, where none fell into it),
+    `last_bytes` the run's last, `peak_bytes` the run's largest. `slope_bytes_per_step` is the trend
+    over the steady window with its interval; None where it is too short. `limit_bytes` is what
+    there is at most. Faults and the system's CPU time (`system_cpu_s_per_step`) are of the host
+    process, over the window.
+    """
+
+    first_bytes: int
+    last_bytes: int
+    peak_bytes: int
+    num_samples: int
+    slope_bytes_per_step: Quantity | None = None
+    limit_bytes: int | None = None
+    minor_faults_per_step: float | None = None
+    major_faults_per_step: float | None = None
+    system_cpu_s_per_step: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GcPauses:
+    """What Python's collections of garbage took of one rank's steady window."""
+
+    pauses_per_step: float
+    s_per_step: float
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """A place in the user's code, over the few steps in which frames were looked at.
+
+    Attributes:
+        what: the phase or span that was entered there; `other` for the code between two markers.
+        file: relative to the folder of the command where it lies below it.
+        line: its line; with `end_line` above it, the lines between two markers.
+        text: the line as it stands in the file, None if it could not be read.
+        calls_per_step: how often it ran in a step; for a span, how often in the run.
+        s_per_step: wall time in a step (for a span, in the run) [s]; None where a call is only
+            counted, as a read of a tensor on the CPU.
+    """
+
+    what: str
+    file: str
+    line: int
+    end_line: int
+    calls_per_step: float
+    s_per_step: float | None = None
+    text: str | None = None
+
+    @property
+    def place(self) -> str:
+        """`train.py:31`, or `train.py:22-27` for the code between two markers."""
+        lines = str(self.line) if self.end_line <= self.line else f"{self.line}-{self.end_line}"
+        return f"{self.file}:{lines}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileEvent:
+    """A graph break, or a compilation made again: torch's reason, and the place it names."""
+
+    reason: str
+    count: int
+    where: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compilation:
+    """What torch.compile did in the busiest rank; counts of the whole run."""
+
+    num_graphs: int
+    num_steps_touched: int
+    total_s: float
+    breaks: tuple[CompileEvent, ...] = ()
+    recompiles: tuple[CompileEvent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operators:
+    """Operators of torch in the model's calls and the backward of one eager step.
+
+    Tiny ones took under 20 µs each; `tiny_s` and `large_s` are sums [s]. `missing` says why
+    none were counted, a machine word.
+    """
+
+    num: int = 0
+    num_tiny: int = 0
+    tiny_s: float = 0.0
+    large_s: float = 0.0
+    missing: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderUse:
+    """How a loader that training reads from is set."""
+
+    dataset: str
+    batch_size: int | None = None
+    num_workers: int = 0
+    pin_memory: bool = False
+    persistent_workers: bool = False
+    prefetch_factor: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switch:
+    """A debug switch that was on while the training ran; `where` if the source shows it."""
+
+    name: str
+    where: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspicion:
+    """Something in the script's source that looks wrong: a code, and where."""
+
+    code: str
+    where: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptError:
+    """The exception that ended a process of the command.
+
+    Attributes:
+        type: its class.
+        text: its message, cut.
+        where: innermost line of the user's code.
+        phase: the phase it came from, as far as the traceback shows.
+        num_updates: updates that were done.
+        is_memory: it says that memory ran out.
+        requested_bytes: what was asked for in vain, if the message says so.
+    """
+
+    type: str
+    text: str
+    num_updates: int
+    is_memory: bool = False
+    where: str | None = None
+    phase: str | None = None
+    requested_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Something that is not as it was when the recipe was proven.
+
+    `what` is a machine word: `command`, `script`, `cpu`, `num_cores`, `memory_bytes`, `device` or
+    `torch_version`.
+    """
+
+    what: str
+    proven: str
+    here: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeverUse:
+    """One lever that a run was told to use.
+
+    `is_in_guest`: it acts inside the training process, which says so. `error` is why it was off.
+    """
+
+    name: str
+    settings: Mapping[str, str | int | float | bool]
+    is_in_guest: bool
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecipeUse:
+    """The recipe that a run trained with.
+
+    Attributes:
+        path: as the user named it.
+        study_id: of its proof.
+        speedup: as proven.
+        levers: what it puts on.
+        differences: what is not as in the proof.
+        device, torch_version: of the proof, to be compared with what the run says.
+    """
+
+    path: str
+    study_id: str
+    speedup: Quantity
+    levers: tuple[LeverUse, ...]
+    differences: tuple[Difference, ...] = ()
+    device: str | None = None
+    torch_version: str | None = None

@@ -1,0 +1,187 @@
+"""What a training would take under another optimizer or precision, and what would make it fit.
+
+In: an `Anatomy`, and the bytes that are missing. Out: the table of bytes per parameter, and
+remedies in order of what they cost. These are estimates from measurements; nothing is tried.
+
+Source of the table: stas00/ml-engineering, training/performance, "Anatomy of model's memory usage".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from steptime.measure.values.anatomy import Anatomy
+from steptime.measure.values.measurement import Measurement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mode:
+    """Bytes per parameter of one way to train."""
+
+    name: str
+    weights: float
+    optimizer: float
+    gradients: float
+
+    @property
+    def total(self) -> float:
+        """All three."""
+        return self.weights + self.optimizer + self.gradients
+
+
+_MASTER = "half precision with fp32 master weights"
+
+MODES = (
+    Mode(name="fp32, SGD", weights=4, optimizer=0, gradients=4),
+    Mode(name="fp32, SGD with momentum or Lion", weights=4, optimizer=4, gradients=4),
+    Mode(name="fp32, AdamW", weights=4, optimizer=8, gradients=4),
+    Mode(name="fp32, 8-bit AdamW", weights=4, optimizer=2, gradients=4),
+    Mode(name=f"{_MASTER}, AdamW", weights=6, optimizer=8, gradients=4),
+    Mode(name=f"{_MASTER}, AdamW, half gradients", weights=6, optimizer=8, gradients=2),
+    Mode(name=f"{_MASTER}, 8-bit AdamW", weights=6, optimizer=2, gradients=4),
+    Mode(name=f"{_MASTER}, Lion or Adafactor", weights=6, optimizer=4, gradients=4),
+    Mode(name="pure bf16, AdamW", weights=2, optimizer=4, gradients=2),
+)
+"""Autocast alone keeps fp32 weights and no half copy but for the time of a step: it is fp32 here.
+Adafactor's factored states are near none for matrices; 4 bytes are its upper bound, with momentum.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """Something that would free memory.
+
+    Attributes:
+        name: a machine word.
+        frees_bytes: an estimate; None where nothing measured says how much.
+        is_enough: it frees enough by itself; None where that is not known.
+    """
+
+    name: str
+    frees_bytes: int | None = None
+    is_enough: bool | None = None
+
+
+LOGITS_FRACTION = 0.2
+"""Of what a step takes beside the states: above it the loss is worth being computed in chunks."""
+
+KEPT_FRACTION = 0.2
+"""Of the activations: what checkpointing each block keeps at least, its inputs and one block."""
+
+SHARDED_RANKS = 2
+"""The least number of devices to share states among."""
+
+
+def table_of(anatomy: Anatomy) -> tuple[tuple[Mode, int], ...]:
+    """Each mode, and the bytes that this model's parameters would take under it."""
+    return tuple(
+        (mode, round(mode.weights * anatomy.num_parameters + _trained(mode, anatomy)))
+        for mode in MODES
+    )
+
+
+def _trained(mode: Mode, anatomy: Anatomy) -> float:
+    """Only trained parameters have gradients and states."""
+    return (mode.optimizer + mode.gradients) * anatomy.num_trainable
+
+
+def remedies(anatomy: Anatomy, *, wanted_bytes: int | None = None) -> tuple[Remedy, ...]:
+    """What would free memory, the cheapest first; what would free nothing is left out.
+
+    Args:
+        anatomy: of the rank that is short of it.
+        wanted_bytes: bytes that are missing; None where that is not known.
+    """
+    found = [(name, estimate(anatomy)) for name, estimate in _ESTIMATES]
+    return tuple(
+        Remedy(name=name, frees_bytes=size, is_enough=_is_enough(size, wanted_bytes))
+        for name, size in found
+        if size != 0
+    )
+
+
+def _is_enough(size: int | None, wanted_bytes: int | None) -> bool | None:
+    return None if size is None or wanted_bytes is None else size >= wanted_bytes
+
+
+def _expandable(anatomy: Anatomy) -> int | None:
+    """Memory that is reserved but too fragmented to use."""
+    allocator = anatomy.death.allocator if anatomy.death else anatomy.allocator
+    if allocator is None or allocator.reserved is None or allocator.allocated is None:
+        return 0
+    return max(0, allocator.reserved - allocator.allocated - (allocator.largest_free_block or 0))
+
+
+def _with_batch(anatomy: Anatomy) -> int:
+    """What grows with the micro-batch."""
+    return anatomy.bytes_of("activations", "logits", "inputs")
+
+
+def _half_batch(anatomy: Anatomy) -> int | None:
+    if anatomy.part("activations").bytes is None:
+        return None
+    return _with_batch(anatomy) // 2
+
+
+def _chunked_loss(anatomy: Anatomy) -> int:
+    logits = anatomy.bytes_of("logits")
+    return logits if logits >= LOGITS_FRACTION * max(1, _with_batch(anatomy)) else 0
+
+
+def _checkpointing(anatomy: Anatomy) -> int | None:
+    kept = anatomy.part("activations").bytes
+    return None if kept is None else round(kept * (1 - KEPT_FRACTION))
+
+
+def _autocast(anatomy: Anatomy) -> int | None:
+    """Half of the activations that are fp32 now."""
+    part = anatomy.part("activations")
+    if part.bytes is None:
+        return None
+    return ((part.by_dtype or {}).get("fp32", 0)) // 2
+
+
+def _eight_bit(anatomy: Anatomy) -> int | None:
+    """Two states of one byte each instead of the optimizer's own."""
+    part = anatomy.part("optimizer")
+    if part.bytes is None:
+        return None if not anatomy.num_updates else 0
+    return max(0, part.bytes - 2 * anatomy.num_trainable)
+
+
+def _half_weights(anatomy: Anatomy) -> int:
+    """Weights, gradients and states of fp32 in bf16."""
+    names = ("weights", "gradients", "optimizer")
+    parts = [anatomy.part(name).by_dtype or {} for name in names]
+    return sum(by_dtype.get("fp32", 0) for by_dtype in parts) // 2
+
+
+def _sharding(anatomy: Anatomy) -> int:
+    """States of each of two devices, where they are whole now."""
+    names = [n for n in ("weights", "gradients", "optimizer") if not anatomy.part(n).is_sharded]
+    return anatomy.bytes_of(*names) * (SHARDED_RANKS - 1) // SHARDED_RANKS
+
+
+_ESTIMATES: tuple[tuple[str, Callable[[Anatomy], int | None]], ...] = (
+    ("expandable_segments", _expandable),
+    ("half_micro_batch", _half_batch),
+    ("chunked_loss", _chunked_loss),
+    ("activation_checkpointing", _checkpointing),
+    ("autocast_bf16", _autocast),
+    ("optimizer_8bit", _eight_bit),
+    ("bf16_weights", _half_weights),
+    ("sharding", _sharding),
+)
+"""In order of cost: a setting; more micro-batches of the same step; another loss function; a fifth
+to a quarter of the throughput; other rounding; other updates; other weights; another device."""
+
+
+def wanted_bytes(measurement: Measurement) -> int | None:
+    """The allocation that failed less what was free; None where no run reported such a failure."""
+    error = next((error for error in measurement.errors if error.is_memory), None)
+    if error is None or error.requested_bytes is None:
+        return None
+    death = None if measurement.memory is None else measurement.memory.death
+    free = 0 if death is None or death.allocator is None else death.allocator.free or 0
+    return max(0, error.requested_bytes - free)

@@ -1,0 +1,153 @@
+"""The page of one run: a single file that needs no network.
+
+In: `PageFacts` and the plots drawn from them. Out: the text of the file. Sections are a visible
+list. Nothing of the user's becomes markup: each text goes through `html_tags`, and the page's own
+policy lets only those scripts run whose hashes it lists.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from steptime.diagnose.values.finding import Diagnosis, Shift
+from steptime.diagnose.values.reach_values import Picture
+from steptime.launch.values import CommandRecord
+from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.over_time import RunSeries
+from steptime.measure.values.stall import Stall
+from steptime.report.html import html_sections as sections
+from steptime.report.html.html_colors import rules
+from steptime.report.html.html_memory import anatomy_part
+from steptime.report.html.html_profile import profile_part
+from steptime.report.html.html_roofs import roofline_part, waterfall_part
+from steptime.report.html.html_sites import sites_part
+from steptime.report.html.html_tags import Html, tag
+from steptime.report.html.html_watch import shifts_part, stalls_part
+from steptime.report.text.work_lines import work_lines
+
+if TYPE_CHECKING:
+    from steptime.report.html.html_plots import Plot, Plots
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageFacts:
+    """What is known of one run; `version` is Steptime's."""
+
+    measurement: Measurement
+    diagnosis: Diagnosis | None
+    record: CommandRecord | None
+    series: RunSeries
+    stalls: tuple[Stall, ...] = ()
+    shifts: tuple[Shift, ...] = ()
+    version: str = ""
+    picture: Picture | None = None
+
+
+def render_page(facts: PageFacts, plots: Plots) -> str:
+    """The whole page."""
+    scripts = [_script_text(text) for text in plots.scripts]
+    if scripts:
+        scripts.append(_script_text(_asset("page.js")))
+    title = f"steptime {facts.measurement.run_id}"
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=_policy(scripts)),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("title", title),
+        tag("style", Html(_asset("page.css") + rules())),
+    )
+    body = tag("body", *_body(facts, plots), *(tag("script", Html(s)) for s in scripts))
+    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en').text}\n"
+
+
+def _body(facts: PageFacts, plots: Plots) -> list[Html]:
+    m, drawn = facts.measurement, _Drawn(plots)
+    shifts = shifts_part(facts.shifts)
+    stalls = stalls_part(facts.stalls, started_unix_s=m.started_unix_s)
+    parts = [
+        _section("Also found", sections.findings_part(m, facts.diagnosis)),
+        _section("The run stood still", stalls),
+        _section("Steps over time", drawn.of("steps", hint=_HINT), shifts),
+        _section("Where a step's time goes", sections.phases_part(m), drawn.of("phases")),
+        _section("Where did my MFU go", waterfall_part(facts.picture)),
+        _section("Operators under the roofs", drawn.of("roofline"), roofline_part(facts.picture)),
+        _section("Lines of the script", sites_part(m)),
+        _section("Under the profiler", profile_part(m)),
+        _section("Ranks", sections.ranks_part(m), drawn.of("ranks")),
+        _section("Work of a step", sections.told_part(m, (work_lines,))),
+        _section("Memory", anatomy_part(m.memory), sections.memory_part(m)),
+        _section("The machine over time", drawn.of("machine", is_grid=True)),
+        _section("Devices over time", _devices(facts.series), drawn.of("devices", is_grid=True)),
+        _section(
+            "Environment",
+            sections.environment_part(m, facts.record, version=facts.version),
+        ),
+    ]
+    return [
+        sections.header(m),
+        sections.verdict(m, facts.diagnosis),
+        sections.tiles(m, energy_j=facts.series.energy_per_step_j()),
+        *(part for part in parts if part is not None),
+    ]
+
+
+_HINT = "Drag along a stretch of time to see it closer in all plots; ↺ beside a plot goes back."
+
+
+def _section(title: str, *parts: Html | None) -> Html | None:
+    seen = [part for part in parts if part is not None]
+    return tag("section", tag("h2", title), *seen) if seen else None
+
+
+class _Drawn:
+    """The plots by the section they belong to."""
+
+    def __init__(self, plots: Plots) -> None:
+        self._plots = plots.plots
+
+    def of(self, part: str, *, is_grid: bool = False, hint: str | None = None) -> Html | None:
+        found = [_figure(plot) for plot in self._plots if plot.part == part]
+        if not found:
+            return None
+        advice = hint and tag("p", hint, class_="dim screen")
+        return tag("div", advice, *found, class_="grid" if is_grid and len(found) > 1 else None)
+
+
+def _figure(plot: Plot) -> Html:
+    items = [
+        tag("span", tag("i", class_="dot", style=f"background:{color}"), name)
+        for color, name in plot.legend
+    ]
+    legend = tag("div", *items, plot.note and tag("span", plot.note), class_="legend")
+    return tag("figure", tag("figcaption", plot.title, legend), plot.place)
+
+
+def _devices(series: RunSeries) -> Html | None:
+    names = list(dict.fromkeys(point.device for point in series.devices))
+    if not names:
+        return None
+    listed = ", ".join(f"device {i}: {name}" for i, name in enumerate(names))
+    return tag("p", listed, class_="dim")
+
+
+def _asset(name: str) -> str:
+    return (resources.files("steptime.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _script_text(text: str) -> str:
+    """The script with its text escaped, so that none of it can end the element."""
+    return text.replace("\r\n", "\n").replace("</", "<\\/").replace("<!--", "<\\!--")
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    """The page may reach no address and run only these scripts; styles are part of the page."""
+    sums = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in scripts]
+    allowed = " ".join(f"'sha256-{digest}'" for digest in sums) or "'none'"
+    rest = "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+    return f"default-src 'none'; script-src {allowed}; {rest}"

@@ -1,0 +1,86 @@
+"""Markup that can be trusted: elements made from text that is always escaped.
+
+In: text that may hold anything (arguments, paths, messages of exceptions). Out: `Html`. A plain
+string never becomes markup; nothing but this file makes an `Html` of one, and its literals.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from steptime.report.text.page import printable
+
+_VOID = frozenset({"br", "meta", "wbr"})
+
+
+@dataclass(frozen=True, slots=True)
+class Html:
+    """Text that is markup already."""
+
+    text: str
+
+
+Child = Html | str | None
+
+
+def tag(name: str, /, *children: Child, **attributes: str | float | bool | None) -> Html:
+    """An element; an attribute that is None or False is left out, `class_` is `class`.
+
+    Names of elements and attributes are ours, never the user's.
+    """
+    parts = [name]
+    for key, value in attributes.items():
+        if value is None or value is False:
+            continue
+        shown = key.rstrip("_").replace("_", "-")
+        parts.append(shown if value is True else f'{shown}="{escaped(str(value))}"')
+    opening = f"<{' '.join(parts)}>"
+    if name in _VOID:
+        return Html(opening)
+    return Html(f"{opening}{joined_html(children).text}</{name}>")
+
+
+def joined_html(children: Iterable[Child], *, between: str = "") -> Html:
+    """The children one after the other, strings escaped; `between` is text as well."""
+    texts = [c.text if isinstance(c, Html) else escaped(c) for c in children if c is not None]
+    return Html(html.escape(between).join(texts))
+
+
+def escaped(text: str) -> str:
+    """The text as it is shown: no markup, no control character, no change of direction."""
+    return html.escape(printable(text))
+
+
+def table(
+    heading: Iterable[Child], rows: Iterable[Iterable[Child]], *, left: int = 1, name: str = ""
+) -> Html:
+    """A table in a box that scrolls by itself where the page is narrow.
+
+    Args:
+        heading: cells of the first row.
+        rows: the cells of the others.
+        left: so many columns are text, at the left; the others are numbers.
+        name: what it shows, for those who hear the page.
+    """
+    head = tag("tr", *(_cell("th", c, is_text=i < left) for i, c in enumerate(heading)))
+    body = [
+        tag("tr", *(_cell("td", c, is_text=i < left) for i, c in enumerate(row))) for row in rows
+    ]
+    whole = tag("table", tag("thead", head), tag("tbody", *body), aria_label=name or None)
+    return tag("div", whole, class_="scroll")
+
+
+def _cell(kind: str, child: Child, *, is_text: bool) -> Html:
+    return tag(kind, child, class_=None if is_text else "number")
+
+
+def bar(parts: Iterable[tuple[str, float]]) -> Html:
+    """A bar of coloured parts: class of the colour, and fraction of the whole width."""
+    pieces = [
+        tag("i", class_=color, style=f"width:{max(0.0, min(1.0, fraction)) * 100:.2f}%")
+        for color, fraction in parts
+        if fraction > 0
+    ]
+    return tag("span", *pieces, class_="bar", aria_hidden="true")

@@ -1,0 +1,1 @@
+"""The terminal reports: lines on a page of known width."""

@@ -1,0 +1,169 @@
+"""What a machine reaches, as a table under its inventory; and how far the measuring is.
+
+In: an `Inventory` and `Ceilings`. Out: lines. On a busy machine an interval reaches up to the
+fastest repetition, which a neighbor disturbed least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from steptime.core.hardware import find_accelerator
+from steptime.core.units import format_count, format_percent, format_rate, format_seconds
+from steptime.machine.values.inventory_values import (
+    BenchProcess,
+    Ceiling,
+    Ceilings,
+    Inventory,
+    is_contended,
+)
+from steptime.report.text.machine_text import inventory_lines
+from steptime.report.text.page import Page, columns, printable, shortened
+from steptime.report.words.machine_words import (
+    describe_kind,
+    describe_next,
+    describe_reason,
+    describe_setting,
+)
+
+_MIN_SETTING = 12  # columns; less says nothing
+NEXT = "steptime run -- python train.py"
+
+
+def machine_lines(
+    inventory: Inventory, found: Ceilings | None, *, age_s: float | None, page: Page
+) -> list[Text]:
+    """The whole screen.
+
+    Args:
+        inventory: of the machine.
+        found: what it reaches; None where it was not to be measured.
+        age_s: how long ago that was measured.
+        page: where it is shown.
+    """
+    lines = inventory_lines(inventory, page=page)
+    if found is not None:
+        lines += _ceilings(found, age_s=age_s, page=page)
+    return [*lines, Text(), Text(f"  {NEXT}", style="bold")]
+
+
+def _ceilings(found: Ceilings, *, age_s: float | None, page: Page) -> list[Text]:
+    lines: list[Text] = []
+    measured = [one for one in found.ceilings if one.rate is not None]
+    if measured and found.bench is not None:
+        lines = [Text(), *_table(measured, found.bench, page=page)]
+        lines += [Text(), *page.block("measured", _provenance(found, found.bench, age_s))]
+        lines += _busy(measured, found.bench, page=page)
+    if found.missing is not None:
+        why = describe_reason(found.missing)
+        detail = f" ({printable(found.detail)})" if found.detail else ""
+        lead = "not all could be measured" if measured else "nothing was measured"
+        advice = describe_next(found.missing)
+        lines += page.block("note", f"{lead}: {why}{detail}. {advice}")
+    gaps = [f"{_name(one)}: {_reason(one)}" for one in found.ceilings if one.rate is None]
+    return [*lines, *(page.block("gaps", "; ".join(gaps)) if gaps else [])]
+
+
+def _table(measured: Sequence[Ceiling], bench: BenchProcess, *, page: Page) -> list[Text]:
+    """A row a ceiling; the share of the datasheet where the device has a row there."""
+    shares = [_share(one, bench) for one in measured]
+    heading = ["ceiling", "reached", "interval", "n", "datasheet"]
+    rows = [[*_cells(one, bench), share] for one, share in zip(measured, shares, strict=True)]
+    lines = columns([heading, *rows] if any(shares) else [row[:-1] for row in (heading, *rows)])
+    width = max(_MIN_SETTING, page.width - lines[0].cell_len - 2)
+    lines[0].append("  at", style="dim")
+    for line, one in zip(lines[1:], measured, strict=True):
+        told = describe_setting(one)
+        told = shortened(told, width) if page.console.is_terminal else told
+        line.append(f"  {told}", style="dim")
+    return lines
+
+
+def _cells(one: Ceiling, bench: BenchProcess) -> list[str]:
+    """Name, median, interval and number of repetitions."""
+    if one.rate is None:
+        return [_name(one), "", "", ""]
+    high = one.rate.high
+    if is_contended(one, bench) and one.best_rate is not None:
+        high = one.best_rate
+    reached = format_rate(one.rate.median, one.unit)
+    ends = [format_rate(value, one.unit) for value in (one.rate.low, high)]
+    units = {told.partition(" ")[2] for told in (reached, *ends)}
+    if len(units) == 1:  # it stands once, beside the median
+        ends = [told.partition(" ")[0] for told in ends]
+    return [_name(one), reached, " to ".join(ends), str(one.rate.n)]
+
+
+def _name(one: Ceiling) -> str:
+    """`matmul bf16`; with the device where it is not the processor or told by the kind."""
+    if one.device in ("cpu", "disk"):
+        return describe_kind(one)
+    ranks = "" if one.num_ranks is None else f" × {one.num_ranks}"
+    return f"{describe_kind(one)} {printable(one.device)}{ranks}"
+
+
+def _share(one: Ceiling, bench: BenchProcess) -> str:
+    """Of the datasheet's peak; an unknown device has none."""
+    kind, _, number = one.device.partition(":")
+    if kind != "cuda" or one.rate is None or int(number) >= len(bench.device_names):
+        return ""
+    row = find_accelerator(bench.device_names[int(number)])
+    peak = None
+    if row is not None and one.kind == "matmul":
+        peak = row.peak_flops_per_s.get(one.dtype or "")
+    elif row is not None and one.kind in ("copy", "triad"):
+        peak = row.bandwidth_bytes_per_s
+    return "" if peak is None else format_percent(one.rate.median / peak)
+
+
+def _provenance(found: Ceilings, bench: BenchProcess, age_s: float | None) -> str:
+    when = "" if age_s is None or age_s < 60 else f" {format_seconds(age_s)} ago"
+    threads = f"{bench.num_threads} thread" + ("" if bench.num_threads == 1 else "s")
+    return (
+        f"in {format_seconds(found.took_s)}{when}, torch {printable(bench.torch_version)} of "
+        f"{printable(bench.python)}, {threads}, wait policy {printable(bench.wait_policy)}"
+    )
+
+
+def _busy(measured: Sequence[Ceiling], bench: BenchProcess, *, page: Page) -> list[Text]:
+    """A warning where others took the cores; where nobody could look, that."""
+    told = [one for one in measured if one.others_cores is not None]
+    if not told:
+        return page.block("note", "this system does not tell whether others kept the cores busy")
+    disturbed = [one.others_cores or 0.0 for one in told if is_contended(one, bench)]
+    if not disturbed:
+        return []
+    most = format_count(round(max(disturbed), 1))
+    text = (
+        f"others kept up to {most} of {bench.num_cores} cores busy: intervals reach up to the "
+        "fastest repetition, and the machine may reach more. When it is quiet: "
+        "steptime machine --again"
+    )
+    return page.block("busy", text, style="yellow")
+
+
+def _reason(one: Ceiling) -> str:
+    """Why there is no figure."""
+    detail = f" ({printable(one.detail)})" if one.detail else ""
+    return describe_reason(one.missing or "not_told") + detail
+
+
+# -- while it runs
+
+
+def live_told(device: str | None, name: str | None, *, left_s: float) -> str:
+    """The live line: what is measured, and how much time is left."""
+    left = f"{format_seconds(round(left_s))} left"
+    if name is None:
+        return f"measuring · {left}"
+    where = "" if device in (None, "cpu", "disk", "ranks") else f" on {device}"
+    return f"measuring {name}{where} · {left}"
+
+
+def describe_told(one: Ceiling) -> str:
+    """A line on what was measured just now."""
+    if one.rate is None:
+        return f"{_name(one)}: not measured, {describe_reason(one.missing or 'not_told')}"
+    return f"{_name(one)}: {format_rate(one.rate.median, one.unit)}"

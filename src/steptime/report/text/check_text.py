@@ -1,0 +1,202 @@
+"""The checks of a machine as one screen for people, the most costly first.
+
+In: `MachineCheck` values. Out: lines of labelled blocks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from steptime.core.units import format_bytes, format_count, format_percent, format_rate
+from steptime.diagnose.values.finding import Severity
+from steptime.machine.values.check_values import (
+    Basis,
+    CheckStatus,
+    Cost,
+    MachineCheck,
+    NcclChoice,
+    most_costly_first,
+)
+from steptime.report.text.page import Page, joined, printable
+from steptime.report.words.check_reasons import CERTAINTY, COST_OF, REASONS
+from steptime.report.words.check_words import WORDS
+
+_STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "bold yellow", Severity.INFO: "bold"}
+_TIMES = 1.5  # below it people think in percent
+_MAX_CHOICES = 4  # of collectives and payloads; the document has all
+_NAME = re.compile(r"\{(\w+)\}")
+
+
+def check_lines(
+    checks: tuple[MachineCheck, ...], basis: Basis, *, is_all: bool, page: Page
+) -> list[Text]:
+    """What fires, in full; what is worth a remark in short, and the others too with `is_all`."""
+    fired = most_costly_first(checks)
+    lines: list[Text] = []
+    for check in fired:
+        if is_all or check.severity is not Severity.INFO:
+            lines += [*_full(check, page=page), Text()]
+    remarks = [check for check in fired if check.severity is Severity.INFO]
+    if remarks and not is_all:
+        for check in remarks:
+            lines += page.block("remark", _remark(check))
+        lines.append(Text())
+    if basis.nccl is not None:
+        lines += page.block("nccl", joined(_nccl(basis.nccl)))
+    lines += page.block("asked", joined(_asked(basis)))
+    lines += page.block("checks", _counts(checks))
+    if is_all:
+        lines += _others(checks, page=page)
+    return lines
+
+
+def _full(check: MachineCheck, *, page: Page) -> list[Text]:
+    words = WORDS[check.code]
+    severity = check.severity or Severity.INFO
+    head = Text.assemble((words.title, _STYLES[severity]), (f"  {check.code}", "dim"))
+    lines = page.block(severity.value, head)
+    lines += page.block("  seen", seen_text(check))
+    lines += page.block("  why", words.why)
+    lines += page.block("  cost", cost_text(check.cost))
+    for command in check.commands:
+        # As it is typed: not wrapped, so that it can be copied.
+        label = "  mend" if command == check.commands[0] else ""
+        lines.append(Text.assemble((f"{label:<11}", "dim"), (printable(command), "cyan")))
+    sure = CERTAINTY[check.certainty.value] if check.certainty is not None else ""
+    lines += page.block("  sure", f"{sure} · rule: {check.source}")
+    return lines
+
+
+def _asked(basis: Basis) -> list[str]:
+    """The Python that was asked, and the run that was looked into."""
+    parts = []
+    if basis.torch is not None:
+        parts.append(f"torch {printable(basis.torch)} under {printable(basis.python or '?')}")
+    else:
+        detail = f" ({printable(basis.detail)})" if basis.detail else ""
+        parts.append(describe_reason(basis.missing or "no_torch") + detail)
+    parts.append("no run" if basis.run_id is None else f"run {basis.run_id}")
+    return parts
+
+
+def _nccl(choice: NcclChoice) -> list[str]:
+    """What NCCL chose, as its log says."""
+    parts = [printable(choice.path)]
+    if choice.version is not None:
+        parts.append(f"version {choice.version}")
+    for num, thing in ((choice.num_ranks, "ranks"), (choice.num_nodes, "machines")):
+        if num is not None:
+            parts.append(f"{num} {thing}")
+    if choice.network is not None:
+        parts.append(f"network {printable(choice.network)}")
+    if choice.interface is not None:
+        parts.append(f"first met over {printable(choice.interface)}")
+    parts += [f"{num} × {printable(way)}" for way, num in choice.transports.items()]
+    shapes = (("rings", choice.has_rings), ("trees", choice.has_trees))
+    parts += [word for word, has in shapes if has]
+    return parts + [printable(words) for words in choice.algorithms[:_MAX_CHOICES]]
+
+
+def _remark(check: MachineCheck) -> str:
+    command = f": {printable(check.commands[0])}" if check.commands else ""
+    return f"{WORDS[check.code].title} ({seen_text(check)}){command}"
+
+
+def _counts(checks: Sequence[MachineCheck]) -> str:
+    def num(status: CheckStatus) -> int:
+        return sum(check.status is status for check in checks)
+
+    parts = [
+        f"{num(CheckStatus.FIRES)} of {len(checks)} fire",
+        f"{num(CheckStatus.CLEAN)} are clean",
+        f"{num(CheckStatus.NOT_CHECKED)} could not be checked",
+        f"{num(CheckStatus.NOT_APPLICABLE)} do not apply here",
+    ]
+    return joined(parts)
+
+
+def _others(checks: Sequence[MachineCheck], *, page: Page) -> list[Text]:
+    clean = [check for check in checks if check.status is CheckStatus.CLEAN]
+    lines = [Text()]
+    for check in clean:
+        seen = seen_text(check)
+        lines += page.block("clean", check.code + (f": {seen}" if seen else ""))
+    for status, label in (
+        (CheckStatus.NOT_CHECKED, "unchecked"),
+        (CheckStatus.NOT_APPLICABLE, "not here"),
+    ):
+        by_reason: dict[str, list[str]] = {}
+        for check in checks:
+            if check.status is status:
+                by_reason.setdefault(check.reason or "not_told", []).append(check.code)
+        for reason, codes in by_reason.items():
+            lines += page.block(label, f"{describe_reason(reason)}: {', '.join(codes)}")
+    return lines
+
+
+def describe_reason(word: str) -> str:
+    """Why a check was not made, or does not apply."""
+    return REASONS.get(word, word.replace("_", " "))
+
+
+def seen_text(check: MachineCheck) -> str:
+    """What was seen, as far as there are words for it."""
+    told = {name: _value(name, value) for name, value in check.seen.items()}
+    parts = []
+    for part in WORDS[check.code].seen:
+        names = _NAME.findall(part)
+        if all(told.get(name) for name in names) and (names or not _differs(check)):
+            parts.append(part.format_map(told))
+    return "; ".join(parts)
+
+
+def _differs(check: MachineCheck) -> bool:
+    """A part without a quantity is said of what fires alone."""
+    return check.status is not CheckStatus.FIRES
+
+
+def _value(name: str, value: str | int | float) -> str:
+    if isinstance(value, str):
+        return printable(value)
+    for ending, unit in (("_bytes_per_s", "bytes_per_s"), ("_bits_per_s", "bits_per_s")):
+        if name.endswith(ending):
+            return format_rate(value, unit)
+    if name.endswith("_bytes"):
+        return format_bytes(value)
+    if name.endswith("fraction"):
+        return format_percent(value)
+    if name.endswith(("_mhz", "_w", "_c")):
+        return str(value)
+    return format_count(value)
+
+
+def cost_text(cost: Cost | None) -> str:
+    """How much it can cost, with the source of the figure."""
+    if cost is None:
+        return "not known"
+    if cost.of == "failure":
+        return "a training ends by it, or never begins"
+    if cost.high is None:
+        return "not known"
+    what = COST_OF.get(cost.of, cost.of)
+    if cost.unit == "s":
+        text = f"{_number(cost.low)} to {_number(cost.high)} s more at {what}"
+    elif cost.high < _TIMES:
+        least = "up to" if (cost.low or 1.0) <= 1.0 else f"{_percent(cost.low)} to"
+        text = f"{what}: {least} {_percent(cost.high)} % longer"
+    elif cost.low is None or cost.low <= 1.0:
+        text = f"{what}: up to {_number(cost.high)} times as long"
+    else:
+        text = f"{what}: {_number(cost.low)} to {_number(cost.high)} times as long"
+    return f"{text} · {cost.source}" if cost.source else text
+
+
+def _percent(ratio: float | None) -> str:
+    return f"{100 * (ratio or 1.0) - 100:.0f}"
+
+
+def _number(value: float | None) -> str:
+    return "?" if value is None else f"{value:.3g}"

@@ -1,0 +1,84 @@
+"""What a comparison leaves open, and what to do next: for somebody who must decide.
+
+In: a Comparison. Out: sentences, and a command. Layout is left to `compare_text`.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from steptime.compare.values import CompareOutcome, Comparison, Estimate, Obstacle
+from steptime.core.units import format_percent
+from steptime.report.words.compare_words import wanted_of
+
+USUAL_RUNS = 3
+"""A side: so many stand on their own."""
+
+_CLAIMS = (CompareOutcome.SLOWER, CompareOutcome.FASTER)
+
+
+def describe_reach(found: Comparison) -> str | None:
+    """Where no difference was found: how large one may be all the same."""
+    change = None if found.step is None else found.step.change
+    if found.outcome is not CompareOutcome.NO_DIFFERENCE or change is None:
+        return None
+    if change.low is None or change.high is None:
+        return None
+    if _is_within(change, wanted_of(found)):
+        return f"B is slower by {format_percent(max(change.high, 0.0))} at most."
+    return (
+        f"That does not show them equal: B may be {format_percent(change.high)} slower, or "
+        f"{format_percent(-change.low)} faster."
+    )
+
+
+def _is_within(change: Estimate, limit: float) -> bool:
+    ends = (change.low, change.high)
+    return all(end is not None and abs(end) <= limit for end in ends)
+
+
+def next_step(found: Comparison, *, is_judged: bool) -> tuple[str, str | None] | None:
+    """A sentence and a command; None where nothing is left to do."""
+    if found.obstacles and not is_judged:
+        failed = [obstacle for obstacle in found.obstacles if obstacle.code == "failed"]
+        return _past((*failed, *found.obstacles)[0])
+    change = None if found.step is None else found.step.change
+    if found.outcome in _CLAIMS:
+        if found.gate is not None and found.gate.outcome.value == "undecided":
+            return _more_runs(found)
+        return "Look at a run of B:", f"steptime show {found.b[-1].run_id}"
+    if change is not None and _is_within(change, wanted_of(found)):
+        return None
+    return _more_runs(found)
+
+
+def _past(obstacle: Obstacle) -> tuple[str, str | None]:
+    """What to do about what stands in the way."""
+    run = obstacle.facts.get("run", "")
+    if obstacle.code == "failed":
+        return "See why it failed:", f"steptime show {run}"
+    if obstacle.code == "too_few_steps":
+        return "Let each run train longer, or see what was measured:", f"steptime show {run}"
+    if obstacle.code == "named_twice":
+        return "Name each run once, A before the `--`, B behind it. To list them:", "steptime runs"
+    return "Make runs of B as those of A were made, but for what is to be judged.", None
+
+
+def _more_runs(found: Comparison) -> tuple[str, str | None]:
+    """More runs, how many, and on what machine."""
+    command = shlex.join(["steptime", "run", "--", *found.b[-1].command])
+    num = max(len(found.a), len(found.b))
+    needed = found.needed_runs
+    if found.outcome is CompareOutcome.TOO_NOISY and num < USUAL_RUNS:
+        sentence = f"Make {USUAL_RUNS} runs a side at least, in turns"
+    elif found.spread is None:
+        sentence = "Make more runs, in turns"
+    elif needed is None:
+        sentence = "More runs would not help much: equal ones differ too far"
+    elif needed > num:
+        wanted = format_percent(wanted_of(found))
+        sentence = f"Make about {needed} runs a side, in turns, to tell {wanted}"
+    else:
+        sentence = "Make some more runs, in turns"
+    is_busy = any(remark.code == "contended" for remark in found.remarks)
+    return f"{sentence}{'; on a quiet machine fewer will do' if is_busy else ''}:", command

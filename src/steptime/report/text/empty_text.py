@@ -1,0 +1,38 @@
+"""One paragraph for a run in which no step was seen: how it ended, and why there is nothing.
+
+In: a Measurement without steps and its Diagnosis. Out: a text without layout.
+"""
+
+from __future__ import annotations
+
+from steptime.core.process_end import RunState
+from steptime.diagnose.values.finding import Diagnosis
+from steptime.measure.values.measurement import Measurement
+from steptime.report.text.memory_lines import ran_out
+from steptime.report.words.run_words import describe_end, describe_finding, describe_note
+
+
+def is_empty(m: Measurement) -> bool:
+    """Whether a paragraph says all: no step was seen, and no death for want of memory."""
+    return m.num_steps == 0 and not ran_out(m)
+
+
+def describe_empty(m: Measurement, diagnosis: Diagnosis) -> str:
+    """How the command ended, which run it is, what was found all the same, and the notes."""
+    findings = [f for f in diagnosis.findings if f.cause != "no_steps"]
+    parts = [
+        f"the command {_ending(m)}; nothing to measure. Run {m.run_id}.",
+        *(describe_finding(finding, None) for finding in findings),
+        *(describe_note(note) for note in m.notes),
+    ]
+    return " ".join(parts)
+
+
+def _ending(m: Measurement) -> str:
+    if m.end.state is RunState.FINISHED:
+        return "finished without a step"
+    verb = "was " if m.end.state is RunState.KILLED else ""
+    # Of a process that was killed the last moments are not known.
+    is_certain = all(note.code != "unwritten_steps" for note in m.notes)
+    step = "its first step" if is_certain else "a step was recorded"
+    return f"{verb}{describe_end(m.end)} before {step}"

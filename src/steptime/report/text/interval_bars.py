@@ -1,0 +1,66 @@
+"""Intervals of speedups drawn as text, on one scale around 1.00x.
+
+In: speedups. Out: a line of columns for each. The scale is of logarithms, so that twice as fast
+and half as fast lie equally far from the middle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from steptime.tune.values.study_values import Speedup
+
+_LEAST = math.log(1.05)
+"""The scale shows at least 5 % on both sides: smaller things should look small."""
+_MOST = math.log(4.0)
+"""What is beyond is drawn at the edge: one wild interval should not press all others together."""
+
+_GLYPHS = {False: ("├", "─", "┤", "●", "│"), True: ("|", "-", "|", "o", ":")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """From logarithms of speedups to columns."""
+
+    low: float
+    high: float
+    width: int
+
+    def column(self, speedup: float) -> int:
+        """The column of a speedup; the edge for what lies beyond."""
+        value = math.log(speedup) if speedup > 0 else self.low
+        share = (value - self.low) / (self.high - self.low)
+        return round(max(0.0, min(1.0, share)) * (self.width - 1))
+
+
+def scale_for(speedups: Sequence[Speedup], width: int) -> Scale:
+    """The scale on which all of them have room."""
+    lows = [math.log(one.low) if one.low > 0 else -_MOST for one in speedups]
+    highs = [math.log(one.high) for one in speedups if one.high > 0]
+    return Scale(
+        low=max(-_MOST, min([-_LEAST, *lows])),
+        high=min(_MOST, max([_LEAST, *highs])),
+        width=width,
+    )
+
+
+def draw(speedup: Speedup | None, scale: Scale, *, ascii_only: bool) -> str:
+    """An interval with its estimate, and the mark of 1.00x; the mark alone for None."""
+    start, line, end, dot, one = _GLYPHS[ascii_only]
+    cells = [" "] * scale.width
+    cells[scale.column(1.0)] = one
+    if speedup is not None:
+        low, high = scale.column(speedup.low), scale.column(speedup.high)
+        cells[low : high + 1] = [line] * (high - low + 1)
+        cells[low], cells[high] = start, end
+        cells[scale.column(speedup.estimate)] = dot
+    return "".join(cells)
+
+
+def heading(scale: Scale) -> str:
+    """`1.00x` above its mark."""
+    label = "1.00x"
+    start = max(0, min(scale.width - len(label), scale.column(1.0) - 1))
+    return (" " * start + label).ljust(scale.width)

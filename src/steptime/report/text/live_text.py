@@ -1,0 +1,58 @@
+"""The line that `steptime run --live` shows while the command runs.
+
+In: how far the ranks have come. Out: one line of text that fits the terminal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from steptime.core.units import format_count, format_seconds
+from steptime.report.text.page import shortened
+
+_SILENT = 10
+"""As many times the usual time from update to update, and the line says that none comes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How far a command has come.
+
+    Attributes:
+        elapsed_s: since it started [s].
+        num_updates: optimizer updates of the rank that has fewest; None before the first.
+        usual_s: median time from update to update of the last few hundred [s].
+        silent_s: since the last update was heard of [s].
+        num_ranks: that have stepped.
+        job_cores: its CPU time over the last look [cores].
+        num_cores: of the machine.
+    """
+
+    elapsed_s: float
+    num_updates: int | None = None
+    usual_s: float | None = None
+    silent_s: float = 0.0
+    num_ranks: int = 0
+    job_cores: float | None = None
+    num_cores: int | None = None
+
+
+def live_line(pace: Pace, *, width: int) -> str:
+    """The line, cut to `width` columns."""
+    parts = [f"steptime {format_seconds(float(round(pace.elapsed_s)))}", _updates(pace)]
+    if pace.usual_s is not None:
+        parts.append(f"{format_seconds(pace.usual_s)} each")
+        if pace.silent_s > max(_SILENT * pace.usual_s, 2.0):
+            parts.append(f"none for {format_seconds(float(round(pace.silent_s)))}")
+    if pace.num_ranks > 1:
+        parts.append(f"{pace.num_ranks} ranks")
+    if pace.job_cores is not None:
+        of = "" if pace.num_cores is None else f" of {pace.num_cores}"
+        parts.append(f"{format_count(round(pace.job_cores, 1))}{of} cores")
+    return shortened(" · ".join(parts), max(1, width))
+
+
+def _updates(pace: Pace) -> str:
+    if pace.num_updates is None:
+        return "no update yet"
+    return f"{format_count(pace.num_updates)} updates"

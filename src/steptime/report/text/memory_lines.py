@@ -1,0 +1,180 @@
+"""Lines of the report on who holds the memory, and on what would make a run fit.
+
+In: a Measurement. Out: lines. What was not measured is left out here and has its reason in the
+document of --json; estimates say that they are some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.text import Text
+
+from steptime.core.process_end import RunState
+from steptime.core.units import format_bytes, format_count
+from steptime.measure.values.anatomy import Anatomy, Growth
+from steptime.measure.values.measurement import Measurement
+from steptime.plan.memory_fit import MODES, Remedy, remedies, wanted_bytes
+from steptime.report.text.page import Page, printable
+
+_WORTH_NAMING = 0.01
+"""Of all that is shown; smaller parts share a word."""
+
+_GROWN = 0.1
+"""Of what grew: less than that in tensors does not explain it."""
+
+MAX_REMEDIES = 6
+
+NAMES: Mapping[str, str] = {
+    "optimizer": "optimizer states",
+    "inputs": "the batch",
+    "others": "other tensors",
+    "communication": "buckets of DDP",
+    "context": "device context and other programs",
+    "fragmentation": "reserved but not allocated",
+}
+
+MISSING: Mapping[str, str] = {
+    "no_update_seen": "no update was done",
+    "no_backward_seen": "no backward call was reached",
+    "not_applicable_on_cpu": "there is no device",
+    "not_followed": "no step was followed",
+    "no_ddp_seen": "no model of DDP was seen",
+    "compiled": "the script compiles",
+    "failed": "the look failed; the failures of Steptime are in the record",
+}
+
+REMEDIES: Mapping[str, str] = {
+    "expandable_segments": "PYTORCH_ALLOC_CONF=expandable_segments:True against fragmentation",
+    "half_micro_batch": "half the micro-batch, twice the gradient accumulation",
+    "chunked_loss": "a loss that is computed in chunks of tokens",
+    "activation_checkpointing": "activation checkpointing of each block (a fifth slower or more)",
+    "autocast_bf16": "bf16 autocast (other rounding)",
+    "optimizer_8bit": "an 8-bit optimizer (other updates)",
+    "bf16_weights": "weights, gradients and states in bf16 (another training)",
+    "sharding": "states sharded over 2 devices (ZeRO, FSDP)",
+}
+
+
+def memory_lines(m: Measurement, page: Page, *, is_brief: bool = False) -> list[Text]:
+    """What holds the memory, largest first; nothing where no process told of it.
+
+    `is_brief` leaves out what is no news: parameters, and what lies outside of tensors.
+    """
+    if m.memory is None:
+        return []
+    found = m.memory
+    lines = page.block("memory", printable(_describe_holders(found)))
+    facts = () if is_brief else (_describe_parameters(found), _describe_host(found))
+    for text in (*facts, _describe_growth(found.growth)):
+        if text:
+            lines += page.block("", printable(text))
+    return lines
+
+
+def _describe_host(found: Anatomy) -> str:
+    """What lies outside of tensors, and in other processes: `resident 1.02 GiB · workers ...`."""
+    parts = []
+    if found.resident_bytes is not None:
+        parts.append(f"resident at most {format_bytes(found.resident_bytes)}")
+    if found.worker_bytes is not None:
+        parts.append(f"the loader's workers {format_bytes(found.worker_bytes)}")
+    loader = found.loader
+    if loader is not None and loader.num_waiting:
+        kind = "pinned batches" if loader.is_pinned else "batches"
+        size = format_bytes(loader.batch_bytes)
+        parts.append(f"up to {loader.num_waiting} {kind} of {size} waiting")
+    return " · ".join(parts)
+
+
+def _describe_growth(growth: Growth | None) -> str:
+    """Who grows: tensors that the script keeps, or something that torch knows nothing of."""
+    if growth is None:
+        return ""
+    head = f"{format_bytes(growth.held_bytes)} more was held {growth.num_updates} updates later"
+    if growth.largest is None or growth.tensor_bytes < _GROWN * growth.held_bytes:
+        return f"{head}, and it is not in tensors"
+    return (
+        f"{head}; tensors that the script keeps grew by {format_bytes(growth.tensor_bytes)}, most "
+        f"of it {growth.largest_num} of {growth.largest}"
+    )
+
+
+def _describe_holders(found: Anatomy) -> str:
+    """`peak 1.92 GiB in the backward of GPT.blocks.3: optimizer states 948 MiB, ...`."""
+    timeline = found.timeline
+    if found.death is not None:
+        total = sum(found.death.by_part.values())
+        return f"{format_bytes(total)} was held at the end: {_list(found.death.by_part)}"
+    if timeline is not None:
+        place = f" of {timeline.module}" if timeline.module else ""
+        head = (
+            f"{format_bytes(timeline.peak.total)} at the peak of a step, in {timeline.peak.phase}"
+        )
+        return f"{head}{place}: {_list(timeline.peak.by_part)}"
+    sizes = {part.name: part.bytes for part in found.parts if part.bytes}
+    text = f"{format_bytes(sum(sizes.values()))} seen: {_list(sizes)}"
+    if found.moment != "update":
+        text += f" (looked at before the {_NEXT.get(found.moment, 'first update')})"
+    return text
+
+
+_NEXT = {"call": "first forward", "backward": "first backward"}
+
+
+def _list(sizes: Mapping[str, int]) -> str:
+    """Parts with their sizes, the largest first; small ones together."""
+    total = sum(sizes.values())
+    ordered = sorted(sizes.items(), key=lambda item: -item[1])
+    large = [(n, b) for n, b in ordered if b >= _WORTH_NAMING * total]
+    rest = total - sum(size for _, size in large)
+    words = [f"{NAMES.get(name, name)} {format_bytes(size)}" for name, size in large]
+    return ", ".join([*words, *([f"the rest {format_bytes(rest)}"] if rest else [])])
+
+
+def _describe_parameters(found: Anatomy) -> str:
+    """`16.0 bytes a parameter (124 million; AdamW): ...`, and what other modes would take."""
+    now = found.bytes_per_parameter
+    if now is None:
+        return ""
+    optimizer = ", ".join(dict.fromkeys(found.optimizers))
+    text = f"{format_count(found.num_parameters)} parameters at {now:.1f} bytes each"
+    if optimizer:
+        text += f" ({optimizer})"
+    less = [mode for mode in MODES if mode.total < now - 0.5 and mode.name in _NAMED]
+    if less:
+        named = " and ".join(f"{mode.total:g} ({mode.name})" for mode in less)
+        text += f" · others would take {named}"
+    return text
+
+
+_NAMED = ("fp32, 8-bit AdamW", "pure bf16, AdamW")
+"""Modes that a line has room for; the others are in the document of --json."""
+
+
+def ran_out(m: Measurement) -> bool:
+    """Whether the run died for want of memory, and something is known of who held it."""
+    if m.memory is None or m.end.state not in (RunState.FAILED, RunState.KILLED):
+        return False
+    num_kills = (m.host.num_oom_kills or 0) if m.host is not None else 0
+    return num_kills > 0 or any(error.is_memory for error in m.errors)
+
+
+def fit_lines(m: Measurement, page: Page) -> list[Text]:
+    """Where memory ran out: what would make it fit, the cheapest first."""
+    if m.memory is None or not ran_out(m):
+        return []
+    lines: list[Text] = []
+    for one in remedies(m.memory, wanted_bytes=wanted_bytes(m))[:MAX_REMEDIES]:
+        lines += page.block("" if lines else "would fit", _describe_remedy(one))
+    return lines
+
+
+def _describe_remedy(one: Remedy) -> str:
+    text = REMEDIES.get(one.name, one.name)
+    if one.frees_bytes is None:
+        return text
+    text += f": frees about {format_bytes(one.frees_bytes)}"
+    if one.is_enough is None:
+        return text
+    return text + (", enough for what was asked for" if one.is_enough else ", not enough alone")

@@ -1,0 +1,162 @@
+"""Lines of the report on what a profiler saw of a few steady steps.
+
+In: a Measurement whose user asked for a profile. Out: lines: the share of each class, idle times of
+a device, the busiest operators, where the trace lies. What was not seen says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from rich.text import Text
+
+from steptime.core.units import format_percent, format_seconds
+from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.profiled import (
+    NSYS,
+    ClassTime,
+    DeviceProfile,
+    HostProfile,
+    OperatorTime,
+    Profile,
+    RankProfile,
+)
+from steptime.report.text.page import Page, joined, printable, shortened
+
+# Why there is nothing to show of the window.
+REASONS: Mapping[str, str] = {
+    "no_steps": "no step was seen",
+    "not_said": "the process said nothing of it: it was killed, or left without its end",
+    "too_few_updates": "the script made {num} steps; it was to begin at step {first}",
+    "ended_in_window": "the script ended in its first step",
+    "own_profiler": "the script uses a profiler of its own, and torch allows one alone",
+    "no_device": "the script used no CUDA device",
+    "failed": "the profiler failed; the failures of Steptime are in the record",
+    "not_written": "its file could not be written",
+    "damaged_trace": "its file is cut or damaged",
+    "trace_gone": "its file is gone",
+    "large_trace": "its file is too large to be read here; Perfetto may open it",
+    "no_step_in_trace": "no whole step is in its file",
+}
+
+_WORTH_NAMING = 0.01
+_NUM_NAMED = 7
+_NUM_BUSIEST = 5
+_MAX_NAME = 60
+
+
+def profile_lines(m: Measurement, page: Page) -> list[Text]:
+    """Nothing where nobody asked."""
+    profile = m.profile
+    if profile is None:
+        return []
+    seen = [rank for rank in profile.ranks if rank.missing is None]
+    if not seen:
+        return page.block("profile", f"not measured: {describe_reason(profile, m)}", style="yellow")
+    first = seen[0]
+    lines = page.block("profile", describe_window(profile, first, len(seen)))
+    if first.host is not None and first.devices:
+        for device in first.devices:
+            lines += page.block(f"device {device.device}", _describe_device(device))
+        lines += page.block("host", _describe_host(first.host))
+        lines += _busiest(first.devices[0].kernels, first.num_steps, page)
+    elif first.host is not None:
+        lines += page.block("", _describe_host(first.host))
+        lines += _busiest(first.host.operators, first.num_steps, page)
+    return lines + page.block("trace", describe_file(profile, first, m))
+
+
+def describe_reason(profile: Profile, m: Measurement) -> str:
+    """Why there is nothing to show."""
+    word = profile.missing or ""
+    text = REASONS.get(word, word)
+    return text.format(num=f"{m.num_steps:,}", first=f"{profile.wish.first_step:,}")
+
+
+def describe_window(profile: Profile, rank: RankProfile, num_ranks: int) -> str:
+    """`steps 30 to 32 under torch.profiler, 1.9 ms each; they count in nothing above`."""
+    tool = "Nsight Systems" if profile.wish.tool == NSYS else "torch.profiler"
+    text = f"{_steps(rank)} under {tool}"
+    if rank.host is not None and rank.num_steps:
+        text += f", {format_seconds(rank.host.window_s / rank.num_steps)} each"
+    if len(profile.ranks) > 1:
+        text += f", of rank {rank.rank} ({num_ranks} of {len(profile.ranks)} ranks profiled)"
+    text += "; slower for it, and in no other figure"
+    if rank.is_cut:
+        text += ". The script ended meanwhile"
+    if rank.is_mixed:
+        text += ". Something else fell into them: an evaluation, a checkpoint or a compilation"
+    return text
+
+
+def _steps(rank: RankProfile) -> str:
+    if rank.first_step is None or rank.num_steps < 1:
+        return f"{rank.num_steps} steps"
+    last = rank.first_step + rank.num_steps - 1
+    return f"step {last}" if rank.num_steps == 1 else f"steps {rank.first_step} to {last}"
+
+
+def _describe_host(host: HostProfile) -> str:
+    """`matmul 41 %, optimizer 22 %, ... · outside of operators (Python) 15 %, 3 % of it ...`."""
+    python = f"outside of operators (Python) {format_percent(_share(host.python_s, host))}"
+    if _share(host.loader_s, host) >= _WORTH_NAMING:
+        python += f", {format_percent(_share(host.loader_s, host))} in the loader"
+    parts = [*_classes(host.classes), python]
+    if _share(host.sync_s, host) >= _WORTH_NAMING:
+        parts.append(f"waiting for the device {format_percent(_share(host.sync_s, host))}")
+    return joined(parts)
+
+
+def _share(value_s: float, host: HostProfile) -> float:
+    return value_s / host.window_s if host.window_s else 0.0
+
+
+def _describe_device(device: DeviceProfile) -> str:
+    """`busy 71 % · host wait 20 % · kernel wait 9 % · exposed communication 5 % · matmul ...`."""
+    whole = device.window_s or 1.0
+    parts = [f"busy {format_percent(device.busy_s / whole)}"]
+    for name, value_s in (
+        ("host wait", device.host_wait_s),
+        ("kernel wait", device.kernel_wait_s),
+        ("idle of unknown reason", device.unknown_wait_s),
+        ("exposed communication", device.exposed_communication_s),
+    ):
+        if value_s > 0:
+            parts.append(f"{name} {format_percent(value_s / whole)}")
+    return joined([*parts, *_classes(device.classes)])
+
+
+def _classes(classes: Iterable[ClassTime]) -> list[str]:
+    large = [one for one in classes if one.fraction >= _WORTH_NAMING]
+    return [f"{one.name} {format_percent(one.fraction)}" for one in large[:_NUM_NAMED]]
+
+
+def _busiest(operators: Iterable[OperatorTime], num_steps: int, page: Page) -> list[Text]:
+    lines: list[Text] = []
+    for one in list(operators)[:_NUM_BUSIEST]:
+        lines += page.block("" if lines else "busiest", _describe_operator(one, num_steps))
+    return lines
+
+
+def _describe_operator(one: OperatorTime, num_steps: int) -> str:
+    """`aten::mm 57 µs a step in 3 calls (matmul) [128, 32], [32, 64]`."""
+    calls = one.num / max(1, num_steps)
+    count = f"{calls:,.0f}" if calls == round(calls) else f"{calls:,.1f}"
+    name = shortened(one.name, _MAX_NAME)
+    text = f"{name} {format_seconds(one.self_s / max(1, num_steps))} a step"
+    text += f" in {count} {'call' if count == '1' else 'calls'} ({one.kind})"
+    if one.launched_by is not None:
+        text += f" by {shortened(one.launched_by, _MAX_NAME)}"
+    if one.where is not None:
+        text += f" from {printable(one.where)}"
+    elif one.shapes is not None:
+        text += f" {shortened(one.shapes, _MAX_NAME)}"
+    return text
+
+
+def describe_file(profile: Profile, rank: RankProfile, m: Measurement) -> str:
+    """Where the trace lies, and what opens it."""
+    file = printable(profile.file or rank.file or "")
+    if profile.wish.tool == NSYS:
+        return f"{file} in the folder of run {m.run_id}; open it with nsys-ui"
+    return f"{file} in the folder of run {m.run_id}; open it at https://ui.perfetto.dev"

@@ -1,0 +1,92 @@
+"""How far a study is, in words: the live line, the line of a finished trial, the first line.
+
+In: a Progress. Out: text without layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from steptime.core.units import format_seconds, format_speedup
+from steptime.report.text.page import printable, shortened
+from steptime.report.words.study_words import (
+    TIERS,
+    describe_interval,
+    describe_mark,
+    describe_state,
+    fill,
+)
+from steptime.tune.values.study_progress import StudyProgress
+from steptime.tune.values.study_values import Trial
+
+PHASES: Mapping[str, str] = {
+    "probe": "looking how trials can be contained",
+    "observe": "running the command as written",
+    "noise": "measuring the noise",
+    "live": "trying levers",
+    "process": "trying levers in processes of their own",
+    "confirm": "confirming",
+    "quality": "judging the quality",
+    "quiet": "waiting for a quiet machine",
+    "done": "done",
+}
+
+NOTES: Mapping[str, str] = {
+    "resumed": "going on with the study that was cut short; --fresh begins anew",
+    "shared_network": "the trials share the machine's network",
+    "not_quiet": (
+        "other programs keep {others_cores} cores busy, and did not stop: intervals will be wide"
+    ),
+}
+
+
+def describe_tier(tier: str, reasons: tuple[str, ...]) -> str:
+    """How the trials are kept from harm, and why not better."""
+    why = "; ".join(printable(reason.rstrip(".")) for reason in reasons)
+    return f"trials are {TIERS.get(tier, tier)}" + (f" (no better: {why})" if why else "")
+
+
+def describe_note(note: str, facts: Mapping[str, str]) -> str:
+    """Something to say once."""
+    shown = {name: printable(value) for name, value in facts.items()}
+    listed = ", ".join(f"{name} {value}" for name, value in shown.items())
+    return fill(NOTES.get(note), shown) or f"{note} {listed}".rstrip()
+
+
+def live_line(progress: StudyProgress, *, width: int) -> str:
+    """Phase, trial i of n, best so far, time left: on one line."""
+    parts = [PHASES.get(progress.phase, progress.phase)]
+    if progress.state:
+        parts[0] += f" ({describe_state(progress.state)})"
+    parts += [_count(progress), _best(progress), _left(progress)]
+    return shortened(" · ".join(part for part in parts if part), width)
+
+
+def describe_ended(progress: StudyProgress, trial: Trial) -> str:
+    """One line on a finished trial."""
+    if trial.kind == "observe":
+        what = "the command as written"
+    else:
+        what = describe_state(trial.state, reference=trial.reference)
+    said = "" if trial.speedup is None else describe_interval(trial.speedup)
+    parts = (what, said, describe_mark(trial))
+    told = ": ".join(part for part in (parts[0], ", ".join(filter(None, parts[1:]))) if part)
+    count = _count(progress)
+    return printable(" · ".join(part for part in (count, told, _left(progress)) if part))
+
+
+def _count(progress: StudyProgress) -> str:
+    if progress.num_trials is None:
+        return f"trial {progress.trial}"
+    return f"trial {progress.trial} of {max(progress.num_trials, progress.trial)}"
+
+
+def _best(progress: StudyProgress) -> str:
+    if progress.best is None:
+        return ""
+    state = describe_state(progress.best_state)
+    return f"best {format_speedup(progress.best.estimate)} {state}"
+
+
+def _left(progress: StudyProgress) -> str:
+    return f"{format_seconds(round(max(0.0, progress.left_s)))} left"

@@ -1,0 +1,351 @@
+"""The terminal report: what a person reads on one screen after a run.
+
+In: a Measurement and its Diagnosis. Out: lines on a console. The sections are a visible list;
+words come from `words`, the next act from `advice`, layout from `page`, rows from `tables`.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.text import Text
+
+from steptime.core.process_end import RunState
+from steptime.core.quantity import Quantity
+from steptime.core.units import format_count, format_percent, format_seconds, format_speedup
+from steptime.diagnose.values.finding import Diagnosis, Finding, Severity
+from steptime.diagnose.values.reach_values import Picture, Waterfall
+from steptime.measure.values.measurement import Measurement
+from steptime.report.text.memory_lines import fit_lines, memory_lines
+from steptime.report.text.page import LABEL_WIDTH, Page, joined, page_of, printable, shortened
+from steptime.report.text.profile_text import profile_lines
+from steptime.report.text.stall_text import describe_stall
+from steptime.report.text.tables import phase_lines, rank_lines, unseen_phases
+from steptime.report.text.waterfall_text import picture_lines, roof_lines
+from steptime.report.text.work_lines import work_lines
+from steptime.report.words import run_words
+from steptime.report.words.advice import choose_headline, next_act
+from steptime.report.words.study_words import describe_lever
+
+MAX_LINES = 40
+"""One screen."""
+
+_WORTH_A_LINE = 0.03
+"""Whoever looks for the place of a phase wants to make it shorter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Detail:
+    """How much is shown; what is left out is counted, and in the JSON."""
+
+    num_findings: int
+    num_notes: int
+    num_ranks: int
+    small_fraction: float
+    is_brief: bool = True  # what is no news is left out, before findings and notes are
+
+
+# Tried in turn until the report fits a screen. Below one hundredth of a step phases share a
+# line even where there is room: the eye looks for what is large.
+_DETAILS = (
+    _Detail(num_findings=3, num_notes=4, num_ranks=8, small_fraction=0.01, is_brief=False),
+    _Detail(num_findings=3, num_notes=4, num_ranks=8, small_fraction=0.01),
+    _Detail(num_findings=2, num_notes=2, num_ranks=4, small_fraction=0.02),
+    _Detail(num_findings=1, num_notes=1, num_ranks=2, small_fraction=0.05),
+    _Detail(num_findings=1, num_notes=1, num_ranks=1, small_fraction=0.1),
+)
+
+_COLORS = {Severity.INFO: "green", Severity.WARNING: "yellow", Severity.CRITICAL: "red"}
+
+
+def render(
+    measurement: Measurement,
+    diagnosis: Diagnosis | None,
+    *,
+    console: Console,
+    waterfall: Waterfall | None = None,
+) -> None:
+    """Print the report of one run, at most `MAX_LINES` lines and those of a profile."""
+    page = page_of(console)
+    profile = profile_lines(measurement, page)
+    for detail in _DETAILS:
+        roof = roof_lines(waterfall, page, run_id=measurement.run_id, is_brief=detail.is_brief)
+        lines = _report(
+            measurement, diagnosis, page=page, detail=detail, roof=roof, profile=profile
+        )
+        if len(lines) - len(profile) <= MAX_LINES:
+            break
+    page.write(lines)
+
+
+def render_picture(picture: Picture, measurement: Measurement, *, console: Console) -> None:
+    """Print where the time of a step went, and the operators under the roofs of the machine."""
+    page = page_of(console)
+    head = [*_header(measurement, page), Text()]
+    page.write([*head, *picture_lines(picture.waterfall, picture.roofline, page)])
+
+
+def _report(
+    m: Measurement,
+    diagnosis: Diagnosis | None,
+    *,
+    page: Page,
+    detail: _Detail,
+    roof: list[Text],
+    profile: list[Text],
+) -> list[Text]:
+    gap = [Text()]
+    primary, others = _split_findings(diagnosis)
+    table = phase_lines(m.phases, page=page, small_fraction=detail.small_fraction)
+    return [
+        *_header(m, page),
+        *recipe_lines(m, page),
+        *_error(m, page),
+        *gap,
+        *_steps(m, page),
+        *_step_time(m, page),
+        *_diagnosis(m, diagnosis, primary, page),
+        *_stalls(m, page),
+        *(gap if table else []),
+        *table,
+        *_lines_of_code(m, page, small_fraction=detail.small_fraction),
+        *_unseen(m, page),
+        *_apart(m, page),
+        *(rank_lines(m.ranks, page=page, limit=detail.num_ranks) if m.num_ranks > 1 else []),
+        *gap,
+        *_others(m, others, page, limit=detail.num_findings),
+        *worker_lines(m, page),
+        *work_lines(m, page),
+        *roof,
+        *memory_lines(m, page, is_brief=detail.is_brief),
+        *fit_lines(m, page),
+        *_machine(m, page),
+        *_overhead(m, page),
+        *_notes(m, page, limit=detail.num_notes),
+        *(gap + profile if profile else []),
+        *gap,
+        *_next(m, diagnosis, page),
+    ]
+
+
+def _split_findings(diagnosis: Diagnosis | None) -> tuple[Finding | None, list[Finding]]:
+    """The finding that the report opens with, and the others."""
+    if diagnosis is None:
+        return None, []
+    first = choose_headline(diagnosis)
+    return first, [finding for finding in diagnosis.findings if finding is not first]
+
+
+def _header(m: Measurement, page: Page) -> list[Text]:
+    command = shortened(shlex.join(m.command), page.width - LABEL_WIDTH)
+    end = run_words.describe_end(m.end)
+    if m.duration_s is not None:
+        link = "in" if m.end.state is RunState.FINISHED else "after"
+        end = f"{end} {link} {format_seconds(m.duration_s)}"
+    facts = Text(joined([m.run_id, end, *([_device(m)] if m.ranks else [])]))
+    if m.end.state is not RunState.FINISHED:
+        start = facts.plain.index(" · ") + len(" · ")
+        facts.stylize("yellow", start, start + len(end))
+    return [*page.block("steptime", Text(command, style="bold")), *page.block("run", facts)]
+
+
+def recipe_lines(m: Measurement, page: Page) -> list[Text]:
+    """The recipe it trained with, what that puts on, and what was proven for it."""
+    use = m.recipe
+    if use is None:
+        return []
+    on = [describe_lever(one.name, one.settings) for one in use.levers if one.error is None]
+    proven = f"proven {format_speedup(use.speedup.median)}, 95 % interval "
+    proven += f"{format_speedup(use.speedup.low)} to {format_speedup(use.speedup.high)}"
+    levers = printable(" + ".join(on) or "no lever is on")
+    return page.block("recipe", f"{printable(use.path)}: {levers} ({proven})")
+
+
+def _error(m: Measurement, page: Page) -> list[Text]:
+    """The exception that ended the command, if it failed; the first of several."""
+    if not m.errors or m.end.state is RunState.FINISHED:
+        return []
+    text = shortened(run_words.describe_error(m.errors[0]), 3 * (page.width - LABEL_WIDTH))
+    return page.block("error", text, style="yellow")
+
+
+def _device(m: Measurement) -> str:
+    device, threads = printable(m.ranks[0].device), m.ranks[0].num_threads
+    if threads is None:
+        return device
+    return f"{device}, {threads} {'thread' if threads == 1 else 'threads'}"
+
+
+def _steps(m: Measurement, page: Page) -> list[Text]:
+    if m.num_steps == 0:
+        return page.block("steps", "none was seen", style="bold")
+    details = "; ".join(_step_details(m))
+    line = Text.assemble(
+        (format_count(m.num_steps), "bold"),
+        f" on each of {m.num_ranks} ranks" if m.num_ranks > 1 else "",
+        f" ({details})" if details else "",
+    )
+    return page.block("steps", line)
+
+
+def _step_details(m: Measurement) -> Iterable[str]:
+    if m.steady is not None:
+        yield f"{m.steady.num_steps:,} counted, {m.steady.num_warmup_steps:,} of warmup left out"
+    if m.num_optimizer_updates != m.num_steps:
+        yield f"{m.num_optimizer_updates:,} optimizer updates"
+    if m.num_backwards != m.num_optimizer_updates:
+        yield f"{m.num_backwards:,} backward passes"
+    if m.num_skipped_updates:
+        yield f"{m.num_skipped_updates:,} updates skipped by the gradient scaler"
+    if m.period is not None and m.period > 1:
+        yield f"kinds of step repeat every {m.period}"
+
+
+def _step_time(m: Measurement, page: Page) -> list[Text]:
+    if m.steady is None or m.steady.step_time_s is None:
+        return []
+    time, cpu = m.steady.step_time_s, m.steady.step_cpu_s
+    line = Text.assemble(
+        (format_seconds(time.median), "bold"),
+        f"  median of {time.n:,}, 95 % interval {_interval(time)}",
+        "" if cpu is None else f" · CPU {format_seconds(cpu.median)}",
+    )
+    return page.block("step time", line)
+
+
+def _interval(quantity: Quantity) -> str:
+    return f"{format_seconds(quantity.low)} to {format_seconds(quantity.high)}"
+
+
+def _diagnosis(
+    m: Measurement, diagnosis: Diagnosis | None, finding: Finding | None, page: Page
+) -> list[Text]:
+    if diagnosis is None or (finding is not None and finding.cause == "no_steps"):
+        return []
+    if finding is None:
+        return page.block("diagnosis", Text(run_words.describe_title(diagnosis.kind), style="bold"))
+    title = (run_words.describe_heading(finding), f"bold {_COLORS[finding.severity]}")
+    text = _finding_text(finding, m)
+    return page.block("diagnosis", Text.assemble(title, f": {text}"))
+
+
+def _stalls(m: Measurement, page: Page) -> list[Text]:
+    """Where each rank stood in the worst stall; the end of a run that finished is none."""
+    has_finished = m.end.state is RunState.FINISHED
+    stalls = [s for s in m.stalls if s.duration_s is not None or not has_finished]
+    if not stalls:
+        return []
+    worst = max(stalls, key=lambda one: one.duration_s or math.inf)
+    lines: list[Text] = []
+    for sentence in describe_stall(worst):
+        lines += page.block("" if lines else "stalled", printable(sentence))
+    return lines + _left_out("stalls", len(stalls) - 1, page)
+
+
+def _finding_text(finding: Finding, m: Measurement) -> str:
+    return printable(run_words.describe_finding(finding, _step_time_s(m)))
+
+
+def _step_time_s(m: Measurement) -> float | None:
+    if m.steady is None or m.steady.step_time_s is None:
+        return None
+    return m.steady.step_time_s.median
+
+
+def _lines_of_code(m: Measurement, page: Page, *, small_fraction: float) -> list[Text]:
+    """Where in the user's code the larger phases are entered, in one paragraph."""
+    large = {p.name for p in m.phases if (p.fraction or 0.0) >= max(small_fraction, _WORTH_A_LINE)}
+    places: dict[str, str] = {}
+    for site in m.sites:
+        if site.what in large:
+            places.setdefault(site.what, site.place)
+    parts = [
+        f"{run_words.describe_phase(name)} {printable(place)}" for name, place in places.items()
+    ]
+    return page.block("lines", joined(parts)) if parts else []
+
+
+def _unseen(m: Measurement, page: Page) -> list[Text]:
+    """What was not observed, gathered by reason in one paragraph."""
+    groups = unseen_phases(m.phases)
+    if not groups:
+        return []
+    parts = [
+        ", ".join(map(run_words.describe_phase, names)) + (f" ({reason})" if reason else "")
+        for reason, names in groups.items()
+    ]
+    return page.block("not seen", "; ".join(parts), style="dim")
+
+
+def _apart(m: Measurement, page: Page) -> list[Text]:
+    parts = [
+        f"{run_words.describe_span(s.name)} {format_seconds(s.total_s)}"
+        + (f" ({s.num_steps_touched:,}x)" if s.num_steps_touched > 1 else "")
+        for s in m.spans
+        if s.total_s > 0
+    ]
+    return page.block("kept apart", joined(parts)) if parts else []
+
+
+def _others(m: Measurement, findings: list[Finding], page: Page, *, limit: int) -> list[Text]:
+    lines: list[Text] = []
+    for finding in findings[:limit]:
+        title = (run_words.describe_heading(finding), f"bold {_COLORS[finding.severity]}")
+        text = _finding_text(finding, m)
+        lines += page.block("also", Text.assemble(title, f": {text}"))
+    return lines + _left_out("findings", len(findings) - limit, page)
+
+
+def _left_out(what: str, count: int, page: Page) -> list[Text]:
+    return (
+        page.block("", f"more {what} in the document of --json: {count}", style="dim")
+        if count > 0
+        else []
+    )
+
+
+def worker_lines(m: Measurement, page: Page) -> list[Text]:
+    """What the DataLoader's workers do for a batch; nothing without workers."""
+    workers = m.workers
+    if workers is None:
+        return []
+    fetch = format_seconds(workers.fetch_s_per_batch)
+    collate = format_seconds(workers.collate_s_per_batch)
+    text = f"{workers.num_workers}; a batch takes one of them {fetch} to fetch"
+    return page.block("workers", f"{text}, {collate} to collate")
+
+
+def _machine(m: Measurement, page: Page) -> list[Text]:
+    host = m.host
+    if host is None:
+        return []
+    ours, others = format_count(host.job_cores), format_count(host.others_cores)
+    cores = format_count(host.num_cores)
+    return page.block("machine", f"{cores} cores: this run kept {ours} busy, others {others}")
+
+
+def _overhead(m: Measurement, page: Page) -> list[Text]:
+    if m.overhead is None:
+        return []
+    text = f"Steptime itself took {format_seconds(m.overhead.cpu_s_per_step)} of CPU a step"
+    if m.overhead.fraction is not None:
+        text += f" ({format_percent(m.overhead.fraction)} of it)"
+    return page.block("overhead", text)
+
+
+def _notes(m: Measurement, page: Page, *, limit: int) -> list[Text]:
+    lines: list[Text] = []
+    for note in m.notes[:limit]:
+        # A note may hold the text of an exception; it has three lines at most.
+        text = shortened(run_words.describe_note(note), 3 * (page.width - LABEL_WIDTH))
+        lines += page.block("note", text)
+    return lines + _left_out("notes", len(m.notes) - limit, page)
+
+
+def _next(m: Measurement, diagnosis: Diagnosis | None, page: Page) -> list[Text]:
+    act = next_act(m, diagnosis)
+    return [*page.block("next", act.sentence), Text(" " * LABEL_WIDTH + act.command, style="bold")]

@@ -1,0 +1,104 @@
+"""A stall in the terminal report: how long, and what each rank waited in.
+
+In: a stall. Out: sentences. Ranks that stand alike share one; whole stacks are in the document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from steptime.core.units import format_seconds
+from steptime.measure.values.stall import StackFrame, Stall, StalledRank
+
+MAX_GROUPS = 4
+"""Sentences of a stall; ranks stand at few places, for they run the same code."""
+
+WAITS: Mapping[str, tuple[str, str]] = {
+    "collective": ("waits in a collective", "wait in a collective"),
+    "input": ("waits for data", "wait for data"),
+    "lock": ("waits for a lock, a queue or a process", "wait for a lock, a queue or a process"),
+    "disk": ("reads or writes a file", "read or write a file"),
+    "sleep": ("sleeps", "sleep"),
+    "compute": ("computes", "compute"),
+}
+"""What one rank does, and what several do."""
+
+_STANDS = ("stands", "stand")
+
+
+def describe_stall(stall: Stall) -> tuple[str, ...]:
+    """How long no step came, then where each rank stood."""
+    num_steps = max((one.num_steps for one in stall.ranks), default=0)
+    usual = f"after {num_steps:,} steps of {format_seconds(stall.usual_step_s)}"
+    if stall.duration_s is not None:
+        first = f"no step for {format_seconds(stall.duration_s)} {usual}; then it went on"
+    else:
+        waited_s = max(0.0, stall.seen_unix_s - stall.began_unix_s)
+        first = f"no step for {format_seconds(waited_s)} {usual} when its stacks were taken"
+    return (first, *describe_ranks(stall.ranks, stall.culprits))
+
+
+def describe_ranks(ranks: Sequence[StalledRank], culprits: Sequence[int] = ()) -> tuple[str, ...]:
+    """A sentence for all ranks that stand alike: what they wait in, where, and for whom."""
+    groups: dict[tuple[object, ...], list[StalledRank]] = {}
+    for one in ranks:
+        key = (one.waits_in, one.where, _reason(one), one.rank in culprits)
+        groups.setdefault(key, []).append(one)
+    found = [_sentence(group, culprits) for group in groups.values()]
+    left_out = len(found) - MAX_GROUPS
+    return (*found[:MAX_GROUPS], *([f"and {left_out} more"] if left_out > 0 else []))
+
+
+def _sentence(group: Sequence[StalledRank], culprits: Sequence[int]) -> str:
+    one = group[0]
+    reason = _reason(one)
+    what = WAITS.get(one.waits_in or "", _STANDS)[len(group) > 1]
+    where = f" at {one.where}" if one.where else ""
+    is_late = one.rank in culprits
+    for_whom = f", for {_name(culprits)}" if one.waits_in == "collective" and not is_late else ""
+    text = f"{_subject(group)} {what}{where}{for_whom if culprits else ''}"
+    return f"{_subject(group)}: no stack: {reason}" if reason else text
+
+
+def _subject(group: Sequence[StalledRank]) -> str:
+    if group[0].rank is None:
+        return f"process {', '.join(str(one.pid) for one in group)}"
+    return _name([one.rank for one in group if one.rank is not None])
+
+
+def _name(ranks: Sequence[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_ranks(ranks)}"
+
+
+def format_ranks(ranks: Sequence[int]) -> str:
+    """Numbers in short: `0, 2-7`."""
+    spans: list[list[int]] = []
+    for rank in sorted(ranks):
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
+
+
+def _reason(one: StalledRank) -> str | None:
+    """Why there is no stack of its main thread, if there is none."""
+    if any(stack.frames for stack in one.stacks):
+        return None
+    return next((stack.missing for stack in one.stacks if stack.missing), None)
+
+
+def stack_lines(one: StalledRank) -> tuple[str, ...]:
+    """The stacks of a rank as Python shows a traceback, the innermost call last."""
+    lines: list[str] = []
+    for stack in one.stacks:
+        state = {True: ", active", False: ", idle", None: ""}[stack.is_active]
+        lines.append(f"process {stack.pid}, thread {stack.thread or '?'}{state}")
+        if stack.missing:
+            lines.append(f"  no stack: {stack.missing}")
+        lines += [f"  {_describe_frame(frame)}" for frame in reversed(stack.frames)]
+    return tuple(lines)
+
+
+def _describe_frame(frame: StackFrame) -> str:
+    return f"{frame.function}  {frame.file}:{frame.line}"

@@ -1,0 +1,116 @@
+"""A study told in order: the report, then why each thing was done; and the list of studies.
+
+In: a Study. Out: lines on a console. One sentence a machine word, in one table; the facts of a
+choice stand in braces.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from steptime.core.units import format_count, format_speedup
+from steptime.report.text.page import Page, columns, page_of, printable, shortened
+from steptime.report.text.study_text import StudyRequest, render_study
+from steptime.report.words import study_words as words
+from steptime.tune.values.study_values import Choice, Study
+
+_MIN_COMMAND = 8
+_NUMBER_WIDTH = 4
+
+# Why each thing was done, by the code of the choice; `{lever}` is its lever.
+CHOICES: Mapping[str, str] = {
+    "noise_floor": (
+        "The command was compared with itself, {n} times: nothing smaller than {wall} of time a "
+        "sample is seen."
+    ),
+    "no_noise_floor": "How noisy it is could not be found out: {reason}, after {n} comparisons.",
+    "offered": "{lever} applies; it could give {headroom} at most.",
+    "processes_first": "{levers} goes first: it relieves what holds the steps back.",
+    "alone": "{lever} alone, over the reference: {speedup}, {low} to {high}, n {n}: {worth}.",
+    "halved": "{state} was given up: others of its settings are faster.",
+    "pruned": "{state} was stopped: it cannot win any more.",
+    "first": "{lever} is the base to build on: alone it gives most.",
+    "added": "{lever} was added: {speedup}, {low} to {high}, n {n}.",
+    "not_added": "{lever} was not added: {reason}.",
+    "interaction": "{state} does less or more together with the others than alone.",
+    "exchanged": "{state} took the place of {instead_of}: it is faster.",
+    "without_the_first": "The same was built without the first: {levers}.",
+    "earned": (
+        "{lever} costs {one_off_s} once, earned after {steps} steps; the run has {run_steps}."
+    ),
+    "not_earned": (
+        "{lever} costs {one_off_s} once, earned after {steps} steps only; the run has {run_steps}."
+    ),
+    "refused": "{state} was refused: its quality is {outcome}.",
+    "harmful": "{state} was left out: it makes the training worse.",
+    "quality_undecided": "{state} was left out: whether it trains as well could not be told.",
+    "harmful_together": "{state} is worse only together; {lever} was taken out.",
+    "confirmed": "{state} was confirmed afresh: {speedup}, {low} to {high}, n {n}.",
+    "not_confirmed": "{state} could not be confirmed: {reason}.",
+    "live_levers_alone": (
+        "{state} is gone on with alone: {without} would need processes of its own to confirm."
+    ),
+    "out_of_time": "There was no time left for more ({phase}).",
+    "ends": "So the study ends: {reason}.",
+}
+
+
+def render_story(study: Study, *, console: Console, recipe: str | None) -> None:
+    """Print the report of a study with every trial, and every choice in order."""
+    page = page_of(console)
+    if study.choices:
+        page.write([*_story(study, page), Text()])
+    render_study(
+        study, console=console, asked=StudyRequest(recipe=recipe), num_rows=len(study.trials)
+    )
+
+
+def _story(study: Study, page: Page) -> list[Text]:
+    lines = [Text("why, in order", style="dim")]
+    for number, choice in enumerate(study.choices, start=1):
+        body = Text(printable(describe_choice(choice)))
+        rows = body.wrap(page.console, page.width - _NUMBER_WIDTH)
+        for index, row in enumerate(rows):
+            head = "" if index else f"{number}."
+            lines.append(Text.assemble((f"{head:<{_NUMBER_WIDTH}}", "dim"), row))
+    return lines
+
+
+def describe_choice(choice: Choice) -> str:
+    """The sentence of a choice; its code and facts where there is none for them."""
+    facts = words.describe_facts(choice.facts or {})
+    sentence = words.fill(CHOICES.get(choice.code), {"lever": choice.lever or "it", **facts})
+    if sentence is not None:
+        return sentence[:1].upper() + sentence[1:] if choice.lever is None else sentence
+    listed = ", ".join(f"{name} {value}" for name, value in facts.items())
+    return " ".join(part for part in (choice.code, choice.lever, listed) if part)
+
+
+def studies_table(studies: Sequence[Study], *, console: Console) -> None:
+    """Print the list of studies as given, and the next command."""
+    page = page_of(console)
+    if not studies:
+        page.write([Text("no studies yet; make one:"), Text("  steptime tune -- python train.py")])
+        return
+    heading = ["study", "outcome", "speedup", "trials"]
+    lines = columns([heading, *(_cells(study) for study in studies)], left=2)
+    width = max(_MIN_COMMAND, console.width - lines[0].cell_len - 2)
+    lines[0].append("  command")
+    for line, study in zip(lines[1:], studies, strict=True):
+        command = shlex.join(study.command)
+        command = shortened(command, width) if console.is_terminal else printable(command)
+        line.append(f"  {command}")
+    show = f"  steptime study show {studies[0].study_id}"
+    page.write([*lines, Text(), Text(show, style="bold")])
+
+
+def _cells(study: Study) -> list[str]:
+    outcome = words.OUTCOMES[study.outcome]
+    if study.is_interrupted and study.outcome is None:
+        outcome = "interrupted"
+    speedup = "-" if study.speedup is None else format_speedup(study.speedup.estimate)
+    return [study.study_id, outcome, speedup, format_count(len(study.trials))]

@@ -1,0 +1,337 @@
+"""The terminal report of a study: what was won, by what, how sure that is, and what else was tried.
+
+In: a Study. Out: lines on a console. The sections are a visible list; words come from
+`study_words`, drawings from `intervals`, layout from `page`.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.text import Text
+
+from steptime.core.units import format_count, format_seconds, format_speedup
+from steptime.report.text.interval_bars import draw, heading, scale_for
+from steptime.report.text.page import (
+    LABEL_WIDTH,
+    Page,
+    columns,
+    joined,
+    page_of,
+    printable,
+    shortened,
+)
+from steptime.report.words import study_words as words
+from steptime.report.words.advice import MAX_COMMAND
+from steptime.tune.values.study_values import Study, StudyOutcome, Trial, TrialEnd
+from steptime.verify.values import Outcome
+
+MAX_ROWS = 24
+"""Rows of the table of trials; the others are in `steptime study show`."""
+
+_MAX_WRITES = 5
+_MIN_DRAWING, _MIN_NAME = 12, 12
+_MARK_WIDTH = 9
+_GAP = 2
+
+_OUTCOME_STYLES = {
+    StudyOutcome.FASTER: "bold green",
+    StudyOutcome.NOTHING_HELPS: "bold",
+    StudyOutcome.TOO_NOISY: "bold yellow",
+    None: "bold yellow",
+}
+_MARK_STYLES = {"helps": "green", "proof": "green", "as good": "green", "slower": "yellow"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyRequest:
+    """What of the command line the last line repeats.
+
+    `recipe` is where the recipe was put; `options` are the user's own, `budget_s` the time.
+    """
+
+    recipe: str | None = None
+    options: tuple[str, ...] = ()
+    budget_s: float | None = None
+
+
+NOTHING_ASKED = StudyRequest()
+
+
+def render_study(
+    study: Study, *, console: Console, asked: StudyRequest = NOTHING_ASKED, num_rows: int = MAX_ROWS
+) -> None:
+    """Print the report of one study."""
+    page = page_of(console)
+    page.write(_report(study, page=page, asked=asked, num_rows=num_rows))
+
+
+def _report(study: Study, *, page: Page, asked: StudyRequest, num_rows: int) -> list[Text]:
+    gap = [Text()]
+    table = _trials(study, page, num_rows=num_rows)
+    blocks = [*_refused(study, page), *_not_tried(study, page), *_writes(study, page)]
+    return [
+        *_header(study, page),
+        *gap,
+        *_outcome(study, page),
+        *_pace(study, page),
+        *_quality(study, page),
+        *_recipe(study, page),
+        *(gap if table else []),
+        *table,
+        *(gap if blocks else []),
+        *blocks,
+        *gap,
+        *_next(study, page, asked),
+    ]
+
+
+def _header(study: Study, page: Page) -> list[Text]:
+    command = shortened(shlex.join(study.command), page.width - LABEL_WIDTH)
+    facts = [study.study_id, _num_tried(study)]
+    if study.device is not None:
+        facts.append(printable(study.device))
+    lines = [
+        *page.block("steptime", Text(command, style="bold")),
+        *page.block("study", joined(facts)),
+    ]
+    if study.tier is not None:
+        why = [printable(reason.rstrip(".")) for reason in study.tier_reasons]
+        because = f" (no better: {'; '.join(why)})" if why else ""
+        lines += page.block("trials", words.TIERS.get(study.tier, study.tier) + because)
+    return lines
+
+
+def _num_tried(study: Study) -> str:
+    num = len(study.trials)
+    text = "1 trial" if num == 1 else f"{num} trials"
+    if study.ended_unix_s is None or study.ended_unix_s < study.started_unix_s:
+        return text
+    return f"{text} in {format_seconds(study.ended_unix_s - study.started_unix_s)}"
+
+
+def _outcome(study: Study, page: Page) -> list[Text]:
+    text = printable(words.describe_outcome(study))
+    noise = words.describe_noise(study.noise_floor)
+    line = Text(text if noise is None else f"{text}; {noise}")
+    line.stylize(_OUTCOME_STYLES[study.outcome], 0, len(text.partition(":")[0]))
+    return page.block("outcome", line)
+
+
+def _pace(study: Study, page: Page) -> list[Text]:
+    """Baseline to tuned."""
+    lines: list[Text] = []
+    rows = (("baseline", study.baseline_step_s), ("tuned", study.tuned_step_s))
+    for label, step_s in rows:
+        if step_s is not None:
+            pace = words.describe_pace(step_s, study.samples_per_step, study.sample_unit)
+            lines += page.block(label, pace)
+    if study.break_even_steps is not None and study.recipe:
+        steps = format_count(study.break_even_steps)
+        text = f"after {steps} steps of the real run; until then its one-off costs weigh more"
+        lines += page.block("pays back", text)
+    return lines
+
+
+def _quality(study: Study, page: Page) -> list[Text]:
+    if study.quality is None:
+        return []
+    text = printable(words.describe_quality(study.quality))
+    line = Text(text)
+    style = "green" if study.quality.outcome is Outcome.PASS else "red"
+    line.stylize(style, 0, len(study.quality.outcome.value))
+    return page.block("quality", line)
+
+
+def _recipe(study: Study, page: Page) -> list[Text]:
+    """Lever by lever: what each one gave when it was added."""
+    lines: list[Text] = []
+    for index, applied in enumerate(study.recipe):
+        gain = _gain(study, study.recipe[: index + 1])
+        text = Text(printable(words.describe_applied(applied)), style="bold")
+        if gain is not None and gain.speedup is not None:
+            over = " over the line above" if gain.reference else ""
+            text.append(f"  {words.describe_interval(gain.speedup)}{over}", style="not bold")
+        lines += page.block("" if index else "levers", text)
+    return lines
+
+
+def _gain(study: Study, state: tuple[object, ...]) -> Trial | None:
+    """The trial that timed this state over the one without its last lever."""
+    timed = (t for t in study.trials if t.kind in ("live", "process") and t.speedup is not None)
+    return next((t for t in timed if t.state == state and t.reference == state[:-1]), None)
+
+
+# -- the table
+
+
+def _trials(study: Study, page: Page, *, num_rows: int) -> list[Text]:
+    trials = [trial for trial in study.trials if trial.kind != "observe"]
+    if not trials:
+        return []
+    shown = _most_telling(trials, num_rows)
+    lines = _table(shown, [_name(trial, study) for trial in shown], page)
+    if len(trials) > len(shown):
+        left_out = f"more trials: {len(trials) - len(shown)}; steptime study show {study.study_id}"
+        lines.append(Text(left_out, style="dim"))
+    return lines
+
+
+def _most_telling(trials: Sequence[Trial], num_rows: int) -> list[Trial]:
+    """Those that decided something before those that did not; in the order they were made."""
+    if len(trials) <= num_rows:
+        return list(trials)
+    dull = ("no_gain", "cannot_tell")
+    ranked = sorted(trials, key=lambda t: (t.kind != "confirm", t.reason in dull, t.number))
+    return sorted(ranked[:num_rows], key=lambda t: t.number)
+
+
+def _name(trial: Trial, study: Study) -> str:
+    if study.recipe and trial.state == study.recipe and trial.kind in ("quality", "confirm"):
+        return "the recipe"
+    return words.describe_state(trial.state, reference=trial.reference)
+
+
+def _table(trials: Sequence[Trial], names: Sequence[str], page: Page) -> list[Text]:
+    rows = [["speedup", "95 % interval", "n"], *([*_cells(trial)] for trial in trials)]
+    right = columns(rows, left=0)
+    width = page.width - right[0].cell_len - _MARK_WIDTH - 3 * _GAP
+    longest = max(len(name) for name in names)
+    name_width = max(_MIN_NAME, min(longest, width // 2))
+    scale = scale_for(
+        [t.speedup for t in trials if t.speedup is not None], max(_MIN_DRAWING, width - name_width)
+    )
+    lines = []
+    for index, cells in enumerate(right):
+        trial = trials[index - 1] if index else None
+        name = "trial" if trial is None else shortened(names[index - 1], name_width)
+        line = Text(name.ljust(name_width) + " " * _GAP)
+        line.append_text(cells)
+        if trial is None:
+            line.append(" " * _GAP + heading(scale))
+            line.stylize("dim")
+        else:
+            drawing = draw(trial.speedup, scale, ascii_only=page.ascii_only)
+            mark = words.describe_mark(trial)
+            line.append(" " * _GAP + drawing, style="cyan")
+            line.append(" " * _GAP + mark, style=_MARK_STYLES.get(mark, ""))
+        lines.append(line)
+    return lines
+
+
+def _cells(trial: Trial) -> Iterable[str]:
+    speedup = trial.speedup
+    if speedup is None:
+        yield from ("-", "-", "-")
+        return
+    yield format_speedup(speedup.estimate)
+    yield f"{format_speedup(speedup.low)[:-1]} to {format_speedup(speedup.high)[:-1]}"
+    yield f"{speedup.n:,}"
+
+
+# -- what is below it
+
+
+def _refused(study: Study, page: Page) -> list[Text]:
+    """What was refused for its quality, what does harm, what failed: each with its reason."""
+    groups: dict[str, dict[str, str]] = {"refused": {}, "harmful": {}, "failed": {}}
+    for trial in study.trials:
+        label = _group(trial)
+        if label is not None:
+            reason = words.describe_reason(trial)
+            if label == "harmful" and trial.speedup is not None:
+                reason = words.describe_interval(trial.speedup)
+            groups[label].setdefault(words.describe_state(trial.state), reason)
+    lines: list[Text] = []
+    for label, found in groups.items():
+        for index, (state, reason) in enumerate(found.items()):
+            text = shortened(f"{state}: {reason}", 4 * (page.width - LABEL_WIDTH))
+            lines += page.block("" if index else label, text)
+    return lines
+
+
+def _group(trial: Trial) -> str | None:
+    if trial.kind == "observe":
+        return None
+    if trial.quality is not None and trial.quality.outcome is not Outcome.PASS:
+        return "refused"
+    if trial.end is TrialEnd.DIVERGED:
+        return "refused"
+    if trial.end in (TrialEnd.FAILED, TrialEnd.OUT_OF_MEMORY, TrialEnd.TIMED_OUT):
+        return "failed"
+    is_slower = trial.speedup is not None and trial.speedup.high < 1
+    return "harmful" if is_slower else None
+
+
+def _not_tried(study: Study, page: Page) -> list[Text]:
+    lines: list[Text] = []
+    for index, text in enumerate(words.describe_not_tried(study.not_tried)):
+        lines += page.block("" if index else "not tried", printable(text))
+    return lines
+
+
+def _writes(study: Study, page: Page) -> list[Text]:
+    """What the script tried to write, and where that went."""
+    if not study.tried_writes:
+        return []
+    shown = [printable(path) for path in study.tried_writes[:_MAX_WRITES]]
+    num_more = len(study.tried_writes) - len(shown)
+    more = [f"{num_more} more"] if num_more else []
+    kept = "" if study.tier == "unsafe" else "; nothing of it is left"
+    text = "the script tried to write " + joined([*shown, *more]) + kept
+    return page.block("writes", text, style="dim")
+
+
+# -- the last line
+
+
+def _next(study: Study, page: Page, asked: StudyRequest) -> list[Text]:
+    sentence, command = next_act(study, asked)
+    return [*page.block("next", sentence), Text(" " * LABEL_WIDTH + command, style="bold")]
+
+
+def next_act(study: Study, asked: StudyRequest) -> tuple[str, str]:
+    """What to do now, and the command to type."""
+    command = shlex.join(study.command)
+    if not command.isprintable() or len(command) > MAX_COMMAND:
+        command = "..."
+    if study.outcome is StudyOutcome.FASTER and study.recipe:
+        recipe = shlex.quote(asked.recipe or "tuned.toml")
+        return "Train with it:", f"steptime run --recipe {recipe} -- {command}"
+    if study.outcome is StudyOutcome.NOTHING_HELPS:
+        return "Why, choice by choice:", f"steptime study show {study.study_id}"
+    options = list(asked.options)
+    baseline = next((trial for trial in study.trials if trial.kind == "observe"), None)
+    if study.outcome is None and baseline is not None and baseline.end is TrialEnd.FAILED:
+        return "See that it trains by itself:", f"steptime run -- {command}"
+    if study.is_interrupted:
+        sentence = "Go on from here:"
+        options = [word for word in options if word != "--fresh"]
+    else:
+        sentence = "Try again with more time, when the machine is quiet:"
+        options = [*_without_budget(options), "--budget", _more_time(study, asked)]
+    return sentence, " ".join(["steptime tune", shlex.join(options), "--", command]).replace(
+        "  ", " "
+    )
+
+
+def _without_budget(options: Sequence[str]) -> list[str]:
+    """The user's options but for `--budget`."""
+    kept: list[str] = []
+    words_ = iter(options)
+    for word in words_:
+        if word == "--budget":
+            next(words_, None)
+        elif not word.startswith("--budget="):
+            kept.append(word)
+    return kept
+
+
+def _more_time(study: Study, asked: StudyRequest) -> str:
+    """Twice the time, in whole minutes."""
+    took_s = (study.ended_unix_s or study.started_unix_s) - study.started_unix_s
+    return f"{max(1, math.ceil((asked.budget_s or max(took_s, 300.0)) * 2 / 60))}m"

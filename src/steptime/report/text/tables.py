@@ -1,0 +1,150 @@
+"""The tables of the terminal report: phases with their bars, ranks, and the list of runs.
+
+In: phases, ranks, rows of the store. Out: lines of aligned columns.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from steptime.core.process_end import ProcessEnd
+from steptime.core.units import format_count, format_percent, format_seconds
+from steptime.measure.values.measurement import INNER_PHASES, PHASES, Phase, RankSummary
+from steptime.measure.values.run_summary import RunSummary
+from steptime.report.text.page import Page, columns, joined, page_of, printable, shortened
+from steptime.report.words import run_words
+
+COMPUTE = ("forward", "loss", "forward_and_loss", "backward", "gradient_processing", "optimizer")
+"""The phases in which the model's arithmetic is done."""
+
+_WAITS = ("input_wait", *INNER_PHASES, "h2d", "communication", "sync")
+_ORDER = ("input_wait", *INNER_PHASES, *(name for name in PHASES if name != "input_wait"))
+_MIN_BAR, _MIN_COMMAND = 10, 8
+_ABSENT = "-"
+
+
+def phase_lines(phases: Sequence[Phase], *, page: Page, small_fraction: float) -> list[Text]:
+    """A row a phase with its bar, in the order of the step; small ones share the last line.
+
+    Parts of `input_wait` have no line where they are small.
+    """
+    seen = sorted((p for p in phases if p.median_s is not None), key=_place)
+    large = [p for p in seen if (p.fraction or 0.0) >= small_fraction]
+    small = [p for p in seen if p not in large and p.name not in INNER_PHASES and p.fraction]
+    lines = _with_bars(large, page) if large else []
+    if small:
+        parts = [f"{run_words.describe_phase(p.name)} {_seconds(p.median_s)}" for p in small]
+        lines += page.block("the rest", joined(parts))
+    return lines
+
+
+def _place(phase: Phase) -> int:
+    return _ORDER.index(phase.name) if phase.name in _ORDER else len(_ORDER)
+
+
+def _with_bars(phases: Sequence[Phase], page: Page) -> list[Text]:
+    has_device = any(p.device_median_s is not None for p in phases)
+    heading = ["a step's time", "median", "share", "CPU", "device"]
+    rows = [heading, *(_phase_cells(p) for p in phases)]
+    lines = columns([row if has_device else row[:-1] for row in rows])
+    width = max(_MIN_BAR, page.width - lines[0].cell_len - 2)
+    for line, phase in zip(lines[1:], phases, strict=True):
+        style = "yellow" if phase.name in _WAITS else "cyan"
+        line.append("  " + page.bar(phase.fraction or 0.0, width), style=style)
+    return lines
+
+
+def _phase_cells(phase: Phase) -> list[str]:
+    indent = "  " if phase.name in INNER_PHASES else ""
+    return [
+        indent + run_words.describe_phase(phase.name),
+        _seconds(phase.median_s),
+        _ABSENT if phase.fraction is None else format_percent(phase.fraction),
+        _seconds(phase.cpu_median_s),
+        _seconds(phase.device_median_s),
+    ]
+
+
+def _seconds(value_s: float | None) -> str:
+    return _ABSENT if value_s is None else format_seconds(value_s)
+
+
+def rank_lines(ranks: Sequence[RankSummary], *, page: Page, limit: int) -> list[Text]:
+    """A row a rank; where there are too many, those that wait least for the others."""
+    shown = sorted(sorted(ranks, key=_communication_s)[:limit], key=lambda r: r.rank)
+    heading = ["rank", "steps", "step", "input wait", "compute", "communication", "CPU"]
+    lines = columns([heading, *(_rank_cells(r) for r in shown)])
+    if len(ranks) > limit:
+        left_out = f"more ranks, which wait longer for the others: {len(ranks) - limit}"
+        lines.append(Text(left_out, style="dim"))
+    return [Text(), *lines]
+
+
+def _communication_s(rank: RankSummary) -> float:
+    """What a rank waits for the others; a rank where it was not observed comes last."""
+    waited_s = _sum_of(rank, ("communication",))
+    return float("inf") if waited_s is None else waited_s
+
+
+def _rank_cells(rank: RankSummary) -> list[str]:
+    return [
+        str(rank.rank),
+        format_count(rank.num_steps),
+        _seconds(rank.step_time_s.median if rank.step_time_s else None),
+        _seconds(_sum_of(rank, ("input_wait",))),
+        _seconds(_sum_of(rank, COMPUTE)),
+        _seconds(_sum_of(rank, ("communication",))),
+        _seconds(rank.step_cpu_s.median if rank.step_cpu_s else None),
+    ]
+
+
+def _sum_of(rank: RankSummary, names: Sequence[str]) -> float | None:
+    """Sum of the medians of the phases that were observed; None where none was."""
+    medians = [p.median_s for p in rank.phases if p.name in names and p.median_s is not None]
+    return sum(medians) if medians else None
+
+
+def unseen_phases(phases: Sequence[Phase]) -> dict[str, list[str]]:
+    """Names of the phases that were not observed, by the reason in words."""
+    groups: dict[str, list[str]] = {}
+    for phase in sorted(phases, key=_place):
+        if phase.median_s is None and phase.missing not in run_words.OBVIOUS:
+            reason = "" if phase.missing is None else run_words.describe_missing(phase.missing)
+            groups.setdefault(reason, []).append(phase.name)
+    return groups
+
+
+def runs_table(rows: Sequence[RunSummary], *, console: Console) -> None:
+    """Print the list of runs as given, and the next command.
+
+    On a terminal a long command is cut; in a pipe it is whole.
+    """
+    page = page_of(console)
+    if not rows:
+        page.write([Text("no runs yet; make one:"), Text("  steptime run -- python train.py")])
+        return
+    heading = ["run", "end", "diagnosis", "steps", "step time"]
+    lines = columns([heading, *(_run_cells(row) for row in rows)], left=3)
+    width = max(_MIN_COMMAND, console.width - lines[0].cell_len - 2)
+    lines[0].append("  command")
+    for line, row in zip(lines[1:], rows, strict=True):
+        command = shlex.join(row.command)
+        command = shortened(command, width) if console.is_terminal else printable(command)
+        line.append(f"  {command}")
+    page.write([*lines, Text(), Text(f"  steptime show {rows[0].run_id}", style="bold")])
+
+
+def _run_cells(row: RunSummary) -> list[str]:
+    return [
+        row.run_id,
+        run_words.describe_short_end(
+            ProcessEnd(state=row.state, exit_code=row.exit_code, signal=row.signal)
+        ),
+        _ABSENT if row.kind is None else run_words.describe_title(row.kind),
+        _ABSENT if row.num_steps is None else format_count(row.num_steps),
+        _seconds(row.step_time_s),
+    ]

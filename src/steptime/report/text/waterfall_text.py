@@ -1,0 +1,293 @@
+"""The waterfall of a step and the roofline of its operators, as lines, words and JSON.
+
+In: a `Waterfall` and a `Roofline`. Out: lines of a page, the words that page and plots share, and
+the `data` of `--json`. A part always stands with its arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from rich.text import Text
+
+from steptime.core.units import (
+    format_flops,
+    format_percent,
+    format_rate,
+    format_seconds,
+    format_speedup,
+    format_value,
+)
+from steptime.diagnose.values.reach_values import (
+    Exceeded,
+    Roofline,
+    RooflinePoint,
+    Term,
+    Waterfall,
+    WaterfallPart,
+)
+from steptime.report.text.page import LABEL_WIDTH, Page, columns, joined, printable
+from steptime.report.text.work_lines import REASONS
+
+PARTS: Mapping[str, str] = {
+    "arithmetic": "arithmetic",
+    "ceiling": "below the datasheet",
+    "precision": "precision not used",
+    "threads": "threads not used",
+    "recomputation": "recomputation",
+    "shape": "shapes of products",
+    "bandwidth": "memory bandwidth",
+    "slow_operators": "slow operators",
+    "device_operators": "slow operators",
+    "launch": "launching, Python",
+    "loss": "loss",
+    "input": "input wait",
+    "preprocessing": "preparing batches",
+    "copies": "copies to device",
+    "communication": "communication",
+    "sync": "sync stalls",
+    "gradient_processing": "gradient processing",
+    "optimizer": "optimizer",
+    "script": "the script's code",
+    "contention": "other programs",
+    "unexplained": "unexplained",
+}
+
+# Why there is no picture, beside the reasons for which nothing is counted.
+MISSING: Mapping[str, str] = {
+    **REASONS,
+    "no_ceilings": "what this machine reaches has not been measured",
+    "no_ceilings_of_device": "no ceiling of the device that the run trained on was measured",
+    "no_operator_times": "the operators were counted without their times",
+    "no_device_times": "the device's own times were not seen",
+    "no_roof": "no ceiling of its type was measured",
+    "no_bytes_moved": "its operators move nothing",
+}
+
+LACKING: Mapping[str, str] = {
+    "ceiling_memory": "a measured bandwidth of memory",
+    "host_load": "the load of the machine",
+    "waits_off_core": "what the process waited for while it was off its core",
+    "true_ceilings": "ceilings measured on a quiet machine: operators beat them",
+}
+
+_BAR_WIDTH = 26
+_NAME_WIDTH = 21
+_MIN_SHOWN = 0.02
+"""Of a step: in the one line of the ordinary report."""
+
+
+def describe_part(name: str) -> str:
+    """The name of a part for people."""
+    return PARTS.get(name, name.replace("_", " "))
+
+
+def describe_missing(word: str) -> str:
+    """Why there is no picture."""
+    return MISSING.get(word, word.replace("_", " "))
+
+
+def format_intensity(flop_a_byte: float) -> str:
+    """An arithmetic intensity: `0.0814`, `42.2`, `80,000`."""
+    return f"{flop_a_byte:.3g}" if flop_a_byte < 999.5 else f"{flop_a_byte:,.0f}"
+
+
+def describe_exceeded(found: Exceeded) -> str:
+    """That a class of operators beat a roof, and what that comes from; a command follows."""
+    fact = f"{found.name} ran at {format_speedup(found.ratio)} the {found.roof} roof"
+    why = "It was measured on a busy machine, or its data came from a cache"
+    if found.roof == "compute":
+        why = (
+            "It is that of matrix products: measured on a busy machine, or these kernels do better "
+            "or need less than is counted (Winograd)"
+        )
+    return f"{fact}: the roof is too low. {why}. To measure anew"
+
+
+def describe_lacking(word: str) -> str:
+    """A signal that would have explained more."""
+    if word.startswith("ceiling_") and word not in LACKING:
+        return f"a measured ceiling of {word.removeprefix('ceiling_')}"
+    return LACKING.get(word, word.replace("_", " "))
+
+
+def describe_arithmetic(part: WaterfallPart) -> str:
+    """`work ÷ ceiling: work 330 MFLOP, ceiling bf16 210 GFLOPS`."""
+    terms = ", ".join(f"{term.name.replace('_', ' ')} {_value(term)}" for term in part.terms)
+    text = f"{part.formula}: {terms}" if terms else part.formula
+    classes = ", ".join(f"{n} {format_seconds(s)}" for n, s in list(part.classes.items())[:3])
+    return printable(f"{text} ({classes})" if classes else text)
+
+
+def _value(term: Term) -> str:
+    if term.unit.endswith("_per_s"):
+        return format_rate(term.value, term.unit)
+    return format_flops(term.value) if term.unit == "flops" else format_value(term.value, term.unit)
+
+
+def describe_start(waterfall: Waterfall) -> str:
+    """What the picture begins with."""
+    dtype = printable(waterfall.dtype or "")
+    if waterfall.begins_at == "datasheet":
+        return f"the datasheet's dense peak in {dtype}"
+    return f"the measured ceiling of matrix products in {dtype}, for there is no datasheet's peak"
+
+
+# -- lines
+
+
+def roof_lines(
+    waterfall: Waterfall | None, page: Page, *, run_id: str, is_brief: bool = False
+) -> list[Text]:
+    """The one line of an ordinary report: the largest parts, or how to get the picture.
+
+    `is_brief` leaves out how to get it.
+    """
+    if waterfall is None:
+        return []
+    how = f"steptime show {run_id} --waterfall"
+    if waterfall.missing in ("no_ceilings", "no_ceilings_of_device") and not is_brief:
+        text = f"not known: `steptime machine` measures what this machine reaches; then {how}"
+        return page.block("roof", text, style="dim")
+    if waterfall.missing is not None or not waterfall.step_time_s:
+        return []
+    large = sorted(waterfall.parts, key=lambda part: -part.time_s)
+    named = [
+        f"{describe_part(part.name)} {format_percent(part.time_s / waterfall.step_time_s)}"
+        for part in large
+        if part.time_s >= _MIN_SHOWN * waterfall.step_time_s
+    ]
+    head = "" if waterfall.is_conclusive else "INCONCLUSIVE: "
+    return page.block("roof", Text(head + joined([*named[:5], how])))
+
+
+def picture_lines(waterfall: Waterfall, roofline: Roofline, page: Page) -> list[Text]:
+    """The whole picture: each part with its arithmetic, then each class under the roofs."""
+    return [*_waterfall_lines(waterfall, page), Text(), *_roofline_lines(roofline, page)]
+
+
+def _waterfall_lines(waterfall: Waterfall, page: Page) -> list[Text]:
+    step_s = waterfall.step_time_s
+    if waterfall.missing is not None or not step_s:
+        reason = describe_missing(waterfall.missing or "no_steady_steps")
+        lines = page.block("waterfall", f"not drawn: {reason}")
+        if waterfall.missing == "no_ceilings":
+            lines += page.block("", "Measure it: steptime machine", style="bold")
+        return lines
+    head = f"a step of {format_seconds(step_s)}, from {describe_start(waterfall)}"
+    lines = [*page.block("waterfall", head), Text()]
+    begun_s = 0.0
+    for part in waterfall.parts:
+        lines.append(_row(part, begun_s, step_s, page))
+        begun_s += part.time_s
+        lines += _indented(describe_arithmetic(part), page)
+    return [*lines, *_verdict_lines(waterfall, page)]
+
+
+def _row(part: WaterfallPart, begun_s: float, step_s: float, page: Page) -> Text:
+    """`memory bandwidth        ████      12.1 ms  31.4 %`."""
+    start = round(begun_s / step_s * _BAR_WIDTH)
+    width = max(1, round((begun_s + part.time_s) / step_s * _BAR_WIDTH) - start)
+    start = min(start, _BAR_WIDTH - width)
+    bar = (" " * start + page.bar(1.0, width)).ljust(_BAR_WIDTH)
+    is_unknown = part.name == "unexplained"
+    return Text.assemble(
+        (f"{describe_part(part.name):<{_NAME_WIDTH}}", "bold"),
+        (bar, "yellow" if is_unknown else "cyan"),
+        f"{format_seconds(part.time_s):>10}{format_percent(part.time_s / step_s):>9}",
+    )
+
+
+def _indented(text: str, page: Page) -> list[Text]:
+    body = Text(text, style="dim")
+    return [Text("    ") + row for row in body.wrap(page.console, page.width - 4)]
+
+
+def _verdict_lines(waterfall: Waterfall, page: Page) -> list[Text]:
+    """Whether the picture can be believed, and what speaks against it."""
+    lines = [Text()]
+    for one in waterfall.exceeded[:3]:
+        text = f"{describe_exceeded(one)}: steptime machine --again"
+        lines += page.block("exceeded", printable(text), style="yellow")
+    if not waterfall.is_conclusive:
+        text = "INCONCLUSIVE: more than 10 % of the step is unexplained, or beats its roof."
+        named = ", ".join(describe_lacking(word) for word in waterfall.lacking)
+        lines += page.block("verdict", text + (f" Lacking: {named}." if named else ""))
+    return lines
+
+
+def _roofline_lines(roofline: Roofline, page: Page) -> list[Text]:
+    if not roofline.points:
+        reason = describe_missing(roofline.missing or "not_counted")
+        return page.block("roofline", f"not drawn: {reason}")
+    lines = page.block("roofline", describe_roofs(roofline))
+    head = ("class", "time", "share", "FLOP/byte", "reached", "roof", "of it")
+    rows = [head, *(_point_cells(point) for point in roofline.points)]
+    return [*lines, *(Text(" " * LABEL_WIDTH) + row for row in columns(rows))]
+
+
+def describe_roofs(roofline: Roofline) -> str:
+    """The rates that the roofs stand at, and what to know of them."""
+    roofs = roofline.roofs
+    if roofs is None:
+        return f"without roofs: {describe_missing(roofline.missing or 'no_ceilings')}"
+    parts = [
+        f"{name} {format_rate(rate, 'flops_per_s')}" for name, rate in roofs.run_flops_per_s.items()
+    ]
+    if roofs.bytes_per_s is not None:
+        parts.append(f"memory {format_rate(roofs.bytes_per_s, 'bytes_per_s')}")
+    if roofs.run_threads is not None and roofs.num_threads is not None:
+        parts.append(f"{roofs.run_threads} of {roofs.num_threads} threads")
+    if roofs.is_contended:
+        parts.append("measured while other programs ran")
+    return printable(" · ".join(parts))
+
+
+def _point_cells(point: RooflinePoint) -> tuple[str, ...]:
+    return (
+        point.name,
+        "–" if point.time_s is None else format_seconds(point.time_s),
+        "–" if point.fraction is None else format_percent(point.fraction),
+        "–" if point.intensity is None else format_intensity(point.intensity),
+        describe_reached(point),
+        point.roof or "–",
+        "–" if point.position is None else format_percent(point.position),
+    )
+
+
+def describe_reached(point: RooflinePoint) -> str:
+    """The rate against the roof that binds: of bytes under the memory's, else of arithmetic."""
+    if point.roof == "compute" and point.flops_per_s is not None:
+        return format_rate(point.flops_per_s, "flops_per_s")
+    if point.bytes_per_s is not None:
+        return format_rate(point.bytes_per_s, "bytes_per_s")
+    return "–"
+
+
+def describe_headroom(point: RooflinePoint) -> str:
+    """What reaching the roof would save of a step."""
+    if point.headroom_s is None:
+        return describe_missing(point.missing or "no_roof")
+    return f"{format_seconds(point.headroom_s)} a step less at the roof"
+
+
+# -- data
+
+
+def waterfall_data(waterfall: Waterfall | None) -> dict[str, Any] | None:
+    """A waterfall with each part's share of the step."""
+    if waterfall is None:
+        return None
+    step_s = waterfall.step_time_s
+    parts = [
+        asdict(part) | {"fraction": part.time_s / step_s if step_s else None}
+        for part in waterfall.parts
+    ]
+    return asdict(waterfall) | {"parts": parts}
+
+
+def roofline_data(roofline: Roofline | None) -> dict[str, Any] | None:
+    """The points and the roofs over them."""
+    return None if roofline is None else asdict(roofline)

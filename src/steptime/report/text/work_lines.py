@@ -1,0 +1,129 @@
+"""Lines of the report on the counted work of a step, its rate, and its share of a peak.
+
+In: a Measurement. Out: lines. Every figure stands with what is in it and what it is divided by;
+what was not counted says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.text import Text
+
+from steptime.core.units import format_flops, format_percent
+from steptime.diagnose.utilization import Utilization, hardware_utilization, model_utilization
+from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.work import Count
+from steptime.report.text.page import Page, printable
+
+# Why the work, or its share of a peak, is not known.
+REASONS: Mapping[str, str] = {
+    "compiled": "the script compiles: `steptime run --count` counts it in a short extra run",
+    "inexact": (
+        "counting would have changed last bits: `steptime run --count` does it in a short extra run"
+    ),
+    "mode_active": "a mode, profiler or transform of the script's own was on",
+    "subclass": "tensors of a subclass, sparse or nested ones are in the model or its inputs",
+    "captured": "a CUDA graph was being captured",
+    "failed": "the counter failed; the failures of Steptime are in the record",
+    "too_few_updates": "there were too few steps",
+    "several_optimizers": "several optimizers take turns in a way that was not counted",
+    "steps_differ": "steps are of several kinds, and one was counted",
+    "without_gradients": "a model was called without gradients, too, which was not counted",
+    "no_backward_seen": "no backward call was seen in the step",
+    "outside_modules": "much of it is computed outside of modules, where it is not seen",
+    "not_counted": "nothing was said of it",
+    "no_steady_steps": "there are no steady steps",
+    "unknown_device": "no datasheet peak is known for this device",
+    "no_peak_for_type": "no datasheet peak is known for this type on this device",
+    "not_executed": "what the compiler made of it was not counted",
+    "child_uncontained": "nothing here keeps an extra run from doing harm",
+    "child_not_started": "the extra run could not be started",
+    "child_ended": "the extra run ended before its seventh step",
+    "child_out_of_memory": "the extra run, which does not compile, ran out of memory",
+    "child_time_limit": "the extra run took too long",
+}
+
+_SHORT = 0.995
+"""Coverage below it names the operators that have no formula."""
+
+_WORTH_NAMING = 0.01
+
+
+def work_lines(m: Measurement, page: Page) -> list[Text]:
+    """The work of a step, then its rate and utilization; nothing where nothing was said of it."""
+    if m.count is None:
+        if m.count_missing is None:
+            return []
+        return page.block("work", f"not counted: {_reason(m.count_missing)}", style="dim")
+    lines = page.block("work", _describe_count(m.count, m.num_ranks))
+    if m.steady is None or m.steady.step_time_s is None:
+        return lines
+    return lines + page.block("rate", _describe_rate(m))
+
+
+def _reason(word: str | None) -> str:
+    return REASONS.get(word or "", word or "")
+
+
+def _describe_count(count: Count, num_ranks: int) -> str:
+    """`2.10 TFLOP a step (forward 0.70, backward 1.40) · matmul 90 %, attention 10 % · ...`."""
+    passes = [f"forward {format_flops(count.forward)}", f"backward {format_flops(count.backward)}"]
+    if count.recomputed:
+        passes.append(f"recomputed {format_flops(count.recomputed)}")
+    of = _describe_ranks(count) if num_ranks > 1 else ""
+    text = f"{format_flops(count.total)} a step{of} ({', '.join(passes)})"
+    classes = sorted(count.classes, key=lambda one: -one.flops)
+    large = [one for one in classes if one.flops > _WORTH_NAMING * count.total]
+    named = [f"{one.name} {format_percent(one.flops / count.total)}" for one in large]
+    parts = [text, ", ".join(named), _describe_coverage(count)]
+    if not count.is_executed:
+        parts.append("model FLOPs, not executed FLOPs")
+    return _listed(parts)
+
+
+def _describe_ranks(count: Count) -> str:
+    """` on one rank`, and the range over ranks where they differ."""
+    if not count.rank_flops or max(count.rank_flops) - min(count.rank_flops) <= (
+        _WORTH_NAMING * max(count.rank_flops)
+    ):
+        return " on one rank"
+    least, most = format_flops(min(count.rank_flops)), format_flops(max(count.rank_flops))
+    return f" on one rank, {least} to {most} on each"
+
+
+def _describe_coverage(count: Count) -> str:
+    if count.covered_fraction is None:
+        return ""
+    text = f"{format_percent(count.covered_fraction)} of operator time has a formula"
+    if count.covered_fraction < _SHORT and count.uncovered:
+        text += f" (not {', '.join(count.uncovered[:2])})"
+    return text
+
+
+def _describe_rate(m: Measurement) -> str:
+    mfu, hfu = model_utilization(m), hardware_utilization(m)
+    rate = "" if mfu.flops_per_s is None else f"{format_flops(mfu.flops_per_s)}S"
+    if mfu.fraction is None:
+        return _listed([rate, f"MFU and HFU not measured: {_reason(mfu.missing)}"])
+    parts = [rate, f"MFU {format_percent(mfu.fraction)} of {_describe_peak(mfu)}"]
+    if mfu.causal_fraction is not None and mfu.causal_fraction < mfu.fraction:
+        parts.append(f"{format_percent(mfu.causal_fraction)} if masked attention is not counted")
+    if hfu.fraction is None:
+        parts.append(f"HFU not measured: {_reason(hfu.missing)}")
+    else:
+        parts.append(f"HFU {format_percent(hfu.fraction)}")
+    return _listed(parts)
+
+
+def _listed(parts: list[str]) -> str:
+    """In one paragraph; names of modules' operators are a user's, and may hold anything."""
+    return printable(" · ".join(part for part in parts if part))
+
+
+def _describe_peak(found: Utilization) -> str:
+    """The denominator: `989 TFLOPS (H100 SXM 80GB, bf16 dense, datasheet)`."""
+    share = found.dtype_fraction or 1.0
+    part = "" if share > 1 - _WORTH_NAMING else f", {format_percent(share)} of the work"
+    peak = format_flops(found.peak_flops_per_s or 0.0)
+    return f"{peak}S ({found.device}, {found.dtype} dense{part}, datasheet)"

@@ -1,0 +1,1 @@
+"""The wording of machine words, in one place each."""

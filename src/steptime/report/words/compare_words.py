@@ -1,0 +1,277 @@
+"""The wording of a comparison's machine words, in one place: typed values in, text out.
+
+The words are listed in docs/explanation/how-we-compare.md. One that is not in the tables is shown
+as it is. Layout is left to `compare_text`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+
+from steptime.compare.values import (
+    CompareOutcome,
+    Comparison,
+    Effect,
+    Estimate,
+    GateOutcome,
+    Obstacle,
+    Remark,
+    Spread,
+    TraitChange,
+)
+from steptime.core.units import format_count, format_percent, format_seconds
+from steptime.report.words.run_words import describe_phase
+from steptime.report.words.study_words import describe_lever
+
+OUTCOMES: Mapping[CompareOutcome, str] = {
+    CompareOutcome.SLOWER: "B is slower",
+    CompareOutcome.FASTER: "B is faster",
+    CompareOutcome.NO_DIFFERENCE: "no difference beyond the noise",
+    CompareOutcome.TOO_NOISY: "too noisy to tell",
+    CompareOutcome.NOT_COMPARABLE: "these runs cannot be compared",
+}
+
+GATES: Mapping[GateOutcome, str] = {
+    GateOutcome.PASSED: "passed: the whole interval is within the limit of {limit}.",
+    GateOutcome.FAILED: (
+        "failed: B is slower by more than the limit of {limit}, and the whole interval is above "
+        "no change."
+    ),
+    GateOutcome.UNDECIDED: (
+        "too noisy to tell: the interval reaches beyond the limit of {limit}, and B is not surely "
+        "slower by more than that."
+    ),
+}
+UNKNOWN_GATE = "too noisy to tell: there is no interval to hold against the limit of {limit}."
+UNJUDGED = "not judged: see above. `--anyway` judges runs that were not made alike."
+UNJUDGED_FOR_GOOD = "not judged: see above."
+
+# Why there is no interval.
+REASONS: Mapping[str, str] = {
+    "single_runs": (
+        "With one run a side, how much equal runs differ must be known from others, and no repeats "
+        "of this script, on this machine, are in the store."
+    ),
+    "few_stored": (
+        "With one run a side, how much equal runs differ must be known from others, and the store "
+        "has too few repeats of this script on this machine: it takes fifteen."
+    ),
+    "two_runs": (
+        "Two runs a side say too little of how much equal runs differ, and no repeats of this "
+        "script, on this machine, are in the store."
+    ),
+    "hosts_differ": (
+        "The runs of A and of B come from different machines, and how much such machines differ "
+        "is not known: make runs of both on one machine, or several on each of several."
+    ),
+}
+
+OBSTACLES: Mapping[str, str] = {
+    "too_few_steps": (
+        "The run {run} has {counted} steps that count, of {steps}; a comparison needs {needed}."
+    ),
+    "named_twice": "The run {run} is named more than once.",
+    "failed": "The run {run} failed ({end}); what it measured before is shown.",
+    "other_script": "A trains `{a}`, B trains `{b}`: their steps may not be the same work.",
+    "other_machine": "The machines are not alike: {a}; {b}.",
+    "other_device": "The devices are not the same: {a}; {b}.",
+    "other_ranks": "The number of ranks is {a} in A, {b} in B: the steps are not the same work.",
+    "other_input": "Models are called with {a} in A and {b} in B: the steps are not the same work.",
+}
+
+REMARKS: Mapping[str, str] = {
+    "other_lengths": "A has {a} steps, B {b}; step times are compared a step.",
+    "mixed": "The runs of {side} were not made alike: {names}.",
+    "unfinished": "The run {run} has no end on record; it is compared as far as it got.",
+    "not_interleaved": (
+        "All runs of one side came before those of the other: a machine that changed meanwhile "
+        "would look the same. Runs made in turns (A B A B) rule that out."
+    ),
+    "other_hosts": "A and B were not made on one machine, though on machines of one kind.",
+    "contended": (
+        "In {count} of {of} runs others kept more than half a core busy, up to {cores} cores."
+    ),
+}
+
+# What a trait is called; the name stands behind it.
+TRAITS: Mapping[str, str] = {
+    "script": "script",
+    "code": "code",
+    "revision": "git revision",
+    "folder": "folder",
+    "argument": "argument",
+    "place": "file system of",
+    "version": "version of",
+    "ranks": "ranks",
+    "device": "device",
+    "threads": "threads",
+    "input": "models'",
+    "environment": "variable",
+    "variable": "variable",
+    "lever": "lever",
+}
+USUAL_LIMIT = 0.05
+"""What is asked of a comparison without a limit, as in `compare.judge`."""
+
+FEW_DEGREES = 4
+"""With three, the spread may well be 3.7 times what was seen (95 % interval of chi squared)."""
+
+_HIDDEN = ("code", "revision")
+_ABSENT = {"environment": "not set", "lever": "off"}
+_SHOWN_HASH = 8
+
+
+def describe_outcome(found: Comparison) -> str:
+    """The answer in a sentence, with its interval."""
+    step = found.step
+    if step is None or step.change is None:
+        return f"{OUTCOMES[found.outcome]}."
+    times = f"{format_seconds(step.a_s)} to {format_seconds(step.b_s)} a step"
+    change = describe_change(step.change)
+    return f"{OUTCOMES[found.outcome]}: {times}, {change}."
+
+
+def describe_change(change: Estimate) -> str:
+    """`+6.3 % (95 % interval +3.9 % to +8.8 %)`."""
+    text = signed_percent(change.value)
+    if change.low is None or change.high is None:
+        return f"{text}, interval not known"
+    return f"{text} (95 % interval {signed_percent(change.low)} to {signed_percent(change.high)})"
+
+
+def signed_percent(fraction: float) -> str:
+    """With its sign; what the digits do not show has none."""
+    if abs(fraction) < 0.0005:
+        return "0.0 %"
+    return f"{'-' if fraction < 0 else '+'}{format_percent(abs(fraction))}"
+
+
+def signed_seconds(value_s: float) -> str:
+    """With its sign."""
+    return format_seconds(value_s) if value_s <= 0 else f"+{format_seconds(value_s)}"
+
+
+def describe_where(phase: Effect) -> str:
+    """The phase that most of it went to."""
+    times = f"{format_seconds(phase.a_s)} to {format_seconds(phase.b_s)}"
+    difference = signed_seconds(phase.difference_s.value)
+    return f"most of it in {describe_phase(phase.name)}: {times} a step ({difference})"
+
+
+def describe_finish(effect: Effect, num_steps: int) -> str:
+    """What it means for a whole run."""
+    gain = signed_seconds(effect.difference_s.value)
+    low, high = effect.difference_s.low, effect.difference_s.high
+    ends = (
+        "" if low is None or high is None else f", {signed_seconds(low)} to {signed_seconds(high)}"
+    )
+    times = f"{format_seconds(effect.a_s)} to {format_seconds(effect.b_s)}"
+    return f"a run of {format_count(num_steps)} steps: {times} ({gain}{ends})"
+
+
+def describe_cost(effect: Effect, price: float) -> str:
+    """What a whole run costs at `price` an hour."""
+    a, b = effect.a_s / 3600 * price, effect.b_s / 3600 * price
+    low, high = effect.difference_s.low, effect.difference_s.high
+    ends = ""
+    if low is not None and high is not None:
+        ends = f", {low / 3600 * price:+.3g} to {high / 3600 * price:+.3g}"
+    return f"{a:.3g} to {b:.3g} ({b - a:+.3g}{ends}) at {price:g} an hour"
+
+
+def describe_gate(found: Comparison, *, is_forced: bool) -> str:
+    """What became of the limit."""
+    gate = found.gate
+    if gate is None:
+        return ""
+    limit = format_percent(gate.limit)
+    if found.outcome is CompareOutcome.NOT_COMPARABLE:
+        return UNJUDGED_FOR_GOOD
+    if found.obstacles and not is_forced:
+        is_unlike = any(obstacle.code != "failed" for obstacle in found.obstacles)
+        return UNJUDGED if is_unlike else UNJUDGED_FOR_GOOD
+    if any(obstacle.code == "failed" for obstacle in found.obstacles):
+        return UNJUDGED_FOR_GOOD
+    if found.outcome is CompareOutcome.TOO_NOISY:
+        return UNKNOWN_GATE.format(limit=limit)
+    return GATES[gate.outcome].format(limit=limit)
+
+
+def describe_reason(reason: str) -> str:
+    """Why nothing can be said."""
+    return REASONS.get(reason, reason)
+
+
+def describe_obstacle(obstacle: Obstacle) -> str:
+    """What stands in the way."""
+    return _fill(OBSTACLES, obstacle.code, obstacle.facts)
+
+
+def describe_remark(remark: Remark) -> str:
+    """What else to know."""
+    return _fill(REMARKS, remark.code, remark.facts)
+
+
+def _fill(table: Mapping[str, str], code: str, facts: Mapping[str, str]) -> str:
+    with suppress(KeyError):
+        return table[code].format_map(facts)
+    listed = ", ".join(f"{name} {value}" for name, value in facts.items())
+    return f"{code} {listed}".rstrip()
+
+
+def describe_trait(change: TraitChange) -> str:
+    """What was changed: `argument --workers`."""
+    title = TRAITS.get(change.what, change.what)
+    if change.what == "argument" and not change.name.startswith("-"):
+        return f"{change.name} of the command"
+    if (change.what, change.name) == ("place", "."):
+        return "file system of the working folder"
+    if change.what == "loader":
+        dataset, _, setting = change.name.rpartition(" ")
+        return f"{setting} of the loader of {dataset}"
+    if change.what == "machine":
+        return f"{change.name} of the machine"
+    return f"{title} {change.name}".strip() or change.what
+
+
+def describe_values(change: TraitChange) -> tuple[str, str]:
+    """The values of A and of B."""
+    if change.what == "variable":
+        return ("set" if change.a else "not set", "set" if change.b else "not set")
+    a, b = (_values(change.what, values) for values in (change.a, change.b))
+    return a, b
+
+
+def _values(what: str, values: tuple[str, ...]) -> str:
+    if not values:
+        return _ABSENT.get(what, "not there")
+    return ", ".join(_value(what, value) or "given" for value in values)
+
+
+def _value(what: str, value: str) -> str:
+    if what in _HIDDEN:
+        return value.removeprefix("sha256:")[:_SHOWN_HASH]
+    if what != "lever":
+        return value
+    try:
+        return describe_lever("", json.loads(value)).strip() or "on"
+    except (ValueError, AttributeError):
+        return value  # why it is off
+
+
+def wanted_of(found: Comparison) -> float:
+    """The difference that `needed_runs` is about, a fraction."""
+    return found.gate.limit if found.gate is not None and found.gate.limit > 0 else USUAL_LIMIT
+
+
+def describe_spread(spread: Spread) -> str:
+    """How much equal runs differ, and how that is known."""
+    text = f"equal runs differ by {format_percent(spread.fraction)} (one standard deviation"
+    if spread.degrees < FEW_DEGREES:
+        text += ", as far as so few runs tell"
+    if spread.num_stored:
+        other = ", some of them of other code" if spread.is_of_other_code else ""
+        text += f", from {format_count(spread.num_stored)} stored runs too{other}"
+    return text + ")."

@@ -1,0 +1,413 @@
+"""The wording of every machine word of a study, in one place: typed values in, text out.
+
+The words are listed in docs/explanation/how-we-tune.md. One that is not in the tables is shown
+as it is. Layout is left to `study_text`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+
+from steptime.core.evidence import Evidence
+from steptime.core.units import (
+    format_count,
+    format_percent,
+    format_seconds,
+    format_speedup,
+    format_value,
+)
+from steptime.measure.values.observations import Difference
+from steptime.tune.values.study_values import (
+    Applied,
+    NotTried,
+    Speedup,
+    State,
+    Study,
+    StudyOutcome,
+    Trial,
+    TrialEnd,
+)
+from steptime.verify.values import Outcome, QualityCheck, Verdict
+
+Setting = str | int | float | bool
+
+TIERS: Mapping[str, str] = {
+    "isolated": "isolated: whatever a trial writes lands in memory and vanishes with it",
+    "guarded": "guarded: a trial can write to its own folder alone",
+    "unsafe": "unsafe: nothing keeps a trial from writing where the script writes",
+}
+
+OUTCOMES: Mapping[StudyOutcome | None, str] = {
+    StudyOutcome.FASTER: "faster",
+    StudyOutcome.NOTHING_HELPS: "nothing helps",
+    StudyOutcome.TOO_NOISY: "too noisy to tell",
+    None: "not decided",
+}
+
+# What a row of the table says at its end, by the reason of the trial; at most nine letters.
+MARKS: Mapping[str, str] = {
+    "slower": "slower",
+    "no_gain": "no gain",
+    "undecided": "unclear",
+    "cannot_tell": "unclear",
+    "halved": "given up",
+    "pruned": "given up",
+    "not_earned": "no use",
+    "not_confirmed": "unclear",
+    "too_few_repeats": "unclear",
+    "repeats_disagree": "unclear",
+}
+_END_MARKS: Mapping[TrialEnd, str] = {
+    TrialEnd.FAILED: "failed",
+    TrialEnd.OUT_OF_MEMORY: "no memory",
+    TrialEnd.TIMED_OUT: "too long",
+    TrialEnd.PRUNED: "pruned",
+    TrialEnd.DIVERGED: "diverged",
+    TrialEnd.INTERRUPTED: "cut short",
+}
+_QUALITY_MARKS: Mapping[Outcome, str] = {
+    Outcome.PASS: "as good",
+    Outcome.FAIL: "refused",
+    Outcome.INCONCLUSIVE: "unsure",
+}
+
+ENDS: Mapping[TrialEnd, str] = {
+    TrialEnd.FINISHED: "it finished",
+    TrialEnd.FAILED: "it ended the script",
+    TrialEnd.OUT_OF_MEMORY: "memory ran out",
+    TrialEnd.TIMED_OUT: "it hung or took too long, and was killed",
+    TrialEnd.PRUNED: "it could not win any more, and was stopped",
+    TrialEnd.DIVERGED: "the loss was no finite number any more",
+    TrialEnd.INTERRUPTED: "the study was interrupted",
+}
+
+# Why a trial was not kept or ended so; in braces stands the fact of that name.
+REASONS: Mapping[str, str] = {
+    "slower": "slower",
+    "no_gain": "no gain beyond the noise",
+    "undecided": "its interval reaches from below the noise to above it",
+    "cannot_tell": "the machine was too busy with other things to tell",
+    "halved": "others of its settings are faster",
+    "pruned": "it could not win any more",
+    "not_earned": "compiling for it costs {one_off_s}, earned after {steps} steps only",
+    "harmful": "it makes the training worse",
+    "quality_undecided": "whether it trains as well could not be told",
+    "not_confirmed": "what it gave could not be seen again",
+    "too_few_repeats": "there was no time for enough repeats",
+    "repeats_disagree": "its repeats disagree",
+    "interrupted": "the study was interrupted",
+    "lever_failed": "the lever itself failed: {error}",
+    "exit_code": "the script ended with exit code {exit_code}: {last_line}",
+    "signal": "the script was killed by signal {signal}",
+    "out_of_memory": "memory ran out",
+    "time_limit": "it took too long and was ended",
+    "no_first_step": "it came to no step in time and was ended",
+    "hung": "it hung, and was ended",
+    "ended_itself": "the script ended before enough was seen",
+    "no_steps": "no training step of it was seen",
+    "too_few_steps": "the script ended before enough was seen",
+    "ends_too_soon": "the script ended before enough was seen",
+    "too_slow": "it was far slower, and was ended",
+    "not_finite": "the loss was no finite number any more",
+    "no_valid_block": "none of its steps could be timed: something was compiled in each",
+}
+SHORT_REASONS: Mapping[str, str] = {
+    "exit_code": "the script ended with exit code {exit_code}",
+}
+"""Where the script said nothing."""
+BARE_REASONS: Mapping[str, str] = {
+    "shared_network": "it did not run without the machine's network",
+    "not_earned": "compiling for it costs more than the run earns back",
+    "lever_failed": "the lever itself failed",
+    "exit_code": "the script ended with an error",
+    "signal": "the script was killed by a signal",
+}
+"""Without the facts."""
+
+NOT_TRIED: Mapping[str, str] = {
+    "excluded": "left out by --exclude",
+    "not_chosen": "not among --levers",
+    "no_time": "no time was left",
+    "no_settings": "it has no setting for this machine",
+    "changes_training": "it would change the training",
+    "headroom_below_noise": (
+        "it could give {headroom} at most, and the noise floor is {noise_floor}"
+    ),
+}
+
+# What a check compares.
+CHECKS: Mapping[str, str] = {
+    "replay": "losses bit for bit",
+    "one_step": "one step against float64",
+    "one_step_gradient": "its gradients",
+    "one_step_change": "its change of weights",
+    "lockstep": "losses in lockstep",
+    "lockstep_bias": "no drift",
+    "lockstep_late": "nor at the end",
+    "lockstep_beyond": "further on, losses of the same size",
+    "lockstep_evaluation": "losses of evaluations",
+    "batches": "the same batches",
+    "inputs": "the same inputs of the models",
+    "samples": "the same samples",
+    "updates": "as many updates",
+    "evaluations": "as many evaluations",
+    "ranks_agree": "ranks agree",
+    "graphs": "compiled where it should be",
+    "learning_rates": "the same learning rates",
+    "gradients": "every gradient is there",
+    "backwards": "as many backward passes",
+    "optimizers": "the same settings of optimizers",
+    "tensors": "tensors of the same shapes and types",
+    "modes": "layers in the same modes",
+    "statistics": "the same buffers move",
+    "moves": "updates change weights",
+    "finite": "finite losses",
+    "recording": "a whole recording",
+    "class": "what the lever preserves",
+}
+
+# What an interval says beside the noise floor.
+WORTH: Mapping[str, str] = {
+    "gain": "a gain",
+    "slower": "slower",
+    "no_gain": "no gain",
+    "undecided": "not clear",
+}
+
+# Why an outcome is what it is.
+OUTCOME_REASONS: Mapping[str, str] = {
+    "interrupted": "it was interrupted before anything could be confirmed",
+    "no_noise_floor": "how noisy it is could not be found out in time",
+    "noise_floor": "on this machine an effect of 10 % would be lost in the noise",
+    "not_confirmed": "something seemed faster, and the confirmation could not settle it",
+    "cannot_tell": "the machine was busy with other things in all that was tried",
+    "undecided": "what was tried may give 10 %, for all that could be seen",
+    "too_few_repeats": "something seemed faster, and there was no time to confirm it",
+    "repeats_disagree": "something seemed faster, and its fresh repeats disagree",
+    "nothing_applies": "none of the levers applies here",
+}
+
+
+DIFFERENCES: Mapping[str, str] = {
+    "command": "proven for another command: {proven}",
+    "script": "the script has changed since the proof ({proven})",
+    "cpu": "proven on another CPU: {proven}, here {here}",
+    "num_cores": "proven with {proven} cores, here there are {here}",
+    "memory_bytes": "proven with {proven} of memory, here there are {here}",
+    "device": "proven on {proven}, here it trains on {here}",
+    "torch_version": "proven with torch {proven}, here it is {here}",
+}
+
+
+def describe_difference(difference: Difference) -> str:
+    """What is not as it was when the recipe was proven."""
+    values = {"proven": difference.proven, "here": difference.here}
+    if difference.what == "memory_bytes":
+        values = {name: format_value(float(text), "bytes") for name, text in values.items()}
+    sentence = fill(DIFFERENCES.get(difference.what), values)
+    return sentence or f"{difference.what}: {difference.proven}, here {difference.here}"
+
+
+_FEW = 3
+"""More checks that have no number are counted, not named."""
+
+
+def describe_applied(applied: Applied) -> str:
+    """A lever with its settings: `autocast bf16`, `dataloader num_workers=2 pin_memory`."""
+    return describe_lever(applied.name, applied.settings)
+
+
+def describe_lever(lever: str, settings: Mapping[str, Setting]) -> str:
+    """The same of a name and settings."""
+    if len(settings) == 1:
+        (value,) = settings.values()
+        if not isinstance(value, bool):
+            return f"{lever} {_number(value)}"
+    parts = [_describe_setting(name, value) for name, value in settings.items()]
+    return " ".join((lever, *parts))
+
+
+def _describe_setting(name: str, value: Setting) -> str:
+    if isinstance(value, bool):
+        return name if value else f"{name}=off"
+    return f"{name}={_number(value)}"
+
+
+def _number(value: str | int | float) -> str:
+    return value if isinstance(value, str) else format_count(value)
+
+
+def describe_state(state: State, *, reference: State = ()) -> str:
+    """What is on; what was added, where it was compared with more than the command as written."""
+    if not state:
+        return "as written, twice"  # against itself, for the noise
+    added = tuple(one for one in state if one not in reference)
+    if reference and added:
+        return "+ " + " + ".join(map(describe_applied, added))
+    return " + ".join(map(describe_applied, state))
+
+
+def describe_interval(speedup: Speedup) -> str:
+    """The speedup with all that belongs to it."""
+    low, high = format_speedup(speedup.low), format_speedup(speedup.high)
+    pairs = "1 pair" if speedup.n == 1 else f"{speedup.n:,} pairs"
+    return f"{format_speedup(speedup.estimate)}, 95 % interval {low} to {high}, {pairs}"
+
+
+def describe_mark(trial: Trial) -> str:
+    """What a row says at its end, in a word or two."""
+    if trial.end is not TrialEnd.FINISHED:
+        return _END_MARKS[trial.end]
+    if trial.quality is not None:
+        return _QUALITY_MARKS[trial.quality.outcome]
+    if trial.reason is not None:
+        return MARKS.get(trial.reason, "not kept")
+    if trial.kind == "confirm":
+        return "proof"
+    return "helps" if trial.speedup is not None and trial.speedup.low > 1 else ""
+
+
+def describe_reason(trial: Trial) -> str:
+    """Why a trial was not kept, a sentence without its end."""
+    if trial.quality is not None and trial.quality.outcome is not Outcome.PASS:
+        return describe_worst(trial.quality)
+    facts = describe_facts(trial.facts or {})
+    reason = trial.reason or ""
+    tables = (REASONS, SHORT_REASONS, BARE_REASONS)
+    known = next((text for table in tables if (text := fill(table.get(reason), facts))), None)
+    if known is not None:
+        return known
+    end = "" if trial.end is TrialEnd.FINISHED else ENDS[trial.end]
+    listed = ", ".join(f"{name} {value}" for name, value in facts.items())
+    return ", ".join(part for part in (end, trial.reason, listed) if part) or "it was not kept"
+
+
+def describe_worst(quality: Verdict) -> str:
+    """The checks that are not passed."""
+    failed = [check for check in quality.checks if check.outcome is not Outcome.PASS]
+    if not failed:
+        return "its quality could not be judged"
+    return "; ".join(map(describe_check, failed))
+
+
+def describe_quality(quality: Verdict) -> str:
+    """The outcome with its level and the checks behind it."""
+    level = "" if quality.level is None else f" at {quality.level}"
+    told = [c for c in quality.checks if c.outcome is not Outcome.PASS or c.estimate is not None]
+    alike = [c for c in quality.checks if c not in told]
+    parts = list(map(describe_check, told))
+    if len(alike) > _FEW:
+        parts.insert(0, f"{len(alike)} other checks passed")
+    else:
+        parts = [*map(describe_check, alike), *parts]
+    return f"{quality.outcome.value}{level}" + (f": {' · '.join(parts)}" if parts else "")
+
+
+def describe_check(check: QualityCheck) -> str:
+    """What was compared, with its numbers: `one step against float64: 0.31, at most 0.031`."""
+    name = CHECKS.get(check.name, check.name)
+    if check.outcome is Outcome.INCONCLUSIVE:
+        return f"{name}: cannot tell" + (f" ({check.detail})" if check.detail else "")
+    parts = []
+    if check.estimate is not None:
+        limit = "" if check.limit is None else f" of at most {check.limit:.2g}"
+        parts.append(f"{check.estimate:.2g}{limit}")
+    if check.detail and check.name == "lockstep":
+        parts.append(check.detail)
+    elif check.detail and check.outcome is Outcome.FAIL:
+        parts.append(f"worst in {check.detail}" if parts else check.detail)
+    if not parts and check.outcome is Outcome.FAIL:
+        parts.append("not so")
+    return name + (f": {', '.join(parts)}" if parts else "")
+
+
+def describe_not_tried(items: Iterable[NotTried]) -> list[str]:
+    """Levers that were not tried, those with one reason together."""
+    groups: dict[str, list[str]] = {}
+    for item in items:
+        facts = {e.name: _value(e) for e in item.evidence}
+        reason = item.text or fill(NOT_TRIED.get(item.reason), facts) or item.reason
+        groups.setdefault(reason.rstrip("."), []).append(item.name)
+    return [f"{', '.join(names)}: {reason}" for reason, names in groups.items()]
+
+
+def describe_outcome(study: Study) -> str:
+    """How the study ended, with the speedup or with what kept it from one."""
+    if study.is_interrupted and study.outcome is None:
+        return "interrupted: " + _describe_best(study)
+    if study.outcome is None:
+        baseline = next((t for t in study.trials if t.kind == "observe"), None)
+        if baseline is not None and baseline.end is not TrialEnd.FINISHED:
+            return f"the command fails as written: {describe_reason(baseline)}"
+        return "not decided: " + _describe_best(study)
+    word = OUTCOMES[study.outcome]
+    if study.outcome is StudyOutcome.FASTER and study.speedup is not None:
+        return f"{word}: {describe_interval(study.speedup)}"
+    reason = OUTCOME_REASONS.get(study.reason or "", study.reason)
+    if study.outcome is StudyOutcome.NOTHING_HELPS and reason is None:
+        reason = "the command as written is the fastest that could be proven"
+    return word if reason is None else f"{word}: {reason}"
+
+
+def _describe_best(study: Study) -> str:
+    """The best that was seen before the end, which proves nothing yet."""
+    timed = [t for t in study.trials if t.speedup is not None and t.reason is None]
+    best = max(timed, key=lambda t: t.speedup.low if t.speedup else 0.0, default=None)
+    if best is None or best.speedup is None or best.speedup.low <= 1:
+        return "nothing faster was found so far"
+    state = describe_state(best.state)
+    return f"best so far {state}, {describe_interval(best.speedup)}; not proven yet"
+
+
+def describe_noise(noise_floor: float | None) -> str | None:
+    """The study's own noise floor."""
+    return None if noise_floor is None else f"noise floor {format_percent(noise_floor)}"
+
+
+def describe_pace(step_s: float, samples_per_step: float | None, unit: str | None) -> str:
+    """The time of a step, and samples per second where they are known."""
+    text = f"{format_seconds(step_s)} a step"
+    if samples_per_step is None or unit is None or step_s <= 0:
+        return text
+    rate = float(f"{samples_per_step / step_s:.3g}")
+    return f"{text} · {format_count(rate)} {unit} per s"
+
+
+def _value(evidence: Evidence) -> str:
+    if evidence.unit == "x":  # small ones, for which 1.00x would say nothing
+        return format_percent(evidence.value - 1)
+    return format_value(evidence.value, evidence.unit)
+
+
+_UNITS: Mapping[str, str] = {
+    **dict.fromkeys(("speedup", "low", "high", "headroom"), "x"),
+    **dict.fromkeys(("floor", "noise_floor", "wall", "cpu"), "fraction"),
+    **dict.fromkeys(("steps", "run_steps"), "count"),
+}
+_FACT_WORDS = ("reason", "worth")
+"""Facts that are machine words themselves."""
+
+
+def describe_facts(facts: Mapping[str, str]) -> dict[str, str]:
+    """The facts of a trial or choice as people read them: with units, reasons in words."""
+    return {name: _describe_fact(name, value) for name, value in facts.items()}
+
+
+def _describe_fact(name: str, text: str) -> str:
+    if name in _FACT_WORDS:
+        return WORTH.get(text) or REASONS.get(text) or OUTCOME_REASONS.get(text) or text
+    unit = "s" if name.endswith("_s") else _UNITS.get(name)
+    if unit is None:
+        return text
+    try:
+        return format_value(float(text), unit)
+    except (ValueError, OverflowError):
+        return text
+
+
+def fill(sentence: str | None, values: Mapping[str, str]) -> str | None:
+    """The sentence with the values in it; None where one is missing."""
+    with suppress(KeyError):
+        return None if sentence is None else sentence.format_map(values)
+    return None

@@ -1,0 +1,1 @@
+"""The recipe file, and what a run needs to train with one."""

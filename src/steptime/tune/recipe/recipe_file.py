@@ -1,0 +1,345 @@
+"""The recipe file: a Recipe to TOML and back, and what differs between its proof and here.
+
+In: a finished Study, or the text of a file. Out: a Recipe, or one clear error. Reading is
+tomllib's; the text is written by hand, for it is simple and people read it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import steptime
+from steptime.core.schema import SCHEMA
+from steptime.core.store import write_text
+from steptime.errors import RecipeError
+from steptime.measure.values.observations import Difference
+from steptime.tune.values.recipe_values import Fingerprint, Proof, Recipe, Script
+from steptime.tune.values.study_values import Applied, Speedup, State, Study
+from steptime.verify.values import Outcome
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+T = TypeVar("T")
+
+_HEAD = """\
+# Made by `steptime tune`: what was proven to be faster, for what, on what.
+# Train with it: steptime run --recipe {name} -- COMMAND
+"""
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_AGAIN = "Make a new one: steptime tune -- COMMAND"
+_SETTING_TYPES = (str, bool, int, float)
+
+
+# -- making one
+
+
+def make_recipe(study: Study, *, script: Script, machine: Fingerprint) -> Recipe:
+    """The recipe of a study that found something faster.
+
+    Raises:
+        ValueError: it found nothing.
+    """
+    if study.speedup is None or study.quality is None or not study.recipe:
+        raise ValueError(f"a study with a recipe is needed, got {study.outcome=}")
+    date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(study.ended_unix_s))
+    return Recipe(
+        version=steptime.__version__,
+        date=date,
+        script=script,
+        machine=machine,
+        levers=study.recipe,
+        proof=Proof(
+            study_id=study.study_id,
+            speedup=study.speedup,
+            noise_floor=study.noise_floor,
+            quality=study.quality.outcome,
+            level=study.quality.level,
+            baseline_step_s=study.baseline_step_s,
+            tuned_step_s=study.tuned_step_s,
+        ),
+    )
+
+
+def write_recipe(path: Path, recipe: Recipe) -> None:
+    """Write the file, whole or not at all; a file that is no recipe is left alone.
+
+    Raises:
+        RecipeError: there is such a file, or the recipe cannot be written.
+    """
+    check_output(path)
+    try:
+        write_text(path, render_recipe(recipe, name=path.name))
+    except OSError as error:
+        raise RecipeError(
+            f"the recipe cannot be written: {error}.", hint="Name another file: --output FILE"
+        ) from error
+
+
+def check_output(path: Path) -> None:
+    """Refuse to put a recipe where a file lies that is none.
+
+    Raises:
+        RecipeError: it is another file, or cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return
+    except (OSError, UnicodeDecodeError):
+        text = ""
+    try:
+        parse_recipe(text, where=str(path))
+    except RecipeError:
+        raise RecipeError(
+            f"{path} exists and is not a recipe of Steptime; it stays as it is.",
+            hint="Name another file (--output FILE), or move this one away.",
+        ) from None
+
+
+def render_recipe(recipe: Recipe, *, name: str) -> str:
+    """The file's text."""
+    script, machine, proof = recipe.script, recipe.machine, recipe.proof
+    tables: list[tuple[str, Mapping[str, object]]] = [
+        (
+            "steptime",
+            {
+                "schema": recipe.schema,
+                "version": recipe.version,
+                "date": recipe.date,
+                "command": script.command,
+                "script_files": script.files,
+                "script_hash": script.hash,
+            },
+        ),
+        (
+            "machine",
+            {
+                "cpu": machine.cpu,
+                "num_cores": machine.num_cores,
+                "memory_bytes": machine.memory_bytes,
+                "device": machine.device,
+                "torch_version": machine.torch_version,
+            },
+        ),
+        *((f"levers.{_key(lever.name)}", lever.settings) for lever in recipe.levers),
+        (
+            "evidence",
+            {
+                "study_id": proof.study_id,
+                "speedup": proof.speedup.estimate,
+                "low": proof.speedup.low,
+                "high": proof.speedup.high,
+                "n": proof.speedup.n,
+                "noise_floor": proof.noise_floor,
+                "quality": proof.quality.value,
+                "level": proof.level,
+                "baseline_step_s": proof.baseline_step_s,
+                "tuned_step_s": proof.tuned_step_s,
+            },
+        ),
+    ]
+    parts = [_HEAD.format(name=name), *(_table(title, rows) for title, rows in tables)]
+    return "\n".join(parts)
+
+
+def _table(title: str, rows: Mapping[str, object]) -> str:
+    """A table; what was not observed has no line."""
+    lines = [f"{_key(name)} = {_toml(value)}" for name, value in rows.items() if value is not None]
+    return "".join(f"{line}\n" for line in (f"[{title}]", *lines))
+
+
+def _key(name: str) -> str:
+    return name if _BARE_KEY.fullmatch(name) else _toml(name)
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        # JSON's escapes are TOML's, but for DEL, which TOML wants escaped.
+        return json.dumps(storable(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return repr(value)
+
+
+def storable(text: str) -> str:
+    """The text with what UTF-8 cannot hold (bytes of an odd file name) written out."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+# -- reading one
+
+
+def read_recipe(path: Path) -> Recipe:
+    """The recipe in a file.
+
+    Raises:
+        RecipeError: there is none, or it is damaged, foreign or of another schema.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise RecipeError(f"there is no recipe {path}.", hint=_AGAIN) from None
+    except UnicodeDecodeError:
+        raise RecipeError(f"{path} is not a text file, so it is no recipe.", hint=_AGAIN) from None
+    except OSError as error:
+        raise RecipeError(f"the recipe {path} cannot be read: {error}.") from error
+    return parse_recipe(text, where=str(path))
+
+
+def parse_recipe(text: str, *, where: str) -> Recipe:
+    """The recipe in a text.
+
+    Raises:
+        RecipeError: it is damaged, foreign or of another schema.
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise RecipeError(f"{where} is damaged: {error}.", hint=_AGAIN) from error
+    if not isinstance(document.get("steptime"), dict) or "levers" not in document:
+        raise RecipeError(f"{where} is not a recipe of Steptime.", hint=_AGAIN)
+    reader = _Reader(document=document, where=where)
+    schema = reader.need("steptime", "schema", int)
+    if schema != SCHEMA:
+        raise RecipeError(
+            f"{where} has schema {schema}; this Steptime reads schema {SCHEMA}.",
+            hint="Use the Steptime that wrote it, or make a new one: steptime tune -- COMMAND",
+        )
+    return Recipe(
+        version=reader.need("steptime", "version", str),
+        date=reader.need("steptime", "date", str),
+        script=Script(
+            command=reader.texts("steptime", "command"),
+            files=reader.texts("steptime", "script_files"),
+            hash=reader.find("steptime", "script_hash", str),
+        ),
+        machine=Fingerprint(
+            cpu=reader.find("machine", "cpu", str),
+            num_cores=reader.find("machine", "num_cores", int),
+            memory_bytes=reader.find("machine", "memory_bytes", int),
+            device=reader.find("machine", "device", str),
+            torch_version=reader.find("machine", "torch_version", str),
+        ),
+        levers=reader.levers(),
+        proof=_read_proof(reader),
+    )
+
+
+class _Reader:
+    """Looks into a document of TOML; every error names the file, the table and the key."""
+
+    def __init__(self, *, document: Mapping[str, Any], where: str) -> None:
+        self._document = document
+        self._where = where
+
+    def wrong(self, what: str) -> RecipeError:
+        return RecipeError(f"{self._where} is damaged: {what}.", hint=_AGAIN)
+
+    def table(self, name: str) -> Mapping[str, Any]:
+        found = self._document.get(name, {})
+        if not isinstance(found, dict):
+            raise self.wrong(f"`{name}` must be a table")
+        return found
+
+    def find(self, table: str, key: str, kind: type[T]) -> T | None:
+        """The value, or None where there is no such key; a whole number serves as a float."""
+        value = self.table(table).get(key)
+        if kind is float and type(value) is int:
+            value = float(value)
+        if value is not None and type(value) is not kind:
+            raise self.wrong(f"`{key}` in [{table}] must be {_NAMES[kind]}, got {value!r}")
+        return value
+
+    def need(self, table: str, key: str, kind: type[T]) -> T:
+        value = self.find(table, key, kind)
+        if value is None:
+            raise self.wrong(f"`{key}` is missing in [{table}]")
+        return value
+
+    def texts(self, table: str, key: str) -> tuple[str, ...]:
+        values = self.need(table, key, list)
+        if not all(isinstance(value, str) for value in values):
+            raise self.wrong(f"`{key}` in [{table}] must be a list of texts")
+        return tuple(values)
+
+    def levers(self) -> State:
+        return tuple(
+            Applied(name=name, settings=self._settings(name, settings))
+            for name, settings in self.table("levers").items()
+        )
+
+    def _settings(self, name: str, settings: object) -> Mapping[str, str | int | float | bool]:
+        if not isinstance(settings, dict):
+            raise self.wrong(f"`{name}` must be a table [levers.{name}]")
+        for key, value in settings.items():
+            if not isinstance(value, _SETTING_TYPES):
+                raise self.wrong(f"`{key}` in [levers.{name}] must be a text or a number")
+        return settings
+
+
+_NAMES: Mapping[type, str] = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    list: "a list",
+}
+
+
+def _read_proof(reader: _Reader) -> Proof:
+    quality = reader.need("evidence", "quality", str)
+    if quality not in Outcome.__members__:
+        raise reader.wrong(f"`quality` in [evidence] must be PASS or another outcome: {quality!r}")
+    return Proof(
+        study_id=reader.need("evidence", "study_id", str),
+        speedup=Speedup(
+            estimate=reader.need("evidence", "speedup", float),
+            low=reader.need("evidence", "low", float),
+            high=reader.need("evidence", "high", float),
+            n=reader.need("evidence", "n", int),
+        ),
+        noise_floor=reader.find("evidence", "noise_floor", float),
+        quality=Outcome[quality],
+        level=reader.find("evidence", "level", str),
+        baseline_step_s=reader.find("evidence", "baseline_step_s", float),
+        tuned_step_s=reader.find("evidence", "tuned_step_s", float),
+    )
+
+
+# -- using one
+
+
+def find_differences(
+    recipe: Recipe, *, script: Script, machine: Fingerprint
+) -> tuple[Difference, ...]:
+    """What is not as in the proof; what was not observed there or here is no difference."""
+    proven = recipe.script
+    command = tuple(map(storable, script.command))
+    found = []
+    if proven.command != command:
+        before, now = json.dumps(proven.command), json.dumps(command)
+        found.append(Difference(what="command", proven=before, here=now))
+    if proven.hash is not None and proven.hash != script.hash:
+        files = ", ".join(proven.files)
+        found.append(Difference(what="script", proven=files, here=", ".join(script.files)))
+    for name in ("cpu", "num_cores", "memory_bytes", "device", "torch_version"):
+        before, now = getattr(recipe.machine, name), getattr(machine, name)
+        if before is not None and now is not None and not _is_same(name, before, now):
+            found.append(Difference(what=name, proven=str(before), here=str(now)))
+    return tuple(found)
+
+
+def _is_same(name: str, before: Any, now: Any) -> bool:
+    if name == "memory_bytes":  # what the kernel keeps for itself varies
+        return bool(abs(before - now) <= 0.1 * max(before, now))
+    return bool(before == now)

@@ -1,0 +1,138 @@
+"""What things cost and what is left: the budget of a study, and when a one-off cost is earned.
+
+In: the time left after each answer. Out: predictions of what the next question costs, from what
+the last ones of its kind did, and whether it may be asked. It reads no clock.
+"""
+
+from __future__ import annotations
+
+import math
+
+RESERVED_FRACTION = 1 / 3
+"""Of the budget, kept for the proof: quality and confirmation."""
+
+BLOCK_S = 0.075
+"""Length of a live block: between 50 and 100 ms the noise of a busy machine cancels best."""
+
+LONG_STEP_S = 0.5
+"""Above it a block begins without a step of settling: what a change of levers leaves behind
+takes milliseconds, and a step more in each block would take half of the budget."""
+
+COMPILE_S = 30.0
+"""First guess of a compilation; 10 to 90 s were measured."""
+
+RUNS_A_JUDGEMENT = 5
+"""First guess: the command twice, the candidate, and three perturbed runs, each a little shorter
+than its steps and a start say; the one in float64 is short."""
+
+RESERVED_JUDGEMENTS = 1.2
+"""What is kept is more than what it takes: a judgement without its confirmation is for nothing."""
+
+LEAST_JUDGED, MOST_JUDGED = 20, 200
+JUDGED_SHARE = 1 / 60
+"""Of the budget, for the steps of one whole run."""
+
+MOST_RESERVED = 0.6
+"""Of the budget: where whole runs are so dear, less is tried, but something is."""
+
+ASSUMED_BUDGETS = 3
+"""A run of unknown length is taken to last as long as three budgets: nobody tunes for longer
+than a third of what is to be tuned."""
+
+
+class BudgetLedger:
+    """The time left, and what each kind of question costs.
+
+    `reserve_s` is what may not be spent now; the proof lowers it. Once it `is_closed` nothing
+    more is asked.
+    """
+
+    def __init__(self, budget_s: float) -> None:
+        self.budget_s = budget_s
+        self.left_s = budget_s
+        self.reserve_s = budget_s * RESERVED_FRACTION
+        self.is_closed = False
+        self.startup_s = 0.0
+        self.run_s = 0.0
+        self._whole_run_s = 0.0
+        self._block_s = BLOCK_S
+        self._pair_s: float | None = None
+        self._judge_s: float | None = None
+
+    def spend(self, left_s: float) -> float:
+        """Note the time left after an answer; what it took [s]."""
+        spent, self.left_s = max(0.0, self.left_s - left_s), left_s
+        return spent
+
+    def observed(self, spent_s: float, *, startup_s: float, step_s: float | None) -> None:
+        """Learn from the baseline: its start, its step, its whole run."""
+        self.startup_s, self.run_s = startup_s, spent_s
+        if step_s is not None:
+            self._whole_run_s = startup_s + judged_updates(step_s, self.budget_s) * step_s
+            settle_s = step_s if step_s <= LONG_STEP_S else 0.0
+            self._block_s = settle_s + max(step_s, BLOCK_S)
+
+    def blocks(self, num_blocks: int, *, num_starts: int, num_compiles: int = 0) -> float:
+        """Predicted cost of live blocks [s]."""
+        starts_s = num_starts * self.startup_s
+        return starts_s + num_compiles * COMPILE_S + num_blocks * self._block_s
+
+    def learn_blocks(self, spent_s: float, num_blocks: int, *, num_starts: int) -> None:
+        """Learn what a block cost; half of what it was thought to at least, for starts vary."""
+        blocks_s = spent_s - num_starts * self.startup_s
+        self._block_s = max(blocks_s / max(1, num_blocks), self._block_s / 2)
+
+    def pairs(self, num_pairs: int) -> float:
+        """Predicted cost of pairs of processes [s]."""
+        return num_pairs * (2 * self.run_s if self._pair_s is None else self._pair_s)
+
+    def learn_pairs(self, spent_s: float, num_pairs: int) -> None:
+        """Learn what a pair of processes cost."""
+        self._pair_s = spent_s / num_pairs
+
+    def judgement(self) -> float:
+        """Predicted cost of judging one state's quality [s]."""
+        if self._judge_s is not None:
+            return self._judge_s
+        return RUNS_A_JUDGEMENT * (self._whole_run_s or self.run_s)
+
+    def keep_for_proof(self, confirmation_s: float) -> None:
+        """Keep what a judgement and a confirmation should cost, where a third is too little."""
+        needed_s = RESERVED_JUDGEMENTS * self.judgement() + confirmation_s
+        self.reserve_s = max(self.reserve_s, min(needed_s, MOST_RESERVED * self.budget_s))
+
+    def learn_judgement(self, spent_s: float) -> None:
+        """Learn what a judgement cost; the first one also made the references."""
+        self._judge_s = spent_s
+
+    def affords(self, cost_s: float, *, keep: float = 0.0) -> bool:
+        """Whether something may be asked now, the reserve and a share of the rest left alone."""
+        kept_s = self.reserve_s + keep * self.budget_s * (1 - RESERVED_FRACTION)
+        is_open = not self.is_closed and self.left_s > 0
+        return is_open and cost_s <= self.left_s - kept_s
+
+    def num_pairs_left(self) -> int:
+        """How many pairs of processes fit into what may be spent now."""
+        return max(0, math.floor((self.left_s - self.reserve_s) / max(1e-9, self.pairs(1))))
+
+
+def judged_updates(step_s: float, budget_s: float) -> int:
+    """How many updates a whole run records: as many as there is time for, 20 to 200."""
+    return max(LEAST_JUDGED, min(round(JUDGED_SHARE * budget_s / step_s), MOST_JUDGED))
+
+
+def break_even_steps(one_off_s: float, reference_step_s: float, gain: float) -> float:
+    """Steps after which a one-off cost is earned; infinite where nothing is gained.
+
+    Args:
+        one_off_s: what is paid once [s].
+        reference_step_s: a step without it [s].
+        gain: log speedup over the reference.
+    """
+    saved_s = -math.expm1(-gain) * reference_step_s
+    return one_off_s / saved_s if saved_s > 0 else math.inf
+
+
+def length_of_run(run_steps: int | None, budget_s: float, step_s: float) -> int:
+    """Steps over which one-off costs are earned: the run's own, or those assumed."""
+    return round(ASSUMED_BUDGETS * budget_s / step_s) if run_steps is None else run_steps

@@ -1,0 +1,166 @@
+"""Which levers to try, and in what order: what applies, and what it could give at most.
+
+In: levers, facts, measurement and diagnosis. Out: offers in order, and why the others are none.
+Headroom is an upper bound: the speedup if all the time that a lever can shorten were gone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from steptime.core.evidence import Evidence
+from steptime.levers.base import Facts, Lever, Moment, Preserves
+from steptime.measure.values.measurement import Measurement
+from steptime.tune.search.bench import Baseline
+from steptime.tune.values.study_values import Applied, NotTried
+
+MAX_HEADROOM_FRACTION = 0.99
+"""A hundredfold is said at most: fractions are measured, and some time always remains."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """A lever that applies here, with what may be tried of it.
+
+    `headroom` is the fraction of time that it can shorten, None where that was not observed;
+    `is_aimed`: it relieves the bottleneck that the diagnosis names.
+    """
+
+    lever: Lever
+    settings: tuple[Applied, ...]
+    headroom: float | None
+    is_aimed: bool
+
+    @property
+    def name(self) -> str:
+        """The lever's."""
+        return self.lever.name
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it can be switched between two steps."""
+        return self.lever.moment is Moment.LIVE
+
+
+def offer(
+    levers: Sequence[Lever],
+    baseline: Baseline,
+    *,
+    excluded: Sequence[str],
+) -> tuple[tuple[Offer, ...], tuple[NotTried, ...]]:
+    """The levers that may be tried here, best first, and why the others may not."""
+    offers = []
+    refused = [NotTried(name=name, reason="excluded") for name in excluded]
+    for lever in levers:
+        if lever.name in excluded:
+            continue
+        reason = _refusal(lever, baseline.facts)
+        if reason is not None:
+            refused.append(reason)
+            continue
+        settings = _allowed(lever, baseline.facts)
+        if not settings:
+            refused.append(NotTried(name=lever.name, reason="changes_training"))
+            continue
+        offers.append(
+            Offer(
+                lever=lever,
+                settings=settings,
+                headroom=headroom(lever.phases, baseline.measurement),
+                is_aimed=baseline.diagnosis.kind.value in lever.relieves,
+            )
+        )
+    return tuple(sorted(offers, key=_rank)), tuple(refused)
+
+
+def _refusal(lever: Lever, facts: Facts) -> NotTried | None:
+    """Why the lever is no offer, None where it may be one."""
+    text = lever.applies(facts)
+    if text is not None:
+        return NotTried(name=lever.name, reason="does_not_apply", text=text)
+    if not lever.space(facts):
+        return NotTried(name=lever.name, reason="no_settings")
+    return None
+
+
+def _allowed(lever: Lever, facts: Facts) -> tuple[Applied, ...]:
+    """Its settings here, smallest first, without those that change the training."""
+    return tuple(
+        Applied(name=lever.name, settings=settings)
+        for settings in lever.space(facts)
+        if (lever.class_here(facts, settings) or lever.preserves) is not Preserves.NOTHING
+    )
+
+
+def _rank(offer: Offer) -> tuple[bool, float]:
+    """Aimed ones first, then by headroom; an unknown one counts as half."""
+    return not offer.is_aimed, -(0.5 if offer.headroom is None else offer.headroom)
+
+
+def headroom(names: Iterable[str], measurement: Measurement) -> float | None:
+    """Fraction of time that phases and spans of these names take; None where one is unknown.
+
+    A span's is its share of steps and span together. `fetch` and `collate` lie inside
+    `input_wait`, `forward` and `loss` inside `forward_and_loss` where they were compiled together.
+    """
+    shares = _shares(measurement)
+    wanted = set(names)
+    if "input_wait" in wanted:
+        wanted -= {"fetch", "collate"}
+    if wanted & {"forward", "loss"} and shares.get("forward_and_loss"):
+        wanted = (wanted - {"forward", "loss"}) | {"forward_and_loss"}
+    elif shares.get("forward") is not None:
+        wanted.discard("forward_and_loss")
+    if not wanted:
+        return None
+    known = [shares.get(name) for name in sorted(wanted)]
+    found = [share for share in known if share is not None]
+    if len(found) < len(known):
+        return None
+    return min(MAX_HEADROOM_FRACTION, math.fsum(found))
+
+
+ABSENT = frozenset({"not_applicable_on_cpu", "no_loader_seen", "single_rank", "no_optimizer_seen"})
+"""Words of a phase that was not observed because there is none of it: its share is zero."""
+
+
+def _shares(measurement: Measurement) -> Mapping[str, float | None]:
+    """Share of time by phase and span; None where not observed."""
+    shares: dict[str, float | None] = {
+        phase.name: 0.0 if phase.missing in ABSENT else phase.fraction
+        for phase in measurement.phases
+    }
+    steady = measurement.steady
+    if steady is not None and steady.step_time_s is not None:
+        steps_s = steady.step_time_s.median * measurement.num_steps
+        for span in measurement.spans:
+            shares[span.name] = span.total_s / max(1e-9, span.total_s + steps_s)
+    return shares
+
+
+def split_by_headroom(
+    offers: Sequence[Offer], floor: float, *, speedup: float = 1.0
+) -> tuple[tuple[Offer, ...], tuple[NotTried, ...]]:
+    """Offers that could give more than the noise floor, and those that could not.
+
+    Args:
+        offers: in order.
+        floor: noise floor, a fraction.
+        speedup: what was gained elsewhere already: the shares of the rest grew by as much.
+    """
+    kept, refused = [], []
+    for one in offers:
+        share = None if one.headroom is None else one.headroom * speedup
+        if share is None or 1 / (1 - min(MAX_HEADROOM_FRACTION, share)) > 1 + floor:
+            kept.append(one)
+        else:
+            evidence = (
+                Evidence(name="headroom", value=1 / (1 - share), unit="x"),
+                Evidence(name="noise_floor", value=floor, unit="fraction"),
+            )
+            refused.append(
+                NotTried(name=one.name, reason="headroom_below_noise", evidence=evidence)
+            )
+    return tuple(kept), tuple(refused)

@@ -1,0 +1,96 @@
+"""Statistics of paired log ratios: what a comparison says, and how many pairs it takes.
+
+In: log(reference time / candidate time), a value a pair, in order of time. Out: medians with
+distribution-free intervals, and what they mean beside the study's noise floor. The formulas and
+their sources stand in docs/explanation/how-we-tune.md; choosing what to compare is left to others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from enum import Enum
+
+from steptime.core.quantity import Quantity
+from steptime.core.stats import median_interval
+from steptime.tune.values.study_values import Speedup
+
+MIN_PAIRS = 6
+"""Fewest pairs with a distribution-free 95 % interval of their median (1 - 2 / 2**6)."""
+
+MIN_FLOOR = 0.01
+"""Least noise floor: on a shared machine an effect of 1 to 2 % was never told reliably."""
+
+
+class Worth(Enum):
+    """What an interval says of a candidate, beside the noise floor."""
+
+    GAIN = "gain"
+    """The whole interval lies above the noise."""
+    SLOWER = "slower"
+    """The whole interval lies below no change."""
+    NOTHING = "no_gain"
+    """The whole interval lies below the noise."""
+    UNCLEAR = "undecided"
+    """It reaches from below the noise to above it."""
+
+
+def interval(log_ratios: Sequence[float]) -> Quantity | None:
+    """Median of the log ratios with its 95 % interval; None where none is a finite number."""
+    finite = [value for value in log_ratios if math.isfinite(value)]
+    return median_interval(finite) if finite else None
+
+
+def to_speedup(found: Quantity) -> Speedup:
+    """The interval of log ratios as speedups."""
+    return Speedup(
+        estimate=math.exp(found.median),
+        low=math.exp(found.low),
+        high=math.exp(found.high),
+        n=found.n,
+    )
+
+
+def chain(first: Quantity | None, then: Quantity) -> Quantity:
+    """A log speedup on top of another: medians add, half widths as those of independent errors.
+
+    For showing where the search is; what is claimed is measured as a whole.
+    """
+    if first is None:
+        return then
+    middle = first.median + then.median
+    reach = math.hypot(half_width(first), half_width(then))
+    return Quantity(median=middle, low=middle - reach, high=middle + reach, n=min(first.n, then.n))
+
+
+def half_width(found: Quantity) -> float:
+    """Half of the interval's width, of log ratios."""
+    return (found.high - found.low) / 2
+
+
+def floor_of(same: Quantity) -> float:
+    """The noise floor: how far an A/A interval reaches from no change, as a fraction.
+
+    That is at least the interval's half width, and more where its middle is off: what nothing
+    can do to the comparison, a lever must surpass.
+    """
+    return max(MIN_FLOOR, math.expm1(max(abs(same.low), abs(same.high))))
+
+
+def worth(found: Quantity, floor: float) -> Worth:
+    """What the interval says of a candidate where the noise floor is `floor`."""
+    if found.low > math.log1p(floor):
+        return Worth.GAIN
+    if found.high < 0:
+        return Worth.SLOWER
+    return Worth.NOTHING if found.high <= math.log1p(floor) else Worth.UNCLEAR
+
+
+def pairs_for(found: Quantity, wanted: float) -> int:
+    """How many pairs make the interval's half width `wanted`: it shrinks as their square root.
+
+    Args:
+        found: what some pairs of the same kind gave.
+        wanted: half width of log ratios, above zero.
+    """
+    return math.ceil(found.n * (half_width(found) / wanted) ** 2)

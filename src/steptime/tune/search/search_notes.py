@@ -1,0 +1,198 @@
+"""What the search writes down as it goes: trials, choices, what was not tried, and what it found.
+
+The one mutable place of these records; `Found` is what leaves the search, `SearchSummary` what
+is told on the way. Every snapshot is a legal study: what is not decided yet is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from steptime.core.quantity import Quantity
+from steptime.tune.search.pairs import to_speedup
+from steptime.tune.values.study_values import (
+    Applied,
+    Choice,
+    NotTried,
+    Speedup,
+    State,
+    StudyOutcome,
+    Trial,
+    TrialEnd,
+)
+from steptime.verify.values import Verdict
+
+Key = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+
+
+def key_of(state: State) -> Key:
+    """The state as something to look up; equal states in another order are one."""
+    return tuple(
+        sorted(
+            (one.name, tuple(sorted((name, repr(value)) for name, value in one.settings.items())))
+            for one in state
+        )
+    )
+
+
+def names_of(state: State) -> str:
+    """The levers of a state with their settings, for a fact."""
+    return " + ".join(label(one) for one in state)
+
+
+def label(applied: Applied) -> str:
+    """A lever with its settings, for a fact."""
+    settings = ", ".join(f"{name}={value}" for name, value in applied.settings.items())
+    return f"{applied.name}({settings})" if settings else applied.name
+
+
+def number(value: float) -> str:
+    """A number for a fact: four significant digits."""
+    return f"{value:.4g}"
+
+
+def numbers_of(found: Speedup) -> dict[str, str]:
+    """A speedup as facts."""
+    return {
+        "speedup": number(found.estimate),
+        "low": number(found.low),
+        "high": number(found.high),
+        "n": str(found.n),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What the search decides of a `Study`; the fields have the same meaning.
+
+    `reason` is a machine word where the outcome has one: docs/explanation/how-we-tune.md.
+    """
+
+    outcome: StudyOutcome | None
+    recipe: State
+    speedup: Speedup | None
+    noise_floor: float | None
+    quality: Verdict | None
+    baseline_step_s: float | None
+    tuned_step_s: float | None
+    sample_unit: str | None
+    trials: tuple[Trial, ...]
+    not_tried: tuple[NotTried, ...]
+    choices: tuple[Choice, ...]
+    break_even_steps: int | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSummary:
+    """Where the search is: told after each answer.
+
+    `phase` is `observe`, `live`, `process`, `quality` or `confirm`; `ended` the trial that the
+    answer was for; `best` is over the command as written, not proven yet; `found` is a legal
+    study as of now.
+    """
+
+    phase: str
+    ended: Trial | None
+    best_state: State
+    best: Speedup | None
+    left_s: float
+    found: Found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriedEnd:
+    """How something that was tried ended, why, and the facts for that sentence."""
+
+    end: TrialEnd
+    reason: str | None = None
+    facts: Mapping[str, str] | None = None
+
+
+WELL = TriedEnd(end=TrialEnd.FINISHED)
+
+
+class Notes:
+    """Trials, choices and levers that were not tried, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._trials: dict[tuple[str, Key, Key], Trial] = {}
+        self._choices: dict[tuple[str, str | None, tuple[tuple[str, str], ...]], Choice] = {}
+        self._not_tried: dict[str, NotTried] = {}
+        self._latest: tuple[str, Key, Key] | None = None
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """All so far."""
+        return tuple(self._trials.values())
+
+    @property
+    def latest(self) -> Trial | None:
+        """The one that something was learned of last."""
+        return None if self._latest is None else self._trials[self._latest]
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """All so far."""
+        return tuple(self._choices.values())
+
+    def not_tried(self, offered: Sequence[str]) -> tuple[NotTried, ...]:
+        """Levers that were not tried; of those offered, what is in no trial had no time."""
+        tried = {one.name for trial in self.trials for one in trial.state}
+        late = [name for name in offered if name not in tried and name not in self._not_tried]
+        missed = tuple(NotTried(name=name, reason="no_time") for name in late)
+        return tuple(self._not_tried.values()) + missed
+
+    def choose(self, code: str, lever: str | None = None, **facts: str) -> None:
+        """Note a decision; the same one twice is one."""
+        choice = Choice(code=code, lever=lever, facts=facts or None)
+        self._choices.setdefault((code, lever, tuple(sorted(facts.items()))), choice)
+
+    def leave_out(self, refused: Sequence[NotTried]) -> None:
+        """Note levers that are not tried."""
+        for one in refused:
+            self._not_tried.setdefault(one.name, one)
+
+    def try_out(
+        self,
+        kind: str,
+        state: State,
+        *,
+        reference: State = (),
+        ended: TriedEnd = WELL,
+        found: Quantity | None = None,
+        quality: Verdict | None = None,
+    ) -> None:
+        """Note a trial; what is known of the same one (kind, state, reference) is replaced."""
+        key = (kind, key_of(state), key_of(reference))
+        before, self._latest = self._trials.get(key), key
+        self._trials[key] = Trial(
+            number=len(self._trials) if before is None else before.number,
+            state=state,
+            end=ended.end,
+            kind=kind,
+            speedup=None if found is None else to_speedup(found),
+            reference=reference,
+            quality=quality,
+            reason=ended.reason,
+            facts=ended.facts,
+        )
+
+    def explain(
+        self,
+        kind: str,
+        state: State,
+        reference: State,
+        reason: str | None,
+        facts: Mapping[str, str] | None = None,
+    ) -> None:
+        """Say why a trial that is noted was not kept; one that ended badly keeps its reason.
+
+        With the reasons `halved` and `pruned` it was stopped early: its end is `pruned`.
+        """
+        key = (kind, key_of(state), key_of(reference))
+        trial = self._trials.get(key)
+        if trial is not None and trial.end in (TrialEnd.FINISHED, TrialEnd.PRUNED):
+            end = TrialEnd.PRUNED if reason in ("halved", "pruned") else TrialEnd.FINISHED
+            self._trials[key] = replace(trial, end=end, reason=reason, facts=facts)

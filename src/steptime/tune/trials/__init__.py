@@ -1,0 +1,1 @@
+"""The bench on real processes: contained trials of the user's command."""

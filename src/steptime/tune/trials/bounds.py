@@ -1,0 +1,112 @@
+"""How long trials last, and when they are given up: from the budget and the command as written.
+
+In: the budget, and what was observed. Out: windows and limits. Functions of their arguments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from steptime.tune.trials.trial_process import TrialLimits
+from steptime.tune.trials.trial_watch import Process, TrialWatch
+
+_WARMUP_STEPS = 3  # counted by nobody; the steady window finds its own begin
+_ENDING_S = 1.0  # a look at the machine before, writing and killing after
+_LEAST_STEPS = 3  # a median of fewer says nothing, however slow they are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowSize:
+    """What a trial must have shown: enough steps and enough time, or time alone.
+
+    Attributes:
+        num_steps: after warmup.
+        least_s: fewer seconds do not count what comes now and then.
+        most_s: after which fewer steps will do.
+    """
+
+    num_steps: int
+    least_s: float
+    most_s: float
+
+
+def observe_window(budget_s: float) -> WindowSize:
+    """The baseline's: it is diagnosed, which needs more than a median."""
+    return WindowSize(
+        num_steps=30, least_s=_between(1.0, budget_s / 60, 10.0), most_s=max(5.0, budget_s / 12)
+    )
+
+
+def process_window(budget_s: float) -> WindowSize:
+    """One process of a pair."""
+    return WindowSize(
+        num_steps=20, least_s=_between(1.0, budget_s / 100, 10.0), most_s=max(3.0, budget_s / 15)
+    )
+
+
+def first_limits(budget_s: float) -> TrialLimits:
+    """The baseline's: nothing is known yet, and some scripts prepare data for minutes."""
+    return TrialLimits(
+        start_s=max(60.0, 0.4 * budget_s),
+        silence_s=silence_s(budget_s),
+        total_s=max(120.0, 0.8 * budget_s),
+    )
+
+
+def later_limits(budget_s: float, *, startup_s: float, longest_gap_s: float) -> TrialLimits:
+    """Those of all other trials: three times the start as written, and time to compile."""
+    return TrialLimits(
+        start_s=3 * startup_s + compile_s(budget_s),
+        silence_s=silence_s(budget_s),
+        working_s=compile_s(budget_s),
+        total_s=max(60.0, budget_s),
+        longest_gap_s=longest_gap_s,
+    )
+
+
+def compile_s(budget_s: float) -> float:
+    """What a lever may take once: 10 to 90 s were measured for a compilation."""
+    return _between(20.0, budget_s / 5, 180.0)
+
+
+def silence_s(budget_s: float) -> float:
+    """How long nothing may happen at least before it counts as a hang."""
+    return _between(10.0, budget_s / 10, 90.0)
+
+
+def lasts_s(size: WindowSize, *, startup_s: float, step_s: float) -> float:
+    """How long a process is going to take to show a window [s]."""
+    steps_s = (_WARMUP_STEPS + size.num_steps) * step_s
+    return startup_s + _ENDING_S + min(max(size.least_s, steps_s), size.most_s)
+
+
+def is_full(watch: TrialWatch, size: WindowSize) -> bool:
+    """Whether the trial has shown enough."""
+    process = watch.first
+    if process is None:
+        return False
+    ticks = process.ticks
+    begin = _first_counted(process)
+    num_steps, seen_s = len(ticks) - begin, ticks[-1].end_s - ticks[begin - 1].end_s
+    if num_steps >= _WARMUP_STEPS + size.num_steps and seen_s >= size.least_s:
+        return True
+    all_s = ticks[-1].end_s - ticks[0].end_s
+    has_least = num_steps >= _LEAST_STEPS and seen_s >= size.most_s
+    return has_least or all_s >= 2 * size.most_s
+
+
+def _first_counted(process: Process) -> int:
+    """Index of the first update after the last that compiled; the first one never counts."""
+    compiled = [i for i, tick in enumerate(process.ticks) if tick.compile_s > 0]
+    return 1 + max(compiled, default=0)
+
+
+def longest_gap_s(process: Process) -> float:
+    """The longest time between two updates, whatever happened in it; the first ones left out."""
+    ends = [tick.end_s for tick in process.ticks[1:]]
+    return max((b - a for a, b in pairwise(ends)), default=0.0)
+
+
+def _between(least: float, value: float, most: float) -> float:
+    return max(least, min(value, most))

@@ -1,0 +1,286 @@
+"""The real bench: contained trials of the user's command, one at a time.
+
+In: what a study knows of its command, machine and levers. Out: the answers of
+`tune.search.search.bench`. How one trial is run is left to `tune.trials.trial_process`, live
+comparisons to `tune.trials.live_trials`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from steptime.core.executable import NotStarted
+from steptime.errors import NotFoundError
+from steptime.levers.base import Lever
+from steptime.tune.search.bench import (
+    Baseline,
+    LiveRequest,
+    LiveResult,
+    ProcessRequest,
+    ProcessResult,
+)
+from steptime.tune.search.budget import judged_updates
+from steptime.tune.trials.bounds import (
+    WindowSize,
+    compile_s,
+    first_limits,
+    is_full,
+    lasts_s,
+    later_limits,
+    longest_gap_s,
+    observe_window,
+    process_window,
+)
+from steptime.tune.trials.judging import claim_of, judge_state
+from steptime.tune.trials.live_trials import LiveWorld
+from steptime.tune.trials.observe_baseline import ParentFacts, make_baseline
+from steptime.tune.trials.pairing import Side, compare_sides, read_side
+from steptime.tune.trials.study_folder import StudyFolder
+from steptime.tune.trials.trial_process import (
+    COMPILED,
+    Start,
+    TrialEnded,
+    TrialLimits,
+    TrialProcess,
+    TrialStart,
+    start_trial,
+)
+from steptime.tune.trials.trial_setting import add_variables, make_plan, variables_of
+from steptime.tune.trials.trial_watch import TrialWatch
+from steptime.tune.values.study_values import State, TrialEnd
+from steptime.verify.protocol import VARIABLES, RunRequest
+from steptime.verify.recordings import is_complete
+from steptime.verify.values import Verdict
+
+SHARED_NETWORK = "shared_network"
+COMPILER_CACHE = "TORCHINDUCTOR_CACHE_DIR"
+_LOOK_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What is studied.
+
+    Attributes:
+        argv: the command.
+        environment: the user's.
+        levers: by name.
+        surroundings: what the parent knows of script and machine.
+        budget_s: of the study; all limits follow from it.
+        stdin: what each trial reads, if anything.
+    """
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    levers: Mapping[str, Lever]
+    surroundings: ParentFacts
+    budget_s: float
+    stdin: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """How trials are started; `shared` uses the machine's network, where `own` does not."""
+
+    own: Start
+    shared: Start | None = None
+
+
+class Worlds:
+    """A `Bench` of real trials; `close` it."""
+
+    def __init__(
+        self, subject: Subject, folder: StudyFolder, doors: Doors, quiet: Callable[[], object]
+    ) -> None:
+        """`quiet` waits until others leave the machine alone, or for so long."""
+        self._subject = subject
+        self._folder = folder
+        self._doors = doors
+        self._begin = doors.own
+        self._quiet = quiet
+        self._limits = first_limits(subject.budget_s)
+        self.baseline: Baseline | None = None
+        self._live = LiveWorld(
+            lambda fixed: self.start(fixed, is_live=True),
+            subject.levers,
+            slack_s=compile_s(subject.budget_s),
+        )
+
+    # -- the baseline
+
+    def observe(self) -> Baseline:
+        """Run the command as written for a window, measure and diagnose it."""
+        self._quiet()
+        baseline = self._observe()
+        has_other = self._doors.shared is not None and self._begin is not self._doors.shared
+        if baseline.end is TrialEnd.FAILED and baseline.reason != "no_steps" and has_other:
+            assert self._doors.shared is not None
+            self._begin = self._doors.shared
+            again = self._observe(reason=SHARED_NETWORK)
+            if again.end is TrialEnd.FINISHED:
+                baseline = again
+        size = process_window(self._subject.budget_s)
+        process_s = lasts_s(size, startup_s=baseline.startup_s, step_s=step_s_of(baseline))
+        self.adopt(baseline := replace(baseline, process_s=process_s))
+        return baseline
+
+    def _observe(self, *, reason: str | None = None) -> Baseline:
+        trial = self.start((), probe=True)
+        ended = self._run(trial, observe_window(self._subject.budget_s))
+        baseline = make_baseline(
+            trial.folder, trial.watch, ended, self._subject.surroundings, reason=reason
+        )
+        process = trial.watch.first
+        gap_s = longest_gap_s(process) if process is not None else 0.0
+        return replace(baseline, longest_gap_s=gap_s)
+
+    def adopt(self, baseline: Baseline) -> None:
+        """Go on from a baseline, observed now or by an earlier call of the same study."""
+        self.baseline = baseline
+        if baseline.reason == SHARED_NETWORK and self._doors.shared is not None:
+            self._begin = self._doors.shared
+        self._limits = later_limits(
+            self._subject.budget_s,
+            startup_s=baseline.startup_s,
+            longest_gap_s=baseline.longest_gap_s,
+        )
+
+    # -- comparisons
+
+    def compare_live(self, request: LiveRequest) -> LiveResult:
+        """Compare states inside one process."""
+        return self._live.compare(request)
+
+    def compare_processes(self, request: ProcessRequest) -> ProcessResult:
+        """Compare two states in processes of their own, in turns: AB, BA, AB and so on."""
+        self.close()
+        pairs: list[tuple[Side, Side]] = []
+        for number in range(request.num_pairs):
+            first, second = (request.reference, request.candidate)[:: 1 if number % 2 == 0 else -1]
+            self._quiet()
+            sides = [self._run_side(first)]
+            if sides[0].end is TrialEnd.FINISHED:
+                sides.append(self._run_side(second))
+            failed = next((side for side in sides if side.end is not TrialEnd.FINISHED), None)
+            if failed is not None:
+                return compare_sides(pairs, failed=failed)
+            pairs.append((sides[0], sides[1]) if number % 2 == 0 else (sides[1], sides[0]))
+        return compare_sides(pairs)
+
+    def _run_side(self, state: State) -> Side:
+        trial = self.start(state)
+        ended = self._run(trial, process_window(self._subject.budget_s))
+        return read_side(trial.folder, ended)
+
+    def judge(self, state: State) -> Verdict:
+        """Whether whole runs with `state` train as the command as written does."""
+        self.close()
+        assert self.baseline is not None
+        subject, folder = self._subject, self._folder.folder / "quality"
+        claim = claim_of(state, subject.levers, self.baseline.facts)
+        updates = judged_updates(step_s_of(self.baseline), subject.budget_s)
+
+        def run(request: RunRequest, path: Path | None) -> tuple[Path, TrialEnded]:
+            return self._run_quality(state if request.is_candidate else (), request, path)
+
+        return judge_state(claim, run, folder, updates=updates)
+
+    def _run_quality(
+        self, state: State, request: RunRequest, path: Path | None
+    ) -> tuple[Path, TrialEnded]:
+        if path is not None and path.exists():
+            shutil.rmtree(path)  # it was cut off
+        trial = self.start(state, folder=path, quality=request.quality)
+        return trial.folder, self._finish(trial, _recording_is_complete(trial.folder))
+
+    def close(self) -> None:
+        """End what still runs."""
+        self._live.close()
+
+    # -- trials
+
+    def start(
+        self,
+        state: State,
+        *,
+        folder: Path | None = None,
+        is_live: bool = False,
+        probe: bool = False,
+        quality: Mapping[str, Any] | None = None,
+    ) -> TrialProcess:
+        """A started trial with a state; `folder` is the next of the trials' where it is None.
+
+        Raises:
+            NotFoundError: the command cannot be started.
+        """
+        subject = self._subject
+        variables = variables_of(state, subject.levers, subject.surroundings.libraries)
+        environment = add_variables(subject.environment, variables)
+        folder = folder or self._folder.new_trial()
+        is_shared = self._shares_compiled()
+        if is_shared:
+            environment[COMPILER_CACHE] = str(folder / COMPILED)
+        start = TrialStart(
+            folder=folder,
+            argv=subject.argv,
+            environment=environment if quality is None else {**environment, **VARIABLES},
+            compiled=self._folder.find_compiled(COMPILED) if is_shared else None,
+            plan=make_plan(state, subject.levers, is_live=is_live, probe=probe, quality=quality),
+            stdin=subject.stdin,
+        )
+        trial = start_trial(self._begin, start, self.limits)
+        if isinstance(trial, NotStarted):
+            raise NotFoundError(f"the command `{subject.argv[0]}` {trial.reason}.")
+        return trial
+
+    def _shares_compiled(self) -> bool:
+        """Whether trials find the code that earlier ones compiled.
+
+        A trial's disk is gone with it, and compiling anew takes most of a minute. A script that
+        compiles itself finds the cache of the machine, as it does without us.
+        """
+        is_known = self.baseline is not None and not self.baseline.facts.uses_compile
+        return is_known and COMPILER_CACHE not in self._subject.environment
+
+    @property
+    def limits(self) -> TrialLimits:
+        """Of the next trial."""
+        return self._limits
+
+    def _run(self, trial: TrialProcess, size: WindowSize) -> TrialEnded:
+        """Let it show a window, and end it."""
+        return self._finish(trial, lambda watch: is_full(watch, size))
+
+    def _finish(self, trial: TrialProcess, is_done: Callable[[TrialWatch], bool]) -> TrialEnded:
+        try:
+            trial.wait(is_done)
+        finally:
+            ended = trial.close()
+        return ended
+
+
+def step_s_of(baseline: Baseline) -> float:
+    """A step of the command as written [s]; a second where none was measured."""
+    steady = baseline.measurement.steady
+    known = steady.step_time_s if steady is not None else None
+    return 1.0 if known is None else known.median
+
+
+def _recording_is_complete(folder: Path) -> Callable[[TrialWatch], bool]:
+    """Asks now and then whether a quality run has recorded all that it was to."""
+    due_s = time.monotonic() + _LOOK_S
+
+    def is_done(watch: TrialWatch) -> bool:
+        nonlocal due_s
+        if time.monotonic() < due_s:
+            return False
+        is_over = is_complete(folder)
+        due_s = time.monotonic() + _LOOK_S  # reading grows with what is there
+        return is_over
+
+    return is_done

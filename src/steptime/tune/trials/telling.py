@@ -1,0 +1,106 @@
+"""What a study tells while it goes on: a `StudyProgress` for each thing that happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from steptime.isolate.tiers import Containment
+from steptime.tune.search.bench import LiveRequest, ProcessRequest
+from steptime.tune.search.search_notes import SearchSummary
+from steptime.tune.trials.quiet import Waited
+from steptime.tune.trials.recorded_answers import AskedQuestion, JudgeRequest
+from steptime.tune.trials.study_folder import StudyFolder
+from steptime.tune.values.study_progress import StudyProgress
+from steptime.tune.values.study_values import State
+
+_PHASES = {
+    "observe": "observe",
+    "compare_live": "live",
+    "compare_processes": "process",
+    "judge": "quality",
+}
+_BESIDES = 5  # trials that a study has beside those of levers: observe, noise, quality, proof
+
+
+class ProgressTeller:
+    """Keeps what was told last, and tells what is new."""
+
+    def __init__(
+        self, folder: StudyFolder, budget_s: float, progress: Callable[[StudyProgress], None]
+    ) -> None:
+        self._progress = progress
+        self._is_resumed = folder.is_resumed
+        self._standing: SearchSummary | None = None
+        self._ended: set[int] = set()
+        self._now = StudyProgress(study_id=folder.study_id, phase="probe", trial=0, left_s=budget_s)
+
+    def begin(self) -> None:
+        """The study begins, or goes on."""
+        self._tell(note="resumed" if self._is_resumed else None)
+
+    def contain(self, containment: Containment) -> None:
+        """How trials are kept from doing harm is known."""
+        self._now = replace(
+            self._now, tier=containment.tier.value, tier_reasons=containment.reasons
+        )
+        self._tell()
+
+    def wait(self, waited: Waited) -> None:
+        """A wait for a quiet machine is over."""
+        if not waited.is_quiet:
+            facts = (("others_cores", f"{waited.others_cores:.1f}"),)
+            self._tell(phase="quiet", note="not_quiet", facts=facts)
+
+    def ask(self, asked: AskedQuestion) -> None:
+        """Something is about to be tried."""
+        is_proof = self._standing is not None and self._standing.phase == "confirm"
+        phase = _PHASES[asked.ask]
+        self._now = replace(
+            self._now,
+            phase="confirm" if is_proof and asked.ask != "judge" else phase,
+            trial=asked.number + 1,
+            state=_state_of(asked.request),
+            is_replayed=asked.is_replayed,
+        )
+        self._tell()
+
+    def stand(self, standing: SearchSummary) -> None:
+        """An answer came."""
+        self._standing = standing
+        offered = sum(choice.code == "offered" for choice in standing.found.choices)
+        self._now = replace(
+            self._now,
+            num_trials=max(self._now.trial, offered + _BESIDES) if offered else None,
+            best=standing.best,
+            best_state=standing.best_state,
+            left_s=standing.left_s,
+        )
+        for trial in standing.found.trials:
+            if trial.number not in self._ended:
+                self._ended.add(trial.number)
+                self._progress(replace(self._now, trial=len(self._ended), ended=trial))
+        self._tell()
+
+    def done(self) -> None:
+        """The study is over."""
+        self._tell(phase="done")
+
+    def _tell(
+        self,
+        *,
+        phase: str | None = None,
+        note: str | None = None,
+        facts: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        self._progress(replace(self._now, phase=phase or self._now.phase, note=note, facts=facts))
+
+
+def _state_of(request: object) -> State:
+    """What is on in the thing that is tried; of a live comparison all of its states."""
+    if isinstance(request, LiveRequest):
+        levers = {one.name: one for state in request.states[1:] for one in state}
+        return (*request.fixed, *levers.values())
+    if isinstance(request, ProcessRequest):
+        return request.candidate
+    return request.state if isinstance(request, JudgeRequest) else ()

@@ -1,0 +1,183 @@
+"""What a running trial has told so far, read from its folder as it grows.
+
+In: the folder of a trial. Out: updates and their times by process, levers that failed, facts,
+experiments that ended. It decides nothing; when a trial has lasted long enough is left to
+`tune.trials.trial_process`, what its times say to `measure`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from steptime.core.codec import from_json
+from steptime.errors import DamagedRunError
+from steptime.measure.stream import StreamHead
+from steptime.measure.trial_lines import LeverLine
+from steptime.measure.values.measurement import SPANS
+from steptime.record import files, kinds, rows
+from steptime.record.lines import Line, LineReader, kind_of
+from steptime.record.rows import Layout, MisshapenError, ProgressRow, UpdateRow
+
+NS, US = 1e-9, 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """One update as it was seen: when it ended [s, the process's clock] and what it took."""
+
+    number: int
+    optimizer: int
+    end_s: float
+    wall_s: float
+    compile_s: float
+
+
+class Process:
+    """One process that stepped."""
+
+    def __init__(self, path: Path) -> None:
+        self._reader = LineReader(path)
+        self._layout = Layout((), ())
+        self.path = path
+        self.rank: int | None = None
+        self.head: StreamHead | None = None
+        self.ticks: list[Tick] = []
+        self.levers: list[LeverLine] = []
+        self.experiments: set[int] = set()
+        self.facts: Mapping[str, Any] = {}
+        self.count: Line | None = None
+        self.has_ended = False
+
+    def read(self) -> bool:
+        """Take in what is new; whether there was an update in it."""
+        before = len(self.ticks)
+        for line in self._reader.read():
+            take = _TAKE.get(kind_of(line))
+            if take is not None:
+                # A line of another shape is left to `measure`, which counts it.
+                with suppress(DamagedRunError, MisshapenError):
+                    take(self, line)
+        return len(self.ticks) > before
+
+    def _take_head(self, line: Line) -> None:
+        self.head = head = from_json(StreamHead, line)
+        self.rank, self._layout = head.rank, Layout(head.buckets, head.counts)
+
+    def _take_updates(self, line: Line) -> None:
+        self.ticks += [self._tick(row) for row in self._layout.updates(line)]
+
+    def _take_progress(self, line: Line) -> None:
+        self.ticks += [_late_tick(row) for row in rows.progress(line)]
+
+    def _take_lever(self, line: Line) -> None:
+        self.levers.append(from_json(LeverLine, line))
+
+    def _take_facts(self, line: Line) -> None:
+        self.facts = rows.field(line, "facts")
+
+    def _take_count(self, line: Line) -> None:
+        self.count = line
+
+    def _take_experiment(self, line: Line) -> None:
+        self.experiments.add(rows.whole_number(line, "experiment"))
+
+    def _take_end(self, _: Line) -> None:
+        self.has_ended = True
+
+    def _tick(self, row: UpdateRow) -> Tick:
+        by_name = dict(zip(self._layout.buckets, row.wall_ns, strict=True))
+        spans_ns = sum(by_name.get(name, 0) for name in SPANS)
+        return Tick(
+            number=row.number,
+            optimizer=row.optimizer,
+            end_s=row.end_ns * NS,
+            wall_s=(sum(row.wall_ns) - spans_ns) * NS,
+            compile_s=by_name.get("compile", 0) * NS,
+        )
+
+
+_TAKE: Mapping[str, Callable[[Process, Line], None]] = {
+    kinds.HEAD: Process._take_head,
+    kinds.UPDATES: Process._take_updates,
+    kinds.PROGRESS: Process._take_progress,
+    kinds.LEVER: Process._take_lever,
+    kinds.FACTS: Process._take_facts,
+    kinds.COUNT: Process._take_count,
+    kinds.EXPERIMENT: Process._take_experiment,
+    kinds.END: Process._take_end,
+}
+
+
+def _late_tick(row: ProgressRow) -> Tick:
+    return Tick(
+        number=row.number,
+        optimizer=row.optimizer,
+        end_s=row.end_ns * NS,
+        wall_s=row.wall_us * US,
+        compile_s=0.0,
+    )
+
+
+def fold_ticks(ticks: Sequence[Tick]) -> list[float]:
+    """Time of each step [s]: a round of updates, until one of its optimizers steps again."""
+    steps_s: list[float] = []
+    stepped: set[int] = set()
+    for tick in ticks:
+        if not steps_s or tick.optimizer in stepped:
+            steps_s.append(0.0)
+            stepped.clear()
+        stepped.add(tick.optimizer)
+        steps_s[-1] += tick.wall_s
+    return steps_s
+
+
+class TrialWatch:
+    """The folder of a running trial."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._starts = LineReader(folder / files.PROCESSES)
+        self._processes: dict[str, Process] = {}
+        self.has_memory_error = False
+        """Whether a process said that it ended for want of memory."""
+
+    def read(self) -> bool:
+        """Take in what is new; whether any process made an update."""
+        for line in self._starts.read():
+            error = line.get("error") if kind_of(line) == kinds.EXIT else None
+            self.has_memory_error |= isinstance(error, dict) and error.get("is_memory") is True
+        for path in sorted(self._folder.glob(files.RANKS)):
+            if path.name not in self._processes:
+                self._processes[path.name] = Process(path)
+        num_with_news = sum(process.read() for process in self._processes.values())
+        return num_with_news > 0
+
+    @property
+    def processes(self) -> tuple[Process, ...]:
+        """Those that stepped, in the order of their names."""
+        return tuple(self._processes.values())
+
+    @property
+    def first(self) -> Process | None:
+        """The process whose clock counts: of the lowest rank the one with most updates."""
+        ready = [process for process in self.processes if process.ticks]
+        return min(ready, key=lambda p: (p.rank or 0, -len(p.ticks)), default=None)
+
+    @property
+    def num_updates(self) -> int:
+        """Updates of the first process."""
+        return len(self.first.ticks) if self.first is not None else 0
+
+    @property
+    def failed_levers(self) -> tuple[LeverLine, ...]:
+        """Lines of levers that could not be applied."""
+        return tuple(one for p in self.processes for one in p.levers if one.error)
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What the guest saw of script and machine, empty before it has."""
+        return next((p.facts for p in self.processes if p.facts), {})

@@ -1,0 +1,1 @@
+"""The values of a study: trials, verdicts, progress, and the recipe."""

@@ -1,0 +1,71 @@
+"""A recipe: what was proven to be faster, for which command, on which machine.
+
+Frozen values, and each survives JSON (`core.codec`). The file that people keep is TOML, read and
+written by `tune.recipe.recipe_file`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from steptime.core.schema import SCHEMA
+from steptime.tune.values.study_values import Speedup, State
+from steptime.verify.values import Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """The command of a proof, and the files named in it.
+
+    `hash` is over the names and contents of `files`; None where the command names no file.
+    """
+
+    command: tuple[str, ...]
+    files: tuple[str, ...] = ()
+    hash: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fingerprint:
+    """The machine of a proof, as far as it decides what is fast; None: not observed."""
+
+    cpu: str | None = None
+    num_cores: int | None = None
+    memory_bytes: int | None = None
+    device: str | None = None
+    torch_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What was measured and judged; `level` is the highest that was reached, L0 to L3."""
+
+    study_id: str
+    speedup: Speedup
+    noise_floor: float | None
+    quality: Outcome
+    level: str | None
+    baseline_step_s: float | None = None
+    tuned_step_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """Levers with their settings, and the evidence for them.
+
+    Attributes:
+        version: of the Steptime that wrote it.
+        date: when it was proven, as ISO 8601 in UTC.
+        script: for what.
+        machine: on what.
+        levers: what is on, in the order in which it was added.
+        proof: the evidence.
+    """
+
+    version: str
+    date: str
+    script: Script
+    machine: Fingerprint
+    levers: State
+    proof: Proof
+    schema: int = SCHEMA

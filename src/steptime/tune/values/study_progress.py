@@ -1,0 +1,48 @@
+"""How far a study is: what the command line shows while it runs.
+
+Values alone; a new one for each thing that happens. What they are called is left to `report`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from steptime.tune.values.study_values import Speedup, State, Trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyProgress:
+    """Where a study is.
+
+    Attributes:
+        study_id: its id.
+        phase: `probe`, `observe`, `live`, `process`, `confirm`, `quality`, `quiet` (waiting for
+            the machine) or `done`.
+        trial: number of things tried so far, this one included.
+        num_trials: about how many there will be; None where that is not known.
+        state: what is on in this one.
+        ended: the trial that ended just now; None where something else happened.
+        best: the best so far, with what it is over the command as written; not confirmed yet.
+        best_state: the levers of it.
+        left_s: of the budget; below zero when it is spent.
+        is_replayed: it was answered from disk; the study goes on from an earlier one.
+        tier: how the trials are kept from harm; None before it is known.
+        tier_reasons: why not better.
+        note: machine word of something to say once (`shared_network`, `not_quiet`, `resumed`, …).
+        facts: the numbers for its sentence.
+    """
+
+    study_id: str
+    phase: str
+    trial: int
+    num_trials: int | None = None
+    state: State = ()
+    ended: Trial | None = None
+    best: Speedup | None = None
+    best_state: State = ()
+    left_s: float = 0.0
+    is_replayed: bool = False
+    tier: str | None = None
+    tier_reasons: tuple[str, ...] = ()
+    note: str | None = None
+    facts: tuple[tuple[str, str], ...] = ()

@@ -1,0 +1,152 @@
+"""The values of a study: trials, verdict, recipe. Frozen, and each survives JSON (`core.codec`).
+
+A study asks whether levers make one command's training faster and leave it as good. What is tried
+is a `State`: levers with their settings, in the order in which they were added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from steptime.core.evidence import Evidence
+from steptime.core.schema import SCHEMA
+from steptime.verify.values import Verdict
+
+
+class TrialEnd(str, Enum):
+    """How a trial ended."""
+
+    FINISHED = "finished"
+    FAILED = "failed"
+    OUT_OF_MEMORY = "out_of_memory"
+    TIMED_OUT = "timed_out"
+    PRUNED = "pruned"
+    DIVERGED = "diverged"
+    INTERRUPTED = "interrupted"
+
+
+class StudyOutcome(str, Enum):
+    """How a study ended; None in `Study.outcome` while it has not."""
+
+    FASTER = "faster"
+    NOTHING_HELPS = "nothing_helps"
+    TOO_NOISY = "too_noisy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """One lever with its settings."""
+
+    name: str
+    settings: Mapping[str, str | int | float | bool]
+
+
+State = tuple[Applied, ...]
+"""What is on; the empty one is the command as written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speedup:
+    """Baseline time per sample over the candidate's, with its 95 % interval over n pairs."""
+
+    estimate: float
+    low: float
+    high: float
+    n: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One thing that was tried, with how it ended.
+
+    Attributes:
+        number: in order, from 0, the baseline.
+        state: what was on.
+        end: how it ended.
+        kind: `observe`, `live`, `process`, `confirm` or `quality`.
+        speedup: over the reference it was compared with; None where it was not timed.
+        reference: what it was compared with.
+        quality: of a judged trial.
+        reason: machine word: why it was not kept, or why it ended so.
+        facts: the numbers for the sentence of the reason.
+    """
+
+    number: int
+    state: State
+    end: TrialEnd
+    kind: str
+    speedup: Speedup | None = None
+    reference: State = ()
+    quality: Verdict | None = None
+    reason: str | None = None
+    facts: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """One decision of the search, for `steptime study show`: a machine word and its facts."""
+
+    code: str
+    lever: str | None = None
+    facts: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotTried:
+    """A lever that was not tried; `reason` is a machine word, `text` the lever's own sentence."""
+
+    name: str
+    reason: str
+    text: str | None = None
+    evidence: tuple[Evidence, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """All trials of one `tune`, and what came of them.
+
+    Attributes:
+        outcome: None while it is not done.
+        recipe: what was proven, empty unless `faster`.
+        speedup: of the recipe over the command as written, from the confirmation.
+        noise_floor: how far the study's own A/A interval reaches from no change, a fraction.
+        quality: the recipe's verdict.
+        tier: how the trials were kept from harm: isolated, guarded or unsafe.
+        tier_reasons: why not better.
+        samples_per_step: of the command as written, in `sample_unit`s, over all ranks.
+        device: what it trains on, as its first rank said.
+        torch_version: that its first rank has.
+        break_even_steps: steps after which one-off costs (compile) are earned; None without any.
+        choices: why each thing was done, in order.
+        tried_writes: what the script tried to write.
+        is_interrupted: it was ended early.
+        reason: machine word: why the outcome is what it is, where it needs one.
+    """
+
+    study_id: str
+    command: tuple[str, ...]
+    started_unix_s: float
+    ended_unix_s: float | None
+    tier: str | None
+    outcome: StudyOutcome | None
+    recipe: State
+    speedup: Speedup | None
+    noise_floor: float | None
+    quality: Verdict | None
+    baseline_step_s: float | None
+    tuned_step_s: float | None
+    sample_unit: str | None
+    trials: tuple[Trial, ...]
+    not_tried: tuple[NotTried, ...]
+    choices: tuple[Choice, ...]
+    tried_writes: tuple[str, ...] = ()
+    break_even_steps: int | None = None
+    is_interrupted: bool = False
+    tier_reasons: tuple[str, ...] = ()
+    samples_per_step: float | None = None
+    device: str | None = None
+    torch_version: str | None = None
+    reason: str | None = None
+    schema: int = SCHEMA

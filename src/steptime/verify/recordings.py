@@ -1,0 +1,245 @@
+"""Reads what a quality run left: `quality-N.jsonl` and `quality-N.bin` of each rank.
+
+In: a trial's folder. Out: a `Recording`. Lines that a kill cut short are left out. What the
+lines hold is written down in `guest/quality/quality_run.py`; what they mean is left to the
+modules beside.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from steptime.core.codec import check_schema, from_json
+from steptime.errors import DamagedRunError
+
+Values = Sequence[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedUpdate:
+    """One optimizer update, with what was seen since the last one.
+
+    Attributes:
+        n: its number, from 0.
+        opt: its optimizer's number.
+        losses: of the backward calls, as `float.hex`.
+        inputs: a checksum an outermost call.
+        fed: a row a batch of a loader: data set, checksum, sum of the samples' checksums,
+            checksum of the samples' numbers, sum of the checksums of each, samples.
+        epochs: a row an iterator of a loader that came to its end: data set, batches, sum of the
+            samples' checksums, sum of the numbers' checksums, samples.
+        evals: evaluation calls so far; `evaluated` are the sizes of what they gave since the last
+            update, as `float.hex`.
+        closure: the optimizer made the calls itself, as often as it saw fit.
+        grads: weights that have a gradient; `mask` says which.
+        weights: checksum of the weights after it; `moved` says whether it changed them.
+        stats: whether buffers changed since the last update.
+        modes: checksum of the layers' modes and switches.
+        kinds: checksum of the weights' shapes and dtypes.
+        draws: checksum of torch's random state.
+        graphs: compiled so far; `fallbacks` to eager at the recompile limit; `compiles` asked for.
+    """
+
+    n: int
+    opt: int
+    losses: tuple[str, ...]
+    inputs: tuple[int, ...]
+    fed: tuple[tuple[int, ...], ...]
+    epochs: tuple[tuple[int, ...], ...]
+    backwards: int
+    samples: int
+    lrs: tuple[float, ...]
+    hyper: int
+    evals: int
+    grads: int
+    mask: int
+    weights: int
+    moved: int
+    stats: int
+    modes: int
+    kinds: int
+    draws: int
+    graphs: int = 0
+    fallbacks: int = 0
+    compiles: int = 0
+    closure: int = 0
+    evaluated: tuple[str, ...] = ()
+
+    @property
+    def loss(self) -> float | None:
+        """Mean of its losses, of a closure's the first; None where no backward call was seen."""
+        texts = self.losses[:1] if self.closure else self.losses
+        values = [float.fromhex(text) for text in texts]
+        if not all(map(math.isfinite, values)):
+            return math.nan  # `fsum` raises
+        return math.fsum(values) / len(values) if values else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """Whose recording it is; `initial` is a checksum of the weights before the first call."""
+
+    schema: int
+    rank: int
+    world_size: int
+    num_updates: int
+    is_double: bool
+    perturb: float | None
+    initial: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """An optimizer, its weights and the models' layers, in words, at its first update.
+
+    A row of `tensors` is name, shape, dtype, whether it wants a gradient; one of `modes` is name,
+    class, mode, and the switches.
+    """
+
+    opt: int
+    optimizer: str
+    groups: tuple[Mapping[str, str], ...]
+    tensors: tuple[tuple[str, ...], ...]
+    modes: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Norms:
+    """Norms of each weight's gradient and change in one update, as `float.hex`."""
+
+    n: int
+    opt: int
+    gradients: tuple[str, ...]
+    changes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """The recording is complete, or its process ended in order."""
+
+    n: int
+    evals: int
+    failures: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FirstLine:
+    n: int
+    opt: int
+    what: str
+    names: tuple[str, ...]
+    counts: tuple[int, ...]
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstTensor:
+    """Elements of one tensor in an optimizer's first update, at an even stride.
+
+    `what` is gradient, change (of a weight) or buffer (its change).
+    """
+
+    opt: int
+    what: str
+    name: str
+    values: Values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankRecording:
+    """What one rank recorded."""
+
+    head: Head
+    updates: tuple[RecordedUpdate, ...]
+    tables: tuple[Table, ...]
+    first: tuple[FirstTensor, ...]
+    norms: tuple[Norms, ...]
+    end: End | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """What all ranks recorded, in order; none of them where no optimizer stepped."""
+
+    ranks: tuple[RankRecording, ...]
+
+    @property
+    def num_updates(self) -> int:
+        """Updates that all ranks have."""
+        return min((len(rank.updates) for rank in self.ranks), default=0)
+
+
+def read_recording(folder: Path) -> Recording:
+    """The recording in a trial's folder.
+
+    Raises:
+        DamagedRunError: another version of Steptime wrote it.
+    """
+    found = [_read_rank(path) for path in sorted(folder.glob("quality-*.jsonl"))]
+    ranks = [rank for rank in found if rank is not None]
+    return Recording(ranks=tuple(sorted(ranks, key=lambda rank: rank.head.rank)))
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether every rank of a run that may still go on has recorded all it was asked for."""
+    heads, num_over = [], 0
+    for path in sorted(folder.glob("quality-*.jsonl")):
+        kinds = {row["k"]: row for row in _read_rows(path) if row["k"] in ("head", "end")}
+        heads += [kinds["head"]] if "head" in kinds else []
+        num_over += "end" in kinds
+    return bool(heads) and num_over == len(heads) >= int(heads[0].get("world_size", 1))
+
+
+def _read_rank(path: Path) -> RankRecording | None:
+    rows: dict[str, list[Mapping[str, Any]]] = {}
+    for row in _read_rows(path):
+        rows.setdefault(row["k"], []).append(row)
+    if "head" not in rows:
+        return None
+    check_schema(rows["head"][0], where=str(path))
+    head = from_json(Head, rows["head"][0], where=str(path))
+    values = _read_values(path.with_suffix(".bin"))
+    lines = [from_json(_FirstLine, row) for row in rows.get("first", ())]
+    return RankRecording(
+        head=head,
+        updates=tuple(from_json(RecordedUpdate, row) for row in rows.get("q", ())),
+        tables=tuple(from_json(Table, row) for row in rows.get("table", ())),
+        first=tuple(tensor for line in lines for tensor in _cut(line, values)),
+        norms=tuple(from_json(Norms, row) for row in rows.get("norms", ())),
+        end=from_json(End, rows["end"][0]) if "end" in rows else None,
+    )
+
+
+def _read_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    with path.open("rb") as file:
+        for line in file:
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue  # cut short by a kill
+            if isinstance(row, dict) and isinstance(row.get("k"), str):
+                yield row
+
+
+def _read_values(path: Path) -> array[float]:
+    values = array("d")
+    data = path.read_bytes() if path.exists() else b""
+    values.frombytes(data[: len(data) // 8 * 8])
+    return values
+
+
+def _cut(line: _FirstLine, values: array[float]) -> Iterator[FirstTensor]:
+    start = line.offset
+    if start + sum(line.counts) > len(values) or len(line.names) != len(line.counts):
+        raise DamagedRunError("values of the first update are missing", hint="run it again")
+    for name, count in zip(line.names, line.counts, strict=True):
+        yield FirstTensor(
+            opt=line.opt, what=line.what, name=name, values=values[start : start + count]
+        )
+        start += count

@@ -1,0 +1,43 @@
+"""What a judgement of quality says: checks and a verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Outcome(str, Enum):
+    """What a judgement of quality says."""
+
+    PASS = "PASS"
+    FAIL = "FAIL"
+    INCONCLUSIVE = "INCONCLUSIVE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityCheck:
+    """One thing that was compared: a level's or a count's, with its numbers.
+
+    `name` is a machine word (`replay`, `one_step`, `lockstep`, `batches`, `updates`, `evaluations`,
+    `ranks_agree`, `graphs`, …); `estimate` and `limit` are what was found and what it may be.
+    """
+
+    name: str
+    outcome: Outcome
+    estimate: float | None = None
+    limit: float | None = None
+    n: int | None = None
+    detail: str | None = None
+    """What it was found in: the worst tensor's name, say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether the training is as good: the worst of its checks.
+
+    `level` is the highest that was reached, L0 to L3.
+    """
+
+    outcome: Outcome
+    level: str | None
+    checks: tuple[QualityCheck, ...] = ()

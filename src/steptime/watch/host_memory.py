@@ -1,0 +1,153 @@
+"""Memory of the machine as the command feels it: swap, what is left, kills by the kernel.
+
+In: the files of the kernel, or psutil where there are none. Out: a `HostMemory`, None for what the
+machine does not say. The limit of the command's control group is heeded, in both versions of
+control groups. When to look is left to `watch.host_sampler`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from steptime.core.control_groups import find_group
+
+_PROC = Path("/proc")
+_NO_LIMIT_BYTES = 1 << 60  # version 1 says "no limit" by a number near 2**63
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostMemory:
+    """One look.
+
+    Attributes:
+        swap_in_bytes: read back from swap since the machine started.
+        available_bytes: what could be had without swapping.
+        oom_kills: processes killed for want of memory since the group or the machine started.
+        cached_bytes: page cache of the machine, without what lies in memory alone (tmpfs).
+    """
+
+    swap_in_bytes: int | None = None
+    available_bytes: int | None = None
+    oom_kills: int | None = None
+    cached_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Files:
+    """What the files of a control group are called in one version, and the words in them."""
+
+    limit: str
+    usage: str
+    cache: tuple[str, ...]
+    kills: str
+
+
+_V1 = _Files(
+    limit="memory.limit_in_bytes",
+    usage="memory.usage_in_bytes",
+    cache=("total_inactive_file", "total_active_file"),
+    kills="memory.oom_control",
+)
+_V2 = _Files(
+    limit="memory.max",
+    usage="memory.current",
+    cache=("inactive_file", "active_file"),
+    kills="memory.events",
+)
+
+
+def memory_reader(pid: int, *, proc: Path = _PROC) -> Callable[[], HostMemory]:
+    """A reader for the group that the process is in now: a command rarely leaves its group."""
+    if not (proc / "vmstat").is_file():
+        return _read_psutil
+    files, folders = _find_group(pid, proc=proc)
+
+    def read() -> HostMemory:
+        machine = _read_words(proc / "vmstat")
+        pages = machine.get("pswpin")
+        kills = _read_words(folders[0] / files.kills).get("oom_kill") if folders else None
+        info = _read_words(proc / "meminfo")
+        left = [_bytes(info, "MemAvailable:"), *(_available_in(files, path) for path in folders)]
+        known = [value for value in left if value is not None]
+        return HostMemory(
+            swap_in_bytes=None if pages is None else pages * os.sysconf("SC_PAGE_SIZE"),
+            available_bytes=min(known, default=None),
+            oom_kills=machine.get("oom_kill") if kills is None else kills,
+            cached_bytes=_cached(info),
+        )
+
+    return read
+
+
+def read_group_limit(pid: int, *, proc: Path = _PROC) -> int | None:
+    """The most memory that the process's control groups let it have [bytes]; None without one."""
+    files, folders = _find_group(pid, proc=proc)
+    limits = [_limit(files, folder) for folder in folders]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _find_group(pid: int, *, proc: Path = _PROC) -> tuple[_Files, tuple[Path, ...]]:
+    """The folders of the process's memory group, from its own up to the mounted one."""
+    group = find_group("memory", v1_file=_V1.usage, v2_file=_V2.usage, pid=pid, proc=proc)
+    if group is None:
+        return _V2, ()
+    return (_V2 if group.is_v2 else _V1), group.folders
+
+
+def _bytes(info: Mapping[str, int], word: str) -> int | None:
+    return info[word] * 1024 if word in info else None
+
+
+def _cached(info: Mapping[str, int]) -> int | None:
+    """Files in memory: `Cached` has shared memory too, which no disk could give back."""
+    cached = _bytes(info, "Cached:")
+    return None if cached is None else max(0, cached - (_bytes(info, "Shmem:") or 0))
+
+
+def _available_in(files: _Files, folder: Path) -> int | None:
+    """What the group may still take; file cache counts as free, for the kernel drops it first."""
+    limit, usage = _limit(files, folder), _number(folder / files.usage)
+    if limit is None or usage is None:
+        return None
+    statistics = _read_words(folder / "memory.stat")
+    return max(0, limit - usage + sum(statistics.get(word, 0) for word in files.cache))
+
+
+def _limit(files: _Files, folder: Path) -> int | None:
+    limit = _number(folder / files.limit)
+    return None if limit is None or limit >= _NO_LIMIT_BYTES else limit
+
+
+def _read_words(path: Path) -> dict[str, int]:
+    """The lines `word number` of a file of the kernel; empty if it cannot be read."""
+    found = {}
+    for line in _lines(path):
+        parts = line.split(None, 2)
+        with suppress(ValueError, IndexError):
+            found[parts[0]] = int(parts[1])
+    return found
+
+
+def _number(path: Path) -> int | None:
+    with suppress(ValueError):
+        return int("".join(_lines(path)))
+    return None  # `max`, or no such file
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def _read_psutil() -> HostMemory:
+    return HostMemory(
+        swap_in_bytes=psutil.swap_memory().sin, available_bytes=psutil.virtual_memory().available
+    )

@@ -1,0 +1,48 @@
+"""All that is sampled from outside while the command runs: the machine and its devices.
+
+In: the run folder and the command's first process. Out: lines in `host.jsonl`. When the next look
+is due is said at each; calling is left to whoever waits for the command.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from steptime.watch.device_sampler import watch_devices
+from steptime.watch.host_sampler import HostSampler, system_readers
+
+
+class Outside:
+    """Looks at once, and then when `take` is called."""
+
+    def __init__(self, run_folder: Path, *, root_pid: int) -> None:
+        path = run_folder / "host.jsonl"
+        self._host = host = HostSampler(
+            path,
+            root_pid=root_pid,
+            num_cores=os.cpu_count() or 1,
+            readers=system_readers(run_folder, root_pid),
+        )
+        host.take()
+        self._devices = watch_devices(path, job=lambda: host.job)
+
+    @property
+    def job(self) -> frozenset[int]:
+        """Ids of the command's processes as they were last seen."""
+        return self._host.job
+
+    @property
+    def num_failures(self) -> int:
+        """Looks at the machine that failed."""
+        return self._host.num_failures
+
+    def take(self) -> float:
+        """Look once; the time until the next look is due [s]."""
+        return self._host.take()
+
+    def take_last(self) -> None:
+        """Look once more when the command has ended and was waited for."""
+        if self._devices is not None:
+            self._devices.stop()
+        self._host.take_last()

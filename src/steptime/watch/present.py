@@ -1,0 +1,113 @@
+"""Where the ranks of a running command stand just now, for whoever asks.
+
+In: a run's folder. Out: a `StalledRank` each, by two looks half a second apart. Processes that
+imported torch and have not stepped yet have no rank. A run that has ended has none at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from steptime.measure.values.stall import StalledRank
+from steptime.record import files, kinds
+from steptime.record.lines import kind_of, read_lines
+from steptime.watch.process_stacks import ProcessProbe, look_at
+from steptime.watch.rank_progress import RankProgress, open_rank
+from steptime.watch.stack_summary import find_culprits, make_standing
+
+BETWEEN_S = 0.5
+"""Long enough to tell a process that computes from one that waits."""
+
+
+def look_now(
+    folder: Path,
+    *,
+    look: Callable[[int], ProcessProbe] = look_at,
+    sleep: Callable[[float], None] = time.sleep,
+    is_ours: Callable[[int, Path], bool] | None = None,
+) -> tuple[tuple[StalledRank, ...], tuple[int, ...]]:
+    """The ranks as they stand, and those that the others wait for.
+
+    Args:
+        folder: of the run.
+        look: at one process.
+        sleep: between the two looks.
+        is_ours: whether a process belongs to the run; ids are used again.
+    """
+    belongs = is_ours or belongs_to
+    ranks = [rank for rank in _read_ranks(folder) if belongs(rank.pid, folder)]
+    stepped = {rank.pid for rank in ranks}
+    others = [p for p in _torch_pids(folder) if p not in stepped and belongs(p, folder)]
+    pids = [*(rank.pid for rank in ranks), *(others if not ranks else [])]
+    before = {pid: look(pid) for pid in pids}
+    if not before:
+        return (), ()
+    sleep(BETWEEN_S)
+    cwd = _read_cwd(folder)
+    found = []
+    for pid in pids:
+        progress = next((rank for rank in ranks if rank.pid == pid), None)
+        found.append(_describe(pid, progress, before[pid], look(pid), cwd))
+    usual_s = min((rank.usual_s or 0.0 for rank in ranks), default=0.0)
+    return tuple(found), find_culprits(found, gone=(), usual_s=usual_s)
+
+
+def _describe(
+    pid: int,
+    progress: RankProgress | None,
+    before: ProcessProbe,
+    now: ProcessProbe,
+    cwd: str | None,
+) -> StalledRank:
+    world_size = 1 if progress is None else progress.world_size
+    standing = make_standing(now, before, dt_s=BETWEEN_S, cwd=cwd, world_size=world_size)
+    return StalledRank(
+        rank=None if progress is None else progress.rank,
+        pid=pid,
+        num_steps=0 if progress is None else progress.num_updates,
+        waits_in=standing.waits_in,
+        where=standing.where,
+        stacks=now.threads,
+    )
+
+
+def _read_cwd(folder: Path) -> str | None:
+    """The folder of the command, for short names of files."""
+    try:
+        found = json.loads((folder / "command.json").read_bytes())["cwd"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return found if isinstance(found, str) else None
+
+
+def _read_ranks(folder: Path) -> list[RankProgress]:
+    found = []
+    for path in sorted(folder.glob(files.RANKS)):
+        with suppress(OSError):
+            rank = open_rank(path, now_s=0.0)
+            if rank is not None:
+                rank.read(0.0)
+                found.append(rank)
+    return sorted((r for r in found if not r.has_ended), key=lambda r: (r.rank, r.pid))
+
+
+def _torch_pids(folder: Path) -> list[int]:
+    """Processes that imported torch, and have not said that they end."""
+    lines = list(read_lines(folder / files.PROCESSES))
+    ended = {line.get("pid") for line in lines if kind_of(line) == kinds.EXIT}
+    pids = [line.get("pid") for line in lines if kind_of(line) == kinds.TORCH]
+    return [pid for pid in pids if isinstance(pid, int) and pid not in ended]
+
+
+def belongs_to(pid: int, folder: Path) -> bool:
+    """Whether the process was started with this run's folder in its environment."""
+    try:
+        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return b"STEPTIME_RUN=" + os.fsencode(folder) in words

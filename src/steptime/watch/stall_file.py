@@ -1,0 +1,93 @@
+"""`stalls.jsonl`: what the watch saw of a run that stood still, written once and read again.
+
+A stall is one line when it is seen, and a second one if the run went on. What is in a stall is
+`measure.values.stall`'s, when there is one is left to `watch.stall_watch`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from steptime.core.codec import from_json, to_json
+from steptime.errors import DamagedRunError
+from steptime.measure.jsonl import take_head
+from steptime.measure.values.stall import Stall
+from steptime.record import files, kinds
+from steptime.record.lines import Torn, kind_of, read_lines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Head:
+    k: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SeenStall:
+    n: int
+    stall: Stall
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Over:
+    n: int
+    duration_s: float
+
+
+class StallFile:
+    """Appends to the file; opened each time, for the user may delete the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / files.STALLS
+        self._num = 0
+
+    def add(self, stall: Stall) -> int:
+        """Write a stall; its number.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        if self._num == 0:
+            self._append({"k": kinds.HEAD, "schema": files.SCHEMA})
+        self._num += 1
+        self._append({"k": kinds.STALL, "n": self._num - 1, "stall": to_json(stall)})
+        return self._num - 1
+
+    def close(self, number: int, *, duration_s: float) -> None:
+        """Say that the run went on.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        self._append({"k": kinds.STALL_OVER, "n": number, "duration_s": round(duration_s, 3)})
+
+    def _append(self, line: Mapping[str, Any]) -> None:
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(descriptor, (json.dumps(line) + "\n").encode())
+        finally:
+            os.close(descriptor)
+
+
+def read_stalls(folder: Path, torn: Torn) -> tuple[Stall, ...]:
+    """The stalls of a run, in order, each with its duration if the run went on."""
+    path = folder / files.STALLS
+    lines = read_lines(path, torn)
+    if take_head(_Head, lines, path, torn) is None:
+        return ()
+    found: dict[int, Stall] = {}
+    for line in lines:
+        try:
+            if kind_of(line) == kinds.STALL:
+                seen = from_json(_SeenStall, line)
+                found[seen.n] = seen.stall
+            elif kind_of(line) == kinds.STALL_OVER:
+                over = from_json(_Over, line)
+                found[over.n] = replace(found[over.n], duration_s=over.duration_s)
+        except (DamagedRunError, LookupError):
+            torn.count += 1
+    return tuple(found[number] for number in sorted(found))

@@ -1,0 +1,242 @@
+"""Watches a running command: no step for ten times the usual time, and where the ranks stand.
+
+In: the ranks' files as they grow, and looks at their processes. Out: lines of `stalls.jsonl`, one
+a stall. Nothing is stopped or killed, nothing printed; while steps come, no process is looked at.
+What a stack means is left to `watch.stack_summary`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from steptime.measure.values.stall import Stall, StalledRank
+from steptime.watch.process_stacks import ProcessProbe, descendants, look_at
+from steptime.watch.rank_progress import RankProgress, open_rank
+from steptime.watch.stack_summary import StackSummary, find_culprits, make_standing
+from steptime.watch.stall_file import StallFile
+
+TIMES = 10
+"""As many times the usual step, or the longest span of its kind so far, and it is a stall."""
+
+FLOOR_S = 10.0
+"""A shorter pause is over before anybody reads of it; it shows among the steps as an outlier."""
+
+UNKNOWN_S = 300.0
+"""For what works on, and for a first span: half of the ten minutes after which NCCL gives up."""
+
+INTERVAL_S = 1.0
+MAX_COST_FRACTION = 0.003
+"""Of one core, for reading what the ranks write: with many of them it is read more rarely."""
+
+LOOK_AGAIN_S = 2.0
+"""Between two looks at the processes at first, to see whether they stand still."""
+
+MAX_LOOK_AGAIN_S = 60.0
+MAX_WORKERS = 4
+"""Processes below a rank that waits for input whose stacks are taken too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchReaders:
+    """Where the numbers come from; tests bring their own.
+
+    Attributes:
+        clock_s: monotonic time [s].
+        cost_s: CPU time of this process [s].
+        unix_s: time of day [s].
+        look: at one process.
+        children: the processes below one.
+    """
+
+    clock_s: Callable[[], float] = time.monotonic
+    cost_s: Callable[[], float] = time.process_time
+    unix_s: Callable[[], float] = time.time
+    look: Callable[[int], ProcessProbe] = look_at
+    children: Callable[[int], tuple[int, ...]] = descendants
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """A stall that is written and lasts: its number, and how many updates each rank had."""
+
+    number: int | None
+    began_unix_s: float
+    num_updates: Mapping[Path, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Looks:
+    """The processes at one moment, by their ids."""
+
+    clock_s: float
+    by_pid: Mapping[int, ProcessProbe]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SeenRank:
+    """A rank, and how it stands."""
+
+    rank: RankProgress
+    standing: StackSummary
+
+
+class StallWatch:
+    """Looks at a run's folder each time `take` is called."""
+
+    def __init__(
+        self, folder: Path, *, cwd: str | None, readers: WatchReaders | None = None
+    ) -> None:
+        self._folder = folder
+        self._cwd = cwd
+        self._readers = readers if readers is not None else WatchReaders()
+        self._file = StallFile(folder)
+        self._ranks: dict[Path, RankProgress] = {}
+        self._last_s: float | None = None
+        self._interval_s = INTERVAL_S
+        self._last_looks: _Looks | None = None
+        self._due_s = 0.0
+        self._told: _Told | None = None
+
+    def take(self) -> float:
+        """Look once; the time until the next look is due [s].
+
+        Raises:
+            OSError: `stalls.jsonl` cannot be written.
+        """
+        now_s, before_s = self._readers.clock_s(), self._readers.cost_s()
+        self._forgive(now_s)
+        has_news = self._follow(now_s)
+        spent_s = self._readers.cost_s() - before_s
+        self._interval_s = max(INTERVAL_S, spent_s / MAX_COST_FRACTION)
+        if self._told is not None:
+            self._close(self._told)
+        if has_news:
+            self._last_looks = None
+        stuck = [rank for rank in self._open() if now_s - rank.seen_s > limit_s(rank)]
+        if not stuck:
+            self._last_looks = None
+        elif self._told is None and (self._last_looks is None or now_s >= self._due_s):
+            self._examine(now_s, stuck)
+            self._last_s = self._readers.clock_s()  # many ranks take a while to look at
+        return self._interval_s
+
+    def _forgive(self, now_s: float) -> None:
+        """Time in which we did not run either (Ctrl-Z, a suspended machine) is nobody's pause."""
+        late_s = 0.0 if self._last_s is None else now_s - self._last_s - self._interval_s
+        if late_s > FLOOR_S / 2:
+            for rank in self._ranks.values():
+                rank.seen_s += late_s
+        self._last_s = now_s
+
+    def _follow(self, now_s: float) -> bool:
+        """Read what is new in every rank's file; whether there were updates."""
+        for path in self._folder.glob("rank-*.jsonl"):
+            if path not in self._ranks and (rank := open_rank(path, now_s=now_s)) is not None:
+                self._ranks[path] = rank
+        news = [rank.read(now_s) for rank in self._ranks.values()]
+        return any(news)
+
+    def newest(self) -> list[RankProgress]:
+        """One process of each rank that has stepped: a launcher may have started it again."""
+        found: dict[int, RankProgress] = {}
+        for rank in sorted(self._ranks.values(), key=lambda one: one.began_unix_s):
+            if rank.num_updates:
+                found[rank.rank] = rank
+        return [found[number] for number in sorted(found)]
+
+    def _open(self) -> list[RankProgress]:
+        """Those that have not ended in order."""
+        return [rank for rank in self.newest() if not rank.has_ended]
+
+    def _close(self, told: _Told) -> None:
+        """The stall is over once a rank of it has stepped again."""
+        for path, num_updates in told.num_updates.items():
+            rank = self._ranks[path]
+            if rank.num_updates > num_updates:
+                self._told = self._last_looks = None
+                if told.number is not None:
+                    duration_s = max(0.0, rank.last_unix_s - told.began_unix_s)
+                    self._file.close(told.number, duration_s=duration_s)
+                return
+
+    # -- looking at the processes
+
+    def _examine(self, now_s: float, stuck: list[RankProgress]) -> None:
+        """Look at each process; write the stall, or say when to look again."""
+        ranks = self.newest()
+        by_pid = {rank.pid: self._readers.look(rank.pid) for rank in ranks}
+        looks, before = _Looks(clock_s=now_s, by_pid=by_pid), self._last_looks
+        self._last_looks = looks
+        pause_s = max(now_s - rank.seen_s for rank in stuck)
+        if before is None:
+            self._due_s = now_s + LOOK_AGAIN_S
+            return
+        self._due_s = now_s + min(MAX_LOOK_AGAIN_S, max(LOOK_AGAIN_S, pause_s / 2))
+        seen = [_SeenRank(rank=rank, standing=self._stand(rank, looks, before)) for rank in ranks]
+        if any(one.standing.look.kernel.state in ("T", "t") for one in seen):
+            return  # somebody has stopped it, and knows
+        # What is gone has nobody to wait for it unless others stand still.
+        alive = [one for one in seen if one.rank in stuck and not one.standing.look.is_gone]
+        deciders = [one for one in alive if one.standing.waits_in != "collective"] or alive
+        if deciders and pause_s > max(map(_patience_s, deciders)):
+            self._tell(seen, stuck)
+
+    def _stand(self, rank: RankProgress, looks: _Looks, before: _Looks) -> StackSummary:
+        return make_standing(
+            looks.by_pid[rank.pid],
+            before.by_pid.get(rank.pid),
+            dt_s=looks.clock_s - before.clock_s,
+            cwd=self._cwd,
+            world_size=rank.world_size,
+            evaluations=rank.evaluations,
+        )
+
+    def _tell(self, seen: list[_SeenRank], stuck: list[RankProgress]) -> None:
+        usual_s = min(rank.usual_s or 0.0 for rank in stuck)
+        ranks = tuple(self._describe(one.rank, one.standing) for one in seen)
+        gone = [one.rank.rank for one in seen if one.standing.look.is_gone or one.rank.has_ended]
+        began_unix_s = min(rank.last_unix_s for rank in stuck)
+        stall = Stall(
+            began_unix_s=round(began_unix_s, 3),
+            seen_unix_s=round(self._readers.unix_s(), 3),
+            usual_step_s=usual_s,
+            limit_s=max(limit_s(rank) for rank in stuck),
+            ranks=ranks,
+            culprits=find_culprits(ranks, gone=gone, usual_s=usual_s),
+        )
+        counts = {path: rank.num_updates for path, rank in self._ranks.items()}
+        # Before it is written: a full disk is complained of once, not each second.
+        self._told = _Told(number=None, began_unix_s=began_unix_s, num_updates=counts)
+        self._told = replace(self._told, number=self._file.add(stall))
+
+    def _describe(self, rank: RankProgress, standing: StackSummary) -> StalledRank:
+        """A rank with its stacks; with those of the loader's workers where it waits for them."""
+        stacks = list(standing.look.threads)
+        if standing.waits_in == "input":
+            for pid in self._readers.children(rank.pid)[:MAX_WORKERS]:
+                stacks += [t for t in self._readers.look(pid).threads if t.frames and t.is_main]
+        return StalledRank(
+            rank=rank.rank,
+            pid=rank.pid,
+            num_steps=rank.num_updates,
+            waits_in=standing.waits_in,
+            where=standing.where,
+            stacks=tuple(stacks),
+        )
+
+
+def limit_s(rank: RankProgress) -> float:
+    """The pause after which its processes are looked at [s]."""
+    return max(FLOOR_S, TIMES * (rank.usual_s or 0.0))
+
+
+def _patience_s(one: _SeenRank) -> float:
+    """The pause from which on a rank that stands like this has stalled [s]."""
+    limit, standing = limit_s(one.rank), one.standing
+    if standing.span is not None:
+        longest_s = one.rank.longest_s.get(standing.span)
+        return max(limit, UNKNOWN_S if longest_s is None else TIMES * longest_s)
+    return limit if standing.is_still else max(limit, UNKNOWN_S)
