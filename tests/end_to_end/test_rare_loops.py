@@ -17,7 +17,7 @@ from end_to_end.harness import (
     needs_linux,
     needs_torch,
     rows,
-    run_both,
+    run_both_forked,
     run_folder,
     start_observed,
     updates,
@@ -102,7 +102,7 @@ def test_nothing_is_said_that_is_not_so(run_specimen: RunSpecimen, case: Case) -
 def test_the_odd_ones_print_the_same_with_and_without_us(tmp_path: Path, name: str) -> None:
     case = CASES[name]
 
-    bare, observed = run_both(tmp_path, "python", SPECIMENS / f"{case.name}.py", *case.args)
+    bare, observed = run_both_forked(tmp_path, "python", SPECIMENS / f"{case.name}.py", *case.args)
 
     assert (bare.exit_code, bare.stdout) == (observed.exit_code, observed.stdout)
     assert bare.stdout.count(b"loss")

@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from end_to_end.harness import SCRIPTS, STEPTIME, Done, Job, environment, needs_linux, needs_torch
+from end_to_end.harness import SCRIPTS, Done, needs_linux, needs_torch, run_forked
 from steptime.tune.recipe.proof_scope import describe_script
 from steptime.tune.recipe.recipe_file import make_recipe, write_recipe
 from steptime.tune.values.recipe_values import Fingerprint, Recipe
@@ -35,9 +35,7 @@ def make(folder: Path, *levers: Applied, command: tuple[str, ...] = COMMAND) -> 
 
 def run(folder: Path, recipe: Recipe, *words: str, **variables: str) -> Done:
     write_recipe(folder / "tuned.toml", recipe)
-    ours = ["run", "--recipe", "tuned.toml", "--json", "result.json", "--"]
-    command = [*STEPTIME, *ours, *COMMAND, *words]
-    return Job(folder, command, environment(folder, **variables)).finish()
+    return run_forked(folder, *COMMAND, *words, options=("--recipe", "tuned.toml"), **variables)
 
 
 def test_the_levers_of_a_recipe_are_on_and_the_report_names_it(tmp_path: Path) -> None:

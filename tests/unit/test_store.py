@@ -331,7 +331,9 @@ def test_a_run_whose_processes_live_and_whose_files_are_fresh_is_running(tmp_pat
     assert run_listing.read_end(run).state is RunState.RUNNING
 
 
-@pytest.mark.parametrize(("parent_pid", "age_s"), [(2**22 + 1, 0.0), (os.getpid(), 3600.0)])
+@pytest.mark.parametrize(
+    ("parent_pid", "age_s"), [(2**22 + 1, 0.0), (os.getpid(), 3600.0)], ids=["nobody", "old files"]
+)
 def test_a_run_without_processes_or_with_old_files_has_no_known_end(
     tmp_path: Path, parent_pid: int, age_s: float
 ) -> None:
