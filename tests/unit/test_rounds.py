@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptime.guest.timeline.buckets import BY_HAND, CHECKPOINT
 from steptime.guest.timeline.recorder import Recorder
 from steptime.measure.steps.step_fold import RankSteps, StepBlock, fold_stream
 from steptime.measure.stream import read_stream
 from steptime.measure.values.measurement import PHASES, SPANS, Step
+from steptime.record.buckets import BY_HAND, CHECKPOINT
 from steptime.record.lines import Torn
 from unit.guest_loop import FIRST_TIME, Loop
 

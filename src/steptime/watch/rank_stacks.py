@@ -14,13 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from steptime.measure.values.stall import StalledRank
-<<<<<<< HEAD:src/steptime/watch/present.py
 from steptime.record import files, kinds
 from steptime.record.lines import kind_of, read_lines
-from steptime.watch.process_stacks import ProcessProbe, look_at
-=======
 from steptime.watch.process_stacks import ProcessProbe, probe_process
->>>>>>> main:src/steptime/watch/rank_stacks.py
 from steptime.watch.rank_progress import RankProgress, open_rank
 from steptime.watch.stack_summary import find_culprits, summarize_stack
 

@@ -14,14 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-<<<<<<< HEAD
 from steptime.record import files
 from steptime.record.lines import LineReader
 
-_NUM_LOOKS = 3  # the one that saw it first, and two more: Python on a network disk starts slowly
-=======
 _NUM_SAMPLES = 3  # the one that saw it first, and two more: Python on a network disk starts slowly
->>>>>>> main
 _MAX_ARGUMENTS = 20  # as many as a `start` line has
 _FULL_BYTES = 1 << 20  # processes.jsonl takes no more lines then, so nobody can be blamed
 
@@ -56,13 +52,8 @@ class UnwatchedFinder:
         self._read_new_lines()
         self._layouts |= {layouts[pid] for pid in layouts.keys() & self._watched} - {0}
         self._settled &= layouts.keys()  # ids are used again
-<<<<<<< HEAD
-        self._num_looks = {p: n for p, n in self._num_looks.items() if p in layouts}
-        if self._lines.num_bytes >= _FULL_BYTES:
-=======
         self._num_samples = {p: n for p, n in self._num_samples.items() if p in layouts}
-        if self._offset >= _FULL_BYTES:
->>>>>>> main
+        if self._lines.num_bytes >= _FULL_BYTES:
             return []
         found = []
         for pid in sorted(layouts.keys() - self._watched - self._settled):

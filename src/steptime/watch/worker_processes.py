@@ -12,14 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-<<<<<<< HEAD
 from steptime.record import kinds
 from steptime.record.lines import LineReader, kind_of
 
-_NUM_LOOKS = 10  # a worker that has not written by then is none: it writes with its first batch
-=======
 _NUM_SAMPLES = 10  # a worker that has not written by then is none: it writes with its first batch
->>>>>>> main
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
