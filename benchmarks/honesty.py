@@ -23,8 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from scripted_bench import LEVERS, NOISES, ScriptedBench
-from steptime.tune.search.lab import SearchOptions
-from steptime.tune.search.search import search
+from steptime.tune.search.search import SearchOptions, search
 from steptime.tune.values.study_values import StudyOutcome
 
 OUT = Path(__file__).resolve().parent / "results" / "honesty.json"

@@ -15,10 +15,9 @@ import pytest
 
 from end_to_end.contained import fingerprint, living, require, run, start, told
 from end_to_end.harness import needs_torch
-from steptime.core.executable import NotStarted
 from steptime.core.process_end import RunState
 from steptime.errors import ContainmentError
-from steptime.isolate.child import start_contained
+from steptime.isolate.child import NotStarted, start_contained
 from steptime.isolate.probe import probe
 from steptime.isolate.tiers import Containment, Tier
 from steptime.isolate.writes import tried_writes

@@ -12,8 +12,7 @@ from scripted_bench import Noise, ScriptedBench, label_of, labels_of, make_lever
 from steptime.diagnose.values.finding import BottleneckKind
 from steptime.levers.base import Facts, Moment
 from steptime.tune.search.bench import LiveRequest, ProcessRequest
-from steptime.tune.search.lab import SearchOptions
-from steptime.tune.search.search import search
+from steptime.tune.search.search import SearchOptions, search
 from steptime.tune.values.study_values import StudyOutcome, TrialEnd
 
 log = math.log

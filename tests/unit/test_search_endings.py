@@ -12,9 +12,7 @@ from scripted_bench import Noise, ScriptedBench, label_of, labels_of, make_lever
 from steptime.core.codec import from_json, to_json
 from steptime.levers.base import Moment
 from steptime.tune.search.bench import LiveArm, LiveRequest, LiveResult, ProcessRequest
-from steptime.tune.search.lab import SearchOptions
-from steptime.tune.search.search import search
-from steptime.tune.search.search_notes import Found
+from steptime.tune.search.search import Found, SearchOptions, search
 from steptime.tune.values.study_values import Study, StudyOutcome, TrialEnd
 from steptime.verify.values import Outcome
 

@@ -9,8 +9,7 @@ from functools import cache
 import pytest
 
 from scripted_bench import LEVERS, NOISES, Noise, ScriptedBench, labels_of, make_lever
-from steptime.tune.search.lab import SearchOptions
-from steptime.tune.search.search import search
+from steptime.tune.search.search import SearchOptions, search
 from steptime.tune.values.study_values import StudyOutcome
 
 

@@ -20,9 +20,8 @@ from steptime.isolate.writes import tried_writes
 from steptime.launch.user_command import user_environment
 from steptime.tune.recipe.proof_scope import describe_machine, describe_script
 from steptime.tune.recipe.recipe_file import make_recipe, write_recipe
-from steptime.tune.search.lab import SearchOptions
-from steptime.tune.search.search import search
-from steptime.tune.search.search_notes import Found, SearchSummary
+from steptime.tune.search.search import SearchOptions, SearchSummary, search
+from steptime.tune.search.search_notes import Found
 from steptime.tune.study_options import StudyOptions
 from steptime.tune.trials.libraries import find_libraries
 from steptime.tune.trials.observe_baseline import ParentFacts

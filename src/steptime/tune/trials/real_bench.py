@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from steptime.core.executable import NotStarted
 from steptime.errors import NotFoundError
+from steptime.launch.user_command import NotStarted
 from steptime.levers.base import Lever
 from steptime.tune.search.bench import (
     Baseline,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from steptime.isolate.tiers import Containment
 from steptime.tune.search.bench import LiveRequest, ProcessRequest
-from steptime.tune.search.search_notes import SearchSummary
+from steptime.tune.search.search import SearchSummary
 from steptime.tune.trials.quiet import Waited
 from steptime.tune.trials.recorded_answers import AskedQuestion, JudgeRequest
 from steptime.tune.trials.study_folder import StudyFolder
