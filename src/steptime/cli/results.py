@@ -21,6 +21,7 @@ from steptime.measure.run_fold import measure_ranks
 from steptime.measure.run_records import read_records
 from steptime.measure.series.run_series import make_series
 from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.over_time import RunSeries
 
 MAX_STEPS = 4000
 """Points over time: a change is placed to within a four-thousandth of the run."""
@@ -28,12 +29,16 @@ MAX_STEPS = 4000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What is known about one run; `picture` is what it reaches of the machine's ceilings."""
+    """What is known about one run; `picture` is what it reaches of the machine's ceilings.
+
+    `series` is what is drawn over time, where the run was folded just now.
+    """
 
     measurement: Measurement
     diagnosis: Diagnosis
     picture: Picture
     ceilings: Ceilings | None = None
+    series: RunSeries | None = None
 
 
 def fold(run: Run, end: ProcessEnd) -> Result:
@@ -49,6 +54,7 @@ def fold(run: Run, end: ProcessEnd) -> Result:
         diagnosis=diagnose(measurement, course, picture.waterfall),
         picture=picture,
         ceilings=ceilings,
+        series=course,
     )
 
 

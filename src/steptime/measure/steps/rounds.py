@@ -32,7 +32,7 @@ class Round:
     @property
     def num_updates(self) -> int:
         """Optimizer updates; none where the weights are updated by hand."""
-        return sum(optimizer != BY_HAND for optimizer in self.optimizers)
+        return len(self.optimizers) - self.optimizers.count(BY_HAND)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
