@@ -6,7 +6,7 @@ one begins when an optimizer that has already stepped in it steps again.
 
 from __future__ import annotations
 
-from .buckets import (
+from ...record.buckets import (
     BACKWARDS,
     BY_HAND,
     CHECKPOINT,
