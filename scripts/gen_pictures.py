@@ -47,9 +47,9 @@ TRAINING = "python train.py"
 LEVERS = "autocast,matmul_precision"
 SCENES = (  # what is said first, what is typed in front of the training, and how long it plays [s]
     ("Put this in front of the command that trains. The script stays as it is.",
-     "steptime run -- ", 4.0),
+     "steptime run -- ", 2.5),
     ("Find what makes it faster, and prove that the training is still as good.",
-     f"steptime tune --levers {LEVERS} --budget 6m -- ", 6.0),
+     f"steptime tune --levers {LEVERS} --budget 6m -- ", 4.0),
 )  # fmt: skip
 WANTED = ("run", "tune", "changed")
 COLUMNS, ROWS = 96, 38
