@@ -100,8 +100,7 @@ def install_anatomy(context: Context) -> None:
 
 
 def install_watchers(context: Context) -> None:
-    """Add the watchers, which the recorder polls at each write; Python itself reports
-    collections."""
+    """Add the watchers, which the recorder polls at each write; Python reports collections."""
     recorder = context.recorder
     recorder.pauses.watch(context.torch)
     recorder.watchers += [

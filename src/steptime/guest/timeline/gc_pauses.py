@@ -65,8 +65,7 @@ class Pauses:
                 self.long.append((began, ns, info.get("generation", -1)))
 
     def take(self) -> tuple[int, int]:
-        """Return number and time of the collections no update has taken yet; check `is_due`
-        first."""
+        """Return number and time of the collections not taken yet; check `is_due` first."""
         if not self.lock.acquire(blocking=False):
             return NONE  # another thread's update takes them now
         try:

@@ -305,8 +305,7 @@ class Journal:
         self._end_update(SKIP_UPDATE, self.top, self.recorder.index_of(optimizer), 1)
 
     def end_by_hand(self) -> None:
-        """Note that a backward call ended an update: no optimizer has stepped, weights change by
-        hand."""
+        """Note that a backward call ended an update: no optimizer has stepped yet."""
         self._end_update(END_BY_HAND, self.top, BY_HAND, 0)
 
     def _end_update(self, act: int, top: int, optimizer: int, skipped: int | None) -> None:

@@ -44,5 +44,6 @@ def inside_backward(torch_c: object) -> Callable[[], bool]:
     """Return a function that asks torch whether this thread runs a part of a backward call.
 
     Where torch cannot say, the answer is no.
+    """
     number_of = getattr(torch_c, "_current_graph_task_id", None)
     return (lambda: False) if number_of is None else lambda: number_of() != -1
