@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
-from steptime.guest.timeline.buckets import (
+from steptime.guest.count.operator_times import OperatorTimes
+from steptime.guest.timeline.device_clock import MAX_WAITING, DeviceClock
+from steptime.guest.timeline.thread_timeline import ThreadTimeline
+from steptime.record.buckets import (
     BACKWARD,
     BUCKETS,
     CHECKPOINT,
@@ -20,8 +23,6 @@ from steptime.guest.timeline.buckets import (
     NUM_BUCKETS,
     OPTIMIZER,
 )
-from steptime.guest.timeline.device_clock import MAX_WAITING, DeviceClock, OperatorTimes
-from steptime.guest.timeline.thread_timeline import ThreadTimeline
 from unit.guest_loop import Loop, Sink, by_name
 
 MS = 1_000_000
@@ -74,7 +75,7 @@ class Watched:
 
     def read(self) -> dict[int, dict[str, int]]:
         """What has become known since the last look: update to nanoseconds by bucket."""
-        lines = [json.loads(line) for line in self.clock.take_lines()]
+        lines = [json.loads(line) for line in self.clock.pop_lines()]
         assert all(line["k"] == "d" and len(line["d"]) == NUM_BUCKETS for line in lines)
         return {line["n"]: by_name(BUCKETS, line["d"]) for line in lines}
 

@@ -163,17 +163,17 @@ def _is_certain(use: MemoryUse) -> bool:
     slope = use.slope_bytes_per_step
     if slope is None or slope.low <= 0:
         return False
-    return slope.low >= MIN_CERTAIN_FRACTION.value * slope.median
+    return slope.low >= MIN_CERTAIN_FRACTION.value * slope.estimate
 
 
 def _slope(use: MemoryUse) -> float:
-    return use.slope_bytes_per_step.median if use.slope_bytes_per_step else -math.inf
+    return use.slope_bytes_per_step.estimate if use.slope_bytes_per_step else -math.inf
 
 
 def _growth_evidence(use: MemoryUse, growth: float) -> tuple[Evidence, ...]:
     slope = use.slope_bytes_per_step
     return (
-        *size("slope", slope.median if slope else None),
+        *size("slope", slope.estimate if slope else None),
         *size("slope_low", slope.low if slope else None),
         *size("slope_high", slope.high if slope else None),
         *size("growth", growth),

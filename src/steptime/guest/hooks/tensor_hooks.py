@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..timeline.buckets import H2D, OPTIMIZER, SYNC
+from ...record.buckets import H2D, OPTIMIZER, SYNC
 from ..timeline.journal import LEAVE, LEAVE_UNMOVED
 from .context import Context, marked
 from .patching import drop_frame, replace
@@ -75,8 +75,8 @@ def is_timed(context: Context, bucket: int, tensor: Any) -> bool:
     journal = context.journal
     if journal.is_direct and (bucket != SYNC or tensor.device.type != "cpu"):
         return True
-    if journal.spells is not None:
-        context.guarded("sites", journal.spells.count, bucket)
+    if journal.windows is not None:
+        context.guarded("sites", journal.windows.count, bucket)
     return False
 
 

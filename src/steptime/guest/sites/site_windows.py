@@ -1,7 +1,7 @@
-"""When to look closer: two spells of walked frames, and one update of counted operators.
+"""When updates are examined closely: two windows of walked frames, one of counted operators.
 
-They belong to the first thread that steps, and end with the second
-one. The updates it makes longer are marked as such in their rows.
+The windows belong to the first thread that steps and are over with the second window of walked
+frames. The updates that they make longer are marked so in their rows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from json import dumps
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from ..count.operator_probe import OperatorProbe
+from ..count.operator_probe import PROBE_AT, OperatorProbe
 from ..timeline.recorder import Recorder
 from ..timeline.thread_timeline import ThreadTimeline
 from .frames import Frames, Stack
@@ -22,52 +22,46 @@ if TYPE_CHECKING:
     from ..profile.profile_window import ProfileWindow
     from ..timeline.journal import Journal
 
-SPELLS = ((1, 3), (24, 27))
-"""The first for scripts that end or die soon, the second once caches and allocators are warm."""
-
-LOOK_AT = 12
-"""Between the spells, and early enough that short runs have it."""
-
-COUNT_AT = 6
-"""Where nothing but the count is wanted: no need to wait."""
+WINDOWS = ((1, 3), (24, 27))
+"""First and last update: one window for scripts that end or die early, one with warm caches."""
 
 MAX_ROUND = 4
-"""Where so many optimizers take turns at most, the updates of all of them are counted."""
+"""Where at most this many optimizers take turns, an update of each one is counted."""
 
 WINDOW_STEPS = 4
-"""A profiler's window: one step to warm up, and those of `window.NUM_STEPS`."""
+"""The steps of a profiler's window: one to warm up, and `profile_window.NUM_STEPS`."""
 
 MAX_WAITING = 8
-"""Updates for which the work of one waits until its device is done with it."""
+"""For how many updates the work of a counted one waits for its device to finish."""
 
 SPANS_NS = 2_000_000_000
-"""Between two lines on the spans: as often as the line on our own cost."""
+"""Between two lines on spans: as often as the line on our own cost."""
 
 MAX_MARKS = 20_000
-"""A step of so many reads is known well enough, and its marks fill memory: 4 MB."""
+"""A step with this many reads is known well enough, and its marks would fill memory: 4 MB."""
 
 
 class SiteWindows:
-    """The looks of one thread, by the number of its updates; 0 is the first.
+    """The windows of one thread, by the number of its updates; 0 is the first.
 
-    Rows of backward calls that came before an optimizer's first step belong to its update,
-    so the counting begins anew with it.
+    Rows of backward calls before an optimizer's first step belong to that update, so the counting
+    starts again with it.
     """
 
     def __init__(
         self,
         frames: Frames,
-        look: OperatorProbe,
+        probe: OperatorProbe,
         clock: Callable[[], int],
         *,
-        look_at: int = LOOK_AT,
-        window: ProfileWindow | None = None,
+        probe_at: int = PROBE_AT,
+        profile: ProfileWindow | None = None,
     ) -> None:
-        self.look_at = look_at
-        self.round = 1  # updates that are counted, one of each optimizer
-        self.window = window
+        self.probe_at = probe_at
+        self.round = 1  # updates that are counted: one of each optimizer
+        self.profile = profile
         self.frames = frames
-        self.look = look
+        self.probe = probe
         self.clock = clock
         self.num_ended = 0
         self.has_stepped = False
@@ -81,12 +75,12 @@ class SiteWindows:
         self.began = self.shift = 0
         self.done: tuple[int, Stack, list[TimedMarker], int] | None = None
 
-    # -- what is noted in a spell
+    # -- what is noted in a window
 
     def mark(self, act: Callable[[ThreadTimeline], None], now: int) -> None:
-        """A marker: what it says to a timeline, and the functions that are running.
+        """Note a marker: what it does to a timeline, and the functions that are running.
 
-        The walk takes time of its own; it is taken out of what follows.
+        The walk itself takes time, which is subtracted from what follows.
         """
         if self.marks is None:
             return
@@ -96,7 +90,7 @@ class SiteWindows:
             self._forget()
 
     def count(self, bucket: int) -> None:
-        """A call that is counted and not timed."""
+        """Note a call that is counted but not timed."""
         if self.marks is None:
             return
         began = self.clock()
@@ -108,46 +102,46 @@ class SiteWindows:
     # -- from update to update
 
     def end_update(self, journal: Journal, *, is_by_hand: bool) -> None:
-        """An update ended: begin or end what the number of the next one says."""
+        """Take the end of an update: begin or end what the number of the next one calls for."""
         if not is_by_hand and not self.has_stepped:
             self.has_stepped = True
             self.num_ended = 0
             self._forget()
         self.num_ended = number = self.num_ended + 1
-        if self.marks is not None and any(number == last + 1 for _, last in SPELLS):
+        if self.marks is not None and any(number == last + 1 for _, last in WINDOWS):
             self.done = self.began, self.stack, self.marks, number
             self.marks = None
-        if any(number == first for first, _ in SPELLS):
+        if any(number == first for first, _ in WINDOWS):
             self._begin()
-        self._tell_look(journal, number)
-        self.look.is_scouting = number < self.look_at
+        self._tell_probe(journal, number)
+        self.probe.is_scouting = number < self.probe_at
         if self.marks is not None:
             journal.disturb()
         journal.is_attentive = journal.is_direct or self.marks is not None
-        self.is_over = number > SPELLS[-1][1]
-        if self.window is not None:
+        self.is_over = number > WINDOWS[-1][1]
+        if self.profile is not None:
             last = number + WINDOW_STEPS * self.round
-            # A profiler would be in the way of what counts operators.
-            is_clear = last < self.look_at - self.round or number >= self.look_at + self.round
-            self.window.end_update(journal, journal.ends[-1][0], may_begin=is_clear)
-            self.is_over &= self.window.is_over
+            # A profiler would get in the way of counting operators.
+            is_clear = last < self.probe_at - self.round or number >= self.probe_at + self.round
+            self.profile.end_update(journal, journal.ends[-1][0], may_begin=is_clear)
+            self.is_over &= self.profile.is_over
 
-    def _tell_look(self, journal: Journal, number: int) -> None:
-        """Operators of one update; the work of a round of optimizers, all scouted before."""
-        if number <= max(1, self.look_at - MAX_ROUND):
+    def _tell_probe(self, journal: Journal, number: int) -> None:
+        """Write the operators of one update, and the work of a round of scouted optimizers."""
+        if number <= max(1, self.probe_at - MAX_ROUND):
             self.round = max(1, min(journal.recorder.num_optimizers, MAX_ROUND))
-        if number == self.look_at + 1 and not self.look.is_done:
-            self.lines.append(self.look.line(number))
-        after = self.look_at + self.round
+        if number == self.probe_at + 1 and not self.probe.is_done:
+            self.lines.append(self.probe.line(number))
+        after = self.probe_at + self.round
         is_late = number >= after + MAX_WAITING
-        if number >= after and not self.look.is_counted and (is_late or self.look.can_tell()):
+        if number >= after and not self.probe.is_counted and (is_late or self.probe.can_tell()):
             if number > after:
                 journal.disturb()
-            self.lines.append(self.look.count_line(after, num_updates=self.round))
+            self.lines.append(self.probe.count_line(after, num_updates=self.round))
         if number == after:
-            self.lines += filter(None, [self.look.shapes.line(number)])
-        is_near = self.look_at - self.round <= number < self.look_at + self.round
-        journal.look = self.look if is_near else None
+            self.lines += filter(None, [self.probe.shapes.line(number)])
+        is_near = self.probe_at - self.round <= number < self.probe_at + self.round
+        journal.probe = self.probe if is_near else None
 
     def _begin(self) -> None:
         self.stack = self.frames.stack(sys._getframe(1))
@@ -156,29 +150,29 @@ class SiteWindows:
 
     # -- what came of it
 
-    def take_lines(self) -> list[str]:
-        """The lines made since the last call."""
+    def pop_lines(self) -> list[str]:
+        """Return the lines made since the last call."""
         lines, self.lines = self.lines, []
         if self.done is not None:
             done, self.done = self.done, None
             lines += self._fold(*done)
-        if self.window is not None and (line := self.window.take_line()) is not None:
+        if self.profile is not None and (line := self.profile.pop_line()) is not None:
             lines.append(line)
         return lines
 
-    def take_last_lines(self) -> list[str]:
-        """The process ends: what an unfinished spell has seen, and why nothing was counted."""
-        if self.window is not None:
-            self.window.finish()
-        lines = self.take_lines()
+    def pop_last_lines(self) -> list[str]:
+        """Return the last lines: an unfinished window's sites, and why nothing was counted."""
+        if self.profile is not None:
+            self.profile.finish()
+        lines = self.pop_lines()
         if self.marks:
             lines += self._fold(self.began, self.stack, self.marks, self.num_ended)
             self._forget()
-        if not self.look.is_done:
-            lines.append(self.look.line(self.num_ended))
-        if not self.look.is_counted:
-            num_updates = self.round if self.num_ended >= self.look_at + self.round else 0
-            lines.append(self.look.count_line(self.num_ended, num_updates=num_updates))
+        if not self.probe.is_done:
+            lines.append(self.probe.line(self.num_ended))
+        if not self.probe.is_counted:
+            num_updates = self.round if self.num_ended >= self.probe_at + self.round else 0
+            lines.append(self.probe.count_line(self.num_ended, num_updates=num_updates))
         return lines
 
     def _fold(
@@ -194,7 +188,7 @@ class SiteWindows:
 
 
 class SiteWatcher:
-    """Tells the recorder, when it writes, what spells and spans have seen."""
+    """Gives the recorder, when it writes, the lines of windows and spans."""
 
     place = "sites"
 
@@ -204,23 +198,23 @@ class SiteWatcher:
         self.reset()
 
     def reset(self) -> None:
-        """Nothing has been told yet: a new process."""
+        """Forget what was written: this is a new process."""
         self.due_ns = 0
         self.told: list[Site] = []
 
-    def look(self, bucket: int, *, is_last: bool) -> str:
-        """The lines that are new."""
+    def poll(self, bucket: int, *, is_last: bool) -> str:
+        """Return the new lines."""
         text = ""
         for journal in list(self.recorder.journals):
-            spells: SiteWindows | None = journal.spells
-            if spells is None:
+            windows: SiteWindows | None = journal.windows
+            if windows is None:
                 continue
             if is_last:
-                text += "".join(spells.take_last_lines())
+                text += "".join(windows.pop_last_lines())
             else:
-                text += "".join(spells.take_lines())
-            if is_last or spells.is_over:
-                journal.spells = None
+                text += "".join(windows.pop_lines())
+            if is_last or windows.is_over:
+                journal.windows = None
         return text + self._tell_spans(is_last=is_last)
 
     def _tell_spans(self, *, is_last: bool) -> str:

@@ -13,20 +13,21 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from steptime.measure.jsonl import Torn, read_rows
 from steptime.measure.values.stall import StalledRank
-from steptime.watch.process_stacks import ProcessProbe, look_at
+from steptime.record import files, kinds
+from steptime.record.lines import kind_of, read_lines
+from steptime.watch.process_stacks import ProcessProbe, probe_process
 from steptime.watch.rank_progress import RankProgress, open_rank
-from steptime.watch.stack_summary import find_culprits, make_standing
+from steptime.watch.stack_summary import find_culprits, summarize_stack
 
 BETWEEN_S = 0.5
 """Long enough to tell a process that computes from one that waits."""
 
 
-def look_now(
+def probe_ranks(
     folder: Path,
     *,
-    look: Callable[[int], ProcessProbe] = look_at,
+    probe: Callable[[int], ProcessProbe] = probe_process,
     sleep: Callable[[float], None] = time.sleep,
     is_ours: Callable[[int, Path], bool] | None = None,
 ) -> tuple[tuple[StalledRank, ...], tuple[int, ...]]:
@@ -34,7 +35,7 @@ def look_now(
 
     Args:
         folder: of the run.
-        look: at one process.
+        probe: takes the stacks of one process.
         sleep: between the two looks.
         is_ours: whether a process belongs to the run; ids are used again.
     """
@@ -43,7 +44,7 @@ def look_now(
     stepped = {rank.pid for rank in ranks}
     others = [p for p in _torch_pids(folder) if p not in stepped and belongs(p, folder)]
     pids = [*(rank.pid for rank in ranks), *(others if not ranks else [])]
-    before = {pid: look(pid) for pid in pids}
+    before = {pid: probe(pid) for pid in pids}
     if not before:
         return (), ()
     sleep(BETWEEN_S)
@@ -51,7 +52,7 @@ def look_now(
     found = []
     for pid in pids:
         progress = next((rank for rank in ranks if rank.pid == pid), None)
-        found.append(_describe(pid, progress, before[pid], look(pid), cwd))
+        found.append(_describe(pid, progress, before[pid], probe(pid), cwd))
     usual_s = min((rank.usual_s or 0.0 for rank in ranks), default=0.0)
     return tuple(found), find_culprits(found, gone=(), usual_s=usual_s)
 
@@ -64,13 +65,13 @@ def _describe(
     cwd: str | None,
 ) -> StalledRank:
     world_size = 1 if progress is None else progress.world_size
-    standing = make_standing(now, before, dt_s=BETWEEN_S, cwd=cwd, world_size=world_size)
+    summary = summarize_stack(now, before, dt_s=BETWEEN_S, cwd=cwd, world_size=world_size)
     return StalledRank(
         rank=None if progress is None else progress.rank,
         pid=pid,
         num_steps=0 if progress is None else progress.num_updates,
-        waits_in=standing.waits_in,
-        where=standing.where,
+        waits_in=summary.waits_in,
+        where=summary.where,
         stacks=now.threads,
     )
 
@@ -86,7 +87,7 @@ def _read_cwd(folder: Path) -> str | None:
 
 def _read_ranks(folder: Path) -> list[RankProgress]:
     found = []
-    for path in sorted(folder.glob("rank-*.jsonl")):
+    for path in sorted(folder.glob(files.RANKS)):
         with suppress(OSError):
             rank = open_rank(path, now_s=0.0)
             if rank is not None:
@@ -97,9 +98,9 @@ def _read_ranks(folder: Path) -> list[RankProgress]:
 
 def _torch_pids(folder: Path) -> list[int]:
     """Processes that imported torch, and have not said that they end."""
-    rows = list(read_rows(folder / "processes.jsonl", Torn()))
-    ended = {row.get("pid") for row in rows if row["k"] == "exit"}
-    pids = [row.get("pid") for row in rows if row["k"] == "torch"]
+    lines = list(read_lines(folder / files.PROCESSES))
+    ended = {line.get("pid") for line in lines if kind_of(line) == kinds.EXIT}
+    pids = [line.get("pid") for line in lines if kind_of(line) == kinds.TORCH]
     return [pid for pid in pids if isinstance(pid, int) and pid not in ended]
 
 
