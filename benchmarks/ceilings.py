@@ -101,7 +101,7 @@ def compare(bench: Bench, kind: str, options: argparse.Namespace) -> dict[str, A
         pairs += new
         ratio = statistics.median(a / b for a, b in new)
         searches.append({"steptime": our_setting, "by_hand": hand_setting, "ratio": ratio})
-    others_cores = others.look()
+    others_cores = others.sample()
     found = {
         "kind": kind,
         "unit": "bytes_per_s" if "copy" in kind else "flops_per_s",
@@ -133,7 +133,7 @@ def search_both(bench: Bench, kind: str, options: argparse.Namespace) -> list[tu
 
 
 def quantity(value: Any) -> dict[str, float]:
-    return {"median": value.median, "low": value.low, "high": value.high, "n": value.n}
+    return {"median": value.estimate, "low": value.low, "high": value.high, "n": value.n}
 
 
 # -- Steptime's side

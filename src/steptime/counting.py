@@ -78,7 +78,7 @@ def _has_fakes(torch: Any, model: Any, values: tuple[Any, ...]) -> bool:
 
 
 def _unwrapped(torch: Any, model: Any) -> Any:
-    """Without the wrapper that talks to other ranks, which would wait for them for ever."""
+    """The model without the wrapper that talks to other ranks, which would wait forever."""
     dynamo = sys.modules.get("torch._dynamo")
     if dynamo is not None and isinstance(model, dynamo.OptimizedModule):
         return _unwrapped(torch, model._orig_mod)
@@ -89,7 +89,7 @@ def _unwrapped(torch: Any, model: Any) -> Any:
 
 @contextmanager
 def _written_as_is() -> Iterator[None]:
-    """Compiled parts run as they are written."""
+    """Compiled parts run eagerly."""
     dynamo = sys.modules.get("torch._dynamo")
     if dynamo is None:
         yield
@@ -139,7 +139,7 @@ def _gradients_put_back(torch: Any, roots: list[Any]) -> Iterator[None]:
 
 @contextmanager
 def _kept_aside(leaves: list[Any]) -> Iterator[None]:
-    """Gradients begin afresh and are put back; what hangs on their arrival stays away.
+    """Set gradients and their hooks aside, and put them back.
 
     An optimizer may hang there, which would step, or a reduction over ranks.
     """

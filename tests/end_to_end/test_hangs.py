@@ -38,7 +38,7 @@ def line_of(text: str) -> int:
 @needs_torch
 @needs_linux
 @needs_py_spy
-@pytest.mark.slow
+@pytest.mark.slow("a stall is one after ten seconds without a step")
 def test_a_rank_that_waits_for_ever_is_named_with_its_line_and_the_other_waits_for_it(
     tmp_path: Path,
 ) -> None:
@@ -63,16 +63,16 @@ def test_a_rank_that_waits_for_ever_is_named_with_its_line_and_the_other_waits_f
         job.close()
 
     waiting = f"rank 0 waits in a collective at {SPECIMEN.name}:{line_of('loss.backward()')}"
-    standing = f"{SPECIMEN.name}:{line_of('# ailment')}"
+    line = f"{SPECIMEN.name}:{line_of('# ailment')}"
     assert now.stdout.startswith(f"{waiting}, for rank 1\n"), now.stderr
-    assert f"rank 1 waits for a lock, a queue or a process at {standing}\n" in now.stdout
+    assert f"rank 1 waits for a lock, a queue or a process at {line}\n" in now.stdout
     assert "wait_in_vain" in now.stdout
     (stall,) = done.data["stalls"]
     assert stall["culprits"] == [1]
     assert [one["waits_in"] for one in stall["ranks"]] == ["collective", "lock"]
-    assert stall["ranks"][1]["where"] == standing
+    assert stall["ranks"][1]["where"] == line
     assert stall["duration_s"] is None
     first = done.data["diagnosis"]["findings"][0]
     assert (first["cause"], first["severity"]) == ("stalled_rank", "critical")
-    assert first["where"] == standing
+    assert first["where"] == line
     assert "the others waited for rank 1" in " ".join(done.stderr.decode().split())

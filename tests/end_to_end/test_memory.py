@@ -25,7 +25,11 @@ from end_to_end.harness import (
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "memory_anatomy.py"
 
-pytestmark = [needs_torch, needs_linux]
+pytestmark = [
+    needs_torch,
+    needs_linux,
+    pytest.mark.slow("dozens of trainings, bare and observed, with every allocation followed"),
+]
 
 # Bytes of states of a parameter, and of the step beside each tensor's.
 STATES = {
@@ -59,7 +63,7 @@ def said(folder: Path, arm: str, way: str) -> dict[str, Any]:
     return json.loads((folder / arm / f"{way}.json").read_text())
 
 
-def last_look(folder: Path, pid: int) -> dict[str, Any]:
+def last_snapshot(folder: Path, pid: int) -> dict[str, Any]:
     lines = rows(run_folder(folder / "observed") / "processes.jsonl")
     return [line for line in lines if line["k"] == "mem" and line["pid"] == pid][-1]
 
@@ -72,7 +76,7 @@ def test_following_the_storages_of_a_step_changes_no_bit(trained: Path, way: str
 @pytest.mark.parametrize("way", STATES)
 def test_weights_gradients_and_states_are_exact(trained: Path, way: str) -> None:
     own = said(trained, "observed", way)
-    sizes, parts = own["sizes"], last_look(trained, own["pid"])["parts"]
+    sizes, parts = own["sizes"], last_snapshot(trained, own["pid"])["parts"]
     per_element, per_tensor = STATES[way]
 
     assert parts["weights"]["bytes"] == parts["gradients"]["bytes"] == sizes["weights"]
@@ -83,7 +87,7 @@ def test_weights_gradients_and_states_are_exact(trained: Path, way: str) -> None
 @pytest.mark.parametrize("way", sorted(set(WAYS) - {"rmsprop_nadam_adamax"}))
 def test_the_step_is_followed_through_the_optimizer(trained: Path, way: str) -> None:
     own = said(trained, "observed", way)
-    line = last_look(trained, own["pid"])
+    line = last_snapshot(trained, own["pid"])
     phases = [instant["phase"] for instant in line["step"]["instants"]]
 
     assert phases[0] == "forward"
@@ -95,7 +99,9 @@ def test_the_step_is_followed_through_the_optimizer(trained: Path, way: str) -> 
 
 def test_a_checkpointed_model_keeps_less(trained: Path) -> None:
     kept = [
-        last_look(trained, said(trained, "observed", way)["pid"])["parts"]["activations"]["bytes"]
+        last_snapshot(trained, said(trained, "observed", way)["pid"])["parts"]["activations"][
+            "bytes"
+        ]
         for way in ("checkpointed", "adamw")
     ]
 

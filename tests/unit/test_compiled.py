@@ -67,13 +67,13 @@ def watcher(tmp_path: Path) -> CompileWatcher:
 
 def told(watcher: CompileWatcher) -> Any:
     """The counts so far, if there was something to tell."""
-    text = watcher.look(OTHER, is_last=False)
+    text = watcher.poll(OTHER, is_last=False)
     return json.loads(text.splitlines()[0]) if text else None
 
 
 def rows_of(watcher: CompileWatcher) -> Any:
     """What is told one by one."""
-    lines = map(json.loads, watcher.look(OTHER, is_last=False).splitlines())
+    lines = map(json.loads, watcher.poll(OTHER, is_last=False).splitlines())
     return [row for line in lines if line["k"] == "ce" for row in line["rows"]]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from steptime.guest.count.operator_times import OperatorTimes
 from steptime.guest.timeline.buckets import (
     BACKWARD,
     BUCKETS,
@@ -20,7 +21,7 @@ from steptime.guest.timeline.buckets import (
     NUM_BUCKETS,
     OPTIMIZER,
 )
-from steptime.guest.timeline.device_clock import MAX_WAITING, DeviceClock, OperatorTimes
+from steptime.guest.timeline.device_clock import MAX_WAITING, DeviceClock
 from steptime.guest.timeline.thread_timeline import ThreadTimeline
 from unit.guest_loop import Loop, Sink, by_name
 
@@ -74,7 +75,7 @@ class Watched:
 
     def read(self) -> dict[int, dict[str, int]]:
         """What has become known since the last look: update to nanoseconds by bucket."""
-        lines = [json.loads(line) for line in self.clock.take_lines()]
+        lines = [json.loads(line) for line in self.clock.pop_lines()]
         assert all(line["k"] == "d" and len(line["d"]) == NUM_BUCKETS for line in lines)
         return {line["n"]: by_name(BUCKETS, line["d"]) for line in lines}
 

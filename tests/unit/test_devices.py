@@ -113,13 +113,13 @@ class FakeNvml:
         return DeviceReader(self, clock_s=lambda: self.clock_s, unix_s=lambda: 1000 + self.clock_s)
 
 
-def look_twice(nvml: FakeNvml) -> dict[str, object]:
+def sample_twice(nvml: FakeNvml) -> dict[str, object]:
     """The second line, two seconds after the first."""
     reader = nvml.reader()
-    reader.look(frozenset())
+    reader.sample(frozenset())
     nvml.clock_s += 2.0
     nvml.millijoules += 800_000
-    (line,) = reader.look(frozenset())
+    (line,) = reader.sample(frozenset())
     return line
 
 
@@ -139,7 +139,7 @@ def test_a_device_tells_what_it_is(tmp_path: Path) -> None:
 def test_a_look_is_a_line_and_its_power_the_mean_since_the_last() -> None:
     nvml = FakeNvml()
     nvml.reasons = 0x1 | 0x4 | 0x40
-    assert look_twice(nvml) == {
+    assert sample_twice(nvml) == {
         "k": "d",
         "t_unix_s": 1102.0,
         "device": "GPU-0",
@@ -160,7 +160,7 @@ def test_an_older_device_has_the_shares_that_the_driver_samples() -> None:
     nvml = FakeNvml()
     nvml.unsupported = {"gpm", "energy", "reasons"}
     nvml.reasons = 0x80
-    line = look_twice(nvml)
+    line = sample_twice(nvml)
     assert "sm_fraction" not in line
     assert (line["memory_active_fraction"], line["power_w"]) == (0.4, 350.5)
     assert (line["throttle"], "energy_j" in line) == (["power_brake"], False)
@@ -170,7 +170,7 @@ def test_what_a_device_does_not_support_is_left_out_and_not_asked_again() -> Non
     nvml = FakeNvml()
     nvml.unsupported = {"utilization", "memory", "clock", "temperature", "power", "energy",
                         "reasons", "old_reasons", "gpm", "processes", "uuid"}  # fmt: skip
-    assert look_twice(nvml) == {"k": "d", "t_unix_s": 1102.0, "device": "GPU 0", "job": False}
+    assert sample_twice(nvml) == {"k": "d", "t_unix_s": 1102.0, "device": "GPU 0", "job": False}
     assert nvml.asked.count("utilization") == 1
 
 
@@ -179,20 +179,20 @@ def test_a_failure_that_may_pass_is_asked_again(monkeypatch: pytest.MonkeyPatch)
     reader = nvml.reader()
     monkeypatch.setattr(NVMLError, "value", 15)
     nvml.unsupported = {"utilization"}
-    assert "busy_fraction" not in reader.look(frozenset())[0]
+    assert "busy_fraction" not in reader.sample(frozenset())[0]
     nvml.unsupported = set()
-    assert reader.look(frozenset())[0]["busy_fraction"] == 0.9
+    assert reader.sample(frozenset())[0]["busy_fraction"] == 0.9
 
 
 def test_a_device_that_fails_in_between_has_no_activity_until_two_samples_are_there() -> None:
     nvml = FakeNvml()
     reader = nvml.reader()
-    reader.look(frozenset())
+    reader.sample(frozenset())
     nvml.unsupported = {"sample"}
-    assert "sm_fraction" not in reader.look(frozenset())[0]
+    assert "sm_fraction" not in reader.sample(frozenset())[0]
     nvml.unsupported = set()
-    assert "sm_fraction" not in reader.look(frozenset())[0]
-    assert "sm_fraction" in reader.look(frozenset())[0]
+    assert "sm_fraction" not in reader.sample(frozenset())[0]
+    assert "sm_fraction" in reader.sample(frozenset())[0]
 
 
 def test_once_the_command_was_seen_on_a_device_the_others_are_left_alone() -> None:
@@ -200,7 +200,7 @@ def test_once_the_command_was_seen_on_a_device_the_others_are_left_alone() -> No
     reader = nvml.reader()
 
     def looked_at() -> list[tuple[object, object]]:
-        return [(line["device"], line["job"]) for line in reader.look(frozenset({7, 8}))]
+        return [(line["device"], line["job"]) for line in reader.sample(frozenset({7, 8}))]
 
     assert looked_at() == [("GPU-0", False), ("GPU-1", False), ("GPU-2", False)]
     nvml.pids = {1: 7, 0: 999}
@@ -216,7 +216,7 @@ def test_a_binding_that_lacks_a_function_is_an_older_one() -> None:
         nvmlDeviceGetHandleByIndex=lambda index: index,
     )
     reader = DeviceReader(bare, clock_s=lambda: 0.0, unix_s=lambda: 5.0)
-    assert reader.look(frozenset()) == [
+    assert reader.sample(frozenset()) == [
         {"k": "d", "t_unix_s": 5.0, "device": "GPU 0", "job": False}
     ]
 

@@ -13,7 +13,7 @@ from steptime.report.html.html_points import (
     own_time_s,
     phase_bins,
     rate_of,
-    throttled_spells,
+    throttled_periods,
     usual_top,
 )
 
@@ -110,12 +110,12 @@ def test_of_too_many_events_the_longest_stay_in_order() -> None:
 
 
 def test_a_device_that_is_held_down_is_so_from_look_to_look() -> None:
-    spells = throttled_spells(make_devices(num=64, num_devices=2))
-    assert spells == [
+    periods = throttled_periods(make_devices(num=64, num_devices=2))
+    assert periods == [
         ("GPU-3f2a4c00", ("thermal",), START + 42, START + 64),
         ("GPU-3f2a4c01", ("thermal",), START + 42, START + 64),
     ]
 
 
-def test_a_device_that_runs_free_has_no_spell() -> None:
-    assert throttled_spells(make_devices(num=10)) == []
+def test_a_device_that_runs_free_has_no_such_period() -> None:
+    assert throttled_periods(make_devices(num=10)) == []

@@ -40,7 +40,7 @@ def book(tmp_path: Path) -> LoaderBook:
 
 
 def told(book: LoaderBook) -> list[dict[str, Any]]:
-    text = book.look(0, is_last=False)
+    text = book.poll(0, is_last=False)
     found: list[dict[str, Any]] = json.loads(text)["loaders"] if text else []
     return found
 

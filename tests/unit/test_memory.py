@@ -48,9 +48,9 @@ class Process:
             read_rss=lambda: self.rss,
         )
 
-    def look(self, at_ns: int, *, bucket: int = OTHER, is_last: bool = False) -> Any:
+    def poll(self, at_ns: int, *, bucket: int = OTHER, is_last: bool = False) -> Any:
         self.now = at_ns
-        text = self.watcher.look(bucket, is_last=is_last)
+        text = self.watcher.poll(bucket, is_last=is_last)
         return json.loads(text) if text else None
 
 
@@ -61,7 +61,7 @@ def process(tmp_path: Path) -> Process:
 
 def test_the_first_look_makes_a_line(process: Process) -> None:
     process.recorder.num_updates = 3
-    line = process.look(5 * MS, bucket=BACKWARD)
+    line = process.poll(5 * MS, bucket=BACKWARD)
 
     assert (line["k"], line["n"], line["t"], line["rss"]) == ("m", 3, 5 * MS, 100 * MIB)
     assert line["bucket"] == BACKWARD
@@ -69,57 +69,57 @@ def test_the_first_look_makes_a_line(process: Process) -> None:
 
 
 def test_a_young_process_makes_a_line_at_each_write(process: Process) -> None:
-    assert all(process.look(i * 200 * MS) for i in range(100))
+    assert all(process.poll(i * 200 * MS) for i in range(100))
 
 
 def test_an_old_process_makes_a_line_each_thousandth_of_its_age(process: Process) -> None:
     hour = 3600 * SECOND
-    process.look(hour)
-    assert process.look(hour + 3 * SECOND) is None
-    assert process.look(hour + 4 * SECOND) is not None
+    process.poll(hour)
+    assert process.poll(hour + 3 * SECOND) is None
+    assert process.poll(hour + 4 * SECOND) is not None
 
 
 def test_a_day_of_writes_makes_a_few_thousand_lines(process: Process) -> None:
-    num_looks = 86_400 * 5
-    num_lines = sum(process.look(i * 200 * MS) is not None for i in range(num_looks))
+    num_polls = 86_400 * 5
+    num_lines = sum(process.poll(i * 200 * MS) is not None for i in range(num_polls))
     assert 5_000 < num_lines < 8_000
 
 
 def test_memory_that_grew_makes_a_line_at_once(process: Process) -> None:
     hour = 3600 * SECOND
-    process.look(hour)
+    process.poll(hour)
     process.rss = 104 * MIB
-    assert process.look(hour + 200 * MS) is None
+    assert process.poll(hour + 200 * MS) is None
     process.rss = 106 * MIB
-    assert process.look(hour + 400 * MS)["rss"] == 106 * MIB
+    assert process.poll(hour + 400 * MS)["rss"] == 106 * MIB
 
 
 def test_memory_that_goes_up_and_down_makes_no_line_each_time(process: Process) -> None:
     hour = 3600 * SECOND
-    process.look(hour)
+    process.poll(hour)
     lines = []
     for i in range(1, 15):
         process.rss = (200 if i % 2 else 100) * MIB
-        lines.append(process.look(hour + i * 200 * MS))
+        lines.append(process.poll(hour + i * 200 * MS))
     assert sum(line is not None for line in lines) == 1
 
 
 def test_the_last_look_makes_a_line(process: Process) -> None:
     hour = 3600 * SECOND
-    process.look(hour)
-    assert process.look(hour + 200 * MS, is_last=True) is not None
+    process.poll(hour)
+    assert process.poll(hour + 200 * MS, is_last=True) is not None
 
 
 def test_a_new_process_begins_anew(process: Process) -> None:
     hour = 3600 * SECOND
-    process.look(hour)
+    process.poll(hour)
     process.watcher.reset()
-    assert process.look(hour + 200 * MS) is not None
+    assert process.poll(hour + 200 * MS) is not None
 
 
 def test_where_resident_memory_cannot_be_read_the_rest_is_told(process: Process) -> None:
     process.rss = None
-    line = process.look(0)
+    line = process.poll(0)
     assert line["rss"] is None
     assert line["minflt"] > 0
 
@@ -129,12 +129,12 @@ def test_bytes_on_the_device_are_told_where_there_is_one(tmp_path: Path) -> None
         "allocated_bytes": {"all": {"current": 5, "peak": 9}},
         "reserved_bytes": {"all": {"current": 16}},
     }
-    line = Process(tmp_path, make_torch(stats)).look(0)
+    line = Process(tmp_path, make_torch(stats)).poll(0)
     assert (line["allocated"], line["reserved"], line["peak"]) == (5, 16, 9)
 
 
 def test_a_device_that_tells_nothing_is_not_zero(tmp_path: Path) -> None:
-    line = Process(tmp_path, make_torch({})).look(0)
+    line = Process(tmp_path, make_torch({})).poll(0)
     assert (line["allocated"], line["reserved"], line["peak"]) == (None, None, None)
 
 

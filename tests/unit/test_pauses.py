@@ -12,10 +12,11 @@ from types import SimpleNamespace
 import pytest
 
 from steptime.guest.timeline.buckets import GC_NS, GC_PAUSES
+from steptime.guest.timeline.gc_pauses import MAX_LONG, Pauses
 from steptime.guest.timeline.journal import Journal
 from steptime.guest.timeline.recorder import Recorder
 from steptime.guest.timeline.thread_timeline import ThreadTimeline
-from steptime.guest.watchers.gc_pauses import MAX_LONG, Pauses, PauseWatcher
+from steptime.guest.watchers.pause_watcher import PauseWatcher
 
 
 class Clock:
@@ -102,9 +103,9 @@ def test_a_long_collection_is_told_with_its_time_and_a_short_one_is_not(sink: Si
         clock.now += ns
         pauses.note("stop", {"generation": 2})
     watcher = PauseWatcher(sink)
-    line = json.loads(watcher.look(0, is_last=False))
+    line = json.loads(watcher.poll(0, is_last=False))
     assert line == {"k": "gc", "rows": [[70 + 999_999, 3_000_000, 2]]}
-    assert watcher.look(0, is_last=False) == ""
+    assert watcher.poll(0, is_last=False) == ""
 
 
 def test_a_script_that_always_collects_is_told_of_longer_and_longer_ones(

@@ -94,7 +94,7 @@ class Training:
 
     @property
     def line(self) -> dict[str, Any]:
-        text = self.window.take_line()
+        text = self.window.pop_line()
         assert text is not None
         found: dict[str, Any] = json.loads(text)
         return found

@@ -1,4 +1,4 @@
-"""Sites: the pieces of a spell's time by name and place; spans by place over the whole run."""
+"""Sites: the pieces of a window's time by name and place; spans by place over the whole run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def at(line: int) -> Stack:
     return (Spot(1, at.__code__, 2 * line, line, FILE),)
 
 
-class Spell:
+class Window:
     """Marks in the making, on a clock advanced by hand."""
 
     def __init__(self) -> None:
@@ -67,14 +67,14 @@ class Spell:
 
 
 @pytest.fixture
-def spell() -> Spell:
-    return Spell()
+def window() -> Window:
+    return Window()
 
 
-def test_each_piece_of_a_step_has_its_name_and_lines(spell: Spell) -> None:
-    spell.step()
+def test_each_piece_of_a_step_has_its_name_and_lines(window: Window) -> None:
+    window.step()
 
-    assert spell.sites() == {
+    assert window.sites() == {
         ("other", 1, 2): (1, 1),
         ("input_wait", 2, 2): (1, 10),
         ("other", 2, 5): (1, 30),
@@ -86,69 +86,69 @@ def test_each_piece_of_a_step_has_its_name_and_lines(spell: Spell) -> None:
     }
 
 
-def test_a_marker_inside_another_is_one_call_and_takes_its_time_out(spell: Spell) -> None:
-    spell.mark(lambda t: t.enter(LOSS), 3, after=1)
-    spell.mark(lambda t: t.enter(SYNC), 4, after=5)
-    spell.mark(ThreadTimeline.leave, 4, after=6)
-    spell.mark(ThreadTimeline.leave, 3, after=7)
-    spell.update()
-    found = spell.sites()
+def test_a_marker_inside_another_is_one_call_and_takes_its_time_out(window: Window) -> None:
+    window.mark(lambda t: t.enter(LOSS), 3, after=1)
+    window.mark(lambda t: t.enter(SYNC), 4, after=5)
+    window.mark(ThreadTimeline.leave, 4, after=6)
+    window.mark(ThreadTimeline.leave, 3, after=7)
+    window.update()
+    found = window.sites()
 
     assert found["loss", 3, 3] == (1, 12)
     assert found["sync", 4, 4] == (1, 6)
 
 
-def test_a_counted_call_has_no_time_and_divides_what_it_stands_in(spell: Spell) -> None:
-    spell.mark(lambda t: t.enter(LOSS), 2, after=1)
-    spell.mark(ThreadTimeline.leave, 2, after=1)
-    spell.now += 5
-    spell.count(SYNC, 4)
-    spell.count(SYNC, 4)
-    spell.now += 6
-    spell.update()
-    found = spell.sites()
+def test_a_counted_call_has_no_time_and_divides_what_it_stands_in(window: Window) -> None:
+    window.mark(lambda t: t.enter(LOSS), 2, after=1)
+    window.mark(ThreadTimeline.leave, 2, after=1)
+    window.now += 5
+    window.count(SYNC, 4)
+    window.count(SYNC, 4)
+    window.now += 6
+    window.update()
+    found = window.sites()
 
     assert found["sync", 4, 4] == (2, None)
     assert found["other", 2, 4] == (1, 5)
     assert found["other", 4, 10] == (1, 10)
 
 
-def test_a_copy_that_moved_nothing_gives_its_time_to_what_was_around(spell: Spell) -> None:
-    spell.mark(lambda t: t.enter(BACKWARD), 3, after=1)
-    spell.mark(lambda t: t.enter(SYNC), 3, after=5)
-    spell.mark(ThreadTimeline.leave_unmoved, 3, after=6)
-    spell.mark(ThreadTimeline.leave, 3, after=7)
-    spell.update()
-    found = spell.sites()
+def test_a_copy_that_moved_nothing_gives_its_time_to_what_was_around(window: Window) -> None:
+    window.mark(lambda t: t.enter(BACKWARD), 3, after=1)
+    window.mark(lambda t: t.enter(SYNC), 3, after=5)
+    window.mark(ThreadTimeline.leave_unmoved, 3, after=6)
+    window.mark(ThreadTimeline.leave, 3, after=7)
+    window.update()
+    found = window.sites()
 
     assert found["backward", 3, 3] == (1, 18)
     assert not [what for what, *_ in found if what == "sync"]
 
 
-def test_an_evaluation_is_no_site_of_a_step(spell: Spell) -> None:
-    spell.mark(lambda t: t.enter_input(INPUT_WAIT), 2, after=1)
-    spell.mark(ThreadTimeline.leave_input, 2, after=10)
-    spell.mark(ThreadTimeline.enter_evaluation, 5, after=30)
-    spell.mark(ThreadTimeline.leave_evaluation, 5, after=100)
-    spell.update()
+def test_an_evaluation_is_no_site_of_a_step(window: Window) -> None:
+    window.mark(lambda t: t.enter_input(INPUT_WAIT), 2, after=1)
+    window.mark(ThreadTimeline.leave_input, 2, after=10)
+    window.mark(ThreadTimeline.enter_evaluation, 5, after=30)
+    window.mark(ThreadTimeline.leave_evaluation, 5, after=100)
+    window.update()
 
-    assert set(spell.sites()) == {("other", 5, 10), ("optimizer", 10, 10)}
-
-
-def test_an_update_that_did_not_end_is_left_out(spell: Spell) -> None:
-    spell.step()
-    spell.mark(lambda t: t.enter(BACKWARD), 8, after=1)
-    spell.mark(ThreadTimeline.leave, 8, after=1_000)
-
-    assert spell.sites()["backward", 8, 8] == (1, 200)
+    assert set(window.sites()) == {("other", 5, 10), ("optimizer", 10, 10)}
 
 
-def test_a_closure_is_told_by_what_it_does(spell: Spell) -> None:
-    spell.mark(lambda t: t.enter_optimizer(has_closure=True), 10, after=4)
-    spell.mark(ThreadTimeline.enter_backward, 8, after=3)
-    spell.mark(ThreadTimeline.leave_backward, 8, after=200)
-    spell.mark(lambda t: t.leave_optimizer(0, 0), 10, after=50)
-    found = spell.sites()
+def test_an_update_that_did_not_end_is_left_out(window: Window) -> None:
+    window.step()
+    window.mark(lambda t: t.enter(BACKWARD), 8, after=1)
+    window.mark(ThreadTimeline.leave, 8, after=1_000)
+
+    assert window.sites()["backward", 8, 8] == (1, 200)
+
+
+def test_a_closure_is_told_by_what_it_does(window: Window) -> None:
+    window.mark(lambda t: t.enter_optimizer(has_closure=True), 10, after=4)
+    window.mark(ThreadTimeline.enter_backward, 8, after=3)
+    window.mark(ThreadTimeline.leave_backward, 8, after=200)
+    window.mark(lambda t: t.leave_optimizer(0, 0), 10, after=50)
+    found = window.sites()
 
     assert found["backward", 8, 8] == (1, 200)
     assert sum(ns or 0 for _, ns in found.values()) == 257

@@ -15,8 +15,8 @@ from steptime.watch.process_stacks import (
     KernelState,
     describe_kernel,
     explain_refusal,
-    look_at,
     name_syscall,
+    probe_process,
     read_kernel,
     read_threads,
 )
@@ -78,15 +78,15 @@ def test_a_limit_of_the_kernel_on_tracing_is_named(monkeypatch: pytest.MonkeyPat
 
 @needs_proc
 def test_without_py_spy_there_is_the_reason_and_what_the_kernel_says() -> None:
-    look = look_at(os.getpid(), run=lambda _: process_stacks.NOT_INSTALLED)
+    probe = probe_process(os.getpid(), run=lambda _: process_stacks.NOT_INSTALLED)
 
-    (stack,) = look.threads
-    assert look.main is None
-    assert not look.is_gone
+    (stack,) = probe.threads
+    assert probe.main is None
+    assert not probe.is_gone
     assert stack.missing is not None
     assert "pip install py-spy" in stack.missing
     assert "the kernel says it is running" in stack.missing
-    assert look.cpu_s > 0
+    assert probe.cpu_s > 0
 
 
 @needs_proc
@@ -94,10 +94,10 @@ def test_a_process_that_has_ended_says_so_and_is_not_asked() -> None:
     def fail(_: int) -> str:
         raise AssertionError("asked")
 
-    look = look_at(2**22 + 1, run=fail)
+    probe = probe_process(2**22 + 1, run=fail)
 
-    assert look.is_gone
-    assert look.threads[0].missing == "the process has ended"
+    assert probe.is_gone
+    assert probe.threads[0].missing == "the process has ended"
 
 
 @needs_proc

@@ -11,7 +11,7 @@ import pytest
 
 from steptime.guest.timeline.buckets import OTHER
 from steptime.guest.timeline.recorder import Recorder
-from steptime.guest.watchers.debug_switches import ENOUGH_LOOKS, FIRST_LOOKS, SwitchWatcher
+from steptime.guest.watchers.debug_switches import ENOUGH_SAMPLES, FIRST_SAMPLES, SwitchWatcher
 
 
 class Torch:
@@ -54,11 +54,11 @@ def watcher(torch: Torch, tmp_path: Path) -> SwitchWatcher:
 def backward(watcher: SwitchWatcher) -> None:
     """As the wrapper of `backward` does it."""
     if watcher.due:
-        watcher.take_look()
+        watcher.take_sample()
 
 
 def told(watcher: SwitchWatcher, *, is_last: bool = False) -> list[str]:
-    text = watcher.look(OTHER, is_last=is_last)
+    text = watcher.poll(OTHER, is_last=is_last)
     return json.loads(text)["on"] if text else []
 
 
@@ -79,11 +79,11 @@ def test_a_switch_of_a_long_run_is_told_once_and_early(
 ) -> None:
     torch.is_profiling = True
     found = []
-    for _ in range(3 * ENOUGH_LOOKS):
+    for _ in range(3 * ENOUGH_SAMPLES):
         backward(watcher)
         found.append(told(watcher))
     found.append(told(watcher, is_last=True))
-    assert found.index(["profiler"]) < ENOUGH_LOOKS
+    assert found.index(["profiler"]) < ENOUGH_SAMPLES
     assert sum(map(len, found)) == 1
 
 
@@ -107,7 +107,7 @@ def test_a_profiler_of_the_first_steps_is_no_ailment_of_a_long_run(
     assert found == []
 
 
-def test_where_no_backward_is_seen_the_writes_take_the_looks(
+def test_where_no_backward_is_seen_the_writes_take_the_samples(
     torch: Torch, watcher: SwitchWatcher
 ) -> None:
     torch.anomaly = True
@@ -117,11 +117,11 @@ def test_where_no_backward_is_seen_the_writes_take_the_looks(
 def test_not_every_backward_is_looked_into(watcher: SwitchWatcher) -> None:
     for _ in range(1000):
         backward(watcher)
-    assert watcher.looks == FIRST_LOOKS
+    assert watcher.samples == FIRST_SAMPLES
     told(watcher)
     for _ in range(1000):
         backward(watcher)
-    assert watcher.looks == FIRST_LOOKS + 1
+    assert watcher.samples == FIRST_SAMPLES + 1
 
 
 def test_tracing_is_told_and_a_profilers_own_is_not(

@@ -34,7 +34,7 @@ SAVING = (
 )
 
 
-def make_look(
+def make_probe(
     pid: int, frames: tuple[StackFrame, ...] = HERE, *, cpu_s: float = 0.0, state: str = "S"
 ) -> ProcessProbe:
     thread = ThreadStack(pid=pid, thread="MainThread", frames=frames, is_main=True)
@@ -49,11 +49,11 @@ class FakeRun:
     def __init__(self, folder: Path, *, num_ranks: int = 1) -> None:
         self.folder = folder
         self.clock_s = 500.0
-        self.num_looks = 0
+        self.num_probes = 0
         self.cost_s = 0.0
         self.cost_of_reading_s = 0.0
         self.num_updates = dict.fromkeys(range(num_ranks), 0)
-        self.looks = {101 + rank: make_look(101 + rank) for rank in range(num_ranks)}
+        self.probes = {101 + rank: make_probe(101 + rank) for rank in range(num_ranks)}
         self.children: tuple[int, ...] = ()
         for rank in range(num_ranks):
             head = make_head(rank=rank, pid=101 + rank, world_size=num_ranks)
@@ -62,7 +62,7 @@ class FakeRun:
             clock_s=lambda: self.clock_s,
             cost_s=self.read_cost,
             unix_s=lambda: 1000.0 + self.clock_s,
-            look=self.look,
+            probe=self.probe,
             children=lambda _: self.children,
         )
         self.watch = StallWatch(folder, cwd="/home/me/project", readers=readers)
@@ -71,9 +71,9 @@ class FakeRun:
         self.cost_s += self.cost_of_reading_s
         return self.cost_s
 
-    def look(self, pid: int) -> ProcessProbe:
-        self.num_looks += 1
-        return self.looks[pid]
+    def probe(self, pid: int) -> ProcessProbe:
+        self.num_probes += 1
+        return self.probes[pid]
 
     def write(self, rank: int, *lines: Any) -> None:
         with (self.folder / f"rank-{rank}.jsonl").open("a") as file:
@@ -121,7 +121,7 @@ def test_no_process_is_looked_at_while_steps_come(run: FakeRun) -> None:
         run.step()
         run.wait(1)
 
-    assert (run.num_looks, run.stalls) == (0, ())
+    assert (run.num_probes, run.stalls) == (0, ())
     assert not (run.folder / NAME).exists()
 
 
@@ -143,11 +143,11 @@ def test_no_step_for_the_floor_and_a_second_look_is_a_stall(run: FakeRun) -> Non
 def test_a_stall_is_written_once_and_its_processes_are_left_alone_then(run: FakeRun) -> None:
     run.step()
     run.wait(FLOOR_S + 4)
-    seen = run.num_looks
+    seen = run.num_probes
     run.wait(3600)
 
     assert len(run.stalls) == 1
-    assert run.num_looks == seen
+    assert run.num_probes == seen
 
 
 def test_long_steps_have_ten_times_their_usual_time(run: FakeRun) -> None:
@@ -157,7 +157,7 @@ def test_long_steps_have_ten_times_their_usual_time(run: FakeRun) -> None:
     run.step(1, forward=5000)
     run.step(1, forward=5000)
     run.wait(49)
-    assert run.num_looks == 0
+    assert run.num_probes == 0
     run.wait(6)
 
     assert [stall.limit_s for stall in run.stalls] == [pytest.approx(50.0)]
@@ -182,7 +182,7 @@ def test_when_steps_come_again_the_stall_has_a_duration_and_the_next_one_is_new(
 def test_the_time_before_the_first_step_has_no_limit(run: FakeRun) -> None:
     run.wait(3 * UNKNOWN_S)
 
-    assert (run.num_looks, run.stalls) == (0, ())
+    assert (run.num_probes, run.stalls) == (0, ())
 
 
 def test_a_rank_that_has_ended_in_order_is_no_stall(run: FakeRun) -> None:
@@ -190,7 +190,7 @@ def test_a_rank_that_has_ended_in_order_is_no_stall(run: FakeRun) -> None:
     run.write(0, make_end(20))
     run.wait(UNKNOWN_S)
 
-    assert (run.num_looks, run.stalls) == (0, ())
+    assert (run.num_probes, run.stalls) == (0, ())
 
 
 def test_time_in_which_we_did_not_run_either_is_no_pause(run: FakeRun) -> None:
@@ -199,11 +199,11 @@ def test_time_in_which_we_did_not_run_either_is_no_pause(run: FakeRun) -> None:
     run.watch.take()
     run.wait(FLOOR_S - 2)
 
-    assert run.num_looks == 0
+    assert run.num_probes == 0
 
 
 def test_a_process_that_somebody_stopped_is_no_stall(run: FakeRun) -> None:
-    run.looks[101] = make_look(101, state="T")
+    run.probes[101] = make_probe(101, state="T")
     run.step()
     run.wait(UNKNOWN_S + 60)
 
@@ -227,11 +227,11 @@ def test_many_ranks_are_read_more_rarely_and_a_stall_is_seen_all_the_same(run: F
 def test_a_process_that_computes_is_given_five_minutes(run: FakeRun) -> None:
     run.step()
     for _ in range(int(UNKNOWN_S) - 2):
-        run.looks[101] = replace(run.looks[101], cpu_s=run.looks[101].cpu_s + 1.0)
+        run.probes[101] = replace(run.probes[101], cpu_s=run.probes[101].cpu_s + 1.0)
         run.wait(1)
     assert run.stalls == ()
     for _ in range(120):
-        run.looks[101] = replace(run.looks[101], cpu_s=run.looks[101].cpu_s + 1.0)
+        run.probes[101] = replace(run.probes[101], cpu_s=run.probes[101].cpu_s + 1.0)
         run.wait(1)
 
     (stall,) = run.stalls
@@ -242,9 +242,9 @@ def test_a_process_that_reads_or_moves_on_is_no_stall(run: FakeRun) -> None:
     run.step()
     for line in range(60):
         frames = (StackFrame(function="main", file=SCRIPT, line=line),)
-        run.looks[101] = make_look(101, frames)
+        run.probes[101] = make_probe(101, frames)
         run.wait(1)
-        run.looks[101] = replace(make_look(101), io_bytes=line * 10_000_000)
+        run.probes[101] = replace(make_probe(101), io_bytes=line * 10_000_000)
         run.wait(1)
 
     assert run.stalls == ()
@@ -253,7 +253,7 @@ def test_a_process_that_reads_or_moves_on_is_no_stall(run: FakeRun) -> None:
 def test_a_checkpoint_has_ten_times_the_longest_so_far(run: FakeRun) -> None:
     run.step(20, forward=10, checkpoint=3000)
     run.step()
-    run.looks[101] = make_look(101, SAVING)
+    run.probes[101] = make_probe(101, SAVING)
     run.wait(29)
     assert run.stalls == ()
     run.wait(35)
@@ -263,7 +263,7 @@ def test_a_checkpoint_has_ten_times_the_longest_so_far(run: FakeRun) -> None:
 
 def test_the_first_checkpoint_has_five_minutes(run: FakeRun) -> None:
     run.step()
-    run.looks[101] = make_look(101, SAVING)
+    run.probes[101] = make_probe(101, SAVING)
     run.wait(UNKNOWN_S - 5)
     assert run.stalls == ()
     run.wait(120)
@@ -284,9 +284,9 @@ def test_an_evaluation_is_known_by_the_line_that_entered_it_before(run: FakeRun)
 
 def test_rank_0_evaluates_alone_while_the_others_wait(pair: FakeRun) -> None:
     pair.step()
-    pair.looks[102] = make_look(102, REDUCE)
+    pair.probes[102] = make_probe(102, REDUCE)
     for second in range(60):
-        pair.looks[101] = make_look(101, cpu_s=second * 1.0)
+        pair.probes[101] = make_probe(101, cpu_s=second * 1.0)
         pair.wait(1)
 
     assert pair.stalls == ()
@@ -297,7 +297,7 @@ def test_rank_0_evaluates_alone_while_the_others_wait(pair: FakeRun) -> None:
 
 def test_ranks_in_a_collective_wait_for_the_one_that_is_not(pair: FakeRun) -> None:
     pair.step()
-    pair.looks[101] = make_look(101, REDUCE)
+    pair.probes[101] = make_probe(101, REDUCE)
     pair.wait(FLOOR_S + 4)
 
     (stall,) = pair.stalls
@@ -310,9 +310,9 @@ def test_ranks_in_a_collective_wait_for_the_one_that_is_not(pair: FakeRun) -> No
 
 def test_a_rank_whose_process_is_gone_is_waited_for(pair: FakeRun) -> None:
     pair.step()
-    pair.looks[101] = make_look(101, REDUCE)
+    pair.probes[101] = make_probe(101, REDUCE)
     gone = ThreadStack(pid=102, thread="", is_main=True, missing="the process has ended")
-    pair.looks[102] = ProcessProbe(pid=102, threads=(gone,), is_gone=True)
+    pair.probes[102] = ProcessProbe(pid=102, threads=(gone,), is_gone=True)
     pair.wait(FLOOR_S + 4)
 
     (stall,) = pair.stalls
@@ -323,7 +323,7 @@ def test_a_rank_whose_process_is_gone_is_waited_for(pair: FakeRun) -> None:
 def test_a_rank_that_ended_in_order_while_the_others_wait_is_waited_for(pair: FakeRun) -> None:
     pair.step()
     pair.write(1, make_end(20))
-    pair.looks[101] = make_look(101, REDUCE)
+    pair.probes[101] = make_probe(101, REDUCE)
     pair.wait(FLOOR_S + 4)
 
     assert [stall.culprits for stall in pair.stalls] == [(1,)]
@@ -331,7 +331,7 @@ def test_a_rank_that_ended_in_order_while_the_others_wait_is_waited_for(pair: Fa
 
 def test_a_process_that_is_gone_alone_is_the_end_of_the_run(run: FakeRun) -> None:
     run.step()
-    run.looks[101] = ProcessProbe(pid=101, is_gone=True)
+    run.probes[101] = ProcessProbe(pid=101, is_gone=True)
     run.wait(UNKNOWN_S + 60)
 
     assert run.stalls == ()
@@ -339,11 +339,11 @@ def test_a_process_that_is_gone_alone_is_the_end_of_the_run(run: FakeRun) -> Non
 
 def test_of_a_rank_that_was_started_again_the_newest_process_counts(run: FakeRun) -> None:
     run.step()
-    run.looks[101] = ProcessProbe(pid=101, is_gone=True)
+    run.probes[101] = ProcessProbe(pid=101, is_gone=True)
     head = make_head(pid=201, t_unix_s=1100.0)
     path = run.folder / "rank-0-201.jsonl"
     path.write_text(json.dumps(head) + "\n")
-    run.looks[201] = make_look(201)
+    run.probes[201] = make_probe(201)
     for first in range(0, 400, 20):
         with path.open("a") as file:
             rows = [make_row(first + i) for i in range(20)]
@@ -357,8 +357,8 @@ def test_of_a_rank_that_was_started_again_the_newest_process_counts(run: FakeRun
 
 def test_the_stacks_of_loader_workers_are_taken_where_a_rank_waits_for_them(run: FakeRun) -> None:
     fetching = (StackFrame(function="__getitem__", file=SCRIPT, line=12),)
-    run.looks[101] = make_look(101, LOADING)
-    run.looks[201] = make_look(201, fetching)
+    run.probes[101] = make_probe(101, LOADING)
+    run.probes[201] = make_probe(201, fetching)
     run.children = (201,)
     run.step()
     run.wait(FLOOR_S + 4)

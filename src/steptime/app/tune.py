@@ -15,6 +15,7 @@ from pathlib import Path
 
 from steptime.app.command_words import as_argv
 from steptime.app.observed_run import WIDTH
+from steptime.core.interval import Interval
 from steptime.errors import RecipeError, UsageError
 from steptime.levers import load_all
 from steptime.levers.base import Lever
@@ -23,7 +24,7 @@ from steptime.tune.recipe.recipe_file import check_output, make_recipe, write_re
 from steptime.tune.run_study import run_study
 from steptime.tune.study_options import StudyOptions
 from steptime.tune.values.study_progress import StudyProgress
-from steptime.tune.values.study_values import Speedup, Study, StudyOutcome
+from steptime.tune.values.study_values import Study, StudyOutcome
 
 Tell = Callable[[str], None]
 Progress = Callable[[StudyProgress], None]
@@ -49,7 +50,7 @@ class TunedCommand:
         return self.study.outcome
 
     @property
-    def speedup(self) -> Speedup | None:
+    def speedup(self) -> Interval | None:
         """How much faster the recipe is than the command as written, with its interval."""
         return self.study.speedup
 
@@ -144,7 +145,7 @@ def tune_command(asked: StudyOptions, *, progress: Progress) -> TunedCommand:
     recipe = make_recipe(
         study,
         script=describe_script(study.command, folder=Path.cwd()),
-        machine=describe_machine(device=study.device, torch_version=study.torch_version),
+        machine=describe_machine(),
     )
     try:
         write_recipe(asked.output, recipe)

@@ -43,10 +43,10 @@ def execute(options: argparse.Namespace) -> int:
     check_json(options)
     from steptime.app.run_listing import find_run
     from steptime.report.document.envelope import Envelope
-    from steptime.watch.present import look_now
+    from steptime.watch.rank_stacks import probe_ranks
 
     run = find_run(open_store(store_folder(options)), options.run)
-    ranks, culprits = look_now(run.folder)
+    ranks, culprits = probe_ranks(run.folder)
     if not ranks:
         stall = _last_stall(run)
         say(f"steptime: run {run.run_id} goes on no more; these were taken while it stood still")

@@ -1,1 +1,1 @@
-"""Values and pure functions that every other part of Steptime stands on."""
+"""What every other part of Steptime shares: units, statistics, the store, and a few values."""

@@ -165,7 +165,7 @@ def _phase_piece(piece: Slice) -> _TraceSlice:
 def _draw(
     pieces: Sequence[_TraceSlice], pid: int, track: int, zero_s: float
 ) -> Iterator[TraceEvent]:
-    """In order; where one would overlap the one before, it begins when that ends."""
+    """The slices in order; one that would overlap the one before begins where that ends."""
     until_us = 0.0
     for piece in sorted(pieces, key=lambda piece: piece.begin_s):
         begin_us = _us(piece.begin_s, zero_s)
@@ -185,7 +185,7 @@ def _draw(
 
 
 def _host_events(points: Sequence[HostPoint], zero_s: float) -> Iterator[TraceEvent]:
-    """A value holds from its event on, so each stands where the time it speaks of begins."""
+    """A counter holds from its event on, so each event is where its time begins."""
     if not points:
         return
     yield from _name_process(_MACHINE, "machine", order=_MACHINE)
@@ -275,7 +275,7 @@ def _us(t_unix_s: float, zero_s: float) -> float:
 
 
 def _finite(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Without numbers that are none: JSON has no word for them."""
+    """The values without those that are not finite, which JSON cannot hold."""
     found = {}
     for name, value in args.items():
         if isinstance(value, float):

@@ -19,8 +19,8 @@ from .timeline.device_clock import DeviceClock
 from .timeline.recorder import Recorder, append
 from .watchers.compile_books import CompileWatcher
 from .watchers.ending import tell_error
-from .watchers.gc_pauses import PauseWatcher
 from .watchers.inputs import find_versions
+from .watchers.pause_watcher import PauseWatcher
 from .watchers.process_memory import MemoryWatcher
 
 OLDEST_TORCH = (2, 4)
@@ -70,9 +70,11 @@ def start(torch: Any, run: str, targets: dict[str, Callable[[Any], None]]) -> Co
 
 def install_profile(context: Context, wish: str) -> None:
     """A run to be profiled: the first thread that steps opens a window."""
-    from .profile.profile_window import make_windows
+    from .profile.profile_window import make_profile_windows
 
-    context.new_window = make_windows(context.torch, context.recorder, wish, context.switches)
+    context.new_profile = make_profile_windows(
+        context.torch, context.recorder, wish, context.switches
+    )
 
 
 def install_plan(context: Context, path: str, targets: dict[str, Callable[[Any], None]]) -> None:
@@ -87,7 +89,7 @@ def install_plan(context: Context, path: str, targets: dict[str, Callable[[Any],
     if trial.plan.is_live:
         context.anatomy = None  # each step is timed against others
     if trial.plan.quality is not None:
-        from .quality.quality_run import install
+        from .quality.quality_setup import install
 
         install(context, trial.plan.quality, targets)  # last: outside the levers' hooks
 

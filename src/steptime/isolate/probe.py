@@ -130,7 +130,7 @@ def _try(wanted: Containment, scratch: Path) -> tuple[str | None, tuple[str, ...
     with _prepared(scratch) as there:
         folder = there / "trial"
         folder.mkdir()
-        before = _look(there)
+        before = _snapshot(there)
         # Not -I: the redirection of the guarded tier comes in by PYTHONPATH.
         argv = (sys.executable, "-s", "-c", _ATTEMPTS, str(there), str(folder))
         plain = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
@@ -143,7 +143,7 @@ def _try(wanted: Containment, scratch: Path) -> tuple[str | None, tuple[str, ...
         if child.wait(_LIMIT_S) is None:
             child.kill()
             return f"writing took more than {_LIMIT_S:.0f} s", ()
-        if _look(there) != before:
+        if _snapshot(there) != before:
             return "a write came through", ()
         if not (folder / "report").exists():
             last = (folder / "stderr").read_text(errors="replace").strip().rpartition("\n")[2]
@@ -167,7 +167,7 @@ def _prepared(scratch: Path) -> Iterator[Path]:
         shutil.rmtree(there, ignore_errors=True)
 
 
-def _look(there: Path) -> dict[str, tuple[object, ...]]:
+def _snapshot(there: Path) -> dict[str, tuple[object, ...]]:
     """Everything in a folder that must stay: bytes, rights and times; not the trial's folder."""
     found: dict[str, tuple[object, ...]] = {}
     for path in sorted(there.iterdir()):

@@ -18,7 +18,7 @@ from .base import Session, Undo
 
 FIRST_SCALE, GROWTH, BACKOFF, GROWTH_INTERVAL = 2.0**16, 2.0, 0.5, 2000
 
-LOOK_EVERY, NUM_LOOKS = 100, 3
+CHECK_EVERY, NUM_CHECKS = 100, 3
 """The graph is searched for leaves that no model and no optimizer has in the first backward
 calls of each hundred, and in all once one was found: it takes a microsecond a node."""
 
@@ -85,7 +85,7 @@ class LossScaling:
         """All that a backward from the tensors may give a gradient."""
         alive = (ref() for ref in self.known.values())
         found = {id(one): one for one in alive if one is not None and one.requires_grad}
-        if self.has_strangers or self.num_backwards % LOOK_EVERY < NUM_LOOKS:
+        if self.has_strangers or self.num_backwards % CHECK_EVERY < NUM_CHECKS:
             strangers = [leaf for leaf in search_graph(tensors) if id(leaf) not in found]
             self.has_strangers = self.has_strangers or bool(strangers)
             found.update((id(leaf), leaf) for leaf in strangers)

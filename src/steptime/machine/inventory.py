@@ -53,7 +53,7 @@ def read_inventory(
     rdma = read_rdma(kernel)
     mounts = read_mounts(kernel)
 
-    def look() -> Inventory:
+    def read() -> Inventory:
         nvml = load_nvml()
         found = read_gpus(kernel, nvml)
         links = read_links(kernel, nvml, found.handles, rdma)
@@ -73,7 +73,7 @@ def read_inventory(
         kernel=platform.release() or None,
     )
     whole = replace(whole, missing=_gaps(whole))
-    done = within(wait_s, look)
+    done = within(wait_s, read)
     if done is not None:
         return done
     return _with_gpus(whole, read_gpus(kernel, "driver_gave_no_answer"), links=())
@@ -108,13 +108,13 @@ def _gaps(whole: Inventory) -> dict[str, str]:
     return {part: "not_told" for part, value in told.items() if not value}
 
 
-def within(wait_s: float, look: Callable[[], T]) -> T | None:
+def within(wait_s: float, read: Callable[[], T]) -> T | None:
     """What it returns; None where it does not in time, or fails: the thread is left alone then."""
     found: list[T] = []
 
     def run() -> None:
         with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-            found.append(look())
+            found.append(read())
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()

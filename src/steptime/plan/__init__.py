@@ -1,1 +1,1 @@
-"""Before there is a run: how much work, and what it would take. Functions of their arguments."""
+"""Before there is a run: how much work it is and how much memory it needs, by formulas."""

@@ -1,7 +1,7 @@
 """What a training would take under another optimizer or precision, and what would make it fit.
 
-In: an `Anatomy`, and bytes that are wanting. Out: the table of bytes per parameter, and remedies in
-order of what they cost. Estimates from what was measured; nothing is tried here.
+In: an `Anatomy`, and the bytes that are missing. Out: the table of bytes per parameter, and
+remedies in order of what they cost. These are estimates from measurements; nothing is tried.
 
 Source of the table: stas00/ml-engineering, training/performance, "Anatomy of model's memory usage".
 """
@@ -55,7 +55,7 @@ class Remedy:
     Attributes:
         name: a machine word.
         frees_bytes: an estimate; None where nothing measured says how much.
-        is_enough: it frees what is wanting, by itself; None where either is not known.
+        is_enough: it frees enough by itself; None where that is not known.
     """
 
     name: str
@@ -82,7 +82,7 @@ def table_of(anatomy: Anatomy) -> tuple[tuple[Mode, int], ...]:
 
 
 def _trained(mode: Mode, anatomy: Anatomy) -> float:
-    """Gradients and states are kept of what is trained alone."""
+    """Only trained parameters have gradients and states."""
     return (mode.optimizer + mode.gradients) * anatomy.num_trainable
 
 
@@ -91,7 +91,7 @@ def remedies(anatomy: Anatomy, *, wanted_bytes: int | None = None) -> tuple[Reme
 
     Args:
         anatomy: of the rank that is short of it.
-        wanted_bytes: that are wanting; None where that is not known.
+        wanted_bytes: bytes that are missing; None where that is not known.
     """
     found = [(name, estimate(anatomy)) for name, estimate in _ESTIMATES]
     return tuple(
@@ -106,7 +106,7 @@ def _is_enough(size: int | None, wanted_bytes: int | None) -> bool | None:
 
 
 def _expandable(anatomy: Anatomy) -> int | None:
-    """What is reserved and cannot be given out in one piece."""
+    """Memory that is reserved but too fragmented to use."""
     allocator = anatomy.death.allocator if anatomy.death else anatomy.allocator
     if allocator is None or allocator.reserved is None or allocator.allocated is None:
         return 0
@@ -143,7 +143,7 @@ def _autocast(anatomy: Anatomy) -> int | None:
 
 
 def _eight_bit(anatomy: Anatomy) -> int | None:
-    """Two states of a byte each in place of what the optimizer keeps."""
+    """Two states of one byte each instead of the optimizer's own."""
     part = anatomy.part("optimizer")
     if part.bytes is None:
         return None if not anatomy.num_updates else 0
@@ -178,7 +178,7 @@ to a quarter of the throughput; other rounding; other updates; other weights; an
 
 
 def wanted_bytes(measurement: Measurement) -> int | None:
-    """What was asked for in vain, less what was free; None where no run died so, or said so."""
+    """The allocation that failed less what was free; None where no run reported such a failure."""
     error = next((error for error in measurement.errors if error.is_memory), None)
     if error is None or error.requested_bytes is None:
         return None

@@ -116,26 +116,26 @@ class PlainSession:
 
 
 class SeenObjects:
-    """Objects that came by, held weakly, and what is to be done with each."""
+    """Objects that were seen, held weakly, and what to do with each."""
 
     def __init__(self) -> None:
         self.references: list[weakref.ref[Any]] = []
         self.acts: list[Callable[[Any], None]] = []
 
     def alive(self) -> Iterable[Any]:
-        """Those that still are."""
+        """The objects that are still alive."""
         found = [reference() for reference in self.references]
         return [one for one in found if one is not None]
 
     def meet(self, one: Any) -> None:
-        """One came by; the first time, act on it."""
+        """Take an object that was seen; act on it the first time."""
         if not any(known is one for known in self.alive()):
             self.references.append(weakref.ref(one))
             for act in list(self.acts):
                 act(one)
 
     def for_each(self, act: Callable[[Any], None]) -> Undo:
-        """Act on all that came by, and on those that will."""
+        """Act on every object that was seen, and on each one to come."""
         undo = put(self.acts, act)
         for one in self.alive():
             act(one)

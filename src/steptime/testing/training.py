@@ -33,7 +33,7 @@ class Training:
         return losses
 
     def loaded_into_a_new_one(self) -> Training:
-        """A training made afresh, with this one's weights and optimizer state."""
+        """A new training with this one's weights and optimizer state."""
         fresh = Training(self.torch)
         fresh.model.load_state_dict(self.model.state_dict())
         states = copy.deepcopy(self.optimizer.state_dict())

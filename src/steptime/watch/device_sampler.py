@@ -67,7 +67,7 @@ class DeviceReader:
         """What stays as it is: a line a device."""
         return [device.head() for device in self._devices]
 
-    def look(self, job: frozenset[int]) -> list[Line]:
+    def sample(self, job: frozenset[int]) -> list[Line]:
         """A line a device; only of those it was seen on, once the command was seen on any.
 
         Args:
@@ -76,7 +76,7 @@ class DeviceReader:
         used = [device for device in self._devices if device.is_of(job)]
         t_unix_s = round(self._unix_s(), 3)
         return [
-            {"k": "d", "t_unix_s": t_unix_s, **device.look()} for device in used or self._devices
+            {"k": "d", "t_unix_s": t_unix_s, **device.sample()} for device in used or self._devices
         ]
 
     def _ask(self, name: str, *arguments: Any) -> Any:
@@ -128,12 +128,12 @@ class _Device:
             self._is_of_job = any(process.pid in job for process in running)
         return self._is_of_job
 
-    def look(self) -> Line:
+    def sample(self) -> Line:
         busy = self._ask("nvmlDeviceGetUtilizationRates")
         memory = self._ask("nvmlDeviceGetMemoryInfo")
         clock = self._ask("nvmlDeviceGetClockInfo", getattr(self._nvml, "NVML_CLOCK_SM", 1))
         heat = self._ask("nvmlDeviceGetTemperature", getattr(self._nvml, "NVML_TEMPERATURE_GPU", 0))
-        activity = self._gpm.look() if self._gpm is not None else None
+        activity = self._gpm.sample() if self._gpm is not None else None
         sm, memory_active = activity or (None, None)
         if memory_active is None and busy is not None:
             memory_active = busy.memory / 100
@@ -203,7 +203,7 @@ class _Gpm:
         samples = [ask(nvml, "nvmlGpmSampleAlloc") for _ in range(2)]
         return None if None in samples else cls(nvml, handle, samples)
 
-    def look(self) -> tuple[float, float] | None:
+    def sample(self) -> tuple[float, float] | None:
         """Share of the time that multiprocessors worked, and of the memory's peak bandwidth."""
         self._samples.reverse()  # the newest is the second
         before, now = self._samples
@@ -278,13 +278,13 @@ class DeviceWatch:
             reader = DeviceReader(nvml, clock_s=time.monotonic, unix_s=time.time)
             for line in reader.heads():
                 append_line(self._path, line)
-            self._look_until_stopped(reader)
+            self._sample_until_stopped(reader)
 
-    def _look_until_stopped(self, reader: DeviceReader) -> None:
+    def _sample_until_stopped(self, reader: DeviceReader) -> None:
         began_s, wait_s = time.monotonic(), 0.0
         while not self._ends.wait(wait_s):
             before_s = time.thread_time()
-            for line in reader.look(self._job()):
+            for line in reader.sample(self._job()):
                 append_line(self._path, line)
             spent_s, age_s = time.thread_time() - before_s, time.monotonic() - began_s
             wait_s = max(_INTERVAL_S, age_s / _NUM_LINES, spent_s / _COST_FRACTION)

@@ -42,7 +42,7 @@ from steptime.watch.worker_processes import WorkerFinder, Workers
 
 _INTERVAL_S = 1.0
 _NUM_LINES = 20_000  # looks at an even pace; a day has 49,000, a month 117,000
-_LOOK_FRACTION = 0.003  # of one core, for each look
+_SAMPLE_FRACTION = 0.003  # of one core, for each look
 _SCAN_FRACTION = 0.002  # for the processes of the whole machine; the command's own are few
 _BUSY_FRACTION = 0.1  # of a core: processes below it say nothing of the clock
 
@@ -83,7 +83,7 @@ class Readers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
+class _Sample:
     clock_s: float
     cpu: CpuTimes
     job: Mapping[int, ProcessTimes]
@@ -106,7 +106,7 @@ class HostSampler:
         self._waited_before_s = readers.waited_s()
         self._began_s = readers.clock_s()
         self._first: HostMemory | None = None
-        self._last: _Look | None = None
+        self._last: _Sample | None = None
         self._has_head = False
         self._scan_due_s = 0.0
         self._paced_s = 0.0  # cost of what has a pace of its own
@@ -120,27 +120,27 @@ class HostSampler:
         """Look once; the time until the next look is due [s], longer where looking is dear."""
         before_s = self._readers.cost_s()
         self._paced_s = 0.0
-        self._try(lambda: self._look(has_ended=False))
+        self._try(lambda: self._sample(has_ended=False))
         spent_s = self._readers.cost_s() - before_s - self._paced_s
         age_s = self._readers.clock_s() - self._began_s
-        return max(_INTERVAL_S, age_s / _NUM_LINES, spent_s / _LOOK_FRACTION)
+        return max(_INTERVAL_S, age_s / _NUM_LINES, spent_s / _SAMPLE_FRACTION)
 
     def take_last(self) -> None:
         """Look once more when the command has ended and was waited for."""
-        self._try(lambda: self._look(has_ended=True))
+        self._try(lambda: self._sample(has_ended=True))
 
-    def _try(self, look: Callable[[], None]) -> None:
+    def _try(self, sample: Callable[[], None]) -> None:
         try:
-            look()
+            sample()
         except (OSError, psutil.Error, ValueError, LookupError):
             self.num_failures += 1
 
-    def _look(self, *, has_ended: bool) -> None:
+    def _sample(self, *, has_ended: bool) -> None:
         last, readers = self._last, self._readers
         clock_s, cpu = readers.clock_s(), readers.cpu()
         job = self._find_job(clock_s)
         disk = {pid: count for pid in job if (count := readers.disk(pid)) is not None}
-        self._last = now = _Look(
+        self._last = now = _Sample(
             clock_s=clock_s,
             cpu=cpu,
             job=job,
@@ -175,7 +175,7 @@ class HostSampler:
             self._scan_due_s = clock_s + spent_s / _SCAN_FRACTION
         return select_job(processes, self._root_pid, known)
 
-    def _fields(self, last: _Look, now: _Look, *, has_ended: bool) -> dict[str, float | None]:
+    def _fields(self, last: _Sample, now: _Sample, *, has_ended: bool) -> dict[str, float | None]:
         """A line's numbers; at the end there is no process left to ask."""
         dt_s = now.clock_s - last.clock_s
         before, after = last.job, now.job
@@ -195,7 +195,7 @@ class HostSampler:
         return fields if has_ended else fields | self._of_processes(last, now, used, dt_s)
 
     def _of_processes(
-        self, last: _Look, now: _Look, used: Mapping[int, Used], dt_s: float
+        self, last: _Sample, now: _Sample, used: Mapping[int, Used], dt_s: float
     ) -> dict[str, float | None]:
         readers, job = self._readers, now.job
         before_s = readers.cost_s()

@@ -33,7 +33,9 @@ MAX_THREADS = 40
 """Threads of a pool all look alike; the file stays small."""
 
 NOT_INSTALLED = "py-spy is not installed here (pip install py-spy)"
-_TRACING_LIMITED = "kernel.yama.ptrace_scope is {scope}: only an ancestor or root may look"
+_TRACING_LIMITED = (
+    "kernel.yama.ptrace_scope is {scope}: only an ancestor or root may read its memory"
+)
 _PROC = Path("/proc")
 
 # The system calls that say what a thread waits for, by their numbers (asm/unistd_64.h and the
@@ -100,7 +102,7 @@ def find_py_spy() -> str | None:
     return shutil.which("py-spy")
 
 
-def look_at(
+def probe_process(
     pid: int, *, run: Callable[[int], Mapping[str, Any] | str] | None = None
 ) -> ProcessProbe:
     """The stacks of a process, and what it has done so far.

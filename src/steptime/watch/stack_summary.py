@@ -41,15 +41,15 @@ FLUSH_S = 0.2
 class StackSummary:
     """One process between two looks; `is_still`: neither its stack nor its work has moved."""
 
-    look: ProcessProbe
+    probe: ProcessProbe
     waits_in: str | None
     where: str | None
     span: str | None
     is_still: bool
 
 
-def make_standing(
-    look: ProcessProbe,
+def summarize_stack(
+    probe: ProcessProbe,
     before: ProcessProbe | None,
     *,
     dt_s: float,
@@ -61,12 +61,12 @@ def make_standing(
 
     In a collective the stack alone counts: torch may spin while it waits.
     """
-    is_busy = before is None or _is_busy(look, before, dt_s)
-    stack = look.main
-    waits = waits_in(stack, look.kernel, is_one_of_many=world_size > 1, is_busy=is_busy)
+    is_busy = before is None or _is_busy(probe, before, dt_s)
+    stack = probe.main
+    waits = waits_in(stack, probe.kernel, is_one_of_many=world_size > 1, is_busy=is_busy)
     has_moved = before is None or _place(before.main) != _place(stack)
     return StackSummary(
-        look=look,
+        probe=probe,
         waits_in=waits,
         where=where_of(stack, cwd=cwd),
         span=span_of(stack, evaluations),
@@ -74,9 +74,9 @@ def make_standing(
     )
 
 
-def _is_busy(look: ProcessProbe, before: ProcessProbe, dt_s: float) -> bool:
-    has_computed = look.cpu_s - before.cpu_s > BUSY_CORES * dt_s
-    return has_computed or look.io_bytes - before.io_bytes > BUSY_BYTES_PER_S * dt_s
+def _is_busy(probe: ProcessProbe, before: ProcessProbe, dt_s: float) -> bool:
+    has_computed = probe.cpu_s - before.cpu_s > BUSY_CORES * dt_s
+    return has_computed or probe.io_bytes - before.io_bytes > BUSY_BYTES_PER_S * dt_s
 
 
 def _place(stack: ThreadStack | None) -> tuple[StackFrame, ...]:

@@ -1,6 +1,6 @@
 """Watches a running command: no step for ten times the usual time, and where the ranks stand.
 
-In: the ranks' files as they grow, and looks at their processes. Out: lines of `stalls.jsonl`, one
+In: the ranks' files as they grow, and probes at their processes. Out: lines of `stalls.jsonl`, one
 a stall. Nothing is stopped or killed, nothing printed; while steps come, no process is looked at.
 What a stack means is left to `watch.stack_summary`.
 """
@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from steptime.measure.values.stall import Stall, StalledRank
-from steptime.watch.process_stacks import ProcessProbe, descendants, look_at
+from steptime.watch.process_stacks import ProcessProbe, descendants, probe_process
 from steptime.watch.rank_progress import RankProgress, open_rank
-from steptime.watch.stack_summary import StackSummary, find_culprits, make_standing
+from steptime.watch.stack_summary import StackSummary, find_culprits, summarize_stack
 from steptime.watch.stall_file import StallFile
 
 TIMES = 10
@@ -31,10 +31,10 @@ INTERVAL_S = 1.0
 MAX_COST_FRACTION = 0.003
 """Of one core, for reading what the ranks write: with many of them it is read more rarely."""
 
-LOOK_AGAIN_S = 2.0
-"""Between two looks at the processes at first, to see whether they stand still."""
+PROBE_AGAIN_S = 2.0
+"""Between two probes at the processes at first, to see whether they stand still."""
 
-MAX_LOOK_AGAIN_S = 60.0
+MAX_PROBE_AGAIN_S = 60.0
 MAX_WORKERS = 4
 """Processes below a rank that waits for input whose stacks are taken too."""
 
@@ -47,14 +47,14 @@ class WatchReaders:
         clock_s: monotonic time [s].
         cost_s: CPU time of this process [s].
         unix_s: time of day [s].
-        look: at one process.
+        probe: takes the stacks of one process.
         children: the processes below one.
     """
 
     clock_s: Callable[[], float] = time.monotonic
     cost_s: Callable[[], float] = time.process_time
     unix_s: Callable[[], float] = time.time
-    look: Callable[[int], ProcessProbe] = look_at
+    probe: Callable[[int], ProcessProbe] = probe_process
     children: Callable[[int], tuple[int, ...]] = descendants
 
 
@@ -68,7 +68,7 @@ class _Told:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Looks:
+class _Probes:
     """The processes at one moment, by their ids."""
 
     clock_s: float
@@ -80,7 +80,7 @@ class _SeenRank:
     """A rank, and how it stands."""
 
     rank: RankProgress
-    standing: StackSummary
+    summary: StackSummary
 
 
 class StallWatch:
@@ -96,7 +96,7 @@ class StallWatch:
         self._ranks: dict[Path, RankProgress] = {}
         self._last_s: float | None = None
         self._interval_s = INTERVAL_S
-        self._last_looks: _Looks | None = None
+        self._last_probes: _Probes | None = None
         self._due_s = 0.0
         self._told: _Told | None = None
 
@@ -114,11 +114,11 @@ class StallWatch:
         if self._told is not None:
             self._close(self._told)
         if has_news:
-            self._last_looks = None
+            self._last_probes = None
         stuck = [rank for rank in self._open() if now_s - rank.seen_s > limit_s(rank)]
         if not stuck:
-            self._last_looks = None
-        elif self._told is None and (self._last_looks is None or now_s >= self._due_s):
+            self._last_probes = None
+        elif self._told is None and (self._last_probes is None or now_s >= self._due_s):
             self._examine(now_s, stuck)
             self._last_s = self._readers.clock_s()  # many ranks take a while to look at
         return self._interval_s
@@ -156,7 +156,7 @@ class StallWatch:
         for path, num_updates in told.num_updates.items():
             rank = self._ranks[path]
             if rank.num_updates > num_updates:
-                self._told = self._last_looks = None
+                self._told = self._last_probes = None
                 if told.number is not None:
                     duration_s = max(0.0, rank.last_unix_s - told.began_unix_s)
                     self._file.close(told.number, duration_s=duration_s)
@@ -167,28 +167,30 @@ class StallWatch:
     def _examine(self, now_s: float, stuck: list[RankProgress]) -> None:
         """Look at each process; write the stall, or say when to look again."""
         ranks = self.newest()
-        by_pid = {rank.pid: self._readers.look(rank.pid) for rank in ranks}
-        looks, before = _Looks(clock_s=now_s, by_pid=by_pid), self._last_looks
-        self._last_looks = looks
+        by_pid = {rank.pid: self._readers.probe(rank.pid) for rank in ranks}
+        probes, before = _Probes(clock_s=now_s, by_pid=by_pid), self._last_probes
+        self._last_probes = probes
         pause_s = max(now_s - rank.seen_s for rank in stuck)
         if before is None:
-            self._due_s = now_s + LOOK_AGAIN_S
+            self._due_s = now_s + PROBE_AGAIN_S
             return
-        self._due_s = now_s + min(MAX_LOOK_AGAIN_S, max(LOOK_AGAIN_S, pause_s / 2))
-        seen = [_SeenRank(rank=rank, standing=self._stand(rank, looks, before)) for rank in ranks]
-        if any(one.standing.look.kernel.state in ("T", "t") for one in seen):
+        self._due_s = now_s + min(MAX_PROBE_AGAIN_S, max(PROBE_AGAIN_S, pause_s / 2))
+        seen = [
+            _SeenRank(rank=rank, summary=self._summarize(rank, probes, before)) for rank in ranks
+        ]
+        if any(one.summary.probe.kernel.state in ("T", "t") for one in seen):
             return  # somebody has stopped it, and knows
         # What is gone has nobody to wait for it unless others stand still.
-        alive = [one for one in seen if one.rank in stuck and not one.standing.look.is_gone]
-        deciders = [one for one in alive if one.standing.waits_in != "collective"] or alive
+        alive = [one for one in seen if one.rank in stuck and not one.summary.probe.is_gone]
+        deciders = [one for one in alive if one.summary.waits_in != "collective"] or alive
         if deciders and pause_s > max(map(_patience_s, deciders)):
             self._tell(seen, stuck)
 
-    def _stand(self, rank: RankProgress, looks: _Looks, before: _Looks) -> StackSummary:
-        return make_standing(
-            looks.by_pid[rank.pid],
+    def _summarize(self, rank: RankProgress, probes: _Probes, before: _Probes) -> StackSummary:
+        return summarize_stack(
+            probes.by_pid[rank.pid],
             before.by_pid.get(rank.pid),
-            dt_s=looks.clock_s - before.clock_s,
+            dt_s=probes.clock_s - before.clock_s,
             cwd=self._cwd,
             world_size=rank.world_size,
             evaluations=rank.evaluations,
@@ -196,8 +198,8 @@ class StallWatch:
 
     def _tell(self, seen: list[_SeenRank], stuck: list[RankProgress]) -> None:
         usual_s = min(rank.usual_s or 0.0 for rank in stuck)
-        ranks = tuple(self._describe(one.rank, one.standing) for one in seen)
-        gone = [one.rank.rank for one in seen if one.standing.look.is_gone or one.rank.has_ended]
+        ranks = tuple(self._describe(one.rank, one.summary) for one in seen)
+        gone = [one.rank.rank for one in seen if one.summary.probe.is_gone or one.rank.has_ended]
         began_unix_s = min(rank.last_unix_s for rank in stuck)
         stall = Stall(
             began_unix_s=round(began_unix_s, 3),
@@ -212,18 +214,18 @@ class StallWatch:
         self._told = _Told(number=None, began_unix_s=began_unix_s, num_updates=counts)
         self._told = replace(self._told, number=self._file.add(stall))
 
-    def _describe(self, rank: RankProgress, standing: StackSummary) -> StalledRank:
+    def _describe(self, rank: RankProgress, summary: StackSummary) -> StalledRank:
         """A rank with its stacks; with those of the loader's workers where it waits for them."""
-        stacks = list(standing.look.threads)
-        if standing.waits_in == "input":
+        stacks = list(summary.probe.threads)
+        if summary.waits_in == "input":
             for pid in self._readers.children(rank.pid)[:MAX_WORKERS]:
-                stacks += [t for t in self._readers.look(pid).threads if t.frames and t.is_main]
+                stacks += [t for t in self._readers.probe(pid).threads if t.frames and t.is_main]
         return StalledRank(
             rank=rank.rank,
             pid=rank.pid,
             num_steps=rank.num_updates,
-            waits_in=standing.waits_in,
-            where=standing.where,
+            waits_in=summary.waits_in,
+            where=summary.where,
             stacks=tuple(stacks),
         )
 
@@ -235,8 +237,8 @@ def limit_s(rank: RankProgress) -> float:
 
 def _patience_s(one: _SeenRank) -> float:
     """The pause from which on a rank that stands like this has stalled [s]."""
-    limit, standing = limit_s(one.rank), one.standing
-    if standing.span is not None:
-        longest_s = one.rank.longest_s.get(standing.span)
+    limit, summary = limit_s(one.rank), one.summary
+    if summary.span is not None:
+        longest_s = one.rank.longest_s.get(summary.span)
         return max(limit, UNKNOWN_S if longest_s is None else TIMES * longest_s)
-    return limit if standing.is_still else max(limit, UNKNOWN_S)
+    return limit if summary.is_still else max(limit, UNKNOWN_S)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-_NUM_LOOKS = 3  # the one that saw it first, and two more: Python on a network disk starts slowly
+_NUM_SAMPLES = 3  # the one that saw it first, and two more: Python on a network disk starts slowly
 _MAX_ARGUMENTS = 20  # as many as a `start` line has
 _FULL_BYTES = 1 << 20  # processes.jsonl takes no more lines then, so nobody can be blamed
 
@@ -39,7 +39,7 @@ class UnwatchedFinder:
         self._watched: set[int] = set()
         self._commands: set[tuple[str, ...]] = set()
         self._layouts: set[int] = set()
-        self._num_looks: dict[int, int] = {}
+        self._num_samples: dict[int, int] = {}
         self._settled: set[int] = set()
 
     def find(self, layouts: Mapping[int, int]) -> list[Unwatched]:
@@ -51,14 +51,14 @@ class UnwatchedFinder:
         self._read_new_lines()
         self._layouts |= {layouts[pid] for pid in layouts.keys() & self._watched} - {0}
         self._settled &= layouts.keys()  # ids are used again
-        self._num_looks = {p: n for p, n in self._num_looks.items() if p in layouts}
+        self._num_samples = {p: n for p, n in self._num_samples.items() if p in layouts}
         if self._offset >= _FULL_BYTES:
             return []
         found = []
         for pid in sorted(layouts.keys() - self._watched - self._settled):
             name = self._python_name(pid)
-            self._num_looks[pid] = self._num_looks.get(pid, 0) + 1 if name else 0
-            if name and self._num_looks[pid] >= _NUM_LOOKS:
+            self._num_samples[pid] = self._num_samples.get(pid, 0) + 1 if name else 0
+            if name and self._num_samples[pid] >= _NUM_SAMPLES:
                 self._settled.add(pid)
                 if layouts[pid] not in self._layouts and self._is_alone(pid):
                     found.append(Unwatched(pid=pid, name=name))

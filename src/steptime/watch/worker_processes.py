@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-_NUM_LOOKS = 10  # a worker that has not written by then is none: it writes with its first batch
+_NUM_SAMPLES = 10  # a worker that has not written by then is none: it writes with its first batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,15 +31,15 @@ class WorkerFinder:
         self._folder = run_folder
         self._offsets: dict[str, int] = {}
         self._workers: set[int] = set()
-        self._num_looks: dict[int, int] = {}
+        self._num_samples: dict[int, int] = {}
         self._parents: set[int] = set()
 
     def find(self, pids: Collection[int]) -> Workers:
         """Which of the processes are workers."""
-        known = {p: n for p, n in self._num_looks.items() if p in pids}
+        known = {p: n for p, n in self._num_samples.items() if p in pids}
         self._workers &= set(pids)
-        new = [pid for pid in pids if known.get(pid, 0) < _NUM_LOOKS and pid not in self._workers]
-        self._num_looks = known | {pid: known.get(pid, 0) + 1 for pid in new}
+        new = [pid for pid in pids if known.get(pid, 0) < _NUM_SAMPLES and pid not in self._workers]
+        self._num_samples = known | {pid: known.get(pid, 0) + 1 for pid in new}
         if new:
             self._read(set(pids))
         return Workers(pids=frozenset(self._workers), parents=frozenset(self._parents))

@@ -11,16 +11,20 @@ import sys
 from collections.abc import Callable, Iterable
 from json import dumps
 from time import thread_time_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..hooks.patching import drop_frame
 from ..memory.storages import Storages
-from ..timeline.device_clock import operator_times
 from ..watchers.inputs import Shapes
+from .operator_times import operator_times
 from .tally import TINY_NS, Tally, make_mode
 
-if TYPE_CHECKING:
-    from ..timeline.journal import Journal
+PROBE_AT = 12
+"""The update that is probed: after the first window of walked frames and before the second, when
+states and caches are there, and early enough for short runs to reach it."""
+
+COUNT_AT = 6
+"""The update that is probed where nothing but the count is wanted: there is no need to wait."""
 
 MAX_NODES = 50_000
 """A graph larger than that is not searched: it would take longer than the step."""
@@ -78,11 +82,19 @@ class OperatorProbe:
             self.uncounted = "without_gradients"
         return self.is_forced
 
-    def run(self, journal: Journal, function: Any, args: Any, kwargs: Any, *, is_call: bool) -> Any:
+    def run(
+        self,
+        disturb: Callable[[], None],
+        function: Any,
+        args: Any,
+        kwargs: Any,
+        *,
+        is_call: bool,
+    ) -> Any:
         """Run a backward call, or the outermost call of the model `args[0]`."""
         if is_call:
             self._see_shapes(args, kwargs)
-        mode = self._enter(journal, args, kwargs, is_call=is_call)
+        mode = self._enter(disturb, args, kwargs, is_call=is_call)
         try:
             return function(*args, **kwargs)
         except BaseException as error:
@@ -139,7 +151,7 @@ class OperatorProbe:
 
     # -- the mode
 
-    def _enter(self, journal: Journal, args: Any, kwargs: Any, *, is_call: bool) -> Any:
+    def _enter(self, disturb: Callable[[], None], args: Any, kwargs: Any, *, is_call: bool) -> Any:
         """The mode, entered; None if nothing may be counted here."""
         if self.is_open or self.missing or (is_call and self.is_scouting):
             return None
@@ -147,7 +159,7 @@ class OperatorProbe:
             self.missing = self._why_not()
             if self.missing is not None:
                 return None
-            journal.disturb()
+            disturb()
             if not self.is_forced:
                 self.missing = (
                     self._why_not_call(args, kwargs) if is_call else self._why_not_graph(args)
@@ -166,7 +178,7 @@ class OperatorProbe:
             self.is_open = True
             return mode
         except Exception:
-            self.fail("look")
+            self.fail("operators")
             self.missing = "failed"
             return None
 
@@ -189,7 +201,7 @@ class OperatorProbe:
             for other in reversed(above):
                 dispatch._push_mode(other)
         except Exception:
-            self.fail("look")
+            self.fail("operators")
 
     def _enter_following(self, phase: str) -> Any:
         """A mode that hands operators to `storages` alone, entered; None where it may not be."""
@@ -209,7 +221,7 @@ class OperatorProbe:
             self.is_open = True
             return mode
         except Exception:
-            self.fail("look")
+            self.fail("operators")
             return None
 
     def _follow_operator(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from ..count.operator_probe import OperatorProbe
+from ..count.operator_probe import COUNT_AT, PROBE_AT, OperatorProbe
 from ..memory.holdings import tensors_within
 from ..memory.memory_probe import MemoryProbe
 from ..memory.storages import frame_next_step
 from ..sites.file_owners import FileOwners
 from ..sites.frames import Frames
-from ..sites.site_windows import COUNT_AT, LOOK_AT, SiteWatcher, SiteWindows
+from ..sites.site_book import SpanSites
+from ..sites.site_windows import SiteWatcher, SiteWindows
 from ..timeline.buckets import EVALUATION
 from ..timeline.journal import LEAVE, LEAVE_SPAN, Journal
 from ..timeline.recorder import Recorder
@@ -51,7 +52,7 @@ class Context:
         self.optimizer_hooks: tuple[Any, ...] = ()
         self.trial: Any = None  # where there is a plan: `guest/trial/trial_guest.py`
         self.is_counting = False  # nothing matters here but the count of operators and their work
-        self.new_window: Callable[[], ProfileWindow] | None = (
+        self.new_profile: Callable[[], ProfileWindow] | None = (
             None  # where the run is to be profiled
         )
         self.before_update: Callable[[ThreadTimeline], None] | None = None
@@ -59,19 +60,21 @@ class Context:
         self.autopsy: MemoryProbe | None = None  # the same, to the end
         frames = Frames(FileOwners(torch))
 
-        def new_spells() -> SiteWindows | None:
+        def new_windows() -> SiteWindows | None:
             if self.trial is not None and self.trial.plan.is_live:
                 return None  # each step is timed against others, and nobody asks where it went
             return SiteWindows(
                 frames,
                 OperatorProbe(torch, recorder.fail, is_forced=self.is_counting),
                 perf_counter_ns,
-                look_at=COUNT_AT if self.is_counting else LOOK_AT,
-                window=None if self.new_window is None else self.new_window(),
+                probe_at=COUNT_AT if self.is_counting else PROBE_AT,
+                profile=None if self.new_profile is None else self.new_profile(),
             )
 
         recorder.watchers.append(SiteWatcher(recorder))
-        new_journal = functools.partial(Journal, recorder, frames=frames, new_spells=new_spells)
+        new_journal = functools.partial(
+            Journal, recorder, new_spans=lambda: SpanSites(frames), new_windows=new_windows
+        )
         self.is_inside_backward = inside_backward(torch._C)
         journals = Journals(new_journal, self.is_inside_backward)
 
@@ -101,17 +104,17 @@ class Context:
 
     def follow_step(self, journal: Journal, optimizer: Any) -> None:
         """In the update whose storages are followed, an outermost step is looked into, too."""
-        look, step = journal.look, type(optimizer).step
-        if look is None or look.storages is None or len(journal.optimizers) > 1:
+        probe, step = journal.probe, type(optimizer).step
+        if probe is None or probe.storages is None or len(journal.optimizers) > 1:
             return
-        local, follow = self.local, look.follow
+        local, follow = self.local, probe.follow
 
         def around(function: Any, args: Any, kwargs: Any) -> Any:
             if local.journal is not journal:
                 return function(*args, **kwargs)  # another thread came between
             return follow("optimizer", function, args, kwargs)
 
-        is_plain = all(map(look.is_plain, tensors_within(self.torch, dict(optimizer.state))))
+        is_plain = all(map(probe.is_plain, tensors_within(self.torch, dict(optimizer.state))))
         if is_plain and getattr(step, "__code__", None) is self.step_code:
             frame_next_step(step, around)
 
@@ -121,7 +124,7 @@ class Context:
         if anatomy is None:
             return
         journal = self.local.journal
-        what = anatomy.count_update(journal.look)
+        what = anatomy.count_update(journal.probe)
         if what is not None:
             self.dissect(what)
         if anatomy.is_over:

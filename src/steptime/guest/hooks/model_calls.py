@@ -81,18 +81,18 @@ def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs
     except Exception:
         context.recorder.fail("call")
         kind = IS_QUIET
-    trial, anatomy = context.trial, context.anatomy
+    trial, anatomy, probe = context.trial, context.anatomy, journal.probe
     if anatomy is not None and anatomy.awaits_call and kind == IS_FORWARD:
         context.dissect("see_call", module)
     try:
         if trial is not None and kind == IS_FORWARD:
             result = trial.run_call(journal, original, module, args, kwargs)
-        elif journal.look is not None and (
-            kind == IS_FORWARD or (kind == IS_PLAIN and journal.look.takes_plain())
+        elif probe is not None and (
+            kind == IS_FORWARD or (kind == IS_PLAIN and probe.takes_plain())
         ):
-            result = journal.look.run(journal, original, (module, *args), kwargs, is_call=True)
-        elif kind == IS_LOSS and journal.look is not None and journal.look.storages is not None:
-            result = journal.look.follow("loss", original, (module, *args), kwargs)
+            result = probe.run(journal.disturb, original, (module, *args), kwargs, is_call=True)
+        elif kind == IS_LOSS and probe is not None and probe.storages is not None:
+            result = probe.follow("loss", original, (module, *args), kwargs)
         else:
             result = original(module, *args, **kwargs)
     except BaseException as error:

@@ -75,8 +75,8 @@ def is_timed(context: Context, bucket: int, tensor: Any) -> bool:
     journal = context.journal
     if journal.is_direct and (bucket != SYNC or tensor.device.type != "cpu"):
         return True
-    if journal.spells is not None:
-        context.guarded("sites", journal.spells.count, bucket)
+    if journal.windows is not None:
+        context.guarded("sites", journal.windows.count, bucket)
     return False
 
 

@@ -62,18 +62,18 @@ def make_backward(context: Context, original: Any) -> Any:
                     outer = OTHER
                 journal.note(ENTER_BACKWARD, BACKWARD)
                 if switches.due:
-                    switches.take_look()
+                    switches.take_sample()
                 if context.anatomy is not None and context.anatomy.awaits_backward:
                     context.dissect("see_backward", args)
             except Exception:
                 fail("backward")
             is_done = False
             try:
-                trial = context.trial
+                trial, probe = context.trial, journal.probe
                 if trial is not None:
                     result = trial.run_backward(journal, original, args, kwargs)
-                elif journal.look is not None:
-                    result = journal.look.run(journal, original, args, kwargs, is_call=False)
+                elif probe is not None:
+                    result = probe.run(journal.disturb, original, args, kwargs, is_call=False)
                 else:
                     result = original(*args, **kwargs)
                 is_done = True

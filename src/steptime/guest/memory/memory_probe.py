@@ -11,6 +11,7 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
+from ..count.operator_probe import PROBE_AT
 from .holdings import (
     StorageLedger,
     saved_in_graph,
@@ -22,9 +23,6 @@ from .holdings import (
     tensors_within,
 )
 from .storages import Storages
-
-LOOK_AT = 12
-"""The update that is looked at again, as `spells.LOOK_AT`: states and caches are there."""
 
 MAX_RESULTS = 64
 """Of models, without a backward call: an update has fewer, and each takes a look."""
@@ -80,7 +78,7 @@ class MemoryProbe:
         self.awaits_call = self.awaits_backward = self.awaits_batch = True
         self.num_results = 0  # of models, since the last backward call
         self.is_over = False
-        self.look: Any = None
+        self.operators: Any = None
         self.storages: Storages | None = None
         self.groups: dict[str, list[int]] = {}  # tensors of no part after the first look, by kind
         self.held: int | None = None
@@ -153,7 +151,7 @@ class MemoryProbe:
         self._keep(ledger, ("activations", "logits"))
         self._tell(BACKWARD)
 
-    def count_update(self, look: Any) -> str | None:
+    def count_update(self, operators: Any) -> str | None:
         """An update ended: what is to be done.
 
         Args:
@@ -162,23 +160,23 @@ class MemoryProbe:
         if self.thread not in (0, get_ident()):
             return None
         self.num_updates += 1
-        if self.num_updates == LOOK_AT:
-            self.look = look
+        if self.num_updates == PROBE_AT:
+            self.operators = operators
             return "begin_step"
         if self.num_updates == GROWTH_AT:
             return "see_growth"
-        return "see_update" if self.num_updates in (1, LOOK_AT + 1) else None
+        return "see_update" if self.num_updates in (1, PROBE_AT + 1) else None
 
     def begin_step(self) -> None:
         """The update that begins here is looked at, and its storages are followed if they may."""
         self.awaits_backward = True
-        look = self.look
-        if look is None or look.missing is not None:
-            self.facts["step_missing"] = "not_followed" if look is None else look.missing
+        operators = self.operators
+        if operators is None or operators.missing is not None:
+            self.facts["step_missing"] = "not_followed" if operators is None else operators.missing
             return
         weights = self.facts["parts"]["weights"]["by_device"]
         device = max(weights, key=lambda name: weights[name], default="cpu").partition(":")[0]
-        self.storages = look.storages = Storages(self.torch, device)
+        self.storages = operators.storages = Storages(self.torch, device)
         ledger = self._take_states()
         ledger.take("others", tensors_alive(self.torch))
         if self.storages.workspaces is not None:
@@ -186,12 +184,12 @@ class MemoryProbe:
 
     def _end_step(self) -> None:
         """What the followed storages tell, once those that stay are known."""
-        look, storages = self.look, self.storages
-        self.look = self.storages = None
-        if look is None or storages is None:
+        operators, storages = self.operators, self.storages
+        self.operators = self.storages = None
+        if operators is None or storages is None:
             return
-        is_whole, look.storages = look.storages is storages, None
-        missing = look.missing or (None if is_whole else "failed")
+        is_whole, operators.storages = operators.storages is storages, None
+        missing = operators.missing or (None if is_whole else "failed")
         step = storages.table() if missing is None else None
         if step is None:
             self.facts["step_missing"] = missing or "too_large"
@@ -202,7 +200,7 @@ class MemoryProbe:
         """Gradients and states are there, if the script keeps them until now."""
         self.awaits_call = self.awaits_backward = self.awaits_batch = False
         ledger = self._take_states()
-        if self.num_updates > LOOK_AT:
+        if self.num_updates > PROBE_AT:
             self._end_step()
             self.held, self.groups = self.read_held(), self._group(ledger)
         self._keep(ledger, ("weights", "buffers", "gradients", "optimizer"))
@@ -225,7 +223,7 @@ class MemoryProbe:
         }
         name = max(more, key=lambda one: more[one][0], default="")
         self.facts["growth"] = {
-            "num_updates": self.num_updates - LOOK_AT - 1,
+            "num_updates": self.num_updates - PROBE_AT - 1,
             "held_bytes": held - self.held,
             "tensor_bytes": max(0, sum(size for size, _ in more.values())),
             "largest": name or None,

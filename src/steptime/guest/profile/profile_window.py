@@ -189,7 +189,7 @@ class ProfileWindow:
             journal.disturb()
         self.switches.is_profiled = self.state == ACTIVE
 
-    def take_line(self) -> str | None:
+    def pop_line(self) -> str | None:
         """What came of it, once."""
         line, self.line = self.line, None
         return line
@@ -296,7 +296,7 @@ class ProfileWindow:
         self.line = dumps(head | facts) + "\n"
 
 
-def make_windows(
+def make_profile_windows(
     torch: Any, recorder: Recorder, text: str, switches: SwitchWatcher
 ) -> Callable[[], ProfileWindow]:
     """What makes the window of this process, once it steps; the script's own profiler ends it."""

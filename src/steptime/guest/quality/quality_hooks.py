@@ -6,21 +6,11 @@ optimizer has them. What is noted is left to `quality.py`.
 
 from __future__ import annotations
 
-import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..hooks.patching import drop_frame, replace
-
-if TYPE_CHECKING:
-    from .quality_run import QualityWatcher
-
-
-class Depth(threading.local):
-    """Whether the calling thread is inside a model's call or inside backward."""
-
-    calls = 0
-    backwards = 0
+from .quality_watcher import QualityWatcher
 
 
 def hook_calls(watcher: QualityWatcher) -> None:

@@ -58,7 +58,7 @@ def reads(shadow: Shadow, original: Call, *, follows: bool = True) -> Call:
         place = shadow.place(path, dir_fd=kwargs.get("dir_fd"), follows=goes_on)
         if place is None:
             return original(path, *args, **kwargs)
-        seen = shadow.look(place)
+        seen = shadow.resolve(place)
         if seen == place:
             return original(shadow.same(path, place), *args, **kwargs)
         kwargs.pop("dir_fd", None)
@@ -78,7 +78,7 @@ def changes(shadow: Shadow, original: Call, *, follows: bool = True) -> Call:
         place = shadow.place(path, dir_fd=kwargs.pop("dir_fd", None), follows=goes_on)
         if place is None:
             return original(path, *args, **kwargs)
-        real.lstat(shadow.look(place))
+        real.lstat(shadow.resolve(place))
         return original(shadow.write(place, keeps=True), *args, **kwargs)
 
     return call
@@ -111,11 +111,11 @@ def links(shadow: Shadow, original: Call, *, is_symbolic: bool) -> Call:
             _need_absence(shadow, place)
             if os.path.isabs(src):
                 meant = shadow.place(src)
-                src = src if meant is None else shadow.look(meant)
+                src = src if meant is None else shadow.resolve(meant)
             return original(src, shadow.write(place, keeps=False), *args, **kwargs)
         origin = shadow.place(src, dir_fd=kwargs.pop("src_dir_fd", None), follows=False)
         if origin is not None:
-            real.lstat(shadow.look(origin))
+            real.lstat(shadow.resolve(origin))
             src = shadow.bring(origin)
         if place is not None:
             _need_absence(shadow, place)
@@ -126,7 +126,7 @@ def links(shadow: Shadow, original: Call, *, is_symbolic: bool) -> Call:
 
 
 def _need_absence(shadow: Shadow, place: str) -> None:
-    if exists(shadow.look(place)):
+    if exists(shadow.resolve(place)):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), place)
 
 
@@ -140,7 +140,7 @@ def removes(shadow: Shadow, original: Call, *, takes_folder: bool) -> Call:
             original(path, dir_fd=dir_fd)
             return
         shadow.check_removable(place)
-        seen = shadow.look(place)
+        seen = shadow.resolve(place)
         if takes_folder != (is_folder(seen) and not is_link(seen)):
             number = errno.ENOTDIR if takes_folder else errno.EISDIR
             raise OSError(number, os.strerror(number), place)
@@ -179,7 +179,7 @@ def renames(shadow: Shadow, original: Call) -> Call:
 
 
 def _check_target(shadow: Shadow, source: str, place: str) -> None:
-    seen = shadow.look(place)
+    seen = shadow.resolve(place)
     if not exists(seen) or is_link(seen):
         return
     if is_folder(seen) != is_folder(source):
@@ -219,13 +219,13 @@ def opens(shadow: Shadow, original: Call) -> Call:
         if place is None:
             return original(file, mode, *args, **kwargs)
         if not set(mode) & set("wax+"):
-            seen = shadow.look(place)
+            seen = shadow.resolve(place)
             path = shadow.same(file, place) if seen == place else seen
             return original(path, mode, *args, **kwargs)
         if "x" in mode:
             _need_absence(shadow, place)
         if "r" in mode:
-            real.stat(shadow.look(place))
+            real.stat(shadow.resolve(place))
         path = shadow.write(place, keeps="w" not in mode)
         return original(path, mode, *args, **kwargs)
 
@@ -240,7 +240,7 @@ def opens_descriptor(shadow: Shadow, original: Call) -> Call:
         place = shadow.place(path, dir_fd=dir_fd, follows=not flags & os.O_NOFOLLOW)
         if place is None:
             return int(original(path, flags, mode, dir_fd=dir_fd))
-        seen = shadow.look(place)
+        seen = shadow.resolve(place)
         if not flags & _WRITES:
             if seen == place:
                 return int(original(shadow.same(path, place), flags, mode, dir_fd=dir_fd))
@@ -368,7 +368,7 @@ def argument(
             return path
         if writes:
             return shadow.write(place, keeps=keeps)
-        seen = shadow.look(place)
+        seen = shadow.resolve(place)
         return shadow.same(path, place) if seen == place else seen
 
     return call
@@ -385,7 +385,7 @@ def enters(shadow: Shadow, original: Call) -> Call:
         elif is_folder(place) and not shadow.is_gone(place):
             original(place)
         else:
-            original(shadow.look(place))
+            original(shadow.resolve(place))
         shadow.is_away = real.getcwd().startswith(shadow.files)
 
     return call

@@ -72,7 +72,7 @@ class Shadow:
                 return None
             if not follows:
                 return whole
-            seen = self.look(whole)
+            seen = self.resolve(whole)
             if not is_link(seen):
                 self.busy.seen = whole, seen  # it is asked for next
                 return whole
@@ -98,7 +98,7 @@ class Shadow:
 
     # --- what is seen -----------------------------------------------------------------
 
-    def look(self, place: str) -> str:
+    def resolve(self, place: str) -> str:
         """The path that shows what is there now."""
         known = getattr(self.busy, "seen", None)
         if known is not None:
@@ -165,7 +165,7 @@ class Shadow:
 
     def _need_parent(self, place: str) -> None:
         parent = os.path.dirname(place)
-        seen = self.look(parent)
+        seen = self.resolve(parent)
         mode = real.stat(seen).st_mode  # raises where there is none
         if not stat.S_ISDIR(mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), parent)
@@ -175,7 +175,7 @@ class Shadow:
 
     def _copy(self, place: str, left: list[int]) -> None:
         """Copy what is seen there into the shadow, a folder with all that is in it."""
-        seen, shadow = self.look(place), self.files + place
+        seen, shadow = self.resolve(place), self.files + place
         facts = real.lstat(seen)
         if stat.S_ISDIR(facts.st_mode):
             names = self.names(place)
@@ -207,8 +207,8 @@ class Shadow:
 
     def check_removable(self, place: str) -> None:
         """Raise what the disk would where a path is not there or not to be removed."""
-        real.lstat(self.look(place))
-        parent = self.look(os.path.dirname(place))
+        real.lstat(self.resolve(place))
+        parent = self.resolve(os.path.dirname(place))
         if not real.access(parent, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), place)
 

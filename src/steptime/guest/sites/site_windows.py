@@ -1,4 +1,4 @@
-"""When to look closer: two spells of walked frames, and one update of counted operators.
+"""When to look closer: two windows of walked frames, and one update of counted operators.
 
 They belong to the first thread that steps, and end with the second
 one. The updates it makes longer are marked as such in their rows.
@@ -12,7 +12,7 @@ from json import dumps
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from ..count.operator_probe import OperatorProbe
+from ..count.operator_probe import PROBE_AT, OperatorProbe
 from ..timeline.recorder import Recorder
 from ..timeline.thread_timeline import ThreadTimeline
 from .frames import Frames, Stack
@@ -22,14 +22,8 @@ if TYPE_CHECKING:
     from ..profile.profile_window import ProfileWindow
     from ..timeline.journal import Journal
 
-SPELLS = ((1, 3), (24, 27))
+WINDOWS = ((1, 3), (24, 27))
 """The first for scripts that end or die soon, the second once caches and allocators are warm."""
-
-LOOK_AT = 12
-"""Between the spells, and early enough that short runs have it."""
-
-COUNT_AT = 6
-"""Where nothing but the count is wanted: no need to wait."""
 
 MAX_ROUND = 4
 """Where so many optimizers take turns at most, the updates of all of them are counted."""
@@ -57,17 +51,17 @@ class SiteWindows:
     def __init__(
         self,
         frames: Frames,
-        look: OperatorProbe,
+        probe: OperatorProbe,
         clock: Callable[[], int],
         *,
-        look_at: int = LOOK_AT,
-        window: ProfileWindow | None = None,
+        probe_at: int = PROBE_AT,
+        profile: ProfileWindow | None = None,
     ) -> None:
-        self.look_at = look_at
+        self.probe_at = probe_at
         self.round = 1  # updates that are counted, one of each optimizer
-        self.window = window
+        self.profile = profile
         self.frames = frames
-        self.look = look
+        self.probe = probe
         self.clock = clock
         self.num_ended = 0
         self.has_stepped = False
@@ -114,40 +108,40 @@ class SiteWindows:
             self.num_ended = 0
             self._forget()
         self.num_ended = number = self.num_ended + 1
-        if self.marks is not None and any(number == last + 1 for _, last in SPELLS):
+        if self.marks is not None and any(number == last + 1 for _, last in WINDOWS):
             self.done = self.began, self.stack, self.marks, number
             self.marks = None
-        if any(number == first for first, _ in SPELLS):
+        if any(number == first for first, _ in WINDOWS):
             self._begin()
-        self._tell_look(journal, number)
-        self.look.is_scouting = number < self.look_at
+        self._tell_probe(journal, number)
+        self.probe.is_scouting = number < self.probe_at
         if self.marks is not None:
             journal.disturb()
         journal.is_attentive = journal.is_direct or self.marks is not None
-        self.is_over = number > SPELLS[-1][1]
-        if self.window is not None:
+        self.is_over = number > WINDOWS[-1][1]
+        if self.profile is not None:
             last = number + WINDOW_STEPS * self.round
             # A profiler would be in the way of what counts operators.
-            is_clear = last < self.look_at - self.round or number >= self.look_at + self.round
-            self.window.end_update(journal, journal.ends[-1][0], may_begin=is_clear)
-            self.is_over &= self.window.is_over
+            is_clear = last < self.probe_at - self.round or number >= self.probe_at + self.round
+            self.profile.end_update(journal, journal.ends[-1][0], may_begin=is_clear)
+            self.is_over &= self.profile.is_over
 
-    def _tell_look(self, journal: Journal, number: int) -> None:
+    def _tell_probe(self, journal: Journal, number: int) -> None:
         """Operators of one update; the work of a round of optimizers, all scouted before."""
-        if number <= max(1, self.look_at - MAX_ROUND):
+        if number <= max(1, self.probe_at - MAX_ROUND):
             self.round = max(1, min(journal.recorder.num_optimizers, MAX_ROUND))
-        if number == self.look_at + 1 and not self.look.is_done:
-            self.lines.append(self.look.line(number))
-        after = self.look_at + self.round
+        if number == self.probe_at + 1 and not self.probe.is_done:
+            self.lines.append(self.probe.line(number))
+        after = self.probe_at + self.round
         is_late = number >= after + MAX_WAITING
-        if number >= after and not self.look.is_counted and (is_late or self.look.can_tell()):
+        if number >= after and not self.probe.is_counted and (is_late or self.probe.can_tell()):
             if number > after:
                 journal.disturb()
-            self.lines.append(self.look.count_line(after, num_updates=self.round))
+            self.lines.append(self.probe.count_line(after, num_updates=self.round))
         if number == after:
-            self.lines += filter(None, [self.look.shapes.line(number)])
-        is_near = self.look_at - self.round <= number < self.look_at + self.round
-        journal.look = self.look if is_near else None
+            self.lines += filter(None, [self.probe.shapes.line(number)])
+        is_near = self.probe_at - self.round <= number < self.probe_at + self.round
+        journal.probe = self.probe if is_near else None
 
     def _begin(self) -> None:
         self.stack = self.frames.stack(sys._getframe(1))
@@ -156,29 +150,29 @@ class SiteWindows:
 
     # -- what came of it
 
-    def take_lines(self) -> list[str]:
+    def pop_lines(self) -> list[str]:
         """The lines made since the last call."""
         lines, self.lines = self.lines, []
         if self.done is not None:
             done, self.done = self.done, None
             lines += self._fold(*done)
-        if self.window is not None and (line := self.window.take_line()) is not None:
+        if self.profile is not None and (line := self.profile.pop_line()) is not None:
             lines.append(line)
         return lines
 
-    def take_last_lines(self) -> list[str]:
+    def pop_last_lines(self) -> list[str]:
         """The process ends: what an unfinished spell has seen, and why nothing was counted."""
-        if self.window is not None:
-            self.window.finish()
-        lines = self.take_lines()
+        if self.profile is not None:
+            self.profile.finish()
+        lines = self.pop_lines()
         if self.marks:
             lines += self._fold(self.began, self.stack, self.marks, self.num_ended)
             self._forget()
-        if not self.look.is_done:
-            lines.append(self.look.line(self.num_ended))
-        if not self.look.is_counted:
-            num_updates = self.round if self.num_ended >= self.look_at + self.round else 0
-            lines.append(self.look.count_line(self.num_ended, num_updates=num_updates))
+        if not self.probe.is_done:
+            lines.append(self.probe.line(self.num_ended))
+        if not self.probe.is_counted:
+            num_updates = self.round if self.num_ended >= self.probe_at + self.round else 0
+            lines.append(self.probe.count_line(self.num_ended, num_updates=num_updates))
         return lines
 
     def _fold(
@@ -194,7 +188,7 @@ class SiteWindows:
 
 
 class SiteWatcher:
-    """Tells the recorder, when it writes, what spells and spans have seen."""
+    """Tells the recorder, when it writes, what windows and spans have seen."""
 
     place = "sites"
 
@@ -208,19 +202,19 @@ class SiteWatcher:
         self.due_ns = 0
         self.told: list[Site] = []
 
-    def look(self, bucket: int, *, is_last: bool) -> str:
+    def poll(self, bucket: int, *, is_last: bool) -> str:
         """The lines that are new."""
         text = ""
         for journal in list(self.recorder.journals):
-            spells: SiteWindows | None = journal.spells
-            if spells is None:
+            windows: SiteWindows | None = journal.windows
+            if windows is None:
                 continue
             if is_last:
-                text += "".join(spells.take_last_lines())
+                text += "".join(windows.pop_last_lines())
             else:
-                text += "".join(spells.take_lines())
-            if is_last or spells.is_over:
-                journal.spells = None
+                text += "".join(windows.pop_lines())
+            if is_last or windows.is_over:
+                journal.windows = None
         return text + self._tell_spans(is_last=is_last)
 
     def _tell_spans(self, *, is_last: bool) -> str:

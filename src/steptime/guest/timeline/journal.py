@@ -11,13 +11,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from time import perf_counter_ns, process_time_ns, thread_time_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ..count.operator_probe import OperatorProbe
-from ..sites.frames import Frames
-from ..sites.site_book import SpanSites
-from ..sites.site_windows import SiteWindows
-from ..watchers.gc_pauses import NONE
 from .buckets import (
     BATCHES,
     BY_HAND,
@@ -33,8 +28,12 @@ from .buckets import (
     OTHER,
     SYNCS,
 )
+from .gc_pauses import NONE
 from .recorder import FLUSH_NS, MAX_PENDING, Recorder
 from .thread_timeline import NEVER, ThreadTimeline, is_sampled_at
+
+if TYPE_CHECKING:
+    from ..count.operator_probe import OperatorProbe
 
 Act = Callable[[ThreadTimeline], None]
 
@@ -115,6 +114,31 @@ INTERRUPTED_NS = 50_000
 """A marker of ours takes some microseconds; one that seems longer was off the core meanwhile."""
 
 
+class SpanPlaces(Protocol):
+    """Keeps where in the user's code spans began: `sites/site_book.py`."""
+
+    def walk(self, kind: int, frame: Any) -> None:
+        """A span begins in this frame."""
+
+
+class WalkedWindows(Protocol):
+    """Walks frames at the markers of a few updates: `sites/site_windows.py`.
+
+    `shift` is the time [ns] that the walks have taken so far in this window.
+    """
+
+    shift: int
+
+    def mark(self, act: Act, now: int) -> None:
+        """A marker was noted."""
+
+    def count(self, bucket: int) -> None:
+        """A call was made that is counted and not timed."""
+
+    def end_update(self, journal: Journal, *, is_by_hand: bool) -> None:
+        """An update ended."""
+
+
 class Journal:
     """The notes of one thread.
 
@@ -131,7 +155,6 @@ class Journal:
         "cpu_clock",
         "due_ns",
         "ends",
-        "frames",
         "has_backward",
         "has_stepped",
         "in_backward",
@@ -141,21 +164,22 @@ class Journal:
         "is_direct",
         "is_sampled",
         "log",
-        "look",
-        "new_spells",
+        "new_spans",
+        "new_windows",
         "num_empty",
         "num_sampled",
         "num_spans",
         "num_updates",
         "optimizers",
+        "probe",
         "recorder",
         "scaler",
         "self_ns",
         "spans",
-        "spells",
         "syncs",
         "timeline",
         "top",
+        "windows",
         "wrappers",
     )
 
@@ -163,14 +187,14 @@ class Journal:
         self,
         recorder: Recorder,
         *,
-        frames: Frames | None = None,
-        new_spells: Callable[[], SiteWindows | None] | None = None,
+        new_spans: Callable[[], SpanPlaces] | None = None,
+        new_windows: Callable[[], WalkedWindows | None] | None = None,
         clock: Callable[[], int] = perf_counter_ns,
         cpu_clock: Callable[[], int] = process_time_ns,
     ) -> None:
         self.recorder = recorder
-        self.frames = frames
-        self.new_spells = new_spells
+        self.new_spans = new_spans
+        self.new_windows = new_windows
         self.clock = clock
         self.cpu_clock = cpu_clock
         self.timeline = ThreadTimeline(recorder)
@@ -193,9 +217,9 @@ class Journal:
         self.inner_steps = self.num_empty = self.num_spans = 0
         self.wrappers: set[int] = set()  # optimizers seen to step another one inside their step
         self.scaler: Any = None
-        self.spells: SiteWindows | None = None
-        self.look: OperatorProbe | None = None
-        self.spans = None if self.frames is None else SpanSites(self.frames)
+        self.windows: WalkedWindows | None = None
+        self.probe: OperatorProbe | None = None
+        self.spans = None if self.new_spans is None else self.new_spans()
         self.timeline.spans = self.spans
 
     # -- noting
@@ -206,8 +230,8 @@ class Journal:
         if now > self.due_ns:
             self.flush()
             began, now = now, self.clock()  # the writing falls to what was open before
-            if self.spells is not None:
-                self.spells.shift += now - began
+            if self.windows is not None:
+                self.windows.shift += now - began
         self.top = top
         if self.is_sampled:
             self.log += (act, now, self.cpu_clock())
@@ -230,8 +254,8 @@ class Journal:
 
     def _attend(self, act: int, now: int) -> None:
         """What is done at each marker only in a spell, or where the journal is direct."""
-        if self.spells is not None:
-            self.spells.mark(_ACTS[act] if act < LEAVE_OPTIMIZER else _ENDS[act], now)
+        if self.windows is not None:
+            self.windows.mark(_ACTS[act] if act < LEAVE_OPTIMIZER else _ENDS[act], now)
         if self.is_direct:
             self.replay()
 
@@ -288,8 +312,8 @@ class Journal:
             self.recorder.journals.append(self)
             self.recorder.enroll(self.timeline)  # in order of first update, not of first replay
             self.due_ns = NEVER
-            if self.new_spells is not None and len(self.recorder.journals) == 1:
-                self.spells = self.new_spells()
+            if self.new_windows is not None and len(self.recorder.journals) == 1:
+                self.windows = self.new_windows()
         pauses = self.recorder.pauses
         taken = pauses.take() if pauses.is_due else NONE
         trial = self.recorder.trial
@@ -304,8 +328,8 @@ class Journal:
         if self.is_attentive:
             self._attend(act, now)
         self.is_sampled = is_sampled_at(self.num_updates)
-        if self.spells is not None:
-            self.spells.end_update(self, is_by_hand=act == END_BY_HAND)
+        if self.windows is not None:
+            self.windows.end_update(self, is_by_hand=act == END_BY_HAND)
         if self.due_ns == NEVER:
             self.due_ns = self.clock() + FLUSH_NS
         elif len(self.ends) >= MAX_PENDING:

@@ -17,7 +17,6 @@ from time import perf_counter_ns, thread_time_ns
 from time import time as unix_time
 from typing import Any, Protocol
 
-from ..watchers.gc_pauses import Pauses
 from .buckets import (
     BACKWARDS,
     BUCKETS,
@@ -29,6 +28,7 @@ from .buckets import (
     OTHER,
     PENDING,
 )
+from .gc_pauses import Pauses
 from .round_blocks import Rounds
 from .thread_timeline import ThreadTimeline
 
@@ -74,7 +74,7 @@ class WriteWatcher(Protocol):
 
     place: str
 
-    def look(self, bucket: int, *, is_last: bool) -> str:
+    def poll(self, bucket: int, *, is_last: bool) -> str:
         """A line if there is something to tell, else nothing; `bucket` is what was open."""
 
     def reset(self) -> None:
@@ -205,7 +205,7 @@ class Recorder:
             began = thread_time_ns()
             for timeline in self.timelines:
                 if timeline.device is not None:
-                    self.lines += timeline.device.take_lines()
+                    self.lines += timeline.device.pop_lines()
             rows, self.rows = self.rows, []
             tags, self.tags = self.tags, []
             lines, self.lines = self.lines, []
@@ -215,7 +215,7 @@ class Recorder:
                 lines.insert(0, f'{{"k":"t","rows":{compact(tags)}}}\n')
             if rows:
                 lines.insert(0, f'{{"k":"u","rows":{compact(rows)}}}\n')
-            lines += [self._look(watcher, bucket, is_last=is_last) for watcher in self.watchers]
+            lines += [self._poll(watcher, bucket, is_last=is_last) for watcher in self.watchers]
             self._write(lines, len(rows))
             self.flush_ns += thread_time_ns() - began
             self._write_overhead()
@@ -224,9 +224,9 @@ class Recorder:
         finally:
             self.lock.release()
 
-    def _look(self, watcher: WriteWatcher, bucket: int, *, is_last: bool) -> str:
+    def _poll(self, watcher: WriteWatcher, bucket: int, *, is_last: bool) -> str:
         try:
-            return watcher.look(bucket, is_last=is_last)
+            return watcher.poll(bucket, is_last=is_last)
         except Exception:
             self.fail(watcher.place)
             return ""

@@ -18,7 +18,7 @@ from ..timeline.cycle import Cycle
 from .lever_stack import LeverStack, NotUndoneError
 from .trial_plan import Wanted, read_json, take_levers
 
-LOOK_NS = 50_000_000
+POLL_NS = 50_000_000
 """How often the file is looked at; with several ranks at each step, for all are to see it."""
 
 Place = tuple[int, int, int, int]
@@ -106,7 +106,7 @@ class Live:
         self.count_fallbacks = count_fallbacks
         self.is_joint = is_joint
         self.clock = clock
-        self.look_due = 0
+        self.poll_due = 0
         self.mark: Any = None
         self.reset()
 
@@ -134,7 +134,7 @@ class Live:
             self._begin_block_again()
         if not ends_step:
             return
-        self._look()
+        self._poll()
         if self.running is not None:
             self._end_step(self.running)
         elif self.due is not None and num_updates >= self.due.starts_at:
@@ -142,11 +142,11 @@ class Live:
 
     # -- the file
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         now = self.clock()
-        if now < self.look_due and not self.is_joint():
+        if now < self.poll_due and not self.is_joint():
             return
-        self.look_due = now + LOOK_NS
+        self.poll_due = now + POLL_NS
         try:
             found = os.stat(self.path)
         except OSError:

@@ -131,13 +131,13 @@ class TrialGuest:
         self, journal: Journal, original: Callable[..., Any], model: Any, args: Any, kwargs: Any
     ) -> Any:
         """The outermost call with gradients of something that may be a model."""
-        look = journal.look
-        if look is None:
+        probe = journal.probe
+        if probe is None:
             call = original
         else:
 
             def call(model: Any, *args: Any, **kwargs: Any) -> Any:
-                return look.run(journal, original, (model, *args), kwargs, is_call=True)
+                return probe.run(journal.disturb, original, (model, *args), kwargs, is_call=True)
 
         try:
             is_model = next(iter(model.parameters()), None) is not None
@@ -157,13 +157,13 @@ class TrialGuest:
         self, journal: Journal, original: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
         """An outermost backward call."""
-        look = journal.look
-        if look is None:
+        probe = journal.probe
+        if probe is None:
             call = original
         else:
 
             def call(*args: Any, **kwargs: Any) -> Any:
-                return look.run(journal, original, args, kwargs, is_call=False)
+                return probe.run(journal.disturb, original, args, kwargs, is_call=False)
 
         self._begin_backward(args, kwargs)
         try:
@@ -276,7 +276,7 @@ class TrialGuest:
 
     # -- as one of the recorder's watchers
 
-    def look(self, bucket: int, *, is_last: bool) -> str:
+    def poll(self, bucket: int, *, is_last: bool) -> str:
         """What levers counted; and, at the end, the facts once more: late loaders are known."""
         text = ""
         counts = self.registry.counts

@@ -78,7 +78,7 @@ class CompileWatcher:
         self.rows: list[list[Any]] = []
         self.num_rows = 0
 
-    def look(self, bucket: int, *, is_last: bool) -> str:
+    def poll(self, bucket: int, *, is_last: bool) -> str:
         """A line if anything was compiled since the last."""
         books: Any = sys.modules.get("torch._dynamo.utils")
         if not hasattr(books, "get_compilation_metrics") or not hasattr(books, "counters"):

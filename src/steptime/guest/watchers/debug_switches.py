@@ -15,9 +15,9 @@ from typing import Any
 
 from ..timeline.recorder import Recorder
 
-FIRST_LOOKS = 4
+FIRST_SAMPLES = 4
 
-ENOUGH_LOOKS = 20
+ENOUGH_SAMPLES = 20
 """A switch is told once it was on in half of this many looks (some seconds), or of all at the
 end: a profiler that watches the first ten steps of a thousand slows nothing down."""
 
@@ -43,26 +43,26 @@ class SwitchWatcher:
 
     def reset(self) -> None:
         """Nothing has been looked at in this process."""
-        self.due = FIRST_LOOKS
-        self.looks = self.looks_before = 0
+        self.due = FIRST_SAMPLES
+        self.samples = self.samples_before = 0
         self.on: Counter[str] = Counter()
         self.told: set[str] = set()
 
-    def take_look(self) -> None:
+    def take_sample(self) -> None:
         """Note what is on now."""
         self.due -= 1
-        self.looks += 1
+        self.samples += 1
         self.on.update(self.find_on())
 
-    def look(self, bucket: int, *, is_last: bool) -> str:
+    def poll(self, bucket: int, *, is_last: bool) -> str:
         """A line if a switch is on that no line has told of."""
-        if self.looks == self.looks_before:
-            self.take_look()  # no backward came by
-        self.looks_before = self.looks
+        if self.samples == self.samples_before:
+            self.take_sample()  # no backward came by
+        self.samples_before = self.samples
         self.due = max(self.due, 1)
-        if self.looks < ENOUGH_LOOKS and not is_last:
+        if self.samples < ENOUGH_SAMPLES and not is_last:
             return ""
-        on = {name for name, times in self.on.items() if 2 * times >= self.looks} - self.told
+        on = {name for name, times in self.on.items() if 2 * times >= self.samples} - self.told
         if not on:
             return ""
         self.told |= on

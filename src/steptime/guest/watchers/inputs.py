@@ -47,7 +47,7 @@ class LoaderBook:
         if key in self.seen or len(self.seen) < MAX_LOADERS:
             self.seen[key] = describe(loader)
 
-    def look(self, bucket: int, *, is_last: bool) -> str:
+    def poll(self, bucket: int, *, is_last: bool) -> str:
         """A line if there is something new."""
         if len(self.told) >= len(self.seen):
             return ""

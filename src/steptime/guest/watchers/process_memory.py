@@ -49,7 +49,7 @@ class MemoryWatcher:
         self.written_ns: int | None = None
         self.highest = 0
 
-    def look(self, bucket: int, *, is_last: bool) -> str:
+    def poll(self, bucket: int, *, is_last: bool) -> str:
         """A line if it is time for one, or memory grew."""
         now, rss = self.clock(), self.read_rss()
         age = now - self.recorder.zero_ns

@@ -96,11 +96,11 @@ def _gpu_states(inventory: Inventory, load_nvml: Callable[[], Any]) -> tuple[Gpu
     if inventory.nvidia_driver is None:
         return ()
 
-    def look() -> tuple[GpuState, ...]:
+    def read() -> tuple[GpuState, ...]:
         nvml = load_nvml()
         return () if isinstance(nvml, str) else read_gpu_states(nvml)
 
-    return within(DRIVER_WAIT_S, look) or ()
+    return within(DRIVER_WAIT_S, read) or ()
 
 
 def read_nccl_log(named: Path | None, environment: Mapping[str, str]) -> NcclChoice | str:

@@ -132,9 +132,9 @@ class CeilingBench:
             if self.clock.left_s() <= 0:
                 yield {"k": "out_of_time"}
                 return
-            self.others.look()
+            self.others.sample()
             for line in self._measure(device, name, left_s):
-                yield {**line, "others_cores": self.others.look()}
+                yield {**line, "others_cores": self.others.sample()}
 
     def _devices(self) -> list[str]:
         if not self.torch.cuda.is_available():

@@ -21,7 +21,7 @@ class Others:
         self._last = self._read()
         self._found: float | None = None
 
-    def look(self) -> float | None:
+    def sample(self) -> float | None:
         """Cores since the last look; None where the system does not tell."""
         now = self._read()
         if now is None or self._last is None:

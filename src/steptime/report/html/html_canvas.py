@@ -67,11 +67,11 @@ class Canvas:
 
     @property
     def least(self) -> float:
-        """What is shorter on the axis than two pixels or so."""
+        """The shortest time that is about two pixels wide on the axis."""
         return 0.003 * self.longest_s / self._scale
 
     def x(self, t_unix_s: float) -> float:
-        """Where a time of day stands."""
+        """The place of a time of day on the axis."""
         return round((t_unix_s - self.started_unix_s) / self._scale, 5)
 
     @property
@@ -94,7 +94,7 @@ class Canvas:
             active_drag="xbox_zoom",
         )
         made.xaxis.axis_label_standoff = 4
-        made.min_border_left = 84 if rows or height > 200 else 64  # so that axes stand in line
+        made.min_border_left = 84 if rows or height > 200 else 64  # so that the axes line up
         return made
 
     def lines(
@@ -116,8 +116,8 @@ class Canvas:
             lines: without a value they are left out.
             unit: of the values, as `scale_of` knows it, and `bytes/s`.
             height: of the figure [pixels].
-            ceiling: what there is at most; a line of its own.
-            is_stacked: each stands on the one before.
+            ceiling: the most that there is; it gets a line of its own.
+            is_stacked: each line is drawn on top of the one before.
         """
         seen = [line for line in lines if any(v is not None for v in line.values)]
         if not seen or len(xs) < 2:

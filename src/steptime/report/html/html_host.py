@@ -1,6 +1,6 @@
 """Plots of the machine and of its devices over the time of a run.
 
-In: the points of a Series. Out: drawings, those alone for which something was observed.
+In: the points of a Series. Out: drawings, only for what was observed.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _rate(name: str, color: str, groups: Groups, get: Callable[[HostPoint], floa
 
 
 def _unless_zero(line: Line) -> Line:
-    """The line without its values where there was nothing of it all the time."""
+    """The line, or an empty one where all of its values are zero."""
     return line if any(line.values) else replace(line, values=[None] * len(line.values))
 
 
@@ -112,7 +112,7 @@ _DEVICE_PLOTS: tuple[tuple[str, str, Callable[[DevicePoint], float | None]], ...
 
 
 def draw_devices(canvas: Canvas, points: Sequence[DevicePoint]) -> list[Drawing]:
-    """A plot a quantity, with a line a device; of many devices the first few."""
+    """One plot for each quantity, one line for each of the first few devices."""
     names = list(dict.fromkeys(point.device for point in points))[:_MAX_DEVICES]
     if not names:
         return []

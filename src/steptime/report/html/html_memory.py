@@ -31,7 +31,7 @@ _MAX_MODULES = 8
 
 
 def anatomy_part(found: Anatomy | None) -> Html | None:
-    """One step over its course, the parts with their bytes, and what other ways would take."""
+    """One step over time, the parts with their bytes, and what other ways to train would take."""
     if found is None:
         return None
     pieces = [
@@ -44,7 +44,7 @@ def anatomy_part(found: Anatomy | None) -> Html | None:
 
 
 def _drawing(timeline: MemoryTimeline) -> Html:
-    """Stacked areas, a band a part; the peak is marked."""
+    """Stacked areas, one band for each part; the peak is marked."""
     top = max(1, timeline.peak.total)
     names = [n for n in PARTS if any(i.by_part.get(n) for i in timeline.instants)]
     bands: list[Html] = []
@@ -76,7 +76,7 @@ def _drawing(timeline: MemoryTimeline) -> Html:
 def _band(
     name: str, instants: Sequence[Instant], below: Sequence[int], above: Sequence[int], top: int
 ) -> Html:
-    """A band between two lines; each instant stands until the next."""
+    """A band between two lines; a value holds until the next instant."""
     ends = [*(i.at_fraction for i in instants[1:]), 1.0]
     upper, lower = [], []
     for instant, end, low, high in zip(instants, ends, below, above, strict=True):
@@ -104,7 +104,7 @@ def _legend(names: Sequence[str]) -> Html:
 
 
 def _phases(instants: Sequence[Instant]) -> Html:
-    """Where each phase begins, for the drawing has no axis of time."""
+    """Where each phase begins, because the drawing has no time axis."""
     begun: dict[str, float] = {}
     for instant in instants:
         begun.setdefault(instant.phase, instant.at_fraction)

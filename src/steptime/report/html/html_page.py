@@ -2,7 +2,7 @@
 
 In: `PageFacts` and the plots drawn from them. Out: the text of the file. Sections are a visible
 list. Nothing of the user's becomes markup: each text goes through `html_tags`, and the page's own
-policy lets no script run but those whose sums stand in it.
+policy lets only those scripts run whose hashes it lists.
 """
 
 from __future__ import annotations
@@ -141,12 +141,12 @@ def _asset(name: str) -> str:
 
 
 def _script_text(text: str) -> str:
-    """The script so that no text in it can end its element; in JavaScript it means the same."""
+    """The script with its text escaped, so that none of it can end the element."""
     return text.replace("\r\n", "\n").replace("</", "<\\/").replace("<!--", "<\\!--")
 
 
 def _policy(scripts: Sequence[str]) -> str:
-    """No address may be reached, and no script run, but these; styles are text in the page."""
+    """The page may reach no address and run only these scripts; styles are part of the page."""
     sums = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in sums) or "'none'"
     rest = "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"

@@ -40,7 +40,7 @@ from steptime.report.html.html_points import (
     mean_of,
     own_time_s,
     phase_bins,
-    throttled_spells,
+    throttled_periods,
     usual_top,
 )
 from steptime.report.html.html_roofline import draw_roofline
@@ -51,7 +51,7 @@ from steptime.report.words.run_words import describe_phase, describe_span
 _KINDS = (
     ("steady", "counted", STEADY, 0),
     ("warmup", "warmup", WARMUP, 1),
-    ("disturbed", "a look of Steptime", DISTURBED, 1),
+    ("disturbed", "measured more closely by Steptime", DISTURBED, 1),
     ("outlier", "outlier", OUTLIER, 2),
 )
 _EVENTS = {
@@ -95,7 +95,7 @@ def draw(
     shifts: Sequence[Shift],
     roofline: Roofline | None = None,
 ) -> Plots:
-    """Everything that can be drawn of a run; no plot where nothing was observed."""
+    """All plots of a run; there is none for what was not observed."""
     canvas = Canvas(started_unix_s=m.started_unix_s, ended_unix_s=_end_unix_s(m, series))
     numbers = (s for s in series.steps if math.isfinite(s.step_time_s))
     steps = sorted(numbers, key=lambda step: step.end_unix_s)
@@ -122,7 +122,7 @@ def draw(
 
 
 def _in_one_document(drawings: Sequence[tuple[str, Drawing]]) -> list[figure]:
-    """The figures, put together at once: one by one takes half of all the time."""
+    """All figures in one document: drawing them one by one takes twice as long."""
     document, figures = Document(), [drawing.figure for _, drawing in drawings]
     with document.models.freeze():
         for made in figures:
@@ -131,7 +131,7 @@ def _in_one_document(drawings: Sequence[tuple[str, Drawing]]) -> list[figure]:
 
 
 def _end_unix_s(m: Measurement, series: RunSeries) -> float:
-    """When the last of it was seen; nothing that is drawn lies beyond."""
+    """When the run was last seen; nothing is drawn beyond that time."""
     ends = [m.started_unix_s + (m.duration_s or 0.0)]
     for points in (series.steps, series.host, series.devices, series.events):
         ends += [_time_of(points[-1])] if points else []
@@ -173,7 +173,7 @@ def _steps(
             _scatter(canvas, made, chosen, (top_s, scale), color=color, size=least + more)
             legend.append((color, name))
     if m.steady is not None and m.steady.step_time_s is not None:
-        y = m.steady.step_time_s.median / scale
+        y = m.steady.step_time_s.estimate / scale
         made.add_layout(Span(location=y, dimension="width", line_color=STEADY, line_alpha=0.7))
     for shift in shifts:
         x = canvas.x(shift.t_unix_s)
@@ -191,7 +191,7 @@ def _steps(
 
 
 def _usual_top_s(steps: Sequence[StepPoint]) -> float | None:
-    """Warmup, outliers and stalls run off the scale rather than press what counts flat."""
+    """The top of the axis for usual steps; warmup, outliers and stalls run off the scale."""
     counted = [s for s in steps if _kind(s) == "steady"] or steps
     return usual_top([s.step_time_s for s in counted], [s.step_time_s for s in steps])
 
@@ -242,7 +242,7 @@ def _scatter(
 def _mark_spans(
     canvas: Canvas, made: figure, events: Sequence[Event], stalls: Sequence[Stall]
 ) -> None:
-    """Bands behind the steps: evaluation and the like, and where the run stood still."""
+    """Bands behind the steps: evaluations, checkpoints and stalls."""
     spans = [e for e in events if e.what in SPANS and e.seconds]
     for event in longest_events(spans, _MAX_BANDS):
         left, right = _ends(canvas, event)
@@ -273,11 +273,11 @@ def _stall_ends(canvas: Canvas, stall: Stall) -> tuple[float, float]:
 
 
 def _events(canvas: Canvas, series: RunSeries, stalls: Sequence[Stall]) -> Drawing | None:
-    """What happened beside the steps, a row a kind."""
+    """What happened beside the steps, one row for each kind."""
     rows: dict[str, list[tuple[float, float, str]]] = {}
     for event in longest_events(series.events):
         rows.setdefault(event.what, []).append((*_ends(canvas, event), _event_tip(event)))
-    for name, reasons, start, end in throttled_spells(series.devices):
+    for name, reasons, start, end in throttled_periods(series.devices):
         tip = shortened(f"{', '.join(reasons).replace('_', ' ')} ({name})", _MAX_TEXT)
         rows.setdefault("throttle", []).append((canvas.x(start), canvas.x(end), tip))
     for stall in stalls:
@@ -379,7 +379,7 @@ def _phases(canvas: Canvas, steps: Sequence[StepPoint]) -> Drawing | None:
 
 
 def _ranks(canvas: Canvas, steps: Sequence[StepPoint]) -> Drawing | None:
-    """Each rank's own time a step: the others wait for the one that lies highest."""
+    """Each rank's own time per step: the others wait for the highest line."""
     by_rank: Mapping[int, list[StepPoint]] = {rank: [] for rank in sorted({s.rank for s in steps})}
     if len(by_rank) < 2:
         return None

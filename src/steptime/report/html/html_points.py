@@ -1,4 +1,4 @@
-"""What the plots of the page show, few enough to draw: points gathered in groups.
+"""Groups of points for the plots of the page: few enough to draw.
 
 In: the values of a Series, as many as there are. Out: the same in a few hundred groups. A run of
 a week must not make a larger page than one of an hour.
@@ -37,7 +37,7 @@ class PhaseBin:
 
 
 def grouped(points: Sequence[T], size: int = MAX_GROUPS) -> list[Sequence[T]]:
-    """At most `size` groups of neighbours, as even as can be."""
+    """At most `size` groups of neighbours, as equal in size as possible."""
     num = min(size, len(points))
     edges = [i * len(points) // num for i in range(num + 1)] if num else []
     return [points[a:b] for a, b in itertools.pairwise(edges)]
@@ -50,7 +50,7 @@ def mean_of(group: Iterable[T], get: Callable[[T], float | None]) -> float | Non
 
 
 def rate_of(group: Iterable[HostPoint], get: Callable[[HostPoint], float | None]) -> float | None:
-    """What was counted in the group, a second; None where nothing was counted."""
+    """The count per second over the group; None where nothing was counted."""
     pairs = [(get(point), point.dt_s) for point in group]
     seen = [(n, dt_s) for n, dt_s in pairs if n is not None and dt_s > 0]
     return math.fsum(n for n, _ in seen) / math.fsum(dt for _, dt in seen) if seen else None
@@ -59,7 +59,7 @@ def rate_of(group: Iterable[HostPoint], get: Callable[[HostPoint], float | None]
 def phase_bins(steps: Sequence[StepPoint], size: int = MAX_PHASE_BINS) -> list[PhaseBin]:
     """What usual steps are made of over time, a mean over the ranks.
 
-    Outliers, and steps that a look or a stall made longer, are left out where there are others.
+    Outliers, and steps that a probe or a stall made longer, are left out where there are others.
     """
     seen = sorted((s for s in steps if s.wall_s), key=lambda step: step.end_unix_s)
     usual = [s for s in seen if not s.is_outlier and not s.is_disturbed]
@@ -83,7 +83,7 @@ def _bin(group: Sequence[StepPoint]) -> PhaseBin:
 
 
 def usual_top(values: Sequence[float], shown: Sequence[float] = ()) -> float | None:
-    """Where an axis ends that shows what is usual; what lies above is marked at its edge.
+    """The end of an axis that shows the usual values; higher ones are marked at its edge.
 
     A tenth above all where the largest is near the others, else three times the median: one step
     of a minute must not press a thousand of 10 ms flat.
@@ -104,7 +104,7 @@ def _sizes(values: Iterable[float]) -> list[float]:
 
 
 def own_time_s(step: StepPoint) -> float:
-    """What a rank did itself in a step: all but the exchange with the others."""
+    """A rank's own time in a step: all but communication."""
     return step.step_time_s - step.wall_s.get("communication", 0.0)
 
 
@@ -114,15 +114,15 @@ def longest_events(events: Sequence[Event], size: int = MAX_EVENTS) -> list[Even
     return sorted(kept, key=lambda e: e.t_unix_s)
 
 
-def throttled_spells(
+def throttled_periods(
     points: Sequence[DevicePoint], size: int = MAX_EVENTS
 ) -> list[tuple[str, tuple[str, ...], float, float]]:
-    """When a device was held down: its name, why, and the times of the first and last look."""
+    """When a device was throttled: its name, the reasons, and the first and last sample."""
     found = []
     for name in dict.fromkeys(point.device for point in points):
         own = (point for point in points if point.device == name)
-        for reasons, spell in itertools.groupby(own, key=lambda point: point.throttle):
-            looks = [point.t_unix_s for point in spell]
+        for reasons, period in itertools.groupby(own, key=lambda point: point.throttle):
+            times = [point.t_unix_s for point in period]
             if reasons:
-                found.append((name, reasons, looks[0], looks[-1]))
-    return sorted(found, key=lambda spell: spell[2] - spell[3])[:size]
+                found.append((name, reasons, times[0], times[-1]))
+    return sorted(found, key=lambda period: period[2] - period[3])[:size]

@@ -25,7 +25,7 @@ _ABSENT = "–"
 
 
 def profile_part(m: Measurement) -> Html | None:
-    """The window of each rank; the first one that has one in full."""
+    """The profiled window of the first rank that has a complete one, and a line for the others."""
     profile = m.profile
     if profile is None:
         return None
@@ -75,7 +75,7 @@ def _device(device: DeviceProfile) -> Html:
 def _shares(
     name: str, classes: Iterable[ClassTime], rest: Iterable[tuple[str, float]], window_s: float
 ) -> Html:
-    """Classes with their number and share, then what is no class."""
+    """Each class with its number and share, then what belongs to no class."""
     rows = [
         [one.name, f"{one.num:,}", format_seconds(one.time_s), format_percent(one.fraction)]
         for one in classes

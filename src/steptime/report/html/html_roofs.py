@@ -1,7 +1,7 @@
-"""The waterfall and the roofline on the page, as tables: what a reader sees without any script.
+"""The waterfall and the roofline on the page, as tables: readable without any script.
 
-In: a `Picture`. Out: markup, or None where there is nothing to show. A bar of the waterfall stands
-where its part begins; on hovering it tells the part's arithmetic, which stands beside it as well.
+In: a `Picture`. Out: markup, or None where there is nothing to show. A bar of the waterfall starts
+where its part begins; the part's arithmetic is beside it and in its tooltip.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _UNMEASURED = ("no_ceilings", "no_ceilings_of_device")
 
 
 def waterfall_part(picture: Picture | None) -> Html | None:
-    """Where the time of a step went; how to get it where ceilings are all that is wanting."""
+    """Where the time of a step went, or how to find out if only the ceilings are missing."""
     if picture is None:
         return None
     found = picture.waterfall
@@ -65,7 +65,7 @@ def _row(part: WaterfallPart, begun_s: float, step_s: float) -> list[Html | str]
 
 
 def _doubts(found: Waterfall) -> list[Html]:
-    """What speaks against the picture."""
+    """Reasons to doubt the picture."""
     said = [
         tag(
             "p",

@@ -1,4 +1,4 @@
-"""The parts of the page that are text and tables: what a reader sees without any script.
+"""The parts of the page that are text and tables: readable without any script.
 
 In: a Measurement, its Diagnosis, the record of its command. Out: markup, or None where there is
 nothing to show. Words come from `words` and `advice`; the plots are drawn elsewhere.
@@ -12,8 +12,8 @@ from datetime import datetime, timezone
 
 from rich.text import Text
 
+from steptime.core.interval import Interval
 from steptime.core.process_end import RunState
-from steptime.core.quantity import Quantity
 from steptime.core.units import (
     format_bytes,
     format_count,
@@ -42,7 +42,7 @@ from steptime.report.words.advice import choose_headline, next_act
 
 _ABSENT = "–"
 _MAX_RANKS = 64
-"""A page with a thousand rows is read by nobody; the JSON has them."""
+"""Nobody reads a page with a thousand rows; the JSON has them."""
 
 
 def header(m: Measurement) -> Html:
@@ -97,15 +97,15 @@ def _finding(m: Measurement, finding: Finding) -> Html:
 def _step_time_s(m: Measurement) -> float | None:
     if m.steady is None or m.steady.step_time_s is None:
         return None
-    return m.steady.step_time_s.median
+    return m.steady.step_time_s.estimate
 
 
 def tiles(m: Measurement, *, energy_j: float | None = None) -> Html:
-    """The few numbers one looks for first; `energy_j` is that of a step."""
+    """The few numbers that people look for first; `energy_j` is the energy of a step."""
     found: list[Html] = []
     if m.steady is not None and m.steady.step_time_s is not None:
         time = m.steady.step_time_s
-        found.append(_tile("step time", format_seconds(time.median), _interval(time)))
+        found.append(_tile("step time", format_seconds(time.estimate), _interval(time)))
     found.append(_tile("steps", format_count(m.num_steps), _counted(m)))
     if m.num_ranks > 1:
         found.append(_tile("ranks", format_count(m.num_ranks), "processes that step"))
@@ -132,9 +132,9 @@ def _tile(name: str, value: str, detail: str) -> Html:
     )
 
 
-def _interval(quantity: Quantity) -> str:
-    low, high = format_seconds(quantity.low), format_seconds(quantity.high)
-    return f"median of {quantity.n:,}; 95 % interval {low} to {high}"
+def _interval(interval: Interval) -> str:
+    low, high = format_seconds(interval.low), format_seconds(interval.high)
+    return f"median of {interval.n:,}; 95 % interval {low} to {high}"
 
 
 def _counted(m: Measurement) -> str:
@@ -144,7 +144,7 @@ def _counted(m: Measurement) -> str:
 
 
 def phases_part(m: Measurement) -> Html | None:
-    """Where a step's time goes: one bar, and a row a phase."""
+    """Where a step's time goes: one bar, and one row for each phase."""
     seen = sorted((p for p in m.phases if p.median_s is not None), key=_place)
     if not seen:
         return None
@@ -210,7 +210,7 @@ def _seconds(value_s: float | None) -> str:
 
 
 def ranks_part(m: Measurement) -> Html | None:
-    """A row a rank, each with its bar on one scale: whoever waits least is waited for."""
+    """One row for each rank, bars on one scale: the others wait for the rank that waits least."""
     if len(m.ranks) < 2:
         return None
     longest_s = max((sum(_outer_medians(r).values()) for r in m.ranks), default=0.0)
@@ -234,10 +234,10 @@ def _rank_cells(rank: RankSummary, longest_s: float) -> list[Html | str]:
     return [
         str(rank.rank),
         bar((class_of(name), value / scale) for name, value in medians.items()),
-        _seconds(rank.step_time_s.median if rank.step_time_s else None),
+        _seconds(rank.step_time_s.estimate if rank.step_time_s else None),
         _seconds(medians.get("input_wait")),
         _seconds(medians.get("communication")),
-        _seconds(rank.step_cpu_s.median if rank.step_cpu_s else None),
+        _seconds(rank.step_cpu_s.estimate if rank.step_cpu_s else None),
         format_count(rank.num_steps),
     ]
 
@@ -282,7 +282,7 @@ def memory_part(m: Measurement) -> Html | None:
 def told_part(
     m: Measurement, makers: Sequence[Callable[[Measurement, Page], list[Text]]]
 ) -> Html | None:
-    """What lines of the terminal report say, a paragraph each: their words have one place."""
+    """The lines of the terminal report as paragraphs, so that their words have one place."""
     page = unwrapped_page()
     lines = [line.plain for make in makers for line in make(m, page)]
     told = [(line[:LABEL_WIDTH].strip(), line[LABEL_WIDTH:]) for line in lines]
@@ -295,7 +295,7 @@ def told_part(
 def _memory_cells(use: MemoryUse) -> list[str]:
     slope = use.slope_bytes_per_step
     is_sure = slope is not None and (slope.low > 0 or slope.high < 0)
-    growth = format_bytes(slope.median) if slope is not None and is_sure else "none seen"
+    growth = format_bytes(slope.estimate) if slope is not None and is_sure else "none seen"
     return [
         format_bytes(use.first_bytes),
         format_bytes(use.last_bytes),

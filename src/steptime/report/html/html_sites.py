@@ -1,6 +1,6 @@
-"""The part of the page on the lines of the script that time goes to.
+"""The part of the page on the lines of the script that take the time.
 
-In: a Measurement. Out: markup: the dearest lines of a step first, those of the whole run apart.
+In: a Measurement. Out: markup, the most expensive lines of a step first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SMALL = 0.005
 
 
 def sites_part(m: Measurement) -> Html | None:
-    """The lines of the script that a step's time goes to, the dearest first; then the run's."""
+    """The most expensive lines of a step, then those of the whole run."""
     ordered = sorted(m.sites, key=lambda site: -(site.s_per_step or 0.0))
     apart = [site for site in ordered if site.what in SPANS]
     steps = [site for site in ordered if site.what not in SPANS]

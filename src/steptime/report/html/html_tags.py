@@ -17,7 +17,7 @@ _VOID = frozenset({"br", "meta", "wbr"})
 
 @dataclass(frozen=True, slots=True)
 class Html:
-    """Markup, as it stands."""
+    """Text that is markup already."""
 
     text: str
 

@@ -1,4 +1,4 @@
-"""The part of the page on what the watch saw: times the run stood still, and lasting changes.
+"""The part of the page on what the watch saw: stalls, and lasting changes of the step time.
 
 In: Stalls and Shifts. Out: markup, with the stacks of every rank folded away.
 """
@@ -17,7 +17,7 @@ from steptime.report.words.run_words import describe_phase
 
 
 def stalls_part(stalls: Sequence[Stall], *, started_unix_s: float) -> Html | None:
-    """Each time the run stood still: for how long, who waited for whom, and the stacks."""
+    """Each stall: how long it lasted, who waited for whom, and the stacks."""
     if not stalls:
         return None
     return joined_html([_stall(stall, started_unix_s) for stall in stalls])
@@ -54,7 +54,8 @@ def shifts_part(shifts: Sequence[Shift]) -> Html | None:
             ", ".join(map(describe_change, shift.causes)) or "nothing that was observed",
             format_seconds(shift.before_s),
             format_seconds(shift.after_s),
-            f"{format_speedup(shift.ratio)} ({shift.low:.2f} to {shift.high:.2f})",
+            f"{format_speedup(shift.ratio.estimate)} ({shift.ratio.low:.2f} to "
+            f"{shift.ratio.high:.2f})",
         ]
         for shift in shifts
     ]

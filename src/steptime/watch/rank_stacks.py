@@ -15,18 +15,18 @@ from pathlib import Path
 
 from steptime.measure.jsonl import Torn, read_rows
 from steptime.measure.values.stall import StalledRank
-from steptime.watch.process_stacks import ProcessProbe, look_at
+from steptime.watch.process_stacks import ProcessProbe, probe_process
 from steptime.watch.rank_progress import RankProgress, open_rank
-from steptime.watch.stack_summary import find_culprits, make_standing
+from steptime.watch.stack_summary import find_culprits, summarize_stack
 
 BETWEEN_S = 0.5
 """Long enough to tell a process that computes from one that waits."""
 
 
-def look_now(
+def probe_ranks(
     folder: Path,
     *,
-    look: Callable[[int], ProcessProbe] = look_at,
+    probe: Callable[[int], ProcessProbe] = probe_process,
     sleep: Callable[[float], None] = time.sleep,
     is_ours: Callable[[int, Path], bool] | None = None,
 ) -> tuple[tuple[StalledRank, ...], tuple[int, ...]]:
@@ -34,7 +34,7 @@ def look_now(
 
     Args:
         folder: of the run.
-        look: at one process.
+        probe: takes the stacks of one process.
         sleep: between the two looks.
         is_ours: whether a process belongs to the run; ids are used again.
     """
@@ -43,7 +43,7 @@ def look_now(
     stepped = {rank.pid for rank in ranks}
     others = [p for p in _torch_pids(folder) if p not in stepped and belongs(p, folder)]
     pids = [*(rank.pid for rank in ranks), *(others if not ranks else [])]
-    before = {pid: look(pid) for pid in pids}
+    before = {pid: probe(pid) for pid in pids}
     if not before:
         return (), ()
     sleep(BETWEEN_S)
@@ -51,7 +51,7 @@ def look_now(
     found = []
     for pid in pids:
         progress = next((rank for rank in ranks if rank.pid == pid), None)
-        found.append(_describe(pid, progress, before[pid], look(pid), cwd))
+        found.append(_describe(pid, progress, before[pid], probe(pid), cwd))
     usual_s = min((rank.usual_s or 0.0 for rank in ranks), default=0.0)
     return tuple(found), find_culprits(found, gone=(), usual_s=usual_s)
 
@@ -64,13 +64,13 @@ def _describe(
     cwd: str | None,
 ) -> StalledRank:
     world_size = 1 if progress is None else progress.world_size
-    standing = make_standing(now, before, dt_s=BETWEEN_S, cwd=cwd, world_size=world_size)
+    summary = summarize_stack(now, before, dt_s=BETWEEN_S, cwd=cwd, world_size=world_size)
     return StalledRank(
         rank=None if progress is None else progress.rank,
         pid=pid,
         num_steps=0 if progress is None else progress.num_updates,
-        waits_in=standing.waits_in,
-        where=standing.where,
+        waits_in=summary.waits_in,
+        where=summary.where,
         stacks=now.threads,
     )
 

@@ -6,7 +6,7 @@ import pytest
 
 from steptime.measure.values.stall import StackFrame, StalledRank, ThreadStack
 from steptime.watch.process_stacks import KernelState, ProcessProbe
-from steptime.watch.stack_summary import find_culprits, make_standing, span_of, waits_in, where_of
+from steptime.watch.stack_summary import find_culprits, span_of, summarize_stack, waits_in, where_of
 
 ENV = "/env/lib/python3.11"
 TORCH = f"{ENV}/site-packages/torch"
@@ -101,24 +101,24 @@ def test_spans_are_known_by_their_calls_and_an_evaluation_by_its_line() -> None:
 
 def test_a_rank_without_a_stack_is_still_if_it_does_nothing() -> None:
     missing = ThreadStack(pid=1, thread="", is_main=True, missing="not permitted")
-    look = ProcessProbe(pid=1, threads=(missing,), kernel=KernelState(state="S", syscall="futex"))
+    probe = ProcessProbe(pid=1, threads=(missing,), kernel=KernelState(state="S", syscall="futex"))
 
-    standing = make_standing(look, look, dt_s=2.0, cwd=None)
+    summary = summarize_stack(probe, probe, dt_s=2.0, cwd=None)
 
-    assert (standing.is_still, standing.waits_in, standing.where) == (True, "lock", None)
+    assert (summary.is_still, summary.waits_in, summary.where) == (True, "lock", None)
 
 
 def test_a_rank_that_spins_in_a_collective_is_still() -> None:
     before = ProcessProbe(pid=1, threads=(REDUCE,), kernel=KernelState(state="R"))
     after = ProcessProbe(pid=1, threads=(REDUCE,), kernel=KernelState(state="R"), cpu_s=2.0)
 
-    assert make_standing(after, before, dt_s=2.0, cwd=None, world_size=2).is_still
+    assert summarize_stack(after, before, dt_s=2.0, cwd=None, world_size=2).is_still
 
 
 # -- who waits for whom
 
 
-def make_ranks(*standing: tuple[str | None, str], steps: tuple[int, ...] = ()) -> list[StalledRank]:
+def make_ranks(*summary: tuple[str | None, str], steps: tuple[int, ...] = ()) -> list[StalledRank]:
     """Ranks that wait in something somewhere, after 100 steps if nothing else is said."""
     return [
         StalledRank(
@@ -128,7 +128,7 @@ def make_ranks(*standing: tuple[str | None, str], steps: tuple[int, ...] = ()) -
             waits_in=waits,
             where=where,
         )
-        for rank, (waits, where) in enumerate(standing)
+        for rank, (waits, where) in enumerate(summary)
     ]
 
 

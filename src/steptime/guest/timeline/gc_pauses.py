@@ -10,12 +10,8 @@ import gc
 import os
 import threading
 from collections.abc import Callable
-from json import dumps
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from ..timeline.recorder import Recorder
+from typing import Any
 
 NONE = (0, 0)
 
@@ -88,24 +84,3 @@ class Pauses:
             self.long_ns *= 2
             self.room = MAX_LONG
         return found
-
-
-class PauseWatcher:
-    """Writes a `gc` line where there were long collections."""
-
-    place = "pauses"
-
-    def __init__(self, recorder: Recorder) -> None:
-        self.recorder = recorder
-
-    def reset(self) -> None:
-        """The recorder resets the pauses themselves."""
-
-    def look(self, bucket: int, *, is_last: bool) -> str:
-        """A line with those since the last."""
-        found = self.recorder.pauses.take_long()
-        if not found:
-            return ""
-        zero_ns = self.recorder.zero_ns
-        rows = [[began - zero_ns, ns, generation] for began, ns, generation in found]
-        return dumps({"k": "gc", "rows": rows}) + "\n"

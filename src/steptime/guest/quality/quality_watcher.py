@@ -8,9 +8,8 @@ not seen.
 
 from __future__ import annotations
 
-import atexit
 import re
-import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -19,24 +18,8 @@ from zlib import crc32
 from ..hooks.context import Context
 from .checksums import as_bytes, crc_of, leaves, sample, width_for
 from .quality_batches import Batches
-from .quality_hooks import (
-    Depth,
-    hook_backward,
-    hook_calls,
-    hook_compile,
-    hook_loaders,
-    hook_optimizers,
-    hook_scaler,
-)
 from .quality_lines import QualityFiles, count_graphs, describe_groups, norms, plain
-from .variants import (
-    DoublePrecision,
-    Perturbation,
-    own_seed,
-    seed_numpy,
-    set_determinism,
-    set_seeds,
-)
+from .variants import DoublePrecision, Perturbation, set_seeds
 
 NORMS_EVERY = 10
 
@@ -47,9 +30,6 @@ MAX_MODELS = 100
 """Scripts that make a model a step; the first ones are looked at."""
 
 _WRAPPERS = re.compile(r"(^|\.)(_orig_mod|module)\.")
-
-
-HOOKS = (hook_calls, hook_backward, hook_optimizers, hook_scaler, hook_loaders, hook_compile)
 
 
 class Settings:
@@ -71,24 +51,11 @@ class Settings:
         return {name: getattr(self, name) for name in names}
 
 
-def install(
-    context: Context, plan: Mapping[str, Any], targets: dict[str, Callable[[Any], None]]
-) -> None:
-    """Seed this process and record it. To be called last: after all levers are in place."""
-    torch, settings = context.torch, Settings(plan)
-    if settings.seed is not None:
-        seed = own_seed(settings.seed)
-        set_seeds(torch, seed)
-        if "numpy" not in sys.modules:
-            targets["numpy"] = lambda numpy: seed_numpy(numpy, seed)
-    if settings.is_deterministic:
-        set_determinism(torch)
-    watcher = QualityWatcher(context, settings)
-    for hook in HOOKS:
-        context.guarded(f"quality:{hook.__name__}", hook, watcher)
-    if watcher.double is not None:
-        context.guarded("quality:double", watcher.double.install)
-    atexit.register(watcher.guarded, watcher.end)
+class Depth(threading.local):
+    """Whether the calling thread is inside a model's call or inside backward."""
+
+    calls = 0
+    backwards = 0
 
 
 class QualityWatcher:

@@ -1,0 +1,28 @@
+"""Writes the long collections of garbage; `timeline/gc_pauses.py` counts and times all of them."""
+
+from __future__ import annotations
+
+from json import dumps
+
+from ..timeline.recorder import Recorder
+
+
+class PauseWatcher:
+    """Writes a `gc` line where there were long collections."""
+
+    place = "pauses"
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+    def reset(self) -> None:
+        """The recorder resets the pauses themselves."""
+
+    def poll(self, bucket: int, *, is_last: bool) -> str:
+        """A line with those since the last."""
+        found = self.recorder.pauses.take_long()
+        if not found:
+            return ""
+        zero_ns = self.recorder.zero_ns
+        rows = [[began - zero_ns, ns, generation] for began, ns, generation in found]
+        return dumps({"k": "gc", "rows": rows}) + "\n"
