@@ -21,7 +21,8 @@ from steptime.diagnose.values.finding import Diagnosis
 from steptime.diagnose.waterfall.step_waterfall import make_picture
 from steptime.errors import DamagedRunError, SteptimeError
 from steptime.measure.profile.profile_fold import read_profile
-from steptime.measure.run_fold import measure
+from steptime.measure.rank_fold import fold_ranks
+from steptime.measure.run_fold import measure_ranks
 from steptime.measure.run_records import read_records
 from steptime.measure.series.run_series import make_series
 from steptime.measure.values.measurement import Measurement
@@ -99,10 +100,10 @@ def load_measurement(run: Run) -> Measurement:
 
 def fold(run: Run, end: ProcessEnd) -> ObservedRun:
     """Read the raw files of a run, measure and diagnose it."""
-    records = read_records(run.folder)
-    profile = read_profile(run.folder, records)
-    measurement = replace(measure(records, end=end), profile=profile)
-    course = make_series(run.folder, records, measurement=measurement, max_steps=MAX_STEPS)
+    folded = fold_ranks(read_records(run.folder))
+    profile = read_profile(run.folder, folded)
+    measurement = replace(measure_ranks(folded, end=end), profile=profile)
+    course = make_series(run.folder, folded, measurement=measurement, max_steps=MAX_STEPS)
     ceilings = find_ceilings(run, measurement)
     picture = make_picture(measurement, ceilings)
     return ObservedRun(
@@ -111,6 +112,7 @@ def fold(run: Run, end: ProcessEnd) -> ObservedRun:
         diagnosis=diagnose(measurement, course, picture.waterfall),
         picture=picture,
         ceilings=ceilings,
+        series=course,
     )
 
 

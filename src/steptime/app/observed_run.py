@@ -17,6 +17,7 @@ from steptime.diagnose.values.finding import Diagnosis
 from steptime.diagnose.values.reach_values import Picture
 from steptime.machine.values.inventory_values import Ceilings
 from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.over_time import RunSeries
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,6 +36,7 @@ class ObservedRun:
         diagnosis: what holds it back, and why.
         picture: what it reaches of the machine's ceilings.
         ceilings: the figures of the machine that it was judged by; None where there are none.
+        series: what is drawn over time, where the run was folded just now.
         notes: sentences about what went wrong in observing it, and what differs from a recipe.
     """
 
@@ -43,6 +45,7 @@ class ObservedRun:
     diagnosis: Diagnosis
     picture: Picture
     ceilings: Ceilings | None = None
+    series: RunSeries | None = None
     notes: tuple[str, ...] = ()
 
     @property

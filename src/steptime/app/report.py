@@ -62,7 +62,7 @@ def _gather(observed: ObservedRun) -> PageFacts:
         measurement=observed.measurement,
         diagnosis=observed.diagnosis,
         record=_read_record(observed.run),
-        series=read_series(observed.folder, observed.measurement),
+        series=observed.series or read_series(observed.folder, observed.measurement),
         stalls=relevant_stalls(observed.measurement),
         shifts=observed.diagnosis.shifts,
         version=installed_version(),
