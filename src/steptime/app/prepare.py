@@ -96,7 +96,7 @@ def not_started(command: tuple[str, ...], found: NotStarted) -> NotStartedError:
     """The error that says why nothing was started."""
     hint = "Check the name, and PATH."
     if command[0].endswith(".py"):
-        hint = f"Name its interpreter as well: {shlex.join(['python', *command])}"
+        hint = f"Name its interpreter: {shlex.join(['python', *command])}"
     return NotStartedError(
         f"the command `{command[0]}` {found.reason}.", hint=hint, exit_code=found.exit_code
     )

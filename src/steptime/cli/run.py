@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import os
+import shlex
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from steptime.cli.counters import add_counter_options, write_counters
 from steptime.cli.options import add_store, store_folder, take_command
 from steptime.cli.output import check_target, console_for, say, tell, write_json
-from steptime.errors import UsageError
+from steptime.errors import NotStartedError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -88,19 +88,32 @@ def execute(options: argparse.Namespace) -> int:
     """Run the command; the exit code is its own."""
     asked = _run_options(options)
     from steptime.app.attempt import attempt
-    from steptime.app.observe import run_in_foreground
-    from steptime.app.prepare import prepare
-    from steptime.launch.user_command import shell_exit_code, user_environment
+    from steptime.launch.user_command import shell_exit_code
 
-    plan = prepare(asked, user_environment(), tell=tell)
-    make_line = _line_maker() if options.live else None
-    ended = run_in_foreground(plan, on_start=_release_streams, make_line=make_line)
+    try:
+        ended = _run(asked, is_live=options.live)
+    except NotStartedError as error:
+        if asked.command[0].endswith(".py"):
+            words = shlex.join(["python", *asked.command])
+            error.hint = f"Name its interpreter: steptime run -- {words}"
+        raise
     code = shell_exit_code(ended.end)
     try:
         attempt(lambda: _conclude(options, ended, code), tell=say)
     except KeyboardInterrupt:
         tell("the report was interrupted. Print it: steptime show last")
     return code
+
+
+def _run(asked: RunOptions, *, is_live: bool) -> EndedRun:
+    """Start the command and wait for it; nothing is said meanwhile."""
+    from steptime.app.observe import run_in_foreground
+    from steptime.app.prepare import prepare
+    from steptime.launch.user_command import release_streams, user_environment
+
+    plan = prepare(asked, user_environment(), tell=tell)
+    make_line = _line_maker() if is_live else None
+    return run_in_foreground(plan, on_start=release_streams, make_line=make_line)
 
 
 def _run_options(options: argparse.Namespace) -> RunOptions:
@@ -160,15 +173,6 @@ def _line_maker() -> MakeLine | None:
         return RunLine
     tell(f"no live line: {reason}")
     return None
-
-
-def _release_streams() -> None:
-    """Let go of stdin and stdout: whoever is at the other end must see the command close them."""
-    null = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1):
-        os.dup2(null, stream)
-    if null > 1:
-        os.close(null)
 
 
 def _conclude(options: argparse.Namespace, ended: EndedRun, code: int) -> None:
