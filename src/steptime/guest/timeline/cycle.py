@@ -8,7 +8,7 @@ generator's one makes a step of six updates, so that steps can be compared.
 
 from __future__ import annotations
 
-from ...record.buckets import BY_HAND
+from ...record.places import BY_HAND
 
 MAX_PERIOD = 32
 """Of updates; nobody takes turns in longer pieces, and learning them would take twice as many."""
