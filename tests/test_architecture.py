@@ -65,7 +65,7 @@ ARROWS = {
     "__main__": {"cli"},
 }
 USES_TORCH = {"guest", "inject", "counting"}
-PARENT_THIRD_PARTY = {"rich", "psutil", "tomli", "pynvml"}
+PARENT_THIRD_PARTY = {"msgspec", "rich", "psutil", "tomli", "pynvml"}
 # What an extra brings, and the modules that may import it: whoever imports those is ready for it
 # not to be there.
 EXTRAS = {
@@ -88,7 +88,7 @@ PURE = (
         )
     ),
     *("core/codec", "core/evidence", "core/hardware", "core/note", "core/process_end"),
-    *("core/quantity", "core/schema", "core/stats", "core/units"),
+    *("core/interval", "core/machine_identity", "core/schema", "core/stats", "core/units"),
     *(f"{wing}/values" for wing in ("launch", "measure", "machine", "tune", "verify")),
     *("compare/", "diagnose/", "plan/", "report/", "tune/search/"),
 )

@@ -208,7 +208,7 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
 def test_a_command_that_is_no_json_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "command.json").write_text(text)
 
-    with pytest.raises(DamagedRunError, match="is no JSON"):
+    with pytest.raises(DamagedRunError, match="is not JSON"):
         read_records(tmp_path)
 
 

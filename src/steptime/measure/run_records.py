@@ -187,7 +187,7 @@ def _read_command(path: Path) -> CommandRecord:
             f"{path.parent} is no run folder: no file {path.name} is in it.", hint=_OTHERS
         ) from None
     except (ValueError, RecursionError) as error:
-        raise DamagedRunError(f"{path} is no JSON: {error}.", hint=_OTHERS) from error
+        raise DamagedRunError(f"{path} is not JSON: {error}.", hint=_OTHERS) from error
     return from_json(CommandRecord, data, where=str(path))
 
 

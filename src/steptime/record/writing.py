@@ -11,7 +11,7 @@ from .kinds import BLOCK, DEVICE_TIMES, MARKERS
 
 
 def compact(values: Any) -> str:
-    """JSON of nested lists of integers: `repr` in C, many rows at a time, is the cheapest text."""
+    """Return nested lists of integers as JSON: `repr` in C, many rows at a time, is cheapest."""
     return repr(values).replace(" ", "")
 
 
