@@ -22,7 +22,7 @@ from steptime.errors import DamagedRunError
 from steptime.measure.values.measurement import SPANS
 from steptime.record import files, kinds, rows
 from steptime.record.lines import Line, kind_of, read_lines
-from steptime.record.rows import DISTURBED as DISTURBED_ROW
+from steptime.record.places import DISTURBED as DISTURBED_ROW
 from steptime.record.rows import Layout, TagRow, UpdateRow
 
 NS = 1e-9
