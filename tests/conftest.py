@@ -1,4 +1,4 @@
-"""The one option of the tests: `pytest --update-golden` rewrites the golden files."""
+"""Options of the tests, and the rule that a slow test says why it is slow."""
 
 from __future__ import annotations
 
@@ -7,11 +7,71 @@ from pathlib import Path
 
 import pytest
 
-GOLDEN = Path(__file__).parent / "golden"
+TESTS = Path(__file__).parent
+GOLDEN = TESTS / "golden"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files")
+    parser.addoption(
+        "--slow-after",
+        type=float,
+        metavar="SECONDS",
+        help="fail where a test takes longer and has no mark slow(reason)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    is_worker = hasattr(config, "workerinput")  # of pytest-xdist: its tests are told to the first
+    if config.getoption("--slow-after") and not is_worker:
+        config.pluginmanager.register(Slowness(config.getoption("--slow-after")))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what the folder and the other marks imply, and hold `slow` to its reason.
+
+    Whole runs come first: where tests are shared out, the short ones fill the end.
+    """
+    for item in items:
+        if TESTS / "end_to_end" in item.path.parents:
+            item.add_marker(pytest.mark.end_to_end)
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.serial)
+        for mark in item.iter_markers("slow"):
+            if not (mark.args and isinstance(mark.args[0], str)):
+                raise pytest.UsageError(f'{item.nodeid}: write slow("why it is")')
+        if item.get_closest_marker("slow"):
+            item.user_properties.append(("is_slow", True))
+    items.sort(key=lambda item: item.get_closest_marker("end_to_end") is None)
+
+
+class Slowness:
+    """Notes how long each test takes with what it sets up; fails a run with unexplained ones."""
+
+    def __init__(self, limit_s: float) -> None:
+        self.limit_s = limit_s
+        self.durations_s: dict[str, float] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if ("is_slow", True) not in report.user_properties:
+            so_far_s = self.durations_s.get(report.nodeid, 0.0)
+            self.durations_s[report.nodeid] = so_far_s + report.duration
+
+    def unexplained(self) -> dict[str, float]:
+        return {test: s for test, s in self.durations_s.items() if s > self.limit_s}
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.unexplained() and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for test, took_s in sorted(self.unexplained().items()):
+            terminalreporter.write_line(
+                f"SLOW {test} took {took_s:.1f} s, above {self.limit_s:g} s, and does not say why: "
+                'mark it slow("reason")',
+                red=True,
+            )
 
 
 @pytest.fixture

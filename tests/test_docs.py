@@ -1,11 +1,15 @@
 """What is written for people holds: links lead somewhere, generated pages are up to date."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
+
+from steptime.cli.main import COMMANDS, build_parser
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -64,6 +68,48 @@ def test_contributing_fits_one_screen():
     assert len(text_of(ROOT / "CONTRIBUTING.md").splitlines()) <= 50
 
 
+BANNED = re.compile(
+    r"\banew\b|for want of|goes? on no more|told apart|\bsave for\b|\bbut for\b|\bspells?\b"
+    r"|\bstanding\b|\b(?:a|another|each|every|two|three|the) looks?\b|\blooks of\b"
+    r"|too dear\b|\bnil\b"
+)
+
+
+FROM_CODE = ("cli.md", "levers.md", "checks.md", "json.md", "run-folder.md")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_pages_are_in_plain_english(page):
+    if page.name in ("CONTRIBUTING.md", "CHANGELOG.md") or page.name in FROM_CODE:
+        return  # the list of what is banned; what was written before it; what the code says
+
+    lines = CODE.sub("", text_of(page)).splitlines()
+    assert [line for line in lines if BANNED.search(line)] == []
+
+
+def commands_on(page):
+    """The words of each line in a block of code that starts a command of ours."""
+    for block in CODE.finditer(text_of(page)):
+        for line in block[0].replace("\\\n", " ").splitlines():
+            found = re.search(rf"(?:^|[$;(&] *)steptime ((?:{'|'.join(COMMANDS)})\b.*)", line)
+            if found:
+                text = re.split(r" [>|] | \d>| *&& | \|\| |;|\)$", found[1])[0]
+                words = shlex.split(text, comments=True)
+                yield words[: words.index("--")] if "--" in words else words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_commands_on_the_pages_are_understood(page):
+    parser = build_parser()
+
+    for words in commands_on(page):
+        parser.parse_args(words)
+
+
+def test_there_are_commands_on_the_pages():
+    assert len([words for page in PAGES for words in commands_on(page)]) > 40
+
+
 def test_changelog_has_a_place_for_what_is_new():
     assert "## Unreleased" in text_of(ROOT / "CHANGELOG.md")
 
@@ -106,3 +152,27 @@ def test_the_check_reference_is_what_the_checks_say():
     assert done.returncode == 0, done.stderr
     page = text_of(ROOT / "docs" / "reference" / "checks.md")
     assert done.stdout == page, "run `python scripts/gen_check_reference.py`"
+
+
+def test_the_architecture_picture_is_what_the_imports_say():
+    generator = ROOT / "scripts" / "gen_architecture_picture.py"
+
+    done = subprocess.run(
+        [sys.executable, str(generator), "--stdout"], capture_output=True, text=True, timeout=60
+    )
+
+    assert done.returncode == 0, done.stderr
+    picture = text_of(ROOT / "docs" / "pictures" / "architecture.svg")
+    assert done.stdout == picture, "run `python scripts/gen_architecture_picture.py`"
+
+
+def test_the_moving_picture_is_small_begins_with_a_command_and_names_no_folder_of_ours():
+    picture = text_of(ROOT / "docs" / "pictures" / "terminal.svg")
+
+    assert len(picture) < 500_000
+    first = next(iter(ElementTree.fromstring(picture).iter("{http://www.w3.org/2000/svg}use"))).get(
+        "href"
+    )
+    assert f'id="{first[1:]}"' in picture
+    assert "python train.py" in picture
+    assert not re.search(r"/(root|home|work)/", picture)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,14 +12,13 @@ from typing import Any
 
 import pytest
 
+from end_to_end.harness import SPECIMENS, run_folder, run_forked, run_observed
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import Diagnosis
-from steptime.measure.run_fold import measure, select_ranks
+from steptime.measure.rank_fold import select_ranks
+from steptime.measure.run_fold import measure
 from steptime.measure.run_records import read_records
 from steptime.measure.values.measurement import Step
-
-SPECIMENS = Path(__file__).resolve().parent.parent / "specimens"
-LIMIT_S = 120
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job, as the tests may be, hands it on to every script they start.
@@ -68,41 +64,36 @@ RunSpecimen = Callable[..., SpecimenRun]
 def run_specimen(tmp_path_factory: pytest.TempPathFactory) -> RunSpecimen:
     """Runs a specimen by its name, with arguments, on `nproc` ranks if that is said.
 
-    `exit_code` is what the specimen ends with.
+    `exit_code` is what the specimen ends with; `is_forked` says whether the script may be a
+    fork of a process that has torch; what looks at its process from outside needs a true one.
     """
     if find_spec("torch") is None:
         pytest.skip("the specimens train, which needs torch")
     known: dict[tuple[Any, ...], SpecimenRun] = {}
 
-    def run(name: str, *args: str, nproc: int | None = None, exit_code: int = 0) -> SpecimenRun:
-        key = (name, args, nproc)
+    def run(
+        name: str, *args: str, nproc: int | None = None, exit_code: int = 0, is_forked: bool = True
+    ) -> SpecimenRun:
+        key = (name, args, nproc, is_forked)
         if key not in known:
             folder = tmp_path_factory.mktemp(name)
-            known[key] = _run(folder, name, *args, nproc=nproc, exit_code=exit_code)
+            known[key] = _run(
+                folder, name, *args, nproc=nproc, exit_code=exit_code, is_forked=is_forked
+            )
         return known[key]
 
     return run
 
 
-def _run(folder: Path, name: str, *args: str, nproc: int | None, exit_code: int) -> SpecimenRun:
+def _run(
+    folder: Path, name: str, *args: str, nproc: int | None, exit_code: int, is_forked: bool
+) -> SpecimenRun:
     launcher = () if nproc is None else ("-m", "torch.distributed.run", "--standalone")
     ranks = () if nproc is None else (f"--nproc-per-node={nproc}",)
-    command = (sys.executable, *launcher, *ranks, str(SPECIMENS / f"{name}.py"), *args)
-    job = subprocess.run(
-        [sys.executable, "-m", "steptime", "run", "--json", "out.json", "--", *command],
-        cwd=folder,
-        env=_environment(),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-    )
-    assert job.returncode == exit_code, job.stderr
-    (run_folder,) = (folder / ".steptime" / "runs").iterdir()
-    envelope = json.loads((folder / "out.json").read_text())
-    assert envelope["status"] == ("partial" if exit_code else "ok"), job.stderr
-    return SpecimenRun(data=envelope["data"], stdout=job.stdout, folder=run_folder)
-
-
-def _environment() -> dict[str, str]:
-    own = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "STEPTIME"))}
-    return own | {"OMP_NUM_THREADS": "1"}  # spinning threads on a busy machine blur all times
+    command = (sys.executable, *launcher, *ranks, SPECIMENS / f"{name}.py", *args)
+    done = (run_forked if is_forked else run_observed)(folder, *command)
+    said = done.stderr.decode()
+    assert done.exit_code == exit_code, said
+    assert done.document is not None, said
+    assert done.document["status"] == ("partial" if exit_code else "ok"), said
+    return SpecimenRun(data=done.data, stdout=done.stdout.decode(), folder=run_folder(folder))

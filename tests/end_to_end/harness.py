@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+from end_to_end.forked import ForkedJob, can_fork
+
 HERE = Path(__file__).parent
 SCRIPTS = HERE / "scripts"
 SPECIMENS = HERE.parent / "specimens"
@@ -31,8 +33,9 @@ needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes and 
 
 
 def has_gpu() -> bool:
-    """Whether torch has a CUDA device here."""
-    if importlib.util.find_spec("torch") is None:
+    """Whether torch has a CUDA device here; torch is asked only where there is a driver."""
+    has_driver = any(Path(path).exists() for path in ("/dev/nvidiactl", "/dev/dxg"))
+    if not has_driver or importlib.util.find_spec("torch") is None:
         return False
     import torch
 
@@ -90,9 +93,12 @@ class Job:
             out, err = self.process.communicate(timeout=LIMIT_S)
         finally:
             self.kill_group()
-        path = self.folder / "result.json"
-        document = json.loads(path.read_bytes()) if path.exists() else None
-        return Done(exit_code=self.process.returncode, stdout=out, stderr=err, document=document)
+        return Done(
+            exit_code=self.process.returncode,
+            stdout=out,
+            stderr=err,
+            document=_document(self.folder),
+        )
 
     def kill_group(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -129,6 +135,65 @@ def run_both(folder: Path, *command: str | Path, **variables: str) -> tuple[Done
     ]
     bare, observed = [job.finish() for job in jobs]
     return bare, observed
+
+
+# -- the same from a process that has torch in memory, where launching is not what is tested
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fork:
+    """A command that the fork server started."""
+
+    folder: Path
+    job: ForkedJob
+
+    def finish(self) -> Done:
+        """Wait for the end."""
+        code, out, err = self.job.communicate(LIMIT_S)
+        return Done(exit_code=code, stdout=out, stderr=err, document=_document(self.folder))
+
+
+def fork_bare(folder: Path, *command: str | Path, **variables: str) -> Fork | Job:
+    """The command as it is; a true process where a fork will not do (`forked.py` says when)."""
+    env = environment(folder, **variables)
+    words = [str(word) for word in command]
+    if not can_fork(words, env, folder):
+        return Job(folder, words, env)
+    return Fork(folder=folder, job=ForkedJob(words, env, folder, is_observed=False))
+
+
+def fork_observed(
+    folder: Path, *command: str | Path, options: Sequence[str] = (), **variables: str
+) -> Fork | Job:
+    """The command under `steptime run` with these options, likewise."""
+    env = environment(folder, **variables)
+    words = [str(word) for word in command]
+    ours = ["run", "--json", str(folder / "result.json"), *options, "--", *words]
+    if not can_fork(words, env, folder):
+        return Job(folder, [*STEPTIME, *ours], env)
+    return Fork(folder=folder, job=ForkedJob(["steptime", *ours], env, folder, is_observed=True))
+
+
+def run_forked(
+    folder: Path, *command: str | Path, options: Sequence[str] = (), **variables: str
+) -> Done:
+    """The same, waited for."""
+    return fork_observed(folder, *command, options=options, **variables).finish()
+
+
+def run_both_forked(folder: Path, *command: str | Path, **variables: str) -> tuple[Done, Done]:
+    """Bare in folder/bare and observed in folder/observed, side by side."""
+    jobs = [
+        fork_bare(folder / "bare", *command, **variables),
+        fork_observed(folder / "observed", *command, **variables),
+    ]
+    bare, observed = [job.finish() for job in jobs]
+    return bare, observed
+
+
+def _document(folder: Path) -> Mapping[str, Any] | None:
+    path = folder / "result.json"
+    return json.loads(path.read_bytes()) if path.exists() else None
 
 
 def show(folder: Path, run: str = "last") -> Mapping[str, Any]:

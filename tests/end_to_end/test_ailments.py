@@ -11,21 +11,23 @@ from end_to_end.ailments import AILMENTS, judge
 from end_to_end.conftest import RunSpecimen
 from end_to_end.harness import has_gpu
 
+pytestmark = pytest.mark.slow("a process of its own, and as many steps as a diagnosis needs")
 
-@pytest.fixture(
-    params=[
-        pytest.param(
-            name,
-            marks=[
-                pytest.mark.gpu,
-                pytest.mark.skipif(not has_gpu(), reason="no CUDA device is here"),
-            ]
-            if AILMENTS[name].needs_gpu
-            else [],
-        )
-        for name in AILMENTS
-    ]
-)
+CORE = ("slow fetch", "slow rank", "out of memory", "healthy")
+"""In the fast check, too: one of a phase, one of ranks, one that dies, one with nothing."""
+
+
+def marks(name: str) -> list[pytest.MarkDecorator]:
+    """What the ailment needs."""
+    found = [pytest.mark.core] if name in CORE else []
+    if AILMENTS[name].cause == "neighbor":
+        found.append(pytest.mark.serial)
+    if AILMENTS[name].needs_gpu:
+        found += [pytest.mark.gpu, pytest.mark.skipif(not has_gpu(), reason="no CUDA device")]
+    return found
+
+
+@pytest.fixture(params=[pytest.param(name, marks=marks(name)) for name in AILMENTS])
 def name(request: pytest.FixtureRequest) -> str:
     """Every ailment; those of a GPU where there is one."""
     return request.param
@@ -34,7 +36,11 @@ def name(request: pytest.FixtureRequest) -> str:
 def test_an_ailment_is_diagnosed_as_itself(run_specimen: RunSpecimen, name: str) -> None:
     ailment = AILMENTS[name]
     run = run_specimen(
-        ailment.specimen, *ailment.args, nproc=ailment.nproc, exit_code=ailment.exit_code
+        ailment.specimen,
+        *ailment.args,
+        nproc=ailment.nproc,
+        exit_code=ailment.exit_code,
+        is_forked=False,  # a fork has page faults of its own
     )
 
     judgement = judge(ailment, run.data["diagnosis"])

@@ -25,6 +25,7 @@ from end_to_end.harness import (
     needs_torch,
     rows,
     run_folder,
+    run_forked,
     run_observed,
     updates,
 )
@@ -71,7 +72,7 @@ def test_a_shell_that_fails_keeps_its_code(tmp_path: Path) -> None:
 
 @needs_torch
 def test_an_exception_in_the_middle_leaves_every_step_and_the_report(tmp_path: Path) -> None:
-    done = run_observed(tmp_path, "python", SCRIPTS / "dying.py", "40", "fail")
+    done = run_forked(tmp_path, "python", SCRIPTS / "dying.py", "40", "fail")
     assert done.exit_code == 1
     assert b"ValueError: a bad batch" in done.stderr
     assert "failed with exit code 1" in said_by_us(done)
@@ -91,7 +92,7 @@ def test_a_segmentation_fault_in_the_middle_leaves_all_but_the_last_moment(tmp_p
 
 @needs_torch
 def test_one_that_crashes_at_once_is_not_said_to_have_made_no_step(tmp_path: Path) -> None:
-    done = run_observed(tmp_path, "python", SCRIPTS / "dying.py", "1", "crash")
+    done = run_forked(tmp_path, "python", SCRIPTS / "dying.py", "1", "crash")
     assert done.exit_code == 128 + signal.SIGSEGV
     assert "was killed by SIGSEGV before a step was recorded" in said_by_us(done)
     assert "last 0.2 s" in said_by_us(done)
@@ -99,6 +100,7 @@ def test_one_that_crashes_at_once_is_not_said_to_have_made_no_step(tmp_path: Pat
 
 
 @needs_torch
+@pytest.mark.slow("a limit of memory needs a process of its own")
 def test_memory_that_runs_out_in_torch_leaves_every_step(tmp_path: Path) -> None:
     done = run_observed(tmp_path, "python", SCRIPTS / "dying.py", "40", "take_all_memory")
     assert done.exit_code == 1
@@ -155,6 +157,7 @@ def test_training_with_an_old_torch_goes_on_unwatched(tmp_path: Path) -> None:
 
 
 @needs_torch
+@pytest.mark.slow("the processes are looked at once they are some seconds old")
 def test_pythons_that_keep_us_out_beside_one_that_does_not_are_said(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import time; time.sleep(6)\n")
     lines = f"python -I train.py & env -i $(which python) train.py & python {SCRIPTS}/tiny.py; wait"
@@ -171,6 +174,7 @@ def test_a_python_that_keeps_us_out_is_named_in_the_place_of_none_at_all(tmp_pat
 
 @needs_torch
 @pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
+@pytest.mark.slow("the processes are looked at once they are some seconds old")
 def test_helpers_of_multiprocessing_are_not_missed(tmp_path: Path, context: str) -> None:
     text = f"""\
 import multiprocessing, time, torch
@@ -204,6 +208,7 @@ def ranks_of(done: Done) -> list[tuple[int, int, int]]:
 
 
 @needs_torch
+@pytest.mark.slow("torchrun, two ranks, and a Python from each: five imports of torch")
 def test_pythons_that_ranks_start_are_no_ranks(tmp_path: Path) -> None:
     done = launch(tmp_path, f"{TORCHRUN} 2 {SCRIPTS}/helped.py")
     assert ranks_of(done) == [(0, 2, 6), (1, 2, 6)]
@@ -211,6 +216,7 @@ def test_pythons_that_ranks_start_are_no_ranks(tmp_path: Path) -> None:
 
 
 @needs_torch
+@pytest.mark.slow("a launcher in a launcher: five imports of torch")
 def test_a_launcher_under_torchrun_is_no_rank_and_its_processes_are(tmp_path: Path) -> None:
     done = launch(tmp_path, f"{TORCHRUN} 1 {SCRIPTS}/nested.py")
     assert ranks_of(done) == [(0, 2, 6), (1, 2, 6)]
@@ -220,6 +226,7 @@ def test_a_launcher_under_torchrun_is_no_rank_and_its_processes_are(tmp_path: Pa
 
 @needs_torch
 @pytest.mark.skipif(find_spec("accelerate") is None, reason="accelerate is not installed")
+@pytest.mark.slow("accelerate imports torch twice, and much more")
 def test_accelerate_inside_a_shell_is_one_rank(tmp_path: Path) -> None:
     options = "--cpu --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no"
     done = launch(tmp_path, f"accelerate launch {options} {SCRIPTS}/accelerated.py")
@@ -231,7 +238,7 @@ def test_accelerate_inside_a_shell_is_one_rank(tmp_path: Path) -> None:
 
 @needs_torch
 def test_an_accumulation_that_never_divides_is_found_in_the_source(tmp_path: Path) -> None:
-    done = run_observed(tmp_path, "python", SPECIMENS / "accumulation_loss.py")
+    done = run_forked(tmp_path, "python", SPECIMENS / "accumulation_loss.py")
     found = json.loads((run_folder(tmp_path) / "source.json").read_bytes())
     ((code, file, line, text),) = found["suspicions"]
     assert (code, file) == ("accumulation_loss", str(SPECIMENS / "accumulation_loss.py"))
@@ -276,7 +283,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if find_spec("torch") is None:
         pytest.skip("torch is not installed")
     folder = tmp_path_factory.mktemp("whole")
-    done = run_observed(folder, "python", SCRIPTS / "steady.py", "60")
+    done = run_forked(folder, "python", SCRIPTS / "steady.py", "60")
     assert done.exit_code == 0
     for name in ("measurement.json", "diagnosis.json"):
         (run_folder(folder) / name).unlink()
@@ -312,8 +319,8 @@ def content_of(folder: Path) -> dict[str, bytes]:
 COMMANDS: dict[str, tuple[Damage, str]] = {
     "missing": (lambda run: (run / "command.json").unlink(), "no file command.json is in it"),
     "a folder": (lambda run: as_folder(run / "command.json"), "no file command.json is in it"),
-    "empty": (lambda run: (run / "command.json").write_text(""), "is no JSON"),
-    "rubbish": (lambda run: (run / "command.json").write_bytes(b"\x93\0\xff"), "is no JSON"),
+    "empty": (lambda run: (run / "command.json").write_text(""), "is not JSON"),
+    "rubbish": (lambda run: (run / "command.json").write_bytes(b"\x93\0\xff"), "is not JSON"),
     "an array": (lambda run: (run / "command.json").write_text("[]"), "must be an object, got []"),
     "of a wrong type": (replace_command(argv=["python", 3]), "argv[1]` must be str, got 3"),
     "of a later schema": (replace_command(schema=2), "schema 2 is newer than this Steptime"),

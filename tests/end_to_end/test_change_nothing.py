@@ -76,11 +76,15 @@ def found(compared: tuple[Path, Done, Done], name: str, file: str = "found.json"
 
 
 @pytest.mark.parametrize("way", names_in("states.py", "WAYS"))
+@pytest.mark.slow("dozens of ways to train, bare and observed")
+@pytest.mark.core
 def test_a_way_to_train_leaves_the_same_bits(compare: Compare, way: str) -> None:
     bare, observed = found(compare("states.py"), way)
     assert observed == bare
 
 
+@pytest.mark.slow("dozens of ways to train, bare and observed")
+@pytest.mark.core
 def test_those_trainings_were_seen(compare: Compare) -> None:
     _, _, observed = compare("states.py")
     assert observed.data["num_optimizer_updates"] > 30
@@ -89,6 +93,7 @@ def test_those_trainings_were_seen(compare: Compare) -> None:
 
 
 @pytest.mark.parametrize("specimen", ALONE, ids=lambda path: path.stem)
+@pytest.mark.slow("every specimen, bare and observed")
 def test_a_specimen_leaves_the_same_bits(compare: Compare, specimen: Path) -> None:
     compared = compare("run_specimens.py", "1", "found.json", *ALONE)
     bare, observed = found(compared, specimen.stem)
@@ -99,6 +104,7 @@ def test_a_specimen_leaves_the_same_bits(compare: Compare, specimen: Path) -> No
 
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("specimen", TOGETHER, ids=lambda path: path.stem)
+@pytest.mark.slow("every specimen for two ranks, bare and observed")
 def test_two_ranks_leave_the_same_bits(compare: Compare, specimen: Path, rank: int) -> None:
     compared = compare("run_specimens.py", "2", "found.json", *TOGETHER)
     bare, observed = found(compared, specimen.stem, f"{rank}-found.json")
@@ -107,6 +113,7 @@ def test_two_ranks_leave_the_same_bits(compare: Compare, specimen: Path, rank: i
     assert observed == bare
 
 
+@pytest.mark.slow("every specimen, bare and observed")
 def test_no_specimen_makes_the_guest_fail(compare: Compare) -> None:
     for num_ranks, scripts in (("1", ALONE), ("2", TOGETHER)):
         _, _, observed = compare("run_specimens.py", num_ranks, "found.json", *scripts)
@@ -146,7 +153,7 @@ OPTIMIZERS_STEP = {"a_compiled_optimizer_step", "a_function_that_steps"}
 """There torch's own frame around the hooks breaks the graph; ours in it makes dynamo skip it."""
 
 
-@pytest.mark.slow
+@pytest.mark.slow("every case is compiled, bare and observed")
 @pytest.mark.parametrize("case", names_in("compiled.py", "CASES"))
 def test_dynamo_makes_the_same_graphs(compare: Compare, case: str) -> None:
     bare, observed = found(compare("compiled.py"), case)
@@ -158,7 +165,7 @@ def test_dynamo_makes_the_same_graphs(compare: Compare, case: str) -> None:
         assert observed["breaks"] == bare["breaks"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("every case is compiled, bare and observed")
 def test_the_compiled_trainings_were_seen(compare: Compare) -> None:
     _, _, observed = compare("compiled.py")
     assert observed.data["num_optimizer_updates"] == 3 * 12

@@ -15,7 +15,7 @@ from end_to_end.harness import (
     environment,
     needs_linux,
     needs_torch,
-    run_observed,
+    run_forked,
 )
 
 pytestmark = [needs_linux, needs_torch]
@@ -54,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("compare")
     (folder / "train.py").write_text(SCRIPT)
     for size, variables in (("8", {}), ("8", {}), ("16", {"MALLOC_ARENA_MAX": "1"})):
-        done = run_observed(folder, "python", "train.py", size, **variables)
+        done = run_forked(folder, "python", "train.py", size, **variables)
         assert done.exit_code == 0, done.stderr.decode()
     return folder
 

@@ -267,6 +267,7 @@ def test_odd_things_in_a_folder_do_not_matter(tmp_path):
 
 @needs_torch
 @each_tier
+@pytest.mark.slow("torchrun and two ranks import torch behind walls")
 def test_two_gloo_ranks_meet_under_torchrun(tmp_path, tier):
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 
@@ -278,6 +279,7 @@ def test_two_gloo_ranks_meet_under_torchrun(tmp_path, tier):
 @needs_torch
 @each_tier
 @pytest.mark.parametrize("name", ["worker_startup", "spawned"])
+@pytest.mark.slow("children import torch anew behind walls")
 def test_workers_and_spawned_children_work(tmp_path, tier, name):
     end = run(tmp_path, sys.executable, SPECIMENS / f"{name}.py", within=require(tier))
 

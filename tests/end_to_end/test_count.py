@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,10 @@ import pytest
 
 from end_to_end.contained import require
 from end_to_end.harness import (
-    LIMIT_S,
     SCRIPTS,
-    STEPTIME,
-    environment,
     needs_linux,
     needs_torch,
-    run_observed,
+    run_forked,
 )
 from steptime.isolate.tiers import Tier
 
@@ -28,20 +24,14 @@ FORWARD = MICRO * 2 * BATCH * (WIDTH * WIDTH + WIDTH * CLASSES)
 BACKWARD = 2 * FORWARD - MICRO * 2 * BATCH * WIDTH * WIDTH
 
 
-def count_of(folder: Path, *options: str, way: str) -> dict[str, Any]:
-    words = [*STEPTIME, "run", "--json", "result.json", *options, "--"]
-    words += ["python", str(SCRIPTS / "counted.py"), way]
-    folder.mkdir(exist_ok=True)
-    done = subprocess.run(
-        words, cwd=folder, env=environment(folder), capture_output=True, timeout=LIMIT_S
-    )
-    assert done.returncode == 0, done.stderr.decode()[-2000:]
-    data: dict[str, Any] = json.loads((folder / "result.json").read_text())["data"]
-    return data
+def count_of(folder: Path, *options: str, way: str) -> Mapping[str, Any]:
+    done = run_forked(folder, "python", SCRIPTS / "counted.py", way, options=options)
+    assert done.exit_code == 0, done.stderr.decode()[-2000:]
+    return done.data
 
 
 def test_an_eager_script_has_the_work_of_all_its_micro_batches(tmp_path: Path) -> None:
-    data = run_observed(tmp_path, "python", SCRIPTS / "counted.py", "eager").data
+    data = count_of(tmp_path, way="eager")
 
     assert (data["count"]["forward"], data["count"]["backward"]) == (FORWARD, BACKWARD)
     assert data["count"]["by_class"]["matmul"] == data["count"]["total"]

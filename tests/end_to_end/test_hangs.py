@@ -38,7 +38,7 @@ def line_of(text: str) -> int:
 @needs_torch
 @needs_linux
 @needs_py_spy
-@pytest.mark.slow
+@pytest.mark.slow("a stall is one after ten seconds without a step")
 def test_a_rank_that_waits_for_ever_is_named_with_its_line_and_the_other_waits_for_it(
     tmp_path: Path,
 ) -> None:

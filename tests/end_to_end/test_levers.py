@@ -11,7 +11,14 @@ from typing import Any
 
 import pytest
 
-from end_to_end.harness import SCRIPTS, needs_linux, needs_torch, rows, run_folder, start_observed
+from end_to_end.harness import (
+    SCRIPTS,
+    needs_linux,
+    needs_torch,
+    rows,
+    run_folder,
+    run_forked,
+)
 from steptime.levers import file_of, load
 
 pytestmark = [needs_torch, needs_linux]
@@ -53,7 +60,7 @@ def train(
     variables = {"STEPTIME_PLAN": str(folder / "plan.json")} if wanted or live else {}
     num_steps = NUM_STEPS if live is None else 4 * NUM_STEPS
     words = (*map(str, command), str(num_steps), str(factor))
-    done = start_observed(folder, *words, **variables).finish()
+    done = run_forked(folder, *words, **variables)
     assert done.exit_code == 0, done.stderr.decode()
     return [json.loads(file.read_text()) for file in sorted(folder.glob("found-*.json"))]
 
@@ -94,7 +101,7 @@ def test_a_checkpoint_needs_nothing_of_ours(tmp_path: Path, wanted: list[Wanted]
     assert b"steptime" not in (tmp_path / "checkpoint-plain.pt").read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a C++ compiler makes the model's kernels")
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch needs a C++ compiler")
 def test_a_compiled_model_drops_the_same_and_trains_as_without(
     tmp_path: Path, without: dict[str, Any]
@@ -108,6 +115,7 @@ def test_a_compiled_model_drops_the_same_and_trains_as_without(
     assert b"_orig_mod" not in checkpoint
 
 
+@pytest.mark.slow("torchrun and two ranks import torch")
 def test_ranks_whose_gradients_overflow_in_fp16_go_on_together(tmp_path: Path) -> None:
     found = train(tmp_path, HALF, way="ranks", factor=16.0, nproc=2)
 

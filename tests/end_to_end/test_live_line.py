@@ -53,6 +53,8 @@ def on_a_terminal(folder: Path, shell: str, **variables: str) -> tuple[int, str]
     return os.waitstatus_to_exitcode(status), shown.decode()
 
 
+@pytest.mark.slow("the line moves once a second, on a terminal")
+@pytest.mark.core
 def test_the_line_is_on_the_terminal_and_the_output_elsewhere_is_clean(tmp_path: Path) -> None:
     code, shown = on_a_terminal(tmp_path, "> log 2>&1")
 
@@ -68,6 +70,7 @@ def test_the_line_is_on_the_terminal_and_the_output_elsewhere_is_clean(tmp_path:
 
 
 @pytest.mark.parametrize("shell", ["", "> log"])
+@pytest.mark.slow("a line that did come would do so after a second")
 def test_a_script_that_has_the_terminal_keeps_it_alone(tmp_path: Path, shell: str) -> None:
     code, shown = on_a_terminal(tmp_path, shell)
 
@@ -79,6 +82,7 @@ def test_a_script_that_has_the_terminal_keeps_it_alone(tmp_path: Path, shell: st
     assert "\r".join(f"step {n}" for n in range(0, 60, 10)) in shown
 
 
+@pytest.mark.slow("a line that did come would do so after a second")
 def test_a_reader_that_shows_what_the_script_writes_is_not_disturbed(tmp_path: Path) -> None:
     code, shown = on_a_terminal(tmp_path, "2>&1 | cat")
 
@@ -89,6 +93,7 @@ def test_a_reader_that_shows_what_the_script_writes_is_not_disturbed(tmp_path: P
     assert "the script's own line" in shown
 
 
+@pytest.mark.slow("a line that did come would do so after a second")
 def test_a_terminal_that_cannot_take_lines_back_gets_none(tmp_path: Path) -> None:
     code, shown = on_a_terminal(tmp_path, "> log 2>&1", TERM="dumb")
 

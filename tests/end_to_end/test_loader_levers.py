@@ -12,12 +12,13 @@ import pytest
 from end_to_end.harness import (
     SCRIPTS,
     SPECIMENS,
+    fork_bare,
     needs_linux,
     needs_torch,
     rows,
     run_folder,
+    run_forked,
     start_bare,
-    start_observed,
 )
 from steptime.levers import file_of, load
 
@@ -150,7 +151,7 @@ def run_with(folder: Path, specimen: str, name: str, settings: Settings) -> byte
     (folder / "plan.json").write_text(json.dumps(plan))
     script = str(SPECIMENS / f"{specimen}.py")
     variables = {"STEPTIME_PLAN": str(folder / "plan.json")}
-    done = start_observed(folder, "python", script, **variables).finish()
+    done = run_forked(folder, "python", script, **variables)
     assert done.exit_code == 0, done.stderr.decode()
     return done.stdout
 
@@ -166,7 +167,7 @@ def run_with(folder: Path, specimen: str, name: str, settings: Settings) -> byte
 def test_in_a_trial_the_script_prints_what_it_printed(
     tmp_path: Path, specimen: str, name: str, settings: Settings
 ) -> None:
-    bare = start_bare(tmp_path / "bare", "python", SPECIMENS / f"{specimen}.py").finish()
+    bare = fork_bare(tmp_path / "bare", "python", SPECIMENS / f"{specimen}.py").finish()
     stdout = run_with(tmp_path / "tried", specimen, name, settings)
 
     assert stdout == bare.stdout

@@ -21,7 +21,11 @@ from end_to_end.harness import (
     run_folder,
 )
 
-pytestmark = [needs_torch, needs_linux]
+pytestmark = [
+    needs_torch,
+    needs_linux,
+    pytest.mark.slow("dozens of ways to train, bare and observed, some on two ranks"),
+]
 
 Compare = Callable[..., Path]
 

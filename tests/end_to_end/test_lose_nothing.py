@@ -112,6 +112,7 @@ def test_our_death_loses_nothing_and_ends_nothing(tmp_path: Path) -> None:
     ("act", "exit_code", "is_abrupt"),
     [("leave", 5, True), ("crash", 139, True), ("raise_error", 1, False)],
 )
+@pytest.mark.slow("the end of an interpreter, bare and observed")
 def test_a_script_that_ends_badly_ends_as_without_us(
     tmp_path: Path, act: str, exit_code: int, *, is_abrupt: bool
 ) -> None:
@@ -128,6 +129,7 @@ def test_a_script_that_ends_badly_ends_as_without_us(
         assert found == list(range(40))
 
 
+@pytest.mark.slow("the end of an interpreter is waited for, bare and observed")
 def test_a_thread_that_trains_on_after_the_main_one_is_recorded_to_its_end(tmp_path: Path) -> None:
     command = ("python", SCRIPTS / "steady.py", "20", "train_on_in_a_thread")
     bare, observed = run_both(tmp_path, *command)
@@ -153,6 +155,8 @@ def told(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("act", names_in("rude.py", "ACTS"))
+@pytest.mark.slow("every rude act in turn, bare and observed")
+@pytest.mark.core
 def test_the_steps_after_this_act_are_recorded(rude: tuple[Path, Done, Done], act: str) -> None:
     folder, _, _ = rude
     first, last, is_right = told(folder / "observed")["acts"][act]
@@ -203,6 +207,7 @@ def may_mount() -> bool:
     return has_unshare and subprocess.run(command, capture_output=True).returncode == 0
 
 
+@pytest.mark.slow("a disk is filled and runs on as long as a flush takes")
 def test_a_full_disk_costs_lines_and_nothing_else(tmp_path: Path) -> None:
     if not may_mount():
         pytest.skip("no small disk can be mounted here (user namespaces are off)")
@@ -255,6 +260,7 @@ def test_a_run_folder_deleted_in_mid_run_does_not_stop_the_training(tmp_path: Pa
     assert not (tmp_path / ".steptime").exists()
 
 
+@pytest.mark.slow("two runs side by side")
 def test_two_runs_at_once_in_one_store_keep_apart(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -276,7 +282,7 @@ def test_two_runs_at_once_in_one_store_keep_apart(tmp_path: Path) -> None:
 # -- long runs
 
 
-@pytest.mark.slow
+@pytest.mark.slow("two hundred thousand steps, twice")
 def test_two_hundred_thousand_steps_stay_small(tmp_path: Path) -> None:
     bare, observed = run_both(tmp_path, "python", SCRIPTS / "many.py")
     grown = int(observed.stdout) - int(bare.stdout)

@@ -25,7 +25,11 @@ from end_to_end.harness import (
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "memory_anatomy.py"
 
-pytestmark = [needs_torch, needs_linux]
+pytestmark = [
+    needs_torch,
+    needs_linux,
+    pytest.mark.slow("dozens of trainings, bare and observed, with every allocation followed"),
+]
 
 # Bytes of states of a parameter, and of the step beside each tensor's.
 STATES = {

@@ -62,6 +62,7 @@ def test_every_way_of_writing_leaves_every_byte_mode_and_time(there, tier):
 
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.slow("any moment may be late, and what is left ends by itself")
 def test_steptime_killed_at_any_moment_leaves_everything_as_it_was(there, tier, seed):
     require(tier)
     before = fingerprint(there)

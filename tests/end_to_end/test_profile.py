@@ -18,10 +18,12 @@ from end_to_end.harness import (
     SCRIPTS,
     STEPTIME,
     environment,
+    fork_bare,
     has_gpu,
     needs_linux,
     needs_torch,
     run_folder,
+    run_forked,
     run_observed,
     show,
     updates,
@@ -62,14 +64,10 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Any:
     @cache
     def run(way: str, *options: str, launcher: tuple[str, ...] = ("python",)) -> Profiled:
         folder = tmp_path_factory.mktemp(way)
-        words = [*STEPTIME, "run", "--json", "result.json", "--profile", str(FIRST), *options]
-        words += ["--", *launcher, str(SCRIPTS / "profiled.py"), way]
-        done = subprocess.run(
-            words, cwd=folder, env=environment(folder), capture_output=True, timeout=LIMIT_S
-        )
-        data = json.loads((folder / "result.json").read_text())["data"]
+        command = (*launcher, SCRIPTS / "profiled.py", way)
+        done = run_forked(folder, *command, options=("--profile", str(FIRST), *options))
         out, err = done.stdout.decode(), done.stderr.decode()
-        return Profiled(folder, done.returncode, out, err, data)
+        return Profiled(folder, done.exit_code, out, err, done.data)
 
     return run
 
@@ -125,14 +123,7 @@ def test_the_report_shows_the_profile_and_show_finds_it_again(profile: Any) -> N
 
 
 def test_the_training_goes_on_as_without_a_profiler(profile: Any, tmp_path: Path) -> None:
-    bare = subprocess.run(
-        ["python", str(SCRIPTS / "profiled.py"), "plain"],
-        cwd=tmp_path,
-        env=environment(tmp_path),
-        capture_output=True,
-        timeout=LIMIT_S,
-        check=True,
-    )
+    bare = fork_bare(tmp_path, "python", SCRIPTS / "profiled.py", "plain").finish()
 
     assert profile("plain").stdout == bare.stdout.decode()
 

@@ -137,6 +137,7 @@ def test_two_ranks_have_a_twin_in_float64(two_ranks: Baselines) -> None:
     assert "float32" not in str([check.detail for check in verdict.checks])
 
 
+@pytest.mark.slow("torchrun and two ranks import torch")
 def test_ranks_of_torchrun_are_recorded_each(tmp_path: Path) -> None:
     (request, *_) = plan_runs("EXACT", roundoff=2.0**-24, num_updates=20)
 

@@ -18,7 +18,7 @@ from end_to_end.harness import (
     needs_torch,
     rows,
     run_folder,
-    run_observed,
+    run_forked,
 )
 from steptime.cli.main import main
 from steptime.measure.series.run_series import read_series
@@ -36,7 +36,7 @@ def observe(tmp_path_factory: pytest.TempPathFactory) -> Observe:
     @cache
     def run(*command: str | Path) -> Path:
         folder = tmp_path_factory.mktemp("run")
-        done = run_observed(folder, *command)
+        done = run_forked(folder, *command)
         assert done.exit_code == 0, done.stderr.decode()
         assert "guest_failures" not in done.notes
         return run_folder(folder)

@@ -29,11 +29,12 @@ def shift_at(step: int, data: dict[str, Any]) -> dict[str, Any]:
     return found[0]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a change half-way needs seconds before it and seconds after")
+@pytest.mark.serial
 def test_a_neighbor_that_starts_half_way_is_the_cause_of_longer_steps(
     run_specimen: RunSpecimen,
 ) -> None:
-    run = run_specimen("neighbor_starts")
+    run = run_specimen("neighbor_starts", is_forked=False)
     at = int(re.search(r"changed (\d+)", run.stdout)[1])
 
     host = read_series(run.folder, None).host
@@ -49,7 +50,8 @@ def test_a_neighbor_that_starts_half_way_is_the_cause_of_longer_steps(
 
 
 @needs_torch
-@pytest.mark.slow
+@pytest.mark.slow("a change half-way needs seconds before it and seconds after")
+@pytest.mark.serial
 def test_a_device_that_holds_its_clock_down_is_the_cause_of_longer_steps(tmp_path: Path) -> None:
     """The device is made up, the run and all that reads and judges it is real."""
     file = tmp_path / "hot"
@@ -69,13 +71,13 @@ def test_a_device_that_holds_its_clock_down_is_the_cause_of_longer_steps(tmp_pat
 
 
 @pytest.mark.gpu
-@pytest.mark.slow
+@pytest.mark.slow("a change half-way needs seconds before it and seconds after")
 @pytest.mark.skipif(not has_gpu(), reason="no CUDA device is here")
 def test_a_gpu_whose_clock_is_locked_low_is_the_cause_of_longer_steps(
     run_specimen: RunSpecimen,
 ) -> None:
     if os.geteuid() != 0:
         pytest.skip("locking the clock of a GPU needs root")
-    run = run_specimen("throttled")
+    run = run_specimen("throttled", is_forked=False)
     shift = shift_at(int(re.search(r"changed (\d+)", run.stdout)[1]), run.data)
     assert {"throttle", "device_clock"} & set(shift["causes"])

@@ -15,6 +15,7 @@ from end_to_end.harness import (
     needs_torch,
     rows,
     run_folder,
+    run_forked,
     run_observed,
     updates,
 )
@@ -25,6 +26,9 @@ MIB = 1 << 20
 
 Observe = Callable[..., Path]
 
+TRUE = {"collect"}
+"""Ways that need a process of their own: a fork's collections copy the memory that it shares."""
+
 
 @pytest.fixture(scope="module")
 def observe(tmp_path_factory: pytest.TempPathFactory) -> Observe:
@@ -33,7 +37,8 @@ def observe(tmp_path_factory: pytest.TempPathFactory) -> Observe:
     @cache
     def run(*arguments: str, exit_code: int = 0, **variables: str) -> Path:
         folder = tmp_path_factory.mktemp(arguments[0])
-        done = run_observed(folder, "python", SCRIPTS / "ailing.py", *arguments, **variables)
+        run = run_observed if arguments[0] in TRUE else run_forked
+        done = run(folder, "python", SCRIPTS / "ailing.py", *arguments, **variables)
         assert done.exit_code == exit_code, done.stderr.decode()
         assert "guest_failures" not in done.notes
         return run_folder(folder)

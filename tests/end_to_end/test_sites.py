@@ -16,7 +16,7 @@ from end_to_end.harness import (
     needs_torch,
     rows,
     run_folder,
-    run_observed,
+    run_forked,
     updates,
 )
 
@@ -32,7 +32,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     @cache
     def run(script: str, *arguments: str) -> tuple[Path, list[dict[str, Any]]]:
         folder = tmp_path_factory.mktemp("sites")
-        done = run_observed(folder, "python", SCRIPTS / script, *arguments)
+        done = run_forked(folder, "python", SCRIPTS / script, *arguments)
         assert done.exit_code == 0, done.stderr.decode()
         assert "guest_failures" not in done.notes
         return folder, rows(run_folder(folder) / "rank-0.jsonl")

@@ -381,8 +381,10 @@ def test_a_slow_rank_is_a_straggler_in_its_forward(run_specimen: RunSpecimen) ->
     assert run.median_s("communication", rank=1) < 0.015
 
 
+@pytest.mark.slow("a neighbor is looked at for seconds")
+@pytest.mark.serial
 def test_a_busy_neighbor_is_found(run_specimen: RunSpecimen) -> None:
-    run = run_specimen("busy_neighbor")
+    run = run_specimen("busy_neighbor", is_forked=False)
 
     assert f"steps {run.data['num_steps']}\n" in run.stdout
     (finding,) = run.findings("CONTENDED")

@@ -47,7 +47,8 @@ def ends(found: Study) -> dict[str, TrialEnd]:
     return {t.state[0].name: t.end for t in found.trials if t.kind == "live" and len(t.state) == 1}
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a whole study: a baseline, live trials and the runs that prove it")
+@pytest.mark.serial
 def test_the_lever_that_helps_is_found_among_those_that_do_harm(tmp_path: Path) -> None:
     told: list[StudyProgress] = []
     acts = ("nothing", "crash", "not_finite", "quick")
@@ -108,7 +109,8 @@ def burning_processes() -> list[str]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a study that is killed, and the rest of it in another process")
+@pytest.mark.serial
 def test_a_study_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     first = start_tune(tmp_path)
     wait_for_answers(tmp_path, 2)
@@ -126,7 +128,9 @@ def test_a_study_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     assert burning_processes() == []
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a study up to its first answer")
+@pytest.mark.serial
+@pytest.mark.core
 def test_an_interrupt_ends_a_study_within_five_seconds(tmp_path: Path) -> None:
     process = start_tune(tmp_path)
     wait_for_answers(tmp_path, 1)

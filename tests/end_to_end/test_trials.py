@@ -16,13 +16,14 @@ from end_to_end.harness import (
     HERE,
     SCRIPTS,
     Done,
+    Fork,
     Job,
+    fork_bare,
+    fork_observed,
     needs_linux,
     needs_torch,
     rows,
     run_folder,
-    start_bare,
-    start_observed,
     updates,
 )
 from steptime.measure.trial_lines import join_ranks, read_trial
@@ -43,7 +44,7 @@ def plan(*levers: Mapping[str, Any], mode: str = "trial", **fields: Any) -> dict
 
 def start_tried(
     folder: Path, plan: Mapping[str, Any] | None, way: str, num_steps: int, *, nproc: int = 0
-) -> Job:
+) -> Fork | Job:
     """The script under `steptime run`, with a plan; under torchrun on `nproc` ranks."""
     folder.mkdir(exist_ok=True)
     variables = {"NOTES": str(folder / "notes")}
@@ -56,7 +57,7 @@ def start_tried(
         else ()
     )
     command = (sys.executable, *launcher, SCRIPT, way, num_steps)
-    return start_observed(folder, *map(str, command), **variables)
+    return fork_observed(folder, *map(str, command), **variables)
 
 
 def run_tried(folder: Path, *args: Any, **kwargs: Any) -> Done:
@@ -195,7 +196,7 @@ def test_without_a_plan_nothing_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", ["plain", "workers", "gan", "closure", "compiled"])
 def test_a_plan_leaves_the_same_bits(tried: Tried, tmp_path: Path, way: str) -> None:
-    bare = start_bare(tmp_path, sys.executable, SCRIPT, way, str(NUM_STEPS)).finish()
+    bare = fork_bare(tmp_path, sys.executable, SCRIPT, way, str(NUM_STEPS)).finish()
 
     assert bare.exit_code == 0, bare.stderr.decode()
     assert digest(tried(way)) == digest(tmp_path)
@@ -279,7 +280,7 @@ def expected_order(num_states: int, num_rounds: int = 3) -> list[tuple[int, int]
 
 
 def test_states_alternate_as_the_seed_says_and_leave_the_same_bits(tmp_path: Path) -> None:
-    bare = start_bare(tmp_path / "bare", sys.executable, SCRIPT, "plain", "40")
+    bare = fork_bare(tmp_path / "bare", sys.executable, SCRIPT, "plain", "40")
     done = run_live(tmp_path, live([], [lever()], []), "plain", 40)
     assert (bare.finish().exit_code, done.exit_code) == (0, 0)
 

@@ -77,8 +77,8 @@ def cut(run: SpecimenRun) -> Waterfall:
 def test_a_delay_grows_its_part_alone(
     run_specimen: RunSpecimen, way: str, grown: str, nproc: int | None
 ) -> None:
-    before = cut(run_specimen("delayed", "none", nproc=nproc))
-    after = cut(run_specimen("delayed", way, nproc=nproc))
+    before = cut(run_specimen("delayed", "none", nproc=nproc, is_forked=False))
+    after = cut(run_specimen("delayed", way, nproc=nproc, is_forked=False))
 
     assert (before.missing, after.missing) == (None, None)
     more = {name: after.time_of(*g) - before.time_of(*g) for name, g in GROUPS.items()}
@@ -93,7 +93,7 @@ def test_a_delay_grows_its_part_alone(
 def test_ceilings_in_the_folder_of_a_run_are_what_it_is_shown_by(
     run_specimen: RunSpecimen, tmp_path: Path
 ) -> None:
-    run = run_specimen("delayed", "none")
+    run = run_specimen("delayed", "none", is_forked=False)
     assert run.data["waterfall"]["missing"] == "no_ceilings"
     ceilings = run.folder / "ceilings.json"
     ceilings.write_text(json.dumps(to_json(CEILINGS)))
@@ -122,7 +122,7 @@ def test_ceilings_in_the_folder_of_a_run_are_what_it_is_shown_by(
 @pytest.mark.gpu
 @pytest.mark.skipif(not has_gpu(), reason="no CUDA device is here")
 def test_operators_of_a_device_fit_into_its_phases(run_specimen: RunSpecimen) -> None:
-    data = run_specimen("gpu_sync").data
+    data = run_specimen("gpu_sync", is_forked=False).data
 
     names = {"forward", "forward_and_loss", "backward"} & data["phases"].keys()
     model_s = sum(data["phases"][name]["device_median_s"] or 0.0 for name in names)

@@ -15,9 +15,10 @@ from rich.console import Console
 import steptime
 from steptime.cli import conclude, main, output, run, runs
 from steptime.cli.results import load, save
+from steptime.core.machine_identity import MachineIdentity
 from steptime.core.store import Run, create_run, write_value
 from steptime.errors import SteptimeError, StoreError
-from steptime.launch.values import CommandRecord, RunMachine
+from steptime.launch.values import CommandRecord
 from unit.builders import make_end, make_head, make_row
 
 NOON = 1_790_000_000.0
@@ -45,7 +46,7 @@ def make_run(
         steptime_version="0.1.0",
         python_version="3.11.7",
         git_revision=None,
-        machine=RunMachine(hostname_hash="abc", cpu=None, num_cores=2, memory_bytes=None),
+        machine=MachineIdentity(hostname_hash="abc", cpu=None, num_cores=2, memory_bytes=None),
         parent_pid=1,
         ended_unix_s=NOON + 5,
         exit_code=exit_code,

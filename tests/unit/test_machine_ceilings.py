@@ -16,9 +16,9 @@ from rich.console import Console
 from steptime.cli import machinery
 from steptime.cli.main import main
 from steptime.core.codec import from_json, to_json
-from steptime.core.quantity import Quantity
+from steptime.core.interval import Interval
+from steptime.core.machine_identity import MachineIdentity
 from steptime.errors import NotFoundError, StoreError
-from steptime.launch.values import RunMachine
 from steptime.machine import ceilings
 from steptime.machine.ceilings import (
     CeilingRequest,
@@ -46,12 +46,12 @@ from unit.test_machine_report import make_gpu, make_inventory
 
 SCHEMAS = resources.files("steptime.report") / "schema"
 SCHEMA = json.loads((SCHEMAS / "machine.schema.json").read_text())
-MACHINE = RunMachine(hostname_hash="ab", cpu="Xeon Gold", num_cores=8, memory_bytes=1 << 34)
+MACHINE = MachineIdentity(hostname_hash="ab", cpu="Xeon Gold", num_cores=8, memory_bytes=1 << 34)
 PYTHON = Python(path="/usr/bin/python3", version="3.11.7", torch_version="2.13.0")
 
 
 def make_ceiling(**parts: Any) -> Ceiling:
-    rate = Quantity(median=1.34e12, low=1.31e12, high=1.36e12, n=40)
+    rate = Interval(estimate=1.34e12, low=1.31e12, high=1.36e12, n=40)
     given: dict[str, Any] = {
         "kind": "matmul",
         "device": "cpu",
@@ -118,7 +118,7 @@ def test_repetitions_become_a_median_with_its_interval() -> None:
     found = read_ceiling({**line, "rates": rates, "setting": setting, "points": points})
 
     assert found.rate is not None
-    assert (found.rate.median, found.rate.n, found.best_rate) == (100.5, 10, 104.0)
+    assert (found.rate.estimate, found.rate.n, found.best_rate) == (100.5, 10, 104.0)
     assert found.rate.low < 100.5 < found.rate.high
     assert found.points[0].setting == found.setting
 
@@ -232,7 +232,7 @@ def test_a_row_has_its_median_interval_and_setting() -> None:
 
 
 def test_an_interval_across_prefixes_has_both_units() -> None:
-    rate = Quantity(median=1.09e9, low=7.1e8, high=1.37e9, n=7)
+    rate = Interval(estimate=1.09e9, low=7.1e8, high=1.37e9, n=7)
     found = make_ceilings(make_ceiling(kind="copy", unit="bytes_per_s", rate=rate))
 
     assert "1.09 GB/s  710 MB/s to 1.37 GB/s" in text_of(found)
@@ -257,7 +257,7 @@ def test_where_nobody_could_look_for_others_that_is_said() -> None:
 
 
 def test_a_known_gpu_has_its_share_of_the_datasheet_and_an_unknown_none() -> None:
-    one = make_ceiling(device="cuda:0", rate=Quantity(median=7.9e14, low=7.8e14, high=8e14, n=60))
+    one = make_ceiling(device="cuda:0", rate=Interval(estimate=7.9e14, low=7.8e14, high=8e14, n=60))
     known = make_bench(device_names=("NVIDIA H100 80GB HBM3",))
     unknown = make_bench(device_names=("NVIDIA H1000",))
 

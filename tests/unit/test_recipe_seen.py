@@ -11,7 +11,7 @@ from rich.console import Console
 
 from report_cases import healthy
 from steptime.core.codec import from_json, to_json
-from steptime.core.quantity import Quantity
+from steptime.core.interval import Interval
 from steptime.measure.run_fold import measure
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.observations import Difference, LeverUse, RecipeUse
@@ -22,7 +22,7 @@ from unit.builders import make_end, make_head, make_row, read
 USE = RecipeUse(
     path="tuned.toml",
     study_id="s",
-    speedup=Quantity(median=1.52, low=1.47, high=1.58, n=8),
+    speedup=Interval(estimate=1.52, low=1.47, high=1.58, n=8),
     levers=(
         LeverUse(name="autocast", settings={"dtype": "bf16"}, is_in_guest=True),
         LeverUse(name="compile", settings={}, is_in_guest=True),

@@ -472,4 +472,4 @@ def test_a_damaged_study_is_one_message(tmp_path: Path, capsys: Capture) -> None
     path = tmp_path / ".steptime" / "studies" / STUDY_ID / "study.json"
     path.write_text("{")
     assert main.main(["study", "show", STUDY_ID]) == 1
-    assert "is no JSON" in capsys.readouterr().err
+    assert "is not JSON" in capsys.readouterr().err

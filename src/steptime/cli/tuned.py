@@ -67,7 +67,7 @@ def _write_recipe(options: TuneOptions, study: Study, errors: list[ErrorItem]) -
     recipe = make_recipe(
         study,
         script=describe_script(study.command, folder=Path.cwd()),
-        machine=describe_machine(device=study.device, torch_version=study.torch_version),
+        machine=describe_machine(),
     )
     try:
         write_recipe(options.output, recipe)

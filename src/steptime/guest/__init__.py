@@ -1,9 +1,10 @@
 """The guest: it lives inside each Python process of the user's command and watches it.
 
-`inject/site/sitecustomize.py` loads this folder by location and under a private name, once torch
-has been executed. The guest uses the standard library and the torch that the script imported,
-nothing else. It may lose a sample; it may never break or change the training. Clocks and `dumps`
-are bound when a module is loaded, because a script may replace them later.
+`inject/site/sitecustomize.py` loads this folder by location once torch has been executed, as part
+of a private package in which it finds `..record` and nothing else of ours. The guest uses the
+standard library and the torch that the script imported, nothing else. It may lose a sample; it may
+never break or change the training. Clocks and `dumps` are bound when a module is loaded, because a
+script may replace them later.
 
 In: markers from the hooks, and the plan of a trial. Out: lines in the run's folder. To read it,
 start with `bootstrap.py`, which puts everything in place, then follow one step: `hooks/` notes a

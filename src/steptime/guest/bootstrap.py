@@ -11,10 +11,10 @@ from time import thread_time_ns
 from time import time as unix_time
 from typing import Any
 
+from ..record.buckets import BACKWARDS, FORWARDS
 from .hooks import distributed, loader_hooks, model_calls, tensor_hooks, training_hooks
 from .hooks.context import Context
 from .memory.dissect import dissect_death, make_anatomy
-from .timeline.buckets import BACKWARDS, FORWARDS
 from .timeline.device_clock import DeviceClock
 from .timeline.recorder import Recorder, append
 from .watchers.compile_books import CompileWatcher

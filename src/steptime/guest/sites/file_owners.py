@@ -22,7 +22,9 @@ class FileOwners:
     def __init__(self, torch: Any) -> None:
         self.torch_folder = os.path.join(os.path.dirname(torch.__file__), "")
         self.python_folder = os.path.join(os.path.dirname(os.__file__), "")
-        self.guest_folder = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+        guest = os.path.dirname(os.path.dirname(__file__))
+        record = os.path.join(os.path.dirname(guest), "record")
+        self.our_folders = (os.path.join(guest, ""), os.path.join(record, ""))
         self.command_folder = os.path.join(os.path.dirname(sys.executable), "")
         self.known: dict[str, int] = {}
 
@@ -36,7 +38,7 @@ class FileOwners:
         return known
 
     def _find_owner(self, file: str) -> int:
-        if file.startswith((self.torch_folder, self.guest_folder)):
+        if file.startswith((self.torch_folder, *self.our_folders)):
             return NOBODYS
         if any(folder in file for folder in _PACKAGES):
             return LIBRARYS

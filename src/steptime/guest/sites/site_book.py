@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ..timeline.buckets import (
+from ...record.buckets import (
     BUCKETS,
     CHECKPOINT,
     COMPILE,

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from .buckets import EVALUATION, NUM_BUCKETS, OTHER, SPANS_KEPT
+from ...record.buckets import EVALUATION, NUM_BUCKETS, OTHER, SPANS_KEPT
 
 MAX_WAITING = 200
 """Updates whose events may wait to be read; beyond that, the oldest are dropped and counted."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from time import perf_counter_ns, process_time_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .buckets import (
+from ...record.buckets import (
     BATCHES,
     BY_HAND,
     CHECKPOINT,

@@ -17,7 +17,7 @@ from time import perf_counter_ns, thread_time_ns
 from time import time as unix_time
 from typing import Any, Protocol
 
-from .buckets import (
+from ...record.buckets import (
     BACKWARDS,
     BUCKETS,
     BY_HAND,

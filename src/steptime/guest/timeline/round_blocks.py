@@ -6,7 +6,7 @@ that has already stepped in this round steps again.
 
 from __future__ import annotations
 
-from .buckets import (
+from ...record.buckets import (
     BACKWARDS,
     BY_HAND,
     CHECKPOINT,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from .buckets import (
+from ...record.buckets import (
     AFTER_BACKWARD,
     AFTER_FORWARD,
     BACKWARD,

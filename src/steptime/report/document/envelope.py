@@ -246,23 +246,17 @@ def _diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
     return {
         "kind": diagnosis.kind,
         "findings": [_finding(f) for f in diagnosis.findings],
-        "shifts": [{**asdict(shift), "ratio": shift.ratio} for shift in diagnosis.shifts],
+        "shifts": [asdict(shift) for shift in diagnosis.shifts],
     }
 
 
 def _recipe(use: RecipeUse | None) -> dict[str, Any] | None:
     if use is None:
         return None
-    speedup = use.speedup
     return {
         "path": use.path,
         "study_id": use.study_id,
-        "speedup": {
-            "estimate": speedup.median,
-            "low": speedup.low,
-            "high": speedup.high,
-            "n": speedup.n,
-        },
+        "speedup": asdict(use.speedup),
         "levers": {one.name: dict(one.settings) for one in use.levers},
         "failed": {one.name: one.error for one in use.levers if one.error is not None},
         "differences": [asdict(one) for one in use.differences],
