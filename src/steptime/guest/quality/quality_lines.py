@@ -1,4 +1,4 @@
-"""What the lines of a quality recording are made of, and the two files they go to."""
+"""The two files of a quality recording, and the values in their lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..timeline.recorder import append
 from .checksums import as_bytes
 
 SWITCHES = ("fused", "foreach", "capturable", "differentiable", "params", "lr", "initial_lr")
-"""Keys of an optimizer's group that change no mathematics, or are written apart."""
+"""Keys of an optimizer's group that change no mathematics or are written elsewhere."""
 
 
 class QualityFiles:
@@ -55,7 +55,7 @@ class QualityFiles:
 
 
 def find_rank(torch: Any) -> tuple[int | None, int]:
-    """Rank and world size, from torch.distributed, else from the environment."""
+    """Return rank and world size from torch.distributed, or else from the environment."""
     dist = torch.distributed
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
@@ -65,7 +65,7 @@ def find_rank(torch: Any) -> tuple[int | None, int]:
 
 
 def describe_groups(optimizer: Any) -> list[dict[str, str]]:
-    """The settings of an optimizer's groups that change the mathematics."""
+    """Return the settings of an optimizer's groups that change the mathematics."""
     return [
         {key: repr(plain(value)) for key, value in sorted(group.items()) if key not in SWITCHES}
         for group in optimizer.param_groups
@@ -73,7 +73,7 @@ def describe_groups(optimizer: Any) -> list[dict[str, str]]:
 
 
 def plain(value: Any) -> Any:
-    """A number, a word, or several of them; of anything else its class."""
+    """Return a number, a text or a list of them; for anything else the name of its class."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (tuple, list)):
@@ -82,13 +82,13 @@ def plain(value: Any) -> Any:
 
 
 def norms(values: Any, counts: list[int]) -> Iterator[str]:
-    """Euclidean norm of each of several tensors that lie one after another."""
+    """Yield the Euclidean norm of each of several tensors that lie one after another."""
     for part in values.split(counts):
         yield float(part.norm()).hex()
 
 
 def count_graphs() -> dict[str, int]:
-    """What torch.compile made so far, and how often it gave up: the frame runs eagerly."""
+    """Return how many graphs torch.compile made, and how often it gave up and ran eagerly."""
     books: Any = sys.modules.get("torch._dynamo.utils")
     counters = getattr(books, "counters", {})
     reasons = counters.get("unimplemented", {})

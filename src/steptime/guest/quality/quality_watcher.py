@@ -1,9 +1,8 @@
 """Records what is compared between whole runs of one script: `quality-N.jsonl` and `.bin`.
 
-Switched on by the plan's `quality` (docs/reference/study-folder.md), after all levers are in
-place. `verify/recordings.py` reads what stands here. The cost is no matter, since these runs
-are not timed; that the script's random state stays as it is, is. One thread trains; others are
-not seen.
+The plan's `quality` (docs/reference/study-folder.md) switches it on, after all levers are in place;
+`verify/recordings.py` reads the files. These runs are not timed, so cost does not matter; the
+script's random state must stay as it is. One thread trains; others are not seen.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ MODULE_NUMBERS = ("p", "momentum", "eps", "track_running_stats", "num_groups")
 """Attributes of torch's own layers that change the mathematics and can be switched."""
 
 MAX_MODELS = 100
-"""Scripts that make a model a step; the first ones are looked at."""
+"""Some scripts make a model in each step; only the first ones are recorded."""
 
 _WRAPPERS = re.compile(r"(^|\.)(_orig_mod|module)\.")
 
@@ -47,7 +46,7 @@ class Settings:
         self.is_deterministic = bool(plan.get("is_deterministic", True))
 
     def facts(self) -> dict[str, Any]:
-        """Those that a reader of the records needs."""
+        """Return those that a reader of the recording needs."""
         names = ("num_updates", "is_double", "perturb", "redraw")
         return {name: getattr(self, name) for name in names}
 
@@ -60,7 +59,7 @@ class Depth(threading.local):
 
 
 class QualityWatcher:
-    """What is noted between two updates, and the line that an update makes of it."""
+    """Takes notes between two updates, and writes them as a line when an update ends."""
 
     def __init__(self, context: Context, settings: Settings) -> None:
         torch = context.torch
@@ -96,7 +95,7 @@ class QualityWatcher:
         self.samples = 0
 
     def guarded(self, act: Callable[..., None], *args: Any) -> None:
-        """Do something of ours; a failure is counted, and makes the records incomplete."""
+        """Do something of ours; a failure is counted and makes the recording incomplete."""
         if not self.is_done:
             self.context.guarded("quality", act, *args)
 
@@ -104,11 +103,11 @@ class QualityWatcher:
 
     @property
     def is_idle(self) -> bool:
-        """Whether calls need not be looked at; in float64 they have to be converted to the end."""
+        """Whether calls may pass unseen; in float64 they are converted to the very end."""
         return self.is_done and self.double is None
 
     def before_call(self, module: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """An outermost call begins; its arguments, changed where this run is in float64."""
+        """Begin an outermost call; return its arguments, converted if this run is in float64."""
         try:
             has_weights = next(iter(module.parameters()), None) is not None
             if self.is_done:
@@ -126,7 +125,7 @@ class QualityWatcher:
         return args, kwargs
 
     def after_call(self, module: Any, result: Any) -> None:
-        """An outermost call ended; of an evaluation's result the size is kept."""
+        """End an outermost call; keep the size of an evaluation's result."""
         if module.training or self.context.is_grad_enabled():
             return
         for leaf in leaves(result):
@@ -168,7 +167,7 @@ class QualityWatcher:
     # -- backward
 
     def before_backward(self, args: Any, kwargs: Any) -> None:
-        """The script goes backward from one or several tensors: its losses."""
+        """Note the tensors that the script goes backward from: its losses."""
         roots = args[0] if args else kwargs.get("tensors", kwargs.get("self"))
         for root in roots if isinstance(roots, (tuple, list)) else (roots,):
             tensor = root
@@ -178,14 +177,14 @@ class QualityWatcher:
         self.scaled = None
 
     def after_backward(self) -> None:
-        """The weights are themselves again for whatever the script does next."""
+        """Restore the weights for whatever the script does next."""
         self.backwards += 1
         self._leave_perturbation()
 
     # -- updates
 
     def before_update(self, optimizer: Any, has_closure: bool) -> None:  # noqa: FBT001
-        """An outermost optimizer step begins: weights and gradients as it finds them."""
+        """Note weights and gradients as an outermost optimizer step finds them."""
         self._leave_perturbation()
         if self.double is not None:
             self.double.convert_state(optimizer)
@@ -206,11 +205,11 @@ class QualityWatcher:
         values, pending.gradient_counts = self._sample(
             [weight.grad for weight in found], len(pending.weights)
         )
-        scale = getattr(optimizer, "grad_scale", None)  # a fused step divides by itself
+        scale = getattr(optimizer, "grad_scale", None)  # a fused step divides by the scale itself
         pending.gradients = values if scale is None else values / float(scale)
 
     def after_update(self, optimizer: Any) -> None:
-        """It ended: write the update's lines."""
+        """Write the lines of an update that has ended."""
         pending, self.pending = self.pending, None
         if pending is None or pending.optimizer != self.context.recorder.index_of(optimizer):
             return
@@ -263,7 +262,7 @@ class QualityWatcher:
         }
 
     def _write_table(self, pending: Pending, optimizer: Any) -> None:
-        """What the checksums of kinds, modes and groups stand for, in words."""
+        """Write what the checksums of kinds, modes and groups mean, in words."""
         assert self.stream is not None
         self.stream.write(
             {
@@ -282,7 +281,7 @@ class QualityWatcher:
     def _write_first(
         self, pending: Pending, names: list[str], changes: Any, counts: list[int]
     ) -> None:
-        """The first update of an optimizer, by elements; with the first of all, the buffers."""
+        """Write an optimizer's first update element by element; the very first one with buffers."""
         assert self.stream is not None
         parts = [
             ("gradient", pending.gradient_names, pending.gradients, pending.gradient_counts),
@@ -315,7 +314,7 @@ class QualityWatcher:
         self.stream.write(row)
 
     def end(self) -> None:
-        """As many updates were seen as were asked for, or the process ends."""
+        """Write the last line: enough updates were seen, or the process ends."""
         if self.stream is not None:
             recorder = self.context.recorder
             texts = [
@@ -351,7 +350,7 @@ class QualityWatcher:
 
     def _buffers(self, prefix: str, module: Any) -> Iterator[tuple[str, Any]]:
         for name, buffer in module.named_buffers():
-            if buffer.dim() <= 1:  # statistics of a norm layer, counters; not masks and tables
+            if buffer.dim() <= 1:  # statistics of a norm layer and counters, but no masks or tables
                 yield prefix + _WRAPPERS.sub(r"\1", name), buffer
 
     def _all_buffers(self) -> Iterator[tuple[str, Any]]:
@@ -363,7 +362,7 @@ class QualityWatcher:
         return crc32(as_bytes(values))
 
     def _modes(self) -> list[list[str]]:
-        """Name, class, mode and switches of each layer of the models."""
+        """Return name, class, mode and switches of each layer of the models."""
         return [
             [
                 prefix + _WRAPPERS.sub(r"\1", f"{name}."),
