@@ -92,11 +92,10 @@ def start_beside(
     beside.sampler = attempt(lambda: _start_sampler(folder, child_pid), tell=tell)
     if beside.sampler is not None:
         beside.add(beside.sampler.take)
-    watch = attempt(lambda: _start_watch(folder, cwd), tell=tell)
-    if watch is not None:
-        beside.add(watch.take)
-        if make_line is not None:
-            beside.line = attempt(lambda: make_line(folder, watch.newest), tell=tell)
+    watch = _LateWatch(folder, cwd)
+    beside.add(watch.take)
+    if make_line is not None:
+        beside.line = attempt(lambda: make_line(folder, watch.newest), tell=tell)
     if beside.line is not None:
         beside.add(beside.line.show)
     return beside
@@ -112,7 +111,23 @@ def _start_sampler(folder: Path, child_pid: int) -> Outside:
     return Outside(folder, root_pid=child_pid)
 
 
-def _start_watch(folder: Path, cwd: str | None) -> StallWatch:
-    from steptime.watch.stall_watch import StallWatch
+class _LateWatch:
+    """A watch for stalls that is made when it is first asked: a run may be over by then."""
 
-    return StallWatch(folder, cwd=cwd)
+    def __init__(self, folder: Path, cwd: str | None) -> None:
+        self._folder = folder
+        self._cwd = cwd
+        self._made: StallWatch | None = None
+
+    def take(self) -> float:
+        return self._watch().take()
+
+    def newest(self) -> Sequence[RankProgress]:
+        return self._watch().newest()
+
+    def _watch(self) -> StallWatch:
+        if self._made is None:
+            from steptime.watch.stall_watch import StallWatch
+
+            self._made = StallWatch(self._folder, cwd=self._cwd)
+        return self._made
