@@ -14,7 +14,7 @@ SRC = ROOT / "src" / "steptime"
 # Room (a folder, or a top-level module) → what it may import of ours besides itself. A wing's
 # `values` are a room of their own: whoever renders or stores them needs nothing else of the wing.
 # "" is the package's own __init__. A room that is not here is a decision that has not been made.
-BASE = {"core", "errors"}
+BASE = {"core", "errors", "record"}
 VALUES = {
     "measure.values": BASE,
     "launch.values": {*BASE, "measure.values"},
@@ -39,7 +39,8 @@ ARROWS = {
     "": {"counting", "measure.values"},
     "errors": set(),
     "core": {"errors"},
-    "guest": set(),
+    "record": set(),
+    "guest": {"record"},
     "inject": set(),
     # The library call counts in the caller's own process, as the guest does in a run: one place
     # for the formulas, and both may use torch.
@@ -64,7 +65,7 @@ ARROWS = {
     "__main__": {"cli"},
 }
 USES_TORCH = {"guest", "inject", "counting"}
-PARENT_THIRD_PARTY = {"rich", "psutil", "tomli", "pynvml"}
+PARENT_THIRD_PARTY = {"msgspec", "rich", "psutil", "tomli", "pynvml"}
 # What an extra brings, and the modules that may import it: whoever imports those is ready for it
 # not to be there.
 EXTRAS = {
@@ -129,7 +130,7 @@ def part_of(path):
 
 def runs_in_users_python(path):
     """Where Steptime may not be installed: loaded by file, in the script's process or a child."""
-    return inside(path).startswith(("guest/", "inject/", "machine/child/"))
+    return inside(path).startswith(("guest/", "inject/", "record/", "machine/child/"))
 
 
 @cache

@@ -1,12 +1,15 @@
 """What is written for people holds: links lead somewhere, generated pages are up to date."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+
+from steptime.cli.main import COMMANDS, build_parser
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -82,6 +85,29 @@ def test_pages_are_in_plain_english(page):
 
     lines = CODE.sub("", text_of(page)).splitlines()
     assert [line for line in lines if BANNED.search(line)] == []
+
+
+def commands_on(page):
+    """The words of each line in a block of code that starts a command of ours."""
+    for block in CODE.finditer(text_of(page)):
+        for line in block[0].replace("\\\n", " ").splitlines():
+            found = re.search(rf"(?:^|[$;(&] *)steptime ((?:{'|'.join(COMMANDS)})\b.*)", line)
+            if found:
+                text = re.split(r" [>|] | \d>| *&& | \|\| |;|\)$", found[1])[0]
+                words = shlex.split(text, comments=True)
+                yield words[: words.index("--")] if "--" in words else words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_commands_on_the_pages_are_understood(page):
+    parser = build_parser()
+
+    for words in commands_on(page):
+        parser.parse_args(words)
+
+
+def test_there_are_commands_on_the_pages():
+    assert len([words for page in PAGES for words in commands_on(page)]) > 40
 
 
 def test_changelog_has_a_place_for_what_is_new():

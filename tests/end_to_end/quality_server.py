@@ -14,6 +14,7 @@ import sys
 import traceback
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -47,12 +48,14 @@ def run(request: dict[str, Any], rank: int | None) -> int:
 def let_in() -> None:
     """Load the guest as the injected `sitecustomize` does."""
     folder = os.environ["STEPTIME_GUEST"]
+    package = sys.modules["_steptime"] = ModuleType("_steptime")
+    package.__path__ = [os.path.dirname(folder)]
     spec = spec_from_file_location(
-        "_steptime_guest", f"{folder}/__init__.py", submodule_search_locations=[folder]
+        "_steptime.guest", f"{folder}/__init__.py", submodule_search_locations=[folder]
     )
     assert spec is not None
     assert spec.loader is not None
-    guest = sys.modules["_steptime_guest"] = module_from_spec(spec)
+    guest = sys.modules["_steptime.guest"] = module_from_spec(spec)
     spec.loader.exec_module(guest)
     guest.start(torch, os.environ["STEPTIME_RUN"], {})
 

@@ -319,8 +319,8 @@ def content_of(folder: Path) -> dict[str, bytes]:
 COMMANDS: dict[str, tuple[Damage, str]] = {
     "missing": (lambda run: (run / "command.json").unlink(), "no file command.json is in it"),
     "a folder": (lambda run: as_folder(run / "command.json"), "no file command.json is in it"),
-    "empty": (lambda run: (run / "command.json").write_text(""), "is no JSON"),
-    "rubbish": (lambda run: (run / "command.json").write_bytes(b"\x93\0\xff"), "is no JSON"),
+    "empty": (lambda run: (run / "command.json").write_text(""), "is not JSON"),
+    "rubbish": (lambda run: (run / "command.json").write_bytes(b"\x93\0\xff"), "is not JSON"),
     "an array": (lambda run: (run / "command.json").write_text("[]"), "must be an object, got []"),
     "of a wrong type": (replace_command(argv=["python", 3]), "argv[1]` must be str, got 3"),
     "of a later schema": (replace_command(schema=2), "schema 2 is newer than this Steptime"),

@@ -194,7 +194,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
 def test_a_file_that_is_no_json_is_a_damaged_run(tmp_path: Path) -> None:
     run = create_run(tmp_path, started_unix_s=NOON)
     (run.folder / "command.json").write_text('{"schema": 1, "run')
-    with pytest.raises(DamagedRunError, match=r"command\.json: not JSON"):
+    with pytest.raises(DamagedRunError, match=r"command\.json is not JSON"):
         store.read_value(run, "command.json", CommandRecord)
 
 

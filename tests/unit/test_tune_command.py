@@ -15,6 +15,7 @@ from steptime.cli import main, tuning
 from steptime.cli.progress import ProgressPrinter
 from steptime.cli.tune import parse_time
 from steptime.core.codec import to_json
+from steptime.core.note import Note
 from steptime.errors import ContainmentError, UsageError
 from steptime.levers import NAMES
 from steptime.report.text.progress_text import live_line
@@ -357,8 +358,8 @@ def test_a_note_is_said_once() -> None:
     file = io.StringIO()
     teller = ProgressPrinter(file)
     for _ in range(3):
-        teller(make_progress(note="resumed"))
-    teller(make_progress(note="moon", facts=(("phase", "full"),)))
+        teller(make_progress(note=Note(code="resumed")))
+    teller(make_progress(note=Note(code="moon", facts={"phase": "full"})))
     lines = file.getvalue().splitlines()
     assert len(lines) == 3
     assert lines[1].startswith("steptime: going on with the study")
@@ -472,4 +473,4 @@ def test_a_damaged_study_is_one_message(tmp_path: Path, capsys: Capture) -> None
     path = tmp_path / ".steptime" / "studies" / STUDY_ID / "study.json"
     path.write_text("{")
     assert main.main(["study", "show", STUDY_ID]) == 1
-    assert "is no JSON" in capsys.readouterr().err
+    assert "is not JSON" in capsys.readouterr().err

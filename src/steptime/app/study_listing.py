@@ -6,13 +6,12 @@ first answer holds none yet, and is left out.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from steptime.app.run_listing import match_id
-from steptime.core.codec import from_json
+from steptime.core.codec import decode
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
 from steptime.tune.values.study_values import Study
 
@@ -66,8 +65,4 @@ def _folders(store: Path) -> Iterator[Path]:
 
 
 def _read(folder: Path) -> Study:
-    try:
-        document = json.loads((folder / FILE).read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise DamagedRunError(f"{folder / FILE} is no JSON: {error}.") from error
-    return from_json(Study, document, where=str(folder / FILE))
+    return decode(Study, (folder / FILE).read_bytes(), where=str(folder / FILE))

@@ -92,7 +92,7 @@ def _gather(run: Run, result: Result) -> PageFacts:
         measurement=result.measurement,
         diagnosis=result.diagnosis,
         record=_read_record(run),
-        series=read_series(run.folder, result.measurement),
+        series=result.series or read_series(run.folder, result.measurement),
         stalls=relevant_stalls(result.measurement),
         shifts=result.diagnosis.shifts,
         version=steptime.__version__,

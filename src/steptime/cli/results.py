@@ -16,10 +16,12 @@ from steptime.diagnose.waterfall.step_waterfall import make_picture
 from steptime.errors import DamagedRunError, SteptimeError
 from steptime.machine.values.inventory_values import Ceilings
 from steptime.measure.profile.profile_fold import read_profile
-from steptime.measure.run_fold import measure
+from steptime.measure.rank_fold import fold_ranks
+from steptime.measure.run_fold import measure_ranks
 from steptime.measure.run_records import read_records
 from steptime.measure.series.run_series import make_series
 from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.over_time import RunSeries
 
 MAX_STEPS = 4000
 """Points over time: a change is placed to within a four-thousandth of the run."""
@@ -27,20 +29,24 @@ MAX_STEPS = 4000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What is known about one run; `picture` is what it reaches of the machine's ceilings."""
+    """What is known about one run; `picture` is what it reaches of the machine's ceilings.
+
+    `series` is what is drawn over time, where the run was folded just now.
+    """
 
     measurement: Measurement
     diagnosis: Diagnosis
     picture: Picture
     ceilings: Ceilings | None = None
+    series: RunSeries | None = None
 
 
 def fold(run: Run, end: ProcessEnd) -> Result:
     """Read the raw files, measure and diagnose."""
-    records = read_records(run.folder)
-    profile = read_profile(run.folder, records)
-    measurement = replace(measure(records, end=end), profile=profile)
-    course = make_series(run.folder, records, measurement=measurement, max_steps=MAX_STEPS)
+    folded = fold_ranks(read_records(run.folder))
+    profile = read_profile(run.folder, folded)
+    measurement = replace(measure_ranks(folded, end=end), profile=profile)
+    course = make_series(run.folder, folded, measurement=measurement, max_steps=MAX_STEPS)
     ceilings = find_ceilings(run, measurement)
     picture = make_picture(measurement, ceilings)
     return Result(
@@ -48,6 +54,7 @@ def fold(run: Run, end: ProcessEnd) -> Result:
         diagnosis=diagnose(measurement, course, picture.waterfall),
         picture=picture,
         ceilings=ceilings,
+        series=course,
     )
 
 

@@ -5,13 +5,12 @@ Nothing is ever measured here: `steptime machine` does, and keeps what it found 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from steptime.core.codec import from_json
+from steptime.core.codec import decode
 from steptime.core.store import Run, read_value
 from steptime.errors import DamagedRunError
 from steptime.launch.values import CommandRecord
@@ -58,8 +57,8 @@ def _kept(folder: Path) -> Iterator[Ceilings]:
         return
     for path in paths:
         try:
-            yield from_json(Ceilings, json.loads(path.read_bytes()), where=path.name)
-        except (OSError, ValueError, RecursionError, DamagedRunError):
+            yield decode(Ceilings, path.read_bytes(), where=path.name)
+        except (OSError, DamagedRunError):
             continue
 
 

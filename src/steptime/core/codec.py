@@ -1,59 +1,152 @@
-"""Values of `measure.values.measurement` to plain JSON data and back.
+"""Frozen values to JSON and back: the annotations of the dataclasses are the only description.
 
-In: a frozen dataclass (nested, with tuples, enumerations, mappings and optional fields), or data
-as `json.load` gives it. Out: the other one. The annotations of the dataclass are the only
-description; reading and writing files is left to `core.store`.
+In: a frozen dataclass (nested, with tuples, enumerations, mappings and optional fields), or JSON
+text, or data as `json.loads` gives it. Out: the other one. The standard library writes, msgspec
+reads and checks. This module adds what they leave to their caller: the schema number, what becomes
+of a number that is not finite, text that is no Unicode (the name of a file, say), and an error
+that names the place. Reading and writing files is left to `core.store`.
 """
 
 from __future__ import annotations
 
+import json
 import math
-import types
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
-from enum import Enum
-from functools import cache, reduce
-from operator import or_
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from dataclasses import is_dataclass
+from typing import Any, TypeVar
 
 from steptime.core.schema import SCHEMA
 from steptime.errors import DamagedRunError
 
+# msgspec is imported in the functions that read: a command that starts a script only writes, and
+# the script should not wait for the 12 ms of the import.
+
 T = TypeVar("T")
 
-_NUMBERS = (int, float)
+
+# -- writing
 
 
-def to_json(value: object) -> dict[str, Any]:
-    """The value of a dataclass as data that `json.dumps` takes.
+def encode(value: object) -> str:
+    """The value of a dataclass as one line of JSON, ASCII only.
 
     A number that is not finite becomes null where the field may be None.
 
     Raises:
-        ValueError: a number that is not finite stands in a field that may not be None.
+        ValueError: a number that is not finite is in a field that may not be None.
     """
-    return _encode_fields(value, type(value).__name__)
+    try:
+        return json.dumps(value, default=_open, allow_nan=False)
+    except ValueError:
+        finite = _finite(_plain(value))
+    _check_finite(value, finite)
+    return json.dumps(finite)
 
 
-def from_json(cls: type[T], data: object, *, where: str | None = None) -> T:
-    """The value of class `cls` that `to_json` made `data` of.
+def to_json(value: object) -> dict[str, Any]:
+    """The value of a dataclass as plain data, to be a part of a larger document.
+
+    Raises:
+        ValueError: as `encode`.
+    """
+    data: dict[str, Any] = json.loads(encode(value))
+    return data
+
+
+def render(value: object) -> str:
+    """The value as a document for programs: sorted keys, indented, ASCII only, one newline.
+
+    Every number that is not finite becomes null: a document that was asked for is always written.
+    """
+    return json.dumps(_finite(_plain(value)), sort_keys=True, indent=2) + "\n"
+
+
+def _plain(value: object) -> Any:
+    return json.loads(json.dumps(value, default=_open))
+
+
+def _open(value: Any) -> dict[str, Any]:
+    """One level of a dataclass, or of a mapping that is no dict."""
+    if is_dataclass(value):
+        return {name: getattr(value, name) for name in value.__dataclass_fields__}
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} has no JSON")
+
+
+def _finite(data: Any) -> Any:
+    """The data with null for every number that is not finite."""
+    if isinstance(data, float):
+        return data if math.isfinite(data) else None
+    if isinstance(data, dict):
+        return {key: _finite(item) for key, item in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_finite(item) for item in data]
+    return data
+
+
+def _check_finite(value: object, finite: Any) -> None:
+    import msgspec
+
+    try:
+        msgspec.convert(finite, type(value))
+    except msgspec.ValidationError as error:
+        what = _describe(error, type(value).__name__)
+        raise ValueError(f"a number that is not finite: {what}") from error
+
+
+# -- reading
+
+
+def decode(cls: type[T], text: bytes | str, *, where: str | None = None) -> T:
+    """The value of class `cls` that `encode` wrote as `text`.
 
     Keys that `cls` does not know are ignored; keys with a default may be missing.
 
     Args:
         cls: a dataclass.
-        data: what `json.load` returned.
-        where: what to call the data in errors, a path say.
+        text: one JSON document.
+        where: what to call the text in errors, a path say.
+
+    Raises:
+        DamagedRunError: it is not JSON, a field is missing or of another type, or the schema is
+            not ours.
+    """
+    import msgspec
+
+    where = cls.__name__ if where is None else where
+    try:
+        value = msgspec.json.decode(text, type=cls)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        # Slower, and it says what is wrong; text that is no Unicode is read here as well.
+        return from_json(cls, _load(text, where), where=where)
+    schema = getattr(value, "schema", None)
+    if schema is not None:
+        check_schema({"schema": schema}, where=where)
+    return value
+
+
+def from_json(cls: type[T], data: object, *, where: str | None = None) -> T:
+    """The value of class `cls` in plain data; as `decode`, for a part of a larger document.
+
+    A number that is not finite is read as null.
 
     Raises:
         DamagedRunError: a field is missing or of another type, or the schema is not ours.
     """
+    import msgspec
+
     where = cls.__name__ if where is None else where
-    described: Any = cls
-    if isinstance(data, Mapping) and "schema" in _hints(described):
+    if isinstance(data, Mapping) and "schema" in cls.__annotations__:
         check_schema(data, where=where)
-    value: T = _decode_fields(described, data, where)
-    return value
+    try:
+        return msgspec.convert(_without_infinities(data), cls)
+    except msgspec.ValidationError as error:
+        hint = "the file is damaged or foreign"
+        raise DamagedRunError(_describe(error, where), hint=hint) from error
+    except (RecursionError, SystemError) as error:
+        # msgspec before 0.22 has SystemError for a whole number that no float can hold.
+        raise DamagedRunError(f"`{where}`: {error}", hint="the file is damaged") from error
 
 
 def check_schema(data: Mapping[str, Any], *, where: str) -> None:
@@ -76,128 +169,32 @@ def check_schema(data: Mapping[str, Any], *, where: str) -> None:
     )
 
 
-@cache
-def _hints(cls: Any) -> dict[str, Any]:
-    return get_type_hints(cls)
+def _load(text: bytes | str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DamagedRunError(
+            f"{where} is not JSON: {error}", hint="the file is damaged"
+        ) from error
 
 
-def _strip_optional(hint: Any) -> tuple[Any, bool]:
-    """The hint without None, and whether None was allowed; several plain types stay a union."""
-    if get_origin(hint) not in (Union, types.UnionType):
-        return hint, False
-    parts = get_args(hint)
-    inner = [part for part in parts if part is not type(None)]
-    return reduce(or_, inner), len(inner) < len(parts)
-
-
-# -- writing
-
-
-def _encode_fields(value: Any, where: str) -> dict[str, Any]:
-    cls: Any = type(value)
-    hints = _hints(cls)
-    return {
-        field.name: _encode(getattr(value, field.name), hints[field.name], f"{where}.{field.name}")
-        for field in fields(value)
-    }
-
-
-def _encode(value: Any, hint: Any, where: str) -> Any:
-    inner, is_optional = _strip_optional(hint)
-    if isinstance(value, float) and not math.isfinite(value):
-        if is_optional:
-            return None
-        raise ValueError(f"`{where}` must be finite, got {value!r}")
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, tuple):
-        item = get_args(inner)[0]
-        return [_encode(v, item, f"{where}[{i}]") for i, v in enumerate(value)]
-    if isinstance(value, Mapping):
-        item = get_args(inner)[1]
-        return {key: _encode(v, item, f"{where}.{key}") for key, v in value.items()}
-    return _encode_fields(value, where) if is_dataclass(value) else value
-
-
-# -- reading
-
-
-def _decode_fields(cls: Any, data: object, where: str) -> Any:
-    if not isinstance(data, Mapping):
-        raise _mistyped(where, "an object", data)
-    hints = _hints(cls)
-    values = {}
-    for field in fields(cls):
-        place = f"{where}.{field.name}"
-        if field.name in data:
-            values[field.name] = _decode(hints[field.name], data[field.name], place)
-        elif field.default is MISSING and field.default_factory is MISSING:
-            raise DamagedRunError(f"`{place}` is missing", hint="the file is cut short or foreign")
-    return cls(**values)
-
-
-def _decode(hint: Any, data: object, where: str) -> Any:
-    inner, is_optional = _strip_optional(hint)
-    if data is None and is_optional:
-        return None
-    origin = get_origin(inner)
-    if origin in (Union, types.UnionType):
-        return _decode_union(get_args(inner), data, where)
-    if origin is tuple:
-        return _decode_tuple(get_args(inner)[0], data, where)
-    if origin is not None:
-        return _decode_mapping(get_args(inner)[1], data, where)
-    if is_dataclass(inner):
-        return _decode_fields(inner, data, where)
-    return _decode_plain(inner, data, where)
-
-
-def _decode_tuple(item: Any, data: object, where: str) -> tuple[Any, ...]:
-    if not isinstance(data, list):
-        raise _mistyped(where, "an array", data)
-    return tuple(_decode(item, value, f"{where}[{i}]") for i, value in enumerate(data))
-
-
-def _decode_mapping(item: Any, data: object, where: str) -> dict[str, Any]:
-    if not isinstance(data, Mapping):
-        raise _mistyped(where, "an object", data)
-    return {key: _decode(item, value, f"{where}.{key}") for key, value in data.items()}
-
-
-def _decode_union(classes: tuple[type, ...], data: object, where: str) -> Any:
-    """One of several plain types, as they are in JSON: 1 stays a whole number, 1.0 does not."""
-    if type(data) in classes:
-        return _decode_plain(type(data), data, where)
-    raise _mistyped(where, " or ".join(cls.__name__ for cls in classes), data)
-
-
-def _decode_plain(cls: type, data: object, where: str) -> Any:
-    if issubclass(cls, Enum):
-        return _decode_enum(cls, data, where)
-    if cls is float:
-        return _decode_float(data, where)
-    # `type() is`, for a bool is an int to isinstance.
-    if type(data) is not cls:
-        raise _mistyped(where, cls.__name__, data)
+def _without_infinities(data: object) -> object:
+    try:
+        json.dumps(data, allow_nan=False)  # in C: quicker than to visit every number
+    except ValueError:
+        return _finite(data)
     return data
 
 
-def _decode_enum(cls: type[Enum], data: object, where: str) -> Enum:
-    words = [str(member.value) for member in cls]
-    if data not in words:
-        raise _mistyped(where, f"one of {', '.join(words)}", data)
-    return cls(data)
+_MISSING = "Object missing required field `"
 
 
-def _decode_float(data: object, where: str) -> float:
-    if type(data) not in _NUMBERS or not math.isfinite(data):  # type: ignore[arg-type]
-        raise _mistyped(where, "a finite number", data)
-    return float(data)  # type: ignore[arg-type]
-
-
-def _mistyped(where: str, expected: str, data: object) -> DamagedRunError:
-    seen = repr(data)
-    seen = seen if len(seen) <= 40 else f"{seen[:37]}..."
-    return DamagedRunError(
-        f"`{where}` must be {expected}, got {seen}", hint="the file is damaged or foreign"
-    )
+def _describe(error: Exception, where: str) -> str:
+    """The words of msgspec, the place first: ``Expected `int`, got `str` - at `$.ranks[0]` ``."""
+    what, _, place = str(error).partition(" - at ")
+    place = place.replace("$", where, 1) if place else f"`{where}`"
+    if what.startswith(_MISSING):
+        return f"{place[:-1]}.{what[len(_MISSING) :]} is missing"
+    if what.startswith("Expected "):
+        return f"{place} must be {what[len('Expected ') :]}"
+    return f"{place}: {what[:1].lower()}{what[1:]}"

@@ -6,7 +6,6 @@ again. `docs/reference/run-folder.md` has the files. What is in a measurement is
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import stat
@@ -17,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from steptime.core.codec import from_json, to_json
-from steptime.errors import DamagedRunError, NotFoundError, StoreError
+from steptime.core.codec import decode, encode
+from steptime.errors import NotFoundError, StoreError
 
 NAME = ".steptime"
 _NUM_TRIES = 100  # run ids of one second: 65,536
@@ -166,7 +165,7 @@ def write_text(path: Path, text: str) -> None:
 
 def write_value(run: Run, name: str, value: object) -> None:
     """Write a value of the chain, a dataclass, as a file of the run."""
-    write_text(run.folder / name, json.dumps(to_json(value)) + "\n")
+    write_text(run.folder / name, encode(value) + "\n")
 
 
 def read_value(run: Run, name: str, cls: type[T]) -> T:
@@ -176,9 +175,4 @@ def read_value(run: Run, name: str, cls: type[T]) -> T:
         OSError: the file cannot be read.
         DamagedRunError: it is damaged, foreign or of another schema.
     """
-    path = run.folder / name
-    try:
-        document = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise DamagedRunError(f"{path}: not JSON: {error}") from error
-    return from_json(cls, document, where=name)
+    return decode(cls, (run.folder / name).read_bytes(), where=name)

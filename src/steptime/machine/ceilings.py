@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from steptime.core.codec import from_json, to_json
+from steptime.core.codec import decode, encode, from_json, to_json
 from steptime.core.executable import NotStarted, find_executable
 from steptime.core.machine_identity import MachineIdentity
 from steptime.core.stats import median_interval
@@ -181,8 +181,8 @@ def load(asked: CeilingRequest) -> Ceilings | None:
         return None
     path = asked.folder / f"{asked.fingerprint}.json"
     try:
-        found = from_json(Ceilings, json.loads(path.read_bytes()), where=path.name)
-    except (OSError, ValueError, RecursionError, DamagedRunError):
+        found = decode(Ceilings, path.read_bytes(), where=path.name)
+    except (OSError, DamagedRunError):
         return None
     is_whole = not found.is_partial or found.missing == "out_of_time"
     is_enough = is_whole and found.budget_s >= asked.budget_s
@@ -207,7 +207,7 @@ def keep(ceilings: Ceilings, asked: CeilingRequest) -> None:
     if asked.folder is not None:
         with suppress(OSError):
             path = asked.folder / f"{asked.fingerprint}.json"
-            write_text(path, json.dumps(to_json(ceilings)) + "\n")
+            write_text(path, encode(ceilings) + "\n")
 
 
 def measure(

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from ...record.buckets import EVALUATION
 from ..count.operator_probe import COUNT_AT, PROBE_AT, OperatorProbe
 from ..memory.holdings import tensors_within
 from ..memory.memory_probe import MemoryProbe
@@ -17,7 +18,6 @@ from ..sites.file_owners import FileOwners
 from ..sites.frames import Frames
 from ..sites.site_book import SpanSites
 from ..sites.site_windows import SiteWatcher, SiteWindows
-from ..timeline.buckets import EVALUATION
 from ..timeline.journal import LEAVE, LEAVE_SPAN, Journal
 from ..timeline.recorder import Recorder
 from ..timeline.thread_journals import Journals, inside_backward

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..timeline.buckets import BACKWARD, COMMUNICATION
+from ...record.buckets import BACKWARD, COMMUNICATION
 from ..timeline.thread_timeline import ThreadTimeline
 from .context import Context, marked
 from .patching import drop_frame, replace

@@ -13,7 +13,7 @@ from json import dumps
 from time import perf_counter_ns, process_time_ns
 from typing import Any
 
-from ..timeline.buckets import COLLATE, EPOCH_START, FETCH, INPUT_WAIT, NUM_BUCKETS
+from ...record.buckets import COLLATE, EPOCH_START, FETCH, INPUT_WAIT, NUM_BUCKETS
 from ..timeline.journal import ENTER_EPOCH, ENTER_INPUT, LEAVE, LEAVE_INPUT, LEAVE_SPAN
 from ..timeline.recorder import FLUSH_NS, append
 from .context import Context

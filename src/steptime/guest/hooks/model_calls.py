@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from ..timeline.buckets import BATCHES, EVALUATION, FORWARD, LOSS, NUM_BUCKETS, OTHER
+from ...record.buckets import BATCHES, EVALUATION, FORWARD, LOSS, NUM_BUCKETS, OTHER
 from ..timeline.journal import (
     ENTER_EVALUATION,
     ENTER_FORWARD,

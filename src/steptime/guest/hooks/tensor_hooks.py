@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..timeline.buckets import H2D, OPTIMIZER, SYNC
+from ...record.buckets import H2D, OPTIMIZER, SYNC
 from ..timeline.journal import LEAVE, LEAVE_UNMOVED
 from .context import Context, marked
 from .patching import drop_frame, replace

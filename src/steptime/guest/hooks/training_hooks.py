@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ..timeline.buckets import (
+from ...record.buckets import (
     BACKWARD,
     CHECKPOINT,
     COMPILE,

@@ -1,8 +1,8 @@
-"""Writes what the timelines hand over to the run's folder, many lines at a time.
+"""Writes what the timelines hand over into the run's folder, many lines at a time.
 
-The format is in docs/reference/run-folder.md. A file is opened for each flush and never
-held: a script that closes all descriptors would otherwise hand ours to its checkpoint.
-A failed write loses lines, counts them, and never raises. No torch here.
+The format is in docs/reference/run-folder.md. A file is opened for each flush and never held open:
+a script that closes all descriptors would otherwise give ours to its checkpoint. A failed write
+loses lines and counts them; it never raises. No torch here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from time import perf_counter_ns, thread_time_ns
 from time import time as unix_time
 from typing import Any, Protocol
 
-from .buckets import (
+from ...record.buckets import (
     BACKWARDS,
     BUCKETS,
     BY_HAND,
@@ -36,10 +36,10 @@ FLUSH_NS = 200_000_000
 """A step that ended this long ago is on disk at the next marker (docs/reference/run-folder.md)."""
 
 MAX_PENDING = 500
-"""Bounds memory where steps are far below a millisecond: about 1 MB of lists."""
+"""Bounds the memory where steps take far less than a millisecond: about 1 MB of lists."""
 
 FULL_UPDATES = 20_000
-"""Sums an update up to here, then blocks: 200,000 steps stay below 30 MB."""
+"""A row of sums for each update up to here, then blocks: 200,000 steps stay below 30 MB."""
 
 EVENT_UPDATES = 2_000
 EVENT_EVERY = 100
@@ -47,7 +47,7 @@ OVERHEAD_NS = 2_000_000_000
 
 
 def append(path: str, text: str) -> bool:
-    """Append `text` to an existing file in one write; False if not all of it got there."""
+    """Append `text` to an existing file in one write; return whether all of it was written."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     except OSError:
@@ -62,27 +62,24 @@ def append(path: str, text: str) -> bool:
 
 
 def compact(values: Any) -> str:
-    """JSON of nested lists of integers: `repr` in C, many rows at a time, is the cheapest text."""
+    """Return nested lists of integers as JSON: `repr` in C, many rows at a time, is cheapest."""
     return repr(values).replace(" ", "")
 
 
 class WriteWatcher(Protocol):
-    """Something of the process that is looked at with each write.
-
-    `place` names its failures.
-    """
+    """Something that the recorder polls at each write; `place` names its failures."""
 
     place: str
 
     def poll(self, bucket: int, *, is_last: bool) -> str:
-        """A line if there is something to tell, else nothing; `bucket` is what was open."""
+        """Return the lines that are due, or an empty text; `bucket` is what was open."""
 
     def reset(self) -> None:
-        """Nothing has been told yet: a new process."""
+        """Forget what was written: this is a new process."""
 
 
 class Recorder:
-    """The stream of one process: takes updates, formats and writes them."""
+    """The stream of one process: it takes updates, formats them and writes them."""
 
     def __init__(self, run: str, head: Callable[[], dict[str, Any]]) -> None:
         self.run = run
@@ -97,17 +94,17 @@ class Recorder:
         self.reset()
 
     def reset(self) -> None:
-        """Start afresh: a new process, or a child after fork that may never step."""
+        """Start from nothing: this is a new process, or a forked child, which may never step."""
         self.path: str | None = None
         self.rows: list[list[int]] = []
         self.tags: list[list[int]] = []
         self.lines: list[str] = []
-        self.rounds: list[Rounds] = []  # one a timeline
+        self.rounds: list[Rounds] = []  # one for each timeline
         self.optimizers: dict[int, tuple[int, Any]] = {}
         self.num_optimizers = 0
         self.timelines: list[ThreadTimeline] = []
         self.journals: list[Any] = []
-        self.num_updates = 0  # rows so far, those of backward calls among them
+        self.num_updates = 0  # rows so far, including those of backward calls
         self.num_by_hand = 0
         self.num_backwards = 0
         self.num_forwards = 0
@@ -125,27 +122,27 @@ class Recorder:
             watcher.reset()
 
     def fail(self, place: str) -> None:
-        """Count a failure of ours; the training goes on."""
+        """Count a failure of ours; the training continues."""
         self.failures[place] = self.failures.get(place, 0) + 1
         self.failure_texts.setdefault(place, repr(sys.exc_info()[1])[:200])
 
     def failed(self) -> dict[str, Any]:
-        """Our own failures by place, with the text of the first of each."""
+        """Return our own failures by place, with the text of the first one of each."""
         return {"failures": self.failures, "failure_texts": self.failure_texts}
 
     # -- taking
 
     def enroll(self, timeline: ThreadTimeline) -> None:
-        """Number the thread of a timeline: 0 is the first that stepped."""
+        """Give the thread of a timeline its number: 0 is the first that stepped."""
         if not self.timelines:
-            self.pauses.take()  # what was collected before (imports) is no step's
+            self.pauses.take()  # what was collected before (imports) belongs to no step
             self.pauses.take_long()
         timeline.thread = len(self.timelines)
         self.timelines.append(timeline)
         self.rounds.append(Rounds(timeline.thread))
 
     def add(self, timeline: ThreadTimeline, optimizer: int, skipped: int | None) -> None:
-        """Take the sums of a finished update; `timeline` lets go of its lists."""
+        """Take the sums of a finished update; `timeline` then makes new lists."""
         if self.path is None:
             self._open()
         if timeline.thread < 0:
@@ -187,7 +184,7 @@ class Recorder:
         self.lines.append(f'{{"k":"e","n":{number},"e":{compact(offsets)}}}\n')
 
     def index_of(self, optimizer: Any) -> int:
-        """The number of an optimizer, in order of first step."""
+        """Return the number of an optimizer, in the order of first steps."""
         key = id(optimizer)
         known = self.optimizers.get(key)
         if known is None or known[1]() is not optimizer:
@@ -198,7 +195,7 @@ class Recorder:
     # -- writing
 
     def flush(self, bucket: int = OTHER, *, is_last: bool = False) -> None:
-        """Write all that is pending; a second caller meanwhile goes on without waiting."""
+        """Write all that is pending; a second caller returns at once instead of waiting."""
         if not self.lock.acquire(blocking=False):
             return
         try:
@@ -236,7 +233,7 @@ class Recorder:
             return
         text = "".join(lines)
         if self.is_torn:
-            text = "\n" + text  # the write before this one may have stopped in mid-line
+            text = "\n" + text  # the write before this one may have stopped in the middle of a line
         self.is_torn = self.path is None or not append(self.path, text)
         if self.is_torn:
             self.lost_updates += num_updates
@@ -261,7 +258,7 @@ class Recorder:
         self._write([dumps(values) + "\n"])
 
     def close(self) -> None:
-        """The process ends in order: write what is left and say so."""
+        """Write what is left, and that the process ended in order."""
         if self.pid != os.getpid():
             return
         for journal in self.journals:

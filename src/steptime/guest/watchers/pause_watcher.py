@@ -16,10 +16,10 @@ class PauseWatcher:
         self.recorder = recorder
 
     def reset(self) -> None:
-        """The recorder resets the pauses themselves."""
+        """Do nothing: the recorder resets the pauses themselves."""
 
     def poll(self, bucket: int, *, is_last: bool) -> str:
-        """A line with those since the last."""
+        """Return a line with the long collections since the last line."""
         found = self.recorder.pauses.take_long()
         if not found:
             return ""

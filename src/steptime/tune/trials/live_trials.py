@@ -16,13 +16,32 @@ from statistics import median
 from steptime.core.schema import SCHEMA
 from steptime.core.store import write_text
 from steptime.levers.base import Lever
-from steptime.measure.jsonl import Torn, read_rows
-from steptime.measure.trial_lines import BlockTime, LeverLine, join_ranks, read_trial
+from steptime.measure.host_lines import read_host
+from steptime.measure.trial_lines import (
+    BlockTime,
+    LeverLine,
+    join_ranks,
+    read_trial,
+)
+from steptime.record import files
+from steptime.record.lines import Torn
 from steptime.tune.search.bench import ComparisonResult, LiveRequest
 from steptime.tune.search.budget import BLOCK_S, LONG_STEP_S
 from steptime.tune.search.lab import COMPILE
-from steptime.tune.trials.arms import NOT_FINITE, TOO_SHORT, Arm, Shown, Talk, cause_of
-from steptime.tune.trials.trial_process import LEVER_FAILED, TIME_LIMIT, TrialEnded, TrialProcess
+from steptime.tune.trials.arms import (
+    NOT_FINITE,
+    TOO_SHORT,
+    Arm,
+    Shown,
+    Talk,
+    cause_of,
+)
+from steptime.tune.trials.trial_process import (
+    LEVER_FAILED,
+    TIME_LIMIT,
+    TrialEnded,
+    TrialProcess,
+)
 from steptime.tune.trials.trial_setting import describe_state
 from steptime.tune.trials.trial_watch import TrialWatch, fold_ticks
 from steptime.tune.values.study_values import Ending, State, TrialEnd
@@ -275,19 +294,16 @@ def _is_warm(watch: TrialWatch) -> bool:
 
 def _has_ended(watch: TrialWatch, experiment: int) -> bool:
     process = watch.first
-    rows = process.experiments if process is not None else []
-    return any(row.get("experiment") == experiment for row in rows)
+    return process is not None and experiment in process.experiments
 
 
 def _others_cores(trial: TrialProcess, *, last_s: float) -> float | None:
     """Mean cores that others took over the last seconds of a trial."""
-    rows = [row for row in read_rows(trial.folder / "host.jsonl", Torn()) if row["k"] == "h"]
-    begin = rows[-1]["t_unix_s"] - last_s if rows else 0.0
-    inside = [row for row in rows if row["t_unix_s"] >= begin]
-    total_s = math.fsum(row["dt_s"] for row in inside)
+    samples = read_host(trial.folder / files.HOST, Torn()).samples
+    begin_s = samples[-1].t_unix_s - last_s if samples else 0.0
+    inside = [sample for sample in samples if sample.t_unix_s >= begin_s]
+    total_s = math.fsum(sample.dt_s for sample in inside)
     if total_s <= 0:
         return None
-    taken = math.fsum(
-        max(0.0, row["busy_cores"] - row["job_cores"]) * row["dt_s"] for row in inside
-    )
+    taken = math.fsum(max(0.0, one.busy_cores - one.job_cores) * one.dt_s for one in inside)
     return taken / total_s

@@ -89,19 +89,20 @@ def _measure(folder: Path, ended: TrialEnded) -> Measurement:
 
 def _startup_s(process: Process, measurement: Measurement) -> float:
     """From the start of the command to the end of the first update."""
-    first_unix_s = float(process.head["t_unix_s"]) + process.ticks[0].end_s
+    began_unix_s = 0.0 if process.head is None else process.head.t_unix_s
+    first_unix_s = began_unix_s + process.ticks[0].end_s
     return max(0.0, first_unix_s - measurement.started_unix_s)
 
 
 def _make_facts(watch: TrialWatch, measurement: Measurement, surroundings: ParentFacts) -> Facts:
     """What the guest told, and what is known here."""
     seen = _take_known(watch.facts)
-    head = watch.first.head if watch.first is not None else {}
+    head = watch.first.head if watch.first is not None else None
     known = {
-        "torch_version": str(head.get("torch", "")),
-        "device": str(head.get("device", "cpu")),
-        "num_threads": head.get("num_threads"),
-        "world_size": int(head.get("world_size") or 1),
+        "torch_version": "" if head is None else head.torch,
+        "device": "cpu" if head is None else head.device,
+        "num_threads": None if head is None else head.num_threads,
+        "world_size": 1 if head is None else head.world_size,
         "capabilities": list(_cpu_capabilities()),
     }
     try:

@@ -53,7 +53,7 @@ from steptime.tune.trials.trial_setting import add_variables, make_plan, variabl
 from steptime.tune.trials.trial_watch import TrialWatch
 from steptime.tune.values.study_values import State, TrialEnd
 from steptime.verify.protocol import VARIABLES, RunRequest
-from steptime.verify.recordings import is_complete
+from steptime.verify.recordings import RecordingWatch
 from steptime.verify.values import Verdict
 
 SHARED_NETWORK = "shared_network"
@@ -273,14 +273,13 @@ def step_s_of(baseline: Baseline) -> float:
 
 def _recording_is_complete(folder: Path) -> Callable[[TrialWatch], bool]:
     """Asks now and then whether a quality run has recorded all that it was to."""
-    due_s = time.monotonic() + _LOOK_S
+    due_s, recordings = time.monotonic() + _LOOK_S, RecordingWatch(folder)
 
     def is_done(watch: TrialWatch) -> bool:
         nonlocal due_s
         if time.monotonic() < due_s:
             return False
-        is_over = is_complete(folder)
-        due_s = time.monotonic() + _LOOK_S  # reading grows with what is there
-        return is_over
+        due_s = time.monotonic() + _LOOK_S
+        return recordings.is_complete()
 
     return is_done

@@ -148,7 +148,7 @@ class RecordedBench:
         try:
             document: Any = json.loads(path.read_bytes())
             stored = from_json(_Stored, document, where=path.name)
-            if stored.ask != ask or document["request"] != json.loads(json.dumps(to_json(request))):
+            if stored.ask != ask or document["request"] != to_json(request):
                 return None
             result = from_json(cls, document["result"], where=path.name)
         except (OSError, ValueError, LookupError, TypeError, RecursionError, DamagedRunError):
