@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from rich.console import Console
 
 from compare_cases import CASES, single, slower
-from steptime.cli.compared import exit_code_of
+from steptime.cli.compare import exit_code_of
 from steptime.compare.values import Comparison, Estimate, GateOutcome, Obstacle, TraitChange
 from steptime.core.note import Note
 from steptime.errors import NotFoundError

@@ -58,7 +58,7 @@ def run_study(options: StudyOptions, *, progress: Tell) -> Study:
         raise NotFoundError(
             f"the command `{options.command[0]}` {path.reason}.", hint="Check the name, and PATH."
         )
-    cwd, stdin = Path.cwd(), read_input()
+    cwd, stdin = Path.cwd(), read_input() if options.reads_input else None
     key = make_key(options, environment, cwd=cwd, stdin=stdin)
     folder = open_study(options.store, key, is_fresh=options.is_fresh)
     with hold_lock(folder):

@@ -23,6 +23,7 @@ class StudyOptions:
         share_network: trials may use the machine's network.
         is_fresh: begin a new study, even where an unfinished one could be resumed.
         output: where a copy of the recipe goes; None: it stays in the study's folder alone.
+        reads_input: read the standard input, and hand what it held to each trial.
     """
 
     command: tuple[str, ...]
@@ -35,3 +36,4 @@ class StudyOptions:
     share_network: bool = False
     is_fresh: bool = False
     output: Path | None = None
+    reads_input: bool = True

@@ -17,12 +17,7 @@ from steptime.core.schema import SCHEMA
 from steptime.core.store import write_text
 from steptime.levers.base import Lever
 from steptime.measure.host_lines import read_host
-from steptime.measure.trial_lines import (
-    BlockTime,
-    LeverLine,
-    join_ranks,
-    read_trial,
-)
+from steptime.measure.trial_lines import BlockTime, LeverLine, join_ranks, read_trial
 from steptime.record import files
 from steptime.record.lines import Torn
 from steptime.tune.search.bench import ComparisonResult, LiveRequest
