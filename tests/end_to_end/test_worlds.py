@@ -13,9 +13,9 @@ from end_to_end.acting import BURNING, early_lever, lever
 from plain_child import PlainStart
 from steptime.levers.base import Lever
 from steptime.tune.search.bench import Baseline, LiveRequest, ProcessRequest
+from steptime.tune.study.study_folder import StudyFolder, open_study
 from steptime.tune.trials.observe_baseline import ParentFacts
 from steptime.tune.trials.real_bench import Doors, RealBench, Subject
-from steptime.tune.trials.study_folder import StudyFolder, open_study
 from steptime.tune.values.study_values import Applied, State, TrialEnd
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="trials train, with torch")
