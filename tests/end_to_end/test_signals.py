@@ -182,6 +182,7 @@ def test_another_error_is_told_too(observe: Observe) -> None:
     assert (end["error"]["phase"], end["error"]["is_memory"]) == ("other", False)
 
 
+@pytest.mark.slow("a spawned child imports torch")
 def test_the_error_of_a_spawned_rank_is_told(observe: Observe) -> None:
     found = [end["error"] for end in ends(observe("fail_in_child", exit_code=1))]
     assert ("RuntimeError", True) in [(error["type"], error["is_memory"]) for error in found]
