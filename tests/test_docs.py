@@ -142,6 +142,18 @@ def test_the_lever_reference_is_what_the_levers_declare():
     assert done.stdout == page, "run `python scripts/gen_lever_reference.py`"
 
 
+def test_the_tables_of_the_diagnosis_are_what_the_ailments_say():
+    generator = ROOT / "scripts" / "gen_ailment_reference.py"
+
+    done = subprocess.run(
+        [sys.executable, str(generator), "--stdout"], capture_output=True, text=True, timeout=60
+    )
+
+    assert done.returncode == 0, done.stderr
+    page = text_of(ROOT / "docs" / "explanation" / "diagnosis.md")
+    assert done.stdout == page, "run `python scripts/gen_ailment_reference.py`"
+
+
 def test_the_check_reference_is_what_the_checks_say():
     generator = ROOT / "scripts" / "gen_check_reference.py"
 
