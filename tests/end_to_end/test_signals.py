@@ -113,6 +113,7 @@ def test_tracing_is_seen(observe: Observe) -> None:
     assert switches(observe("trace")) == {"tracing"}
 
 
+@pytest.mark.slow("a debugging allocator makes the import of torch ten times slower")
 def test_a_debugging_allocator_is_seen(observe: Observe) -> None:
     assert switches(observe("collect", PYTHONMALLOC="debug")) == {"malloc_debug"}
 
