@@ -6,7 +6,6 @@ into the report that the command line shows.
 
 from __future__ import annotations
 
-import html
 import io
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,6 +115,8 @@ class ObservedRun:
         )
 
     def _repr_html_(self) -> str:
+        import html  # a notebook asks for it, a command never does
+
         return f"<pre>{html.escape(str(self))}</pre>"
 
 

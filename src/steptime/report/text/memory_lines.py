@@ -10,11 +10,11 @@ from collections.abc import Mapping
 
 from rich.text import Text
 
-from steptime.core.process_end import RunState
 from steptime.core.units import format_bytes, format_count
 from steptime.measure.values.anatomy import Anatomy, Growth
 from steptime.measure.values.measurement import Measurement
 from steptime.plan.memory_fit import MODES, Remedy, remedies, wanted_bytes
+from steptime.report.text.empty_text import ran_out
 from steptime.report.text.page import Page, printable
 
 _WORTH_NAMING = 0.01
@@ -150,14 +150,6 @@ def _describe_parameters(found: Anatomy) -> str:
 
 _NAMED = ("fp32, 8-bit AdamW", "pure bf16, AdamW")
 """Modes that a line has room for; the others are in the document of --json."""
-
-
-def ran_out(m: Measurement) -> bool:
-    """Whether the run died for want of memory, and something is known of who held it."""
-    if m.memory is None or m.end.state not in (RunState.FAILED, RunState.KILLED):
-        return False
-    num_kills = (m.host.num_oom_kills or 0) if m.host is not None else 0
-    return num_kills > 0 or any(error.is_memory for error in m.errors)
 
 
 def fit_lines(m: Measurement, page: Page) -> list[Text]:
