@@ -133,7 +133,7 @@ def search_both(bench: Bench, kind: str, options: argparse.Namespace) -> list[tu
 
 
 def quantity(value: Any) -> dict[str, float]:
-    return {"median": value.median, "low": value.low, "high": value.high, "n": value.n}
+    return {"median": value.estimate, "low": value.low, "high": value.high, "n": value.n}
 
 
 # -- Steptime's side

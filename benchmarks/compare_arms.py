@@ -82,8 +82,8 @@ def run_arm(command: str, recipe: str | None, folder: Path, options: Any) -> dic
             data = json.loads((store / "r.json").read_text())["data"]
             steady = data["steady"]
             return {
-                "step_s": steady["step_time_s"]["median"],
-                "cpu_s": steady["step_cpu_s"]["median"],
+                "step_s": steady["step_time_s"]["estimate"],
+                "cpu_s": steady["step_cpu_s"]["estimate"],
                 "n": steady["num_steps"],
                 "others_cores": (data["host"] or {}).get("others_cores"),
             }

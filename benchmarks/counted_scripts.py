@@ -115,7 +115,7 @@ def row_of(name: str, form: Form, data: dict[str, Any], denominators: dict[str, 
         for denominator, peak in denominators.items():
             for clock, time in (("wall", step), ("CPU", cpu)):
                 if time is not None:
-                    rate = flops / time["median"]
+                    rate = flops / time["estimate"]
                     share = {"convention": convention, "of": denominator, "clock": clock}
                     row["shares"].append(
                         share | {"flops_per_s": rate, "fraction": rate / peak, "n": time["n"]}
@@ -133,7 +133,7 @@ def show(row: dict[str, Any]) -> str:
         f"{format_flops(counted['backward'])}; closed form "
         f"{'the same' if counted['forward'] == form['forward'] and not error else f'{error:+.3%}'}",
         f"  covered      {row['covered_fraction']:.1%} of operator time",
-        f"  step         {step['median'] * 1e3:.1f} ms wall, n {step['n']}, "
+        f"  step         {step['estimate'] * 1e3:.1f} ms wall, n {step['n']}, "
         f"{step['low'] * 1e3:.1f} to {step['high'] * 1e3:.1f}; others took "
         f"{(row['host'] or {}).get('others_cores') or 0:.2f} cores",
         f"  MFU          not measured: {row['mfu']['missing']}",

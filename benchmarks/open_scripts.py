@@ -96,7 +96,7 @@ def row_of(pin: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
         is_right = (updates, backwards) == (pin["updates"], pin["backwards"])
         counts += " ok" if is_right else f" WRONG: {pin['updates']}/{pin['backwards']} bare"
     steady, overhead = data["steady"] or {}, data["overhead"] or {}
-    times = [(steady.get(name) or {}).get("median") for name in ("step_time_s", "step_cpu_s")]
+    times = [(steady.get(name) or {}).get("estimate") for name in ("step_time_s", "step_cpu_s")]
     phases = [(p["fraction"], name) for name, p in data["phases"].items() if p and p["fraction"]]
     findings = [describe(finding) for finding in data["diagnosis"]["findings"]]
     return {

@@ -11,13 +11,14 @@ from typing import Any
 from steptime.compare.facts import take_run
 from steptime.compare.judge import compare
 from steptime.compare.values import ComparedRun, Comparison
+from steptime.core.interval import Interval
+from steptime.core.machine_identity import MachineIdentity
 from steptime.core.process_end import ProcessEnd, RunState
-from steptime.core.quantity import Quantity
 from steptime.core.schema import SCHEMA
 from steptime.core.store import Run, write_value
 from steptime.diagnose.values.finding import BottleneckKind as Kind
 from steptime.diagnose.values.finding import Diagnosis
-from steptime.launch.values import CommandRecord, RunMachine
+from steptime.launch.values import CommandRecord
 from steptime.measure.values.measurement import (
     PHASES,
     HostLoad,
@@ -29,7 +30,7 @@ from steptime.measure.values.measurement import (
 )
 
 BEGAN_S = 1_790_000_000.0
-MACHINE = RunMachine(
+MACHINE = MachineIdentity(
     hostname_hash="aaaa", cpu="a CPU", num_cores=4, memory_bytes=16 * 2**30, memory_limit_bytes=None
 )
 SHARES = {"input_wait": 0.1, "forward": 0.3, "backward": 0.5, "optimizer": 0.1}
@@ -76,14 +77,14 @@ def make_measured(
 ) -> Measurement:
     """A run whose steps take `step_s` each, divided into phases by `shares`."""
     seen = 0.0 if step_s is None else step_s
-    quantity = Quantity(median=seen, low=seen * 0.999, high=seen * 1.001, n=num_steps - 10)
+    interval = Interval(estimate=seen, low=seen * 0.999, high=seen * 1.001, n=num_steps - 10)
     steady = SteadyWindow(
         first_step=10,
         num_steps=num_steps - 10,
         num_warmup_steps=10,
         rule="the test's",
-        step_time_s=quantity,
-        step_cpu_s=quantity,
+        step_time_s=interval,
+        step_cpu_s=interval,
         mean_s=step_s,
     )
     phases = tuple(
@@ -102,8 +103,8 @@ def make_measured(
         num_steps=num_steps,
         num_optimizer_updates=num_steps,
         num_backwards=num_steps,
-        step_time_s=quantity,
-        step_cpu_s=quantity,
+        step_time_s=interval,
+        step_cpu_s=interval,
         phases=phases,
         ended_cleanly=True,
     )

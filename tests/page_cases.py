@@ -9,12 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 from report_cases import GPT_SPANS, healthy, input_bound, make_rank, straggler
+from steptime.core.interval import Interval
+from steptime.core.machine_identity import MachineIdentity
 from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd, RunState
-from steptime.core.quantity import Quantity
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import Shift
-from steptime.launch.values import CommandRecord, RunMachine
+from steptime.launch.values import CommandRecord
 from steptime.measure.values.measurement import INNER_PHASES, Measurement, RankSummary
 from steptime.measure.values.observations import MemoryUse, ScriptError, Site
 from steptime.measure.values.over_time import DevicePoint, Event, HostPoint, RunSeries, StepPoint
@@ -48,7 +49,7 @@ def make_record(**changes: Any) -> CommandRecord:
         steptime_version="0.1.0",
         python_version="3.11.7",
         git_revision="3adf61e0c1d2",
-        machine=RunMachine(
+        machine=MachineIdentity(
             hostname_hash="0" * 16,
             cpu="AMD EPYC 7B13",
             num_cores=2,
@@ -170,7 +171,7 @@ def with_memory(m: Measurement) -> Measurement:
         last_bytes=655 * MIB,
         peak_bytes=661 * MIB,
         num_samples=300,
-        slope_bytes_per_step=Quantity(median=140_000, low=120_000, high=160_000, n=300),
+        slope_bytes_per_step=Interval(estimate=140_000, low=120_000, high=160_000, n=300),
         limit_bytes=24 << 30,
     )
     ranks: tuple[RankSummary, ...] = tuple(replace(rank, host_memory=use) for rank in m.ranks)
@@ -222,8 +223,7 @@ def make_shift(**changes: Any) -> Shift:
         t_unix_s=START + 50,
         before_s=0.15,
         after_s=0.301,
-        low=1.96,
-        high=2.05,
+        ratio=Interval(estimate=0.301 / 0.15, low=1.96, high=2.05, n=300),
         causes=("neighbor", "phase:backward"),
     )
     return replace(base, **changes)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from steptime.core.interval import Interval
 from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd, RunState
-from steptime.core.quantity import Quantity
 from steptime.core.schema import SCHEMA
 from steptime.measure.values.anatomy import (
     PARTS,
@@ -51,9 +51,9 @@ from steptime.measure.values.work import ClassCount, Count, ModuleCount
 RUN_ID = "20261120-101500-3fa2"
 
 
-def make_quantity(median: float, *, spread: float = 0.01, n: int = 470) -> Quantity:
+def make_quantity(median: float, *, spread: float = 0.01, n: int = 470) -> Interval:
     low, high = round(median * (1 - spread), 7), round(median * (1 + spread), 7)
-    return Quantity(median=median, low=low, high=high, n=n)
+    return Interval(estimate=median, low=low, high=high, n=n)
 
 
 def make_phases(medians_s: Mapping[str, float], **missing: str) -> tuple[Phase, ...]:
@@ -435,6 +435,7 @@ def profiled() -> Measurement:
         device=0,
         window_s=0.0471,
         busy_s=0.0353,
+        idle_s=0.0118,
         host_wait_s=0.0094,
         kernel_wait_s=0.0024,
         unknown_wait_s=0.0,

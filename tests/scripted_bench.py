@@ -11,8 +11,8 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from steptime.core.interval import Interval
 from steptime.core.process_end import ProcessEnd, RunState
-from steptime.core.quantity import Quantity
 from steptime.core.schema import SCHEMA
 from steptime.diagnose.values.finding import BottleneckKind, Diagnosis
 from steptime.levers.base import Facts, Lever, Moment, Preserves
@@ -67,14 +67,14 @@ def make_measurement(
     *, step_s: float = 0.05, phases: Mapping[str, float] | None = None, num_steps: int = 200
 ) -> Measurement:
     shares = PHASES if phases is None else phases
-    quantity = Quantity(median=step_s, low=step_s * 0.98, high=step_s * 1.02, n=num_steps)
+    interval = Interval(estimate=step_s, low=step_s * 0.98, high=step_s * 1.02, n=num_steps)
     return Measurement(
         schema=SCHEMA, run_id="r", command=("python", "train.py"), started_unix_s=0.0,
         duration_s=num_steps * step_s, end=ProcessEnd(state=RunState.FINISHED, exit_code=0),
         num_steps=num_steps, num_optimizer_updates=num_steps, num_backwards=num_steps,
         num_skipped_updates=0, num_ranks=1, period=1,
         steady=SteadyWindow(
-            first_step=1, num_steps=num_steps, num_warmup_steps=1, rule="", step_time_s=quantity
+            first_step=1, num_steps=num_steps, num_warmup_steps=1, rule="", step_time_s=interval
         ),
         phases=tuple(
             Phase(name=name, median_s=share * step_s, fraction=share)

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from steptime.core.evidence import Evidence
+from steptime.core.interval import Interval
 from steptime.tune.values.study_values import (
     Applied,
     Choice,
     NotTried,
-    Speedup,
     State,
     Study,
     StudyOutcome,
@@ -70,8 +70,8 @@ UNSURE = Verdict(
 )
 
 
-def speedup(estimate: float, low: float, high: float, n: int = 12) -> Speedup:
-    return Speedup(estimate=estimate, low=low, high=high, n=n)
+def speedup(estimate: float, low: float, high: float, n: int = 12) -> Interval:
+    return Interval(estimate=estimate, low=low, high=high, n=n)
 
 
 def trial(number: int, *state: Applied, **changes: Any) -> Trial:

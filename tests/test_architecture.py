@@ -87,7 +87,7 @@ PURE = (
         )
     ),
     *("core/codec", "core/evidence", "core/hardware", "core/note", "core/process_end"),
-    *("core/quantity", "core/schema", "core/stats", "core/units"),
+    *("core/interval", "core/machine_identity", "core/schema", "core/stats", "core/units"),
     *(f"{wing}/values" for wing in ("launch", "measure", "machine", "tune", "verify")),
     *("compare/", "diagnose/", "plan/", "report/", "tune/search/"),
 )

@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from end_to_end.harness import SCRIPTS, Done, needs_linux, needs_torch, run_forked
+from steptime.core.machine_identity import MachineIdentity
 from steptime.tune.recipe.proof_scope import describe_script
 from steptime.tune.recipe.recipe_file import make_recipe, write_recipe
-from steptime.tune.values.recipe_values import Fingerprint, Recipe
+from steptime.tune.values.recipe_values import Recipe
 from steptime.tune.values.study_values import Applied
 from study_cases import faster
 
@@ -25,11 +26,11 @@ def make(folder: Path, *levers: Applied, command: tuple[str, ...] = COMMAND) -> 
     """A recipe for the script, which is put into the folder."""
     folder.mkdir(exist_ok=True)
     shutil.copy(SCRIPTS / "tuned.py", folder)
-    study = replace(faster(), recipe=levers, command=command)
+    study = replace(faster(), recipe=levers, command=command, torch_version=None)
     return make_recipe(
         study,
         script=describe_script(command, folder=folder),
-        machine=Fingerprint(device="cpu"),
+        machine=MachineIdentity(),
     )
 
 
@@ -78,7 +79,8 @@ def test_another_command_and_a_changed_script_are_warned_of(tmp_path: Path) -> N
 
 
 def test_another_torch_or_device_is_seen_when_the_script_has_it(tmp_path: Path) -> None:
-    recipe = replace(make(tmp_path, PRECISE), machine=Fingerprint(device="cuda"))
+    recipe = make(tmp_path, PRECISE)
+    recipe = replace(recipe, proof=replace(recipe.proof, device="cuda"))
     done = run(tmp_path, recipe)
     assert done.notes["recipe_differs"] == {"device": "cuda, now cpu"}
 

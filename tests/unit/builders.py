@@ -8,8 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from steptime.core.interval import Interval
 from steptime.core.process_end import ProcessEnd, RunState
-from steptime.core.quantity import Quantity
 from steptime.core.schema import SCHEMA
 from steptime.measure.run_fold import measure
 from steptime.measure.run_records import RunRecords, read_records
@@ -60,8 +60,8 @@ Line = dict[str, Any]
 # -- values of the chain
 
 
-def make_quantity(median: float, *, half_width: float = 0.0, n: int = 100) -> Quantity:
-    return Quantity(median=median, low=median - half_width, high=median + half_width, n=n)
+def make_quantity(median: float, *, half_width: float = 0.0, n: int = 100) -> Interval:
+    return Interval(estimate=median, low=median - half_width, high=median + half_width, n=n)
 
 
 def make_phases(
@@ -92,7 +92,7 @@ def make_phases(
 
 
 def make_steady(
-    step_time_s: Quantity | None, *, num_steps: int = 100, step_cpu_s: Quantity | None = None
+    step_time_s: Interval | None, *, num_steps: int = 100, step_cpu_s: Interval | None = None
 ) -> SteadyWindow:
     return SteadyWindow(
         first_step=1,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from steptime.core.evidence import Evidence
+from steptime.core.interval import Interval
 from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity, Shift
 from steptime.machine.checks.check_facts import (
     CheckFacts,
@@ -255,8 +256,7 @@ def slowed_run() -> LastRun:
         t_unix_s=1.0,
         before_s=0.1,
         after_s=0.14,
-        low=1.35,
-        high=1.45,
+        ratio=Interval(estimate=1.4, low=1.35, high=1.45, n=600),
         causes=("throttle",),
     )
     return replace(run, diagnosis=replace(run.diagnosis, shifts=(shift,)))

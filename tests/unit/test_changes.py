@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from steptime.core.interval import Interval
 from steptime.diagnose.shifts.change_points import (
     CRITICAL,
     MAX_VALUES,
@@ -40,7 +41,7 @@ def test_a_lasting_change_is_found_where_it_is(n: int, at: int, ratio: float) ->
     (change,) = find_changes(make_step(n, at, ratio))
 
     assert abs(change.index - at) <= 2
-    assert change.low <= ratio <= change.high
+    assert change.ratio.low <= ratio <= change.ratio.high
     assert change.after / change.before == pytest.approx(ratio, rel=0.03)
 
 
@@ -94,8 +95,12 @@ def test_a_change_without_any_noise_is_found_too() -> None:
             index=40,
             before=pytest.approx(0.1),
             after=pytest.approx(0.2),
-            low=pytest.approx(2.0),
-            high=pytest.approx(2.0),
+            ratio=Interval(
+                estimate=pytest.approx(2.0),
+                low=pytest.approx(2.0),
+                high=pytest.approx(2.0),
+                n=80,
+            ),
         ),
     )
 

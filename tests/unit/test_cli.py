@@ -15,9 +15,10 @@ from rich.console import Console
 import steptime
 from steptime.cli import conclude, main, output, run, runs
 from steptime.cli.results import load, save
+from steptime.core.machine_identity import MachineIdentity
 from steptime.core.store import Run, create_run, write_value
 from steptime.errors import SteptimeError, StoreError
-from steptime.launch.values import CommandRecord, RunMachine
+from steptime.launch.values import CommandRecord
 from unit.builders import make_end, make_head, make_row
 
 NOON = 1_790_000_000.0
@@ -45,7 +46,7 @@ def make_run(
         steptime_version="0.1.0",
         python_version="3.11.7",
         git_revision=None,
-        machine=RunMachine(hostname_hash="abc", cpu=None, num_cores=2, memory_bytes=None),
+        machine=MachineIdentity(hostname_hash="abc", cpu=None, num_cores=2, memory_bytes=None),
         parent_pid=1,
         ended_unix_s=NOON + 5,
         exit_code=exit_code,
@@ -271,10 +272,11 @@ def test_run_never_writes_to_stdout(capsys: Capture) -> None:
 
 
 def test_a_document_that_cannot_be_written_is_an_error() -> None:
-    from steptime.report.document.envelope import Envelope
+    from steptime.report.document.envelope import Envelope, enclose
 
+    empty: Envelope[None] = enclose("show", None)
     with pytest.raises(SteptimeError, match=r"--json: .*No such file"):
-        output.write_json("no/such/file", Envelope(command="show", exit_code=0))
+        output.write_json("no/such/file", empty)
 
 
 # -- show and runs
@@ -293,7 +295,7 @@ def test_show_writes_the_document_on_stdout(tmp_path: Path, capsys: Capture) -> 
     assert main.main(["show", run.run_id[:8], "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["command"], document["status"]) == ("show", "partial")
-    assert document["data"]["end"]["exit_code"] == 3
+    assert document["data"]["measurement"]["end"]["exit_code"] == 3
 
 
 def test_show_of_an_unknown_run_names_the_nearest(tmp_path: Path, capsys: Capture) -> None:

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steptime.core.codec import check_schema, decode, encode, from_json, render, to_json
+from steptime.core.interval import Interval
 from steptime.core.note import Note
 from steptime.core.process_end import RunState
-from steptime.core.quantity import Quantity
 from steptime.diagnose.values.finding import Diagnosis
 from steptime.errors import DamagedRunError
 from steptime.levers.base import Facts
@@ -218,8 +218,8 @@ def test_what_is_not_finite_is_null_where_it_may_be(value: float) -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_what_is_not_finite_is_an_error_where_null_may_not_be(value: float) -> None:
-    with pytest.raises(ValueError, match=r"not finite: `Quantity\.low`"):
-        to_json(Quantity(median=1.0, low=value, high=1.0, n=3))
+    with pytest.raises(ValueError, match=r"not finite: `Interval\.low`"):
+        to_json(Interval(estimate=1.0, low=value, high=1.0, n=3))
     with pytest.raises(ValueError, match=r"not finite: `Tally\.marks\[1\]`"):
         to_json(Tally(is_done=True, counts={}, marks=(1.0, value)))
 

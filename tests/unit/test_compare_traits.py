@@ -10,7 +10,7 @@ from compare_cases import make_compared, make_measured, make_record
 from steptime.compare.alike import find_changes, kind_of
 from steptime.compare.traits import read_arguments, script_of, traits_of
 from steptime.compare.values import ComparedRun
-from steptime.core.quantity import Quantity
+from steptime.core.interval import Interval
 from steptime.launch.values import Place
 from steptime.measure.values.observations import LeverUse, LoaderUse, RecipeUse
 
@@ -97,7 +97,7 @@ def test_the_levers_of_a_recipe_are_traits() -> None:
     use = RecipeUse(
         path="tuned.toml",
         study_id="s",
-        speedup=Quantity(median=1.2, low=1.1, high=1.3, n=9),
+        speedup=Interval(estimate=1.2, low=1.1, high=1.3, n=9),
         levers=(lever, replace(lever, name="compile", error="it failed")),
     )
     found = traits_of(make_measured(recipe=use), make_record())

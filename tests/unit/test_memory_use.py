@@ -51,7 +51,7 @@ def test_memory_that_grows_with_the_steps_has_their_slope() -> None:
     assert (found.first_bytes, found.last_bytes) == (GIB, GIB + 500 * 39)
     assert (found.peak_bytes, found.num_samples) == (GIB + 500 * 39, 40)
     assert found.slope_bytes_per_step is not None
-    assert found.slope_bytes_per_step.median == pytest.approx(500)
+    assert found.slope_bytes_per_step.estimate == pytest.approx(500)
     assert found.slope_bytes_per_step.low == pytest.approx(500)
     assert found.slope_bytes_per_step.n == 40
 
@@ -67,7 +67,7 @@ def test_several_samples_may_fall_into_one_step() -> None:
     slope = host_memory(measure_lines(*lines, *samples)).slope_bytes_per_step
 
     assert slope is not None
-    assert slope.median == pytest.approx(500)
+    assert slope.estimate == pytest.approx(500)
 
 
 def test_few_samples_have_no_slope() -> None:
@@ -101,7 +101,7 @@ def test_samples_outside_the_window_and_inside_spans_have_no_part_in_the_slope()
     slope = host_memory(measure_lines(*updates(60), *samples, *others, *later)).slope_bytes_per_step
 
     assert slope is not None
-    assert (slope.n, slope.median) == (40, pytest.approx(500))
+    assert (slope.n, slope.estimate) == (40, pytest.approx(500))
 
 
 def test_a_run_that_ends_before_its_window_still_tells_its_memory() -> None:
@@ -153,7 +153,7 @@ def test_memory_of_a_device_has_its_own_peak_and_no_faults() -> None:
     assert rank.device_memory.peak_bytes == 2 * GIB
     assert rank.device_memory.last_bytes == GIB + 64 * 19
     assert rank.device_memory.slope_bytes_per_step is not None
-    assert rank.device_memory.slope_bytes_per_step.median == pytest.approx(64)
+    assert rank.device_memory.slope_bytes_per_step.estimate == pytest.approx(64)
     assert rank.device_memory.minor_faults_per_step is None
 
 
@@ -213,7 +213,7 @@ def test_blocks_count_as_the_steps_they_hold() -> None:
                                       *samples))  # fmt: skip
 
     assert found.slope_bytes_per_step is not None
-    assert found.slope_bytes_per_step.median == pytest.approx(100)
+    assert found.slope_bytes_per_step.estimate == pytest.approx(100)
     assert found.minor_faults_per_step == pytest.approx(5)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptime.core.quantity import Quantity
+from steptime.core.interval import Interval
 from steptime.tune.search.pairs import (
     MIN_FLOOR,
     Worth,
@@ -22,8 +22,8 @@ from steptime.tune.search.pairs import (
 )
 
 
-def found(low: float, high: float, *, n: int = 20) -> Quantity:
-    return Quantity(median=(low + high) / 2, low=low, high=high, n=n)
+def found(low: float, high: float, *, n: int = 20) -> Interval:
+    return Interval(estimate=(low + high) / 2, low=low, high=high, n=n)
 
 
 def test_an_interval_leaves_out_what_is_not_a_number():
@@ -38,7 +38,7 @@ def test_there_is_no_interval_without_a_number():
 def test_swapping_the_two_sides_turns_the_interval_around(values):
     forth, back = interval(values), interval([-value for value in values])
 
-    assert forth.median == pytest.approx(-back.median)
+    assert forth.estimate == pytest.approx(-back.estimate)
     assert (forth.low, forth.high) == pytest.approx((-back.high, -back.low))
 
 
@@ -83,7 +83,7 @@ def test_half_the_width_takes_four_times_the_pairs():
 def test_two_gains_on_top_of_each_other_add_up_with_their_uncertainty():
     both = chain(found(0.07, 0.13, n=9), found(0.16, 0.24, n=20))
 
-    assert both.median == pytest.approx(0.3)
+    assert both.estimate == pytest.approx(0.3)
     assert half_width(both) == pytest.approx(0.05)
     assert both.n == 9
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from steptime.core.machine_identity import MachineIdentity
 from steptime.errors import RecipeError
 from steptime.levers import load_all
 from steptime.levers.base import Lever
@@ -14,7 +15,7 @@ from steptime.report.words.study_words import describe_difference
 from steptime.testing.levers import cases
 from steptime.tune.recipe.recipe_file import make_recipe
 from steptime.tune.recipe.recipe_setup import check_levers, set_up
-from steptime.tune.values.recipe_values import Fingerprint, Recipe, Script
+from steptime.tune.values.recipe_values import Recipe, Script
 from steptime.tune.values.study_values import Applied
 from study_cases import faster
 
@@ -24,7 +25,7 @@ BF16 = Applied(name="autocast", settings={"dtype": "bf16"})
 
 
 def make(*levers: Applied) -> Recipe:
-    recipe = make_recipe(faster(), script=Script(command=("x",)), machine=Fingerprint())
+    recipe = make_recipe(faster(), script=Script(command=("x",)), machine=MachineIdentity())
     return replace(recipe, levers=levers)
 
 

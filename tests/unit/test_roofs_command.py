@@ -11,9 +11,10 @@ import pytest
 
 from steptime.cli.roofs import find_ceilings
 from steptime.core.codec import to_json
+from steptime.core.machine_identity import MachineIdentity
 from steptime.core.store import Run, create_run, write_value
 from steptime.launch.origin import read_machine
-from steptime.launch.values import CommandRecord, RunMachine
+from steptime.launch.values import CommandRecord
 from steptime.machine.ceilings import Python, fingerprint_of
 from steptime.machine.inventory import read_inventory
 from steptime.machine.values.inventory_values import Ceilings
@@ -24,7 +25,7 @@ from unit.test_waterfall import make_ceilings, make_count, make_group, make_run
 MEASURED = make_run(make_count(make_group(time_s=0.1)), {"forward": 0.1})
 
 
-def keep_run(folder: Path, *, machine: RunMachine | None = None) -> Run:
+def keep_run(folder: Path, *, machine: MachineIdentity | None = None) -> Run:
     """A run in a store of its own, made on this machine unless another one is named."""
     run = create_run(folder, started_unix_s=1_790_000_000.0)
     record = CommandRecord(
@@ -90,7 +91,7 @@ def test_the_newest_of_a_runs_own_ceilings_and_its_machines_counts(tmp_path: Pat
 
 @pytest.mark.parametrize("what", ["torch", "machine", "fingerprint", "damaged", "uncounted"])
 def test_ceilings_of_something_else_are_none(tmp_path: Path, what: str) -> None:
-    other = RunMachine(hostname_hash="0" * 16, cpu="Z80", num_cores=1, memory_bytes=65536)
+    other = MachineIdentity(hostname_hash="0" * 16, cpu="Z80", num_cores=1, memory_bytes=65536)
     run = keep_run(tmp_path, machine=other if what == "machine" else None)
     kept = ceilings_of_here(torch_version="2.12.0" if what == "torch" else "2.13.0")
     if what == "fingerprint":

@@ -16,10 +16,11 @@ import pytest
 from steptime.app import run_index, run_listing
 from steptime.app.run_listing import find_run, list_runs
 from steptime.core import store
+from steptime.core.machine_identity import MachineIdentity
 from steptime.core.process_end import RunState
 from steptime.core.store import Run, create_run
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
-from steptime.launch.values import CommandRecord, RunMachine
+from steptime.launch.values import CommandRecord
 from steptime.measure.values.run_summary import RunSummary
 
 NOON = 1_790_000_000.0
@@ -34,7 +35,7 @@ def _own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def make_record(run: Run, *, started_unix_s: float = NOON, **fields: object) -> CommandRecord:
-    machine = RunMachine(hostname_hash="abc", cpu=None, num_cores=2, memory_bytes=None)
+    machine = MachineIdentity(hostname_hash="abc", cpu=None, num_cores=2, memory_bytes=None)
     values: dict[str, object] = {
         "run_id": run.run_id,
         "argv": ("python", "train.py"),
@@ -58,7 +59,7 @@ def make_run(
     record = make_record(run, started_unix_s=started_unix_s, **({"exit_code": 0} | fields))
     store.write_value(run, "command.json", record)
     if num_steps is not None:
-        steady = {"step_time_s": {"median": 0.25}}
+        steady = {"step_time_s": {"estimate": 0.25}}
         write(run, "measurement.json", {"num_steps": num_steps, "steady": steady})
         write(run, "diagnosis.json", {"kind": "INPUT_BOUND"})
     return run

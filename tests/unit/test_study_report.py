@@ -10,13 +10,18 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from steptime.core.interval import Interval
 from steptime.report.text.interval_bars import draw, scale_for
 from steptime.report.text.progress_text import NOTES, PHASES, describe_ended, live_line
 from steptime.report.text.study_story import CHOICES
 from steptime.report.text.study_text import StudyRequest, render_study
 from steptime.report.words import study_words as words
 from steptime.tune.values.study_progress import StudyProgress
-from steptime.tune.values.study_values import NotTried, Speedup, Study, TrialEnd
+from steptime.tune.values.study_values import (
+    NotTried,
+    Study,
+    TrialEnd,
+)
 from steptime.verify.values import Outcome, QualityCheck, Verdict
 from study_cases import (
     BF16,
@@ -121,7 +126,7 @@ def test_steps_per_second_need_a_known_size_of_a_batch() -> None:
 # -- drawings
 
 
-def cells(*speedups: Speedup, width: int = 21, ascii_only: bool = True) -> list[str]:
+def cells(*speedups: Interval, width: int = 21, ascii_only: bool = True) -> list[str]:
     scale = scale_for(speedups, width)
     return [draw(one, scale, ascii_only=ascii_only) for one in speedups]
 

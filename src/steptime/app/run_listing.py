@@ -126,7 +126,7 @@ def summarize(run: Run) -> RunSummary:
         exit_code=end.exit_code,
         signal=end.signal,
         num_steps=_field(measurement, "num_steps", int),
-        step_time_s=_field(_field(steady, "step_time_s", dict) or {}, "median", float),
+        step_time_s=_field(_field(steady, "step_time_s", dict) or {}, "estimate", float),
         kind=_field(_read(run.folder / "diagnosis.json"), "kind", str),
     )
 

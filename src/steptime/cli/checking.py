@@ -63,7 +63,7 @@ def show_checks(options: argparse.Namespace) -> int:
     failed = _failed(checks, level=options.fail_on)
     exit_code = _GATE_EXIT_CODE if failed else 0
     if options.json is not None:
-        from steptime.report.document.check_data import check_envelope
+        from steptime.report.document.check_document import check_envelope
 
         envelope = check_envelope(checks, basis=facts.basis, exit_code=exit_code, gate=failed)
         write_json(options.json, envelope)

@@ -19,7 +19,7 @@ from steptime.compare.values import ComparedRun, CompareOutcome, Comparison, Gat
 from steptime.core.store import Run, read_value
 from steptime.errors import DamagedRunError, SteptimeError, StoreError
 from steptime.launch.values import CommandRecord
-from steptime.report.document.compare_data import comparison_envelope
+from steptime.report.document.comparison_document import comparison_envelope
 from steptime.report.text.compare_text import ComparisonRequest, render_comparison
 
 MAX_STORED = 60

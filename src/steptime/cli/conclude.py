@@ -15,7 +15,8 @@ from steptime.cli.output import console_for, say, write_json
 from steptime.cli.run import RunOptions
 from steptime.core.store import write_value
 from steptime.errors import NotFoundError, StoreError
-from steptime.report.document.envelope import Envelope, ErrorItem, run_envelope
+from steptime.report.document.envelope import Envelope, ErrorItem, enclose
+from steptime.report.document.run_document import RunDocument, run_envelope
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,12 +44,12 @@ def conclude(
         attempt(lambda: offer_page(ended.run, result, told=notes), tell=_tell)
 
 
-def _document(result: Result | None, notes: list[str], exit_code: int) -> Envelope:
+def _document(result: Result | None, notes: list[str], exit_code: int) -> Envelope[RunDocument]:
     if result is not None:
         m, diagnosis, picture = result.measurement, result.diagnosis, result.picture
         return run_envelope(m, diagnosis, command="run", exit_code=exit_code, picture=picture)
     item = ErrorItem(code="not_observed", message=" ".join(notes))
-    return Envelope(command="run", exit_code=exit_code, errors=(item,))
+    return enclose("run", None, exit_code=exit_code, errors=(item,))
 
 
 def _tell(note: str) -> None:

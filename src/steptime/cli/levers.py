@@ -36,15 +36,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Print the list, or one lever."""
     check_json(options)
-    from steptime.report.document.envelope import Envelope
-    from steptime.report.text.lever_text import levers_data, levers_table, render_lever
+    from steptime.report.document.envelope import enclose
+    from steptime.report.document.listings import LeversDocument
+    from steptime.report.text.lever_text import levers_table, render_lever
 
     cards = all_cards()
     if options.name is not None:
         cards = [find_card(cards, options.name)]
     if options.json is not None:
-        envelope = Envelope(command="levers", exit_code=0, data=levers_data(cards))
-        write_json(options.json, envelope)
+        write_json(options.json, enclose("levers", LeversDocument(levers=tuple(cards))))
     elif options.name is not None:
         render_lever(cards[0], console=console_for(sys.stdout))
     else:

@@ -17,7 +17,7 @@ from steptime.launch.origin import read_machine
 from steptime.machine import ceilings as machine
 from steptime.machine.inventory import read_inventory
 from steptime.machine.values.inventory_values import Ceilings, Inventory
-from steptime.report.document.machine_data import machine_envelope
+from steptime.report.document.machine_document import machine_envelope
 from steptime.report.text.ceilings_text import describe_told, live_told, machine_lines
 from steptime.report.text.page import page_of
 from steptime.watch.device_sampler import load_nvml

@@ -9,7 +9,7 @@ from steptime.cli.output import error_text, say, write_json
 from steptime.cli.run import RunOptions
 from steptime.core.executable import NotStarted
 from steptime.errors import NotFoundError
-from steptime.report.document.envelope import Envelope, ErrorItem
+from steptime.report.document.envelope import Envelope, ErrorItem, enclose
 
 
 def refuse(options: RunOptions, found: NotStarted) -> int:
@@ -22,6 +22,7 @@ def refuse(options: RunOptions, found: NotStarted) -> int:
     say(error_text(error))
     if options.json is not None:
         item = ErrorItem(code=error.code, message=str(error), hint=hint)
-        document = Envelope(command="run", exit_code=found.exit_code, errors=(item,))
+        document: Envelope[None] = enclose(
+            "run", None, exit_code=found.exit_code, errors=(item,))
         attempt(lambda: write_json(str(options.json), document), tell=say)
     return found.exit_code

@@ -48,7 +48,7 @@ def execute(options: argparse.Namespace) -> int:
     from steptime.app.run_listing import find_run
     from steptime.cli.counters import write_counters
     from steptime.cli.results import load
-    from steptime.report.document.envelope import run_envelope
+    from steptime.report.document.run_document import run_envelope
     from steptime.report.text.run_text import render, render_picture
 
     result = load(find_run(open_store(store_folder(options)), options.run))

@@ -9,7 +9,7 @@ from steptime.cli.output import STDOUT, console_for, error_text, say, write_json
 from steptime.cli.tune import TuneOptions
 from steptime.errors import RecipeError
 from steptime.report.document.envelope import ErrorItem
-from steptime.report.document.study_data import study_envelope
+from steptime.report.document.study_document import study_envelope
 from steptime.report.text.study_text import StudyRequest, render_study
 from steptime.report.words.study_words import describe_outcome
 from steptime.tune.recipe.proof_scope import describe_machine, describe_script
@@ -67,7 +67,7 @@ def _write_recipe(options: TuneOptions, study: Study, errors: list[ErrorItem]) -
     recipe = make_recipe(
         study,
         script=describe_script(study.command, folder=Path.cwd()),
-        machine=describe_machine(device=study.device, torch_version=study.torch_version),
+        machine=describe_machine(),
     )
     try:
         write_recipe(options.output, recipe)

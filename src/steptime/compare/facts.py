@@ -10,7 +10,7 @@ import math
 
 from steptime.compare.traits import traits_of
 from steptime.compare.values import ComparedRun
-from steptime.core.quantity import Quantity
+from steptime.core.interval import Interval
 from steptime.launch.values import CommandRecord
 from steptime.measure.values.measurement import PHASES, Measurement
 
@@ -24,7 +24,7 @@ def take_run(measurement: Measurement, record: CommandRecord, *, place: str) -> 
     if steady is not None:
         step_s = steady.mean_s
         if step_s is None and steady.step_time_s is not None:
-            step_s = steady.step_time_s.median
+            step_s = steady.step_time_s.estimate
     if not is_time(step_s):
         step_s = None
     host = measurement.host
@@ -42,7 +42,7 @@ def take_run(measurement: Measurement, record: CommandRecord, *, place: str) -> 
         phases_s=_phases_s(measurement, step_s),
         spans_s={span.name: span.total_s for span in measurement.spans},
         others_cores=None if host is None else host.others_cores,
-        host=record.machine.hostname_hash,
+        host=record.machine.hostname_hash or "",
         traits=traits_of(measurement, record),
     )
 
@@ -52,11 +52,11 @@ def is_time(value: float | None) -> bool:
     return value is not None and math.isfinite(value) and value > 0
 
 
-def _error_fraction(step_time_s: Quantity | None) -> float:
+def _error_fraction(step_time_s: Interval | None) -> float:
     """The standard error of a run's own step time, of that time."""
-    if step_time_s is None or not is_time(step_time_s.median):
+    if step_time_s is None or not is_time(step_time_s.estimate):
         return 0.0
-    error = (step_time_s.high - step_time_s.low) / 2 / _Z / step_time_s.median
+    error = (step_time_s.high - step_time_s.low) / 2 / _Z / step_time_s.estimate
     return error if math.isfinite(error) else 0.0
 
 

@@ -1,6 +1,6 @@
 """Statistics of step times and memory: median and its interval, warmup, period, trend.
 
-In: plain sequences. Out: numbers and `Quantity`. All of it is distribution-free, because step
+In: plain sequences. Out: numbers and `Interval`. All of it is distribution-free, because step
 times are skewed, have far outliers, and depend on the step before. Comparing is left to others.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
-from steptime.core.quantity import Quantity
+from steptime.core.interval import Interval
 
 T = TypeVar("T")
 
@@ -89,7 +89,7 @@ def weighted_median(values: Sequence[float], weights: Sequence[float]) -> float:
     return pairs[-1][0]
 
 
-def median_interval(values: Sequence[float]) -> Quantity:
+def median_interval(values: Sequence[float]) -> Interval:
     """Median with a 95 % interval between two order statistics.
 
     The ranks are those of the binomial distribution for the effective sample size, scaled to
@@ -109,7 +109,7 @@ def median_interval(values: Sequence[float]) -> Quantity:
     rank = _low_rank(num_effective) * (n + 1) // (num_effective + 1)
     rank = max(1, rank)
     ordered = sorted(values)
-    return Quantity(median=median(values), low=ordered[rank - 1], high=ordered[n - rank], n=n)
+    return Interval(estimate=median(values), low=ordered[rank - 1], high=ordered[n - rank], n=n)
 
 
 def _low_rank(n: int) -> int:
@@ -226,7 +226,7 @@ def find_period(kinds: Sequence[Hashable], *, max_period: int = MAX_PERIOD) -> i
     return None
 
 
-def trend(points: Sequence[tuple[float, float]]) -> Quantity | None:
+def trend(points: Sequence[tuple[float, float]]) -> Interval | None:
     """Slope of y over x: the median of the slopes between all pairs of points, and its interval.
 
     Outliers do not move it while they are fewer than 29 % of the points. The interval lies between
@@ -259,7 +259,7 @@ def trend(points: Sequence[tuple[float, float]]) -> Quantity | None:
     variance = n * (n - 1) * (2 * n + 5) / 18 * n / num_effective
     reach = _Z * math.sqrt(variance)
     low = max(0, math.floor((len(slopes) - reach) / 2) - 1)
-    return Quantity(median=slope, low=slopes[low], high=slopes[-1 - low], n=n)
+    return Interval(estimate=slope, low=slopes[low], high=slopes[-1 - low], n=n)
 
 
 def thin(values: Sequence[T], size: int) -> Sequence[T]:

@@ -64,9 +64,9 @@ def _utilization(m: Measurement, flops: int) -> Utilization:
     count = m.count
     if count is None:
         return Utilization(missing=m.count_missing or "not_counted")
-    if m.steady is None or m.steady.step_time_s is None or m.steady.step_time_s.median <= 0:
+    if m.steady is None or m.steady.step_time_s is None or m.steady.step_time_s.estimate <= 0:
         return Utilization(missing="no_steady_steps", convention=count.convention)
-    rate = flops * count.rank_ratio / m.steady.step_time_s.median
+    rate = flops * count.rank_ratio / m.steady.step_time_s.estimate
     dtype, share = _main_type(count)
     part = find_accelerator(m.ranks[0].device_name if m.ranks else None)
     peak = None if part is None or dtype is None else part.peak_flops_per_s.get(dtype)

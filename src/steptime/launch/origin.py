@@ -14,9 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import steptime
+from steptime.core.machine_identity import MachineIdentity
 from steptime.launch.filesystems import find_places
 from steptime.launch.script_files import hash_script
-from steptime.launch.values import CommandRecord, RunMachine
+from steptime.launch.values import CommandRecord
 from steptime.watch.host_memory import read_group_limit
 
 _REVISION_LENGTH = 12
@@ -76,12 +77,12 @@ def tell_environment(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def read_machine() -> RunMachine:
+def read_machine() -> MachineIdentity:
     """This machine, its name hashed."""
     memory_bytes = None
     with suppress(ValueError, OSError):
         memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return RunMachine(
+    return MachineIdentity(
         hostname_hash=hashlib.sha256(platform.node().encode()).hexdigest()[:16],
         cpu=_cpu_model(),
         num_cores=os.cpu_count(),

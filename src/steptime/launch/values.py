@@ -5,20 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from steptime.core.machine_identity import MachineIdentity
 from steptime.core.schema import SCHEMA
 from steptime.measure.values.observations import RecipeUse
 from steptime.measure.values.profiled import ProfileWish
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunMachine:
-    """The machine of a run, without its name; `memory_limit_bytes` is a control group's."""
-
-    hostname_hash: str
-    cpu: str | None
-    num_cores: int | None
-    memory_bytes: int | None
-    memory_limit_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +36,7 @@ class CommandRecord:
     steptime_version: str
     python_version: str
     git_revision: str | None
-    machine: RunMachine
+    machine: MachineIdentity
     parent_pid: int
     child_pid: int | None = None
     ended_unix_s: float | None = None

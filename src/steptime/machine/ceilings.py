@@ -18,10 +18,10 @@ from typing import Any
 
 from steptime.core.codec import decode, encode, from_json, to_json
 from steptime.core.executable import NotStarted, find_executable
+from steptime.core.machine_identity import MachineIdentity
 from steptime.core.stats import median_interval
 from steptime.core.store import write_text
 from steptime.errors import DamagedRunError, NotFoundError
-from steptime.launch.values import RunMachine
 from steptime.machine.child_process import ChildEnd, Line, run_child
 from steptime.machine.values.inventory_values import (
     BenchProcess,
@@ -159,7 +159,7 @@ def ask_python(path: str, *, environment: Mapping[str, str]) -> Python:
     return Python(path=path, missing="no_answer", detail=ended.last_words or None)
 
 
-def fingerprint_of(machine: RunMachine, inventory: Inventory, python: Python) -> str:
+def fingerprint_of(machine: MachineIdentity, inventory: Inventory, python: Python) -> str:
     """Of what the figures depend on: the machine, its limits, its devices, the file system."""
     mount = inventory.data.mount
     facts = [

@@ -277,5 +277,7 @@ def _overhead(rank: RankSteps, window: StepWindow) -> Overhead | None:
     step_cpu_s = window.steady.step_cpu_s
     return Overhead(
         cpu_s_per_step=per_step_s,
-        fraction=per_step_s / step_cpu_s.median if step_cpu_s and step_cpu_s.median > 0 else None,
+        fraction=per_step_s / step_cpu_s.estimate
+        if step_cpu_s and step_cpu_s.estimate > 0
+        else None,
     )

@@ -234,7 +234,7 @@ class _Run:
         recipe = make_recipe(
             study,
             script=describe_script(study.command, folder=self._cwd),
-            machine=describe_machine(device=study.device, torch_version=study.torch_version),
+            machine=describe_machine(),
         )
         write_recipe(self._folder.folder / RECIPE, recipe)
 

@@ -209,7 +209,7 @@ def _fault_fraction(rank: RankSummary) -> float:
     waiting process spends of its little CPU time holds nothing back.
     """
     memory = rank.host_memory
-    times = [time.median for time in (rank.step_time_s, rank.step_cpu_s) if time is not None]
+    times = [time.estimate for time in (rank.step_time_s, rank.step_cpu_s) if time is not None]
     step_s = max(times, default=0.0)
     if memory is None or memory.minor_faults_per_step is None or step_s <= 0:
         return 0.0

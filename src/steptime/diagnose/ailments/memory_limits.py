@@ -135,17 +135,19 @@ def _find_growth(
 
 def _is_certain(use: MemoryUse) -> bool:
     slope = use.slope_bytes_per_step
-    return slope is not None and slope.low > 0 and slope.low >= MIN_CERTAIN_FRACTION * slope.median
+    return (
+        slope is not None and slope.low > 0 and slope.low >= MIN_CERTAIN_FRACTION * slope.estimate
+    )
 
 
 def _slope(use: MemoryUse) -> float:
-    return use.slope_bytes_per_step.median if use.slope_bytes_per_step else -math.inf
+    return use.slope_bytes_per_step.estimate if use.slope_bytes_per_step else -math.inf
 
 
 def _growth_evidence(use: MemoryUse, growth: float) -> tuple[Evidence, ...]:
     slope = use.slope_bytes_per_step
     return (
-        *size("slope", slope.median if slope else None),
+        *size("slope", slope.estimate if slope else None),
         *size("slope_low", slope.low if slope else None),
         *size("slope_high", slope.high if slope else None),
         *size("growth", growth),

@@ -31,9 +31,9 @@ def find_shift(shifts: Sequence[Explained]) -> Finding | None:
     """
     if not shifts:
         return None
-    worst = max(shifts, key=lambda one: one.shift.ratio)
+    worst = max(shifts, key=lambda one: one.shift.ratio.estimate)
     shift = worst.shift
-    lost = 1 - 1 / shift.ratio
+    lost = 1 - 1 / shift.ratio.estimate
     first = worst.causes[0] if worst.causes else None
     return Finding(
         kind=None,
@@ -43,9 +43,9 @@ def find_shift(shifts: Sequence[Explained]) -> Finding | None:
             count("shift_step", shift.index),
             seconds("shift_before", shift.before_s),
             seconds("shift_after", shift.after_s),
-            Evidence(name="shift_ratio", value=shift.ratio, unit="x"),
-            Evidence(name="shift_low", value=shift.low, unit="x"),
-            Evidence(name="shift_high", value=shift.high, unit="x"),
+            Evidence(name="shift_ratio", value=shift.ratio.estimate, unit="x"),
+            Evidence(name="shift_low", value=shift.ratio.low, unit="x"),
+            Evidence(name="shift_high", value=shift.ratio.high, unit="x"),
             count("shift_rank", shift.rank),
             *(item for cause in worst.causes for item in _evidence(cause)),
         ),

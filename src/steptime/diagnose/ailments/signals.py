@@ -63,9 +63,9 @@ def cpu_fraction_of(measurement: Measurement, name: str) -> float | None:
     """The phase's median CPU time over the step's, or None if either was not observed."""
     phase, steady = phase_of(measurement, name), measurement.steady
     step_cpu_s = steady.step_cpu_s if steady else None
-    if phase is None or phase.cpu_median_s is None or not step_cpu_s or step_cpu_s.median <= 0:
+    if phase is None or phase.cpu_median_s is None or not step_cpu_s or step_cpu_s.estimate <= 0:
         return None
-    return phase.cpu_median_s / step_cpu_s.median
+    return phase.cpu_median_s / step_cpu_s.estimate
 
 
 def phase_evidence(measurement: Measurement, name: str) -> tuple[Evidence, ...]:
@@ -152,7 +152,7 @@ def apart_fraction(measurement: Measurement, apart_s: float) -> float | None:
 def median_step_s(measurement: Measurement) -> float | None:
     """The median step time [s] of the steady window."""
     steady = measurement.steady
-    return steady.step_time_s.median if steady and steady.step_time_s else None
+    return steady.step_time_s.estimate if steady and steady.step_time_s else None
 
 
 def idle_fraction(measurement: Measurement) -> float | None:

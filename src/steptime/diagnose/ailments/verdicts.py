@@ -67,7 +67,7 @@ def find_noise(measurement: Measurement) -> Finding | None:
     """INCONCLUSIVE: step times scatter too much, in wall and in CPU time."""
     steady = measurement.steady
     times = (steady.step_time_s, steady.step_cpu_s) if steady else ()
-    widths = [(q.high - q.low) / 2 / q.median for q in times if q is not None and q.median > 0]
+    widths = [(q.high - q.low) / 2 / q.estimate for q in times if q is not None and q.estimate > 0]
     # Steps of several kinds widen the interval for a good reason.
     if (measurement.period or 1) > 1 or not widths or min(widths) <= MAX_HALF_WIDTH:
         return None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from statistics import NormalDist, fmean, stdev
 
-from steptime.core.quantity import Quantity
+from steptime.core.interval import Interval
 from steptime.core.stats import (
     effective_size,
     lag1_autocorrelation,
@@ -22,7 +22,7 @@ from steptime.core.stats import (
     winsorize,
 )
 
-_Center = Callable[[Sequence[float]], Quantity]
+_Center = Callable[[Sequence[float]], Interval]
 
 MAX_VALUES = 200
 """More are put together to medians of neighbors first: the test grows with the square."""
@@ -56,15 +56,13 @@ STAYS = 0.3
 class ChangePoint:
     """From `index` on values are about `after`, about `before` until then.
 
-    Both are medians, or means without the outer fifths; `low` to `high` is the 95 % interval of
-    their ratio.
+    Both are medians, or means without the outer fifths; `ratio` is after over before.
     """
 
     index: int
     before: float
     after: float
-    low: float
-    high: float
+    ratio: Interval
 
 
 def find_changes(values: Sequence[float], *, max_changes: int = 4) -> tuple[ChangePoint, ...]:
@@ -188,16 +186,16 @@ def independent_fraction(rest: Sequence[float]) -> float:
 
 
 def _stays(left: Sequence[float], right: Sequence[float], center: _Center) -> bool:
-    """Whether each third of a side is like the side: neither a slope nor a short spell."""
-    before, after = center(left).median, center(right).median
+    """Whether each third of a side is like the side: neither a slope nor a short episode."""
+    before, after = center(left).estimate, center(right).estimate
     limit = STAYS * abs(after - before)
     pairs = ((left, before), (right, after))
     return all(
-        abs(center(third).median - m) <= limit for side, m in pairs for third in _thirds(side)
+        abs(center(third).estimate - m) <= limit for side, m in pairs for third in _thirds(side)
     )
 
 
-def middle_mean(values: Sequence[float]) -> Quantity:
+def middle_mean(values: Sequence[float]) -> Interval:
     """Mean of the values without the outer fifths, in the place of a median, with its interval.
 
     Source: Tukey and McLaughlin, Sankhya A 25 (1963).
@@ -209,7 +207,7 @@ def middle_mean(values: Sequence[float]) -> Quantity:
         inside * math.sqrt(effective_size(values))
     )
     half = NormalDist().inv_cdf(0.975) * error
-    return Quantity(median=mean, low=mean - half, high=mean + half, n=n)
+    return Interval(estimate=mean, low=mean - half, high=mean + half, n=n)
 
 
 def _thirds(values: Sequence[float]) -> list[Sequence[float]]:
@@ -243,25 +241,29 @@ def _describe(logs: Sequence[float], edges: Sequence[int]) -> ChangePoint | None
     for center in (median_interval, middle_mean):
         if _stays(left, right, center):
             change = _between(center(left), center(right), middle)
-            if change.low >= MIN_RATIO or change.high <= 1 / MIN_RATIO:
+            if change.ratio.low >= MIN_RATIO or change.ratio.high <= 1 / MIN_RATIO:
                 return change
     return None
 
 
-def _between(before: Quantity, after: Quantity, index: int) -> ChangePoint:
+def _between(before: Interval, after: Interval, index: int) -> ChangePoint:
     """The change from one center of logs to another.
 
     The interval of the difference is put together from those of the two.
 
     Source: Zou and Donner, Statistics in Medicine 27 (2008).
     """
-    step = after.median - before.median
-    low = step - math.hypot(after.median - after.low, before.high - before.median)
-    high = step + math.hypot(after.high - after.median, before.median - before.low)
+    step = after.estimate - before.estimate
+    low = step - math.hypot(after.estimate - after.low, before.high - before.estimate)
+    high = step + math.hypot(after.high - after.estimate, before.estimate - before.low)
     return ChangePoint(
         index=index,
-        before=math.exp(before.median),
-        after=math.exp(after.median),
-        low=math.exp(low),
-        high=math.exp(high),
+        before=math.exp(before.estimate),
+        after=math.exp(after.estimate),
+        ratio=Interval(
+            estimate=math.exp(step),
+            low=math.exp(low),
+            high=math.exp(high),
+            n=before.n + after.n,
+        ),
     )

@@ -110,7 +110,7 @@ def _explain(
     left, right = steps[begin : change.index], steps[change.index : end]
     start_s, t_unix_s, end_s = left[0].end_unix_s, left[-1].end_unix_s, right[-1].end_unix_s
     sides = _Sides(
-        ratio=change.after / change.before,
+        ratio=change.ratio.estimate,
         steps=(left, right),
         host=(
             [p for p in series.host if start_s <= p.t_unix_s - p.dt_s and p.t_unix_s <= t_unix_s],
@@ -128,8 +128,7 @@ def _explain(
         t_unix_s=t_unix_s,
         before_s=change.before,
         after_s=change.after,
-        low=change.low,
-        high=change.high,
+        ratio=change.ratio,
         causes=tuple(cause.name for cause in causes),
     )
     return Explained(shift=shift, causes=causes)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from steptime.core.evidence import Evidence
+from steptime.core.interval import Interval
 
 
 class BottleneckKind(str, Enum):
@@ -71,7 +72,7 @@ class Diagnosis:
 class Shift:
     """The step time changed at step `index` of `rank` and stayed so.
 
-    `ratio` is after over before, with its interval. `causes` are what changed with it, machine
+    `ratio` is the step time after over that before. `causes` are what changed with it, machine
     words: `neighbor`, `cpu_clock`, `device_clock`, `throttle`, `page_cache`, `memory`, `swap`,
     `disk`, `input_size`, `phase:NAME`; the first explains most.
     """
@@ -81,11 +82,5 @@ class Shift:
     t_unix_s: float
     before_s: float
     after_s: float
-    low: float
-    high: float
+    ratio: Interval
     causes: tuple[str, ...] = ()
-
-    @property
-    def ratio(self) -> float:
-        """How many times longer a step takes."""
-        return self.after_s / self.before_s

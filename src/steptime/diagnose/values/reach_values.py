@@ -126,6 +126,7 @@ class WaterfallPart:
     Attributes:
         name: one of `PARTS`.
         time_s: never negative [s].
+        fraction: of the step.
         formula: in words that name the terms.
         terms: the numbers in it.
         classes: time by class of operators, the largest first, where it has such.
@@ -136,6 +137,7 @@ class WaterfallPart:
     formula: str
     terms: tuple[Term, ...] = ()
     classes: Mapping[str, float] = field(default_factory=dict)
+    fraction: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

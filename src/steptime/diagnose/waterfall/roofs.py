@@ -58,7 +58,7 @@ def ceiling_of(ceiling: Ceiling) -> float | None:
     """The most that was reached, if anything was."""
     if ceiling.best_rate:
         return ceiling.best_rate
-    return ceiling.rate.median if ceiling.rate is not None and ceiling.rate.median > 0 else None
+    return ceiling.rate.estimate if ceiling.rate is not None and ceiling.rate.estimate > 0 else None
 
 
 def _is_same_device(ceilings: Ceilings, rank: RankSummary) -> bool:

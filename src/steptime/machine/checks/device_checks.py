@@ -75,12 +75,14 @@ def _slowed_in_run(facts: CheckFacts) -> Judgement | None:
     found = [shift for shift in shifts if shift.causes[:1] == ("throttle",)]
     if not found:
         return None
-    worst = max(found, key=lambda shift: shift.ratio)
+    worst = max(found, key=lambda shift: shift.ratio.estimate)
     return fires(
         Severity.WARNING,
         Certainty.CERTAIN,
         seen={"step": worst.index, "rank": worst.rank},
-        cost=Cost(of="step", low=worst.low, high=worst.high, source="the last run here"),
+        cost=Cost(
+            of="step", low=worst.ratio.low, high=worst.ratio.high, source="the last run here"
+        ),
         commands=("nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER",),
     )
 

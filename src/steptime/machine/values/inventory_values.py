@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from steptime.core.quantity import Quantity
+from steptime.core.interval import Interval
 from steptime.core.schema import SCHEMA
 
 # -- inventory
@@ -284,7 +284,7 @@ class Ceiling:
     unit: str
     variant: str | None = None
     dtype: str | None = None
-    rate: Quantity | None = None
+    rate: Interval | None = None
     best_rate: float | None = None
     setting: Setting | None = None
     num_ranks: int | None = None

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from steptime.core.interval import Interval
 from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd
-from steptime.core.quantity import Quantity
 from steptime.measure.values.anatomy import Anatomy
 from steptime.measure.values.observations import (
     Compilation,
@@ -137,8 +137,8 @@ class SteadyWindow:
     num_steps: int
     num_warmup_steps: int
     rule: str
-    step_time_s: Quantity | None = None
-    step_cpu_s: Quantity | None = None
+    step_time_s: Interval | None = None
+    step_cpu_s: Interval | None = None
     mean_s: float | None = None
 
 
@@ -160,8 +160,8 @@ class RankSummary:
     num_steps: int
     num_optimizer_updates: int
     num_backwards: int
-    step_time_s: Quantity | None
-    step_cpu_s: Quantity | None
+    step_time_s: Interval | None
+    step_cpu_s: Interval | None
     phases: tuple[Phase, ...]
     ended_cleanly: bool
     host_memory: MemoryUse | None = None

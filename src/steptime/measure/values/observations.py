@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from steptime.core.quantity import Quantity
+from steptime.core.interval import Interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class MemoryUse:
     last_bytes: int
     peak_bytes: int
     num_samples: int
-    slope_bytes_per_step: Quantity | None = None
+    slope_bytes_per_step: Interval | None = None
     limit_bytes: int | None = None
     minor_faults_per_step: float | None = None
     major_faults_per_step: float | None = None
@@ -200,7 +200,7 @@ class RecipeUse:
 
     path: str
     study_id: str
-    speedup: Quantity
+    speedup: Interval
     levers: tuple[LeverUse, ...]
     differences: tuple[Difference, ...] = ()
     device: str | None = None

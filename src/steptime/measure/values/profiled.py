@@ -133,6 +133,7 @@ class DeviceProfile:
         device: its number.
         window_s: the classes and the idle times sum to it.
         busy_s: in which anything ran.
+        idle_s: in which nothing ran: the three waits.
         host_wait_s: idle, and what came next had not been launched yet.
         kernel_wait_s: idle between work that was queued already.
         unknown_wait_s: idle, and the launch of what came next was not recorded.
@@ -148,6 +149,7 @@ class DeviceProfile:
     device: int
     window_s: float
     busy_s: float
+    idle_s: float
     host_wait_s: float
     kernel_wait_s: float
     unknown_wait_s: float
@@ -157,11 +159,6 @@ class DeviceProfile:
     num_streams: int
     classes: tuple[ClassTime, ...]
     kernels: tuple[OperatorTime, ...]
-
-    @property
-    def idle_s(self) -> float:
-        """In which nothing ran [s]."""
-        return self.host_wait_s + self.kernel_wait_s + self.unknown_wait_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from steptime.core.schema import SCHEMA
 from steptime.errors import SteptimeError
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 class Status(str, Enum):
@@ -42,7 +43,7 @@ class ErrorItem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Envelope(Generic[T]):
+class Envelope(Generic[T_co]):
     """The result of one command, whatever happened.
 
     Attributes:
@@ -58,7 +59,7 @@ class Envelope(Generic[T]):
     command: str
     status: Status
     exit_code: int
-    data: T | None
+    data: T_co | None
     errors: tuple[ErrorItem, ...]
     schema: int = SCHEMA
 
@@ -79,6 +80,6 @@ def error_envelope(command: str, error: SteptimeError) -> Envelope[None]:
     return enclose(command, None, exit_code=error.exit_code, errors=(item,))
 
 
-def render_json(envelope: Envelope[T]) -> str:
+def render_json(envelope: Envelope[object]) -> str:
     """The envelope as one JSON document with sorted keys, ASCII only, ended by a newline."""
     return render(envelope)

@@ -64,9 +64,7 @@ def run_document(
     return RunDocument(
         measurement=m,
         diagnosis=diagnosis,
-        work=None
-        if count is None
-        else WorkSums(total=count.total, model_flops=count.model_flops),
+        work=None if count is None else WorkSums(total=count.total, model_flops=count.model_flops),
         mfu=model_utilization(m),
         hfu=hardware_utilization(m),
         memory_fit=fit_memory(m),

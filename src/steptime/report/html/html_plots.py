@@ -173,7 +173,7 @@ def _steps(
             _scatter(canvas, made, chosen, (top_s, scale), color=color, size=least + more)
             legend.append((color, name))
     if m.steady is not None and m.steady.step_time_s is not None:
-        y = m.steady.step_time_s.median / scale
+        y = m.steady.step_time_s.estimate / scale
         made.add_layout(Span(location=y, dimension="width", line_color=STEADY, line_alpha=0.7))
     for shift in shifts:
         x = canvas.x(shift.t_unix_s)

@@ -12,8 +12,8 @@ from datetime import datetime, timezone
 
 from rich.text import Text
 
+from steptime.core.interval import Interval
 from steptime.core.process_end import RunState
-from steptime.core.quantity import Quantity
 from steptime.core.units import (
     format_bytes,
     format_count,
@@ -97,7 +97,7 @@ def _finding(m: Measurement, finding: Finding) -> Html:
 def _step_time_s(m: Measurement) -> float | None:
     if m.steady is None or m.steady.step_time_s is None:
         return None
-    return m.steady.step_time_s.median
+    return m.steady.step_time_s.estimate
 
 
 def tiles(m: Measurement, *, energy_j: float | None = None) -> Html:
@@ -105,7 +105,7 @@ def tiles(m: Measurement, *, energy_j: float | None = None) -> Html:
     found: list[Html] = []
     if m.steady is not None and m.steady.step_time_s is not None:
         time = m.steady.step_time_s
-        found.append(_tile("step time", format_seconds(time.median), _interval(time)))
+        found.append(_tile("step time", format_seconds(time.estimate), _interval(time)))
     found.append(_tile("steps", format_count(m.num_steps), _counted(m)))
     if m.num_ranks > 1:
         found.append(_tile("ranks", format_count(m.num_ranks), "processes that step"))
@@ -132,9 +132,9 @@ def _tile(name: str, value: str, detail: str) -> Html:
     )
 
 
-def _interval(quantity: Quantity) -> str:
-    low, high = format_seconds(quantity.low), format_seconds(quantity.high)
-    return f"median of {quantity.n:,}; 95 % interval {low} to {high}"
+def _interval(interval: Interval) -> str:
+    low, high = format_seconds(interval.low), format_seconds(interval.high)
+    return f"median of {interval.n:,}; 95 % interval {low} to {high}"
 
 
 def _counted(m: Measurement) -> str:
@@ -234,10 +234,10 @@ def _rank_cells(rank: RankSummary, longest_s: float) -> list[Html | str]:
     return [
         str(rank.rank),
         bar((class_of(name), value / scale) for name, value in medians.items()),
-        _seconds(rank.step_time_s.median if rank.step_time_s else None),
+        _seconds(rank.step_time_s.estimate if rank.step_time_s else None),
         _seconds(medians.get("input_wait")),
         _seconds(medians.get("communication")),
-        _seconds(rank.step_cpu_s.median if rank.step_cpu_s else None),
+        _seconds(rank.step_cpu_s.estimate if rank.step_cpu_s else None),
         format_count(rank.num_steps),
     ]
 
@@ -295,7 +295,7 @@ def told_part(
 def _memory_cells(use: MemoryUse) -> list[str]:
     slope = use.slope_bytes_per_step
     is_sure = slope is not None and (slope.low > 0 or slope.high < 0)
-    growth = format_bytes(slope.median) if slope is not None and is_sure else "none seen"
+    growth = format_bytes(slope.estimate) if slope is not None and is_sure else "none seen"
     return [
         format_bytes(use.first_bytes),
         format_bytes(use.last_bytes),

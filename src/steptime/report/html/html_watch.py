@@ -54,7 +54,8 @@ def shifts_part(shifts: Sequence[Shift]) -> Html | None:
             ", ".join(map(describe_change, shift.causes)) or "nothing that was observed",
             format_seconds(shift.before_s),
             format_seconds(shift.after_s),
-            f"{format_speedup(shift.ratio)} ({shift.low:.2f} to {shift.high:.2f})",
+            f"{format_speedup(shift.ratio.estimate)} ({shift.ratio.low:.2f} to "
+            f"{shift.ratio.high:.2f})",
         ]
         for shift in shifts
     ]

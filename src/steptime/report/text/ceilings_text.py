@@ -88,7 +88,7 @@ def _cells(one: Ceiling, bench: BenchProcess) -> list[str]:
     high = one.rate.high
     if is_contended(one, bench) and one.best_rate is not None:
         high = one.best_rate
-    reached = format_rate(one.rate.median, one.unit)
+    reached = format_rate(one.rate.estimate, one.unit)
     ends = [format_rate(value, one.unit) for value in (one.rate.low, high)]
     units = {told.partition(" ")[2] for told in (reached, *ends)}
     if len(units) == 1:  # it stands once, beside the median
@@ -115,7 +115,7 @@ def _share(one: Ceiling, bench: BenchProcess) -> str:
         peak = row.peak_flops_per_s.get(one.dtype or "")
     elif row is not None and one.kind in ("copy", "triad"):
         peak = row.bandwidth_bytes_per_s
-    return "" if peak is None else format_percent(one.rate.median / peak)
+    return "" if peak is None else format_percent(one.rate.estimate / peak)
 
 
 def _provenance(found: Ceilings, bench: BenchProcess, age_s: float | None) -> str:
@@ -166,4 +166,4 @@ def describe_told(one: Ceiling) -> str:
     """A line on what was measured just now."""
     if one.rate is None:
         return f"{_name(one)}: not measured, {describe_reason(one.missing or 'not_told')}"
-    return f"{_name(one)}: {format_rate(one.rate.median, one.unit)}"
+    return f"{_name(one)}: {format_rate(one.rate.estimate, one.unit)}"

@@ -81,7 +81,7 @@ def processor_counters(m: Measurement) -> CounterCommand:
     rank = _profiled(m)
     if rank is None or rank.start_s is None:
         return CounterCommand(tool=PERF, missing="there is no profile to take times from")
-    step = m.steady.step_time_s.median if m.steady and m.steady.step_time_s else 0.0
+    step = m.steady.step_time_s.estimate if m.steady and m.steady.step_time_s else 0.0
     seconds = max(MIN_STAT_S, rank.num_steps * step)
     delay_ms, length_ms = math.ceil(rank.start_s * 1e3), math.ceil(seconds * 1e3)
     return CounterCommand(

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from steptime.tune.values.study_values import Speedup
+from steptime.core.interval import Interval
 
 _LEAST = math.log(1.05)
 """The scale shows at least 5 % on both sides: smaller things should look small."""
@@ -35,7 +35,7 @@ class Scale:
         return round(max(0.0, min(1.0, share)) * (self.width - 1))
 
 
-def scale_for(speedups: Sequence[Speedup], width: int) -> Scale:
+def scale_for(speedups: Sequence[Interval], width: int) -> Scale:
     """The scale on which all of them have room."""
     lows = [math.log(one.low) if one.low > 0 else -_MOST for one in speedups]
     highs = [math.log(one.high) for one in speedups if one.high > 0]
@@ -46,7 +46,7 @@ def scale_for(speedups: Sequence[Speedup], width: int) -> Scale:
     )
 
 
-def draw(speedup: Speedup | None, scale: Scale, *, ascii_only: bool) -> str:
+def draw(speedup: Interval | None, scale: Scale, *, ascii_only: bool) -> str:
     """An interval with its estimate, and the mark of 1.00x; the mark alone for None."""
     start, line, end, dot, one = _GLYPHS[ascii_only]
     cells = [" "] * scale.width

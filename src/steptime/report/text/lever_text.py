@@ -1,13 +1,12 @@
 """The list of levers, and one of them explained: for people, for programs and for the docs.
 
-In: a LeverCard a lever, made of what it declares. Out: lines on a console, plain data, Markdown.
+In: a LeverCard a lever, made of what it declares. Out: lines on a console, Markdown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.text import Text
@@ -51,11 +50,6 @@ class LeverCard:
     costs: str
     source: str
     edit: str
-
-
-def levers_data(cards: Sequence[LeverCard]) -> dict[str, Any]:
-    """The `data` of `levers`."""
-    return {"levers": [asdict(card) for card in cards]}
 
 
 def levers_table(cards: Sequence[LeverCard], *, console: Console) -> None:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.text import Text
 
+from steptime.core.interval import Interval
 from steptime.core.process_end import RunState
-from steptime.core.quantity import Quantity
 from steptime.core.units import format_count, format_percent, format_seconds, format_speedup
 from steptime.diagnose.values.finding import Diagnosis, Finding, Severity
 from steptime.diagnose.values.reach_values import Picture, Waterfall
@@ -159,7 +159,7 @@ def recipe_lines(m: Measurement, page: Page) -> list[Text]:
     if use is None:
         return []
     on = [describe_lever(one.name, one.settings) for one in use.levers if one.error is None]
-    proven = f"proven {format_speedup(use.speedup.median)}, 95 % interval "
+    proven = f"proven {format_speedup(use.speedup.estimate)}, 95 % interval "
     proven += f"{format_speedup(use.speedup.low)} to {format_speedup(use.speedup.high)}"
     levers = printable(" + ".join(on) or "no lever is on")
     return page.block("recipe", f"{printable(use.path)}: {levers} ({proven})")
@@ -210,15 +210,15 @@ def _step_time(m: Measurement, page: Page) -> list[Text]:
         return []
     time, cpu = m.steady.step_time_s, m.steady.step_cpu_s
     line = Text.assemble(
-        (format_seconds(time.median), "bold"),
+        (format_seconds(time.estimate), "bold"),
         f"  median of {time.n:,}, 95 % interval {_interval(time)}",
-        "" if cpu is None else f" · CPU {format_seconds(cpu.median)}",
+        "" if cpu is None else f" · CPU {format_seconds(cpu.estimate)}",
     )
     return page.block("step time", line)
 
 
-def _interval(quantity: Quantity) -> str:
-    return f"{format_seconds(quantity.low)} to {format_seconds(quantity.high)}"
+def _interval(interval: Interval) -> str:
+    return f"{format_seconds(interval.low)} to {format_seconds(interval.high)}"
 
 
 def _diagnosis(
@@ -253,7 +253,7 @@ def _finding_text(finding: Finding, m: Measurement) -> str:
 def _step_time_s(m: Measurement) -> float | None:
     if m.steady is None or m.steady.step_time_s is None:
         return None
-    return m.steady.step_time_s.median
+    return m.steady.step_time_s.estimate
 
 
 def _lines_of_code(m: Measurement, page: Page, *, small_fraction: float) -> list[Text]:

@@ -94,11 +94,11 @@ def _rank_cells(rank: RankSummary) -> list[str]:
     return [
         str(rank.rank),
         format_count(rank.num_steps),
-        _seconds(rank.step_time_s.median if rank.step_time_s else None),
+        _seconds(rank.step_time_s.estimate if rank.step_time_s else None),
         _seconds(_sum_of(rank, ("input_wait",))),
         _seconds(_sum_of(rank, COMPUTE)),
         _seconds(_sum_of(rank, ("communication",))),
-        _seconds(rank.step_cpu_s.median if rank.step_cpu_s else None),
+        _seconds(rank.step_cpu_s.estimate if rank.step_cpu_s else None),
     ]
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from steptime.core.evidence import Evidence
+from steptime.core.interval import Interval
 from steptime.core.units import (
     format_count,
     format_percent,
@@ -21,7 +22,6 @@ from steptime.measure.values.observations import Difference
 from steptime.tune.values.study_values import (
     Applied,
     NotTried,
-    Speedup,
     State,
     Study,
     StudyOutcome,
@@ -248,7 +248,7 @@ def describe_state(state: State, *, reference: State = ()) -> str:
     return " + ".join(map(describe_applied, state))
 
 
-def describe_interval(speedup: Speedup) -> str:
+def describe_interval(speedup: Interval) -> str:
     """The speedup with all that belongs to it."""
     low, high = format_speedup(speedup.low), format_speedup(speedup.high)
     pairs = "1 pair" if speedup.n == 1 else f"{speedup.n:,} pairs"

@@ -1,15 +1,17 @@
 """What a proof holds for: the files that a command names, and the machine it ran on.
 
-In: an argv and the folder it is given in. Out: a Script and a Fingerprint.
+In: an argv and the folder it is given in. Out: a Script and a MachineIdentity.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+from steptime.core.machine_identity import MachineIdentity
 from steptime.launch.origin import read_machine
 from steptime.launch.script_files import hash_script
-from steptime.tune.values.recipe_values import Fingerprint, Script
+from steptime.tune.values.recipe_values import Script
 
 
 def describe_script(command: tuple[str, ...], *, folder: Path) -> Script:
@@ -18,13 +20,6 @@ def describe_script(command: tuple[str, ...], *, folder: Path) -> Script:
     return Script(command=command, files=files, hash=found)
 
 
-def describe_machine(*, device: str | None = None, torch_version: str | None = None) -> Fingerprint:
-    """This machine; device and torch as the training itself saw them."""
-    machine = read_machine()
-    return Fingerprint(
-        cpu=machine.cpu,
-        num_cores=machine.num_cores,
-        memory_bytes=machine.memory_bytes,
-        device=device,
-        torch_version=torch_version,
-    )
+def describe_machine() -> MachineIdentity:
+    """This machine as a recipe keeps it: without its name, and without a container's limit."""
+    return replace(read_machine(), hostname_hash=None, memory_limit_bytes=None)

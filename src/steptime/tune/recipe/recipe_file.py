@@ -15,12 +15,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import steptime
+from steptime.core.interval import Interval
+from steptime.core.machine_identity import MachineIdentity
 from steptime.core.schema import SCHEMA
 from steptime.core.store import write_text
 from steptime.errors import RecipeError
 from steptime.measure.values.observations import Difference
-from steptime.tune.values.recipe_values import Fingerprint, Proof, Recipe, Script
-from steptime.tune.values.study_values import Applied, Speedup, State, Study
+from steptime.tune.values.recipe_values import Proof, Recipe, Script
+from steptime.tune.values.study_values import (
+    Applied,
+    State,
+    Study,
+)
 from steptime.verify.values import Outcome
 
 if sys.version_info >= (3, 11):
@@ -42,7 +48,7 @@ _SETTING_TYPES = (str, bool, int, float)
 # -- making one
 
 
-def make_recipe(study: Study, *, script: Script, machine: Fingerprint) -> Recipe:
+def make_recipe(study: Study, *, script: Script, machine: MachineIdentity) -> Recipe:
     """The recipe of a study that found something faster.
 
     Raises:
@@ -65,6 +71,8 @@ def make_recipe(study: Study, *, script: Script, machine: Fingerprint) -> Recipe
             level=study.quality.level,
             baseline_step_s=study.baseline_step_s,
             tuned_step_s=study.tuned_step_s,
+            device=study.device,
+            torch_version=study.torch_version,
         ),
     )
 
@@ -126,8 +134,6 @@ def render_recipe(recipe: Recipe, *, name: str) -> str:
                 "cpu": machine.cpu,
                 "num_cores": machine.num_cores,
                 "memory_bytes": machine.memory_bytes,
-                "device": machine.device,
-                "torch_version": machine.torch_version,
             },
         ),
         *((f"levers.{_key(lever.name)}", lever.settings) for lever in recipe.levers),
@@ -144,6 +150,8 @@ def render_recipe(recipe: Recipe, *, name: str) -> str:
                 "level": proof.level,
                 "baseline_step_s": proof.baseline_step_s,
                 "tuned_step_s": proof.tuned_step_s,
+                "device": proof.device,
+                "torch_version": proof.torch_version,
             },
         ),
     ]
@@ -224,12 +232,10 @@ def parse_recipe(text: str, *, where: str) -> Recipe:
             files=reader.texts("steptime", "script_files"),
             hash=reader.find("steptime", "script_hash", str),
         ),
-        machine=Fingerprint(
+        machine=MachineIdentity(
             cpu=reader.find("machine", "cpu", str),
             num_cores=reader.find("machine", "num_cores", int),
             memory_bytes=reader.find("machine", "memory_bytes", int),
-            device=reader.find("machine", "device", str),
-            torch_version=reader.find("machine", "torch_version", str),
         ),
         levers=reader.levers(),
         proof=_read_proof(reader),
@@ -302,7 +308,7 @@ def _read_proof(reader: _Reader) -> Proof:
         raise reader.wrong(f"`quality` in [evidence] must be PASS or another outcome: {quality!r}")
     return Proof(
         study_id=reader.need("evidence", "study_id", str),
-        speedup=Speedup(
+        speedup=Interval(
             estimate=reader.need("evidence", "speedup", float),
             low=reader.need("evidence", "low", float),
             high=reader.need("evidence", "high", float),
@@ -313,6 +319,8 @@ def _read_proof(reader: _Reader) -> Proof:
         level=reader.find("evidence", "level", str),
         baseline_step_s=reader.find("evidence", "baseline_step_s", float),
         tuned_step_s=reader.find("evidence", "tuned_step_s", float),
+        device=reader.find("evidence", "device", str),
+        torch_version=reader.find("evidence", "torch_version", str),
     )
 
 
@@ -320,7 +328,7 @@ def _read_proof(reader: _Reader) -> Proof:
 
 
 def find_differences(
-    recipe: Recipe, *, script: Script, machine: Fingerprint
+    recipe: Recipe, *, script: Script, machine: MachineIdentity
 ) -> tuple[Difference, ...]:
     """What is not as in the proof; what was not observed there or here is no difference."""
     proven = recipe.script
@@ -332,7 +340,7 @@ def find_differences(
     if proven.hash is not None and proven.hash != script.hash:
         files = ", ".join(proven.files)
         found.append(Difference(what="script", proven=files, here=", ".join(script.files)))
-    for name in ("cpu", "num_cores", "memory_bytes", "device", "torch_version"):
+    for name in ("cpu", "num_cores", "memory_bytes"):
         before, now = getattr(recipe.machine, name), getattr(machine, name)
         if before is not None and now is not None and not _is_same(name, before, now):
             found.append(Difference(what=name, proven=str(before), here=str(now)))

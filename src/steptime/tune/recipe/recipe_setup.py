@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from steptime.core.quantity import Quantity
 from steptime.errors import RecipeError
 from steptime.levers import load_all
 from steptime.levers.base import Facts, Lever, Moment, Settings
@@ -65,16 +64,11 @@ def set_up(
         use=RecipeUse(
             path=path,
             study_id=proof.study_id,
-            speedup=Quantity(
-                median=proof.speedup.estimate,
-                low=proof.speedup.low,
-                high=proof.speedup.high,
-                n=proof.speedup.n,
-            ),
+            speedup=proof.speedup,
             levers=tuple(_use(one, levers[one.name], errors) for one in recipe.levers),
             differences=differences,
-            device=recipe.machine.device,
-            torch_version=recipe.machine.torch_version,
+            device=proof.device,
+            torch_version=proof.torch_version,
         ),
         variables=variables_of(usable, levers, libraries),
         plan=plan if plan["levers"] else None,

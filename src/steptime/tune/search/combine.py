@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from steptime.core.quantity import Quantity
+from steptime.core.interval import Interval
 from steptime.tune.search.comparison_series import ComparisonSeries
 from steptime.tune.search.lab import Lab
 from steptime.tune.search.pairs import MIN_PAIRS, Worth, chain, to_speedup, worth
@@ -44,10 +44,10 @@ def combine(lab: Lab, champions: Sequence[Champion], *, fixed: State, banned: Ba
         return
     left = [one for one in gainers if one.applied not in first.state]
     other = None
-    if len(left) > 1 and math.fsum(one.gain for one in left) > first.gain.median:
+    if len(left) > 1 and math.fsum(one.gain for one in left) > first.gain.estimate:
         lab.notes.choose("without_the_first", levers=names_of(tuple(one.applied for one in left)))
         other = _build(lab, left, before, fixed=fixed, banned=banned)
-    if other is not None and other.gain.median > first.gain.median:
+    if other is not None and other.gain.estimate > first.gain.estimate:
         states = {"state": names_of(other.state), "instead_of": names_of(first.state)}
         lab.notes.choose("exchanged", **states)
     others = [one for one in champions if one.worth in (Worth.NOTHING, Worth.UNCLEAR)]
@@ -64,7 +64,7 @@ class Built:
     """A state and its log speedup over what it was built on."""
 
     state: State
-    gain: Quantity
+    gain: Interval
     interacts: bool = False
     """A lever gave less beside the others than alone."""
 
@@ -72,7 +72,7 @@ class Built:
 def _build(
     lab: Lab,
     gainers: Sequence[Champion],
-    before: Quantity | None,
+    before: Interval | None,
     *,
     fixed: State,
     banned: Banned,
@@ -90,7 +90,7 @@ def _build(
             continue
         added = _add(lab, best.state, state, alone=one)
         series = lab.live_series(best.state, state)
-        interacts = best.interacts or _interacts(lab.quantity(series), one)
+        interacts = best.interacts or _interacts(lab.log_speedup(series), one)
         best = Built(best.state, best.gain, interacts)
         if added is not None:
             best = Built(state, chain(best.gain, added), interacts)
@@ -98,10 +98,10 @@ def _build(
     return best
 
 
-def _show(lab: Lab, before: Quantity | None, built: Built) -> None:
+def _show(lab: Lab, before: Interval | None, built: Built) -> None:
     """Make it the lab's best where it is."""
     gain = chain(before, built.gain)
-    if lab.best_gain is None or gain.median > lab.best_gain.median:
+    if lab.best_gain is None or gain.estimate > lab.best_gain.estimate:
         lab.best, lab.best_gain = built.state, gain
 
 
@@ -134,13 +134,13 @@ def _take_what_helps(lab: Lab, states: Sequence[State], *, banned: Banned) -> bo
     lab.live(best, states, MIN_PAIRS, keep=lab.keep)
     promising = []
     for series in (lab.live_series(best, state) for state in states):
-        found = None if series.is_over else lab.quantity(series)
+        found = None if series.is_over else lab.log_speedup(series)
         if found is None:
             continue
         what = worth(found, lab.floor_for(series))
         lab.notes.explain("live", series.state, best, what.value)
         if what in (Worth.GAIN, Worth.UNCLEAR):
-            promising.append((found.median, series.state[-1]))
+            promising.append((found.estimate, series.state[-1]))
     for _, applied in sorted(promising, key=lambda it: -it[0]):
         others = tuple(one for one in lab.best if one.name != applied.name)
         if _is_in((*others, applied), banned):
@@ -151,9 +151,9 @@ def _take_what_helps(lab: Lab, states: Sequence[State], *, banned: Banned) -> bo
     return lab.best != best
 
 
-def _interacts(found: Quantity | None, alone: Champion) -> bool:
+def _interacts(found: Interval | None, alone: Champion) -> bool:
     """Whether a lever gave less beside others than alone, as far as can be seen."""
-    return found is not None and found.median < alone.found.low
+    return found is not None and found.estimate < alone.found.low
 
 
 def _is_in(state: State, states: Sequence[State]) -> bool:
@@ -161,7 +161,7 @@ def _is_in(state: State, states: Sequence[State]) -> bool:
     return key_of(state) in {key_of(one) for one in states}
 
 
-def _add(lab: Lab, best: State, state: State, *, alone: Champion | None) -> Quantity | None:
+def _add(lab: Lab, best: State, state: State, *, alone: Champion | None) -> Interval | None:
     """Compare the best with a state that has one lever, its last, more or set otherwise.
 
     One that gained alone must be faster and its median above the noise; one that did not must
@@ -182,15 +182,15 @@ def _add(lab: Lab, best: State, state: State, *, alone: Champion | None) -> Quan
     return _decide(lab, series, alone)
 
 
-def _decide(lab: Lab, series: ComparisonSeries, alone: Champion | None) -> Quantity | None:
+def _decide(lab: Lab, series: ComparisonSeries, alone: Champion | None) -> Interval | None:
     """Whether the last lever of a state stays, and why."""
-    found, name = lab.quantity(series), series.state[-1].name
+    found, name = lab.log_speedup(series), series.state[-1].name
     if series.is_over or found is None or found.n < MIN_PAIRS:
         lab.notes.choose("not_added", name, reason=series.reason or series.end.value)
         return None
     what = worth(found, lab.floor_for(series))
     is_enough = what is Worth.GAIN or (
-        alone is not None and found.low > 0 and found.median > lab.floor_for(series)
+        alone is not None and found.low > 0 and found.estimate > lab.floor_for(series)
     )
     facts = numbers_of(to_speedup(found)) | {"to": names_of(series.reference)}
     if alone is not None:
@@ -201,7 +201,7 @@ def _decide(lab: Lab, series: ComparisonSeries, alone: Champion | None) -> Quant
         lab.notes.explain("live", series.state, series.reference, what.value)
         lab.notes.choose("not_added", name, reason=what.value, **facts)
         return None
-    if not earns(lab, series, found.median):
+    if not earns(lab, series, found.estimate):
         return None
     lab.notes.explain("live", series.state, series.reference, None)
     lab.notes.choose("added", name, **facts)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from steptime.core.quantity import Quantity
+from steptime.core.interval import Interval
 from steptime.levers.base import Facts, Lever, Moment
 from steptime.tune.search.bench import (
     Baseline,
@@ -77,7 +77,7 @@ class Lab:
         self.is_live = True
         self.keep = 0.0
         self.best: State = ()
-        self.best_gain: Quantity | None = None
+        self.best_gain: Interval | None = None
         self.baseline: Baseline | None = None
         self.is_interrupted = False
         self.has_run_out = False
@@ -102,7 +102,7 @@ class Lab:
     def step_s(self) -> float | None:
         """A step of the command as written [s]."""
         steady = None if self.baseline is None else self.baseline.measurement.steady
-        return None if steady is None or steady.step_time_s is None else steady.step_time_s.median
+        return None if steady is None or steady.step_time_s is None else steady.step_time_s.estimate
 
     @property
     def floor(self) -> float:
@@ -141,7 +141,7 @@ class Lab:
         limit = max(MIN_QUIET_CORES, QUIET_FRACTION * self.facts.num_cores)
         return others_cores is not None and others_cores <= limit
 
-    def quantity(self, series: ComparisonSeries) -> Quantity | None:
+    def log_speedup(self, series: ComparisonSeries) -> Interval | None:
         """Its log speedup with interval, by the time that may judge it."""
         return interval(series.cpu if self.is_by_cpu(series) else series.wall)
 
@@ -222,7 +222,7 @@ class Lab:
         if not self.ledger.affords(cost_s) or self.ledger.left_s < cost_s + proof_s:
             return False
         self.turns_into(series, due)
-        found = self.quantity(series)
+        found = self.log_speedup(series)
         self.notes.try_out("process", state, reference=reference, ended=series.ended, found=found)
         self.report()
         return True
@@ -367,7 +367,7 @@ class Lab:
 
     def _write_down(self, series: ComparisonSeries) -> None:
         """Note a live comparison as a trial."""
-        reference, found = series.reference, self.quantity(series)
+        reference, found = series.reference, self.log_speedup(series)
         self.notes.try_out(
             "live", series.state, reference=reference, ended=series.ended, found=found
         )
@@ -402,7 +402,7 @@ class Lab:
         break_even_steps: int | None = None,
     ) -> Found:
         """The result as of now, with the recipe where one was proven by `proof`."""
-        proven = None if proof is None else self.quantity(proof)
+        proven = None if proof is None else self.log_speedup(proof)
         return Found(
             outcome=outcome,
             recipe=recipe,
@@ -422,7 +422,7 @@ class Lab:
 
     def _tuned_step_s(self, proof: ComparisonSeries) -> float | None:
         """A step with what was proven [s]."""
-        before_s, found = proof.reference_step_s or self.step_s, self.quantity(proof)
+        before_s, found = proof.reference_step_s or self.step_s, self.log_speedup(proof)
         if proof.candidate_step_s is not None or before_s is None or found is None:
             return proof.candidate_step_s
-        return before_s * math.exp(-found.median)
+        return before_s * math.exp(-found.estimate)

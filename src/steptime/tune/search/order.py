@@ -134,7 +134,7 @@ def _shares(measurement: Measurement) -> Mapping[str, float | None]:
     }
     steady = measurement.steady
     if steady is not None and steady.step_time_s is not None:
-        steps_s = steady.step_time_s.median * measurement.num_steps
+        steps_s = steady.step_time_s.estimate * measurement.num_steps
         for span in measurement.spans:
             shares[span.name] = span.total_s / max(1e-9, span.total_s + steps_s)
     return shares

@@ -11,9 +11,8 @@ import math
 from collections.abc import Sequence
 from enum import Enum
 
-from steptime.core.quantity import Quantity
+from steptime.core.interval import Interval
 from steptime.core.stats import median_interval
-from steptime.tune.values.study_values import Speedup
 
 MIN_PAIRS = 6
 """Fewest pairs with a distribution-free 95 % interval of their median (1 - 2 / 2**6)."""
@@ -35,40 +34,42 @@ class Worth(Enum):
     """It reaches from below the noise to above it."""
 
 
-def interval(log_ratios: Sequence[float]) -> Quantity | None:
+def interval(log_ratios: Sequence[float]) -> Interval | None:
     """Median of the log ratios with its 95 % interval; None where none is a finite number."""
     finite = [value for value in log_ratios if math.isfinite(value)]
     return median_interval(finite) if finite else None
 
 
-def to_speedup(found: Quantity) -> Speedup:
+def to_speedup(found: Interval) -> Interval:
     """The interval of log ratios as speedups."""
-    return Speedup(
-        estimate=math.exp(found.median),
+    return Interval(
+        estimate=math.exp(found.estimate),
         low=math.exp(found.low),
         high=math.exp(found.high),
         n=found.n,
     )
 
 
-def chain(first: Quantity | None, then: Quantity) -> Quantity:
+def chain(first: Interval | None, then: Interval) -> Interval:
     """A log speedup on top of another: medians add, half widths as those of independent errors.
 
     For showing where the search is; what is claimed is measured as a whole.
     """
     if first is None:
         return then
-    middle = first.median + then.median
+    middle = first.estimate + then.estimate
     reach = math.hypot(half_width(first), half_width(then))
-    return Quantity(median=middle, low=middle - reach, high=middle + reach, n=min(first.n, then.n))
+    return Interval(
+        estimate=middle, low=middle - reach, high=middle + reach, n=min(first.n, then.n)
+    )
 
 
-def half_width(found: Quantity) -> float:
+def half_width(found: Interval) -> float:
     """Half of the interval's width, of log ratios."""
     return (found.high - found.low) / 2
 
 
-def floor_of(same: Quantity) -> float:
+def floor_of(same: Interval) -> float:
     """The noise floor: how far an A/A interval reaches from no change, as a fraction.
 
     That is at least the interval's half width, and more where its middle is off: what nothing
@@ -77,7 +78,7 @@ def floor_of(same: Quantity) -> float:
     return max(MIN_FLOOR, math.expm1(max(abs(same.low), abs(same.high))))
 
 
-def worth(found: Quantity, floor: float) -> Worth:
+def worth(found: Interval, floor: float) -> Worth:
     """What the interval says of a candidate where the noise floor is `floor`."""
     if found.low > math.log1p(floor):
         return Worth.GAIN
@@ -86,7 +87,7 @@ def worth(found: Quantity, floor: float) -> Worth:
     return Worth.NOTHING if found.high <= math.log1p(floor) else Worth.UNCLEAR
 
 
-def pairs_for(found: Quantity, wanted: float) -> int:
+def pairs_for(found: Interval, wanted: float) -> int:
     """How many pairs make the interval's half width `wanted`: it shrinks as their square root.
 
     Args:

@@ -11,13 +11,18 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from steptime.core.interval import Interval
 from steptime.tune.search.budget import break_even_steps
 from steptime.tune.search.comparison_series import ComparisonSeries
 from steptime.tune.search.lab import COMPILE, Lab
 from steptime.tune.search.pairs import MIN_PAIRS, Worth, pairs_for, to_speedup, worth
 from steptime.tune.search.search_notes import Found, label, names_of, number, numbers_of
 from steptime.tune.search.turns import can_tell
-from steptime.tune.values.study_values import Applied, Speedup, State, StudyOutcome
+from steptime.tune.values.study_values import (
+    Applied,
+    State,
+    StudyOutcome,
+)
 from steptime.verify.values import Outcome
 
 EFFECT = 0.10
@@ -201,7 +206,7 @@ def _confirm(lab: Lab, state: State) -> ComparisonSeries | None:
     is_live = _is_confirmed_live(lab, state)
     lab.ledger.reserve_s = 0.0
     series = _confirm_live(lab, state) if is_live else _confirm_in_turns(lab, state)
-    lab.notes.try_out("confirm", state, ended=series.ended, found=lab.quantity(series))
+    lab.notes.try_out("confirm", state, ended=series.ended, found=lab.log_speedup(series))
     lab.report()
     return series
 
@@ -220,15 +225,15 @@ def _confirm_live(lab: Lab, state: State) -> ComparisonSeries:
         _join(series, part)
         if series.is_over or lab.is_interrupted:
             break
-        middle = lab.quantity(part)
-        if middle is None or middle.median <= 0:
+        middle = lab.log_speedup(part)
+        if middle is None or middle.estimate <= 0:
             series.reason = "repeats_disagree"
     return series
 
 
 def _wanted(lab: Lab, state: State) -> int:
     """Rounds for the wanted half width, by the noise of the A/A."""
-    same = lab.quantity(lab.live_series((), ()))
+    same = lab.log_speedup(lab.live_series((), ()))
     return CONFIRM_ROUNDS if same is None else pairs_for(same, CONFIRM_HALF_WIDTH)
 
 
@@ -264,7 +269,7 @@ def _is_faster(lab: Lab, series: ComparisonSeries) -> bool:
 def _doubt(lab: Lab, series: ComparisonSeries) -> str | None:
     """Why a confirmation confirms nothing; None where it does."""
     is_in_one_process = _is_confirmed_live(lab, series.state)
-    found = lab.quantity(series)
+    found = lab.log_speedup(series)
     if lab.is_interrupted:
         return "interrupted"
     if series.is_over:
@@ -279,7 +284,7 @@ def _doubt(lab: Lab, series: ComparisonSeries) -> str | None:
 
 def _numbers(lab: Lab, series: ComparisonSeries) -> dict[str, str]:
     """The confirmation's numbers as facts."""
-    found = lab.quantity(series)
+    found = lab.log_speedup(series)
     numbers = {} if found is None else numbers_of(to_speedup(found))
     by = "cpu" if lab.is_by_cpu(series) else "wall"
     return numbers | {"noise_floor": number(lab.floor_for(series)), "judged_by": by}
@@ -290,13 +295,13 @@ def _numbers(lab: Lab, series: ComparisonSeries) -> dict[str, str]:
 
 def _faster(lab: Lab, state: State, series: ComparisonSeries) -> Found:
     """The study found something, and proved it."""
-    found = lab.quantity(series)
+    found = lab.log_speedup(series)
     assert found is not None
     one_off_s = max(series.compile_s, lab.compile_s(state))
     has_cost = any(one.name == COMPILE for one in state) and one_off_s > 0
     steps = None
     if has_cost and lab.step_s is not None:
-        steps = math.ceil(break_even_steps(one_off_s, lab.step_s, found.median))
+        steps = math.ceil(break_even_steps(one_off_s, lab.step_s, found.estimate))
     return lab.found(StudyOutcome.FASTER, recipe=state, proof=series, break_even_steps=steps)
 
 
@@ -338,18 +343,18 @@ def too_noisy(lab: Lab) -> str | None:
 
 def _seems_to_help(lab: Lab, series: ComparisonSeries) -> bool:
     """Whether an effect of the size looked for is what was seen, were it not for the noise."""
-    found = lab.quantity(series)
-    return found is not None and found.median >= math.log1p(EFFECT)
+    found = lab.log_speedup(series)
+    return found is not None and found.estimate >= math.log1p(EFFECT)
 
 
-def _could_help(speedup: Speedup | None) -> bool:
+def _could_help(speedup: Interval | None) -> bool:
     """Whether an effect of the size looked for is possible."""
     return speedup is not None and speedup.high > 1 + EFFECT
 
 
 def _is_hidden(lab: Lab, series: ComparisonSeries) -> bool:
     """Whether a lever alone may give 10 % and it cannot be told."""
-    found = lab.quantity(series)
+    found = lab.log_speedup(series)
     if found is None or not _could_help(to_speedup(found)):
         return False
     is_between = bool(lab.fixed_of(series.state)) or not lab.is_live

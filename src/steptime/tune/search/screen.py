@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from steptime.core.quantity import Quantity
+from steptime.core.interval import Interval
 from steptime.tune.search.budget import break_even_steps, length_of_run
 from steptime.tune.search.comparison_series import ComparisonSeries
 from steptime.tune.search.lab import Lab
@@ -60,14 +60,14 @@ class Champion:
     """The best setting of a live lever, alone; `rest` are its others, best first."""
 
     applied: Applied
-    found: Quantity
+    found: Interval
     worth: Worth
-    rest: tuple[tuple[Applied, Quantity], ...] = ()
+    rest: tuple[tuple[Applied, Interval], ...] = ()
 
     @property
     def gain(self) -> float:
         """Its log speedup."""
-        return self.found.median
+        return self.found.estimate
 
 
 def calibrate(lab: Lab, *, fixed: State = ()) -> bool:
@@ -131,13 +131,13 @@ def rungs(first: int = FIRST_ROUNDS) -> Iterator[int]:
 
 def is_told(lab: Lab, series: ComparisonSeries) -> bool:
     """Whether more rounds would say nothing new: it failed, is clear, or is known well enough."""
-    found = lab.quantity(series)
+    found = lab.log_speedup(series)
     if series.is_over or found is None:
         return True
     if found.n < NOISE_ROUNDS:
         return False
     floor = lab.floor_for(series)
-    is_small = found.n >= ENOUGH_ROUNDS and found.median <= math.log1p(floor)
+    is_small = found.n >= ENOUGH_ROUNDS and found.estimate <= math.log1p(floor)
     is_clear = worth(found, floor) is not Worth.UNCLEAR
     return is_clear or is_small or half_width(found) <= WANTED_HALF_WIDTH
 
@@ -190,7 +190,7 @@ def sharpen(lab: Lab, offers: Sequence[Offer], *, fixed: State, least: float) ->
     if not ranked or any(worth(q, lab.floor_for(one)) is Worth.GAIN for one, q in ranked):
         return False
     series, found = ranked[0]
-    if found.median < least or is_told(lab, series):
+    if found.estimate < least or is_told(lab, series):
         return False
     due = max(NOISE_ROUNDS, min(2 * series.asked, ENOUGH_ROUNDS))
     return due > series.asked and lab.live(fixed, [series.state], due)
@@ -204,11 +204,11 @@ def _arms(
     return [lab.live_series(fixed, state) for state in states]
 
 
-def _ranked(lab: Lab, group: Sequence[ComparisonSeries]) -> list[tuple[ComparisonSeries, Quantity]]:
+def _ranked(lab: Lab, group: Sequence[ComparisonSeries]) -> list[tuple[ComparisonSeries, Interval]]:
     """The comparisons that did not fail, largest gain first."""
-    known = [(one, None if one.is_over else lab.quantity(one)) for one in group]
-    found = [(one, quantity) for one, quantity in known if quantity is not None]
-    return sorted(found, key=lambda it: -it[1].median)
+    known = [(one, None if one.is_over else lab.log_speedup(one)) for one in group]
+    found = [(one, gain) for one, gain in known if gain is not None]
+    return sorted(found, key=lambda it: -it[1].estimate)
 
 
 def _halve(lab: Lab, name: str, group: Sequence[ComparisonSeries]) -> list[ComparisonSeries]:
@@ -239,7 +239,7 @@ def _champion(
     is_gain = what is Worth.GAIN
     lab.notes.explain("live", series.state, series.reference, None if is_gain else what.value)
     lab.notes.choose("alone", applied.name, worth=what.value, **numbers_of(to_speedup(found)))
-    if is_gain and not earns(lab, series, found.median):
+    if is_gain and not earns(lab, series, found.estimate):
         return None
     rest = [(one.state[-1], other) for one, other in _ranked(lab, every) if one is not series]
     return Champion(applied=applied, found=found, worth=what, rest=tuple(rest))

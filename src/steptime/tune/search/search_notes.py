@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from steptime.core.quantity import Quantity
+from steptime.core.interval import Interval
 from steptime.tune.search.pairs import to_speedup
 from steptime.tune.values.study_values import (
     Applied,
     Choice,
     NotTried,
-    Speedup,
     State,
     StudyOutcome,
     Trial,
@@ -52,7 +51,7 @@ def number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def numbers_of(found: Speedup) -> dict[str, str]:
+def numbers_of(found: Interval) -> dict[str, str]:
     """A speedup as facts."""
     return {
         "speedup": number(found.estimate),
@@ -71,7 +70,7 @@ class Found:
 
     outcome: StudyOutcome | None
     recipe: State
-    speedup: Speedup | None
+    speedup: Interval | None
     noise_floor: float | None
     quality: Verdict | None
     baseline_step_s: float | None
@@ -96,7 +95,7 @@ class SearchSummary:
     phase: str
     ended: Trial | None
     best_state: State
-    best: Speedup | None
+    best: Interval | None
     left_s: float
     found: Found
 
@@ -161,7 +160,7 @@ class Notes:
         *,
         reference: State = (),
         ended: TriedEnd = WELL,
-        found: Quantity | None = None,
+        found: Interval | None = None,
         quality: Verdict | None = None,
     ) -> None:
         """Note a trial; what is known of the same one (kind, state, reference) is replaced."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from steptime.core.quantity import Quantity
+from steptime.core.interval import Interval
 from steptime.tune.search.comparison_series import ComparisonSeries
 from steptime.tune.search.lab import COMPILE, Lab
 from steptime.tune.search.order import Offer
@@ -67,9 +67,9 @@ def _best_first(lab: Lab, reference: State, settings: Sequence[Applied]) -> list
     known = []
     for one in settings:
         series = lab.turns_series(reference, (*reference, one))
-        found = None if series.is_over else lab.quantity(series)
+        found = None if series.is_over else lab.log_speedup(series)
         if found is not None:
-            known.append((found.median, one))
+            known.append((found.estimate, one))
     ranked = [one for _, one in sorted(known, key=lambda it: -it[0])]
     for one in ranked[1:]:
         lab.notes.explain("process", (*reference, one), reference, "halved")
@@ -79,17 +79,17 @@ def _best_first(lab: Lab, reference: State, settings: Sequence[Applied]) -> list
 
 def _is_hopeless(lab: Lab, series: ComparisonSeries) -> bool:
     """Whether more pairs would change nothing: it cannot be told here, or is no gain already."""
-    found = lab.quantity(series)
+    found = lab.log_speedup(series)
     if found is None or found.n < EARLY_PAIRS:
         return False
     what = worth(found, lab.floor_for(series))
     return not can_tell(lab, series) or what in (Worth.NOTHING, Worth.SLOWER)
 
 
-def _decide(lab: Lab, series: ComparisonSeries) -> Quantity | None:
+def _decide(lab: Lab, series: ComparisonSeries) -> Interval | None:
     """What the lever gives, where it helps and that could be told; else None, with the reason."""
     name = series.state[-1].name
-    found = lab.quantity(series)
+    found = lab.log_speedup(series)
     if series.is_over or found is None:
         if series.asked:
             lab.notes.choose("not_added", name, reason=series.reason or series.end.value)

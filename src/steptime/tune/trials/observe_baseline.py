@@ -150,6 +150,6 @@ def _system_fraction(measurement: Measurement) -> float | None:
     if not measurement.ranks:
         return None
     memory, cpu = measurement.ranks[0].host_memory, measurement.ranks[0].step_cpu_s
-    if memory is None or memory.system_cpu_s_per_step is None or cpu is None or cpu.median <= 0:
+    if memory is None or memory.system_cpu_s_per_step is None or cpu is None or cpu.estimate <= 0:
         return None
-    return min(1.0, memory.system_cpu_s_per_step / cpu.median)
+    return min(1.0, memory.system_cpu_s_per_step / cpu.estimate)

@@ -46,8 +46,8 @@ def read_side(folder: Path, ended: TrialEnded) -> Side:
         return Side(end=TrialEnd.FAILED, reason="too_few_steps")
     return Side(
         end=TrialEnd.FINISHED,
-        step_s=steady.step_time_s.median,
-        step_cpu_s=steady.step_cpu_s.median if steady.step_cpu_s is not None else None,
+        step_s=steady.step_time_s.estimate,
+        step_cpu_s=steady.step_cpu_s.estimate if steady.step_cpu_s is not None else None,
         samples=samples_per_step(folder),
         others_cores=measurement.host.others_cores if measurement.host is not None else None,
     )

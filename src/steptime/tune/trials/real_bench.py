@@ -268,7 +268,7 @@ def step_s_of(baseline: Baseline) -> float:
     """A step of the command as written [s]; a second where none was measured."""
     steady = baseline.measurement.steady
     known = steady.step_time_s if steady is not None else None
-    return 1.0 if known is None else known.median
+    return 1.0 if known is None else known.estimate
 
 
 def _recording_is_complete(folder: Path) -> Callable[[TrialWatch], bool]:

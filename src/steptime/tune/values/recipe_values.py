@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from steptime.core.interval import Interval
+from steptime.core.machine_identity import MachineIdentity
 from steptime.core.schema import SCHEMA
-from steptime.tune.values.study_values import Speedup, State
+from steptime.tune.values.study_values import State
 from steptime.verify.values import Outcome
 
 
@@ -26,27 +28,23 @@ class Script:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fingerprint:
-    """The machine of a proof, as far as it decides what is fast; None: not observed."""
-
-    cpu: str | None = None
-    num_cores: int | None = None
-    memory_bytes: int | None = None
-    device: str | None = None
-    torch_version: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What was measured and judged; `level` is the highest that was reached, L0 to L3."""
+    """What was measured and judged.
+
+    Attributes:
+        level: the highest that was reached, L0 to L3.
+        device, torch_version: what it was measured on, as the training itself said.
+    """
 
     study_id: str
-    speedup: Speedup
+    speedup: Interval
     noise_floor: float | None
     quality: Outcome
     level: str | None
     baseline_step_s: float | None = None
     tuned_step_s: float | None = None
+    device: str | None = None
+    torch_version: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +63,7 @@ class Recipe:
     version: str
     date: str
     script: Script
-    machine: Fingerprint
+    machine: MachineIdentity
     levers: State
     proof: Proof
     schema: int = SCHEMA

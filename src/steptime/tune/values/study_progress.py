@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from steptime.tune.values.study_values import Speedup, State, Trial
+from steptime.core.interval import Interval
+from steptime.tune.values.study_values import (
+    State,
+    Trial,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +42,7 @@ class StudyProgress:
     num_trials: int | None = None
     state: State = ()
     ended: Trial | None = None
-    best: Speedup | None = None
+    best: Interval | None = None
     best_state: State = ()
     left_s: float = 0.0
     is_replayed: bool = False

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from steptime.core.evidence import Evidence
+from steptime.core.interval import Interval
 from steptime.core.schema import SCHEMA
 from steptime.verify.values import Verdict
 
@@ -48,16 +49,6 @@ State = tuple[Applied, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Speedup:
-    """Baseline time per sample over the candidate's, with its 95 % interval over n pairs."""
-
-    estimate: float
-    low: float
-    high: float
-    n: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """One thing that was tried, with how it ended.
 
@@ -77,7 +68,7 @@ class Trial:
     state: State
     end: TrialEnd
     kind: str
-    speedup: Speedup | None = None
+    speedup: Interval | None = None
     reference: State = ()
     quality: Verdict | None = None
     reason: str | None = None
@@ -132,7 +123,7 @@ class Study:
     tier: str | None
     outcome: StudyOutcome | None
     recipe: State
-    speedup: Speedup | None
+    speedup: Interval | None
     noise_floor: float | None
     quality: Verdict | None
     baseline_step_s: float | None
