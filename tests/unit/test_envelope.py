@@ -253,7 +253,7 @@ def test_a_docstring_is_taken_apart_into_its_sentences_and_its_keys() -> None:
         Attributes:
             low, high: the ends,
                 of an interval.
-            n: how many: all.
+            n: how many: all, or None.
         """
 
     assert take_apart(text) == (
@@ -261,7 +261,7 @@ def test_a_docstring_is_taken_apart_into_its_sentences_and_its_keys() -> None:
         {
             "low": "the ends, of an interval.",
             "high": "the ends, of an interval.",
-            "n": "how many: all.",
+            "n": "how many: all, or null.",
         },
     )
     assert take_apart("Nothing more.") == ("Nothing more.", {})

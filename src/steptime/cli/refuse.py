@@ -22,7 +22,6 @@ def refuse(options: RunOptions, found: NotStarted) -> int:
     say(error_text(error))
     if options.json is not None:
         item = ErrorItem(code=error.code, message=str(error), hint=hint)
-        document: Envelope[None] = enclose(
-            "run", None, exit_code=found.exit_code, errors=(item,))
+        document: Envelope[None] = enclose("run", None, exit_code=found.exit_code, errors=(item,))
         attempt(lambda: write_json(str(options.json), document), tell=say)
     return found.exit_code

@@ -96,7 +96,7 @@ def _described(part: dict[str, Any]) -> dict[str, Any]:
         key.pop("default", None)
         if name in words:
             key["description"] = words[name]
-    return {**part, "required": sorted(keys), "properties": dict(sorted(keys.items()))}
+    return {**part, "required": list(keys)}
 
 
 @cache
@@ -108,5 +108,10 @@ def take_apart(text: str) -> tuple[str, dict[str, str]]:
         names, _, meaning = entry.partition(":")
         for name in names.split(","):
             if meaning:
-                words[name.strip()] = " ".join(meaning.split())
-    return " ".join(intro.split()), words
+                words[name.strip()] = _as_json(meaning)
+    return _as_json(intro), words
+
+
+def _as_json(text: str) -> str:
+    """The text in one line, in the words of JSON."""
+    return re.sub(r"\bNone\b", "null", " ".join(text.split()))

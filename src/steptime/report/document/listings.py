@@ -26,7 +26,19 @@ class RunsDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudySummary:
-    """One study in a list; the keys mean what they mean in a study."""
+    """One study in a list; the keys mean what they mean in a study.
+
+    Attributes:
+        study_id: name of the study's folder.
+        command: the command as given.
+        started_unix_s: its start, seconds since 1970.
+        ended_unix_s: its end; None while it has none.
+        is_interrupted: it was ended early.
+        outcome: how it ended; None while it has not.
+        speedup: of the recipe over the command as written, from the confirmation.
+        recipe: what was proven; empty unless the outcome is `faster`.
+        num_trials: trials so far.
+    """
 
     study_id: str
     command: tuple[str, ...]
@@ -54,7 +66,11 @@ class StudiesDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeversDocument:
-    """What Steptime can try: every lever, or the one that was named."""
+    """What Steptime can try: every lever, or the one that was named.
+
+    Attributes:
+        levers: the levers.
+    """
 
     levers: tuple[LeverCard, ...]
 
