@@ -13,13 +13,13 @@ class Switch:
     def __init__(self) -> None:
         import torch.optim.optimizer as optimizer
 
-        self.patches: list[Any] = sys.modules["_steptime_guest.patch"].PATCHES
+        self.patches: list[Any] = sys.modules["_steptime.guest.hooks.patching"].PATCHES
         self.registries = (
             optimizer._global_optimizer_pre_hooks,
             optimizer._global_optimizer_post_hooks,
         )
         self.hooks = [dict(registry) for registry in self.registries]
-        self.callbacks = [c for c in gc.callbacks if c.__module__.startswith("_steptime_guest")]
+        self.callbacks = [c for c in gc.callbacks if c.__module__.startswith("_steptime.guest")]
         self.ours = [(owner, name, owner.__dict__[name]) for owner, name, _, _ in self.patches]
 
     def turn(self, state: Literal["on", "off"]) -> None:

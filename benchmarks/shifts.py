@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from steptime.diagnose.shifts.change_points import find_changes
-from steptime.measure.run_fold import select_ranks
+from steptime.measure.rank_fold import select_ranks
 from steptime.measure.run_records import read_records
 from steptime.measure.steps.steady_window import series_of
 

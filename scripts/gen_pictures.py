@@ -8,6 +8,7 @@ that it can be drawn again without a run.
 
     pip install pyte                       # a terminal emulator; nothing else needs it
     python scripts/gen_pictures.py         # record, then draw: six minutes on a quiet machine
+    python scripts/gen_pictures.py run     # one scene alone: run (with its page), tune, changed
     python scripts/gen_pictures.py --draw  # draw the recording that is there
 
 Steptime with its extra `report` and torch must be installed here. The page needs Chromium
@@ -46,10 +47,11 @@ TRAINING = "python train.py"
 LEVERS = "autocast,matmul_precision"
 SCENES = (  # what is said first, what is typed in front of the training, and how long it plays [s]
     ("Put this in front of the command that trains. The script stays as it is.",
-     "steptime run -- ", 4.0),
+     "steptime run -- ", 2.5),
     ("Find what makes it faster, and prove that the training is still as good.",
-     f"steptime tune --levers {LEVERS} --budget 6m -- ", 6.0),
+     f"steptime tune --levers {LEVERS} --budget 6m -- ", 4.0),
 )  # fmt: skip
+WANTED = ("run", "tune", "changed")
 COLUMNS, ROWS = 96, 38
 PAGE_WIDTH, PAGE_HEIGHT = 1100, 1200
 
@@ -102,16 +104,11 @@ def _decoded(data: bytes) -> tuple[str, bytes]:
     return data.decode(errors="replace"), b""
 
 
-def record_scenes(folder: Path) -> list[list[Output]]:
-    """One recording a scene, in which the folder is called ~/gpt."""
-    scenes = []
-    for _, prefix, _ in SCENES:
-        print(f"recording: {prefix}{TRAINING}", file=sys.stderr)
-        outputs = record([*prefix.split(), *TRAINING.split()], folder)
-        scenes.append(
-            [Output(at_s=o.at_s, text=o.text.replace(str(folder), "~/gpt")) for o in outputs]
-        )
-    return scenes
+def record_scene(prefix: str, folder: Path) -> list[Output]:
+    """One recording, in which the folder is called ~/gpt."""
+    print(f"recording: {prefix}{TRAINING}", file=sys.stderr)
+    outputs = record([*prefix.split(), *TRAINING.split()], folder)
+    return [Output(at_s=o.at_s, text=o.text.replace(str(folder), "~/gpt")) for o in outputs]
 
 
 def write_recording(scenes: list[list[Output]]) -> None:
@@ -128,14 +125,16 @@ def write_recording(scenes: list[list[Output]]) -> None:
 
 
 def read_recording() -> list[tuple[str, list[Output]]]:
-    """The typed command of each scene with what it showed."""
+    """The typed command of each scene with what it showed, at times since the scene began."""
     scenes: list[tuple[str, list[Output]]] = []
+    start = 0.0
     for line in RECORDING.read_text(encoding="utf-8").splitlines()[1:]:
         at_s, kind, text = json.loads(line)
         if kind == "m":
             scenes.append((text, []))
+            start = at_s
         else:
-            scenes[-1][1].append(Output(at_s=at_s, text=text))
+            scenes[-1][1].append(Output(at_s=round(at_s - start, 2), text=text))
     return scenes
 
 
@@ -364,29 +363,39 @@ def take_page(folder: Path, picture: Path) -> None:
         stderr=subprocess.DEVNULL,
     )
     image = importlib.import_module("PIL.Image").open(picture)
-    image.convert("P", palette=1, colors=128).save(picture, optimize=True)
+    image.convert("RGB").save(picture, optimize=True)
 
 
-def take_pictures() -> None:
-    """Record the scenes, and take both pages, in folders that vanish."""
+def take_pictures(wanted: set[str]) -> None:
+    """Record the scenes and take the pages that are wanted, in folders that vanish."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "gpt"
         shutil.copytree(ROOT / "examples" / "gpt", folder)
-        write_recording(record_scenes(folder))
-        take_page(folder, PICTURES / "page.png")
-        slowed = Path(temporary) / "slowed"
-        slowed.mkdir()
-        shutil.copy(SLOWED, slowed)
-        record(["steptime", "run", "--", "python", SLOWED.name], slowed)
-        take_page(slowed, PICTURES / "changed.png")
+        scenes = dict(read_recording()) if RECORDING.exists() else {}
+        for _, prefix, _ in SCENES:
+            if prefix.split()[1] in wanted:
+                scenes[prefix + TRAINING] = record_scene(prefix, folder)
+        write_recording([scenes[prefix + TRAINING] for _, prefix, _ in SCENES])
+        if "run" in wanted:
+            take_page(folder, PICTURES / "page.png")
+        if "changed" in wanted:
+            slowed = Path(temporary) / "slowed"
+            slowed.mkdir()
+            shutil.copy(SLOWED, slowed)
+            record(["steptime", "run", "--", "python", SLOWED.name], slowed)
+            take_page(slowed, PICTURES / "changed.png")
 
 
 def main() -> int:
-    """Record unless only the drawing is asked for; draw."""
+    """Record what is asked for; draw."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "wanted", nargs="*", default=WANTED, help=f"what to record: {', '.join(WANTED)} (default)"
+    )
     parser.add_argument("--draw", action="store_true", help="draw the recording that is there")
-    if not parser.parse_args().draw:
-        take_pictures()
+    options = parser.parse_args()
+    if not options.draw:
+        take_pictures(set(options.wanted))
     MOVIE.write_text(draw(list(frames())), encoding="utf-8")
     print(f"{MOVIE.relative_to(ROOT)}: {MOVIE.stat().st_size / 1000:.0f} kB", file=sys.stderr)
     return 0

@@ -1,6 +1,7 @@
 """What is written for people holds: links lead somewhere, generated pages are up to date."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from steptime import errors
+from steptime.cli.main import COMMANDS, build_parser
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -86,6 +88,29 @@ def test_pages_are_in_plain_english(page):
     assert [line for line in lines if BANNED.search(line)] == []
 
 
+def commands_on(page):
+    """The words of each line in a block of code that starts a command of ours."""
+    for block in CODE.finditer(text_of(page)):
+        for line in block[0].replace("\\\n", " ").splitlines():
+            found = re.search(rf"(?:^|[$;(&] *)steptime ((?:{'|'.join(COMMANDS)})\b.*)", line)
+            if found:
+                text = re.split(r" [>|] | \d>| *&& | \|\| |;|\)$", found[1])[0]
+                words = shlex.split(text, comments=True)
+                yield words[: words.index("--")] if "--" in words else words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_commands_on_the_pages_are_understood(page):
+    parser = build_parser()
+
+    for words in commands_on(page):
+        parser.parse_args(words)
+
+
+def test_there_are_commands_on_the_pages():
+    assert len([words for page in PAGES for words in commands_on(page)]) > 40
+
+
 def test_changelog_has_a_place_for_what_is_new():
     assert "## Unreleased" in text_of(ROOT / "CHANGELOG.md")
 
@@ -116,6 +141,18 @@ def test_the_lever_reference_is_what_the_levers_declare():
     assert done.returncode == 0, done.stderr
     page = text_of(ROOT / "docs" / "reference" / "levers.md")
     assert done.stdout == page, "run `python scripts/gen_lever_reference.py`"
+
+
+def test_the_tables_of_the_diagnosis_are_what_the_ailments_say():
+    generator = ROOT / "scripts" / "gen_ailment_reference.py"
+
+    done = subprocess.run(
+        [sys.executable, str(generator), "--stdout"], capture_output=True, text=True, timeout=60
+    )
+
+    assert done.returncode == 0, done.stderr
+    page = text_of(ROOT / "docs" / "explanation" / "diagnosis.md")
+    assert done.stdout == page, "run `python scripts/gen_ailment_reference.py`"
 
 
 def test_the_check_reference_is_what_the_checks_say():

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from steptime.guest.timeline.buckets import (
+from steptime.guest.timeline.thread_timeline import ThreadTimeline
+from steptime.record.buckets import (
     BATCHES,
     BUCKETS,
     COUNTS,
@@ -17,7 +18,6 @@ from steptime.guest.timeline.buckets import (
     NUM_BUCKETS,
     NUM_WRITTEN,
 )
-from steptime.guest.timeline.thread_timeline import ThreadTimeline
 
 FIRST_TIME = 1_000_000
 

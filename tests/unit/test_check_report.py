@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from documents import check_document, check_fits
-from steptime.cli import check_facts
+from steptime.app import check_machine
 from steptime.cli.main import main
 from steptime.machine.checks.check_facts import CheckFacts
 from steptime.machine.checks.run_checks import RULES, judge
@@ -208,7 +208,7 @@ def test_the_schema_names_every_cost() -> None:
 @pytest.fixture
 def plant(monkeypatch: pytest.MonkeyPatch) -> Any:
     def plant(facts: CheckFacts) -> None:
-        monkeypatch.setattr(check_facts, "gather_facts", lambda options: facts)
+        monkeypatch.setattr(check_machine, "gather_facts", lambda **_: facts)
 
     return plant
 

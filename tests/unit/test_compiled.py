@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from steptime.guest.timeline.buckets import OTHER
 from steptime.guest.timeline.recorder import Recorder
 from steptime.guest.watchers.compile_books import CompileWatcher, explain_break, explain_recompile
+from steptime.record.buckets import OTHER
 
 FOLDER = "/packages/torch/"
 MODEL, TRAIN = "/home/me/model.py", "/home/me/train.py"

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from steptime.guest.count.operator_times import OperatorTimes
-from steptime.guest.timeline.buckets import (
+from steptime.guest.timeline.device_clock import MAX_WAITING, DeviceClock
+from steptime.guest.timeline.thread_timeline import ThreadTimeline
+from steptime.record.buckets import (
     BACKWARD,
     BUCKETS,
     CHECKPOINT,
@@ -21,8 +23,6 @@ from steptime.guest.timeline.buckets import (
     NUM_BUCKETS,
     OPTIMIZER,
 )
-from steptime.guest.timeline.device_clock import MAX_WAITING, DeviceClock
-from steptime.guest.timeline.thread_timeline import ThreadTimeline
 from unit.guest_loop import Loop, Sink, by_name
 
 MS = 1_000_000

@@ -8,17 +8,6 @@ from typing import Any
 
 import pytest
 
-from steptime.guest.timeline.buckets import (
-    BACKWARD,
-    BUCKETS,
-    COUNTS,
-    EVALUATION,
-    FORWARD,
-    INPUT_WAIT,
-    LOSS,
-    OPTIMIZER,
-    OTHER,
-)
 from steptime.guest.timeline.journal import (
     ENTER_BACKWARD,
     ENTER_EVALUATION,
@@ -34,6 +23,17 @@ from steptime.guest.timeline.journal import (
 )
 from steptime.guest.timeline.recorder import FLUSH_NS, MAX_PENDING, Recorder
 from steptime.guest.timeline.thread_timeline import SAMPLED_AT_FIRST
+from steptime.record.buckets import (
+    BACKWARD,
+    BUCKETS,
+    COUNTS,
+    EVALUATION,
+    FORWARD,
+    INPUT_WAIT,
+    LOSS,
+    OPTIMIZER,
+    OTHER,
+)
 
 MS = 1_000_000
 

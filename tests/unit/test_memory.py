@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from steptime.guest.timeline.buckets import BACKWARD, OTHER
 from steptime.guest.timeline.recorder import Recorder
 from steptime.guest.watchers.process_memory import (
     MemoryWatcher,
@@ -19,6 +18,7 @@ from steptime.guest.watchers.process_memory import (
     make_reader,
     read_statm,
 )
+from steptime.record.buckets import BACKWARD, OTHER
 
 MS = 1_000_000
 SECOND = 1000 * MS

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from steptime.guest.timeline.buckets import GC_NS, GC_PAUSES
 from steptime.guest.timeline.gc_pauses import MAX_LONG, Pauses
 from steptime.guest.timeline.journal import Journal
 from steptime.guest.timeline.recorder import Recorder
 from steptime.guest.timeline.thread_timeline import ThreadTimeline
 from steptime.guest.watchers.pause_watcher import PauseWatcher
+from steptime.record.buckets import GC_NS, GC_PAUSES
 
 
 class Clock:

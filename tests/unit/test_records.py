@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
 from steptime.measure.run_records import read_records
-from unit.builders import BUCKETS, make_block, make_end, make_head, make_row, make_update, write_run
+from steptime.record.places import DETAIL, NUMBER, OPTIMIZER, SKIPPED, THREAD
+from unit.builders import (
+    BUCKETS,
+    make_block,
+    make_end,
+    make_head,
+    make_row,
+    make_update,
+    write_run,
+)
 
 COST = {"k": "o", "updates": 2, "self_ns": 5, "flush_ns": 6, "nested_calls": 7, "nested_ns": 8}
 
@@ -32,9 +41,9 @@ def test_every_line_of_a_rank_is_read(tmp_path: Path) -> None:
 
     (stream,) = records.streams
     assert (stream.head.device, stream.head.world_size) == ("cuda", 1)
-    assert [u.is_skipped for u in stream.updates] == [False, None]
-    assert (stream.updates[1].thread, stream.updates[1].optimizer) == (3, 2)
-    assert [u.is_detailed for u in stream.updates] == [True, False]
+    assert list(stream.updates.column(SKIPPED)) == [0, -1]
+    assert [stream.updates.column(place)[1] for place in (THREAD, OPTIMIZER)] == [3, 2]
+    assert list(stream.updates.column(DETAIL)) == [1, 0]
     assert set(stream.device_ns) == {1}
     assert stream.blocks[0].round_wall_us == (10_000,) * 4
     assert stream.cost is not None
@@ -130,7 +139,7 @@ def test_a_line_that_cannot_be_read_is_skipped_and_counted(tmp_path: Path, line:
 
     records = read_records(write_run(tmp_path / "run", {"rank-0.jsonl": lines}))
 
-    assert [update.number for update in records.streams[0].updates] == [0, 2]
+    assert list(records.streams[0].updates.column(NUMBER)) == [0, 2]
     assert records.num_torn_lines == 1
 
 

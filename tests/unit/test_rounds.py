@@ -15,12 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptime.guest.timeline.buckets import BY_HAND, CHECKPOINT
 from steptime.guest.timeline.recorder import Recorder
-from steptime.measure.jsonl import Torn
 from steptime.measure.steps.step_fold import RankSteps, StepBlock, fold_stream
 from steptime.measure.stream import read_stream
 from steptime.measure.values.measurement import PHASES, SPANS, Step
+from steptime.record.buckets import CHECKPOINT
+from steptime.record.lines import Torn
+from steptime.record.places import BY_HAND
 from unit.guest_loop import FIRST_TIME, Loop
 
 NEVER_FOLDED = 10**9
@@ -106,13 +107,14 @@ def record(
 
 
 def times_s(rank: RankSteps) -> list[float]:
-    found: list[float] = []
-    for item in rank.items:
-        found += item.times_s if isinstance(item, StepBlock) else [item.step_time_s]
+    found = [step.step_time_s for step in rank.steps]
+    for block in rank.blocks:
+        found += block.times_s
     return found
 
 
-def total(items: Sequence[Step | StepBlock], name: str) -> float:
+def total(rank: RankSteps, name: str) -> float:
+    items: list[Step | StepBlock] = [*rank.steps, *rank.blocks]
     return math.fsum((item.spans_s if name in SPANS else item.wall_s)[name] for item in items)
 
 
@@ -143,7 +145,7 @@ def test_sums_by_phase_are_the_same_in_blocks_as_one_by_one(
     in_blocks, _ = record(happenings, full_updates=full_updates)
 
     for name in (*PHASES, *SPANS):
-        difference_s = total(in_blocks.items, name) - total(one_by_one.items, name)
+        difference_s = total(in_blocks, name) - total(one_by_one, name)
         assert abs(difference_s) < 1e-9
 
 

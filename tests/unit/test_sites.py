@@ -10,7 +10,8 @@ import pytest
 from steptime.guest.sites.file_owners import FileOwners
 from steptime.guest.sites.frames import Frames, Spot, Stack
 from steptime.guest.sites.site_book import SiteBook, SpanSites, TimedMarker, spans_of
-from steptime.guest.timeline.buckets import (
+from steptime.guest.timeline.thread_timeline import ThreadTimeline
+from steptime.record.buckets import (
     BACKWARD,
     EPOCH_START,
     EVALUATION,
@@ -18,7 +19,6 @@ from steptime.guest.timeline.buckets import (
     LOSS,
     SYNC,
 )
-from steptime.guest.timeline.thread_timeline import ThreadTimeline
 from unit.guest_loop import Loop
 
 FRAMES = Frames(FileOwners(SimpleNamespace(__file__="/nowhere/torch/__init__.py")))

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from steptime.guest.timeline.buckets import OTHER
 from steptime.guest.timeline.recorder import Recorder
 from steptime.guest.watchers.debug_switches import ENOUGH_SAMPLES, FIRST_SAMPLES, SwitchWatcher
+from steptime.record.buckets import OTHER
 
 
 class Torch:

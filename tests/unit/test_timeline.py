@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptime.guest.timeline.buckets import (
+from steptime.guest.timeline.thread_timeline import SAMPLE_BLOCK, SAMPLE_EVERY, SAMPLED_AT_FIRST
+from steptime.record.buckets import (
     BACKWARD,
     BUCKETS,
     CHECKPOINT,
@@ -25,7 +26,6 @@ from steptime.guest.timeline.buckets import (
     OTHER,
     SYNC,
 )
-from steptime.guest.timeline.thread_timeline import SAMPLE_BLOCK, SAMPLE_EVERY, SAMPLED_AT_FIRST
 from unit.guest_loop import FIRST_TIME, Loop
 
 

@@ -23,6 +23,7 @@ from steptime.tune.trials.trial_process import (
 )
 from steptime.tune.trials.trial_watch import Tick, TrialWatch, fold_ticks
 from steptime.tune.values.study_values import TrialEnd
+from unit.builders import make_head
 
 LIMITS = TrialLimits(start_s=10.0, silence_s=5.0, total_s=100.0)
 EXIT_0 = ProcessEnd(state=RunState.FINISHED, exit_code=0)
@@ -48,8 +49,8 @@ class Child:
     pid: int = 2**22 + 1  # no process has it
 
     def __post_init__(self) -> None:
-        head = {"k": "head", "schema": 1, "rank": 0, "buckets": ["other", "compile"]}
-        self._write("rank-0.jsonl", head)
+        self._write("rank-0.jsonl", make_head(buckets=["other", "compile"], counts=[]))
+        self._write("host.jsonl", {"k": "head", "schema": 1, "num_cores": 2})
 
     def clock(self) -> float:
         return self.now_s
@@ -57,7 +58,7 @@ class Child:
     def sleep(self, duration_s: float) -> None:
         self.now_s += duration_s
         if self.is_working:
-            self._write("host.jsonl", {"k": "h", "job_cores": 1.0})
+            self._write("host.jsonl", make_load(job_cores=1.0))
         while self.first_s + self.num_updates * self.step_s <= min(self.now_s, self.silent_s):
             self._update()
 
@@ -81,6 +82,12 @@ class Child:
     def _write(self, name: str, row: Mapping[str, Any]) -> None:
         with (self.folder / name).open("a") as file:
             file.write(json.dumps(row) + "\n")
+
+
+def make_load(**fields: Any) -> dict[str, Any]:
+    """A second of the machine's load."""
+    usual = {"t_unix_s": 1000.0, "dt_s": 1.0, "busy_cores": 1.0, "job_cores": 0.0}
+    return {"k": "h", **usual, **fields}
 
 
 def make_record(folder: Path) -> CommandRecord:
@@ -126,13 +133,17 @@ def test_a_command_that_fails_is_told_with_its_last_words(tmp_path: Path) -> Non
     ended = run(Child(tmp_path, end_s=3.0, end=EXIT_1))
 
     assert ended.end is TrialEnd.FAILED
-    assert ended.facts == {"exit_code": "1", "last_line": "ValueError: no such label"}
+    assert ended.ending.facts == {"exit_code": "1", "last_line": "ValueError: no such label"}
 
 
 def test_a_signal_is_told(tmp_path: Path) -> None:
     ended = run(Child(tmp_path, end_s=3.0, end=ProcessEnd(state=RunState.KILLED, signal=11)))
 
-    assert (ended.end, ended.reason, ended.facts) == (TrialEnd.FAILED, "signal", {"signal": "11"})
+    assert (ended.end, ended.reason, ended.ending.facts) == (
+        TrialEnd.FAILED,
+        "signal",
+        {"signal": "11"},
+    )
 
 
 def test_a_lever_that_fails_is_named(tmp_path: Path) -> None:
@@ -142,7 +153,7 @@ def test_a_lever_that_fails_is_named(tmp_path: Path) -> None:
     ended = run(Child(tmp_path, end_s=3.0, end=end, last_rows=(row,)))
 
     assert (ended.end, ended.reason, ended.lever) == (TrialEnd.FAILED, "lever_failed", "fused")
-    assert ended.facts == {"lever": "fused", "error": "No: x"}
+    assert ended.ending.facts == {"lever": "fused", "error": "No: x"}
 
 
 def test_an_exit_code_of_the_scripts_own_blames_no_lever(tmp_path: Path) -> None:
@@ -161,7 +172,7 @@ def test_torch_says_that_memory_ran_out(tmp_path: Path) -> None:
 
 def test_the_kernel_says_that_memory_ran_out(tmp_path: Path) -> None:
     (tmp_path / "host.jsonl").write_text(
-        '{"k": "head", "schema": 1, "num_cores": 2}\n{"k": "h", "oom_kills": 1}\n'
+        '{"k": "head", "schema": 1, "num_cores": 2}\n' + json.dumps(make_load(oom_kills=1)) + "\n"
     )
 
     ended = run(Child(tmp_path, end_s=3.0, end=ProcessEnd(state=RunState.KILLED, signal=9)))

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptime.measure.steps.rounds import BY_HAND, MIN_BY_HAND, fold_rounds, split_rounds
-from steptime.measure.stream import UpdateRow
-
-COUNTS = ("backwards", "inner_steps")
+from steptime.measure.steps.rounds import MIN_BY_HAND, Round, Rows, fold_rounds, split_rounds
+from steptime.record.places import BY_HAND
 
 Facts = tuple[int, int, int]
 """Optimizer, backward calls, inner steps of a row."""
@@ -19,39 +17,27 @@ BACKWARD: Facts = (BY_HAND, 1, 0)
 GRAD: Facts = (BY_HAND, 0, 0)
 
 
-def rows_of(facts: Sequence[Facts]) -> list[UpdateRow]:
-    return [
-        UpdateRow(
-            number=number,
-            thread=0,
-            optimizer=optimizer,
-            start_ns=number,
-            end_ns=number + 1,
-            is_skipped=False,
-            is_detailed=True,
-            is_disturbed=False,
-            wall_ns=(1,),
-            cpu_ns=(1,),
-            counts=(backwards, inner),
-        )
-        for number, (optimizer, backwards, inner) in enumerate(facts)
-    ]
+def rounds_of(facts: Sequence[Facts]) -> list[Round]:
+    optimizers, backwards, inner = zip(*facts, strict=True) if facts else ((), (), ())
+    return fold_rounds(Rows(optimizers=optimizers, backwards=backwards, inner_steps=inner))
 
 
 def optimizers_of(*facts: Facts) -> list[tuple[int, ...]]:
-    return [made.optimizers for made in fold_rounds(rows_of(facts), COUNTS)]
+    return [made.optimizers for made in rounds_of(facts)]
 
 
 def backwards_of(*facts: Facts) -> list[int]:
-    rounds = fold_rounds(rows_of(facts), COUNTS)
-    return [sum(row.counts[0] for row in made.rows) for made in rounds]
+    return [
+        sum(backwards for _, backwards, _ in facts[made.begin : made.end])
+        for made in rounds_of(facts)
+    ]
 
 
 # -- by hand
 
 
 def test_where_no_optimizer_ever_steps_each_backward_call_is_a_step() -> None:
-    rounds = fold_rounds(rows_of([BACKWARD] * 3), COUNTS)
+    rounds = rounds_of([BACKWARD] * 3)
 
     assert [made.optimizers for made in rounds] == [(BY_HAND,)] * 3
     assert [made.num_updates for made in rounds] == [0] * 3
@@ -173,20 +159,18 @@ facts_of_any_order = st.lists(
 @settings(max_examples=300)
 @given(facts_of_any_order)
 def test_any_interleaving_keeps_rows_once_and_in_order(facts: list[Facts]) -> None:
-    rows = rows_of(facts)
+    places = [place for made in rounds_of(facts) for place in range(made.begin, made.end)]
 
-    folded = [row for made in fold_rounds(rows, COUNTS) for row in made.rows]
-
-    assert folded == rows[: len(folded)]
+    assert places == list(range(len(places)))
     wrappers = {optimizer for optimizer, _, inner in facts if inner}
-    for optimizer, _, inner in facts[len(folded) :]:  # nothing but what let nothing through
+    for optimizer, _, inner in facts[len(places) :]:  # nothing but what let nothing through
         assert optimizer == BY_HAND or (optimizer in wrappers and not inner)
 
 
 @settings(max_examples=300)
 @given(facts_of_any_order)
 def test_any_interleaving_has_an_update_for_each_row_that_is_one(facts: list[Facts]) -> None:
-    rounds = fold_rounds(rows_of(facts), COUNTS)
+    rounds = rounds_of(facts)
 
     wrappers = {optimizer for optimizer, _, inner in facts if inner}
     real = [o for o, _, inner in facts if o != BY_HAND and (inner or o not in wrappers)]
@@ -196,6 +180,8 @@ def test_any_interleaving_has_an_update_for_each_row_that_is_one(facts: list[Fac
 
 @given(st.lists(st.integers(0, 2), max_size=40))
 def test_without_rarities_the_rounds_are_those_of_the_guest(optimizers: list[int]) -> None:
-    rows = rows_of([(optimizer, 1, 0) for optimizer in (0, 1, 2, *optimizers)])
+    every = (0, 1, 2, *optimizers)
 
-    assert [list(made.rows) for made in fold_rounds(rows, COUNTS)] == split_rounds(rows)
+    rounds = rounds_of([(optimizer, 1, 0) for optimizer in every])
+
+    assert [(made.begin, made.end) for made in rounds] == split_rounds(every)

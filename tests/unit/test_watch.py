@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from steptime.measure.jsonl import Torn
 from steptime.measure.values.stall import StackFrame, Stall, ThreadStack
+from steptime.record.files import STALLS
+from steptime.record.lines import Torn
 from steptime.watch.process_stacks import KernelState, ProcessProbe
-from steptime.watch.stall_file import NAME, read_stalls
+from steptime.watch.stall_file import read_stalls
 from steptime.watch.stall_watch import FLOOR_S, UNKNOWN_S, StallWatch, WatchReaders
 from unit.builders import BUCKETS, MS, make_end, make_head, make_row, make_spans
 
@@ -122,7 +123,7 @@ def test_no_process_is_looked_at_while_steps_come(run: FakeRun) -> None:
         run.wait(1)
 
     assert (run.num_probes, run.stalls) == (0, ())
-    assert not (run.folder / NAME).exists()
+    assert not (run.folder / STALLS).exists()
 
 
 def test_no_step_for_the_floor_and_a_second_look_is_a_stall(run: FakeRun) -> None:
@@ -386,7 +387,7 @@ def test_damaged_lines_and_a_file_that_grows_fast_lose_nothing_but_themselves(
 
 
 def test_a_stall_that_cannot_be_written_is_complained_of_once(run: FakeRun) -> None:
-    (run.folder / NAME).mkdir()
+    (run.folder / STALLS).mkdir()
     run.step()
     with pytest.raises(OSError, match="directory"):
         run.wait(FLOOR_S + 4)
@@ -402,7 +403,7 @@ def test_a_folder_without_ranks_is_nothing(tmp_path: Path) -> None:
 def test_damaged_stalls_are_counted_and_left_out(run: FakeRun) -> None:
     run.step()
     run.wait(FLOOR_S + 4)
-    with (run.folder / NAME).open("a") as file:
+    with (run.folder / STALLS).open("a") as file:
         file.write('{"k": "over", "n": 7, "duration_s": 1.0}\n{"k": "stall", "n": 1}\n{"k": "sta')
     torn = Torn()
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from steptime.measure.follow import Follower
+from steptime.record import files
+from steptime.record.lines import LineReader
 from steptime.report.text.live_text import Pace, live_line
 from steptime.watch.rank_progress import RankProgress
 
@@ -71,7 +72,7 @@ class RunLine:
         # It never waits for a terminal that was stopped (Ctrl-S).
         self._terminal = os.open(_TERMINAL, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
         self._began_s = time.monotonic()
-        self._host = Follower(folder / "host.jsonl")
+        self._host = LineReader(folder / files.HOST)
         self._cores: tuple[float | None, int | None] = (None, None)
 
     def show(self) -> float:

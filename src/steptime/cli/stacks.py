@@ -72,7 +72,7 @@ def _last_stall(run: Run) -> Stall:
     """
     from steptime.app.run_listing import read_end
     from steptime.core.process_end import RunState
-    from steptime.measure.jsonl import Torn
+    from steptime.record.lines import Torn
     from steptime.report.words.run_words import describe_end
     from steptime.watch.stall_file import read_stalls
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd
 
 
@@ -94,7 +95,10 @@ class ComparedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A number with its 95 % interval; the ends are None where the spread is not known.
+    """A difference with its 95 % interval.
+
+    It is no `Interval`, whose ends are always known: two single runs have a difference, and nobody
+    can say how sure it is. Each run is one value here, and `Comparison` holds the runs.
 
     Attributes:
         value: the number.
@@ -179,20 +183,6 @@ class Obstacle:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remark:
-    """Something a reader must know about a comparison.
-
-    Attributes:
-        code: a stable word: `other_lengths`, `mixed`, `unfinished`, `not_interleaved`,
-            `other_hosts`, `contended`.
-        facts: the numbers and names that belong to it, as text.
-    """
-
-    code: str
-    facts: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
     """The limit that was set with `--fail-if-slower`, and what came of it.
 
@@ -239,6 +229,6 @@ class Comparison:
     spread: Spread | None
     changes: tuple[TraitChange, ...]
     obstacles: tuple[Obstacle, ...]
-    remarks: tuple[Remark, ...]
+    remarks: tuple[Note, ...]
     needed_runs: int | None = None
     gate: Gate | None = None

@@ -78,15 +78,15 @@ def weighted_median(values: Sequence[float], weights: Sequence[float]) -> float:
     """
     if not values:
         raise ValueError("`values` must not be empty")
-    pairs = sorted(zip(values, weights, strict=True))
+    order = sorted(range(len(values)), key=values.__getitem__)
     half, below = sum(weights) / 2, 0.0
-    for index, (value, weight) in enumerate(pairs[:-1]):
-        below += weight
+    for index, place in enumerate(order[:-1]):
+        below += weights[place]
         if below == half:
-            return (value + pairs[index + 1][0]) / 2
+            return (values[place] + values[order[index + 1]]) / 2
         if below > half:
-            return value
-    return pairs[-1][0]
+            return values[place]
+    return values[order[-1]]
 
 
 def median_interval(values: Sequence[float]) -> Interval:

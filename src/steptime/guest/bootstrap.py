@@ -1,4 +1,4 @@
-"""Puts the hooks in place once torch has been executed, and says goodbye at the exit."""
+"""Puts the hooks in place once torch has been executed, and writes the last lines at the exit."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from time import thread_time_ns
 from time import time as unix_time
 from typing import Any
 
+from ..record import kinds
+from ..record.buckets import BACKWARDS, FORWARDS
+from ..record.files import PROCESSES
 from .hooks import distributed, loader_hooks, model_calls, tensor_hooks, training_hooks
 from .hooks.context import Context
 from .memory.dissect import dissect_death, make_anatomy
-from .timeline.buckets import BACKWARDS, FORWARDS
 from .timeline.device_clock import DeviceClock
 from .timeline.recorder import Recorder, append
 from .watchers.compile_books import CompileWatcher
@@ -45,12 +47,12 @@ def start(torch: Any, run: str, targets: dict[str, Callable[[Any], None]]) -> Co
     Args:
         torch: the module that has just been executed.
         run: the run's folder.
-        targets: module name to what is called after that module has been executed.
+        targets: for each module name, what is called once that module has been executed.
     """
     version = str(torch.__version__)
     facts: dict[str, Any] = {"version": version}
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_TORCH:
-        announce(run, "torch", facts | {"too_old": True})
+        announce(run, kinds.TORCH, facts | {"too_old": True})
         return None
     recorder = Recorder(run, lambda: make_head(torch))
     context = Context(torch, recorder)
@@ -60,7 +62,7 @@ def start(torch: Any, run: str, targets: dict[str, Callable[[Any], None]]) -> Co
     context.guarded("install:watchers", install_watchers, context)
     context.guarded("install:end", install_ends, context)
     context.guarded("install:anatomy", install_anatomy, context)
-    announce(run, "torch", facts | recorder.failed())
+    announce(run, kinds.TORCH, facts | recorder.failed())
     if plan := os.environ.get("STEPTIME_PLAN"):
         context.guarded("install:plan", install_plan, context, plan, targets)
     if wish := os.environ.get("STEPTIME_PROFILE"):
@@ -69,7 +71,7 @@ def start(torch: Any, run: str, targets: dict[str, Callable[[Any], None]]) -> Co
 
 
 def install_profile(context: Context, wish: str) -> None:
-    """A run to be profiled: the first thread that steps opens a window."""
+    """Let the first thread that steps open a profiler's window: the user asked for a profile."""
     from .profile.profile_window import make_profile_windows
 
     context.new_profile = make_profile_windows(
@@ -78,7 +80,7 @@ def install_profile(context: Context, wish: str) -> None:
 
 
 def install_plan(context: Context, path: str, targets: dict[str, Callable[[Any], None]]) -> None:
-    """A trial, a run with a recipe, or one to be counted: do what the parent's plan says."""
+    """Do what the parent's plan says, in a trial, a run with a recipe, or a run to be counted."""
     from .trial.trial_guest import install_trial
     from .trial.trial_plan import read_plan
 
@@ -95,12 +97,12 @@ def install_plan(context: Context, path: str, targets: dict[str, Callable[[Any],
 
 
 def install_anatomy(context: Context) -> None:
-    """From the first call of a model on, see who holds the memory."""
+    """Record who holds the memory, from the first call of a model on."""
     context.anatomy = context.autopsy = make_anatomy(context, announce)
 
 
 def install_watchers(context: Context) -> None:
-    """What is looked at beside the steps: when the recorder writes, or when Python says so."""
+    """Add the watchers, which the recorder polls at each write; Python reports collections."""
     recorder = context.recorder
     recorder.pauses.watch(context.torch)
     recorder.watchers += [
@@ -113,7 +115,7 @@ def install_watchers(context: Context) -> None:
 
 
 def install_ends(context: Context) -> None:
-    """Say goodbye at the exit; begin afresh in a forked child."""
+    """Write the last lines at the exit, and start again from nothing in a forked child."""
     recorder = context.recorder
     atexit.register(finish, context)
 
@@ -126,8 +128,8 @@ def install_ends(context: Context) -> None:
             context.anatomy = context.autopsy
 
     os.register_at_fork(after_in_child=after_fork)
-    # A child of multiprocessing leaves by os._exit, which runs its finalizers but not atexit's,
-    # and a forked one forgets the finalizers it was born with.
+    # A child of multiprocessing leaves through os._exit, which runs multiprocessing's finalizers
+    # but not those of atexit; a forked child forgets the finalizers of its parent.
     finish_at_end(context)
     multiprocessing.util.register_after_fork(context, finish_at_end)
     open_stream = recorder._open
@@ -140,7 +142,7 @@ def install_ends(context: Context) -> None:
 
 
 def finish_at_end(context: Context) -> None:
-    """Say goodbye when multiprocessing ends this process, if it stepped at all."""
+    """Write the last lines when multiprocessing ends this process, if it stepped at all."""
 
     def finish_if_stepped() -> None:
         if context.recorder.journals:
@@ -150,7 +152,7 @@ def finish_at_end(context: Context) -> None:
 
 
 def prepare(context: Context) -> None:
-    """At the first update: a device clock if there is one, and what a nested call costs."""
+    """Prepare at the first update: a device's clock, if any, and the cost of a nested call."""
     torch, recorder = context.torch, context.recorder
     recorder.nested_ns = measure_nested_call(context)
     if torch.cuda.is_initialized():
@@ -162,7 +164,7 @@ def prepare(context: Context) -> None:
 
 
 def measure_nested_call(context: Context) -> int:
-    """What the pass-through of a nested module call costs [ns], hot."""
+    """Measure what our wrapper adds to a nested module call [ns], with warm caches."""
     clock, rounds = thread_time_ns, 200
     local, is_compiling = context.local, context.torch.compiler.is_dynamo_compiling
 
@@ -184,7 +186,7 @@ def measure_nested_call(context: Context) -> int:
 
 
 def finish(context: Context) -> None:
-    """The process ends in order."""
+    """Write what is left: the process ends in order."""
     recorder = context.recorder
     if recorder.is_closed or context.is_worker or recorder.pid != os.getpid():
         return
@@ -204,17 +206,17 @@ def finish(context: Context) -> None:
             dissect_death(context)
     except Exception:
         recorder.fail("error")  # counted with those in `facts`, which holds the same tables
-    context.guarded("finish", announce, recorder.run, "exit", facts)
+    context.guarded("finish", announce, recorder.run, kinds.EXIT, facts)
 
 
 def announce(run: str, kind: str, facts: dict[str, Any]) -> None:
-    """Add a line on this process to processes.jsonl."""
+    """Add a line about this process to processes.jsonl."""
     line = {"k": kind, "pid": os.getpid(), "t": unix_time()} | facts
-    append(os.path.join(run, "processes.jsonl"), dumps(line) + "\n")
+    append(os.path.join(run, PROCESSES), dumps(line) + "\n")
 
 
 def make_head(torch: Any) -> dict[str, Any]:
-    """Who this stream is: rank and world from torch.distributed, else the environment."""
+    """Return who this stream is: rank and world from torch.distributed, else the environment."""
     dist = torch.distributed
     rank: int | None
     if dist.is_available() and dist.is_initialized():

@@ -8,11 +8,10 @@ files named relative to the folder of the command. What is wrong with any of it 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePath
 
 from steptime.core.stats import median
-from steptime.measure.rank_signals import EventSeen, SiteSeen
 from steptime.measure.run_records import ErrorSeen, RunRecords
 from steptime.measure.source.scan import Source
 from steptime.measure.steps.step_fold import NS, RankSteps
@@ -26,6 +25,7 @@ from steptime.measure.values.observations import (
     Suspicion,
     Switch,
 )
+from steptime.record.rows import EventRow, SiteRow
 
 MAX_TIMED_SITES = 20
 MAX_COUNTED_SITES = 10
@@ -66,7 +66,7 @@ def find_sites(rank: RankSteps, places: CodePlaces) -> tuple[Site, ...]:
     Those that are only counted follow, by number. A span's are counts and sums over the run.
     """
     # A step without an optimizer is one row of the guest's, like an update.
-    num_rows = max(rank.num_steps, sum(item.num_updates for item in rank.items))
+    num_rows = max(rank.num_steps, rank.total("num_updates"))
     found = []
     if rank.signals.sites is not None:
         per_step = num_rows / rank.num_steps / rank.signals.sites.num_updates
@@ -79,23 +79,23 @@ def find_sites(rank: RankSteps, places: CodePlaces) -> tuple[Site, ...]:
     return (*_largest(timed, MAX_TIMED_SITES), *_largest(counted, MAX_COUNTED_SITES))
 
 
-def _merge(sites: Iterable[SiteSeen]) -> list[SiteSeen]:
+def _merge(sites: Iterable[SiteRow]) -> list[SiteRow]:
     """One of each place."""
-    merged: dict[tuple[str, str, int, int], SiteSeen] = {}
+    merged: dict[tuple[str, str, int, int], SiteRow] = {}
     for site in sites:
         key = (site.what, site.file, site.line, site.end_line)
         merged[key] = _add(merged[key], site) if key in merged else site
     return list(merged.values())
 
 
-def _add(known: SiteSeen, other: SiteSeen) -> SiteSeen:
+def _add(known: SiteRow, other: SiteRow) -> SiteRow:
     """Both together, without a time where one has none."""
     times_ns = [seen.total_ns for seen in (known, other) if seen.total_ns is not None]
     total_ns = sum(times_ns) if len(times_ns) == 2 else None
-    return replace(known, calls=known.calls + other.calls, total_ns=total_ns)
+    return known._replace(calls=known.calls + other.calls, total_ns=total_ns)
 
 
-def _site(seen: SiteSeen, places: CodePlaces, factor: float) -> Site:
+def _site(seen: SiteRow, places: CodePlaces, factor: float) -> Site:
     return Site(
         what=seen.what,
         file=places.name(seen.file),
@@ -153,9 +153,9 @@ def find_compilation(
     )
 
 
-def _event(seen: EventSeen, places: CodePlaces) -> CompileEvent:
+def _event(seen: EventRow, places: CodePlaces) -> CompileEvent:
     return CompileEvent(
-        reason=seen.reason, count=seen.count, where=places.where(seen.file, seen.line)
+        reason=seen.reason, count=seen.num, where=places.where(seen.file, seen.line)
     )
 
 
@@ -191,10 +191,10 @@ def accumulates(rank: RankSteps) -> bool:
     By the median: a batch that was given up after its backward makes no accumulation. Steps
     that the guest folded follow 20,000 that it did not.
     """
-    optimizers = {optimizer for step in rank.steps for optimizer in step.optimizers}
+    optimizers = {optimizer for made in set(rank.steps.optimizers) for optimizer in made}
     if len(optimizers) != 1:
         return False
-    return median([float(step.num_backwards) for step in rank.steps]) > 1
+    return median(rank.steps.count("num_backwards")) > 1
 
 
 def find_errors(records: RunRecords, places: CodePlaces) -> tuple[ScriptError, ...]:

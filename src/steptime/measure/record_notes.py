@@ -16,6 +16,7 @@ from steptime.measure.run_records import ProcessExit, RunRecords, TorchLoaded
 from steptime.measure.steps.steady_window import StepWindow
 from steptime.measure.steps.step_fold import RankSteps
 from steptime.measure.stream import RankStream, StreamEnd
+from steptime.record.places import NUMBER
 
 Said = TorchLoaded | ProcessExit | StreamEnd
 
@@ -176,7 +177,7 @@ def _num_said(records: RunRecords) -> int:
 
 def _num_lost(stream: RankStream) -> int:
     """By the guest's last count, or by the numbers that are missing: the count may be lost too."""
-    numbers = {update.number for update in stream.updates}
+    numbers = set(stream.updates.column(NUMBER))
     num_gaps = max(numbers) + 1 - len(numbers) if numbers else 0
     return max(num_gaps, stream.cost.lost_updates if stream.cost is not None else 0)
 
@@ -214,7 +215,7 @@ def device_time_missing(seen: NoteFacts) -> Note | None:
     ranks = {
         str(rank.head.rank)
         for rank, window in zip(seen.ranks, seen.windows, strict=True)
-        if rank.head.device != "cpu" and all(step.device_s is None for step in window.steps)
+        if rank.head.device != "cpu" and not any(window.steps.has_device)
     }
     return _listed("device_time_missing", "ranks", ranks)
 

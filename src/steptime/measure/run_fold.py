@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from statistics import median
 
 from steptime.core.note import Note
@@ -25,11 +27,12 @@ from steptime.measure.code_places import (
 )
 from steptime.measure.host_load import load_in_window, load_of_run
 from steptime.measure.memory.memory_anatomy import find_anatomy
-from steptime.measure.memory.memory_use import device_memory, gc_pauses, host_memory
+from steptime.measure.memory.memory_use import device_memory, gc_pauses, host_memory, place_samples
+from steptime.measure.rank_fold import Folded, fold_ranks
 from steptime.measure.recipe_use import find_recipe
 from steptime.measure.record_notes import NoteFacts, make_notes
 from steptime.measure.run_records import RunRecords
-from steptime.measure.stalled_steps import count_steps, mark_stalled
+from steptime.measure.stalled_steps import count_steps
 from steptime.measure.step_work import find_count
 from steptime.measure.steps.phases import (
     find_missing,
@@ -39,19 +42,11 @@ from steptime.measure.steps.phases import (
 )
 from steptime.measure.steps.steady_window import (
     StepWindow,
-    combine,
     series_of,
-    steady_window,
     window_of,
 )
-from steptime.measure.steps.step_fold import NS, RankSteps, fold_nothing, fold_stream
-from steptime.measure.values.measurement import (
-    Measurement,
-    Overhead,
-    RankSummary,
-    SteadyWindow,
-    WorkerSummary,
-)
+from steptime.measure.steps.step_fold import NS, RankSteps, fold_nothing
+from steptime.measure.values.measurement import Measurement, Overhead, RankSummary, WorkerSummary
 
 
 def measure(records: RunRecords, *, end: ProcessEnd | None = None) -> Measurement:
@@ -62,15 +57,21 @@ def measure(records: RunRecords, *, end: ProcessEnd | None = None) -> Measuremen
         end: how its command ended, where more is known than `command.json` says (that it
             is still running, say).
     """
+    return measure_ranks(fold_ranks(records), end=end)
+
+
+def measure_ranks(folded: Folded, *, end: ProcessEnd | None = None) -> Measurement:
+    """The same, of ranks that were folded already."""
+    records = folded.records
     end = _end_of(records) if end is None else end
-    ranks = select_ranks(records)
-    windows = [window_of(rank) for rank in ranks]
     has_ended = end.state in (RunState.FINISHED, RunState.FAILED, RunState.KILLED)
-    seen = NoteFacts(records=records, has_ended=has_ended, ranks=ranks, windows=windows)
+    seen = NoteFacts(
+        records=records, has_ended=has_ended, ranks=folded.steps, windows=folded.windows
+    )
     bare = _without_steps(records, end, make_notes(seen))
-    if not ranks:
+    if not folded.ranks:
         return replace(bare, ranks=_ranks_without_steps(records))
-    return _with_steps(bare, records, ranks, windows)
+    return _with_steps(bare, folded)
 
 
 def _without_steps(records: RunRecords, end: ProcessEnd, notes: tuple[Note, ...]) -> Measurement:
@@ -109,18 +110,13 @@ def _without_steps(records: RunRecords, end: ProcessEnd, notes: tuple[Note, ...]
 def _ranks_without_steps(records: RunRecords) -> tuple[RankSummary, ...]:
     """What processes told of their memory that ended, by want of it say, before a step."""
     ranks = [fold_nothing(stream) for stream in records.streams if stream.signals.memory]
-    return tuple(_summarize(rank, window_of(rank), records) for rank in ranks)
+    return tuple(_summarize(rank, window_of(rank, series_of(rank)), records) for rank in ranks)
 
 
-def _with_steps(
-    bare: Measurement,
-    records: RunRecords,
-    ranks: Sequence[RankSteps],
-    windows: Sequence[StepWindow],
-) -> Measurement:
+def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
     """The measurement with what was seen of at least one rank."""
-    pairs = list(zip(ranks, windows, strict=True))
-    busiest, window = max(pairs, key=lambda pair: busyness(pair[0]))
+    records, ranks, windows = folded.records, folded.steps, folded.windows
+    busiest, window = folded.busiest.steps, folded.busiest.window
     missing = find_missing(ranks, has_workers=bool(records.workers))
     spans, places = summarize_spans(busiest), places_of(records)
     work = find_count(busiest, window, records.counted, ranks=ranks)
@@ -132,13 +128,13 @@ def _with_steps(
         num_skipped_updates=busiest.num_skipped,
         num_ranks=len(ranks),
         period=window.period,
-        steady=_steady_of_run(ranks, windows, period=window.period),
+        steady=folded.steady_window(),
         phases=summarize_phases(windows, missing),
         spans=spans,
-        copies_per_step=mean_per_step(windows, lambda item: item.num_copies),
-        syncs_per_step=mean_per_step(windows, lambda item: item.num_syncs),
-        ranks=tuple(_summarize(*pair, records) for pair in pairs),
-        host=load_in_window(records, *pairs[0]) if pairs[0][1].num_steps else bare.host,
+        copies_per_step=mean_per_step(windows, "num_copies"),
+        syncs_per_step=mean_per_step(windows, "num_syncs"),
+        ranks=tuple(map(partial(_summarize, records=records), ranks, windows)),
+        host=load_in_window(records, ranks[0], windows[0]) if windows[0].num_steps else bare.host,
         overhead=_overhead(busiest, window),
         prepare_fraction=_prepare_fraction(ranks, windows, missing),
         sites=find_sites(busiest, places),
@@ -150,22 +146,6 @@ def _with_steps(
         stalls=count_steps(records.stalls, ranks),
         memory=find_anatomy(records.memory, ranks, worker_bytes=_worker_bytes(records)),
     )
-
-
-def select_ranks(records: RunRecords) -> list[RankSteps]:
-    """The steps of each rank; of several processes with one rank the one with most updates."""
-    found: dict[int, RankSteps] = {}
-    folded = [fold_stream(stream) for stream in records.streams]
-    for steps in sorted(filter(None, folded), key=lambda s: (s.head.t_unix_s, s.head.pid)):
-        known = found.get(steps.head.rank)
-        if known is None or busyness(steps) > busyness(known):
-            found[steps.head.rank] = steps
-    return [mark_stalled(found[rank], records.stalls) for rank in sorted(found)]
-
-
-def busyness(rank: RankSteps) -> tuple[int, int]:
-    """What the busiest has most of: updates, and steps where there are none."""
-    return rank.num_updates, rank.num_steps
 
 
 def _end_of(records: RunRecords) -> ProcessEnd:
@@ -186,17 +166,10 @@ def _duration_s(records: RunRecords) -> float | None:
     return command.ended_unix_s - command.started_unix_s
 
 
-def _steady_of_run(
-    ranks: Sequence[RankSteps], windows: Sequence[StepWindow], *, period: int | None
-) -> SteadyWindow:
-    if len(ranks) == 1:
-        return windows[0].steady
-    return steady_window(combine([series_of(rank) for rank in ranks]), period=period)
-
-
 def _summarize(rank: RankSteps, window: StepWindow, records: RunRecords) -> RankSummary:
     missing = find_missing([rank], has_workers=bool(records.workers))
     machine = records.command.machine
+    placed = place_samples(rank, window)
     limits = [n for n in (machine.memory_bytes, machine.memory_limit_bytes) if n is not None]
     return RankSummary(
         rank=rank.head.rank,
@@ -216,8 +189,8 @@ def _summarize(rank: RankSteps, window: StepWindow, records: RunRecords) -> Rank
         step_cpu_s=window.steady.step_cpu_s,
         phases=summarize_phases([window], missing),
         ended_cleanly=rank.end is not None,
-        host_memory=host_memory(rank, window, limit_bytes=min(limits, default=None)),
-        device_memory=device_memory(rank, window),
+        host_memory=host_memory(rank, placed, limit_bytes=min(limits, default=None)),
+        device_memory=device_memory(rank, placed),
         gc=gc_pauses(rank, window),
         device_name=rank.head.device_name,
     )
@@ -257,12 +230,15 @@ def _prepare_fraction(
     None where no loader or no call of a model was seen, or the guest did not count it.
     """
     reasons = {missing.get("input_wait"), missing.get("forward")}
-    items = [item for window in windows for item in window.items]
-    total_s = math.fsum(sum(item.wall_s.values()) for item in items)
+    total_s = math.fsum(chain.from_iterable(window.times_s() for window in windows))
     is_counted = all("prepare_ns" in rank.head.counts for rank in ranks)
     if reasons & {"no_loader_seen", "no_module_seen"} or not is_counted or total_s <= 0:
         return None
-    return math.fsum(item.prepare_s for item in items) / total_s
+    prepare_s = chain.from_iterable(
+        (*window.steps.prepare_s, *(block.prepare_s for block in window.blocks))
+        for window in windows
+    )
+    return math.fsum(prepare_s) / total_s
 
 
 def _overhead(rank: RankSteps, window: StepWindow) -> Overhead | None:
@@ -272,7 +248,7 @@ def _overhead(rank: RankSteps, window: StepWindow) -> Overhead | None:
     if cost is None or num_rows == 0:
         return None
     spent_s = (cost.self_ns + cost.flush_ns + cost.nested_calls * cost.nested_ns) * NS
-    num_seen = sum(item.num_updates for item in rank.items) + rank.num_by_hand
+    num_seen = rank.total("num_updates") + rank.num_by_hand
     per_step_s = spent_s / num_rows * (num_seen / rank.num_steps)
     step_cpu_s = window.steady.step_cpu_s
     return Overhead(

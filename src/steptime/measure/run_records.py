@@ -15,12 +15,15 @@ from pathlib import Path
 from steptime.core.codec import from_json
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
 from steptime.launch.values import CommandRecord
-from steptime.measure.jsonl import Torn, read_rows, take_all, take_head
+from steptime.measure.host_lines import GuestlessPython, HostSample, read_host
+from steptime.measure.jsonl import take_all, take_head
 from steptime.measure.memory.memory_anatomy import MemorySeen
 from steptime.measure.rank_signals import CountSeen, read_count
 from steptime.measure.source.scan import Source, read_source
 from steptime.measure.stream import RankStream, read_stream
 from steptime.measure.values.stall import Stall
+from steptime.record import files, kinds
+from steptime.record.lines import Torn, kind_of, read_lines
 from steptime.watch.stall_file import read_stalls
 
 _OTHERS = "Without it nothing can be shown of this run. Show another: steptime runs lists them."
@@ -95,38 +98,6 @@ class WorkerSums:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostSample:
-    """Load of the machine over the `dt_s` before `t_unix_s`, in cores, and its memory.
-
-    `oom_kills` counts from the run's start, `swap_in_bytes` over the `dt_s` alone.
-    """
-
-    t_unix_s: float
-    dt_s: float
-    busy_cores: float
-    job_cores: float
-    swap_in_bytes: int | None = None
-    available_bytes: int | None = None
-    oom_kills: int | None = None
-    worker_resident_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GuestlessPython:
-    """A Python process of the command in which no guest was seen."""
-
-    pid: int
-    name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DevicesMissing:
-    """Why nothing was written of devices although there is a driver, a machine word."""
-
-    missing: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecords:
     """Everything a run folder holds; `num_torn_lines` could not be read.
 
@@ -173,18 +144,18 @@ def read_records(folder: Path) -> RunRecords:
 
 def _read_folder(folder: Path) -> RunRecords:
     torn = Torn()
-    processes = list(read_rows(folder / "processes.jsonl", torn))
-    host = _read_host(folder / "host.jsonl", torn)
-    streams = [read_stream(path, torn) for path in sorted(folder.glob("rank-*.jsonl"))]
-    worker_files = sorted(folder.glob("worker-*.jsonl"))
+    processes = list(read_lines(folder / files.PROCESSES, torn))
+    host = read_host(folder / files.HOST, torn)
+    streams = [read_stream(path, torn) for path in sorted(folder.glob(files.RANKS))]
+    worker_files = sorted(folder.glob(files.WORKERS))
     stalls = read_stalls(folder, torn)
     return RunRecords(
         command=_read_command(folder / "command.json"),
         streams=tuple(stream for stream in streams if stream is not None),
-        starts=take_all(ProcessStart, processes, ("start", "old"), torn),
-        torches=take_all(TorchLoaded, processes, ("torch",), torn),
-        memory=take_all(MemorySeen, processes, ("mem",), torn),
-        exits=take_all(ProcessExit, processes, ("exit",), torn),
+        starts=take_all(ProcessStart, processes, (kinds.START, kinds.OLD_PYTHON), torn),
+        torches=take_all(TorchLoaded, processes, (kinds.TORCH,), torn),
+        memory=take_all(MemorySeen, processes, (kinds.MEMORY_HELD,), torn),
+        exits=take_all(ProcessExit, processes, (kinds.EXIT,), torn),
         workers=tuple(found for path in worker_files for found in _read_workers(path, torn)),
         num_cores=host.num_cores,
         host=host.samples,
@@ -193,16 +164,16 @@ def _read_folder(folder: Path) -> RunRecords:
         guestless=host.guestless,
         devices_missing=host.devices_missing,
         stalls=stalls,
-        counted=_read_counted(folder / "count.jsonl", torn),
+        counted=_read_counted(folder / files.COUNTED, torn),
     )
 
 
 def _read_counted(path: Path, torn: Torn) -> CountSeen | None:
     """What an extra child counted, or why it did not."""
     found = None
-    for row in read_rows(path, torn):
+    for line in read_lines(path, torn):
         try:
-            found = read_count(row) if row["k"] == "count" else found
+            found = read_count(line) if kind_of(line) == kinds.COUNT else found
         except (DamagedRunError, ValueError):
             torn.count += 1
     return found
@@ -222,40 +193,12 @@ def _read_command(path: Path) -> CommandRecord:
 
 def _read_workers(path: Path, torn: Torn) -> list[tuple[WorkerHead, WorkerSums]]:
     """The workers that wrote to this file, one after the other."""
-    rows = read_rows(path, torn)
-    first = take_head(WorkerHead, rows, path, torn)
+    lines = read_lines(path, torn)
+    first = take_head(WorkerHead, lines, path, torn)
     if first is None:
         return []
-    rest = list(rows)
-    later = take_all(WorkerHead, rest, ("head",), torn)
-    sums = {found.pid: found for found in take_all(WorkerSums, rest, ("w",), torn)}
+    rest = list(lines)
+    later = take_all(WorkerHead, rest, (kinds.HEAD,), torn)
+    sums = {found.pid: found for found in take_all(WorkerSums, rest, (kinds.WORKER,), torn)}
     heads = {head.pid: head for head in (first, *later)}
     return [(head, sums[pid]) for pid, head in heads.items() if pid in sums]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _HostHead:
-    num_cores: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Host:
-    num_cores: int | None = None
-    samples: tuple[HostSample, ...] = ()
-    guestless: tuple[GuestlessPython, ...] = ()
-    devices_missing: str | None = None
-
-
-def _read_host(path: Path, torn: Torn) -> _Host:
-    rows = read_rows(path, torn)
-    head = take_head(_HostHead, rows, path, torn)
-    if head is None:
-        return _Host()
-    rest = list(rows)
-    missing = take_all(DevicesMissing, rest, ("dm",), torn)
-    return _Host(
-        num_cores=head.num_cores,
-        samples=take_all(HostSample, rest, ("h",), torn),
-        guestless=take_all(GuestlessPython, rest, ("g",), torn),
-        devices_missing=missing[0].missing if missing else None,
-    )

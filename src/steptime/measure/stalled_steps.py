@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from steptime.measure.steps.step_fold import RankSteps
-from steptime.measure.values.measurement import Step
+from steptime.measure.steps.step_table import StepTable
 from steptime.measure.values.stall import Stall
 
 
@@ -23,15 +23,14 @@ def mark_stalled(rank: RankSteps, stalls: Sequence[Stall]) -> RankSteps:
     if not middles:
         return rank
     offsets_s = [middle - rank.head.t_unix_s for middle in middles]
-    steps = tuple(
-        replace(step, is_disturbed=True) if _holds(step, offsets_s) else step for step in rank.steps
-    )
-    return replace(rank, steps=steps)
+    steps = rank.steps
+    stalled = [place for place in range(len(steps)) if _holds(steps, place, offsets_s)]
+    return replace(rank, steps=steps.disturb(stalled))
 
 
-def _holds(step: Step, offsets_s: Sequence[float]) -> bool:
-    begin_s = step.end_s - step.step_time_s - sum(step.spans_s.values())
-    return any(begin_s < offset_s < step.end_s for offset_s in offsets_s)
+def _holds(steps: StepTable, place: int, offsets_s: Sequence[float]) -> bool:
+    begin_s, end_s = steps.begin_s(place), steps.end_s[place]
+    return any(begin_s < offset_s < end_s for offset_s in offsets_s)
 
 
 def count_steps(stalls: Sequence[Stall], ranks: Sequence[RankSteps]) -> tuple[Stall, ...]:
@@ -56,5 +55,5 @@ def count_steps(stalls: Sequence[Stall], ranks: Sequence[RankSteps]) -> tuple[St
 
 def _steps_until(rank: RankSteps, unix_s: float) -> int:
     until_s = unix_s - rank.head.t_unix_s
-    singles = sum(step.end_s <= until_s for step in rank.steps)
+    singles = sum(end_s <= until_s for end_s in rank.steps.end_s)
     return singles + sum(block.num_steps for block in rank.blocks if block.end_s <= until_s)

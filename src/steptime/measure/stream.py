@@ -1,25 +1,28 @@
 """The file of one rank: its updates, blocks, device times, cost and end as frozen values.
 
-In: a path. Out: a `RankStream`. The file may have 30 MB, so its lines are converted by hand and
-one by one; a line of another shape is skipped and counted. Steps are left to
-`measure.steps.step_fold`, the lines about anything but updates to `measure.rank_signals`.
+In: a path. Out: a `RankStream`. The file may have 30 MB, so its updates are kept as columns; a
+line of another shape is skipped and counted. Steps are left to `measure.steps`, lines about
+anything else to `measure.rank_signals`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from steptime.core.codec import from_json
 from steptime.errors import DamagedRunError
-from steptime.measure.jsonl import Row, Torn, read_rows, take_head
+from steptime.measure.jsonl import take_head
 from steptime.measure.rank_signals import TAKE_SIGNAL, SignalLines, Signals
+from steptime.record import kinds, rows
+from steptime.record.lines import Line, Torn, kind_of, read_lines
+from steptime.record.rows import BlockRow, Layout, ProgressRow
+from steptime.record.table import UpdateTable
 
-_DISTURBED = 2
 # What a line of another shape than its `k` promises raises: it is skipped like one cut short.
-_MISSHAPEN = (KeyError, TypeError, ValueError, DamagedRunError)
+_MISSHAPEN = (KeyError, TypeError, ValueError, OverflowError, DamagedRunError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,62 +43,6 @@ class StreamHead:
     device_name: str | None = None
     pending: tuple[str, ...] = ()
     versions: Mapping[str, str] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateRow:
-    """One optimizer update; times [ns] since the head's clock, sums in the order of the head.
-
-    Not `is_detailed`: all CPU time is in `other`, fetch and collate are in `input_wait`.
-    Where `is_disturbed`, a look of ours made it longer.
-    """
-
-    number: int
-    thread: int
-    optimizer: int
-    start_ns: int
-    end_ns: int
-    is_skipped: bool | None
-    is_detailed: bool
-    is_disturbed: bool
-    wall_ns: tuple[int, ...]
-    cpu_ns: tuple[int, ...]
-    counts: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    """Rounds that the guest folded; sums over the block, and times of each round [µs].
-
-    `cpu_ns` and the buckets fetch and collate are sums over `num_detailed` rounds alone.
-    """
-
-    first_number: int
-    thread: int
-    num_updates: int
-    num_skipped: int
-    start_ns: int
-    end_ns: int
-    wall_ns: tuple[int, ...]
-    cpu_ns: tuple[int, ...]
-    num_detailed: int
-    counts: tuple[int, ...]
-    round_wall_us: tuple[int, ...]
-    round_cpu_us: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FreshUpdate:
-    """An update of a block that was not full yet: its times [µs] without spans, no phases."""
-
-    number: int
-    thread: int
-    optimizer: int
-    end_ns: int
-    is_skipped: bool
-    num_backwards: int
-    wall_us: int
-    cpu_us: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,96 +77,101 @@ class RankStream:
     """One process that stepped.
 
     `device_ns` maps an update's number to its device sums, `markers` to its raw markers: pairs of
-    nanoseconds after its start and the bucket that time flows into from there.
+    nanoseconds after its start and the bucket that time flows into from there. `progress` holds
+    the updates after the last block of their thread.
     """
 
     head: StreamHead
-    updates: tuple[UpdateRow, ...]
-    blocks: tuple[Block, ...]
-    device_ns: Mapping[int, tuple[int, ...]]
+    updates: UpdateTable
+    blocks: tuple[BlockRow, ...]
+    device_ns: Mapping[int, Sequence[int]]
     cost: GuestCost | None
     end: StreamEnd | None
-    progress: tuple[FreshUpdate, ...]
+    progress: tuple[ProgressRow, ...]
     signals: Signals
-    markers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    markers: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
 
-class _RankLines:
+class _Lines:
     """The lines of a rank's file so far."""
 
     def __init__(self, head: StreamHead) -> None:
-        self.head = head
-        self.updates: list[UpdateRow] = []
-        self.blocks: list[Block] = []
-        self.progress: list[FreshUpdate] = []
-        self.device_ns: dict[int, tuple[int, ...]] = {}
-        self.markers: dict[int, tuple[int, ...]] = {}
+        self.layout = Layout(head.buckets, head.counts)
+        self.updates = UpdateTable(self.layout)
+        self.blocks: list[BlockRow] = []
+        self.progress: list[ProgressRow] = []
+        self.device_ns: dict[int, Sequence[int]] = {}
+        self.markers: dict[int, Sequence[int]] = {}
         self.cost: GuestCost | None = None
         self.end: StreamEnd | None = None
         self.signals = SignalLines()
 
-    def add_updates(self, row: Row) -> None:
+    def add_updates(self, line: Line) -> None:
         """Updates, a row each."""
-        self.updates += [_update(values, self.head) for values in row["rows"]]
+        self.updates.add(line)
 
-    def add_block(self, row: Row) -> None:
-        """Rounds folded in the guest."""
-        self.blocks.append(_block(row, self.head))
+    def add_block(self, line: Line) -> None:
+        """Rounds folded in the guest; what was known of them one by one counts no more."""
+        block = self.layout.block(line)
+        self.blocks.append(block)
+        self.progress = [
+            row for row in self.progress if row.thread != block.thread or row.end_ns > block.end_ns
+        ]
 
-    def add_progress(self, row: Row) -> None:
+    def add_progress(self, line: Line) -> None:
         """Updates of a block in the making."""
-        self.progress += [_progress(values) for values in row["rows"]]
+        self.progress += rows.progress(line)
 
-    def add_device(self, row: Row) -> None:
+    def add_device(self, line: Line) -> None:
         """Device times, which come later than their update."""
-        (number,) = _ints((row["n"],), 1)
-        self.device_ns[number] = _ints(row["d"], len(self.head.buckets))
+        number, times_ns = self.layout.device_times(line)
+        self.device_ns[number] = array("q", times_ns)
 
-    def add_markers(self, row: Row) -> None:
+    def add_markers(self, line: Line) -> None:
         """Raw markers of an update, in pairs."""
-        (number,) = _ints((row["n"],), 1)
-        values = row["e"]
-        self.markers[number] = _ints(values, len(values) // 2 * 2)
+        number, markers = rows.markers(line)
+        self.markers[number] = array("q", markers)
 
-    def set_cost(self, row: Row) -> None:
+    def set_cost(self, line: Line) -> None:
         """The guest's own cost so far."""
-        self.cost = from_json(GuestCost, row)
+        self.cost = from_json(GuestCost, line)
 
-    def set_end(self, row: Row) -> None:
+    def set_end(self, line: Line) -> None:
         """The end in order."""
-        self.end = from_json(StreamEnd, row)
+        self.end = from_json(StreamEnd, line)
 
 
-_TAKE: Mapping[str, Callable[[_RankLines, Row], None]] = {
-    "u": _RankLines.add_updates,
-    "b": _RankLines.add_block,
-    "p": _RankLines.add_progress,
-    "d": _RankLines.add_device,
-    "e": _RankLines.add_markers,
-    "o": _RankLines.set_cost,
-    "end": _RankLines.set_end,
+_TAKE: Mapping[str, Callable[[_Lines, Line], None]] = {
+    kinds.UPDATES: _Lines.add_updates,
+    kinds.BLOCK: _Lines.add_block,
+    kinds.PROGRESS: _Lines.add_progress,
+    kinds.DEVICE_TIMES: _Lines.add_device,
+    kinds.MARKERS: _Lines.add_markers,
+    kinds.COST: _Lines.set_cost,
+    kinds.END: _Lines.set_end,
 }
 
 
 def read_stream(path: Path, torn: Torn) -> RankStream | None:
     """The stream in a rank's file; None where the head is missing, for it names the positions."""
-    rows = read_rows(path, torn)
-    head = take_head(StreamHead, rows, path, torn)
+    all_lines = read_lines(path, torn)
+    head = take_head(StreamHead, all_lines, path, torn)
     if head is None:
         return None
-    lines = _RankLines(head)
-    for row in rows:
-        take, take_signal = _TAKE.get(row["k"]), TAKE_SIGNAL.get(row["k"])
+    lines = _Lines(head)
+    for line in all_lines:
+        take, take_signal = _TAKE.get(kind_of(line)), TAKE_SIGNAL.get(kind_of(line))
         try:
             if take is not None:
-                take(lines, row)
+                take(lines, line)
             elif take_signal is not None:
-                take_signal(lines.signals, row)
+                take_signal(lines.signals, line)
         except _MISSHAPEN:
             torn.count += 1
+    lines.updates.close()
     return RankStream(
         head=head,
-        updates=tuple(lines.updates),
+        updates=lines.updates,
         blocks=tuple(lines.blocks),
         device_ns=lines.device_ns,
         cost=lines.cost,
@@ -228,72 +180,3 @@ def read_stream(path: Path, torn: Torn) -> RankStream | None:
         signals=lines.signals.freeze(),
         markers=lines.markers,
     )
-
-
-def _update(values: Any, head: StreamHead) -> UpdateRow:
-    (number, thread, optimizer, start_ns, end_ns, skipped, detail), wall, counts, cpu = _cut(
-        values, 7, len(head.buckets), len(head.counts), len(head.buckets)
-    )
-    return UpdateRow(
-        number=number,
-        thread=thread,
-        optimizer=optimizer,
-        start_ns=start_ns,
-        end_ns=end_ns,
-        is_skipped=None if skipped < 0 else skipped > 0,
-        is_detailed=detail > 0,
-        is_disturbed=detail == _DISTURBED,
-        wall_ns=wall,
-        cpu_ns=cpu,
-        counts=counts,
-    )
-
-
-def _block(row: Row, head: StreamHead) -> Block:
-    leading, wall, counts, (num_detailed,), cpu = _cut(
-        row["row"], 7, len(head.buckets), len(head.counts), 1, len(head.buckets)
-    )
-    first, thread, num_rounds, num_updates, num_skipped, start_ns, end_ns = leading
-    return Block(
-        first_number=first,
-        thread=thread,
-        num_updates=num_updates,
-        num_skipped=num_skipped,
-        start_ns=start_ns,
-        end_ns=end_ns,
-        wall_ns=wall,
-        cpu_ns=cpu,
-        num_detailed=num_detailed,
-        counts=counts,
-        round_wall_us=_ints(row["rw"], num_rounds),
-        round_cpu_us=_ints(row["rc"], num_rounds),
-    )
-
-
-def _progress(values: Any) -> FreshUpdate:
-    number, thread, optimizer, end_ns, skipped, backwards, wall_us, cpu_us = _ints(values, 8)
-    return FreshUpdate(
-        number=number,
-        thread=thread,
-        optimizer=optimizer,
-        end_ns=end_ns,
-        is_skipped=skipped > 0,
-        num_backwards=backwards,
-        wall_us=wall_us,
-        cpu_us=cpu_us,
-    )
-
-
-def _cut(values: Any, *sizes: int) -> Iterator[tuple[int, ...]]:
-    """The values in pieces of these sizes."""
-    whole, begin = _ints(values, sum(sizes)), 0
-    for size in sizes:
-        yield whole[begin : begin + size]
-        begin += size
-
-
-def _ints(values: Any, size: int) -> tuple[int, ...]:
-    """The values as a tuple, if they are `size` whole numbers."""
-    if len(values) != size or set(map(type, values)) - {int}:
-        raise ValueError(f"`values` must be {size} whole numbers, got {values!r:.60}")
-    return tuple(values)

@@ -2,7 +2,7 @@
 
 In: lines of rank-N.jsonl, as they come (docs/reference/study-folder.md). Out: frozen values. How
 to use it on a trial that runs: one `RankLines` a rank's file, `take` each new line (of
-`measure.follow`, say), and when `experiment_end` says that the experiment is over,
+`record.lines`, say), and when `experiment_end` says that the experiment is over,
 `join_ranks` of the ranks' `blocks` and `log_ratios` of what comes out, for each state but the
 reference. On a folder at rest `read_trial` makes the `RankLines`. What the ratios mean is left to
 `tune`.
@@ -11,21 +11,21 @@ reference. On a folder at rest `read_trial` makes the `RankLines`. What the rati
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from steptime.core.codec import from_json
 from steptime.errors import DamagedRunError
-from steptime.measure.jsonl import Row, Torn, read_rows
 from steptime.measure.values.measurement import SPANS
+from steptime.record import files, kinds, rows
+from steptime.record.lines import Line, kind_of, read_lines
+from steptime.record.places import DISTURBED as DISTURBED_ROW
+from steptime.record.rows import Layout, TagRow, UpdateRow
 
 NS = 1e-9
-
-_LEADING = 7  # numbers of an update's row before its times
-_DISTURBED = 2
 
 COMPILED = "compiled"
 DISTURBED = "disturbed"
@@ -102,6 +102,23 @@ class ExperimentEnd:
     is_finite: bool | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TrialHead:
+    rank: int
+    buckets: tuple[str, ...]
+    counts: tuple[str, ...]
+
+
+class _Time(NamedTuple):
+    """What an update took without spans, and compiling alone [ns]."""
+
+    thread: int
+    wall_ns: int
+    cpu_ns: int
+    compile_ns: int
+    is_disturbed: bool
+
+
 class RankLines:
     """The lines of one rank's file so far, fed one by one; others than a trial's are left."""
 
@@ -111,47 +128,60 @@ class RankLines:
         """Fields of levers.base.Facts that the guest saw, and `sample_unit`; empty before."""
         self.counts: Mapping[str, int] = {}
         """What levers counted so far, as `lever:what`; the last line counts."""
-        self._buckets: tuple[str, ...] = ()
-        self._tags: dict[int, list[int]] = {}
-        self._times: dict[int, list[int]] = {}
+        self._layout = Layout((), ())
+        self._tags: dict[int, TagRow] = {}
+        self._times: dict[int, _Time] = {}
         self._levers: list[LeverLine] = []
         self._ends: dict[int, ExperimentEnd] = {}
 
-    def take(self, row: Row) -> None:
+    def take(self, line: Line) -> None:
         """Take a line in.
 
         Raises:
             DamagedRunError: it is of another shape than its `k` promises.
         """
-        kind = row["k"]
+        take = _TAKE.get(kind_of(line))
+        if take is None:
+            return
         try:
-            if kind == "head":
-                self.rank, self._buckets = int(row["rank"]), tuple(row["buckets"])
-            elif kind == "t":
-                self._tags.update((values[0], _whole(values, 6)) for values in row["rows"])
-            elif kind == "u":
-                self._times.update((values[0], self._time(values)) for values in row["rows"])
-            elif kind == "lever":
-                self._levers.append(from_json(LeverLine, row))
-            elif kind == "experiment":
-                end = from_json(ExperimentEnd, row)
-                self._ends[end.experiment] = end
-            elif kind == "facts":
-                self.facts = dict(row["facts"])
-            elif kind == "counts":
-                self.counts = {str(name): int(count) for name, count in row["counts"].items()}
+            take(self, line)
         except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise DamagedRunError(f"a line `{kind}` of another shape: {error}") from error
+            raise DamagedRunError(f"a line `{kind_of(line)}` of another shape: {error}") from error
 
-    def _time(self, values: Any) -> list[int]:
-        """Thread, wall and CPU time without spans, time compiling, whether it was disturbed."""
-        num = len(self._buckets)
-        wall = _whole(values[_LEADING : _LEADING + num], num)
-        cpu = _whole(values[-num:], num)
-        steps = [i for i, name in enumerate(self._buckets) if name not in SPANS]
-        compiling = sum(wall[i] for i, name in enumerate(self._buckets) if name == "compile")
-        times = [sum(wall[i] for i in steps), sum(cpu[i] for i in steps)]
-        return [int(values[1]), *times, compiling, int(values[6] == _DISTURBED)]
+    def _take_head(self, line: Line) -> None:
+        head = from_json(_TrialHead, line)
+        self.rank, self._layout = head.rank, Layout(head.buckets, head.counts)
+
+    def _take_tags(self, line: Line) -> None:
+        self._tags.update((tag.number, tag) for tag in rows.tags(line))
+
+    def _take_updates(self, line: Line) -> None:
+        self._times.update((row.number, self._time(row)) for row in self._layout.updates(line))
+
+    def _take_lever(self, line: Line) -> None:
+        self._levers.append(from_json(LeverLine, line))
+
+    def _take_experiment(self, line: Line) -> None:
+        end = from_json(ExperimentEnd, line)
+        self._ends[end.experiment] = end
+
+    def _take_facts(self, line: Line) -> None:
+        self.facts = dict(rows.field(line, "facts"))
+
+    def _take_counts(self, line: Line) -> None:
+        counts = rows.field(line, "counts")
+        self.counts = {str(name): int(count) for name, count in counts.items()}
+
+    def _time(self, row: UpdateRow) -> _Time:
+        buckets = self._layout.buckets
+        steps = [place for place, name in enumerate(buckets) if name not in SPANS]
+        return _Time(
+            thread=row.thread,
+            wall_ns=sum(row.wall_ns[place] for place in steps),
+            cpu_ns=sum(row.cpu_ns[place] for place in steps),
+            compile_ns=sum(row.wall_ns[i] for i, name in enumerate(buckets) if name == "compile"),
+            is_disturbed=row.detail == DISTURBED_ROW,
+        )
 
     @property
     def num_updates(self) -> int:
@@ -172,8 +202,8 @@ class RankLines:
         return tuple(
             _tagged(tag, self._times.get(number))
             for number, tag in sorted(self._tags.items())
-            if (experiment is None or tag[1] == experiment)
-            and (number not in self._times or self._times[number][0] == 0)
+            if (experiment is None or tag.experiment == experiment)
+            and (number not in self._times or self._times[number].thread == 0)
         )
 
     def blocks(self, experiment: int) -> tuple[BlockTime, ...]:
@@ -186,37 +216,40 @@ class RankLines:
         )
 
 
-def _whole(values: Any, size: int) -> list[int]:
-    if len(values) != size or set(map(type, values)) - {int}:
-        raise ValueError(f"`values` must be {size} whole numbers, got {values!r:.60}")
-    return list(values)
+_TAKE: Mapping[str, Callable[[RankLines, Line], None]] = {
+    kinds.HEAD: RankLines._take_head,
+    kinds.TAGS: RankLines._take_tags,
+    kinds.UPDATES: RankLines._take_updates,
+    kinds.LEVER: RankLines._take_lever,
+    kinds.EXPERIMENT: RankLines._take_experiment,
+    kinds.FACTS: RankLines._take_facts,
+    kinds.LEVER_COUNTS: RankLines._take_counts,
+}
 
 
-def _tagged(tag: Sequence[int], time: Sequence[int] | None) -> TaggedUpdate:
-    number, experiment, round_number, state, counts, num_samples = tag
-    _, wall_ns, cpu_ns, compile_ns, disturbed = time or (0, None, None, 0, 0)
+def _tagged(tag: TagRow, time: _Time | None) -> TaggedUpdate:
     return TaggedUpdate(
-        number=number,
-        experiment=experiment,
-        round=round_number,
-        state=state,
-        counts=counts > 0,
-        num_samples=None if num_samples < 0 else num_samples,
-        wall_ns=wall_ns,
-        cpu_ns=cpu_ns,
-        compile_ns=compile_ns or 0,
-        is_disturbed=bool(disturbed),
+        number=tag.number,
+        experiment=tag.experiment,
+        round=tag.round,
+        state=tag.state,
+        counts=tag.counts > 0,
+        num_samples=None if tag.num_samples < 0 else tag.num_samples,
+        wall_ns=None if time is None else time.wall_ns,
+        cpu_ns=None if time is None else time.cpu_ns,
+        compile_ns=0 if time is None else time.compile_ns,
+        is_disturbed=time is not None and time.is_disturbed,
     )
 
 
 def read_trial(folder: Path) -> tuple[RankLines, ...]:
     """The ranks of a trial's folder, in order; of several processes the one with most updates."""
     best: dict[int, RankLines] = {}
-    for path in sorted(folder.glob("rank-*.jsonl")):
+    for path in sorted(folder.glob(files.RANKS)):
         found = RankLines()
-        for row in read_rows(path, Torn()):
+        for line in read_lines(path):
             try:
-                found.take(row)
+                found.take(line)
             except DamagedRunError:
                 continue
         known = best.get(found.rank)

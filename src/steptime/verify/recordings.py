@@ -7,16 +7,21 @@ modules beside.
 
 from __future__ import annotations
 
-import json
 import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from steptime.core.codec import check_schema, from_json
 from steptime.errors import DamagedRunError
+from steptime.record import files, kinds
+from steptime.record.lines import Line, LineReader, kind_of, read_lines
+
+_CONTENTS = (
+    *(kinds.QUALITY_UPDATE, kinds.QUALITY_TABLE, kinds.QUALITY_NORMS, kinds.QUALITY_FIRST),
+)
+"""Lines that do not say whether a recording is complete."""
 
 Values = Sequence[float]
 
@@ -181,50 +186,63 @@ def read_recording(folder: Path) -> Recording:
     Raises:
         DamagedRunError: another version of Steptime wrote it.
     """
-    found = [_read_rank(path) for path in sorted(folder.glob("quality-*.jsonl"))]
+    found = [_read_rank(path) for path in sorted(folder.glob(files.QUALITY))]
     ranks = [rank for rank in found if rank is not None]
     return Recording(ranks=tuple(sorted(ranks, key=lambda rank: rank.head.rank)))
 
 
+class RecordingWatch:
+    """Follows the recordings of a run that may still go on."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._readers: dict[str, LineReader] = {}
+        self._world_sizes: dict[str, int] = {}
+        self._over: set[str] = set()
+
+    def is_complete(self) -> bool:
+        """Whether every rank has recorded all it was asked for."""
+        for path in sorted(self._folder.glob(files.QUALITY)):
+            reader = self._readers.setdefault(path.name, LineReader(path, without=_CONTENTS))
+            for line in reader.read():
+                self._take(path.name, line)
+        if not self._world_sizes:
+            return False
+        world_size = self._world_sizes[min(self._world_sizes)]
+        return len(self._over) == len(self._world_sizes) >= world_size
+
+    def _take(self, name: str, line: Line) -> None:
+        if kind_of(line) == kinds.HEAD:
+            self._world_sizes.setdefault(name, int(line.get("world_size", 1)))
+        elif kind_of(line) == kinds.END:
+            self._over.add(name)
+
+
 def is_complete(folder: Path) -> bool:
     """Whether every rank of a run that may still go on has recorded all it was asked for."""
-    heads, num_over = [], 0
-    for path in sorted(folder.glob("quality-*.jsonl")):
-        kinds = {row["k"]: row for row in _read_rows(path) if row["k"] in ("head", "end")}
-        heads += [kinds["head"]] if "head" in kinds else []
-        num_over += "end" in kinds
-    return bool(heads) and num_over == len(heads) >= int(heads[0].get("world_size", 1))
+    return RecordingWatch(folder).is_complete()
 
 
 def _read_rank(path: Path) -> RankRecording | None:
-    rows: dict[str, list[Mapping[str, Any]]] = {}
-    for row in _read_rows(path):
-        rows.setdefault(row["k"], []).append(row)
-    if "head" not in rows:
+    lines: dict[str, list[Line]] = {}
+    for line in read_lines(path):
+        lines.setdefault(kind_of(line), []).append(line)
+    if kinds.HEAD not in lines:
         return None
-    check_schema(rows["head"][0], where=str(path))
-    head = from_json(Head, rows["head"][0], where=str(path))
+    (told, *_) = lines[kinds.HEAD]
+    check_schema(told, where=str(path))
+    head = from_json(Head, told, where=str(path))
     values = _read_values(path.with_suffix(".bin"))
-    lines = [from_json(_FirstLine, row) for row in rows.get("first", ())]
+    first = [from_json(_FirstLine, line) for line in lines.get(kinds.QUALITY_FIRST, ())]
+    ends = [from_json(End, line) for line in lines.get(kinds.END, ())[:1]]
     return RankRecording(
         head=head,
-        updates=tuple(from_json(RecordedUpdate, row) for row in rows.get("q", ())),
-        tables=tuple(from_json(Table, row) for row in rows.get("table", ())),
-        first=tuple(tensor for line in lines for tensor in _cut(line, values)),
-        norms=tuple(from_json(Norms, row) for row in rows.get("norms", ())),
-        end=from_json(End, rows["end"][0]) if "end" in rows else None,
+        updates=tuple(from_json(RecordedUpdate, x) for x in lines.get(kinds.QUALITY_UPDATE, ())),
+        tables=tuple(from_json(Table, x) for x in lines.get(kinds.QUALITY_TABLE, ())),
+        first=tuple(tensor for one in first for tensor in _cut(one, values)),
+        norms=tuple(from_json(Norms, x) for x in lines.get(kinds.QUALITY_NORMS, ())),
+        end=ends[0] if ends else None,
     )
-
-
-def _read_rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    with path.open("rb") as file:
-        for line in file:
-            try:
-                row = json.loads(line)
-            except ValueError:
-                continue  # cut short by a kill
-            if isinstance(row, dict) and isinstance(row.get("k"), str):
-                yield row
 
 
 def _read_values(path: Path) -> array[float]:

@@ -1,22 +1,26 @@
 """How far each rank of a running command has come, followed at little cost.
 
 In: the ranks' files as they grow. Out: the number of updates, when the last one ended, what a step
-and each span usually take. Unlike `measure.run_records` it reads each byte once, and of a rank that
-writes fast only the newest ones: the steps are counted again when the command has ended.
+and each span usually take. Of a rank that writes fast only the newest lines are read: the steps
+are counted again when the command has ended.
 """
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from steptime.core.codec import from_json
 from steptime.core.stats import median
+from steptime.errors import DamagedRunError
 from steptime.measure.steps.step_fold import NS, US
 from steptime.measure.values.measurement import SPANS
+from steptime.record import kinds, rows
+from steptime.record.lines import Line, LineReader, kind_of
+from steptime.record.rows import BlockRow, Layout, MisshapenError, UpdateRow
 
 MAX_BYTES = 64 << 10
 """Read of one rank at a look: some milliseconds of parsing, and 200 steps or more."""
@@ -24,27 +28,33 @@ MAX_BYTES = 64 << 10
 NUM_STEPS = 256
 """The usual step time is the median of as many: it follows a run whose steps grow longer."""
 
-_LEADING = 7  # numbers of an update before its buckets
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RankHead:
+    rank: int
+    pid: int
+    world_size: int
+    t_unix_s: float
+    buckets: tuple[str, ...]
+    counts: tuple[str, ...]
 
 
 class RankProgress:
     """What is known of one stream so far; `seen_s` is our clock when the last news came."""
 
-    def __init__(self, path: Path, head: Mapping[str, Any], *, now_s: float) -> None:
-        self.rank = int(head["rank"])
-        self.pid = int(head["pid"])
-        self.world_size = int(head["world_size"])
+    def __init__(self, reader: LineReader, head: _RankHead, *, now_s: float) -> None:
+        self.rank = head.rank
+        self.pid = head.pid
+        self.world_size = head.world_size
         self.num_updates = 0
         self.has_ended = False
         self.seen_s = now_s
         self.longest_s: dict[str, float] = {}
         self.evaluations: set[tuple[str, int]] = set()
-        self.last_unix_s = self.began_unix_s = float(head["t_unix_s"])
-        self._buckets = [str(name) for name in head["buckets"]]
+        self.last_unix_s = self.began_unix_s = head.t_unix_s
+        self._layout = Layout(head.buckets, head.counts)
         self._times_s: deque[float] = deque(maxlen=NUM_STEPS)
-        self._path = path
-        self._offset = 0
-        self._rest = b""
+        self._reader = reader
 
     @property
     def usual_s(self) -> float | None:
@@ -58,52 +68,38 @@ class RankProgress:
             OSError: the file cannot be read.
         """
         before = self.num_updates
-        with self._path.open("rb") as file:
-            size = file.seek(0, 2)
-            if size - self._offset > MAX_BYTES:
-                self._offset, self._rest = size - MAX_BYTES, b""
-                file.seek(self._offset)
-                self._offset += len(file.readline())  # what is left of a line
-            file.seek(self._offset)
-            new = file.read()
-        self._offset += len(new)
-        *lines, self._rest = (self._rest + new).split(b"\n")
-        for line in filter(None, lines):
-            with suppress(ValueError, LookupError, TypeError, RecursionError):
-                self._take(json.loads(line))
+        for line in self._reader.read():
+            take = _TAKE.get(kind_of(line))
+            if take is not None:
+                with suppress(MisshapenError):
+                    take(self, line)
         has_news = self.num_updates > before
         if has_news:
             self.seen_s = now_s
         return has_news
 
-    def _take(self, row: Mapping[str, Any]) -> None:
-        take = _TAKE.get(row["k"])
-        if take is not None:
-            take(self, row)
+    def _take_updates(self, line: Line) -> None:
+        for row in self._layout.updates(line):
+            self._take_row(row, last=row.number, num=1)
 
-    def _take_updates(self, row: Mapping[str, Any]) -> None:
-        for values in row["rows"]:
-            self._take_row(int(values[0]), values[3], values[4], values[_LEADING:], num=1)
+    def _take_block(self, line: Line) -> None:
+        row = self._layout.block(line)
+        self._take_row(row, last=row.first_number + row.num_updates - 1, num=row.num_updates)
 
-    def _take_block(self, row: Mapping[str, Any]) -> None:
-        first, _, _, num, _, start_ns, end_ns, *rest = row["row"]
-        self._take_row(int(first) + int(num) - 1, start_ns, end_ns, rest, num=int(num))
+    def _take_fresh(self, line: Line) -> None:
+        for row in rows.progress(line):
+            self._note(row.number, row.end_ns, row.wall_us * US)
 
-    def _take_fresh(self, row: Mapping[str, Any]) -> None:
-        for number, _, _, end_ns, _, _, wall_us, _ in row["rows"]:
-            self._note(int(number), float(end_ns), float(wall_us) * US)
-
-    def _take_row(
-        self, number: int, start_ns: float, end_ns: float, wall: Any, *, num: int
-    ) -> None:
+    def _take_row(self, row: UpdateRow | BlockRow, *, last: int, num: int) -> None:
         apart_s = 0.0
-        for name, value in zip(self._buckets, wall, strict=False):
-            if name in SPANS and value:
-                apart_s += value * NS
-                self.longest_s[name] = max(self.longest_s.get(name, 0.0), value * NS)
-        self._note(number, float(end_ns), max(0.0, ((end_ns - start_ns) * NS - apart_s) / num))
+        for name, value_ns in zip(self._layout.buckets, row.wall_ns, strict=True):
+            if name in SPANS and value_ns:
+                apart_s += value_ns * NS
+                self.longest_s[name] = max(self.longest_s.get(name, 0.0), value_ns * NS)
+        whole_s = (row.end_ns - row.start_ns) * NS
+        self._note(last, row.end_ns, max(0.0, (whole_s - apart_s) / max(1, num)))
 
-    def _note(self, number: int, end_ns: float, time_s: float) -> None:
+    def _note(self, number: int, end_ns: int, time_s: float) -> None:
         if number < self.num_updates:
             return
         # The first update has no beginning of its own.
@@ -112,20 +108,20 @@ class RankProgress:
         self.num_updates = number + 1
         self.last_unix_s = self.began_unix_s + end_ns * NS
 
-    def _take_spans(self, row: Mapping[str, Any]) -> None:
-        found = {(str(s[1]), int(s[2])) for s in row["sites"] if s[0] == "evaluation"}
-        self.evaluations |= found
+    def _take_spans(self, line: Line) -> None:
+        found = rows.sites(line)
+        self.evaluations |= {(s.file, s.line) for s in found if s.what == "evaluation"}
 
-    def _take_end(self, _: Mapping[str, Any]) -> None:
+    def _take_end(self, _: Line) -> None:
         self.has_ended = True
 
 
-_TAKE: Mapping[str, Callable[[RankProgress, Mapping[str, Any]], None]] = {
-    "u": RankProgress._take_updates,
-    "b": RankProgress._take_block,
-    "p": RankProgress._take_fresh,
-    "a": RankProgress._take_spans,
-    "end": RankProgress._take_end,
+_TAKE: Mapping[str, Callable[[RankProgress, Line], None]] = {
+    kinds.UPDATES: RankProgress._take_updates,
+    kinds.BLOCK: RankProgress._take_block,
+    kinds.PROGRESS: RankProgress._take_fresh,
+    kinds.SPANS: RankProgress._take_spans,
+    kinds.END: RankProgress._take_end,
 }
 
 
@@ -135,9 +131,11 @@ def open_rank(path: Path, *, now_s: float) -> RankProgress | None:
     Raises:
         OSError: the file cannot be read.
     """
-    with path.open("rb") as file:
-        line = file.readline()
+    reader = LineReader(path, newest_bytes=MAX_BYTES)
+    head = reader.read_head()
     try:
-        return RankProgress(path, json.loads(line), now_s=now_s)
-    except (ValueError, LookupError, TypeError, RecursionError):
+        return (
+            None if head is None else RankProgress(reader, from_json(_RankHead, head), now_s=now_s)
+        )
+    except DamagedRunError:
         return None

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from steptime.measure.jsonl import Torn, read_rows
 from steptime.measure.values.stall import StalledRank
+from steptime.record import files, kinds
+from steptime.record.lines import kind_of, read_lines
 from steptime.watch.process_stacks import ProcessProbe, probe_process
 from steptime.watch.rank_progress import RankProgress, open_rank
 from steptime.watch.stack_summary import find_culprits, summarize_stack
@@ -86,7 +87,7 @@ def _read_cwd(folder: Path) -> str | None:
 
 def _read_ranks(folder: Path) -> list[RankProgress]:
     found = []
-    for path in sorted(folder.glob("rank-*.jsonl")):
+    for path in sorted(folder.glob(files.RANKS)):
         with suppress(OSError):
             rank = open_rank(path, now_s=0.0)
             if rank is not None:
@@ -97,9 +98,9 @@ def _read_ranks(folder: Path) -> list[RankProgress]:
 
 def _torch_pids(folder: Path) -> list[int]:
     """Processes that imported torch, and have not said that they end."""
-    rows = list(read_rows(folder / "processes.jsonl", Torn()))
-    ended = {row.get("pid") for row in rows if row["k"] == "exit"}
-    pids = [row.get("pid") for row in rows if row["k"] == "torch"]
+    lines = list(read_lines(folder / files.PROCESSES))
+    ended = {line.get("pid") for line in lines if kind_of(line) == kinds.EXIT}
+    pids = [line.get("pid") for line in lines if kind_of(line) == kinds.TORCH]
     return [pid for pid in pids if isinstance(pid, int) and pid not in ended]
 
 

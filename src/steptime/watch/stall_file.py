@@ -14,16 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from steptime.core.codec import from_json, to_json
-from steptime.core.schema import SCHEMA
 from steptime.errors import DamagedRunError
-from steptime.measure.jsonl import Torn, read_rows, take_head
+from steptime.measure.jsonl import take_head
 from steptime.measure.values.stall import Stall
-
-NAME = "stalls.jsonl"
+from steptime.record import files, kinds
+from steptime.record.lines import Torn, kind_of, read_lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Head:
+class _StallHead:
     k: str
 
 
@@ -43,7 +42,7 @@ class StallFile:
     """Appends to the file; opened each time, for the user may delete the folder."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / NAME
+        self._path = folder / files.STALLS
         self._num = 0
 
     def add(self, stall: Stall) -> int:
@@ -53,9 +52,9 @@ class StallFile:
             OSError: the file cannot be written.
         """
         if self._num == 0:
-            self._append({"k": "head", "schema": SCHEMA})
+            self._append({"k": kinds.HEAD, "schema": files.SCHEMA})
         self._num += 1
-        self._append({"k": "stall", "n": self._num - 1, "stall": to_json(stall)})
+        self._append({"k": kinds.STALL, "n": self._num - 1, "stall": to_json(stall)})
         return self._num - 1
 
     def close(self, number: int, *, duration_s: float) -> None:
@@ -64,7 +63,7 @@ class StallFile:
         Raises:
             OSError: the file cannot be written.
         """
-        self._append({"k": "over", "n": number, "duration_s": round(duration_s, 3)})
+        self._append({"k": kinds.STALL_OVER, "n": number, "duration_s": round(duration_s, 3)})
 
     def _append(self, line: Mapping[str, Any]) -> None:
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -76,18 +75,18 @@ class StallFile:
 
 def read_stalls(folder: Path, torn: Torn) -> tuple[Stall, ...]:
     """The stalls of a run, in order, each with its duration if the run went on."""
-    path = folder / NAME
-    rows = read_rows(path, torn)
-    if take_head(_Head, rows, path, torn) is None:
+    path = folder / files.STALLS
+    lines = read_lines(path, torn)
+    if take_head(_StallHead, lines, path, torn) is None:
         return ()
     found: dict[int, Stall] = {}
-    for row in rows:
+    for line in lines:
         try:
-            if row["k"] == "stall":
-                seen = from_json(_SeenStall, row)
+            if kind_of(line) == kinds.STALL:
+                seen = from_json(_SeenStall, line)
                 found[seen.n] = seen.stall
-            elif row["k"] == "over":
-                over = from_json(_Over, row)
+            elif kind_of(line) == kinds.STALL_OVER:
+                over = from_json(_Over, line)
                 found[over.n] = replace(found[over.n], duration_s=over.duration_s)
         except (DamagedRunError, LookupError):
             torn.count += 1

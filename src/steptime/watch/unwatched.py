@@ -8,12 +8,14 @@ memory. Helpers that are started (resource tracker, fork server, spawned workers
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from steptime.record import files
+from steptime.record.lines import LineReader
 
 _NUM_SAMPLES = 3  # the one that saw it first, and two more: Python on a network disk starts slowly
 _MAX_ARGUMENTS = 20  # as many as a `start` line has
@@ -33,9 +35,8 @@ class UnwatchedFinder:
 
     def __init__(self, run_folder: Path, *, proc: Path = Path("/proc")) -> None:
         self._run_folder = run_folder
-        self._path = run_folder / "processes.jsonl"
+        self._lines = LineReader(run_folder / files.PROCESSES)
         self._proc = proc
-        self._offset = 0
         self._watched: set[int] = set()
         self._commands: set[tuple[str, ...]] = set()
         self._layouts: set[int] = set()
@@ -52,7 +53,7 @@ class UnwatchedFinder:
         self._layouts |= {layouts[pid] for pid in layouts.keys() & self._watched} - {0}
         self._settled &= layouts.keys()  # ids are used again
         self._num_samples = {p: n for p, n in self._num_samples.items() if p in layouts}
-        if self._offset >= _FULL_BYTES:
+        if self._lines.num_bytes >= _FULL_BYTES:
             return []
         found = []
         for pid in sorted(layouts.keys() - self._watched - self._settled):
@@ -65,19 +66,11 @@ class UnwatchedFinder:
         return found
 
     def _read_new_lines(self) -> None:
-        """Whole lines only: one may be in the middle of being written."""
-        with suppress(OSError), self._path.open("rb") as file:
-            file.seek(self._offset)
-            whole = file.read().rpartition(b"\n")[0]
-            self._offset += len(whole) + 1 if whole else 0
-            for line in whole.splitlines():
-                self._note(line)
-
-    def _note(self, line: bytes) -> None:
-        with suppress(ValueError, LookupError, TypeError):
-            row = json.loads(line)
-            self._watched.add(int(row["pid"]))
-            self._commands.add(tuple(map(str, row["argv"])))
+        with suppress(OSError):
+            for line in self._lines.read():
+                with suppress(ValueError, LookupError, TypeError):
+                    self._watched.add(int(line["pid"]))
+                    self._commands.add(tuple(map(str, line["argv"])))
 
     def _python_name(self, pid: int) -> str | None:
         """The interpreter's name if it is a Python; None too if it ended or is somebody else's."""

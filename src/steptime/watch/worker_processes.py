@@ -6,12 +6,14 @@ as it has grown, and only while there is a process that nobody has told of.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from steptime.record import kinds
+from steptime.record.lines import LineReader, kind_of
 
 _NUM_SAMPLES = 10  # a worker that has not written by then is none: it writes with its first batch
 
@@ -29,7 +31,7 @@ class WorkerFinder:
 
     def __init__(self, run_folder: Path) -> None:
         self._folder = run_folder
-        self._offsets: dict[str, int] = {}
+        self._readers: dict[str, LineReader] = {}
         self._workers: set[int] = set()
         self._num_samples: dict[int, int] = {}
         self._parents: set[int] = set()
@@ -48,18 +50,17 @@ class WorkerFinder:
         with suppress(OSError):
             for entry in os.scandir(self._folder):
                 if entry.name.startswith("worker-"):
+                    reader = self._readers.setdefault(entry.path, _reader(entry.path))
                     with suppress(OSError):
-                        self._read_file(entry.path, pids)
+                        self._take(reader, pids)
 
-    def _read_file(self, path: str, pids: set[int]) -> None:
-        """Whole lines only: one may be in the middle of being written."""
-        with open(path, "rb") as file:
-            file.seek(self._offsets.get(path, 0))
-            whole = file.read().rpartition(b"\n")[0]
-        self._offsets[path] = self._offsets.get(path, 0) + (len(whole) + 1 if whole else 0)
-        for line in whole.splitlines():
-            if b'"head"' in line:
+    def _take(self, reader: LineReader, pids: set[int]) -> None:
+        for line in reader.read():
+            if kind_of(line) == kinds.HEAD:
                 with suppress(ValueError, LookupError, TypeError):
-                    head = json.loads(line)
-                    self._workers |= {int(head["pid"])} & pids
-                    self._parents.add(int(head["ppid"]))
+                    self._workers |= {int(line["pid"])} & pids
+                    self._parents.add(int(line["ppid"]))
+
+
+def _reader(path: str) -> LineReader:
+    return LineReader(path, without=(kinds.WORKER,))

@@ -1,8 +1,8 @@
-"""How much work an operator of torch is, from the shapes of what it takes and gives.
+"""How much work one operator of torch is, from the shapes of its arguments and its result.
 
 In: an operator as a dispatch mode sees it, with its arguments and result. Out: its class, its
-FLOP, and the bytes it moves. No value of a tensor is read. The conventions stand in
-docs/explanation/counting.md; adding up is left to `tally.py`. No torch is imported here.
+FLOPs, and the bytes it moves. No value of a tensor is read. The conventions are in
+docs/explanation/counting.md; `tally.py` adds up. No torch is imported here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .operator_names import (
 )
 
 Bound = Mapping[str, Any]
-"""Arguments by the names of the operator's schema."""
+"""Arguments by their names in the operator's schema."""
 
 
 class OperatorWork(NamedTuple):
@@ -39,11 +39,12 @@ class OperatorWork(NamedTuple):
 
     Attributes:
         kind: one of `CLASSES`.
-        flops: multiply-accumulates as two, sums over an index as one; None without a formula.
+        flops: two for each multiply-accumulate, one for each term of a sum over an index; None
+            without a formula.
         macs: multiply-accumulates alone.
-        pointwise: one for each element of what else it computes; not part of `flops`.
-        masked: FLOP that a causal mask makes needless, part of `flops`.
-        again: FLOP of scores that a fused attention computes once more, not part of `flops`.
+        pointwise: one for each element of whatever else it computes; not part of `flops`.
+        masked: FLOPs that a causal mask makes needless; part of `flops`.
+        again: FLOPs of scores that a fused attention computes a second time; not part of `flops`.
     """
 
     kind: str
@@ -57,10 +58,10 @@ class OperatorWork(NamedTuple):
 def find_work(
     func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
 ) -> OperatorWork:
-    """The work of one call; a failure of a formula is the caller's to catch."""
+    """Return the work of one call; the caller must catch the failure of a formula."""
     schema = getattr(func, "_schema", None)
     if schema is None:
-        return OperatorWork(OTHER, None)  # a higher-order operator: what it runs is its own affair
+        return OperatorWork(OTHER, None)  # a higher-order operator: what it runs counts by itself
     name = schema.name
     formula = FORMULAS.get(name) or FORMULAS.get(name.rstrip("_"))
     if formula is not None:
@@ -85,7 +86,7 @@ def find_work(
 
 
 def _is_pointwise(func: Any, name: str) -> bool:
-    """Whether torch says so of it, of what it is the gradient of, or of its like elsewhere."""
+    """Return whether torch tags it, its forward or an operator of the same name as pointwise."""
     if any(str(tag).endswith(".pointwise") for tag in func.tags):
         return True
     known = sys.modules["torch"].ops.aten
@@ -101,7 +102,7 @@ def _is_pointwise(func: Any, name: str) -> bool:
 
 
 def tensors_in(value: Any) -> Iterator[Any]:
-    """The tensors among arguments or results, lists opened."""
+    """Yield the tensors among arguments or results, including those in lists."""
     if hasattr(value, "untyped_storage"):
         yield value
     elif isinstance(value, (list, tuple)):
@@ -110,29 +111,29 @@ def tensors_in(value: Any) -> Iterator[Any]:
 
 
 def is_view(func: Any) -> bool:
-    """Whether it makes no element: the result lies in the memory of an argument."""
+    """Return whether it makes no element: its result lies in the memory of an argument."""
     known = getattr(func, "is_view", None)
     return bool(known) or func._schema.name in ("aten::detach", "aten::_unsafe_view")
 
 
 def is_sparse(tensor: Any) -> bool:
-    """Whether not all its elements are stored."""
+    """Return whether only some of its elements are stored."""
     return tensor is not None and "strided" not in str(tensor.layout)
 
 
 def num_stored(tensor: Any) -> int:
-    """Elements that are stored; on a device this asks no queue."""
+    """Return the number of stored elements; on a device this waits for nothing."""
     return int(tensor._nnz()) if is_sparse(tensor) else int(tensor.numel())
 
 
 def largest(args: Any, result: Any) -> int:
-    """Elements of the largest tensor among what it takes and gives."""
+    """Return the number of elements of the largest tensor that it takes or returns."""
     sizes = [each.numel() for each in (*tensors_in(list(args)), *tensors_in(result))]
     return int(max(sizes, default=0))
 
 
 def bytes_of(tensor: Any) -> int:
-    """Bytes that its elements take in memory, those that are expanded once."""
+    """Return the bytes that its elements take in memory; expanded elements count once."""
     if is_sparse(tensor):
         dimensions = tensor.sparse_dim() if "coo" in str(tensor.layout) else 2
         return int(tensor._nnz()) * (int(tensor.element_size()) + 8 * dimensions)
@@ -141,9 +142,9 @@ def bytes_of(tensor: Any) -> int:
 
 
 def bytes_moved(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> int:
-    """Bytes read and written if nothing is kept in a cache between operators.
+    """Return the bytes read and written if no cache keeps anything between operators.
 
-    A lookup reads what it gives, not the table.
+    A lookup reads what it returns, not the whole table.
     """
     schema = getattr(func, "_schema", None)
     if schema is None or is_view(func):
@@ -159,9 +160,9 @@ def bytes_moved(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], res
 
 
 def _product(lhs: Any, rhs: Any, *, kind: str = MATMUL) -> OperatorWork:
-    """`lhs` (..., m, k) times `rhs` (..., k, n), the same number of matrices in both."""
+    """Multiply `lhs` (..., m, k) and `rhs` (..., k, n), with equally many matrices in both."""
     if is_sparse(lhs) and is_sparse(rhs):
-        return OperatorWork(SPARSE, None)  # depends on where the elements are, not on how many
+        return OperatorWork(SPARSE, None)  # depends on where the elements are, not on their number
     if is_sparse(rhs):
         macs = num_stored(rhs) * int(lhs.shape[0])
     elif is_sparse(lhs):
@@ -172,7 +173,7 @@ def _product(lhs: Any, rhs: Any, *, kind: str = MATMUL) -> OperatorWork:
 
 
 def _contraction(kind: str, macs: Any, tensor: Any) -> OperatorWork:
-    """So many multiply-accumulates; those of complex numbers are four each."""
+    """Return the work of these multiply-accumulates; a complex one counts as four."""
     macs = int(macs) * (4 if tensor.dtype.is_complex else 1)
     return OperatorWork(kind, 2 * macs, macs)
 
@@ -195,7 +196,7 @@ def _dot(bound: Bound, result: Any) -> OperatorWork:
 
 
 def _sampled(bound: Bound, result: Any) -> OperatorWork:
-    """A product at the places of a sparse matrix alone."""
+    """A product that is computed only where a sparse matrix has elements."""
     return _contraction(SPARSE, num_stored(bound["self"]) * bound["mat1"].shape[-1], bound["mat1"])
 
 
@@ -204,7 +205,7 @@ def _sparse_reduce(bound: Bound, result: Any) -> OperatorWork:
 
 
 def _convolution(bound: Bound, result: Any) -> OperatorWork:
-    """Each element of the output (of the input, transposed) meets the kernel once."""
+    """Each element of the output (of the input, if transposed) meets the kernel once."""
     weight = bound["weight"]
     places = bound["input" if "input" in bound else "self"] if _transposed(bound) else result
     return _contraction(CONVOLUTION, _convolution_macs(places, weight), weight)
@@ -215,16 +216,17 @@ def _transposed(bound: Bound) -> bool:
 
 
 def _convolution_macs(places: Any, weight: Any) -> int:
-    """`weight` is (out, in / groups, ...), or (in, out / groups, ...) transposed.
+    """Return the multiply-accumulates; `weight` is (out, in / groups, ...).
 
-    `places` has its first dimension as channels in both.
+    Transposed, it is (in, out / groups, ...). In both cases its first dimension counts the channels
+    of `places`.
     """
     positions = places.numel() // max(1, places.shape[1])
     return int(positions) * int(weight.numel())
 
 
 def _convolution_backward(bound: Bound, result: Any) -> OperatorWork:
-    """The gradients of input and of weight each take what the forward takes, groups or not."""
+    """The gradients of input and of weight each cost as much as the forward, with groups too."""
     places = bound["input"] if _transposed(bound) else bound["grad_output"]
     wanted = sum(map(bool, list(bound["output_mask"])[:2]))
     macs = wanted * _convolution_macs(places, bound["weight"])
@@ -232,15 +234,16 @@ def _convolution_backward(bound: Bound, result: Any) -> OperatorWork:
 
 
 def _attention(bound: Bound, result: Any) -> OperatorWork:
-    """Scores, and the weighted sum of the values, over the whole square of scores."""
+    """The scores and the weighted sum of the values, over the whole square of scores."""
     scores, values = _attention_macs(bound)
     return _attended(scores + values, bound)
 
 
 def _attention_backward(bound: Bound, result: Any) -> OperatorWork:
-    """Gradients of scores, query, key and value: twice the forward.
+    """The gradients of scores, query, key and value: twice the forward.
 
-    A fused kernel did not keep the scores and computes them once more; that stands apart.
+    A fused kernel does not keep the scores and computes them a second time; that is counted in
+    `again`.
     """
     scores, values = _attention_macs(bound)
     found = _attended(2 * (scores + values), bound)
@@ -248,10 +251,10 @@ def _attention_backward(bound: Bound, result: Any) -> OperatorWork:
 
 
 def _attention_macs(bound: Bound) -> tuple[int, int]:
-    """Of scores and of values; heads of the query count, groups of them may share a key."""
+    """Return the MACs of scores and values; the query's heads count, as they may share keys."""
     if bound.get("cum_seq_q") is not None or bound.get("cu_seqlens_q") is not None:
-        raise ValueError("the lengths of packed sequences stand in a tensor")
-    if "q" in bound:  # of the flash-attn package: (batch, length, heads, width)
+        raise ValueError("the lengths of packed sequences are in a tensor")
+    if "q" in bound:  # from the flash-attn package: (batch, length, heads, width)
         scores = bound["q"].numel() * int(bound["k"].shape[1])
         return int(scores), int(scores * bound["v"].shape[-1] // max(1, bound["q"].shape[-1]))
     query, key, value = bound["query"], bound["key"], bound["value"]
@@ -271,7 +274,7 @@ def _attended(macs: int, bound: Bound) -> OperatorWork:
 
 
 def _rnn(bound: Bound, result: Any) -> OperatorWork:
-    """Every step of every sequence meets each weight matrix once."""
+    """Each step of each sequence meets each weight matrix once."""
     return _contraction(RECURRENT, _rnn_macs(bound), bound["input"])
 
 
@@ -294,7 +297,7 @@ def _sum_by_index(name: str) -> Callable[[Bound, Any], OperatorWork]:
 
 
 def _bag(bound: Bound, result: Any) -> OperatorWork:
-    """Sums of rows; with weights a product with a sparse matrix."""
+    """Sums of rows; with weights, a product with a sparse matrix."""
     rows, width = int(bound["indices"].numel()), int(bound["weight"].shape[-1])
     return _bag_work(bound, rows * width)
 
@@ -318,7 +321,7 @@ def _bag_weights_backward(bound: Bound, result: Any) -> OperatorWork:
 
 
 _MAX_BAG = 2
-"""Of `EmbeddingBag`'s modes the one that adds nothing."""
+"""The mode of `EmbeddingBag` that adds nothing."""
 
 _PRODUCTS = {
     **dict.fromkeys(

@@ -1,6 +1,6 @@
-"""Names of operators that have no product, and what they do instead.
+"""The names of operators without a matrix product, and what they do instead.
 
-Which are elementwise torch says itself by a tag, for most. In: nothing. Out: tables for `flops.py`.
+Torch itself tags most of the elementwise ones. In: nothing. Out: tables for `flops.py`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ LOOKUPS = {
     **dict.fromkeys(("aten::_unsafe_index_put", "aten::scatter", "aten::scatter_"), SPARSE),
     **dict.fromkeys(("aten::_unsafe_index", "aten::index_copy", "aten::index_fill"), SPARSE),
 }
-"""Lookups and their gradients: charged nothing, as in every published convention."""
+"""Lookups and their gradients count as no FLOPs, as in every published convention."""
 
 IDLE = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "fsdp", "profiler")
-"""Namespaces of what has no products: between ranks, and marks for a profiler."""
+"""Namespaces without products: communication between ranks, and marks for a profiler."""
 
 MOVES = frozenset(
     f"aten::{name}"
@@ -49,7 +49,7 @@ MOVES = frozenset(
         *("as_strided_", "triu_", "squeeze_", "unsqueeze_", "transpose_", "detach_"),
     )
 )
-"""They move or make elements and compute none."""
+"""These move or make elements and compute none."""
 
 REDUCTIONS = frozenset(
     f"aten::{name}"
@@ -96,4 +96,4 @@ WINDOWS = (
     *("grid_sampler", "affine_grid", "cudnn_grid_sampler", "cudnn_affine_grid"),
     *("reflection_pad", "replication_pad", "mkldnn_adaptive_avg_pool"),
 )
-"""Pooling and resizing: one for each element, as for all that is no product."""
+"""Pooling and resizing: one operation for each element, as for everything that is no product."""

@@ -1,8 +1,8 @@
 """Counts the operators of one early eager update, and their work, under a dispatch mode.
 
-The mode is entered and left in one call's frame, around the outermost call of a model and
-around a backward call, and hands each operator on as it came. Where that might not leave the
-training as it is, nothing is counted, and a word says why.
+The mode is entered and left within one call frame, around the outermost call of a model and around
+a backward call, and it passes each operator on unchanged. Where it might not leave the training as
+it is, nothing is counted, and one word says why.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from json import dumps
 from time import thread_time_ns
 from typing import Any
 
+from ...record import kinds
 from ..hooks.patching import drop_frame
 from ..memory.storages import Storages
 from ..watchers.inputs import Shapes
@@ -27,19 +28,19 @@ COUNT_AT = 6
 """The update that is probed where nothing but the count is wanted: there is no need to wait."""
 
 MAX_NODES = 50_000
-"""A graph larger than that is not searched: it would take longer than the step."""
+"""A larger graph is not searched: that would take longer than the step."""
 
 COMPILERS = ("torch._inductor.compile_fx", "torch._dynamo.backends.debugging")
-"""Imported once `torch.compile` is called; importing dynamo alone, as optimizers do, is not it."""
+"""Imported once `torch.compile` is called; dynamo alone says nothing, as optimizers import it."""
 
 INEXACT = (
     *("ProdBackward", "CumprodBackward", "MaskedFillBackward1", "Linalg", "CtcLoss"),
     *("MaxBackward1", "MinBackward1", "MedianBackward0", "NanmedianBackward0", "EmbeddingBag"),
     "CheckpointFunctionBackward",
 )
-"""Torch computes these, or their gradients, by another formula while any dispatch mode is on
+"""While any dispatch mode is on, torch computes these or their gradients by another formula
 (`isTensorSubclassLike` in its C++ code), so the last bits may differ. `prod` and `masked_fill` do
-differ; the others are left out unseen, and what a reentrant checkpoint hides with them."""
+differ; the others are left out as a precaution, and so is what a reentrant checkpoint hides."""
 
 
 class OperatorProbe:
@@ -48,8 +49,8 @@ class OperatorProbe:
     Args:
         torch: the module.
         fail: counts a failure of ours by place.
-        clock: [ns]; CPU time of the thread, for an operator that lost its core is no large one.
-        is_forced: this process is there to be counted, so that no bit of it matters.
+        clock: [ns]; CPU time of the thread, because an operator that lost its core is not large.
+        is_forced: this process exists only to be counted, so its bits do not matter.
     """
 
     def __init__(
@@ -65,19 +66,21 @@ class OperatorProbe:
         self.clock = clock
         self.is_forced = is_forced
         self.tally: Tally | None = None
-        self.uncounted: str | None = None  # why the work is not known though operators are
+        self.uncounted: str | None = (
+            None  # why the work is unknown although the operators are known
+        )
         self.durations: list[int] = []
         self.missing: str | None = None
-        self.is_scouting = False  # the update before the one: only its graph is searched
+        self.is_scouting = False  # the update before the probed one: only its graph is searched
         self.is_open = False
         self.is_done = False
         self.is_counted = False
-        self.storages: Storages | None = None  # where those of the update are followed
+        self.storages: Storages | None = None  # set where the storages of the update are followed
         self.dispatch_code: Any = None
         self.shapes = Shapes(torch)
 
     def takes_plain(self) -> bool:
-        """Whether to look at a call without gradients; where not, the count is partial."""
+        """Return whether to count a call without gradients; if not, the count is partial."""
         if not self.is_forced and not self.is_scouting:
             self.uncounted = "without_gradients"
         return self.is_forced
@@ -104,7 +107,7 @@ class OperatorProbe:
             self._leave(mode)
 
     def follow(self, phase: str, function: Any, args: Any, kwargs: Any) -> Any:
-        """Run a loss or an optimizer's step: its storages are followed, its work is not counted."""
+        """Run a loss or an optimizer's step: follow its storages without counting its work."""
         mode = self._enter_following(phase)
         try:
             return function(*args, **kwargs)
@@ -115,9 +118,9 @@ class OperatorProbe:
             self._leave(mode)
 
     def line(self, num_updates: int) -> str:
-        """What was counted, or why nothing was; nothing is looked at any more."""
+        """Return the line on operators, or why there is none; the probe is over with it."""
         self.is_done = True
-        facts: dict[str, Any] = {"k": "ops", "n": num_updates}
+        facts: dict[str, Any] = {"k": kinds.OPERATORS, "n": num_updates}
         if self.missing is not None or not self.durations:
             return dumps(facts | {"missing": self.missing or "too_few_updates"}) + "\n"
         tiny = [ns for ns in self.durations if ns < TINY_NS]
@@ -125,9 +128,9 @@ class OperatorProbe:
         return dumps(facts | {"large_ns": sum(self.durations) - sum(tiny)}) + "\n"
 
     def count_line(self, number: int, *, num_updates: int) -> str:
-        """The work of so many updates, or why it is not known; nothing of the model is kept."""
+        """Return the line on the work of these updates, or why it is unknown; drop the tally."""
         self.is_counted = True
-        facts: dict[str, Any] = {"k": "count", "n": number, "updates": num_updates}
+        facts: dict[str, Any] = {"k": kinds.COUNT, "n": number, "updates": num_updates}
         tally, self.tally = self.tally, None
         missing = self.missing or self.uncounted
         if missing is None and (tally is None or not tally.num or not num_updates):
@@ -137,7 +140,7 @@ class OperatorProbe:
         return dumps(facts | tally.table(is_executed=not is_compiling_at_all())) + "\n"
 
     def can_tell(self) -> bool:
-        """Whether what was put on a device is done there, so that its times can be read."""
+        """Return whether the device has finished what it was given, so its times can be read."""
         times = None if self.tally is None else self.tally.times
         return times is None or times.have_passed()
 
@@ -152,7 +155,7 @@ class OperatorProbe:
     # -- the mode
 
     def _enter(self, disturb: Callable[[], None], args: Any, kwargs: Any, *, is_call: bool) -> Any:
-        """The mode, entered; None if nothing may be counted here."""
+        """Return the mode, entered; None if nothing may be counted here."""
         if self.is_open or self.missing or (is_call and self.is_scouting):
             return None
         try:
@@ -183,7 +186,7 @@ class OperatorProbe:
             return None
 
     def _leave(self, mode: Any) -> None:
-        """Leave ours alone: a mode that the script entered meanwhile and kept stays on."""
+        """Leave our mode only: a mode that the script entered in between and kept stays on."""
         if mode is None:
             return
         try:
@@ -204,7 +207,7 @@ class OperatorProbe:
             self.fail("operators")
 
     def _enter_following(self, phase: str) -> Any:
-        """A mode that hands operators to `storages` alone, entered; None where it may not be."""
+        """Return a mode for `storages` alone, entered; None where none may be entered."""
         if self.storages is None or self.is_open or self.missing:
             return None
 
@@ -253,13 +256,13 @@ class OperatorProbe:
         return mode, tally
 
     def _drop_ours(self, error: BaseException, mode: Any) -> None:
-        """Take the caller's frame out of a traceback, and those that a mode put into it."""
+        """Take the caller's frame and the frames of a mode out of a traceback."""
         if mode is not None:
             self._drop_dispatch(error)
         drop_frame(error)
 
     def _drop_dispatch(self, error: BaseException) -> None:
-        """Take the mode's frames, and torch's right behind them, out of a traceback."""
+        """Take the mode's frames and torch's frames right behind them out of a traceback."""
         before, entry, is_ours = None, error.__traceback__, False
         while entry is not None:
             code = entry.tb_frame.f_code
@@ -275,7 +278,7 @@ class OperatorProbe:
     # -- where it may not be
 
     def _why_not(self) -> str | None:
-        """A reason that holds for the whole thread now."""
+        """Return a reason that now holds for the whole thread."""
         torch, of_c = self.torch, self.torch._C
         if torch.compiler.is_compiling() or of_c._get_tracing_state() is not None:
             return "compiled"
@@ -290,7 +293,7 @@ class OperatorProbe:
         return None
 
     def _why_not_call(self, args: Any, kwargs: Any) -> str | None:
-        """A reason in the model or its inputs; `args[0]` is the model."""
+        """Return a reason in the model or its inputs; `args[0]` is the model."""
         torch = self.torch
         pending, seen = [args[0]], set()
         while pending:
@@ -319,20 +322,20 @@ class OperatorProbe:
         return True
 
     def is_plain(self, value: Any) -> bool:
-        """Whether a value is no tensor, or one whose elements lie in a storage of its own."""
+        """Return whether a value is no tensor, or a tensor with a storage of its own."""
         torch, kind = self.torch, type(value)
         if not issubclass(kind, torch.Tensor):
             return True
-        if kind.__name__ == "DTensor":  # its operators come again, with this rank's plain piece
+        if kind.__name__ == "DTensor":  # its operators come again, with this rank's plain part
             return bool(self.is_plain(value._local_tensor))
         plain = (torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.Tensor))
         return kind in plain and value.layout == torch.strided and not value.is_nested
 
     def _why_not_graph(self, args: Any) -> str | None:
-        """A reason in the graph that a backward call will run through."""
+        """Return a reason in the graph that a backward call will run through."""
         roots = args[0] if args and isinstance(args[0], (list, tuple)) else args[:1]
         if not roots:
-            return "inexact"  # named in a way we do not read
+            return "inexact"  # passed by a name that we do not read
         if not self._are_plain(roots, 1):
             return "subclass"
         pending = [root.grad_fn for root in roots]
@@ -341,22 +344,22 @@ class OperatorProbe:
             node = pending.pop()
             if node is None or id(node) in seen:
                 continue
-            seen[id(node)] = node  # kept, since the number of one that is gone is given again
+            seen[id(node)] = node  # kept alive, because Python reuses the id of a node that is gone
             name = type(node).__name__
             if name.startswith(INEXACT) or len(seen) > MAX_NODES:
                 return "inexact"
             if name.startswith("NllLoss") and node._saved_weight is not None:
-                return "inexact"  # with smoothed labels: a sum of other length
+                return "inexact"  # with smoothed labels: a sum of another length
             pending += [following for following, _ in node.next_functions]
         return None
 
 
 def is_compiling_at_all() -> bool:
-    """Whether the script calls `torch.compile`."""
+    """Return whether the script calls `torch.compile`."""
     return any(name in sys.modules for name in COMPILERS)
 
 
 def is_compiled(module: Any) -> bool:
-    """Whether it is what `torch.compile` returned; dynamo is not imported to ask."""
+    """Return whether `torch.compile` returned it; dynamo is not imported to find out."""
     dynamo = sys.modules.get("torch._dynamo")
     return dynamo is not None and issubclass(type(module), dynamo.OptimizedModule)

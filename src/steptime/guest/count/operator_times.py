@@ -12,15 +12,15 @@ from typing import Any
 
 
 class OperatorTimes:
-    """Device time of single operators, by an event before and one behind each.
+    """Device time of single operators, from one event before and one behind each.
 
-    The time between them is that of the operator's work where the device is behind the host; where
-    it waits for the host, starting that work is in it. Nothing is waited for: the times are read
-    once the last event has passed.
+    Where the device lags behind the host, the time between the two is that of the operator's work;
+    where the device waits for the host, it includes the start of that work. Nothing is waited for:
+    the times are read once the last event has passed.
 
     Args:
         new_event: makes an event, as for `DeviceClock`.
-        device_now: the index of the current device, on which the events are put.
+        device_now: the index of the current device, on which the events are recorded.
         is_capturing: True while a CUDA graph is being captured.
     """
 
@@ -37,7 +37,7 @@ class OperatorTimes:
         self.is_whole = True
 
     def mark(self) -> Any:
-        """An event on the current stream; None where there may be none."""
+        """Return an event on the current stream; None where none may be recorded."""
         if not self.is_whole:
             return None
         try:
@@ -45,7 +45,7 @@ class OperatorTimes:
                 event = self.new_event()
                 event.record()
                 return event
-        except Exception:  # in the middle of an operator of the user's: the training goes on
+        except Exception:  # we are inside an operator of the user's: the training must continue
             pass
         self.is_whole = False
         return None
@@ -53,27 +53,27 @@ class OperatorTimes:
     def book(
         self, pair: tuple[Any, Any], tensors: Iterable[Any], rows: tuple[list[int], ...]
     ) -> None:
-        """What is to be known of an operator that was put on the device.
+        """Keep what is needed to time an operator that was queued on the device.
 
         Args:
             pair: the marks before and behind it.
-            tensors: what it read and wrote; where none is on a device there is nothing to time.
-            rows: of a tally, which have a place for the time.
+            tensors: what it read and wrote; without one on a device there is nothing to time.
+            rows: rows of a tally, which have a place for the time.
         """
         devices = {t.device.index for t in tensors if t.device.type == "cuda"}
         if not devices or not self.is_whole:
             return
         if devices == {self.device_now()}:
             self.waiting.append((*pair, rows))
-        else:  # it ran on another stream than that of the marks
+        else:  # it ran on another device than the marks
             self.is_whole = False
 
     def have_passed(self) -> bool:
-        """Whether all that was timed is done on the device."""
+        """Return whether the device has finished everything that was timed."""
         return not self.waiting or bool(self.waiting[-1][1].query())
 
     def read(self, place: int) -> bool:
-        """Add the times [ns] to their rows; whether those of all operators are known."""
+        """Add the times [ns] to their rows; return whether those of all operators are known."""
         if not self.waiting or not self.is_whole or not self.have_passed():
             return False
         for began, ended, rows in self.waiting:
@@ -85,7 +85,7 @@ class OperatorTimes:
 
 
 def operator_times(torch: Any) -> OperatorTimes | None:
-    """Those of this process's device; None where it uses none."""
+    """Return a timer for this process's device; None where it uses none."""
     cuda = torch.cuda
     if not cuda.is_initialized():
         return None

@@ -1,11 +1,11 @@
-"""Adds up the work of operators: by pass, by class, by module, by type.
+"""Adds up the work of operators: by pass, by class, by module, by dtype.
 
-A dispatch mode hands each operator over once it has run. In: operators with arguments, results and
-times. Out: plain tables. Which operator is how much work is left to `flops.py`.
+A dispatch mode hands over each operator once it has run. In: operators with arguments, results and
+times. Out: plain tables. `flops.py` knows how much work an operator is.
 
-Modules are followed through `Module._call_impl` on the class, and the work of a backward call is
-given to the module whose call made its graph node: nodes are numbered in the order in which they
-are made. Nothing is attached to an object of the user's.
+Modules are followed through `Module._call_impl` on the class. The work of a backward call goes to
+the module whose call made its graph node: nodes are numbered in the order in which they are made.
+Nothing is attached to an object of the user's.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ FORWARD, BACKWARD, RECOMPUTED = "forward", "backward", "recomputed"
 PASSES = (FORWARD, BACKWARD, RECOMPUTED)
 
 MAX_MODULES = 100
-"""Of the modules this many are told, those with most work: lines stay short."""
+"""This many modules are written, those with most work, so that lines stay short."""
 
 MAX_UNCOVERED, MAX_NAME = 10, 80
 
 TINY_NS = 20_000
-"""Below it an operator's own work is about what Python and the dispatcher take to call it."""
+"""Below this, an operator's own work takes about as long as Python and the dispatcher take to call
+it."""
 
 
 class ModuleCall:
-    """One call of a module: which, inside which other, and the graph nodes made meanwhile."""
+    """One call of a module: which module, inside which call, and the graph nodes it made."""
 
     __slots__ = ("began", "ended", "key", "parent")
 
@@ -50,7 +51,7 @@ class Tally:
 
     Args:
         torch: the module.
-        times: of operators on a device, where there is one (`OperatorTimes`).
+        times: times operators on a device, where there is one (`OperatorTimes`).
     """
 
     def __init__(self, torch: Any, times: Any = None) -> None:
@@ -73,7 +74,7 @@ class Tally:
         self._number_of_node = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
         self._node_now = torch._C._current_autograd_node
         self._checkpoint_codes = find_checkpoint_codes()
-        self._kept: list[Any] = []  # modules, for the number of one that is gone is given again
+        self._kept: list[Any] = []  # modules, because Python reuses the id of one that is gone
 
     # -- modules
 
@@ -96,7 +97,7 @@ class Tally:
                 self.recurrent.add(id(module))
 
     def follow_modules(self) -> None:
-        """Note every call of a module, until `unfollow_modules`; within one call frame."""
+        """Note every call of a module until `unfollow_modules`, within one call frame."""
         module_class = self.torch.nn.Module
         original = self.original = module_class._call_impl
 
@@ -112,12 +113,12 @@ class Tally:
                 stack.pop()
 
         code = getattr(original, "__code__", None)
-        if code is not None:  # warnings that name a caller then name torch's file, as always
+        if code is not None:  # a warning that names its caller then names torch's file, as always
             _call_impl.__code__ = _call_impl.__code__.replace(co_filename=code.co_filename)
         self.following = module_class._call_impl = _call_impl
 
     def unfollow_modules(self) -> None:
-        """Put back what was there, unless somebody else has put something there since."""
+        """Put the original back, unless somebody else has replaced ours since."""
         module_class = self.torch.nn.Module
         if module_class._call_impl is self.following:
             module_class._call_impl = self.original
@@ -133,7 +134,7 @@ class Tally:
         return call, stack
 
     def call_of_node(self, number: int) -> ModuleCall | None:
-        """The innermost call in which the graph node of this number was made."""
+        """Return the innermost call in which the graph node of this number was made."""
         at = bisect_right(self.begins, number) - 1
         call = self.calls[at] if at >= 0 else None
         while call is not None and call.ended <= number:
@@ -143,7 +144,7 @@ class Tally:
     # -- operators
 
     def add(self, func: Any, args: Any, kwargs: Any, result: Any, ns: int) -> tuple[list[int], ...]:
-        """Count one operator that has run; `ns` is what it took. The rows that it was added to."""
+        """Count one operator that has run in `ns`; return the rows that it was added to."""
         try:
             work = find_work(func, args, kwargs, result)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError):
@@ -154,7 +155,7 @@ class Tally:
             kind = RECURRENT
         dtype = self._dtype(args, work.kind) if work.flops else None
         moved = bytes_moved(func, args, kwargs, result)
-        # What has no product is told apart by its size, in steps of 16.
+        # Operators without a product are grouped by their size, in steps of 16.
         alike = _power_of_two(work.flops, moved) if work.flops else moved.bit_length() // 4
         key = (kind, dtype, self.times is None and ns < TINY_NS, alike)
         rows = (self.classes[kind], self.groups.setdefault(key, [0] * NUM_SUMS))
@@ -191,20 +192,20 @@ class Tally:
             call = call.parent
 
     def _place(self, work: OperatorWork) -> tuple[str, ModuleCall | None]:
-        """The pass, and the call of a module, that an operator belongs to."""
+        """Return the pass and the module call that an operator belongs to."""
         node = self._node_now()
         stack = self.stacks.get(get_ident())
         call = stack[-1] if stack else None
         if node is None:
             return FORWARD, call
-        if not work.flops:  # walking frames for each would take longer than they do
+        if not work.flops:  # walking frames for each of these would take longer than they do
             return BACKWARD, call
         if self._is_recomputing():
             return RECOMPUTED, call or self.call_of_node(node._sequence_nr())
         return BACKWARD, self.call_of_node(node._sequence_nr()) or call
 
     def _is_recomputing(self) -> bool:
-        """Whether a checkpoint runs its forward again; a backward call in between ends it."""
+        """Return whether a checkpoint runs its forward again, with no backward call in between."""
         recomputing, running = self._checkpoint_codes
         frame: Any = sys._getframe(1)
         while frame is not None:
@@ -217,7 +218,7 @@ class Tally:
         return False
 
     def _dtype(self, args: Any, kind: str) -> str:
-        """Of what an operator of that kind multiplies."""
+        """Return the dtype that an operator of that kind multiplies."""
         tensor = next(tensors_in(list(args)), None)
         if tensor is None:
             return "unknown"
@@ -237,15 +238,15 @@ class Tally:
 
     @property
     def num(self) -> int:
-        """Operators so far."""
+        """The number of operators so far."""
         return sum(row[0] for row in self.classes.values())
 
     def table(self, *, is_executed: bool, is_timed: bool = True) -> dict[str, Any]:
-        """All of it as the `Count` of measure/values/work.py stands in JSON.
+        """Return everything as the JSON of `Count` in measure/values/work.py.
 
         Args:
             is_executed: what ran is the program as it always runs.
-            is_timed: operators really ran, so that their times count.
+            is_timed: operators really ran, so their times count.
         """
         modules = sorted(self.by_module.items(), key=lambda item: -sum(item[1].values()))
         missed = sorted(self.uncovered.items(), key=lambda item: (-item[1][1], -item[1][0]))
@@ -326,13 +327,13 @@ REENTRY_FREE = "_checkpoint_without_reentrant_generator"
 
 
 def codes_of(owner: Any, name: str) -> set[Any]:
-    """The code of a function of that name, if there is one."""
+    """Return the code of a function of that name, if there is one."""
     code = getattr(getattr(owner, name, None), "__code__", None)
     return set() if code is None else {code}
 
 
 def codes_in(owner: Any, name: str, inner: str) -> set[Any]:
-    """The code of functions called `inner` that a function of that name defines."""
+    """Return the code of functions called `inner` that a function of that name defines."""
     return {
         constant
         for code in codes_of(owner, name)
@@ -351,33 +352,33 @@ def make_mode(
     workspaces: Any = None,
     times: Any = None,
 ) -> Any:
-    """A dispatch mode that hands on each operator as it came, and over once it has run.
+    """Return a dispatch mode that runs each operator unchanged and then reports it.
 
     Args:
         torch: the module.
-        add: takes an operator, its arguments, by name too, its result, and its time [ns].
+        add: takes an operator, its positional and named arguments, its result, and its time [ns].
         clock: [ns].
-        decomposes: whether operators that are made of others are taken apart, as autograd does;
-            without gradients they arrive whole.
-        takes_fakes: whether the model is one of shapes alone. Else such tensors are of torch's
-            own, which tries an operator of several ranks by shapes before it runs it.
-        workspaces: sees what operators take for themselves (`Workspaces`), where it may.
-        times: of operators on a device (`OperatorTimes`), for the rows that `add` returns.
+        decomposes: whether composite operators are decomposed, as autograd does it; without
+            gradients they arrive whole.
+        takes_fakes: whether the model has shapes only. Otherwise fake tensors are torch's own: it
+            tries an operator of several ranks on shapes before it runs it.
+        workspaces: sees the memory that operators take for themselves (`Workspaces`), if allowed.
+        times: times operators on a device (`OperatorTimes`), for the rows that `add` returns.
     """
 
-    class Operators(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc]
+    class OperatorCounter(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc]
         supports_higher_order_operators = True
 
         @classmethod
         def _should_skip_dynamo(cls) -> bool:
-            return False  # else torch wraps the method below, which costs more than it
+            return False  # else torch wraps the method below, at more than its own cost
 
         def __torch_dispatch__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             names = [kind.__name__ for kind in types]
             if "DTensor" in names:
-                return NotImplemented  # it calls again with this rank's piece
+                return NotImplemented  # it calls again with this rank's part
             if getattr(func, "namespace", "") == "prim" or (
                 "FakeTensor" in names and not takes_fakes
             ):
@@ -402,4 +403,4 @@ def make_mode(
                 times.book(pair, tensors_in([*args, result]), rows)
             return result
 
-    return Operators()
+    return OperatorCounter()

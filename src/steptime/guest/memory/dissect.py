@@ -1,4 +1,4 @@
-"""Makes the anatomy of this process, and reads what an error says of a device's memory."""
+"""Makes the memory probe of this process, and reads what an error says about a device's memory."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _FAILURE = {
     "allocated": re.compile(rf"{_SIZE} is allocated by PyTorch"),
     "unallocated": re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated"),
 }
-"""What torch writes of a device that has no memory left."""
+"""What torch writes about a device that has no memory left."""
 
 
 def read_failure(text: str) -> dict[str, int]:
-    """What the message of a failed allocation on a device says of it."""
+    """Return what the message of a failed allocation says about the device."""
     found = {}
     for name, pattern in _FAILURE.items():
         if match := pattern.search(text):
@@ -32,7 +32,7 @@ def read_failure(text: str) -> dict[str, int]:
 
 
 def make_anatomy(context: Any, announce: Callable[[str, str, dict[str, Any]], None]) -> MemoryProbe:
-    """The anatomy of this process, which writes to the file on processes."""
+    """Return the memory probe of this process, which writes to processes.jsonl."""
     recorder = context.recorder
     read_rss = make_reader(load_resource())
 
@@ -55,7 +55,7 @@ def make_anatomy(context: Any, announce: Callable[[str, str, dict[str, Any]], No
 
 
 def dissect_death(context: Any) -> None:
-    """The process ended for want of memory: tell who held it."""
+    """Write who held the memory of a process that ran out of it."""
     error = find_error()
     if context.autopsy is not None and error is not None:
         context.autopsy.at_death(read_failure(str(find_cause(error))))

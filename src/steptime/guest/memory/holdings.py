@@ -1,7 +1,7 @@
-"""Who holds memory: weights, buffers, gradients, optimizer states, what a graph keeps.
+"""Who holds memory: weights, buffers, gradients, optimizer states, and what a graph keeps.
 
-In: models, optimizers, the root of a graph. Out: bytes by part, each storage once: it belongs to
-the part that named it first. Nothing is computed, unpacked or kept; no hook of anybody's runs.
+In: models, optimizers, the root of a graph. Out: bytes by part. Each storage counts once, for the
+part that named it first. Nothing is computed, unpacked or kept, and nobody's hook runs.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from types import FunctionType
 from typing import Any
 
 MAX_NODES = 200_000
-"""A graph larger than that is not walked to its end."""
+"""A larger graph is not walked to its end."""
 
 MAX_DEPTH = 6
-"""What an optimizer keeps of a parameter may be nested: lists in dictionaries in objects."""
+"""What an optimizer keeps for a parameter may be nested: lists in dictionaries in objects."""
 
 MAX_PACKED = 8
-"""From a saved tensor through its hook and what that closes over to the tensors kept for it."""
+"""Steps from a saved tensor, through its hook and the hook's closure, to the tensors it keeps."""
 
 MAX_OWNERS = 5_000_000
-"""Objects of Python that are looked at where a process died of memory."""
+"""Python objects that are examined when a process ran out of memory."""
 
 SHORT = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-"""Types of torch by the words that the product uses."""
+"""The product's short names of torch's dtypes."""
 
 
 class HeldPart:
@@ -39,7 +39,7 @@ class HeldPart:
         self.is_sharded = False
 
     def table(self) -> dict[str, Any]:
-        """As it stands in the line."""
+        """Return the part as it is written."""
         return {
             "bytes": self.bytes,
             "num": self.num,
@@ -54,7 +54,7 @@ class StorageLedger:
 
     Args:
         torch: the module.
-        listen: is told of each storage that is booked: part, storage, device.
+        listen: called for each storage that is booked, with part, storage and device.
     """
 
     def __init__(self, torch: Any, listen: Callable[[str, Any, str], None] | None = None) -> None:
@@ -64,7 +64,7 @@ class StorageLedger:
         self.parts: dict[str, HeldPart] = {}
 
     def take(self, name: str, tensors: Iterable[Any]) -> int:
-        """Book these tensors to a part; the bytes that were new."""
+        """Book these tensors to a part; return the bytes that were new."""
         part = self.parts.setdefault(name, HeldPart())
         before = part.bytes
         for tensor in tensors:
@@ -77,7 +77,7 @@ class StorageLedger:
         return part.bytes - before
 
     def book(self, name: str, storage: Any, dtype: str, device: str) -> None:
-        """Book a storage to a part, unless it belongs to one."""
+        """Book a storage to a part, unless it belongs to one already."""
         key = storage._cdata
         if key in self.owner:
             return
@@ -90,18 +90,18 @@ class StorageLedger:
         part.by_device[device] = part.by_device.get(device, 0) + size
 
     def table(self) -> dict[str, dict[str, Any]]:
-        """All parts."""
+        """Return all parts as they are written."""
         return {name: part.table() for name, part in self.parts.items()}
 
 
 def short_dtype(dtype: Any) -> str:
-    """`fp32`, `bf16`, `int8`."""
+    """Return a dtype's short name: `fp32`, `bf16`, `int8`."""
     name = str(dtype).removeprefix("torch.")
     return SHORT.get(name, name)
 
 
 def storage_of(tensor: Any) -> Any:
-    """A tensor's storage; None where it has none (meta, sparse, mkldnn)."""
+    """Return a tensor's storage; None where it has none (meta, sparse, mkldnn)."""
     if tensor.device.type == "meta":
         return None
     try:
@@ -111,7 +111,7 @@ def storage_of(tensor: Any) -> Any:
 
 
 def plain_tensors(torch: Any, tensor: Any, depth: int = MAX_DEPTH) -> Iterator[Any]:
-    """The tensors with storages that one is made of: a shard, quantized values and scales."""
+    """Yield the tensors with storages that make up one: a shard, quantized values and scales."""
     kind = type(tensor)
     if kind in (torch.Tensor, torch.nn.Parameter):
         yield from sparse_parts(torch, tensor)
@@ -130,7 +130,7 @@ def plain_tensors(torch: Any, tensor: Any, depth: int = MAX_DEPTH) -> Iterator[A
 
 
 def sparse_parts(torch: Any, tensor: Any) -> Iterator[Any]:
-    """Indices and values of a sparse tensor; else itself."""
+    """Yield the indices and values of a sparse tensor; any other tensor itself."""
     if tensor.layout == torch.sparse_coo:
         yield from (tensor._indices(), tensor._values())
     elif tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
@@ -142,7 +142,7 @@ def sparse_parts(torch: Any, tensor: Any) -> Iterator[Any]:
 
 
 def is_sharded(tensor: Any) -> bool:
-    """Whether it is one rank's part: a DTensor that is split, or the flat parameter of FSDP."""
+    """Return whether it is one rank's part: a split DTensor, or FSDP's flat parameter."""
     if type(tensor).__name__ == "FlatParameter":
         return True
     placements = getattr(tensor, "placements", None)
@@ -157,7 +157,7 @@ def is_sharded(tensor: Any) -> bool:
 def take_models(
     ledger: StorageLedger, models: Iterable[Any], optimizers: Iterable[Any]
 ) -> dict[str, int]:
-    """Weights, gradients and buffers, those of optimizers too; the numbers of parameters."""
+    """Book weights, gradients and buffers, including an optimizer's; return parameter counts."""
     found: dict[int, Any] = {}
     buffers: list[Any] = []
     for model in models:
@@ -177,7 +177,7 @@ def take_models(
 
 
 def take_optimizers(ledger: StorageLedger, optimizers: Iterable[Any]) -> None:
-    """What optimizers keep: their states, and tensors in their own attributes."""
+    """Book what optimizers keep: their states, and tensors in their own attributes."""
     torch = ledger.torch
     for optimizer in optimizers:
         held = [dict(optimizer.state)]
@@ -188,7 +188,7 @@ def take_optimizers(ledger: StorageLedger, optimizers: Iterable[Any]) -> None:
 
 
 def tensors_within(torch: Any, value: Any, depth: int = MAX_DEPTH) -> Iterator[Any]:
-    """Tensors in nested containers, and in the attributes of plain objects in them."""
+    """Yield the tensors in nested containers, and in the state of an optimizer among them."""
     if isinstance(value, torch.Tensor):
         yield value
         return
@@ -210,10 +210,10 @@ def tensors_within(torch: Any, value: Any, depth: int = MAX_DEPTH) -> Iterator[A
 
 
 def saved_in_graph(torch: Any, roots: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-    """Each node of the graph of these roots, and a tensor that it keeps.
+    """Yield each node of the graph of these roots, with a tensor that it keeps.
 
-    What a hook has packed (a checkpoint, an offload) is looked through, not unpacked: that would
-    compute it anew.
+    What a hook has packed (a checkpoint, an offload) is searched but not unpacked, because
+    unpacking would compute it again.
     """
     names: dict[type, list[str]] = {}
     pending = [root.grad_fn for root in roots if root.grad_fn is not None]
@@ -223,7 +223,7 @@ def saved_in_graph(torch: Any, roots: Iterable[Any]) -> Iterator[tuple[Any, Any]
         node = pending.pop()
         if node is None or id(node) in seen:
             continue
-        seen[id(node)] = node  # kept, since the number of one that is gone is given again
+        seen[id(node)] = node  # kept alive, because Python reuses the id of a node that is gone
         pending += [following for following, _ in node.next_functions]
         kind = type(node)
         if kind not in names:
@@ -236,7 +236,7 @@ def saved_in_graph(torch: Any, roots: Iterable[Any]) -> Iterator[tuple[Any, Any]
 
 
 def raw_saved(node: Any, name: str) -> Any:
-    """What a node saved under a name; None once it is freed."""
+    """Return what a node saved under a name; None once it is freed."""
     try:
         return getattr(node, name)
     except RuntimeError:
@@ -244,14 +244,14 @@ def raw_saved(node: Any, name: str) -> Any:
 
 
 class Packs:
-    """Looks through what saved tensors were packed into, each object once."""
+    """Searches what saved tensors were packed into, each object once."""
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
         self.seen: dict[int, Any] = {}
 
     def tensors(self, value: Any, depth: int = MAX_PACKED) -> Iterator[Any]:
-        """The tensors in a value, as far as it leads to them without calling anything."""
+        """Yield the tensors in a value that can be reached without calling anything."""
         if value is None or not depth:
             return
         if isinstance(value, self.torch.Tensor):
@@ -283,7 +283,7 @@ class Packs:
 
 
 def cell_values(function: FunctionType) -> list[Any]:
-    """What a function closes over."""
+    """Return what a function closes over."""
     found = []
     for cell in function.__closure__ or ():
         try:
@@ -294,7 +294,7 @@ def cell_values(function: FunctionType) -> list[Any]:
 
 
 def tensors_alive(torch: Any) -> list[Any]:
-    """All tensors that Python knows; for a process that ends anyway."""
+    """Return all tensors that Python tracks."""
     found = []
     for number, one in enumerate(gc.get_objects()):
         if number > MAX_OWNERS:

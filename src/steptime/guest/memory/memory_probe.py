@@ -1,7 +1,7 @@
-"""Tells who holds the memory: after the first call of a model, backward and update, and once later.
+"""Finds who holds the memory: at the first call of a model, backward and update, and once later.
 
-Parameters, gradients, states and graphs are read, never touched. Each line is written at once,
-so that a run which dies of memory has left one. What the parts are is left to `holdings.py`.
+Parameters, gradients, states and graphs are read, never changed. Each line is written at once, so a
+run that runs out of memory has left one. `holdings.py` knows the parts.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
+from ...record import kinds
 from ..count.operator_probe import PROBE_AT
 from .holdings import (
     StorageLedger,
@@ -25,34 +26,34 @@ from .holdings import (
 from .storages import Storages
 
 MAX_RESULTS = 64
-"""Of models, without a backward call: an update has fewer, and each takes a look."""
+"""Results of models without a backward call: an update has fewer, and each one costs time."""
 
 MAX_KINDS = 12
-"""Kinds of graph nodes that are told, those that keep most."""
+"""Kinds of graph nodes that are written: those that keep most."""
 
 OF_LOSS = ("LogSoftmax", "NllLoss", "CrossEntropy", "LinearCrossEntropy")
-"""What these nodes keep is as large as the logits, and often them."""
+"""What these nodes keep is as large as the logits, and often is the logits."""
 
 MAX_ROOTS = 100_000
-"""Tensors whose graphs are walked where a process died."""
+"""Tensors whose graphs are walked when a process died."""
 
 GROWTH_AT = 200
 GROWTH, GROWTH_BYTES = 1.01, 8 << 20
-"""Only where the process holds so much more than after the first look are tensors counted again."""
+"""Tensors are counted again only if the process holds this much more than it did at first."""
 
 CALL, BACKWARD, UPDATE, DEATH = "call", "backward", "update", "death"
 
 
 class MemoryProbe:
-    """What is known of one process's memory; the first thread that calls a model is looked at.
+    """What is known about one process's memory; only the first thread that calls a model counts.
 
     Args:
         torch: the module.
         write: takes a line's kind and facts.
-        find_models: models that were called with gradients so far.
-        find_optimizers: optimizers that stepped so far.
-        find_ddp: models of DDP.
-        read_held: bytes that the process holds, on its device or resident.
+        find_models: finds the models that were called with gradients so far.
+        find_optimizers: finds the optimizers that have stepped so far.
+        find_ddp: finds the models of DDP.
+        read_held: reads the bytes that the process holds, on its device or resident.
     """
 
     def __init__(
@@ -74,24 +75,24 @@ class MemoryProbe:
         self.reset()
 
     def reset(self) -> None:
-        """Nothing is known: a new process."""
+        """Forget everything: this is a new process."""
         self.awaits_call = self.awaits_backward = self.awaits_batch = True
-        self.num_results = 0  # of models, since the last backward call
+        self.num_results = 0  # results of models since the last backward call
         self.is_over = False
         self.operators: Any = None
         self.storages: Storages | None = None
-        self.groups: dict[str, list[int]] = {}  # tensors of no part after the first look, by kind
+        self.groups: dict[str, list[int]] = {}  # tensors of no part at first, by kind
         self.held: int | None = None
         self.thread = 0
         self.num_updates = 0
-        self.model: Any = None  # a weak reference to the first, which no other list has in its call
+        self.model: Any = None  # weak: the first model; no other list has it during its call
         self.outputs: list[Any] = []  # weak references to storages that a model returned
         self.facts: dict[str, Any] = {}
 
     # -- moments
 
     def see_batch(self, iterator: Any, batch: Any) -> None:
-        """The first batch of a loader: what one takes, and how many may wait at a time."""
+        """Note the first batch of a loader: its size, and how many batches may wait at a time."""
         self.awaits_batch = False
         ledger = StorageLedger(self.torch)
         num_workers = int(getattr(iterator, "_num_workers", 0))
@@ -104,7 +105,7 @@ class MemoryProbe:
         }
 
     def see_call(self, model: Any) -> None:
-        """A model is called with gradients: its weights are known before anything else is."""
+        """Note the weights of a model that is called with gradients, before all else."""
         if next(iter(model.parameters()), None) is None:
             return
         self.awaits_call = False
@@ -116,12 +117,12 @@ class MemoryProbe:
         self._tell(CALL)
 
     def see_result(self, result: Any) -> None:
-        """A model returned something: what of it is no scalar and goes backward are logits."""
+        """Note as logits what a model returned that needs a gradient and is no scalar."""
         if self.thread != get_ident():
             return
         self.num_results += 1
         if self.num_results > MAX_RESULTS:
-            self.awaits_backward = False  # nothing goes backward that we see: let steps be
+            self.awaits_backward = False  # no backward call is seen: leave the steps alone
         self.outputs = [
             (weakref.ref(tensor.untyped_storage()), short_dtype(tensor.dtype), str(tensor.device))
             for tensor in tensors_within(self.torch, result)
@@ -129,12 +130,12 @@ class MemoryProbe:
         ]
 
     def see_backward(self, args: Any) -> None:
-        """A backward call begins, where most is kept."""
+        """Note what is held as a backward call begins, which is when most is kept."""
         if self.thread not in (0, get_ident()) or not args:
-            return  # or named in a way we do not read
+            return  # or passed by a name that we do not read
         roots = args[0] if isinstance(args[0], (list, tuple)) else args[:1]
         self.num_results = 0
-        self.awaits_backward = self.storages is not None  # each micro-batch of a followed step
+        self.awaits_backward = self.storages is not None  # for each micro-batch of a followed step
         ledger = self._take_states()
         kinds: dict[str, int] = {}
         self._take_outputs(ledger)
@@ -152,10 +153,10 @@ class MemoryProbe:
         self._tell(BACKWARD)
 
     def count_update(self, operators: Any) -> str | None:
-        """An update ended: what is to be done.
+        """Take the end of an update; return the method that is due.
 
         Args:
-            look: into the operators of the update that begins, if there is one.
+            operators: the operator probe of the update that begins, if there is one.
         """
         if self.thread not in (0, get_ident()):
             return None
@@ -168,7 +169,7 @@ class MemoryProbe:
         return "see_update" if self.num_updates in (1, PROBE_AT + 1) else None
 
     def begin_step(self) -> None:
-        """The update that begins here is looked at, and its storages are followed if they may."""
+        """Follow the storages of the update that begins here, if that is allowed."""
         self.awaits_backward = True
         operators = self.operators
         if operators is None or operators.missing is not None:
@@ -183,7 +184,7 @@ class MemoryProbe:
             self.storages.workspaces.expect(sum(part.bytes for part in ledger.parts.values()))
 
     def _end_step(self) -> None:
-        """What the followed storages tell, once those that stay are known."""
+        """Keep what the followed storages show, once it is known which of them stay."""
         operators, storages = self.operators, self.storages
         self.operators = self.storages = None
         if operators is None or storages is None:
@@ -197,7 +198,7 @@ class MemoryProbe:
             self.facts["step"] = step
 
     def see_update(self) -> None:
-        """Gradients and states are there, if the script keeps them until now."""
+        """Note gradients and states, if the script still keeps them."""
         self.awaits_call = self.awaits_backward = self.awaits_batch = False
         ledger = self._take_states()
         if self.num_updates > PROBE_AT:
@@ -210,7 +211,7 @@ class MemoryProbe:
         self._tell(UPDATE)
 
     def see_growth(self) -> None:
-        """Long after the first look: which tensors there are more of, if memory grew."""
+        """Note which tensors have become more, long after the first count, if memory grew."""
         self.is_over = True
         held = self.read_held()
         if held is None or self.held is None or held < self.held * GROWTH + GROWTH_BYTES:
@@ -234,10 +235,10 @@ class MemoryProbe:
         self._tell(UPDATE)
 
     def at_death(self, said: dict[str, int]) -> None:
-        """The process ended for want of memory: what Python still holds of it.
+        """Write what Python still holds in a process that ran out of memory.
 
         Args:
-            said: what the error said of the device, as it was before anything was let go.
+            said: what the error said about the device, before anything was released.
         """
         ledger = self._take_states()
         alive = tensors_alive(self.torch)
@@ -249,10 +250,10 @@ class MemoryProbe:
         if device is not None:
             device |= said
         died = {"parts": ledger.table(), "device": device}
-        self.write("mem", self._line(DEATH) | {"death": died})
+        self.write(kinds.MEMORY_HELD, self._line(DEATH) | {"death": died})
 
     def give_up(self, what: str) -> None:
-        """Something of ours failed: no such look is tried again."""
+        """Stop after a failure of ours; nothing of this kind is tried again."""
         self.awaits_call = self.awaits_backward = self.awaits_batch = False
         self.facts["failed"] = what
 
@@ -269,7 +270,7 @@ class MemoryProbe:
         return ledger
 
     def _take_outputs(self, ledger: StorageLedger) -> None:
-        """What a model returned and the script still holds."""
+        """Book what a model returned and the script still holds."""
         for reference, dtype, device in self.outputs:
             storage = reference()
             if storage is not None:
@@ -282,7 +283,7 @@ class MemoryProbe:
         self.facts["parts"] = self.facts.get("parts", {}) | found
 
     def _group(self, ledger: StorageLedger) -> dict[str, list[int]]:
-        """Bytes and number of the tensors that belong to no state, by type and shape."""
+        """Return bytes and number of the tensors that belong to no state, by dtype and shape."""
         alive = tensors_alive(self.torch)
         found: dict[str, list[int]] = {}
         kept = saved_in_graph(self.torch, [t for t in alive if t.grad_fn is not None][:MAX_ROOTS])
@@ -295,7 +296,7 @@ class MemoryProbe:
         return found
 
     def _bucket_bytes(self) -> int | None:
-        """What DDP keeps to reduce gradients in; none where gradients are views of it."""
+        """Return the size of DDP's gradient buckets, without those that gradients are views of."""
         models = self.find_ddp()
         if not models:
             return None
@@ -307,14 +308,14 @@ class MemoryProbe:
         return total
 
     def _tell(self, moment: str) -> None:
-        self.write("mem", self._line(moment))
+        self.write(kinds.MEMORY_HELD, self._line(moment))
 
     def _line(self, moment: str) -> dict[str, Any]:
         return {"moment": moment, "n": self.num_updates, **self.facts}
 
 
 def read_device(torch: Any) -> dict[str, Any] | None:
-    """What torch's allocator and the driver say of the current device; None without one."""
+    """Return what torch's allocator and the driver say about the current device, if any."""
     if not torch.cuda.is_initialized():
         return None
     stats = torch.cuda.memory_stats_as_nested_dict()
@@ -338,7 +339,7 @@ def read_device(torch: Any) -> dict[str, Any] | None:
 
 
 def largest_free_block(torch: Any) -> int | None:
-    """The most that the allocator could give out of what it holds."""
+    """Return the largest block that the allocator could give out of what it holds."""
     sizes = [
         block["size"]
         for segment in torch.cuda.memory_snapshot()
@@ -349,6 +350,6 @@ def largest_free_block(torch: Any) -> int | None:
 
 
 def read_pinned(torch: Any) -> int | None:
-    """Bytes of host memory that torch has pinned; None where its release does not say."""
+    """Return the bytes of host memory that torch has pinned; None where torch does not say."""
     read = getattr(torch.cuda, "host_memory_stats", None)
     return None if read is None else read().get("allocated_bytes.current")

@@ -1,8 +1,9 @@
-"""Follows the storages of one step: who made each, when it was let go, what was held at the peak.
+"""Follows the storages of one step: who made each, when it was freed, what was held at the peak.
 
-A dispatch mode hands operators over; a storage that is met for the first time is new if an operator
-returned it, else it was there before. Weak references tell when one is gone, wherever that happens.
-No tensor and no storage is kept alive. Which frames are looked into is left to `look.py`.
+A dispatch mode hands over operators. A storage that is met for the first time is new if an operator
+returned it; otherwise it was there before. Weak references say when one is gone, wherever that
+happens, so no tensor and no storage is kept alive. `count/operator_probe.py` decides which call
+frames are followed.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from .holdings import storage_of
 from .workspaces import Workspaces
 
 MAX_OPERATORS = 200_000
-"""A step of more is not followed to its end."""
+"""A step with more operators is not followed to its end."""
 
 MAX_INSTANTS = 80
-"""What a timeline has room for; of each stretch its highest instant is told."""
+"""What a timeline has room for; each stretch shows its highest instant."""
 
 MAX_MODULES = 100
 
@@ -32,7 +33,7 @@ class Storages:
 
     Args:
         torch: the module.
-        device_type: only what lies on such devices is followed.
+        device_type: only storages on such devices are followed.
     """
 
     def __init__(self, torch: Any, device_type: str) -> None:
@@ -45,10 +46,10 @@ class Storages:
         self.deaths: list[int | None] = []
         self.parts: list[str | None] = []
         self.operators: list[Any] = []
-        self.calls: list[Any] = []  # of modules, or numbers of graph nodes
+        self.calls: list[Any] = []  # calls of modules, or numbers of graph nodes
         self.phases: list[tuple[int, str]] = []
-        self.saved: dict[int, int] = {}  # bytes that the graph keeps, by call of a module
-        self.extras: dict[int, int] = {}  # what an operator took for itself, by its number
+        self.saved: dict[int, int] = {}  # bytes that the graph keeps, by the module called
+        self.extras: dict[int, int] = {}  # bytes that an operator took for itself, by its number
         self.workspaces = Workspaces(torch) if device_type == "cpu" else None
         self.tally: Any = None
         self.is_full = False
@@ -57,12 +58,12 @@ class Storages:
     # -- what happens
 
     def open(self, phase: str, tally: Any = None) -> None:
-        """A frame is entered: what is met in it for the first time was there when it began."""
+        """Enter a frame: what is met in it for the first time was there when it began."""
         self.phases.append((len(self.operators), phase))
         self.tally = tally or self.tally
 
     def own(self, name: str, storage: Any, device: str) -> None:
-        """This storage belongs to a part; it was there when the frame was entered."""
+        """Give a storage to a part; it was there when the frame was entered."""
         if not device.startswith(self.device_type):
             return
         number = self._meet(storage, self._frame_began())
@@ -70,7 +71,7 @@ class Storages:
             self.parts[number] = name
 
     def add(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-        """An operator has run."""
+        """Take an operator that has run."""
         if len(self.operators) >= MAX_OPERATORS:
             self.is_full = True
             return
@@ -122,7 +123,7 @@ class Storages:
         return number
 
     def _forget(self, number: int, key: int, _: Any) -> None:
-        """A storage is gone; its number may be given again."""
+        """Note that a storage is gone, since its address may be used again."""
         self.deaths[number] = len(self.operators)
         self.references.pop(number, None)
         if self.ids.get(key) == number:
@@ -131,7 +132,7 @@ class Storages:
     # -- what came of it
 
     def keep(self, node: Any, size: int) -> None:
-        """A graph node keeps so many bytes that no other did."""
+        """Note that a graph node keeps these bytes, which no other node keeps."""
         if size and self.tally is not None:
             call, seen = self.tally.call_of_node(node._sequence_nr()), set()
             while call is not None:
@@ -141,7 +142,7 @@ class Storages:
                 call = call.parent
 
     def table(self) -> dict[str, Any] | None:
-        """The step as it stands in the line; None where nothing was seen of it."""
+        """Return the step as it is written; None where nothing of it was seen."""
         self.references.clear()
         if not self.operators or self.is_full:
             return None
@@ -155,7 +156,7 @@ class Storages:
         return self._fold(changes[:-1])
 
     def _fold(self, changes: list[dict[str, int]]) -> dict[str, Any]:
-        """Of each stretch of operators the instant at which most was held."""
+        """Return the step, with the highest instant of each stretch of operators."""
         stretch = max(1, -(-len(changes) // MAX_INSTANTS))
         held: dict[str, int] = {}
         total, best = 0, -1
@@ -217,11 +218,11 @@ def add_to(sizes: dict[str, int], name: str, size: int) -> None:
 
 
 def frame_next_step(step: Any, around: Callable[[Any, Any, Any], Any]) -> bool:
-    """Have the next call of an optimizer's class run `around(step, args, kwargs)`, once.
+    """Make the next call of an optimizer's class run `around(step, args, kwargs)`, once.
 
-    Torch's wrapper around `step` calls its hooks before and after; what it calls between them
-    stands in a cell of its closure, which is filled for that one call and put back as it begins.
-    Nothing of the user's is written to, and the frame that enters a mode is that which leaves it.
+    Torch's wrapper around `step` calls its hooks before and after. What it calls between them is in
+    a cell of its closure: we fill that cell for this one call and restore it as the call begins.
+    Nothing of the user's is written to, and the frame that enters a mode also leaves it.
     """
     code = getattr(step, "__code__", None)
     if code is None or "func" not in code.co_freevars:

@@ -1,8 +1,8 @@
-"""What an operator takes for itself on the CPU and gives back before it returns.
+"""What an operator on the CPU takes for itself and gives back before it returns.
 
-Torch's allocator tells a profiler of each allocation in its thread. The one that is used here
-writes nothing, needs no library, and is on for single operators alone, all of whose frees are then
-of its own allocations: of another one torch would print that it does not know it.
+Torch's allocator tells a profiler about each allocation in its thread. The profiler used here
+writes nothing, needs no library, and is on for single operators only: then every free belongs to an
+allocation it has seen. Torch would print a message about any other free.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from ..count.flops import tensors_in
 
 MIN_BYTES = 4096
 MIN_FRACTION = 0.002
-"""Operators on less than that, or than this share of what stays, take nothing to speak of; to watch
-them would make what is tiny look longer."""
+"""Operators on less than this, or on less than this share of what stays, take next to nothing;
+watching them would make tiny operators seem longer."""
 
 RESIZING = ("resize", "set_", ".out", "_out")
-"""What may free a storage that was there before."""
+"""Operators that may free a storage that was there before."""
 
 
 class Workspaces:
-    """Sees single operators; `taken` is what the last one took at most beside its results.
+    """Watches single operators; `taken` is the most that the last one took besides its results.
 
     Args:
         torch: the module.
@@ -49,11 +49,11 @@ class Workspaces:
             self.is_off = True  # another release of torch
 
     def expect(self, held_bytes: int) -> None:
-        """So much stays from step to step: what is small beside it is not watched."""
+        """Set how much stays from step to step; what is small next to it is not watched."""
         self.min_bytes = max(MIN_BYTES, round(MIN_FRACTION * held_bytes))
 
     def begin(self, func: Any, args: Any) -> bool:
-        """An operator is about to run: whether it is watched."""
+        """Begin an operator; return whether it is watched."""
         name = str(func)  # `aten.add.Tensor`
         if self.is_off or not name.startswith("aten.") or any(w in name for w in RESIZING):
             return False
@@ -68,7 +68,7 @@ class Workspaces:
         return True
 
     def end(self) -> None:
-        """It has run, or raised."""
+        """End an operator that has run or raised."""
         try:
             found = self._disable(self._options)
         except RuntimeError:

@@ -1,8 +1,8 @@
-"""`run --profile`: a few steady steps under torch's profiler, or under a tool of the system's.
+"""A window of a few steady steps under torch's profiler, or under a tool of the device's maker.
 
-There only where the user asked for it (STEPTIME_PROFILE), for a profiler prints and holds on to
-tensors. The window begins and ends where updates end, its updates are marked as disturbed, and one
-in which the script compiled, evaluated or saved is thrown away and tried again.
+It exists only where the user asked for it (STEPTIME_PROFILE), because a profiler prints and holds
+on to tensors. The window begins and ends where updates end, and its updates are marked as
+disturbed. A window in which the script compiled, evaluated or saved is discarded and tried again.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from json import dumps
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from ...record import kinds
+from ...record.files import rank_file
 from ..hooks.patching import replace
 from ..timeline.cycle import Cycle
 
@@ -22,19 +24,19 @@ if TYPE_CHECKING:
     from ..watchers.debug_switches import SwitchWatcher
 
 NUM_STEPS = 3
-"""Enough to see whether steps are alike; a trace of many steps is slow to open."""
+"""Enough to see whether steps are alike; a trace of many steps opens slowly."""
 
 MAX_TRIES = 3
-"""Windows that held something else than steps; the last of them is kept all the same."""
+"""Windows that may contain something other than steps; the last one is kept even so."""
 
 MAX_WAIT = 20
-"""Steps to wait for one that holds nothing else; a script may save after each."""
+"""How long to wait for a step with nothing else in it; a script may save after each step."""
 
 WAITING, WARMING, ACTIVE, OVER = range(4)
 
 
 class Wish:
-    """What the parent asks for: a tool, the first step it may look at, and how closely."""
+    """What the parent asks for: a tool, the first step it may record, and whether with stacks."""
 
     def __init__(self, text: str) -> None:
         self.tool, first, stacks = text.split(",")
@@ -55,12 +57,12 @@ class TorchProfiler:
         self.is_begun = False
 
     def why_not(self) -> str | None:
-        """A reason not to begin now."""
+        """Return a reason not to begin now."""
         is_on = self.torch._C._autograd._profiler_enabled()
         return "own_profiler" if is_on else None
 
     def warm_up(self) -> None:
-        """Get ready: a device's tracing takes a while to come up."""
+        """Get ready: tracing on a device takes a while to start."""
         kinds = self.torch.profiler.ProfilerActivity
         activities = [kinds.CPU]
         if self.torch.cuda.is_initialized():
@@ -71,12 +73,12 @@ class TorchProfiler:
         self.profiler.prepare_trace()
 
     def begin(self) -> None:
-        """From here on operators are recorded."""
+        """Record operators from here on."""
         self.is_begun = True
         self.profiler.start_trace()
 
     def begin_step(self, number: int) -> None:
-        """The name is the one by which readers of such traces find steps."""
+        """Begin a step, under the name by which readers of such traces find steps."""
         self.step = self.torch.autograd.profiler.record_function(f"ProfilerStep#{number}")
         self.step.__enter__()
 
@@ -87,7 +89,7 @@ class TorchProfiler:
             step.__exit__(None, None, None)
 
     def end(self, path: str | None) -> str | None:
-        """Nothing is recorded any more; the file's name, if it was to be kept."""
+        """Stop recording; return the file's name if the trace is kept."""
         self.end_step()
         profiler, self.profiler = self.profiler, None
         self.is_begun = False
@@ -99,7 +101,7 @@ class TorchProfiler:
         return os.path.basename(path) if os.path.isfile(path) else None
 
     def drop(self) -> None:
-        """End it, whatever it does; what is ready can be ended only once it began."""
+        """End it in whatever state it is; one that is only ready must begin before it can end."""
         if self.profiler is not None:
             if not self.is_begun:
                 self.begin()
@@ -107,7 +109,7 @@ class TorchProfiler:
 
 
 class DeviceRange:
-    """The steps as a range that a profiler of the device's maker waits for (`nsys profile`)."""
+    """Marks the steps as the range that the device maker's profiler waits for (`nsys profile`)."""
 
     can_repeat = False  # the tool collects once
 
@@ -116,20 +118,20 @@ class DeviceRange:
         self.is_begun = False
 
     def why_not(self) -> str | None:
-        """Such a range exists on a device alone."""
+        """Return a reason not to begin now: such a range needs a device."""
         return None if self.torch.cuda.is_initialized() else "no_device"
 
     def warm_up(self) -> None:
-        """The tool is up already."""
+        """Do nothing: the tool runs already."""
 
     def begin(self) -> None:
-        """From here on the tool collects."""
+        """Let the tool collect from here on."""
         self.torch.cuda.synchronize()  # what was queued before belongs to other steps
         self.is_begun = True
         self.torch.cuda.profiler.start()
 
     def begin_step(self, number: int) -> None:
-        """A range by the step's name."""
+        """Open a range with the step's name."""
         self.torch.cuda.nvtx.range_push(f"ProfilerStep#{number}")
 
     def end_step(self) -> None:
@@ -137,20 +139,20 @@ class DeviceRange:
         self.torch.cuda.nvtx.range_pop()
 
     def end(self, path: str | None) -> str | None:
-        """The tool stops collecting; it names its file itself."""
+        """Stop the tool from collecting; it names its file itself."""
         self.is_begun = False
         self.torch.cuda.synchronize()
         self.torch.cuda.profiler.stop()
         return None
 
     def drop(self) -> None:
-        """Have the tool stop, if it collects."""
+        """Stop the tool if it collects."""
         if self.is_begun:
             self.end(None)
 
 
 class ProfileWindow:
-    """The window of one process: told of each update's end until it is over."""
+    """The window of one process; it takes the end of each update until it is over."""
 
     def __init__(self, torch: Any, recorder: Recorder, wish: Wish, switches: SwitchWatcher) -> None:
         self.recorder = recorder
@@ -164,7 +166,7 @@ class ProfileWindow:
         self.state = WAITING
         self.num_seen = self.num_spans = self.first = 0
         self.num_done = self.num_tries = 0
-        self.is_mixed = False  # with an evaluation, say, or a compilation
+        self.is_mixed = False  # contains an evaluation, say, or a compilation
         self.began_ns = 0
         self.missing: str | None = None
         self.line: str | None = None
@@ -172,11 +174,11 @@ class ProfileWindow:
 
     @property
     def is_over(self) -> bool:
-        """Nothing is to be done any more."""
+        """Whether the window has done its work."""
         return self.state == OVER
 
     def end_update(self, journal: Journal, optimizer: int, *, may_begin: bool) -> None:
-        """An update ended: begin, go on, or end."""
+        """Take the end of an update: begin, continue or end the window."""
         if self.state == OVER:
             return
         try:
@@ -190,12 +192,12 @@ class ProfileWindow:
         self.switches.is_profiled = self.state == ACTIVE
 
     def pop_line(self) -> str | None:
-        """What came of it, once."""
+        """Return the line with the result, once."""
         line, self.line = self.line, None
         return line
 
     def finish(self) -> None:
-        """The process ends: keep what was seen of a window that is open."""
+        """Keep what an open window has seen: the process ends."""
         if self.state == OVER:
             return
         try:
@@ -208,7 +210,7 @@ class ProfileWindow:
             self.give_up("failed")
 
     def give_up(self, missing: str) -> None:
-        """Nothing will be shown; the reason is kept, and a profiler that is on is ended."""
+        """End without a profile: keep the reason and end a running profiler."""
         if self.state == OVER:
             return
         self.state = OVER
@@ -268,11 +270,11 @@ class ProfileWindow:
             return
         else:
             self._keep()
-        journal.disturb()  # what it took to write belongs to no step
+        journal.disturb()  # the time it took to write belongs to no step
 
     def _keep(self) -> None:
         ended_ns, zero_ns = perf_counter_ns(), self.recorder.zero_ns
-        stem = os.path.splitext(os.path.basename(self.recorder.path or "rank-0.jsonl"))[0]
+        stem = os.path.splitext(os.path.basename(self.recorder.path or rank_file(0)))[0]
         file = self.tool.end(os.path.join(self.recorder.run, "profile", stem))
         self.state = OVER
         if file is None and self.tool.can_repeat:
@@ -292,21 +294,21 @@ class ProfileWindow:
         )
 
     def _tell(self, facts: dict[str, Any]) -> None:
-        head = {"k": "profile", "tool": self.wish.tool, "n": self.num_seen}
+        head = {"k": kinds.WINDOW, "tool": self.wish.tool, "n": self.num_seen}
         self.line = dumps(head | facts) + "\n"
 
 
 def make_profile_windows(
     torch: Any, recorder: Recorder, text: str, switches: SwitchWatcher
 ) -> Callable[[], ProfileWindow]:
-    """What makes the window of this process, once it steps; the script's own profiler ends it."""
+    """Return what makes this process's window once it steps; a profiler of the script's ends it."""
     wish = Wish(text)
     windows: list[ProfileWindow] = []
     is_taken: list[bool] = []
 
     def yield_to_script() -> None:
         if any(window.is_busy for window in windows):
-            return  # ours is being made
+            return  # this is our own profiler being made
         is_taken.append(True)
         for window in windows:
             window.give_up("own_profiler")
@@ -326,7 +328,7 @@ def make_profile_windows(
 
 
 def _tell_before(owner: Any, act: Callable[[], None], recorder: Recorder) -> None:
-    """Call `act` before an object of a class is made."""
+    """Call `act` before each object of a class is made."""
     original = owner.__init__
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:

@@ -1,7 +1,7 @@
-"""Where in the user's code a moment lies: frames walked, and loops read in their code.
+"""Where in the user's code a moment lies: frames are walked, and loops are read in their code.
 
-Frames are looked at and let go at once; what is kept of one is numbers, its file's name and
-its code object, until the next marker of a spell (sites.py). Nothing of the user's is called.
+A frame is read and released at once; only numbers, its file's name and its code object are kept,
+until the next marker of a window (`site_windows.py`). Nothing of the user's is called.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import NamedTuple
 from .file_owners import LIBRARYS, USERS, FileOwners
 
 MAX_FRAMES = 200
-"""Recursion deeper than that is not followed: a look must stay short."""
+"""Deeper recursion is not followed: a walk must stay short."""
 
 SLACK = 8
-"""Bytes by which a jump may seem to lead elsewhere: some Pythons keep caches behind it."""
+"""A jump may seem to lead this many bytes further: some Pythons keep caches behind it."""
 
 
 class Spot(NamedTuple):
-    """Where one function stood at a moment; `frame` is a number, no frame is kept."""
+    """Where one function was at a moment; `frame` is an id, and no frame is kept."""
 
     frame: int
     code: CodeType
@@ -35,18 +35,18 @@ Stack = tuple[Spot, ...]
 """The functions of the user's that were running, outermost first."""
 
 Place = tuple[str, int, int]
-"""A file, the first line and the last; from the first around a loop to it, if it is higher."""
+"""A file, the first line and the last; a first line above the last one means around a loop."""
 
 
 class Frames:
-    """Walks frames, and says what lies between two moments."""
+    """Walks frames, and finds the lines between two moments."""
 
     def __init__(self, places: FileOwners) -> None:
         self.places = places
         self.loops: dict[tuple[str, int, int, int], tuple[int, int] | None] = {}
 
     def stack(self, frame: FrameType | None) -> Stack:
-        """The user's functions that are running; a library's where none of the user's is."""
+        """Return the user's running functions; a library's where none of the user's runs."""
         users: list[Spot] = []
         others: list[Spot] = []
         for _ in range(MAX_FRAMES):
@@ -63,7 +63,7 @@ class Frames:
         return tuple(reversed(users or others))
 
     def between(self, before: Stack, after: Stack) -> Place | None:
-        """The lines from one moment to the next, in the innermost function of both."""
+        """Return the lines from one moment to the next, in the innermost function of both."""
         found: Place | None = None
         for a, b in zip(before, after):
             if a.frame != b.frame or a.code is not b.code:
@@ -72,12 +72,12 @@ class Frames:
                 lines = self._lines(a, b)
                 if lines is not None:
                     found = (a.file, *lines)
-                break  # it went on, so what it had called has returned
+                break  # it continued, so whatever it had called has returned
             found = (a.file, a.line, b.line)
         return found
 
     def _lines(self, a: Spot, b: Spot) -> tuple[int, int] | None:
-        """First and last line; None if `a` cannot lead to `b`: it returned and was called again."""
+        """Return first and last line; None if `a` cannot lead to `b` (another call of it)."""
         if b.offset > a.offset:
             return min(a.line, b.line), max(a.line, b.line)
         key = (a.file, a.code.co_firstlineno, a.offset, b.offset)
@@ -89,21 +89,21 @@ class Frames:
         first, last = loop
         if last <= a.line:  # nothing follows in the loop's body
             return min(first, b.line), b.line
-        if b.line <= first:  # nothing comes before in it
+        if b.line <= first:  # nothing precedes in the loop's body
             return a.line, last
         return a.line, b.line
 
 
 def innermost(stack: Stack) -> Place | None:
-    """The line that the innermost function stood at."""
+    """Return the line at which the innermost function was."""
     return (stack[-1].file, stack[-1].line, stack[-1].line) if stack else None
 
 
 def loop_around(code: CodeType, later: int, earlier: int) -> tuple[int, int] | None:
-    """First and last line of the innermost loop that leads from one instruction back to another.
+    """Return first and last line of the innermost loop from one instruction back to another.
 
-    The last line is that of the statements from which it jumps back: handlers of exceptions
-    stand behind the function's end, so their place tells nothing.
+    The last line is that of the statements from which it jumps back: exception handlers lie behind
+    the function's end, so their place says nothing.
     """
     jumps = [
         (target, source)
@@ -126,7 +126,7 @@ def loop_around(code: CodeType, later: int, earlier: int) -> tuple[int, int] | N
 
 
 def jumps_back(instructions: bytes) -> Iterator[tuple[int, int]]:
-    """Each jump to an earlier instruction: where it stands and where it leads [bytes]."""
+    """Yield each jump to an earlier instruction: where it is and where it leads [bytes]."""
     extended = 0
     for offset in range(0, len(instructions), 2):
         operation, argument = instructions[offset], instructions[offset + 1] | extended

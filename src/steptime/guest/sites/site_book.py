@@ -1,8 +1,8 @@
-"""Where in the user's code the time goes: frames are walked in two short spells of updates.
+"""Where in the user's code the time goes, sorted from the frames of two short windows.
 
-What was noted in a spell is taken through a timeline of its own, with a book in the place of
-the device's clock: so the pieces of time bear the names that the phases bear. Spans are
-counted by place over the whole run, their frames walked for the first few alone.
+What was noted in a window runs through a timeline of its own, with a book in the place of the
+device's clock, so the pieces of time get the names of the phases. Spans are counted by place over
+the whole run; frames are walked for the first few of them only.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ..timeline.buckets import (
+from ...record.buckets import (
     BUCKETS,
     CHECKPOINT,
     COMPILE,
@@ -26,17 +26,17 @@ from .frames import Frames, Place, Stack, innermost
 
 SPANS = frozenset((EVALUATION, CHECKPOINT, EPOCH_START, COMPILE))
 MAX_SITES = 60
-"""Lines of a step that a report could ever name; what took longest is kept."""
+"""No report names more lines of a step; those that took longest are kept."""
 
 WALKED_SPANS = 20
-"""A script that evaluates does it from the same few lines, and 10,000 walks would be felt."""
+"""A script evaluates from the same few lines, and 10,000 walks would be noticeable."""
 
 Site = list[Any]
 """As in docs/reference/run-folder.md: bucket, file, first line, last line, calls, time [ns]."""
 
 
 class TimedMarker(NamedTuple):
-    """One marker of a spell: what is to be done to a timeline, when, and where it was."""
+    """One marker of a window: what it does to a timeline, when, and in which functions."""
 
     act: Callable[[ThreadTimeline], None]
     now: int
@@ -45,7 +45,7 @@ class TimedMarker(NamedTuple):
 
 
 class Piece:
-    """Some time between two markers: what it was spent on and where."""
+    """The time between two markers: what it was spent on, and where."""
 
     __slots__ = ("bucket", "calls", "is_counted", "ns", "place")
 
@@ -58,9 +58,9 @@ class Piece:
 
 
 class SiteBook:
-    """Sorts the time of a spell by place; stands where a timeline has its device's clock.
+    """Sorts the time of a window by place; it takes the place of a timeline's device clock.
 
-    It is a timeline's sink as well: with an update the names of its pieces are final.
+    It is the timeline's sink as well: when an update ends, the names of its pieces are final.
     """
 
     def __init__(self, frames: Frames) -> None:
@@ -72,7 +72,7 @@ class SiteBook:
         self.sums: dict[tuple[int, Place], tuple[int, int | None]] = {}
 
     def fold(self, began: int, stack: Stack, marks: Iterable[TimedMarker]) -> None:
-        """Take what was noted since `began` through a timeline."""
+        """Run what was noted since `began` through a timeline."""
         self.last, self.before = began, stack
         self.timeline = timeline = ThreadTimeline(self)
         timeline.reset(began, 0)
@@ -84,16 +84,18 @@ class SiteBook:
             mark.act(timeline)
 
     def mark(self, bucket: int) -> None:
-        """The time since the last marker belonged to `bucket`; the timeline's stack has moved."""
+        """Give `bucket` the time since the last marker; the timeline's stack has moved already."""
         now, ns = self.now, self.now.now - self.last
         self.last = now.now
         if bucket == OTHER or bucket >= NUM_WRITTEN or not self.open:
-            around = self.open[-1].place if self.open else None  # a step with a closure
+            around = self.open[-1].place if self.open else None  # inside a step with a closure
             piece = Piece(bucket, self.frames.between(self.before, now.stack) or around)
         else:
             opened = self.open[-1]
             piece = Piece(bucket, opened.place)
-            if opened.bucket != bucket and len(self.open) > 1:  # it moved nothing: not its time
+            if (
+                opened.bucket != bucket and len(self.open) > 1
+            ):  # it moved nothing, so this is not its time
                 piece.place, piece.calls = self.open[-2].place, 0
             else:
                 piece.calls, piece.is_counted = opened.calls, opened.is_counted
@@ -110,27 +112,27 @@ class SiteBook:
         self.before = now.stack
 
     def rename(self, source: int, target: int, *, since: int = 0) -> None:
-        """What was taken for `source` turned out to be `target`."""
+        """Give `target` what was marked as `source`."""
         for piece in self.pieces[since:]:
             if piece.bucket == source:
                 piece.bucket = target
 
     def mark_batch(self) -> None:
-        """The work on a batch begins here."""
+        """Remember that the work on a batch begins here."""
         self.batch_at = len(self.pieces)
 
     def anchor(self) -> None:
-        """An evaluation that follows takes all since here."""
+        """Remember this point: an evaluation that follows takes everything since."""
         self.anchor_at = len(self.pieces)
 
     def take_evaluation(self) -> None:
-        """What came since the anchor was for an evaluation."""
+        """Give the evaluation everything since the anchor."""
         for piece in self.pieces[self.anchor_at :]:
             if piece.bucket not in SPANS_KEPT:
                 piece.bucket = EVALUATION
 
     def add(self, timeline: ThreadTimeline, optimizer: Any, skipped: int | None) -> None:
-        """An update is done; spans have lines of their own."""
+        """Sum up a finished update; spans have lines of their own."""
         for piece in self.pieces:
             if piece.place is None or piece.bucket in SPANS:
                 continue
@@ -144,12 +146,12 @@ class SiteBook:
         self.num_updates += 1
 
     def sites(self) -> list[Site]:
-        """What took longest first; what is only counted at the end."""
+        """Return the sites, longest first; those that are only counted come last."""
         return as_sites(self.sums)
 
 
 class SpanSites:
-    """The places of one thread's spans: calls and time by kind and place."""
+    """The places of one thread's spans: calls and time, by kind and place."""
 
     def __init__(self, frames: Frames) -> None:
         self.frames = frames
@@ -160,14 +162,14 @@ class SpanSites:
         self.sums: dict[tuple[int, Place], list[int]] = {}
 
     def walk(self, kind: int, frame: Any) -> None:
-        """A span begins: keep its place until the timeline comes to it."""
+        """Keep the place where a span begins until the timeline reaches it."""
         left = self.left.get(kind, 0)
         if left:
             self.left[kind] = left - 1
             self.found[kind].append(innermost(self.frames.stack(frame)))
 
     def enter(self, kind: int, before: int, *, goes_on: bool) -> None:
-        """The timeline opens a span; `goes_on`: the first batch of an epoch that has begun."""
+        """Open a span; with `goes_on` it is the first batch of an epoch that has begun already."""
         if kind not in self.found:
             return
         last = self.current.get(kind)
@@ -179,7 +181,7 @@ class SpanSites:
             sums[0] += not (goes_on and place == last)
 
     def leave(self, kind: int, after: int) -> None:
-        """The timeline closes it, having summed up `after` nanoseconds."""
+        """Close a span; its bucket now holds `after` nanoseconds."""
         place = self.current.get(kind)
         if place is not None:
             sums = self.sums[kind, place]
@@ -188,7 +190,7 @@ class SpanSites:
 
 
 def spans_of(books: Iterable[SpanSites]) -> list[Site]:
-    """The sites of all threads' spans, what took longest first."""
+    """Return the sites of all threads' spans, longest first."""
     sums: dict[tuple[int, Place], list[int]] = {}
     for book in books:
         for key, (calls, ns) in list(book.sums.items()):
@@ -199,6 +201,6 @@ def spans_of(books: Iterable[SpanSites]) -> list[Site]:
 
 
 def as_sites(sums: Mapping[tuple[int, Place], tuple[int, int | None]]) -> list[Site]:
-    """Calls and time by bucket and place as they are written, the longest and most first."""
+    """Return calls and time by bucket and place as they are written, longest first, then most."""
     ordered = sorted(sums.items(), key=lambda item: (item[1][1] or 0, item[1][0]), reverse=True)
     return [[BUCKETS[kind], *place, *values] for (kind, place), values in ordered[:MAX_SITES]]

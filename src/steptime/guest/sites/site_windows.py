@@ -1,7 +1,7 @@
-"""When to look closer: two windows of walked frames, and one update of counted operators.
+"""When updates are examined closely: two windows of walked frames, one of counted operators.
 
-They belong to the first thread that steps, and end with the second
-one. The updates it makes longer are marked as such in their rows.
+The windows belong to the first thread that steps and are over with the second window of walked
+frames. The updates that they make longer are marked so in their rows.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from json import dumps
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
+from ...record import kinds
 from ..count.operator_probe import PROBE_AT, OperatorProbe
 from ..timeline.recorder import Recorder
 from ..timeline.thread_timeline import ThreadTimeline
@@ -23,29 +24,29 @@ if TYPE_CHECKING:
     from ..timeline.journal import Journal
 
 WINDOWS = ((1, 3), (24, 27))
-"""The first for scripts that end or die soon, the second once caches and allocators are warm."""
+"""First and last update: one window for scripts that end or die early, one with warm caches."""
 
 MAX_ROUND = 4
-"""Where so many optimizers take turns at most, the updates of all of them are counted."""
+"""Where at most this many optimizers take turns, an update of each one is counted."""
 
 WINDOW_STEPS = 4
-"""A profiler's window: one step to warm up, and those of `window.NUM_STEPS`."""
+"""The steps of a profiler's window: one to warm up, and `profile_window.NUM_STEPS`."""
 
 MAX_WAITING = 8
-"""Updates for which the work of one waits until its device is done with it."""
+"""For how many updates the work of a counted one waits for its device to finish."""
 
 SPANS_NS = 2_000_000_000
-"""Between two lines on the spans: as often as the line on our own cost."""
+"""Between two lines on spans: as often as the line on our own cost."""
 
 MAX_MARKS = 20_000
-"""A step of so many reads is known well enough, and its marks fill memory: 4 MB."""
+"""A step with this many reads is known well enough, and its marks would fill memory: 4 MB."""
 
 
 class SiteWindows:
-    """The looks of one thread, by the number of its updates; 0 is the first.
+    """The windows of one thread, by the number of its updates; 0 is the first.
 
-    Rows of backward calls that came before an optimizer's first step belong to its update,
-    so the counting begins anew with it.
+    Rows of backward calls before an optimizer's first step belong to that update, so the counting
+    starts again with it.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class SiteWindows:
         profile: ProfileWindow | None = None,
     ) -> None:
         self.probe_at = probe_at
-        self.round = 1  # updates that are counted, one of each optimizer
+        self.round = 1  # updates that are counted: one of each optimizer
         self.profile = profile
         self.frames = frames
         self.probe = probe
@@ -75,12 +76,12 @@ class SiteWindows:
         self.began = self.shift = 0
         self.done: tuple[int, Stack, list[TimedMarker], int] | None = None
 
-    # -- what is noted in a spell
+    # -- what is noted in a window
 
     def mark(self, act: Callable[[ThreadTimeline], None], now: int) -> None:
-        """A marker: what it says to a timeline, and the functions that are running.
+        """Note a marker: what it does to a timeline, and the functions that are running.
 
-        The walk takes time of its own; it is taken out of what follows.
+        The walk itself takes time, which is subtracted from what follows.
         """
         if self.marks is None:
             return
@@ -90,7 +91,7 @@ class SiteWindows:
             self._forget()
 
     def count(self, bucket: int) -> None:
-        """A call that is counted and not timed."""
+        """Note a call that is counted but not timed."""
         if self.marks is None:
             return
         began = self.clock()
@@ -102,7 +103,7 @@ class SiteWindows:
     # -- from update to update
 
     def end_update(self, journal: Journal, *, is_by_hand: bool) -> None:
-        """An update ended: begin or end what the number of the next one says."""
+        """Take the end of an update: begin or end what the number of the next one calls for."""
         if not is_by_hand and not self.has_stepped:
             self.has_stepped = True
             self.num_ended = 0
@@ -121,13 +122,13 @@ class SiteWindows:
         self.is_over = number > WINDOWS[-1][1]
         if self.profile is not None:
             last = number + WINDOW_STEPS * self.round
-            # A profiler would be in the way of what counts operators.
+            # A profiler would get in the way of counting operators.
             is_clear = last < self.probe_at - self.round or number >= self.probe_at + self.round
             self.profile.end_update(journal, journal.ends[-1][0], may_begin=is_clear)
             self.is_over &= self.profile.is_over
 
     def _tell_probe(self, journal: Journal, number: int) -> None:
-        """Operators of one update; the work of a round of optimizers, all scouted before."""
+        """Write the operators of one update, and the work of a round of scouted optimizers."""
         if number <= max(1, self.probe_at - MAX_ROUND):
             self.round = max(1, min(journal.recorder.num_optimizers, MAX_ROUND))
         if number == self.probe_at + 1 and not self.probe.is_done:
@@ -151,7 +152,7 @@ class SiteWindows:
     # -- what came of it
 
     def pop_lines(self) -> list[str]:
-        """The lines made since the last call."""
+        """Return the lines made since the last call."""
         lines, self.lines = self.lines, []
         if self.done is not None:
             done, self.done = self.done, None
@@ -161,7 +162,7 @@ class SiteWindows:
         return lines
 
     def pop_last_lines(self) -> list[str]:
-        """The process ends: what an unfinished spell has seen, and why nothing was counted."""
+        """Return the last lines: an unfinished window's sites, and why nothing was counted."""
         if self.profile is not None:
             self.profile.finish()
         lines = self.pop_lines()
@@ -183,12 +184,17 @@ class SiteWindows:
         self.frames.loops.clear()
         if not book.num_updates:
             return []
-        line = {"k": "s", "n": num_updates, "updates": book.num_updates, "sites": book.sites()}
+        line = {
+            "k": kinds.SITES,
+            "n": num_updates,
+            "updates": book.num_updates,
+            "sites": book.sites(),
+        }
         return [dumps(line) + "\n"]
 
 
 class SiteWatcher:
-    """Tells the recorder, when it writes, what windows and spans have seen."""
+    """Gives the recorder, when it writes, the lines of windows and spans."""
 
     place = "sites"
 
@@ -198,12 +204,12 @@ class SiteWatcher:
         self.reset()
 
     def reset(self) -> None:
-        """Nothing has been told yet: a new process."""
+        """Forget what was written: this is a new process."""
         self.due_ns = 0
         self.told: list[Site] = []
 
     def poll(self, bucket: int, *, is_last: bool) -> str:
-        """The lines that are new."""
+        """Return the new lines."""
         text = ""
         for journal in list(self.recorder.journals):
             windows: SiteWindows | None = journal.windows
@@ -225,4 +231,4 @@ class SiteWatcher:
         if sites == self.told:
             return ""
         self.due_ns, self.told = now + SPANS_NS, sites
-        return dumps({"k": "a", "n": self.recorder.num_updates, "sites": sites}) + "\n"
+        return dumps({"k": kinds.SPANS, "n": self.recorder.num_updates, "sites": sites}) + "\n"

@@ -1,48 +1,46 @@
-"""Where a step ends when several optimizers take turns: told the moment it ends.
+"""Where a step ends when several optimizers take turns, known the moment it ends.
 
-`measure/steps/step_fold.py` folds rounds when all is known. Here the next step's levers are to
-be chosen as soon as the last update of a step is done, so the order of the optimizers is
-learned from what was before: the shortest piece that repeats. A critic that steps five times a
-generator's one makes a step of six updates, so that steps can be compared.
+`measure/steps/step_fold.py` folds rounds afterwards, when everything is known. Here the levers of
+the next step are chosen as soon as the last update of a step is done, so the order of the
+optimizers is learned from the updates before: it is the shortest sequence that repeats. A critic
+that steps five times for each step of the generator makes a step of six updates, so steps stay
+comparable.
 """
 
 from __future__ import annotations
 
-from .buckets import BY_HAND
+from ...record.places import BY_HAND
 
 MAX_PERIOD = 32
-"""Of updates; nobody takes turns in longer pieces, and learning them would take twice as many."""
+"""In updates. Nobody takes turns in longer sequences, and learning one takes twice its length."""
 
 RECENT = 64
-"""An optimizer that has not stepped in so many updates takes no turn any more."""
+"""An optimizer that has not stepped in this many updates no longer takes a turn."""
 
 PATIENCE = 200
-"""Updates without any order after which each counts as a step of its own."""
+"""After this many updates without any order, each update counts as a step."""
 
 
 class Cycle:
-    """The order in which optimizers take turns.
-
-    `generation` grows each time the order is found to be another one.
-    """
+    """The order in which optimizers take turns; `generation` grows each time that order changes."""
 
     def __init__(self) -> None:
         self.generation = 0
         self.reset()
 
     def reset(self) -> None:
-        """Nothing is known."""
+        """Forget everything."""
         self.recent: list[int] = []
         self.num = 0
-        self.period = 0  # of the order; 0 where there is none
-        self.anchor = 0  # a step began after so many updates
+        self.period = 0  # length of the order; 0 while there is none
+        self.anchor = 0  # a step began after this many updates
         self.num_lost = 0
 
     def add(self, optimizer: int) -> bool:
-        """An update ended; whether a step ended with it."""
+        """Take an update that has ended; return whether a step ended with it."""
         recent = self.recent
         if recent and recent[-1] == BY_HAND and optimizer != BY_HAND:
-            self.reset()  # backward calls stood for updates until an optimizer stepped
+            self.reset()  # until an optimizer stepped, backward calls stood for updates
             recent = self.recent
         goes_on = 0 < self.period <= len(recent) and recent[-self.period] == optimizer
         recent.append(optimizer)
@@ -54,7 +52,7 @@ class Cycle:
         return self.period > 0 and (self.num - self.anchor) % self.period == 0
 
     def first_step_at(self, number: int) -> int:
-        """The first count of updates, `number` or more, after which a step begins."""
+        """Return the first count of updates, at least `number`, after which a step begins."""
         return number + (self.anchor - number) % max(1, self.period)
 
     def _learn(self) -> None:

@@ -1,10 +1,9 @@
-"""Device time by pooled events that are read later, never with a synchronize.
+"""Device time from pooled events that are read later, never with a synchronize.
 
-At each change of marker an event is put on the current stream; the device time between
-two events belongs to the marker that was open on the host between them, by the name that
-the host's timeline gives it in the end. Events are read
-when the last one of an update has passed. Not yet run on a GPU by us; the logic is tested
-with events made up by the tests.
+At each change of marker an event is put on the current stream. The device time between two events
+belongs to the marker that was open on the host between them, under the name that the host's
+timeline finally gives it. Events are read once the last one of an update has passed. This has not
+been run on a GPU yet; the tests exercise the logic with made-up events.
 """
 
 from __future__ import annotations
@@ -14,10 +13,11 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from .buckets import EVALUATION, NUM_BUCKETS, OTHER, SPANS_KEPT
+from ...record.buckets import EVALUATION, NUM_BUCKETS, OTHER, SPANS_KEPT
+from ...record.writing import device_line
 
 MAX_WAITING = 200
-"""Updates whose events may wait to be read; beyond it the oldest are given up and counted."""
+"""Updates whose events may wait to be read; beyond that, the oldest are dropped and counted."""
 
 
 class DeviceClock:
@@ -25,7 +25,7 @@ class DeviceClock:
 
     Args:
         new_event: makes an event with `record()`, `query()` and `elapsed_time(other)` [ms].
-        is_capturing: True while a CUDA graph is being captured, when no event may be put.
+        is_capturing: True while a CUDA graph is being captured, when no event may be recorded.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class DeviceClock:
         self.batch_at = self.anchor_at = 0
 
     def mark(self, bucket: int) -> None:
-        """Device work put since the last mark belongs to `bucket`."""
+        """Give `bucket` the device work that was queued since the last mark."""
         if self.is_capturing():
             return
         event = self.pool.pop() if self.pool else self.new_event()
@@ -49,27 +49,27 @@ class DeviceClock:
         self.marks.append((bucket, event))
 
     def mark_batch(self) -> None:
-        """The work on a batch begins here."""
+        """Remember that the work on a batch begins here."""
         self.batch_at = len(self.marks)
 
     def anchor(self) -> None:
-        """An evaluation that follows takes all since here."""
+        """Remember this point: an evaluation that follows takes everything since."""
         self.anchor_at = len(self.marks)
 
     def rename(self, source: int, target: int, *, since: int = 0) -> None:
-        """What was put under `source` in this update turned out to be `target`."""
+        """Give `target` what was marked as `source` in this update."""
         for i, (bucket, event) in enumerate(self.marks[since:], start=since):
             if bucket == source:
                 self.marks[i] = (target, event)
 
     def take_evaluation(self) -> None:
-        """What was put since the anchor was for an evaluation."""
+        """Give the evaluation everything that was marked since the anchor."""
         for i, (bucket, event) in enumerate(self.marks[self.anchor_at :], start=self.anchor_at):
             if bucket not in SPANS_KEPT:
                 self.marks[i] = (EVALUATION, event)
 
     def close_update(self, number: int) -> None:
-        """The marks so far are those of update `number`; the last one opens the next."""
+        """Close update `number` with the marks so far; the last mark also opens the next update."""
         if not self.marks:
             return
         self.waiting.append((number, self.marks))
@@ -89,11 +89,10 @@ class DeviceClock:
                 index = bucket if bucket < NUM_BUCKETS else OTHER
                 sums[index] += int(begin.elapsed_time(end) * 1e6)
             self.pool += [event for _, event in marks[:-1]]
-            values = repr(sums).replace(" ", "")
-            self.lines.append(f'{{"k":"d","n":{number},"d":{values}}}\n')
+            self.lines.append(device_line(number, sums))
 
     def pop_lines(self) -> list[str]:
-        """Hand over what has been read since the last call."""
+        """Return the lines for what was read since the last call."""
         self._read()
         lines, self.lines = self.lines, []
         return lines

@@ -1,7 +1,7 @@
-"""Counts the collections of garbage and their time, by a callback of `gc`'s.
+"""Counts the collections of garbage and their time, through a callback of `gc`.
 
-A collection stops every thread of the process, so it counts for the process, and the next
-update that ends takes it, whatever thread it ends in.
+A collection stops every thread of the process, so it counts for the process: the next update that
+ends takes it, in whatever thread it ends.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from typing import Any
 NONE = (0, 0)
 
 LONG_NS = 1_000_000
-"""Collections of the young take microseconds, many times a step: their sums tell enough."""
+"""Collections of the young generation take microseconds, many times a step: sums are enough."""
 
 MAX_LONG = 1_000
-"""After so many long ones, only those count as long that are twice as long: a script that
-collects each step must not fill the disk."""
+"""After this many long ones, the bound for "long" doubles: a script that collects garbage in each
+step must not fill the disk."""
 
 
 class Pauses:
-    """Collections so far, and their time [ns]."""
+    """The collections so far, and their time [ns]."""
 
     def __init__(self, *, clock: Callable[[], int] = perf_counter_ns) -> None:
         self.clock = clock
         self.reset()
 
     def reset(self) -> None:
-        """None yet: a new process."""
+        """Start from zero: this is a new process."""
         self.num = self.ns = self.num_taken = self.ns_taken = 0
         self.began: int | None = None
         self.is_due = False
@@ -41,17 +41,17 @@ class Pauses:
         self.lock = threading.Lock()
 
     def watch(self, torch: Any) -> None:
-        """Be told of each collection from now on.
+        """Hear of each collection from now on.
 
-        Python may call back in the middle of a compiled function: under the name of a file
-        that dynamo leaves alone, it does not look at our frame.
+        Python may call back in the middle of a compiled function. Our frame bears the name of a
+        file that dynamo skips, so dynamo leaves it alone.
         """
         file = os.path.join(os.path.dirname(torch.__file__), "_compile.py")
         Pauses.note.__code__ = Pauses.note.__code__.replace(co_filename=file)
         gc.callbacks.append(self.note)
 
     def note(self, phase: str, info: Any) -> None:
-        """What `gc` calls; it looks up no global, for it is called while Python shuts down."""
+        """Time one collection; called by `gc`, also at shutdown, and so it reads no global name."""
         if phase == "start":
             self.began = self.clock()
         elif self.began is not None:
@@ -65,11 +65,11 @@ class Pauses:
                 self.long.append((began, ns, info.get("generation", -1)))
 
     def take(self) -> tuple[int, int]:
-        """Number and time of the collections that no update has taken yet; ask `is_due` first."""
+        """Return number and time of the collections not taken yet; check `is_due` first."""
         if not self.lock.acquire(blocking=False):
             return NONE  # another thread's update takes them now
         try:
-            self.is_due = False  # before the reading: what is collected meanwhile is due again
+            self.is_due = False  # set before the read, so that a collection in between is due again
             num, ns = self.num, self.ns
             taken = num - self.num_taken, ns - self.ns_taken
             self.num_taken, self.ns_taken = num, ns
@@ -78,7 +78,7 @@ class Pauses:
             self.lock.release()
 
     def take_long(self) -> list[tuple[int, int, int]]:
-        """The long ones since the last call: when each began, how long it took, its generation."""
+        """Return the long ones since the last call: start, duration and generation of each."""
         found, self.long = self.long, []
         if not self.room:
             self.long_ns *= 2

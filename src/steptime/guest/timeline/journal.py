@@ -1,9 +1,9 @@
-"""What the hooks note between the user's kernels: which moment, when, and nothing else.
+"""What the hooks note between the user's kernels: which marker and when, and nothing else.
 
-There our code runs with cold caches, and each line of bookkeeping costs ten times what a
-loop over it shows. So a marker adds three numbers to a list, and the list is replayed
-through the thread's `ThreadTimeline` many updates at a time. Where something must act at once
-(device events, DDP's data), the journal is direct: it replays at each marker.
+Our code runs there with cold caches, and each line of bookkeeping costs ten times what it costs in
+a loop. So a marker adds three numbers to a list, and the list is replayed through the thread's
+`ThreadTimeline`, many updates at a time. Where something must act at once (device events, DDP's
+data), the journal is direct: it replays at each marker.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from collections.abc import Callable
 from time import perf_counter_ns, process_time_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .buckets import (
+from ...record.buckets import (
     BATCHES,
-    BY_HAND,
     CHECKPOINT,
     COPIES,
     EPOCH_START,
@@ -28,6 +27,7 @@ from .buckets import (
     OTHER,
     SYNCS,
 )
+from ...record.places import BY_HAND
 from .gc_pauses import NONE
 from .recorder import FLUSH_NS, MAX_PENDING, Recorder
 from .thread_timeline import NEVER, ThreadTimeline, is_sampled_at
@@ -45,7 +45,7 @@ def _entering(bucket: int) -> Act:
     return lambda timeline: timeline.enter(bucket)
 
 
-# What may be noted. Entering a bucket bears the bucket's own number.
+# What may be noted. To enter a bucket, its own number is noted.
 _NAMED: tuple[Act, ...] = (
     ThreadTimeline.leave,
     ThreadTimeline.leave_span,
@@ -108,43 +108,44 @@ _SPANS = {
     ENTER_EVALUATION: EVALUATION,
     ENTER_EPOCH: EPOCH_START,
 }
-"""What is kept by place over the whole run."""
+"""The spans that are kept by their place in the code over the whole run."""
 
 INTERRUPTED_NS = 50_000
-"""A marker of ours takes some microseconds; one that seems longer was off the core meanwhile."""
+"""Noting a marker takes a few microseconds; where it seems to take longer, the thread had lost its
+core."""
 
 
 class SpanPlaces(Protocol):
-    """Keeps where in the user's code spans began: `sites/site_book.py`."""
+    """Keeps where in the user's code spans began; `sites/site_book.py` has it."""
 
     def walk(self, kind: int, frame: Any) -> None:
-        """A span begins in this frame."""
+        """Note that a span begins in this frame."""
 
 
 class WalkedWindows(Protocol):
-    """Walks frames at the markers of a few updates: `sites/site_windows.py`.
+    """Walks frames at the markers of a few updates; `sites/site_windows.py` has it.
 
-    `shift` is the time [ns] that the walks have taken so far in this window.
+    `shift` is the time [ns] that the walks of this window have taken so far.
     """
 
     shift: int
 
     def mark(self, act: Act, now: int) -> None:
-        """A marker was noted."""
+        """Walk the frames at a marker."""
 
     def count(self, bucket: int) -> None:
-        """A call was made that is counted and not timed."""
+        """Note a call that is counted but not timed."""
 
     def end_update(self, journal: Journal, *, is_by_hand: bool) -> None:
-        """An update ended."""
+        """Begin or end what the number of the next update calls for."""
 
 
 class Journal:
     """The notes of one thread.
 
-    `top` is the bucket that is open now, or `OTHER` between markers and inside a step's
-    closure, where calls of the user's models are to be seen. `is_attentive`: something is to
-    be done at each marker, since frames are walked or the journal is direct.
+    `top` is the bucket that is open now; it is `OTHER` between markers, and inside a step's
+    closure, where the calls of the user's models must be seen. `is_attentive` says that something
+    is done at each marker: frames are walked, or the journal is direct.
     """
 
     __slots__ = (
@@ -201,12 +202,12 @@ class Journal:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything: a new thread, or a child after fork."""
+        """Forget everything: this is a new thread, or a child after a fork."""
         self.timeline.reset(self.clock(), self.cpu_clock())
         self.log: list[int] = []
         self.ends: list[tuple[Any, ...]] = []
         self.top = OTHER
-        self.optimizers: list[int] = []  # what was open around each open optimizer step
+        self.optimizers: list[int] = []  # the bucket that was open around each open optimizer step
         self.batches = self.copies = self.syncs = 0
         self.due_ns = self.clock() + FLUSH_NS
         self.in_backward = self.in_tensor_call = False
@@ -215,7 +216,7 @@ class Journal:
         self.is_sampled = True
         self.num_sampled = self.num_updates = self.self_ns = 0
         self.inner_steps = self.num_empty = self.num_spans = 0
-        self.wrappers: set[int] = set()  # optimizers seen to step another one inside their step
+        self.wrappers: set[int] = set()  # optimizers that step another one inside their own step
         self.scaler: Any = None
         self.windows: WalkedWindows | None = None
         self.probe: OperatorProbe | None = None
@@ -225,11 +226,11 @@ class Journal:
     # -- noting
 
     def note(self, act: int, top: int) -> None:
-        """`act` happens now; from here on `top` is open."""
+        """Note that `act` happens now and that `top` is open from here on."""
         now = self.clock()
         if now > self.due_ns:
             self.flush()
-            began, now = now, self.clock()  # the writing falls to what was open before
+            began, now = now, self.clock()  # the time for writing belongs to what was open before
             if self.windows is not None:
                 self.windows.shift += now - began
         self.top = top
@@ -242,7 +243,7 @@ class Journal:
             self._attend(act, now)
 
     def note_with_cpu(self, act: int, top: int) -> None:
-        """The same, with the CPU time also where it is not taken at each marker: spans."""
+        """Note a span: as `note`, but always with the CPU time."""
         self.top = top
         now = self.clock()
         self.num_spans += 1
@@ -253,22 +254,22 @@ class Journal:
             self._attend(act, now)
 
     def _attend(self, act: int, now: int) -> None:
-        """What is done at each marker only in a spell, or where the journal is direct."""
+        """Do what is due at a marker inside a window of walked frames, or where we are direct."""
         if self.windows is not None:
             self.windows.mark(_ACTS[act] if act < LEAVE_OPTIMIZER else _ENDS[act], now)
         if self.is_direct:
             self.replay()
 
     def be_direct(self) -> None:
-        """From now on replay at each marker."""
+        """Replay at each marker from now on."""
         self.is_direct = self.is_attentive = True
 
     def disturb(self) -> None:
-        """This update takes longer than it would: we look closer."""
+        """Mark this update as longer than it would be: we examine it more closely."""
         self.log += (DISTURB, self.clock(), 0)
 
     def enter_optimizer(self, *, has_closure: bool) -> None:
-        """An optimizer's step begins; inside a closure the user's calls are seen."""
+        """Note the beginning of an optimizer's step; calls inside its closure are seen as usual."""
         self.has_stepped = True
         self.optimizers.append(self.top)
         if has_closure:
@@ -277,12 +278,12 @@ class Journal:
             self.note(ENTER_OPTIMIZER, OPTIMIZER)
 
     def leave_optimizer(self, optimizer: Any, skipped: int | None) -> None:
-        """An optimizer's step ends; the outermost one ends the update.
+        """Note the end of an optimizer's step; the outermost one ends the update.
 
-        A wrapper that is known to step another optimizer, and did not, let nothing through.
+        A wrapper that is known to step another optimizer, but did not this time, made no update.
         """
         if not self.optimizers:
-            return  # the step began before the hooks did
+            return  # the step began before the hooks were in place
         top = self.optimizers.pop()
         if self.optimizers:
             self.inner_steps += 1
@@ -299,18 +300,18 @@ class Journal:
         self._end_update(LEAVE_OPTIMIZER, top, number, skipped)
 
     def skip_update(self, optimizer: Any) -> None:
-        """A gradient scaler found infinities and left the optimizer out."""
+        """Note an update that a gradient scaler skipped because it found infinities."""
         self.has_stepped = True
         self._end_update(SKIP_UPDATE, self.top, self.recorder.index_of(optimizer), 1)
 
     def end_by_hand(self) -> None:
-        """A backward call ended, no optimizer has stepped: the weights may be updated by hand."""
+        """Note that a backward call ended an update: no optimizer has stepped yet."""
         self._end_update(END_BY_HAND, self.top, BY_HAND, 0)
 
     def _end_update(self, act: int, top: int, optimizer: int, skipped: int | None) -> None:
         if not self.num_updates:
             self.recorder.journals.append(self)
-            self.recorder.enroll(self.timeline)  # in order of first update, not of first replay
+            self.recorder.enroll(self.timeline)  # in order of first updates, not of first replays
             self.due_ns = NEVER
             if self.new_windows is not None and len(self.recorder.journals) == 1:
                 self.windows = self.new_windows()
@@ -338,7 +339,7 @@ class Journal:
             trial.end_update(self, optimizer)
 
     def drop_optimizers(self) -> None:
-        """The steps that seem open were left by an exception."""
+        """Close the steps that seem open: an exception left them."""
         self.optimizers.clear()
         self.inner_steps = 0
         self.note(DROP_OPTIMIZERS, OTHER)
@@ -346,7 +347,7 @@ class Journal:
     # -- replaying
 
     def replay(self) -> None:
-        """Take what was noted through the timeline."""
+        """Run the notes through the timeline."""
         log, self.log = self.log, []
         ends, self.ends = self.ends, []
         timeline, following = self.timeline, iter(ends)
@@ -382,8 +383,8 @@ class Journal:
         wall[SYNCS] += syncs
 
     def flush(self) -> None:
-        """Replay, and have the recorder write what came of it."""
-        if not self.num_updates:  # a long time without any: the notes must not pile up
+        """Replay, and let the recorder write the result."""
+        if not self.num_updates:  # a long time without an update: the notes must not pile up
             self.due_ns = self.clock() + FLUSH_NS
             self.replay()
             return

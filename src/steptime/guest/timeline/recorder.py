@@ -1,8 +1,8 @@
-"""Writes what the timelines hand over to the run's folder, many lines at a time.
+"""Writes what the timelines hand over into the run's folder, many lines at a time.
 
-The format is in docs/reference/run-folder.md. A file is opened for each flush and never
-held: a script that closes all descriptors would otherwise hand ours to its checkpoint.
-A failed write loses lines, counts them, and never raises. No torch here.
+The format is in docs/reference/run-folder.md. A file is opened for each flush and never held open:
+a script that closes all descriptors would otherwise give ours to its checkpoint. A failed write
+loses lines and counts them; it never raises. No torch here.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from time import perf_counter_ns, thread_time_ns
 from time import time as unix_time
 from typing import Any, Protocol
 
-from .buckets import (
+from ...record import kinds
+from ...record.buckets import (
     BACKWARDS,
     BUCKETS,
-    BY_HAND,
     COUNTS,
     FORWARDS,
     NUM_BUCKETS,
@@ -28,6 +28,9 @@ from .buckets import (
     OTHER,
     PENDING,
 )
+from ...record.files import MAX_RANKS, SCHEMA, rank_file
+from ...record.places import BY_HAND
+from ...record.writing import markers_line, rows_line
 from .gc_pauses import Pauses
 from .round_blocks import Rounds
 from .thread_timeline import ThreadTimeline
@@ -36,10 +39,10 @@ FLUSH_NS = 200_000_000
 """A step that ended this long ago is on disk at the next marker (docs/reference/run-folder.md)."""
 
 MAX_PENDING = 500
-"""Bounds memory where steps are far below a millisecond: about 1 MB of lists."""
+"""Bounds the memory where steps take far less than a millisecond: about 1 MB of lists."""
 
 FULL_UPDATES = 20_000
-"""Sums an update up to here, then blocks: 200,000 steps stay below 30 MB."""
+"""A row of sums for each update up to here, then blocks: 200,000 steps stay below 30 MB."""
 
 EVENT_UPDATES = 2_000
 EVENT_EVERY = 100
@@ -47,7 +50,7 @@ OVERHEAD_NS = 2_000_000_000
 
 
 def append(path: str, text: str) -> bool:
-    """Append `text` to an existing file in one write; False if not all of it got there."""
+    """Append `text` to an existing file in one write; return whether all of it was written."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     except OSError:
@@ -61,28 +64,20 @@ def append(path: str, text: str) -> bool:
         os.close(fd)
 
 
-def compact(values: Any) -> str:
-    """JSON of nested lists of integers: `repr` in C, many rows at a time, is the cheapest text."""
-    return repr(values).replace(" ", "")
-
-
 class WriteWatcher(Protocol):
-    """Something of the process that is looked at with each write.
-
-    `place` names its failures.
-    """
+    """Something that the recorder polls at each write; `place` names its failures."""
 
     place: str
 
     def poll(self, bucket: int, *, is_last: bool) -> str:
-        """A line if there is something to tell, else nothing; `bucket` is what was open."""
+        """Return the lines that are due, or an empty text; `bucket` is what was open."""
 
     def reset(self) -> None:
-        """Nothing has been told yet: a new process."""
+        """Forget what was written: this is a new process."""
 
 
 class Recorder:
-    """The stream of one process: takes updates, formats and writes them."""
+    """The stream of one process: it takes updates, formats them and writes them."""
 
     def __init__(self, run: str, head: Callable[[], dict[str, Any]]) -> None:
         self.run = run
@@ -97,17 +92,17 @@ class Recorder:
         self.reset()
 
     def reset(self) -> None:
-        """Start afresh: a new process, or a child after fork that may never step."""
+        """Start from nothing: this is a new process, or a forked child, which may never step."""
         self.path: str | None = None
         self.rows: list[list[int]] = []
         self.tags: list[list[int]] = []
         self.lines: list[str] = []
-        self.rounds: list[Rounds] = []  # one a timeline
+        self.rounds: list[Rounds] = []  # one for each timeline
         self.optimizers: dict[int, tuple[int, Any]] = {}
         self.num_optimizers = 0
         self.timelines: list[ThreadTimeline] = []
         self.journals: list[Any] = []
-        self.num_updates = 0  # rows so far, those of backward calls among them
+        self.num_updates = 0  # rows so far, including those of backward calls
         self.num_by_hand = 0
         self.num_backwards = 0
         self.num_forwards = 0
@@ -125,27 +120,27 @@ class Recorder:
             watcher.reset()
 
     def fail(self, place: str) -> None:
-        """Count a failure of ours; the training goes on."""
+        """Count a failure of ours; the training continues."""
         self.failures[place] = self.failures.get(place, 0) + 1
         self.failure_texts.setdefault(place, repr(sys.exc_info()[1])[:200])
 
     def failed(self) -> dict[str, Any]:
-        """Our own failures by place, with the text of the first of each."""
+        """Return our own failures by place, with the text of the first one of each."""
         return {"failures": self.failures, "failure_texts": self.failure_texts}
 
     # -- taking
 
     def enroll(self, timeline: ThreadTimeline) -> None:
-        """Number the thread of a timeline: 0 is the first that stepped."""
+        """Give the thread of a timeline its number: 0 is the first that stepped."""
         if not self.timelines:
-            self.pauses.take()  # what was collected before (imports) is no step's
+            self.pauses.take()  # what was collected before (imports) belongs to no step
             self.pauses.take_long()
         timeline.thread = len(self.timelines)
         self.timelines.append(timeline)
         self.rounds.append(Rounds(timeline.thread))
 
     def add(self, timeline: ThreadTimeline, optimizer: int, skipped: int | None) -> None:
-        """Take the sums of a finished update; `timeline` lets go of its lists."""
+        """Take the sums of a finished update; `timeline` then makes new lists."""
         if self.path is None:
             self._open()
         if timeline.thread < 0:
@@ -184,10 +179,10 @@ class Recorder:
     def _take_events(self, number: int, timeline: ThreadTimeline) -> None:
         start = timeline.start
         offsets = [v if i % 2 else v - start for i, v in enumerate(timeline.events or ())]
-        self.lines.append(f'{{"k":"e","n":{number},"e":{compact(offsets)}}}\n')
+        self.lines.append(markers_line(number, offsets))
 
     def index_of(self, optimizer: Any) -> int:
-        """The number of an optimizer, in order of first step."""
+        """Return the number of an optimizer, in the order of first steps."""
         key = id(optimizer)
         known = self.optimizers.get(key)
         if known is None or known[1]() is not optimizer:
@@ -198,7 +193,7 @@ class Recorder:
     # -- writing
 
     def flush(self, bucket: int = OTHER, *, is_last: bool = False) -> None:
-        """Write all that is pending; a second caller meanwhile goes on without waiting."""
+        """Write all that is pending; a second caller returns at once instead of waiting."""
         if not self.lock.acquire(blocking=False):
             return
         try:
@@ -210,11 +205,11 @@ class Recorder:
             tags, self.tags = self.tags, []
             lines, self.lines = self.lines, []
             if fresh := [row for rounds in self.rounds for row in rounds.take_fresh()]:
-                lines.append(f'{{"k":"p","rows":{compact(fresh)}}}\n')
+                lines.append(rows_line(kinds.PROGRESS, fresh))
             if tags:
-                lines.insert(0, f'{{"k":"t","rows":{compact(tags)}}}\n')
+                lines.insert(0, rows_line(kinds.TAGS, tags))
             if rows:
-                lines.insert(0, f'{{"k":"u","rows":{compact(rows)}}}\n')
+                lines.insert(0, rows_line(kinds.UPDATES, rows))
             lines += [self._poll(watcher, bucket, is_last=is_last) for watcher in self.watchers]
             self._write(lines, len(rows))
             self.flush_ns += thread_time_ns() - began
@@ -236,7 +231,7 @@ class Recorder:
             return
         text = "".join(lines)
         if self.is_torn:
-            text = "\n" + text  # the write before this one may have stopped in mid-line
+            text = "\n" + text  # the write before this one may have stopped in the middle of a line
         self.is_torn = self.path is None or not append(self.path, text)
         if self.is_torn:
             self.lost_updates += num_updates
@@ -247,7 +242,7 @@ class Recorder:
             return
         self.overhead_due_ns = now + OVERHEAD_NS
         values = {
-            "k": "o",
+            "k": kinds.COST,
             "updates": self.num_updates - self.num_by_hand,
             "rows": self.num_updates,
             "self_ns": sum(
@@ -261,7 +256,7 @@ class Recorder:
         self._write([dumps(values) + "\n"])
 
     def close(self) -> None:
-        """The process ends in order: write what is left and say so."""
+        """Write what is left, and that the process ended in order."""
         if self.pid != os.getpid():
             return
         for journal in self.journals:
@@ -276,7 +271,7 @@ class Recorder:
         tails = [timeline.wall[:NUM_BUCKETS] for timeline in self.timelines]
         left = sum(timeline.wall[BACKWARDS] for timeline in self.timelines)
         end = {
-            "k": "end",
+            "k": kinds.END,
             "t": perf_counter_ns() - self.zero_ns,
             "updates": self.num_updates - self.num_by_hand,
             "backwards": self.num_backwards + left,
@@ -293,12 +288,12 @@ class Recorder:
         if rank is None:
             head["rank"], self.path = self._claim_next()
         else:
-            self.path = self._claim(f"rank-{rank}") or self._claim(f"rank-{rank}-{os.getpid()}")
+            self.path = self._claim(rank_file(rank)) or self._claim(rank_file(rank, os.getpid()))
         if self.path is None:
             self.path = ""  # nothing can be written; each append fails and is counted
         head |= {
-            "k": "head",
-            "schema": 1,
+            "k": kinds.HEAD,
+            "schema": SCHEMA,
             "pid": os.getpid(),
             "python": "{}.{}.{}".format(*sys.version_info[:3]),
             "t_unix_s": unix_time(),
@@ -313,7 +308,7 @@ class Recorder:
         self._write([dumps(head) + "\n"])
 
     def _claim(self, name: str) -> str | None:
-        path = os.path.join(self.run, f"{name}.jsonl")
+        path = os.path.join(self.run, name)
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
         except OSError:
@@ -323,8 +318,8 @@ class Recorder:
     def _claim_next(self) -> tuple[int, str | None]:
         if not os.path.isdir(self.run):
             return 0, None
-        for rank in range(1000):
-            path = self._claim(f"rank-{rank}")
+        for rank in range(MAX_RANKS):
+            path = self._claim(rank_file(rank))
             if path is not None:
                 return rank, path
         return 0, None

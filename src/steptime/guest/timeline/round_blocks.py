@@ -1,14 +1,13 @@
-"""Folds updates into rounds inside the guest, for runs too long for a row an update.
+"""Folds updates into rounds inside the guest, for runs that are too long for a row an update.
 
-Same rule as `measure/steps/step_fold.py` in the parent: a round ends with its last update, a new
-one begins when an optimizer that has already stepped in it steps again.
+The rule is that of `measure/steps/step_fold.py` in the parent: a new round begins when an optimizer
+that has already stepped in this round steps again.
 """
 
 from __future__ import annotations
 
-from .buckets import (
+from ...record.buckets import (
     BACKWARDS,
-    BY_HAND,
     CHECKPOINT,
     COMPILE,
     EPOCH_START,
@@ -16,6 +15,17 @@ from .buckets import (
     NUM_BUCKETS,
     NUM_WRITTEN,
 )
+from ...record.places import (
+    BY_HAND,
+    DETAIL,
+    END_NS,
+    NUM_LEADING,
+    NUMBER,
+    OPTIMIZER,
+    SKIPPED,
+    START_NS,
+)
+from ...record.writing import block_line
 
 ROUNDS_A_BLOCK = 100
 _SPANS = (EVALUATION, CHECKPOINT, EPOCH_START, COMPILE)
@@ -30,7 +40,7 @@ def _plus(a: list[int], b: list[int]) -> list[int]:
 
 
 class Rounds:
-    """One thread's rounds; once rows are added, its block in the making."""
+    """One thread's rounds and, once rows are added, the block that is being filled."""
 
     def __init__(self, thread: int) -> None:
         self.thread = thread
@@ -51,7 +61,7 @@ class Rounds:
         self.fresh: list[list[int]] = []  # updates of this block that are not on disk yet
 
     def begins_with(self, optimizer: int) -> bool:
-        """Whether this update begins a round; to be asked once for each update."""
+        """Return whether this update begins a round; must be asked once for each update."""
         begins = optimizer in self.seen or not self.seen
         if begins:
             self.seen.clear()
@@ -60,12 +70,12 @@ class Rounds:
 
     @property
     def is_open(self) -> bool:
-        """True once rows are added, which must begin with a round."""
+        """True once rows have been added; the first one must begin a round."""
         return self.first >= 0
 
     def add(self, row: list[int], *, begins: bool) -> str | None:
-        """Take an update's row; a finished block comes back as its line."""
-        number, _, _, start, end, skipped = row[:6]
+        """Take an update's row; return the line of a block that it finished."""
+        number, end, skipped = row[NUMBER], row[END_NS], row[SKIPPED]
         done = None
         if begins and self.is_open:
             self._end_round()
@@ -73,25 +83,27 @@ class Rounds:
                 done = self._line()
                 self._begin_block()
         if self.first < 0:
-            self.first, self.start = number, start
-        self.sums = _plus(self.sums, row[7:])
+            self.first, self.start = number, row[START_NS]
+        self.sums = _plus(self.sums, row[NUM_LEADING:])
         self.round_rows += 1
-        self.round_updates += row[2] != BY_HAND
+        self.round_updates += row[OPTIMIZER] != BY_HAND
         self.round_skipped += skipped == 1
-        self.round_sampled += row[6]
+        self.round_sampled += row[DETAIL]
         self.end = end
-        sums = row[7:]
+        sums = row[NUM_LEADING:]
         times = [_step_us(sums), _step_us(sums[NUM_WRITTEN:])]
-        self.fresh.append([number, self.thread, row[2], end, skipped, sums[BACKWARDS], *times])
+        self.fresh.append(
+            [number, self.thread, row[OPTIMIZER], end, skipped, sums[BACKWARDS], *times]
+        )
         return done
 
     def take_fresh(self) -> list[list[int]]:
-        """The updates that no line tells of yet, until their block is full."""
+        """Return the updates of an unfinished block that no line contains yet."""
         fresh, self.fresh = self.fresh, []
         return fresh
 
     def close(self) -> str | None:
-        """The line of the unfinished block, if it holds anything."""
+        """Return the line of the unfinished block, if it holds anything."""
         if self.is_open:
             self._end_round()
         return self._line() if self.rounds else None
@@ -120,5 +132,4 @@ class Rounds:
             self.sampled_rounds,
             *sampled,
         ]
-        text = f'"row":{row},"rw":{self.step_walls},"rc":{self.step_cpus}'.replace(" ", "")
-        return f'{{"k":"b",{text}}}\n'
+        return block_line(row, self.step_walls, self.step_cpus)

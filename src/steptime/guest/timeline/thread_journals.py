@@ -1,8 +1,8 @@
-"""Which journal a thread notes in: one of its own, but not where autograd started the thread.
+"""Which journal a thread notes in: its own, unless autograd started the thread.
 
-For each device autograd has a thread that runs what the user hangs into a backward call: hooks
-that step an optimizer, a checkpoint's second forward. Meanwhile the caller waits, so what happens
-there belongs to the caller's timeline. On the CPU the caller itself does the work. The path of a
+For each device autograd has a thread that runs what the user attaches to a backward call: hooks
+that step an optimizer, a checkpoint's second forward. The caller waits meanwhile, so what happens
+there belongs to the caller's timeline. On the CPU the caller does this work itself. The path of a
 device has been tested with made-up threads only.
 """
 
@@ -15,20 +15,20 @@ from .journal import Journal
 
 
 class Journals:
-    """Hands out a journal to each thread that asks for the first time.
+    """Gives each thread a journal when it asks for the first time.
 
     Args:
         make: makes a journal.
-        is_inside_backward: whether the asking thread runs a part of somebody's backward call.
+        is_inside_backward: whether the asking thread runs a part of another thread's backward call.
     """
 
     def __init__(self, make: Callable[[], Journal], is_inside_backward: Callable[[], bool]) -> None:
         self.make = make
         self.is_inside_backward = is_inside_backward
-        self.known: list[weakref.ref[Journal]] = []  # a set would not bear two threads at once
+        self.known: list[weakref.ref[Journal]] = []  # a set is not safe with two threads at once
 
     def take(self) -> Journal:
-        """The journal of the one thread that waits in a backward call, else a new one."""
+        """Return the journal of the only thread that waits in a backward call, else a new one."""
         if self.is_inside_backward():
             known = [reference() for reference in self.known]
             waiting = [journal for journal in known if journal is not None and journal.in_backward]
@@ -41,6 +41,9 @@ class Journals:
 
 
 def inside_backward(torch_c: object) -> Callable[[], bool]:
-    """Asks torch whether this thread runs a part of a backward call; no where it cannot say."""
+    """Return a function that asks torch whether this thread runs a part of a backward call.
+
+    Where torch cannot say, the answer is no.
+    """
     number_of = getattr(torch_c, "_current_graph_task_id", None)
     return (lambda: False) if number_of is None else lambda: number_of() != -1

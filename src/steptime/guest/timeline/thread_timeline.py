@@ -1,9 +1,9 @@
-"""One exclusive timeline a thread: each instant belongs to the innermost open marker.
+"""One exclusive timeline for each thread: each instant belongs to the innermost open marker.
 
-What the hooks noted (journal.py) is replayed through `enter`, `leave` and the few events
-below; at the end of an update the sums go to a sink as one list. Some time can be named
-only later (what follows the model's call is loss if a backward comes next): it waits in a
-pending bucket. No torch here, and no clock.
+What the hooks noted (`journal.py`) is replayed through `enter`, `leave` and the few events below;
+at the end of an update the sums go to a sink as one list. Some time can be named only later: what
+follows the model's call is loss if a backward comes next. Until then it waits in a pending bucket.
+No torch here, and no clock.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from .buckets import (
+from ...record.buckets import (
     AFTER_BACKWARD,
     AFTER_FORWARD,
     BACKWARD,
     BACKWARDS,
-    BY_HAND,
     CLOSURE_HEAD,
     CLOSURE_TAIL,
     EVALUATED,
@@ -36,24 +35,25 @@ from .buckets import (
     SIZE,
     ZEROS,
 )
+from ...record.places import BY_HAND
 
 SAMPLED_AT_FIRST = 256
 SAMPLE_BLOCK = 16
 SAMPLE_EVERY = 8
-"""CPU time by bucket, fetch and collate apart, and our own time are taken for the first 256
-updates of a thread, then for one block of 16 in eight: the process CPU clock is a system
-call of 0.6 µs, at ten markers a step. The CPU time of each update as a whole is always taken."""
+"""CPU time by bucket, fetch and collate on their own, and our own time are measured in the first
+256 updates of a thread, then in one block of 16 out of eight: the process CPU clock is a system
+call of 0.6 µs, and a step has ten markers. The CPU time of a whole update is always measured."""
 
 NEVER = 1 << 62
 
 
 def is_sampled_at(update: int) -> bool:
-    """Whether all is taken in this update of a thread, counted from 0."""
+    """Return whether everything is measured in this update of a thread, counted from 0."""
     return update < SAMPLED_AT_FIRST or (update // SAMPLE_BLOCK) % SAMPLE_EVERY == 0
 
 
 class Sink(Protocol):
-    """Where finished updates go."""
+    """Receives finished updates."""
 
     def add(self, timeline: ThreadTimeline, optimizer: Any, skipped: int | None) -> None:
         """Take the sums of a finished update."""
@@ -62,8 +62,8 @@ class Sink(Protocol):
 class ThreadTimeline:
     """The markers of one thread.
 
-    `wall` holds exclusive nanoseconds by bucket, then the counts, then the pending time;
-    `cpu` the process CPU nanoseconds likewise. `top` is the bucket that time flows into now.
+    `wall` holds exclusive nanoseconds by bucket, then the counts, then the pending time; `cpu`
+    holds the process CPU nanoseconds in the same order. `top` is the bucket that receives time now.
     """
 
     __slots__ = (
@@ -101,31 +101,31 @@ class ThreadTimeline:
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
         self.device: Any = None
-        self.spans: Any = None  # sorts the time of spans by place
+        self.spans: Any = None  # sorts the time of spans by their place in the code
         self.reset(0, 0)
 
     def reset(self, now: int, cpu_now: int) -> None:
-        """Forget everything: a new thread, or a child after fork."""
+        """Forget everything: this is a new thread, or a child after a fork."""
         self.now = now
         self.cpu_now = cpu_now
         self.thread = -1
         self.num_updates = 0
         self.started = False
         self.is_sampled = self.is_detailed = True
-        self.is_disturbed = False  # a look of ours made this update longer
+        self.is_disturbed = False  # a probe of ours made this update longer
         self.stack: list[int] = []
         self.optimizer_depth = 0
         self.closure_depth = 0
-        self.prepares = False  # a batch is there, and no model has been called with it
+        self.prepares = False  # a batch has arrived, and no model has been called with it
         self.events: list[int] | None = None
-        self.tag: tuple[int, ...] | None = None  # what a trial says of the update that ends
+        self.tag: tuple[int, ...] | None = None  # what a trial says about the update that ends
         self.top = OTHER
         self.last = now
         self.last_cpu = cpu_now
         self._open_books()
 
     def _open_books(self) -> None:
-        """A new update begins here."""
+        """Begin a new update."""
         self.start = self.last
         self.wall = [0] * SIZE
         self.cpu = [0] * SIZE
@@ -137,7 +137,7 @@ class ThreadTimeline:
     # -- the two moves
 
     def enter(self, bucket: int) -> None:
-        """Open a marker: from now on time belongs to `bucket`."""
+        """Open a marker: from now on the time belongs to `bucket`."""
         now = self.now
         top = self.top
         self.wall[top] += now - self.last
@@ -158,7 +158,7 @@ class ThreadTimeline:
             self._detail(top, now)
 
     def _detail(self, closed: int, now: int) -> None:
-        """What is not taken at every marker: raw events, device events, CPU time."""
+        """Take what is not taken at every marker: raw events, device events, CPU time."""
         if not self.started:
             self.started = True  # what came before (imports, building the model) is no step
             self.last_cpu = self.cpu_now
@@ -171,7 +171,7 @@ class ThreadTimeline:
             self._take_cpu(closed)
 
     def enter_span(self, bucket: int, *, goes_on: bool = False) -> None:
-        """Open a marker kept apart from the step: its CPU time is always taken."""
+        """Open a marker that is kept apart from the step; its CPU time is always measured."""
         self.enter(bucket)
         if not self.is_sampled:
             self._take_cpu(OTHER)
@@ -179,7 +179,7 @@ class ThreadTimeline:
             self.spans.enter(bucket, self.wall[bucket], goes_on=goes_on)
 
     def leave_span(self) -> None:
-        """Close a marker of `enter_span`."""
+        """Close a marker that `enter_span` opened."""
         top = self.top
         self.leave()
         if not self.is_sampled:
@@ -193,12 +193,12 @@ class ThreadTimeline:
         self.last_cpu = cpu
 
     def leave_unmoved(self) -> None:
-        """Close the innermost marker as if it had not been opened."""
+        """Close the innermost marker as if it had never been opened."""
         self.top = self.stack[-1] if self.stack else OTHER
         self.leave()
 
     def move(self, source: int, target: int) -> None:
-        """Name pending time."""
+        """Give pending time its name."""
         wall, cpu = self.wall, self.cpu
         wall[target] += wall[source]
         cpu[target] += cpu[source]
@@ -207,7 +207,7 @@ class ThreadTimeline:
             self.device.rename(source, target)
 
     def anchor(self) -> None:
-        """Remember the sums: an evaluation that follows takes all since here."""
+        """Remember the sums: an evaluation that follows takes everything since here."""
         self.mark = self.wall[:]
         self.mark_cpu = self.cpu[:]
         self.mark_batch()
@@ -215,7 +215,7 @@ class ThreadTimeline:
             self.device.anchor()
 
     def mark_batch(self) -> None:
-        """Remember where the work on a batch begins, for models that cannot be seen."""
+        """Remember where the work on a batch begins, for models whose calls cannot be seen."""
         self.mark_other = self.wall[OTHER]
         self.mark_other_cpu = self.cpu[OTHER]
         if self.device is not None:
@@ -224,11 +224,11 @@ class ThreadTimeline:
     # -- what the hooks report
 
     def disturb(self) -> None:
-        """We are looking closer: this update takes longer than it would."""
+        """Mark this update as longer than it would be: we examine it more closely."""
         self.is_disturbed = True
 
     def settle(self) -> None:
-        """Time after a backward or a call that led to no update is other."""
+        """Book as other the time after a backward or a call that led to no update."""
         wall = self.wall
         if wall[AFTER_FORWARD]:
             self.move(AFTER_FORWARD, OTHER)
@@ -238,7 +238,7 @@ class ThreadTimeline:
             self.move(CLOSURE_HEAD, OTHER)
 
     def enter_input(self, bucket: int) -> None:
-        """The wait for a batch; after a backward a new micro-batch begins."""
+        """Begin the wait for a batch; after a backward, a new micro-batch begins with it."""
         begins = self.top == AFTER_BACKWARD
         if begins:
             self.anchor()
@@ -251,7 +251,7 @@ class ThreadTimeline:
             self.move(AFTER_BACKWARD, OTHER)
 
     def leave_input(self) -> None:
-        """A batch is there."""
+        """End the wait: a batch has arrived."""
         if self.top == INPUT_WAIT:
             self.leave()
         else:
@@ -263,12 +263,12 @@ class ThreadTimeline:
             self.device.mark_batch()
 
     def end_prepare(self) -> None:
-        """What was other since the batch arrived was to prepare it for the model."""
+        """Count as preparation what was other since the batch arrived."""
         self.prepares = False
         self.wall[PREPARE_NS] += max(0, self.wall[OTHER] - self.mark_prepare)
 
     def enter_forward(self) -> None:
-        """The outermost call of a model, gradients wanted."""
+        """Begin the outermost call of a model with gradients."""
         self.enter(FORWARD)
         if self.prepares:
             self.end_prepare()
@@ -278,18 +278,18 @@ class ThreadTimeline:
         wall[FORWARDS] += 1
 
     def leave_forward(self, *, loss_inside: bool) -> None:
-        """End of that call; `loss_inside`: it returned a scalar to go backward from."""
+        """End that call; with `loss_inside` it returned a scalar that backward can start from."""
         self.leave()
         self.inner_loss = loss_inside
         self.top = AFTER_FORWARD
 
     def leave_loss(self) -> None:
-        """End of a call known to compute the loss: what else precedes the backward is other."""
+        """End a call that is known to compute the loss: other time before the backward is other."""
         self.leave()
         self.inner_loss = True
 
     def enter_backward(self) -> None:
-        """A backward call: now the time before it can be named."""
+        """Begin a backward call: the time before it can be named now."""
         self.enter(BACKWARD)
         self.prepares = False  # no model was seen
         wall = self.wall
@@ -303,20 +303,20 @@ class ThreadTimeline:
         wall[BACKWARDS] += 1
 
     def enter_grad(self) -> None:
-        """`autograd.grad` for an update: as a backward call, but it is not counted."""
+        """Begin `autograd.grad` for an update: like a backward call, but not counted."""
         self.enter_backward()
         self.wall[BACKWARDS] -= 1
 
     def end_by_hand(self) -> None:
-        """No optimizer has stepped yet: the backward call that ended stands for the update."""
+        """End an update with a backward call, because no optimizer has stepped yet."""
         top = self.top
-        self.enter(BACKWARD)  # what flowed since it ended is booked up to now
+        self.enter(BACKWARD)  # book what has passed since the call ended
         self.leave()
         self.update(BY_HAND, 0)
         self.top = top if self.stack else AFTER_BACKWARD  # an optimizer may still come
 
     def _take_other(self) -> None:
-        """No call of a model was seen: what came since the batch is forward and loss together."""
+        """Book what came since the batch as forward and loss together: no model's call was seen."""
         gone = self.wall[OTHER] - self.mark_other
         gone_cpu = self.cpu[OTHER] - self.mark_other_cpu
         self.wall[OTHER] -= gone
@@ -327,9 +327,9 @@ class ThreadTimeline:
             self.device.rename(OTHER, FORWARD_AND_LOSS, since=self.device.batch_at)
 
     def leave_backward(self) -> None:
-        """What follows is gradient processing if an update comes next."""
+        """End a backward call; what follows is gradient processing if an update comes next."""
         self.leave()
-        if not 0 < self.top < NUM_BUCKETS:  # else inside a call that goes on
+        if not 0 < self.top < NUM_BUCKETS:  # else we are inside a call that continues
             self.top = CLOSURE_TAIL if self.closure_depth else AFTER_BACKWARD
         self.mark_other = self.wall[OTHER]
         self.mark_other_cpu = self.cpu[OTHER]
@@ -337,7 +337,7 @@ class ThreadTimeline:
             self.device.mark_batch()
 
     def enter_evaluation(self) -> None:
-        """A call that only evaluates: all since the last anchor belongs to it."""
+        """Begin a call that only evaluates; everything since the last anchor belongs to it."""
         if self.top == AFTER_BACKWARD:
             self.anchor()
         self.enter_span(EVALUATION)
@@ -353,12 +353,12 @@ class ThreadTimeline:
             self.device.take_evaluation()
 
     def leave_evaluation(self) -> None:
-        """End of an evaluating call."""
+        """End a call that only evaluates."""
         self.leave_span()
         self.anchor()
 
     def enter_optimizer(self, *, has_closure: bool) -> None:
-        """An optimizer's step begins; nested ones count once."""
+        """Begin an optimizer's step; nested steps count once."""
         self.optimizer_depth += 1
         if self.optimizer_depth > 1:
             return
@@ -369,9 +369,9 @@ class ThreadTimeline:
             self.move(AFTER_FORWARD, OTHER)
 
     def leave_optimizer(self, optimizer: Any, skipped: int | None) -> None:
-        """The update is done: hand over the sums."""
+        """End the update and hand over the sums."""
         if self.optimizer_depth == 0:
-            return  # the step began before the hooks did
+            return  # the step began before the hooks were in place
         self.optimizer_depth -= 1
         if self.optimizer_depth:
             return
@@ -379,12 +379,12 @@ class ThreadTimeline:
         self.update(optimizer, skipped)
 
     def leave_inner_optimizer(self) -> None:
-        """A step inside a step ends: it counts with the outer one."""
+        """End a step inside a step: it counts with the outer one."""
         self.optimizer_depth = max(0, self.optimizer_depth - 1)
         self.wall[INNER_STEPS] += 1
 
     def leave_empty_step(self) -> None:
-        """A step ends and the update goes on: a wrapper let nothing through."""
+        """End a step without ending the update: a wrapper passed nothing on."""
         self.optimizer_depth = 0
         self.leave()
         if self.closure_depth:
@@ -393,14 +393,14 @@ class ThreadTimeline:
             self.move(CLOSURE_TAIL, OPTIMIZER)
 
     def skip_update(self, optimizer: Any) -> None:
-        """A gradient scaler found infinities and left the optimizer out."""
+        """End an update that a gradient scaler skipped because it found infinities."""
         self.enter(GRADIENT_PROCESSING)
         self.leave()
         self.move(AFTER_BACKWARD, GRADIENT_PROCESSING)
         self.update(optimizer, 1)
 
     def drop_optimizers(self) -> None:
-        """The steps that seem open were left by an exception; what they took is other."""
+        """Close the steps that an exception left open; their time is other."""
         self.optimizer_depth = self.closure_depth = 0
         while self.stack:
             self.leave()
@@ -408,16 +408,16 @@ class ThreadTimeline:
         self.move(CLOSURE_TAIL, OTHER)
 
     def update(self, optimizer: Any, skipped: int | None) -> None:
-        """Close the books on one optimizer update."""
+        """Close one optimizer update and hand over its sums."""
         wall = self.wall
         if wall[AFTER_FORWARD] or wall[AFTER_BACKWARD] or wall[CLOSURE_HEAD] or wall[CLOSURE_TAIL]:
             self.settle()
             self.move(CLOSURE_TAIL, OTHER)
-        if not self.stack:  # else inside a backward or a call that goes on
+        if not self.stack:  # else we are inside a backward or a call that continues
             self.top = OTHER
         if not self.is_sampled:
             self._take_cpu(OTHER)
-        if self.prepares:  # a batch fetched ahead: the rest counts in the next update
+        if self.prepares:  # a batch was fetched ahead: the rest counts in the next update
             self.end_prepare()
             self.prepares = True
         self.sink.add(self, optimizer, skipped)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from json import dumps
 
+from ...record import kinds
 from ..timeline.recorder import Recorder
 
 
@@ -16,13 +17,13 @@ class PauseWatcher:
         self.recorder = recorder
 
     def reset(self) -> None:
-        """The recorder resets the pauses themselves."""
+        """Do nothing: the recorder resets the pauses themselves."""
 
     def poll(self, bucket: int, *, is_last: bool) -> str:
-        """A line with those since the last."""
+        """Return a line with the long collections since the last line."""
         found = self.recorder.pauses.take_long()
         if not found:
             return ""
         zero_ns = self.recorder.zero_ns
         rows = [[began - zero_ns, ns, generation] for began, ns, generation in found]
-        return dumps({"k": "gc", "rows": rows}) + "\n"
+        return dumps({"k": kinds.PAUSES, "rows": rows}) + "\n"

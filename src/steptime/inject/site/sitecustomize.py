@@ -8,7 +8,7 @@ import os
 import sys
 import time
 
-_GUEST_NAME = "_steptime_guest"
+_PACKAGE = "_steptime"  # never `steptime`, which the script may import itself
 _REDIRECT_NAME = "_steptime_redirect"
 _MAX_PROCESSES_BYTES = 1 << 20  # a build that starts thousands of Pythons must not fill the disk
 
@@ -118,9 +118,20 @@ def _redirect(finder):
     return _load(_REDIRECT_NAME, path).start(folders, finder.targets)
 
 
+def _load_beside_the_record(folder):
+    """Execute the guest in a package that holds nothing, so that it finds `..record`.
+
+    The package has the place of `steptime`, whose own `__init__` is not executed.
+    """
+    package = type(sys)(_PACKAGE)
+    package.__path__ = [os.path.dirname(folder)]
+    sys.modules[_PACKAGE] = package
+    return _load(_PACKAGE + "." + os.path.basename(folder), os.path.join(folder, "__init__.py"))
+
+
 def _load_guest(run, folder, finder, torch):
     try:
-        guest = _load(_GUEST_NAME, os.path.join(folder, "__init__.py"))
+        guest = _load_beside_the_record(folder)
         guest.start(torch, run, finder.targets)
     except Exception as error:
         line = '{"k": "torch", "pid": %d, "t": %.3f, "failed": %s}\n'

@@ -10,13 +10,13 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, compress, pairwise, repeat
 
 from steptime.core.stats import trend
 from steptime.measure.rank_signals import MemorySample
 from steptime.measure.steps.steady_window import StepWindow
-from steptime.measure.steps.step_fold import NS, RankSteps, StepBlock
-from steptime.measure.values.measurement import SPANS, Step
+from steptime.measure.steps.step_fold import NS, RankSteps
+from steptime.measure.values.measurement import SPANS
 from steptime.measure.values.observations import GcPauses, MemoryUse
 
 Read = Callable[[MemorySample], int | None]
@@ -27,7 +27,7 @@ MAX_SPAN_FRACTION = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Placed:
+class PlacedSample:
     """A sample and where it fell: after how many steps, with fractions, and of spans [s]."""
 
     sample: MemorySample
@@ -37,10 +37,15 @@ class _Placed:
 
 
 def host_memory(
-    rank: RankSteps, window: StepWindow, *, limit_bytes: int | None
+    rank: RankSteps, placed: Sequence[PlacedSample], *, limit_bytes: int | None
 ) -> MemoryUse | None:
-    """Resident memory of the process, with its faults and the system's CPU time."""
-    placed = _place(rank, _inside(rank, window))
+    """Resident memory of the process, with its faults and the system's CPU time.
+
+    Args:
+        rank: whose memory it is.
+        placed: its samples, by `place_samples`.
+        limit_bytes: what the process may have at most.
+    """
     use = _memory_use(rank, placed, read=lambda sample: sample.rss)
     if use is None:
         return None
@@ -54,9 +59,8 @@ def host_memory(
     )
 
 
-def device_memory(rank: RankSteps, window: StepWindow) -> MemoryUse | None:
+def device_memory(rank: RankSteps, placed: Sequence[PlacedSample]) -> MemoryUse | None:
     """Memory allocated on the device, whose size is not known here; None without a device."""
-    placed = _place(rank, _inside(rank, window))
     use = _memory_use(rank, placed, read=lambda sample: sample.allocated)
     if use is None:
         return None
@@ -64,7 +68,7 @@ def device_memory(rank: RankSteps, window: StepWindow) -> MemoryUse | None:
     return replace(use, peak_bytes=max([use.peak_bytes, *peaks]))
 
 
-def _memory_use(rank: RankSteps, placed: Sequence[_Placed], *, read: Read) -> MemoryUse | None:
+def _memory_use(rank: RankSteps, placed: Sequence[PlacedSample], *, read: Read) -> MemoryUse | None:
     """None without a sample; without one in the window all count, for a run may end before it."""
     every = _values(rank.signals.memory, read)
     if not every:
@@ -86,7 +90,7 @@ def _values(samples: Sequence[MemorySample], read: Read) -> list[int]:
 
 def _inside(rank: RankSteps, window: StepWindow) -> list[MemorySample]:
     """The samples of the window; none from within a span, which has memory of its own."""
-    if not window.items:
+    if not window.steps and not window.blocks:
         return []
     spans = {place for place, name in enumerate(rank.head.buckets) if name in SPANS}
     start_s, end_s = window.start_s, window.end_s
@@ -97,27 +101,30 @@ def _inside(rank: RankSteps, window: StepWindow) -> list[MemorySample]:
     ]
 
 
-def _place(rank: RankSteps, samples: Sequence[MemorySample]) -> list[_Placed]:
-    """Where the samples fell among the steps, by the clock they share.
+def place_samples(rank: RankSteps, window: StepWindow) -> list[PlacedSample]:
+    """Where the samples of the window fell among the steps, by the clock they share.
 
     The number of updates in the sample would be nearer at hand, but counts other threads too.
     """
-    items = rank.items
-    ends_s = [item.end_s for item in items]
-    spans_s = [0.0, *accumulate(math.fsum(item.spans_s.values()) for item in items)]
-    first_steps = [0, *accumulate(map(_num_steps, items))]
+    blocks = rank.blocks
+    ends_s = [*rank.steps.end_s, *(block.end_s for block in blocks)]
+    singles_s = zip(*(rank.steps.span(name) for name in SPANS), strict=True)
+    sums_s = map(math.fsum, chain(singles_s, (block.spans_s.values() for block in blocks)))
+    spans_s = [0.0, *accumulate(sums_s)]
+    sizes = [*repeat(1, len(rank.steps)), *(block.num_steps for block in blocks)]
+    first_steps = [0, *accumulate(sizes)]
     placed = []
-    for sample in samples:
+    for sample in _inside(rank, window):
         t_s = sample.t * NS
         # The end of the window is the end of an item.
-        index = min(bisect_right(ends_s, t_s), len(items) - 1)
+        index = min(bisect_right(ends_s, t_s), len(ends_s) - 1)
         begin_s = ends_s[index - 1] if index else t_s
         length_s = ends_s[index] - begin_s
         part = (t_s - begin_s) / length_s if length_s > 0 else 0.0
         placed.append(
-            _Placed(
+            PlacedSample(
                 sample=sample,
-                step=first_steps[index] + part * _num_steps(items[index]),
+                step=first_steps[index] + part * sizes[index],
                 spans_begun_s=spans_s[index + 1],
                 spans_done_s=spans_s[index],
             )
@@ -125,11 +132,7 @@ def _place(rank: RankSteps, samples: Sequence[MemorySample]) -> list[_Placed]:
     return placed
 
 
-def _num_steps(item: Step | StepBlock) -> int:
-    return 1 if isinstance(item, Step) else item.num_steps
-
-
-def _per_step(placed: Sequence[_Placed], read: Read) -> float | None:
+def _per_step(placed: Sequence[PlacedSample], read: Read) -> float | None:
     """Growth of a counter over the stretches between samples that hold steps alone."""
     growth, num_steps = 0, 0.0
     for before, after in pairwise(placed):
@@ -145,19 +148,22 @@ def _per_step(placed: Sequence[_Placed], read: Read) -> float | None:
 
 def gc_pauses(rank: RankSteps, window: StepWindow) -> GcPauses | None:
     """What collections of garbage took of the steps; None where the guest did not count them."""
-    items = [item for item in window.items if not _is_mostly_span(item)]
-    total_s = math.fsum(sum(item.wall_s.values()) for item in items)
+    times_s, spans_s = window.times_s(), window.spans_s()
+    kept = [not _is_mostly_span(*pair) for pair in zip(spans_s, times_s, strict=True)]
+    total_s = math.fsum(compress(times_s, kept))
     if "gc_ns" not in rank.head.counts or total_s <= 0:
         return None
-    num_steps = sum(map(_num_steps, items))
-    gc_s = math.fsum(item.gc_s for item in items)
+    blocks = window.blocks
+    sizes = chain(repeat(1, len(window.steps)), (block.num_steps for block in blocks))
+    pauses = chain(window.steps.count("gc_pauses"), (block.gc_pauses for block in blocks))
+    gc_s = math.fsum(compress(chain(window.steps.gc_s, (block.gc_s for block in blocks)), kept))
+    num_steps = sum(compress(sizes, kept))
     return GcPauses(
-        pauses_per_step=sum(item.gc_pauses for item in items) / num_steps,
+        pauses_per_step=sum(compress(pauses, kept)) / num_steps,
         s_per_step=gc_s / num_steps,
         fraction=min(1.0, gc_s / total_s),
     )
 
 
-def _is_mostly_span(item: Step | StepBlock) -> bool:
-    spans_s, step_s = sum(item.spans_s.values()), sum(item.wall_s.values())
+def _is_mostly_span(spans_s: float, step_s: float) -> bool:
     return spans_s > MAX_SPAN_FRACTION * (spans_s + step_s)

@@ -17,19 +17,20 @@ from steptime.measure.profile.profile_device import fold_devices
 from steptime.measure.profile.profile_host import IsUsers, fold_host
 from steptime.measure.profile.profile_trace import TooLargeError, Trace, collect
 from steptime.measure.profile.trace_file import DamagedTraceError, compress, read_events
+from steptime.measure.rank_fold import Folded
 from steptime.measure.rank_signals import WindowSeen
-from steptime.measure.run_fold import select_ranks
 from steptime.measure.run_records import RunRecords
 from steptime.measure.steps.step_fold import NS, RankSteps
 from steptime.measure.values.profiled import FOLDER, NSYS, Profile, RankProfile
 
 
-def read_profile(folder: Path, records: RunRecords) -> Profile | None:
+def read_profile(folder: Path, folded: Folded) -> Profile | None:
     """What was seen under a profiler; None where nobody asked for it."""
+    records = folded.records
     wish = records.command.profile
     if wish is None:
         return None
-    ranks = [_read_rank(folder, records, rank) for rank in select_ranks(records)]
+    ranks = [_read_rank(folder, records, rank) for rank in folded.steps]
     missing = None if ranks else "no_steps"
     reasons = {rank.missing for rank in ranks}
     if ranks and None not in reasons:
@@ -75,7 +76,7 @@ def _read_rank(folder: Path, records: RunRecords, rank: RankSteps) -> RankProfil
 def _describe(seen: WindowSeen, records: RunRecords, rank: RankSteps) -> RankProfile:
     """What the rank itself said of its window."""
     began_s, ended_s = (t * NS for t in seen.t)
-    later = (step.index for step in rank.steps if began_s < step.end_s)
+    later = (place for place, end_s in enumerate(rank.steps.end_s) if began_s < end_s)
     start_s = rank.head.t_unix_s + began_s - records.command.started_unix_s
     return RankProfile(
         rank=rank.head.rank,

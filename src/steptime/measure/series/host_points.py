@@ -13,8 +13,9 @@ from typing import TypeVar
 
 from steptime.core.codec import from_json
 from steptime.errors import DamagedRunError
-from steptime.measure.jsonl import Row, Torn, read_rows
 from steptime.measure.values.over_time import DevicePoint, HostPoint
+from steptime.record import kinds
+from steptime.record.lines import Line, kind_of, read_lines
 
 T = TypeVar("T")
 
@@ -36,22 +37,22 @@ def read_points(
     hosts: list[HostPoint] = []
     devices: dict[str, list[DevicePoint]] = {}
     used: set[str] = set()
-    for row in read_rows(path, Torn()):
-        if row["k"] == "h":
-            hosts += _take(HostPoint, row)
-        elif row["k"] == "d":
-            for point in _take(DevicePoint, row):
+    for line in read_lines(path):
+        if kind_of(line) == kinds.HOST_SAMPLE:
+            hosts += _take(HostPoint, line)
+        elif kind_of(line) == kinds.DEVICE_SAMPLE:
+            for point in _take(DevicePoint, line):
                 devices.setdefault(point.device, []).append(point)
-                used |= {point.device} if row.get("job") is True else set()
+                used |= {point.device} if line.get("job") is True else set()
     host = merge_host([point for point in hosts if point.dt_s > 0], max_points)
     shown = [points for device, points in devices.items() if device in used or not used]
     merged = [point for points in shown for point in merge_device(points, max_points)]
     return host, tuple(sorted(merged, key=lambda point: (point.t_unix_s, point.device)))
 
 
-def _take(cls: type[T], row: Row) -> list[T]:
+def _take(cls: type[T], line: Line) -> list[T]:
     try:
-        return [from_json(cls, row)]
+        return [from_json(cls, line)]
     except DamagedRunError:
         return []  # `read_records` has counted it
 

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from steptime.errors import StoreError
-from steptime.measure.run_fold import busyness, select_ranks
-from steptime.measure.run_records import RunRecords, read_records
+from steptime.measure.rank_fold import Folded, FoldedRank, fold_ranks
+from steptime.measure.run_records import read_records
 from steptime.measure.series.host_points import read_points
 from steptime.measure.series.thin_steps import Marks, begin_of, thin_steps
 from steptime.measure.steps.markers import slices_of
-from steptime.measure.steps.steady_window import combine, series_of, steady_window, step_period
-from steptime.measure.steps.step_fold import NS, RankSteps, StepBlock
-from steptime.measure.stream import RankStream
-from steptime.measure.values.measurement import Measurement, SteadyWindow
-from steptime.measure.values.over_time import Event, RunSeries, Slice
+from steptime.measure.steps.step_fold import NS, RankSteps
+from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.over_time import Event, RunSeries, Slice, StepPoint
+from steptime.record import files
 
 _ORDER = ("evaluation", "checkpoint", "epoch_start", "compile")
 """How spans of one step are laid out where only their sums are known."""
@@ -47,44 +47,35 @@ def read_series(
         DamagedRunError: `command.json` is missing or damaged, or a file is of another schema.
         StoreError: a file cannot be read.
     """
-    return make_series(
-        run_folder, read_records(run_folder), measurement=measurement, max_steps=max_steps
-    )
+    folded = fold_ranks(read_records(run_folder))
+    return make_series(run_folder, folded, measurement=measurement, max_steps=max_steps)
 
 
 def make_series(
     run_folder: Path,
-    records: RunRecords,
+    folded: Folded,
     *,
     measurement: Measurement | None,
     max_steps: int = 4000,
 ) -> RunSeries:
-    """The same, of records that were read already."""
-    ranks = select_ranks(records)
+    """The same, of ranks that were folded already."""
     half = max(1, max_steps // 2)
     try:
-        host, devices = read_points(run_folder / "host.jsonl", max_points=half)
+        host, devices = read_points(run_folder / files.HOST, max_points=half)
     except OSError as error:
         raise StoreError(
             f"cannot read the load of the machine: {error.filename}: {error.strerror or error}."
         ) from error
-    if not ranks:
+    if not folded.ranks:
         return RunSeries(host=host, devices=devices)
     steady = measurement.steady if measurement is not None else None
-    first = (steady or _steady_of(ranks)).first_step
-    share = max(1, max_steps // len(ranks))
-    steps = [
-        point
-        for rank in ranks
-        for point in thin_steps(
-            rank, Marks(first=first, disturbed=series_of(rank).disturbed), max_points=share
-        )
-    ]
-    streams = {(s.head.rank, s.head.pid): s for s in records.streams}
+    first = (steady or folded.steady_window()).first_step
+    share = max(1, max_steps // len(folded.ranks))
+    steps = [point for rank in folded.ranks for point in _thin(rank, first, max_points=share)]
     events = [
         event
-        for rank in ranks
-        for event in find_events(rank, slices_of(streams[rank.head.rank, rank.head.pid]))
+        for rank in folded.ranks
+        for event in find_events(rank.steps, slices_of(rank.stream, _ORDER))
     ]
     return RunSeries(
         host=host,
@@ -94,9 +85,9 @@ def make_series(
     )
 
 
-def _steady_of(ranks: Sequence[RankSteps]) -> SteadyWindow:
-    busiest = max(ranks, key=busyness)
-    return steady_window(combine(list(map(series_of, ranks))), period=step_period(busiest))
+def _thin(rank: FoldedRank, first: int, *, max_points: int) -> tuple[StepPoint, ...]:
+    marks = Marks(first=first, disturbed=rank.series.disturbed)
+    return thin_steps(rank.steps, marks, times_s=rank.series.times_s, max_points=max_points)
 
 
 def _choose(events: Iterable[Event], max_of_a_kind: int) -> tuple[Event, ...]:
@@ -118,14 +109,8 @@ def read_slices(run_folder: Path) -> tuple[Slice, ...]:
     Raises:
         NotFoundError, DamagedRunError, StoreError: as `read_series`.
     """
-    records = read_records(run_folder)
-    return tuple(piece for stream in _streams_of(records) for piece in slices_of(stream))
-
-
-def _streams_of(records: RunRecords) -> list[RankStream]:
-    """The process of each rank that counts."""
-    chosen = {(rank.head.rank, rank.head.pid) for rank in select_ranks(records)}
-    return [s for s in records.streams if (s.head.rank, s.head.pid) in chosen]
+    folded = fold_ranks(read_records(run_folder))
+    return tuple(piece for rank in folded.ranks for piece in slices_of(rank.stream))
 
 
 def find_events(rank: RankSteps, slices: Iterable[Slice] = ()) -> Iterator[Event]:
@@ -146,8 +131,8 @@ class _Course:
 
     def __init__(self, rank: RankSteps, slices: Iterable[Slice]) -> None:
         self._rank = rank
-        self._items = rank.items
-        self._ends_s = [item.end_s for item in self._items]
+        self._steps, self._blocks = rank.steps, rank.blocks
+        self._ends_s = [*rank.steps.end_s, *(block.end_s for block in rank.blocks)]
         self._begins_s: dict[str, list[float]] = {}  # of pieces of spans, on the head's clock
         for piece in slices:
             if piece.name in _ORDER:
@@ -158,12 +143,12 @@ class _Course:
 
     def spans(self) -> Iterator[Event]:
         """Those of a step whose markers are not known stand one after the other at its begin."""
-        for item in self._items:
-            if isinstance(item, StepBlock):
-                yield from self._lay_out(item.spans_s, item.start_s, item.first_index)
-            else:
-                yield from self._lay_out(item.spans_s, begin_of(item), item.index)
-        if self._items:
+        with_spans = (place for place, span_s in enumerate(self._steps.sum_of_spans()) if span_s)
+        for step in map(self._steps.__getitem__, with_spans):
+            yield from self._lay_out(step.spans_s, begin_of(step), step.index)
+        for block in self._blocks:
+            yield from self._lay_out(block.spans_s, block.start_s, block.first_index)
+        if self._ends_s:
             last = self._rank.num_steps - 1
             yield from self._lay_out(self._rank.tail_s, self._ends_s[-1], last)
 
@@ -177,7 +162,7 @@ class _Course:
 
     def _first_piece(self, what: str, step: int) -> float | None:
         """When a span of a step began, by its markers."""
-        if step >= len(self._rank.steps):
+        if step >= len(self._steps):
             return None  # of a block
         begins_s = self._begins_s.get(what, [])
         before_s = self._ends_s[step - 1] if step else -math.inf
@@ -193,14 +178,17 @@ class _Course:
             yield self._event("gc", begin_s, seconds=pause.ns * NS, step=step, text=text)
         if self._rank.signals.pauses:
             return
-        for item in self._rank.steps:
-            if item.gc_s >= _MIN_PAUSE_S:
-                found = self._event("gc", begin_of(item), seconds=item.gc_s, step=item.index)
-                yield replace(found, count=item.gc_pauses)
+        long = (place for place, gc_s in enumerate(self._steps.gc_s) if gc_s >= _MIN_PAUSE_S)
+        for one in map(self._steps.__getitem__, long):
+            found = self._event("gc", begin_of(one), seconds=one.gc_s, step=one.index)
+            yield replace(found, count=one.gc_pauses)
 
     def compilings(self) -> Iterator[Event]:
         """What torch's own books say; compilations only where no span has their time."""
-        has_spans = any(item.spans_s["compile"] > 0 for item in self._items)
+        spans_s = chain(
+            self._steps.span("compile"), (block.spans_s["compile"] for block in self._blocks)
+        )
+        has_spans = any(span_s > 0 for span_s in spans_s)
         for seen in self._rank.signals.compilings:
             if seen.what == "compile" and has_spans:
                 continue
@@ -232,11 +220,12 @@ class _Course:
 
     def _step_at(self, t_s: float) -> int | None:
         """Index of the step that a time on the head's clock fell into; after all, the last."""
-        if not self._items:
+        if not self._ends_s:
             return None
-        found = self._items[min(bisect_left(self._ends_s, t_s), len(self._items) - 1)]
-        if not isinstance(found, StepBlock):
-            return found.index
+        place = min(bisect_left(self._ends_s, t_s), len(self._ends_s) - 1)
+        if place < len(self._steps):
+            return place
+        found = self._blocks[place - len(self._steps)]
         length_s = found.end_s - found.start_s
         part = (t_s - found.start_s) / length_s if length_s > 0 else 0.0
         return found.first_index + min(found.num_steps - 1, max(0, int(part * found.num_steps)))

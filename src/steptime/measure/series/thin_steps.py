@@ -7,12 +7,16 @@ is left to `measure.series.run_series`.
 from __future__ import annotations
 
 import math
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby
+from itertools import accumulate
+from operator import add
 
 from steptime.core.stats import median
 from steptime.measure.steps.step_fold import RankSteps, StepBlock
+from steptime.measure.steps.step_table import Numbers, StepTable, add_up, zeros
 from steptime.measure.values.measurement import INNER_PHASES, PHASES, Step
 from steptime.measure.values.over_time import StepPoint
 
@@ -40,31 +44,31 @@ class Marks:
     disturbed: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Flat:
-    """A step by itself; `wall_s` is of the mean step of its block, empty where not known."""
+def thin_steps(
+    rank: RankSteps, marks: Marks, *, times_s: Numbers, max_points: int
+) -> tuple[StepPoint, ...]:
+    """At most so many points (and one at least), in order of time.
 
-    index: int
-    end_s: float
-    time_s: float
-    wall_s: Mapping[str, float]
-    is_mean: bool
-
-
-def thin_steps(rank: RankSteps, marks: Marks, *, max_points: int) -> tuple[StepPoint, ...]:
-    """At most so many points (and one at least), in order of time."""
-    flat = list(_flatten(rank))
-    counted_s = {step.index: step.time_s for step in flat if step.index >= marks.first}
+    Args:
+        rank: whose steps they are.
+        marks: which of them count.
+        times_s: of all steps, those in blocks too.
+        max_points: at most.
+    """
+    counted_s = dict(enumerate(times_s[marks.first :], start=marks.first))
     outliers = find_outliers(counted_s, marks.disturbed)
-    maker = _Maker(rank=rank, marks=marks, outliers=frozenset(outliers))
-    if len(flat) <= max_points:
-        return tuple(maker.point([step]) for step in flat)
-    special = _choose_special(flat, marks, outliers, max(1, int(max_points * _SPECIAL_FRACTION)))
-    rest = [step for step in flat if step.index not in special]
+    maker = _Maker(rank, marks, times_s, outliers=frozenset(outliers))
+    num_steps = len(times_s)
+    if num_steps <= max_points:
+        return tuple(maker.point([index]) for index in range(num_steps))
+    special = _choose_special(
+        num_steps, marks, outliers, max(1, int(max_points * _SPECIAL_FRACTION))
+    )
+    rest = [index for index in range(num_steps) if index not in special]
     size = math.ceil(len(rest) / max(1, max_points - len(special) - 1))
-    early = [step for step in rest if step.index < marks.first]
-    groups = [*_groups(early, size), *_groups(rest[len(early) :], size)]
-    groups += [[step] for step in flat if step.index in special]
+    num_early = bisect_left(rest, marks.first)
+    groups = [*_groups(rest[:num_early], size), *_groups(rest[num_early:], size)]
+    groups += [[index] for index in sorted(special)]
     return tuple(sorted(map(maker.point, groups), key=lambda point: point.end_unix_s))
 
 
@@ -91,72 +95,87 @@ def find_outliers(times_s: Mapping[int, float], disturbed: frozenset[int]) -> di
 
 
 def _choose_special(
-    flat: Sequence[_Flat], marks: Marks, outliers: Mapping[int, float], max_special: int
+    num_steps: int, marks: Marks, outliers: Mapping[int, float], max_special: int
 ) -> set[int]:
     """The steps that stay by themselves: the first, the farthest outliers, then the disturbed."""
     farthest = sorted(outliers, key=lambda index: -outliers[index])
-    disturbed = [step.index for step in flat if step.index in marks.disturbed]
-    chosen = dict.fromkeys([flat[0].index, *farthest, *disturbed])
+    disturbed = [index for index in sorted(marks.disturbed) if index < num_steps]
+    chosen = dict.fromkeys([0, *farthest, *disturbed])
     return set(list(chosen)[:max_special])
 
 
-def _groups(steps: Sequence[_Flat], size: int) -> list[Sequence[_Flat]]:
+def _groups(steps: Sequence[int], size: int) -> list[Sequence[int]]:
     return [steps[start : start + size] for start in range(0, len(steps), size)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Maker:
     """Makes the points of one rank."""
 
-    rank: RankSteps
-    marks: Marks
-    outliers: frozenset[int]
+    def __init__(
+        self, rank: RankSteps, marks: Marks, times_s: Numbers, *, outliers: frozenset[int]
+    ) -> None:
+        self._rank = rank
+        self._marks = marks
+        self._times_s = times_s
+        self._outliers = outliers
+        self._num_singles = len(rank.steps)
+        self._wall_s = _whole_phases(rank.steps)
+        self._first_of_block = [block.first_index for block in rank.blocks]
+        self._blocks = [_FlatBlock(block) for block in rank.blocks]
 
-    def point(self, steps: Sequence[_Flat]) -> StepPoint:
+    def point(self, steps: Sequence[int]) -> StepPoint:
         """One step, or several as their mean."""
-        first, num_steps = steps[0], len(steps)
-        is_disturbed = all(step.index in self.marks.disturbed for step in steps)
+        first, last, num_steps = steps[0], steps[-1], len(steps)
+        disturbed = self._marks.disturbed
+        is_disturbed = all(index in disturbed for index in steps)
         return StepPoint(
-            rank=self.rank.head.rank,
-            index=first.index,
-            end_unix_s=self.rank.head.t_unix_s + steps[-1].end_s,
-            step_time_s=math.fsum(step.time_s for step in steps) / num_steps,
-            wall_s=_mean_phases(steps),
+            rank=self._rank.head.rank,
+            index=first,
+            end_unix_s=self._rank.head.t_unix_s + self._end_s(last),
+            step_time_s=math.fsum(self._times_s[index] for index in steps) / num_steps,
+            wall_s=self._mean_phases(steps),
             num_steps=num_steps,
-            is_warmup=first.index < self.marks.first,
-            is_steady=first.index >= self.marks.first and not is_disturbed,
-            is_outlier=num_steps == 1 and first.index in self.outliers,
+            is_warmup=first < self._marks.first,
+            is_steady=first >= self._marks.first and not is_disturbed,
+            is_outlier=num_steps == 1 and first in self._outliers,
             is_disturbed=is_disturbed,
         )
 
+    def _end_s(self, index: int) -> float:
+        if index < self._num_singles:
+            return self._rank.steps.end_s[index]
+        block = self._block_of(index)
+        return block.ends_s[index - block.first_index]
 
-def _mean_phases(steps: Sequence[_Flat]) -> dict[str, float]:
-    """Of the steps whose phases are known. Of one step in a block they are not: it is no mean."""
-    if len(steps) == 1:
-        return {} if steps[0].is_mean else dict(steps[0].wall_s)
-    sums, num = dict.fromkeys(PHASES, 0.0), 0
-    for _, same in groupby(steps, key=lambda step: id(step.wall_s)):
-        members = list(same)
-        wall_s = members[0].wall_s
-        if wall_s:
-            num += len(members)
+    def _block_of(self, index: int) -> _FlatBlock:
+        return self._blocks[bisect_right(self._first_of_block, index) - 1]
+
+    def _mean_phases(self, steps: Sequence[int]) -> dict[str, float]:
+        """Of the steps whose phases are known. Of one step in a block they are not: it is no mean.
+
+        Steps stand in order, those of blocks last.
+        """
+        singles = steps[: bisect_left(steps, self._num_singles)]
+        if len(steps) == 1:
+            return {name: self._wall_s[name][steps[0]] for name in PHASES} if singles else {}
+        known = [(wall_s, num) for wall_s, num in self._by_block(steps[len(singles) :]) if wall_s]
+        num = len(singles) + sum(num for _, num in known)
+        if not num:
+            return {}
+        sums = {name: sum(map(self._wall_s[name].__getitem__, singles), 0.0) for name in PHASES}
+        for wall_s, times in known:
             for name in PHASES:
-                sums[name] += wall_s[name] * len(members)
-    return {name: value / num for name, value in sums.items()} if num else {}
+                sums[name] += wall_s[name] * times
+        return {name: value / num for name, value in sums.items()}
 
-
-def _flatten(rank: RankSteps) -> Iterator[_Flat]:
-    """Each step by itself, those of blocks too."""
-    for step in rank.steps:
-        yield _Flat(
-            index=step.index,
-            end_s=step.end_s,
-            time_s=step.step_time_s,
-            wall_s=_whole_phases(step.wall_s, 1),
-            is_mean=False,
-        )
-    for block in rank.blocks:
-        yield from _flatten_block(block)
+    def _by_block(self, steps: Sequence[int]) -> Iterator[tuple[Mapping[str, float], int]]:
+        """The mean step of each block, and how many of these steps are of it."""
+        begin = 0
+        while begin < len(steps):
+            block = self._block_of(steps[begin])
+            end = bisect_left(steps, block.first_index + len(block.ends_s), begin)
+            yield block.wall_s, end - begin
+            begin = end
 
 
 def begin_of(step: Step) -> float:
@@ -164,25 +183,29 @@ def begin_of(step: Step) -> float:
     return step.end_s - step.step_time_s - math.fsum(step.spans_s.values())
 
 
-def _flatten_block(block: StepBlock) -> Iterator[_Flat]:
-    """Spans within the block are known in sum alone; each step gets its share of them."""
-    wall_s = _whole_phases(block.wall_s, block.num_steps) if block.has_phases else {}
-    total_s = math.fsum(block.times_s)
-    stretch = (block.end_s - block.start_s) / total_s if total_s > 0 else 0.0
-    for number, (time_s, done_s) in enumerate(
-        zip(block.times_s, accumulate(block.times_s), strict=True)
-    ):
-        yield _Flat(
-            index=block.first_index + number,
-            end_s=block.start_s + done_s * stretch,
-            time_s=time_s,
-            wall_s=wall_s,
-            is_mean=True,
-        )
-
-
-def _whole_phases(wall_s: Mapping[str, float], num_steps: int) -> dict[str, float]:
-    """Times a step of the phases that partition it: fetch and collate are in `input_wait`."""
-    found = {name: wall_s[name] / num_steps for name in PHASES}
-    found["input_wait"] += sum(wall_s[name] for name in INNER_PHASES) / num_steps
+def _whole_phases(steps: StepTable) -> dict[str, Numbers]:
+    """Times of the phases that partition a step: fetch and collate are in `input_wait`."""
+    found = {
+        name: steps.wall_s[name] if name in steps.wall_s else zeros(len(steps)) for name in PHASES
+    }
+    inner_s = add_up(steps.wall_s, INNER_PHASES, len(steps))
+    found["input_wait"] = array("d", map(add, found["input_wait"], inner_s))
     return found
+
+
+class _FlatBlock:
+    """The steps of a block one by one: spans within it are known in sum alone, each has a share.
+
+    `wall_s` is of its mean step, empty where not known.
+    """
+
+    def __init__(self, block: StepBlock) -> None:
+        self.first_index = block.first_index
+        num, total_s = block.num_steps, math.fsum(block.times_s)
+        stretch = (block.end_s - block.start_s) / total_s if total_s > 0 else 0.0
+        ends_s = (block.start_s + done_s * stretch for done_s in accumulate(block.times_s))
+        self.ends_s = array("d", ends_s)
+        self.wall_s: dict[str, float] = {}
+        if block.has_phases:
+            self.wall_s = {name: block.wall_s[name] / num for name in PHASES}
+            self.wall_s["input_wait"] += sum(block.wall_s[name] for name in INNER_PHASES) / num

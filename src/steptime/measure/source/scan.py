@@ -21,16 +21,21 @@ from typing import Any
 
 from steptime.core.schema import SCHEMA
 from steptime.core.store import write_text
-from steptime.measure.jsonl import Row, Torn, read_rows
 from steptime.measure.source.accumulation import find_suspicions
 from steptime.measure.source.source_switches import find_switches
+from steptime.record import files, kinds, rows
+from steptime.record.lines import Line, kind_of, read_lines
 
 NAME = "source.json"
 _MAX_FILES = 50
 _MAX_LINES = 1000  # far more than sites are written
 _MAX_FILE_BYTES = 1 << 20  # a longer script is made by a machine, or no script
 _MAX_TEXT = 80
-_MANY = (b'{"k": "u"', b'{"k": "e"', b'{"k": "b"', b'{"k": "p"', b'{"k": "d"', b'{"k": "m"')
+# Most of a file, and without a place.
+_MANY = (
+    *(kinds.UPDATES, kinds.MARKERS, kinds.BLOCK, kinds.PROGRESS, kinds.DEVICE_TIMES, kinds.MEMORY),
+    *(kinds.TAGS, kinds.COST, kinds.PAUSES),
+)
 # Of other people's code a line is shown, and nothing in it is suspected.
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
@@ -67,8 +72,8 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
         OSError: the run folder cannot be read or written.
     """
     places, scripts = _named(run_folder, cwd or "")
-    files = sorted({*scripts, *(file for file, _ in places)})[:_MAX_FILES]
-    data = {file: found for file in files if (found := _read(file)) is not None}
+    named = sorted({*scripts, *(file for file, _ in places)})[:_MAX_FILES]
+    data = {file: found for file in named if (found := _read(file)) is not None}
     if not data:
         return
     lines = {file: _lines(content) for file, content in data.items()}
@@ -104,13 +109,13 @@ def read_source(run_folder: Path) -> Source:
     )
 
 
-def _rows(document: Mapping[str, Any], name: str, kinds: tuple[type, ...]) -> list[Any]:
+def _rows(document: Mapping[str, Any], name: str, types: tuple[type, ...]) -> list[Any]:
     """The rows of this shape; others are left out."""
-    rows = document.get(name)
+    found = document.get(name)
     return [
         row
-        for row in (rows if isinstance(rows, list) else ())
-        if isinstance(row, list) and tuple(map(type, row)) == kinds
+        for row in (found if isinstance(found, list) else ())
+        if isinstance(row, list) and tuple(map(type, row)) == types
     ]
 
 
@@ -121,36 +126,28 @@ def _named(run_folder: Path, cwd: str) -> tuple[set[Place], set[str]]:
     """Places that lines of the record name, and the main scripts of processes that stepped."""
     places: set[Place] = set()
     scripts: set[str] = set()
-    for path in sorted(run_folder.glob("rank-*.jsonl")):
-        for row in _place_rows(path):
+    for path in sorted(run_folder.glob(files.RANKS)):
+        for line in read_lines(path, without=_MANY):
             with suppress(LookupError, TypeError, ValueError):
-                if row["k"] == "head":
-                    scripts.add(os.path.join(cwd, str(row["argv"][0])))
-                elif row["k"] in ("s", "a", "c"):
-                    places |= set(_places_of(row))
-    for row in read_rows(run_folder / "processes.jsonl", Torn()):
-        error = row.get("error")
+                if kind_of(line) == kinds.HEAD:
+                    scripts.add(os.path.join(cwd, str(line["argv"][0])))
+                else:
+                    places |= set(_places_of(line))
+    for line in read_lines(run_folder / files.PROCESSES):
+        error = line.get("error")
         if isinstance(error, dict):
             places |= set(_place(error.get("file"), error.get("line")))
     return places, {script for script in scripts if os.path.isabs(script)}
 
 
-def _place_rows(path: Path) -> Iterator[Row]:
-    """The lines that may hold places; updates, which are most of the file, are not parsed."""
-    with path.open("rb") as file:
-        for line in file:
-            if not line.startswith(_MANY):
-                with suppress(ValueError, RecursionError):
-                    row = json.loads(line)
-                    if isinstance(row, dict):
-                        yield row
-
-
-def _places_of(row: Row) -> Iterator[Place]:
-    for site in row.get("sites", ()):
-        yield from _place(site[1], site[2])
-    for event in (*row.get("breaks", ()), *row.get("recompiles", ())):
-        yield from _place(event[1], event[2])
+def _places_of(line: Line) -> Iterator[Place]:
+    if kind_of(line) in (kinds.SITES, kinds.SPANS):
+        for site in rows.sites(line):
+            yield from _place(site.file, site.line)
+    elif kind_of(line) == kinds.COMPILED:
+        _, breaks, recompiles = rows.compile_events(line)
+        for event in (*breaks, *recompiles):
+            yield from _place(event.file, event.line)
 
 
 def _place(file: object, line: object) -> Iterator[Place]:

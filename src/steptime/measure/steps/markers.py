@@ -6,13 +6,14 @@ Sums by step are left to `measure.steps.step_fold`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from steptime.measure.steps.step_fold import NS
 from steptime.measure.stream import RankStream
 from steptime.measure.values.over_time import Slice
+from steptime.record.places import END_NS, NUMBER, START_NS, THREAD
 
 _OTHER = "other"
 
@@ -31,6 +32,9 @@ _UNNAMED = {
 }
 
 
+_AMBIGUOUS = (*_BY_NEXT, *((name, _OTHER) for name in _UNNAMED))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _MarkerPiece:
     name: str
@@ -38,22 +42,39 @@ class _MarkerPiece:
     end_ns: int
 
 
-def slices_of(stream: RankStream) -> Iterator[Slice]:
-    """The pieces of time of one process, what is `other` left out, thread by thread in order."""
-    head = stream.head
-    names = (*head.buckets, *head.counts, *head.pending)
-    for update in sorted(stream.updates, key=lambda u: (u.thread, u.start_ns)):
-        markers = stream.markers.get(update.number)
-        if markers is None:
+def slices_of(stream: RankStream, names: Collection[str] | None = None) -> Iterator[Slice]:
+    """The pieces of time of one process, what is `other` left out, thread by thread in order.
+
+    Args:
+        stream: of the process.
+        names: of the pieces that are wanted; all, if none are named.
+    """
+    head, table = stream.head, stream.updates
+    all_names = (*head.buckets, *head.counts, *head.pending)
+    wanted = _places_of(names, all_names)
+    threads, starts, ends = (table.column(place) for place in (THREAD, START_NS, END_NS))
+    numbers = table.column(NUMBER)
+    known = [place for place, number in enumerate(numbers) if number in stream.markers]
+    for place in sorted(known, key=lambda place: (threads[place], starts[place])):
+        markers = stream.markers[numbers[place]]
+        if wanted is not None and wanted.isdisjoint(markers[1::2]):
             continue
-        for piece in _pieces(markers, update.start_ns, update.end_ns, names):
-            yield Slice(
-                rank=head.rank,
-                thread=update.thread,
-                name=piece.name,
-                t_unix_s=head.t_unix_s + piece.begin_ns * NS,
-                seconds=(piece.end_ns - piece.begin_ns) * NS,
-            )
+        for piece in _pieces(markers, starts[place], ends[place], all_names):
+            if names is None or piece.name in names:
+                yield Slice(
+                    rank=head.rank,
+                    thread=threads[place],
+                    name=piece.name,
+                    t_unix_s=head.t_unix_s + piece.begin_ns * NS,
+                    seconds=(piece.end_ns - piece.begin_ns) * NS,
+                )
+
+
+def _places_of(names: Collection[str] | None, all_names: Sequence[str]) -> set[int] | None:
+    """The buckets that time of these names may lie in; None where that is not known."""
+    if names is None or any(_resolve(one, other) in names for one, other in _AMBIGUOUS):
+        return None
+    return {place for place, name in enumerate(all_names) if name in names}
 
 
 def _pieces(

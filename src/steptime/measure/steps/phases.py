@@ -7,17 +7,17 @@ observed is null with a machine word; its time, if there is any, counts as `othe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import operator
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, repeat
 
-from steptime.core.stats import weighted_median
+from steptime.core.stats import median, weighted_median
 from steptime.measure.steps.steady_window import StepWindow
 from steptime.measure.steps.step_fold import RankSteps, StepBlock
-from steptime.measure.values.measurement import INNER_PHASES, PHASES, SPANS, Phase, Span, Step
-
-Sums = Mapping[str, float]
-Rows = Sequence[tuple[int, Sums]]
-"""Times a step by phase [s], each with the number of steps it stands for."""
+from steptime.measure.steps.step_table import INSIDE, Columns, Numbers, StepTable, add_up, zeros
+from steptime.measure.values.measurement import INNER_PHASES, PHASES, SPANS, Phase, Span
 
 
 def find_missing(ranks: Sequence[RankSteps], *, has_workers: bool) -> dict[str, str]:
@@ -25,22 +25,28 @@ def find_missing(ranks: Sequence[RankSteps], *, has_workers: bool) -> dict[str, 
 
     It depends on the whole run, warmup included: what was ever seen is observed.
     """
-    items = [item for rank in ranks for item in rank.items]
-    seen = {name for item in items for name, value_s in item.wall_s.items() if value_s > 0}
+    seen = {name for rank in ranks for name in _seen(rank)}
     missing = _missing_model_phases(seen)
     if all(rank.head.device == "cpu" for rank in ranks):
         missing |= dict.fromkeys(("h2d", "sync"), "not_applicable_on_cpu")
-    if not any(item.num_batches for item in items):
+    if not any(rank.has_batches for rank in ranks):
         missing |= dict.fromkeys(("input_wait", *INNER_PHASES), "no_loader_seen")
     elif not seen.intersection(INNER_PHASES):
         reason = "loads_in_workers" if has_workers else "not_split"
         missing |= dict.fromkeys(INNER_PHASES, reason)
-    if not any(item.num_updates for item in items):
+    if not any(rank.has_updates for rank in ranks):
         unseen = {"gradient_processing", "optimizer"} - seen
         missing |= dict.fromkeys(sorted(unseen), "no_optimizer_seen")
     if "communication" not in seen and all(rank.head.world_size == 1 for rank in ranks):
         missing["communication"] = "single_rank"
     return missing
+
+
+def _seen(rank: RankSteps) -> set[str]:
+    """The phases that ever took time."""
+    singles = {name for name, column in rank.steps.wall_s.items() if max(column) > 0}
+    blocks = {name for block in rank.blocks for name, time_s in block.wall_s.items() if time_s > 0}
+    return singles | blocks
 
 
 def _missing_model_phases(seen: set[str]) -> dict[str, str]:
@@ -56,13 +62,81 @@ def _missing_model_phases(seen: set[str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Times:
+    """Times a step by phase [s], a row a step, then a row a block with the mean of its steps.
+
+    A phase that took no time in any row is left out of `columns`; a step counts once, the blocks
+    as often as `weights` says.
+    """
+
+    columns: Columns
+    num_steps: int
+    weights: Sequence[int]
+
+    def __bool__(self) -> bool:
+        return self.num_steps + len(self.weights) > 0
+
+    def median_s(self, name: str) -> float | None:
+        """Weighted by what the rows stand for; None where there are none."""
+        if not self or name not in self.columns:
+            return 0.0 if self else None
+        values = self.columns[name]
+        if not self.weights:
+            return median(values)
+        weights = chain(repeat(1.0, self.num_steps), map(float, self.weights))
+        return weighted_median(values, list(weights))
+
+    def total_s(self, name: str) -> float:
+        """Over all that the rows stand for."""
+        values = self.columns.get(name, ())
+        blocks = zip(self.weights, values[self.num_steps :], strict=False)
+        return math.fsum(chain(values[: self.num_steps], (num * time_s for num, time_s in blocks)))
+
+    def gather(self, missing: Iterable[str]) -> _Times:
+        """The same with `input_wait` whole, and what was not observed in `other`."""
+        columns = dict(self.columns)
+        if not columns.keys().isdisjoint(INNER_PHASES):
+            size = self.num_steps + len(self.weights)
+            _add_to(columns, "input_wait", add_up(columns, INNER_PHASES, size))
+        for name in missing:
+            if name in PHASES and name in columns:
+                _add_to(columns, "other", columns.pop(name))
+        return replace(self, columns=columns)
+
+
+def _add_to(columns: dict[str, Numbers], name: str, more: Numbers) -> None:
+    columns[name] = array("d", map(operator.add, columns[name], more)) if name in columns else more
+
+
+Singles = Sequence[tuple[Columns, int]]
+Sums = Sequence[tuple[Mapping[str, float], int]]
+
+
+def _times(singles: Singles, blocks: Sums) -> _Times:
+    """Columns of steps, each with their number, and sums over blocks, each with its weight."""
+    found: dict[str, Numbers] = {}
+    for name in INSIDE:
+        if any(name in columns for columns, _ in singles) or any(sums[name] for sums, _ in blocks):
+            column = array("d")
+            for columns, num_steps in singles:
+                column.extend(columns[name] if name in columns else zeros(num_steps))
+            column.extend(sums[name] / weight for sums, weight in blocks)
+            found[name] = column
+    return _Times(
+        columns=found,
+        num_steps=sum(num_steps for _, num_steps in singles),
+        weights=[weight for _, weight in blocks],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _PhaseTable:
     """The steps' times; `cpu` and `inner` of the detailed ones only, `device` where known."""
 
-    wall: Rows
-    cpu: Rows
-    inner: Rows
-    device: Rows
+    wall: _Times
+    cpu: _Times
+    inner: _Times
+    device: _Times
 
 
 def summarize_phases(
@@ -72,86 +146,75 @@ def summarize_phases(
 
     A block stands in the medians with the mean of its steps, weighted by their number.
     """
-    items = [item for window in windows for item in window.items]
-    table = _table(items, missing)
-    if not items:
+    table = _table(windows, missing)
+    if not any(window.steps or window.blocks for window in windows):
         missing = dict.fromkeys((*PHASES, *INNER_PHASES), "no_steady_steps")
     elif not table.inner:
         missing = {**dict.fromkeys(INNER_PHASES, "not_sampled"), **missing}
+    totals_s = {name: table.wall.total_s(name) for name in PHASES}
     return tuple(
-        Phase(name=name, missing=missing[name]) if name in missing else _phase(name, table)
+        Phase(name=name, missing=missing[name])
+        if name in missing
+        else _phase(name, table, totals_s)
         for name in (*PHASES, *INNER_PHASES)
     )
 
 
-def _table(items: Sequence[Step | StepBlock], missing: Mapping[str, str]) -> _PhaseTable:
-    wall = [(num, _regroup(i.wall_s, missing, num)) for i in items if (num := _num_steps(i))]
-    cpu = [(num, _regroup(i.cpu_s, missing, num)) for i in items if (num := _num_detailed(i))]
-    inner = [(num, _inner_times(i, num)) for i in items if (num := _num_detailed(i))]
-    device = [i.device_s for i in items if isinstance(i, Step) and i.device_s is not None]
+def _table(windows: Sequence[StepWindow], missing: Mapping[str, str]) -> _PhaseTable:
+    steps = [window.steps for window in windows]
+    blocks = [block for window in windows for block in window.blocks if block.num_steps]
+    detailed = [one.take(one.is_detailed) for one in steps]
+    sampled = [block for block in blocks if block.num_detailed]
+    on_device = [one.take(one.has_device) for one in steps]
+    wall = _times([(s.wall_s, len(s)) for s in steps], [(b.wall_s, b.num_steps) for b in blocks])
+    cpu = _times(
+        [(s.cpu_s, len(s)) for s in detailed], [(b.cpu_s, b.num_detailed) for b in sampled]
+    )
+    device = _times([(s.device_s, len(s)) for s in on_device], [])
     return _PhaseTable(
-        wall=wall, cpu=cpu, inner=inner, device=[(1, _regroup(d, missing, 1)) for d in device]
+        wall=wall.gather(missing),
+        cpu=cpu.gather(missing),
+        inner=_inner_times(detailed, sampled),
+        device=device.gather(missing),
     )
 
 
-def _num_steps(item: Step | StepBlock) -> int:
-    return 1 if isinstance(item, Step) else item.num_steps
-
-
-def _num_detailed(item: Step | StepBlock) -> int:
-    return int(item.is_detailed) if isinstance(item, Step) else item.num_detailed
-
-
-def _regroup(sums: Sums, missing: Mapping[str, str], num: int) -> dict[str, float]:
-    """Times a step by phase, `input_wait` whole, and what was not observed in `other`."""
-    found = {name: value / num for name, value in sums.items()}
-    found["input_wait"] += sum(found[name] for name in INNER_PHASES)
-    for name in missing:
-        if name in PHASES:
-            found["other"] += found[name]
-            found[name] = 0.0
-    return found
-
-
-def _inner_times(item: Step | StepBlock, num: int) -> dict[str, float]:
+def _inner_times(detailed: Sequence[StepTable], sampled: Sequence[StepBlock]) -> _Times:
     """Fetch and collate a detailed step, and the whole wait a step beside them."""
-    found = {name: item.wall_s[name] / num for name in INNER_PHASES}
-    whole_s = sum(item.wall_s[name] for name in ("input_wait", *INNER_PHASES))
-    return {**found, "input_wait": whole_s / _num_steps(item)}
+    names = ("input_wait", *INNER_PHASES)
+    found = _times(
+        [(s.wall_s, len(s)) for s in detailed], [(b.wall_s, b.num_detailed) for b in sampled]
+    )
+    waits_s = array("d")
+    for steps in detailed:
+        waits_s.extend(add_up(steps.wall_s, names, len(steps)))
+    waits_s.extend(sum(b.wall_s[name] for name in names) / b.num_steps for b in sampled)
+    return replace(found, columns={**found.columns, "input_wait": waits_s})
 
 
-def _phase(name: str, table: _PhaseTable) -> Phase:
+def _phase(name: str, table: _PhaseTable, totals_s: Mapping[str, float]) -> Phase:
     is_inner = name in INNER_PHASES
     return Phase(
         name=name,
-        median_s=_median(name, table.inner if is_inner else table.wall),
-        fraction=_inner_fraction(name, table) if is_inner else _fraction(name, table),
-        cpu_median_s=_median(name, table.cpu),
-        device_median_s=_median(name, table.device),
+        median_s=(table.inner if is_inner else table.wall).median_s(name),
+        fraction=_inner_fraction(name, table, totals_s) if is_inner else _share(name, totals_s),
+        cpu_median_s=table.cpu.median_s(name),
+        device_median_s=table.device.median_s(name),
     )
 
 
-def _median(name: str, rows: Rows) -> float | None:
-    values = [times_s[name] for _, times_s in rows]
-    return weighted_median(values, [float(num) for num, _ in rows]) if rows else None
+def _share(name: str, totals_s: Mapping[str, float]) -> float | None:
+    total_s = math.fsum(totals_s.values())
+    return totals_s[name] / total_s if total_s > 0 else None
 
 
-def _total(name: str, rows: Rows) -> float:
-    return math.fsum(num * times_s[name] for num, times_s in rows)
-
-
-def _fraction(name: str, table: _PhaseTable) -> float | None:
-    total_s = math.fsum(_total(phase, table.wall) for phase in PHASES)
-    return _total(name, table.wall) / total_s if total_s > 0 else None
-
-
-def _inner_fraction(name: str, table: _PhaseTable) -> float | None:
+def _inner_fraction(name: str, table: _PhaseTable, totals_s: Mapping[str, float]) -> float | None:
     """The share of the whole wait, seen on detailed steps, of the wait's share of all steps."""
-    outer = _fraction("input_wait", table)
-    whole_s = _total("input_wait", table.inner)
+    outer = _share("input_wait", totals_s)
+    whole_s = table.inner.total_s("input_wait")
     if outer is None:
         return None
-    return outer * min(1.0, _total(name, table.inner) / whole_s) if whole_s > 0 else 0.0
+    return outer * min(1.0, table.inner.total_s(name) / whole_s) if whole_s > 0 else 0.0
 
 
 def summarize_spans(rank: RankSteps) -> tuple[Span, ...]:
@@ -161,17 +224,15 @@ def summarize_spans(rank: RankSteps) -> tuple[Span, ...]:
     """
     spans = []
     for name in SPANS:
-        values_s = [item.spans_s[name] for item in rank.items if item.spans_s[name] > 0]
+        seen_s = chain(rank.steps.span(name), (block.spans_s[name] for block in rank.blocks))
+        values_s = [value_s for value_s in seen_s if value_s > 0]
         total_s = math.fsum((*values_s, rank.tail_s[name]))
         if total_s > 0:
             spans.append(Span(name=name, total_s=total_s, num_steps_touched=len(values_s)))
     return tuple(spans)
 
 
-def mean_per_step(
-    windows: Sequence[StepWindow], count: Callable[[Step | StepBlock], int]
-) -> float | None:
-    """A count a step over the windows; None without steps."""
-    items = [item for window in windows for item in window.items]
+def mean_per_step(windows: Sequence[StepWindow], name: str) -> float | None:
+    """A count a step over the windows, by its field; None without steps."""
     num_steps = sum(window.num_steps for window in windows)
-    return sum(map(count, items)) / num_steps if num_steps else None
+    return sum(window.total(name) for window in windows) / num_steps if num_steps else None

@@ -7,8 +7,10 @@ How the window's time divides into phases is left to `measure.steps.phases`.
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, compress, zip_longest
 
 from steptime.core.stats import (
     MSER5_RULE,
@@ -18,7 +20,8 @@ from steptime.core.stats import (
     warmup_length,
 )
 from steptime.measure.steps.step_fold import RankSteps, StepBlock
-from steptime.measure.values.measurement import SteadyWindow, Step
+from steptime.measure.steps.step_table import Numbers, StepTable
+from steptime.measure.values.measurement import SteadyWindow
 
 WINDOW_RULE = (
     "the first step, steps that compile, steps that a look of ours made longer and steps in which "
@@ -37,8 +40,8 @@ class StepTimes:
     nothing counts if they are early: the first step, and steps that compile.
     """
 
-    times_s: tuple[float, ...]
-    cpu_times_s: tuple[float, ...]
+    times_s: Numbers
+    cpu_times_s: Numbers
     restarts: frozenset[int]
     disturbed: frozenset[int]
 
@@ -53,53 +56,60 @@ class StepWindow:
 
     steady: SteadyWindow
     period: int | None
-    steps: tuple[Step, ...]
+    steps: StepTable
     blocks: tuple[StepBlock, ...]
-
-    @property
-    def items(self) -> tuple[Step | StepBlock, ...]:
-        """Its steps and blocks, in order."""
-        return (*self.steps, *self.blocks)
 
     @property
     def start_s(self) -> float:
         """When its first step began."""
-        if not self.steps:
-            return self.blocks[0].start_s
-        first = self.steps[0]
-        return first.end_s - first.step_time_s - sum(first.spans_s.values())
+        return self.steps.begin_s(0) if self.steps else self.blocks[0].start_s
 
     @property
     def end_s(self) -> float:
         """When its last step ended."""
-        return self.items[-1].end_s
+        return self.blocks[-1].end_s if self.blocks else self.steps.end_s[-1]
 
     @property
     def num_steps(self) -> int:
         """Steps whose phases are known."""
         return len(self.steps) + sum(block.num_steps for block in self.blocks)
 
+    def times_s(self) -> Numbers:
+        """Of each step, and of each block as a whole."""
+        whole = (sum(block.wall_s.values()) for block in self.blocks)
+        return array("d", chain(self.steps.times_s, whole))
+
+    def spans_s(self) -> Numbers:
+        """What was kept apart of each step, and of each block as a whole."""
+        whole = (sum(block.spans_s.values()) for block in self.blocks)
+        return array("d", chain(self.steps.sum_of_spans(), whole))
+
+    def total(self, name: str) -> int:
+        """The sum of a count over its steps, by its field."""
+        blocks: list[int] = [getattr(block, name) for block in self.blocks]
+        return sum(self.steps.count(name)) + sum(blocks)
+
 
 def step_period(rank: RankSteps) -> int | None:
     """After how many steps their kinds repeat: optimizers and number of backward calls."""
-    kinds = [(step.optimizers, step.num_backwards) for step in rank.steps if not step.is_first]
-    return find_period(kinds)
+    steps = rank.steps
+    kinds = list(zip(steps.optimizers, steps.count("num_backwards"), strict=True))
+    return find_period(kinds[1:])  # the first step has no beginning of its own
 
 
 def series_of(rank: RankSteps) -> StepTimes:
     """The times of all steps of a rank."""
-    times_s = [step.step_time_s for step in rank.steps]
-    cpu_s = [step.step_cpu_s for step in rank.steps]
-    restarts = {s.index for s in rank.steps if s.is_first or s.spans_s["compile"] > 0}
-    looked_at = {s.index for s in rank.steps if s.is_disturbed}
+    steps = rank.steps
+    restarts = {0} if steps else set()
+    restarts.update(index for index, value_s in enumerate(steps.span("compile")) if value_s > 0)
+    looked_at = {index for index, flag in enumerate(steps.is_disturbed) if flag}
     for block in rank.blocks:
-        times_s += block.times_s
-        cpu_s += block.cpu_times_s
         if block.spans_s["compile"] > 0:
             restarts.update(range(block.first_index, block.first_index + block.num_steps))
+    blocks = rank.blocks
     return StepTimes(
-        times_s=tuple(times_s),
-        cpu_times_s=tuple(cpu_s),
+        times_s=array("d", chain(steps.times_s, *(block.times_s for block in blocks))),
+        cpu_times_s=array("d", chain(steps.cpu_times_s, *(block.cpu_times_s for block in blocks))),
         restarts=frozenset(restarts),
         disturbed=frozenset(restarts | looked_at),
     )
@@ -107,14 +117,17 @@ def series_of(rank: RankSteps) -> StepTimes:
 
 def combine(ranks: Sequence[StepTimes]) -> StepTimes:
     """Step k of a run takes as long as the slowest rank's step k, in wall and in CPU time."""
-    num_steps = max(len(rank.times_s) for rank in ranks)
-    present = [[r for r in ranks if k < len(r.times_s)] for k in range(num_steps)]
     return StepTimes(
-        times_s=tuple(max(r.times_s[k] for r in there) for k, there in enumerate(present)),
-        cpu_times_s=tuple(max(r.cpu_times_s[k] for r in there) for k, there in enumerate(present)),
+        times_s=_slowest([rank.times_s for rank in ranks]),
+        cpu_times_s=_slowest([rank.cpu_times_s for rank in ranks]),
         restarts=frozenset().union(*(rank.restarts for rank in ranks)),
         disturbed=frozenset().union(*(rank.disturbed for rank in ranks)),
     )
+
+
+def _slowest(ranks: Sequence[Numbers]) -> Numbers:
+    """The longest time of each step, of the ranks that made it."""
+    return array("d", map(max, zip_longest(*ranks, fillvalue=-math.inf)))
 
 
 def choose_first_step(series: StepTimes, *, period: int) -> int:
@@ -136,39 +149,44 @@ def _group_mean(series: StepTimes, group: int, period: int) -> float | None:
         for i in range(group * period, (group + 1) * period)
         if i not in series.disturbed
     ]
+    if len(times_s) == 1:
+        return times_s[0]
     return math.fsum(times_s) / len(times_s) if times_s else None
 
 
 def steady_window(series: StepTimes, *, period: int | None) -> SteadyWindow:
     """The steady window of a series of steps."""
     first = choose_first_step(series, period=period or 1)
-    kept = [i for i in range(first, len(series.times_s)) if i not in series.disturbed]
+    kept = [index not in series.disturbed for index in range(first, len(series.times_s))]
+    times_s, cpu_times_s = (
+        list(compress(times[first:], kept)) for times in (series.times_s, series.cpu_times_s)
+    )
     return SteadyWindow(
         first_step=first,
-        num_steps=len(kept),
+        num_steps=len(times_s),
         num_warmup_steps=min(first, len(series.times_s)),
         rule=WINDOW_RULE,
-        step_time_s=median_interval([series.times_s[i] for i in kept]) if kept else None,
-        step_cpu_s=median_interval([series.cpu_times_s[i] for i in kept]) if kept else None,
-        mean_s=bounded_mean([series.times_s[i] for i in kept]) if kept else None,
+        step_time_s=median_interval(times_s) if times_s else None,
+        step_cpu_s=median_interval(cpu_times_s) if times_s else None,
+        mean_s=bounded_mean(times_s) if times_s else None,
     )
 
 
-def window_of(rank: RankSteps) -> StepWindow:
+def window_of(rank: RankSteps, series: StepTimes) -> StepWindow:
     """The steady window of one rank, with the steps in it."""
-    series, period = series_of(rank), step_period(rank)
+    period = step_period(rank)
     steady = steady_window(series, period=period)
+    first = steady.first_step
+    kept = [index >= first and index not in series.disturbed for index in rank.steps.index]
     return StepWindow(
         steady=steady,
         period=period,
-        steps=tuple(
-            step for step in rank.steps[steady.first_step :] if step.index not in series.disturbed
-        ),
+        steps=rank.steps.take(kept),
         blocks=tuple(
             block
             for block in rank.blocks
             if block.has_phases
-            and block.first_index >= steady.first_step
+            and block.first_index >= first
             and block.first_index not in series.disturbed
         ),
     )

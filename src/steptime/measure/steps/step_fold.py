@@ -7,19 +7,44 @@ most. Which of them count is left to `measure.steps.steady_window`, what they sa
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
+from operator import add
 
 from steptime.measure.rank_signals import Signals
-from steptime.measure.steps.rounds import BY_HAND, Round, fold_rounds, split_rounds
-from steptime.measure.stream import Block, GuestCost, RankStream, StreamEnd, StreamHead, UpdateRow
-from steptime.measure.values.measurement import INNER_PHASES, PHASES, SPANS, Step
+from steptime.measure.steps.rounds import Round, Rows, fold_rounds, split_rounds
+from steptime.measure.steps.step_table import INSIDE, Numbers, StepTable
+from steptime.measure.stream import GuestCost, RankStream, StreamEnd, StreamHead
+from steptime.measure.values.measurement import SPANS
+from steptime.record.places import (
+    BY_HAND,
+    DETAIL,
+    DISTURBED,
+    END_NS,
+    NUMBER,
+    OPTIMIZER,
+    SKIPPED,
+    THREAD,
+)
+from steptime.record.rows import BlockRow
+from steptime.record.table import UpdateTable
 
 NS = 1e-9
 US = 1e-6
 
-_INSIDE = (*PHASES, *INNER_PHASES)
+_NO_THREAD = -1  # threads are numbered from 0
+
+_COUNTED = {
+    "num_backwards": "backwards",
+    "num_copies": "copies",
+    "num_syncs": "syncs",
+    "num_batches": "batches",
+    "gc_pauses": "gc_pauses",
+}
+"""Fields of a step, and what the guest calls them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +58,8 @@ class StepBlock:
     first_index: int
     start_s: float
     end_s: float
-    times_s: tuple[float, ...]
-    cpu_times_s: tuple[float, ...]
+    times_s: Numbers
+    cpu_times_s: Numbers
     wall_s: Mapping[str, float]
     cpu_s: Mapping[str, float]
     spans_s: Mapping[str, float]
@@ -69,18 +94,13 @@ class RankSteps:
     head: StreamHead
     cost: GuestCost | None
     end: StreamEnd | None
-    steps: tuple[Step, ...]
+    steps: StepTable
     blocks: tuple[StepBlock, ...]
     num_threads: int
     num_threads_stepped: int
     num_empty_steps: int
     tail_s: Mapping[str, float]
     signals: Signals
-
-    @property
-    def items(self) -> tuple[Step | StepBlock, ...]:
-        """Steps and blocks, in order."""
-        return (*self.steps, *self.blocks)
 
     @property
     def num_steps(self) -> int:
@@ -90,7 +110,7 @@ class RankSteps:
     @property
     def num_updates(self) -> int:
         """Updates; by the guest's own count where that is higher, for lines may be lost."""
-        seen = sum(item.num_updates for item in self.items)
+        seen = self.total("num_updates")
         if self._own_end is None:
             return seen
         return max(seen, self._own_end.updates - self.num_empty_steps)
@@ -98,20 +118,34 @@ class RankSteps:
     @property
     def num_backwards(self) -> int:
         """Backward calls, with those after the last update where the end was seen."""
-        seen = sum(item.num_backwards for item in self.items)
+        seen = self.total("num_backwards")
         return max(seen, self._own_end.backwards) if self._own_end is not None else seen
 
     @property
     def num_by_hand(self) -> int:
         """Steps in which no optimizer stepped: a backward call stands for the update."""
-        return sum(step.num_updates == 0 for step in self.steps) + sum(
-            max(0, block.num_steps - block.num_updates) for block in self.blocks
-        )
+        singles = sum(num == 0 for num in self.steps.count("num_updates"))
+        return singles + sum(max(0, block.num_steps - block.num_updates) for block in self.blocks)
 
     @property
     def num_skipped(self) -> int:
         """Updates that the gradient scaler skipped."""
-        return sum(item.num_skipped for item in self.items)
+        return self.total("num_skipped")
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether a loader's batch was seen in any step."""
+        return self.total("num_batches") > 0
+
+    @property
+    def has_updates(self) -> bool:
+        """Whether an optimizer stepped in any step."""
+        return self.total("num_updates") > 0
+
+    def total(self, name: str) -> int:
+        """The sum of a count over all steps, by its field."""
+        blocks: list[int] = [getattr(block, name) for block in self.blocks]
+        return sum(self.steps.count(name)) + sum(blocks)
 
     @property
     def _own_end(self) -> StreamEnd | None:
@@ -125,17 +159,17 @@ def fold_stream(stream: RankStream) -> RankSteps | None:
     if not rows:
         return None
     thread = max(sorted(rows), key=lambda t: (updates[t], rows[t]))
-    updated = _rows_of(stream, thread)
-    rounds = fold_rounds(updated, stream.head.counts)
-    steps = tuple(_step(index, made, stream) for index, made in enumerate(rounds))
-    num_empty = sum(row.optimizer != BY_HAND for row in updated)
+    updated = stream.updates.of_thread(thread)
+    asked = _rows_of(updated)
+    rounds = fold_rounds(asked)
+    num_empty = sum(optimizer != BY_HAND for optimizer in asked.optimizers)
     num_empty -= sum(made.num_updates for made in rounds)
     return RankSteps(
         head=stream.head,
         cost=stream.cost,
         end=stream.end,
-        steps=steps,
-        blocks=_fold_blocks(stream, thread, first_index=len(steps)),
+        steps=_Folder(stream, updated, rounds).steps(),
+        blocks=_fold_blocks(stream, thread, first_index=len(rounds)),
         num_threads=len(rows),
         num_threads_stepped=len(+updates) or len(rows),
         num_empty_steps=num_empty,
@@ -150,7 +184,7 @@ def fold_nothing(stream: RankStream) -> RankSteps:
         head=stream.head,
         cost=stream.cost,
         end=stream.end,
-        steps=(),
+        steps=_Folder(stream, stream.updates.of_thread(_NO_THREAD), []).steps(),
         blocks=(),
         num_threads=0,
         num_threads_stepped=0,
@@ -162,11 +196,13 @@ def fold_nothing(stream: RankStream) -> RankSteps:
 
 def _count_by_thread(stream: RankStream) -> tuple[Counter[int], Counter[int]]:
     """Updates, and rows of any kind, that each thread made."""
-    updates = Counter(row.thread for row in stream.updates if row.optimizer != BY_HAND)
-    rows = Counter(row.thread for row in stream.updates)
+    table = stream.updates
+    threads, optimizers = table.column(THREAD), table.column(OPTIMIZER)
+    rows = Counter(threads)
+    updates = Counter(compress(threads, map(BY_HAND.__ne__, optimizers)))
     for block in stream.blocks:
         updates[block.thread] += block.num_updates
-        rows[block.thread] += len(block.round_wall_us)
+        rows[block.thread] += block.num_rounds
     return updates, rows
 
 
@@ -177,40 +213,92 @@ def _tail(stream: RankStream) -> dict[str, float]:
     return _split(tail, stream.head)[1]
 
 
-def _rows_of(stream: RankStream, thread: int) -> list[UpdateRow]:
-    # By number, for a flush that failed half way may have written a line twice.
-    numbered = {update.number: update for update in stream.updates if update.thread == thread}
-    return [numbered[number] for number in sorted(numbered)]
-
-
-def _step(index: int, made: Round, stream: RankStream) -> Step:
-    head, updates = stream.head, made.rows
-    wall_s, spans_s = _split(_sum([u.wall_ns for u in updates]), head)
-    cpu_s, _ = _split(_sum([u.cpu_ns for u in updates]), head)
-    counts = dict(zip(head.counts, _sum([u.counts for u in updates]), strict=True))
-    device_ns = [stream.device_ns[u.number] for u in updates if u.number in stream.device_ns]
-    has_device = len(device_ns) == len(updates)
-    return Step(
-        index=index,
-        end_s=updates[-1].end_ns * NS,
-        wall_s=wall_s,
-        cpu_s=cpu_s,
-        spans_s=spans_s,
-        device_s=_split(_sum(device_ns), head)[0] if has_device else None,
-        num_updates=made.num_updates,
-        num_backwards=counts.get("backwards", 0),
-        num_skipped=sum(u.is_skipped is True for u in updates),
-        num_copies=counts.get("copies", 0),
-        num_syncs=counts.get("syncs", 0),
-        num_batches=counts.get("batches", 0),
-        gc_pauses=counts.get("gc_pauses", 0),
-        gc_s=counts.get("gc_ns", 0) * NS,
-        prepare_s=counts.get("prepare_ns", 0) * NS,
-        optimizers=made.optimizers,
-        is_first=index == 0,
-        is_detailed=all(u.is_detailed for u in updates),
-        is_disturbed=any(u.is_disturbed for u in updates),
+def _rows_of(table: UpdateTable) -> Rows:
+    """What makes rounds of a thread's rows; 0 where an older guest had no count of a name."""
+    return Rows(
+        optimizers=table.column(OPTIMIZER),
+        backwards=_count(table, "backwards"),
+        inner_steps=_count(table, "inner_steps"),
     )
+
+
+def _count(table: UpdateTable, name: str) -> Sequence[int]:
+    layout = table.layout
+    if name not in layout.counts:
+        return array("q", bytes(8 * len(table)))
+    return table.column(layout.counts_at + layout.counts.index(name))
+
+
+class _Folder:
+    """Makes steps of the rows of one thread, a column at a time."""
+
+    def __init__(self, stream: RankStream, table: UpdateTable, rounds: Sequence[Round]) -> None:
+        self._stream = stream
+        self._table = table
+        self._rounds = rounds
+        # Rows after the last round belong to none.
+        self._has_one_row_each = all(made.end - made.begin == 1 for made in rounds)
+
+    def steps(self) -> StepTable:
+        """All of them."""
+        table, layout = self._table, self._table.layout
+        wall_s, spans_s = self._divide(layout.wall_at)
+        cpu_s, _ = self._divide(layout.cpu_at)
+        ends_ns, details = table.column(END_NS), table.column(DETAIL)
+        skipped = [int(value > 0) for value in table.column(SKIPPED)]
+        counts = {name: self._sum(_count(table, word)) for name, word in _COUNTED.items()}
+        counts["num_skipped"] = self._sum(skipped)
+        counts["num_updates"] = [made.num_updates for made in self._rounds]
+        device_s, has_device = self._device()
+        return StepTable(
+            index=array("q", range(len(self._rounds))),
+            end_s=array("d", [ends_ns[made.end - 1] * NS for made in self._rounds]),
+            wall_s=wall_s,
+            cpu_s=cpu_s,
+            spans_s=spans_s,
+            device_s=device_s,
+            counts={name: array("q", column) for name, column in counts.items() if any(column)},
+            gc_s=_seconds(self._sum(_count(table, "gc_ns"))),
+            prepare_s=_seconds(self._sum(_count(table, "prepare_ns"))),
+            optimizers=tuple(made.optimizers for made in self._rounds),
+            has_device=has_device,
+            is_detailed=self._flags(all, [value > 0 for value in details]),
+            is_disturbed=self._flags(any, [value == DISTURBED for value in details]),
+        )
+
+    def _sum(self, column: Sequence[int]) -> Sequence[int]:
+        if self._has_one_row_each:
+            return column[: len(self._rounds)]
+        return [sum(column[made.begin : made.end]) for made in self._rounds]
+
+    def _flags(self, of: Callable[[Iterable[bool]], bool], column: Sequence[bool]) -> bytes:
+        if self._has_one_row_each:
+            return bytes(column[: len(self._rounds)])
+        return bytes(of(column[made.begin : made.end]) for made in self._rounds)
+
+    def _divide(self, place: int) -> tuple[dict[str, Numbers], dict[str, Numbers]]:
+        """Sums by bucket that begin at this place, as phases and spans [s]."""
+        table = self._table
+        return _by_name(
+            (bucket, self._sum(table.column(place + number)))
+            for number, bucket in enumerate(table.layout.buckets)
+            if table.has(place + number)
+        )
+
+    def _device(self) -> tuple[dict[str, Numbers], bytes]:
+        """Device times of the steps all of whose updates have them."""
+        known, buckets = self._stream.device_ns, self._table.layout.buckets
+        numbers = self._table.column(NUMBER)
+        empty = array("q", bytes(8 * len(buckets)))
+        sums, flags = [], bytearray()
+        for made in self._rounds if known else ():
+            found = [known.get(numbers[place]) for place in range(made.begin, made.end)]
+            whole = [one for one in found if one is not None]
+            flags.append(len(whole) == len(found))
+            sums.append(list(map(sum, zip(*whole, strict=True))) if flags[-1] else empty)
+        columns = zip(buckets, zip(*sums, strict=True), strict=True) if any(flags) else ()
+        phases_s, _ = _by_name((bucket, column) for bucket, column in columns if any(column))
+        return phases_s, bytes(flags) or bytes(len(self._rounds))
 
 
 def _fold_blocks(stream: RankStream, thread: int, *, first_index: int) -> tuple[StepBlock, ...]:
@@ -233,23 +321,23 @@ def _fold_progress(
     """
     begin_ns = max((b.end_ns for b in stream.blocks if b.thread == thread), default=0)
     numbered = {p.number: p for p in stream.progress if p.thread == thread and p.end_ns > begin_ns}
-    rounds = split_rounds([numbered[number] for number in sorted(numbered)])
+    updates = [numbered[number] for number in sorted(numbered)]
+    rounds = [updates[begin:end] for begin, end in split_rounds(u.optimizer for u in updates)]
     if not rounds:
         return None
-    nothing = dict.fromkeys(_INSIDE, 0.0)
-    updates = [update for updates in rounds for update in updates]
+    nothing = dict.fromkeys(INSIDE, 0.0)
     return StepBlock(
         first_index=first_index,
         start_s=begin_ns * NS,
         end_s=updates[-1].end_ns * NS,
-        times_s=tuple(sum(u.wall_us for u in updates) * US for updates in rounds),
-        cpu_times_s=tuple(sum(u.cpu_us for u in updates) * US for updates in rounds),
+        times_s=array("d", [sum(u.wall_us for u in made) * US for made in rounds]),
+        cpu_times_s=array("d", [sum(u.cpu_us for u in made) * US for made in rounds]),
         wall_s=nothing,
         cpu_s=nothing,
         spans_s=dict.fromkeys(SPANS, 0.0),
         num_detailed=0,
         num_updates=sum(u.optimizer != BY_HAND for u in updates),
-        num_skipped=sum(u.is_skipped for u in updates),
+        num_skipped=sum(u.skipped > 0 for u in updates),
         num_backwards=sum(u.num_backwards for u in updates),
         num_copies=0,
         num_syncs=0,
@@ -258,7 +346,7 @@ def _fold_progress(
     )
 
 
-def _block(first_index: int, block: Block, head: StreamHead) -> StepBlock:
+def _block(first_index: int, block: BlockRow, head: StreamHead) -> StepBlock:
     wall_s, spans_s = _split(block.wall_ns, head)
     cpu_s, _ = _split(block.cpu_ns, head)
     counts = dict(zip(head.counts, block.counts, strict=True))
@@ -266,8 +354,8 @@ def _block(first_index: int, block: Block, head: StreamHead) -> StepBlock:
         first_index=first_index,
         start_s=block.start_ns * NS,
         end_s=block.end_ns * NS,
-        times_s=tuple(us * US for us in block.round_wall_us),
-        cpu_times_s=tuple(us * US for us in block.round_cpu_us),
+        times_s=array("d", [us * US for us in block.round_wall_us]),
+        cpu_times_s=array("d", [us * US for us in block.round_cpu_us]),
         wall_s=wall_s,
         cpu_s=cpu_s,
         spans_s=spans_s,
@@ -284,17 +372,32 @@ def _block(first_index: int, block: Block, head: StreamHead) -> StepBlock:
     )
 
 
-def _sum(rows: Sequence[Sequence[int]]) -> Sequence[int]:
-    return rows[0] if len(rows) == 1 else [sum(column) for column in zip(*rows, strict=True)]
-
-
 def _split(values_ns: Sequence[int], head: StreamHead) -> tuple[dict[str, float], dict[str, float]]:
-    """Sums by bucket as phases [s] and spans [s]; what a newer guest adds counts as other."""
-    phases_s = dict.fromkeys(_INSIDE, 0.0)
-    spans_s = dict.fromkeys(SPANS, 0.0)
-    for bucket, value_ns in zip(head.buckets, values_ns, strict=True):
-        if bucket in spans_s:
-            spans_s[bucket] += value_ns * NS
-        else:
-            phases_s[bucket if bucket in phases_s else "other"] += value_ns * NS
+    """Sums by bucket as phases [s] and spans [s]."""
+    phases_s, spans_s = _by_name(
+        (bucket, (value_ns,)) for bucket, value_ns in zip(head.buckets, values_ns, strict=True)
+    )
+    return (
+        {name: phases_s[name][0] if name in phases_s else 0.0 for name in INSIDE},
+        {name: spans_s[name][0] if name in spans_s else 0.0 for name in SPANS},
+    )
+
+
+def _by_name(
+    columns: Iterable[tuple[str, Sequence[int]]],
+) -> tuple[dict[str, Numbers], dict[str, Numbers]]:
+    """Columns by bucket [ns] as phases and spans [s]; what a newer guest adds counts as other."""
+    phases_s: dict[str, Numbers] = {}
+    spans_s: dict[str, Numbers] = {}
+    for bucket, column in columns:
+        found = spans_s if bucket in SPANS else phases_s
+        name = bucket if bucket in SPANS or bucket in INSIDE else "other"
+        more = _seconds(column)
+        if name in found:
+            more = array("d", map(add, found[name], more))
+        found[name] = more
     return phases_s, spans_s
+
+
+def _seconds(column: Sequence[int]) -> Numbers:
+    return array("d", [value * NS for value in column])

@@ -1,8 +1,8 @@
 """Live comparisons: states in turns inside one running process.
 
-In: a way to start trials, and requests. Out: `LiveResult`s. A state that ends its process loses
-its own arm; the others go on in a new one. Where it is not clear which one it was, each goes on
-alone. A script that ends before the rounds are full is started again.
+In: a way to start trials, and requests. Out: `ComparisonResult`s. A state that ends its process
+loses its own arm, and the others continue in a new process. Where it is not clear which state it
+was, each of them continues alone. A script that ends before the rounds are full is started again.
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ from statistics import median
 from steptime.core.schema import SCHEMA
 from steptime.core.store import write_text
 from steptime.levers.base import Lever
-from steptime.measure.jsonl import Torn, read_rows
+from steptime.measure.host_lines import read_host
 from steptime.measure.trial_lines import BlockTime, LeverLine, join_ranks, read_trial
-from steptime.tune.search.bench import LiveRequest, LiveResult
+from steptime.record import files
+from steptime.record.lines import Torn
+from steptime.tune.search.bench import ComparisonResult, LiveRequest
 from steptime.tune.search.budget import BLOCK_S, LONG_STEP_S
 from steptime.tune.search.lab import COMPILE
-from steptime.tune.trials.arms import NOT_FINITE, TOO_SHORT, Arm, EndCause, Shown, Talk, cause_of
+from steptime.tune.trials.arms import NOT_FINITE, TOO_SHORT, Arm, Shown, Talk, cause_of
 from steptime.tune.trials.trial_process import LEVER_FAILED, TIME_LIMIT, TrialEnded, TrialProcess
 from steptime.tune.trials.trial_setting import describe_state
 from steptime.tune.trials.trial_watch import TrialWatch, fold_ticks
-from steptime.tune.values.study_values import State, TrialEnd
+from steptime.tune.values.study_values import Ending, State, TrialEnd
 
 LEAST_BLOCK_S, MOST_BLOCK_S = 0.02, 0.3
 """A state that is far faster than the reference gets a block of its own length, within these."""
@@ -68,7 +70,7 @@ class LiveWorld:
             self._trial.close()
             self._trial = None
 
-    def compare(self, request: LiveRequest) -> LiveResult:
+    def compare(self, request: LiveRequest) -> ComparisonResult:
         """Answer a request."""
         if request.is_fresh or request.fixed != self._fixed:
             self.close()
@@ -139,7 +141,7 @@ class LiveWorld:
         shown = self._show([reference, *(arm.state for arm in arms)], num_rounds)
         for number in shown.failed_states:
             facts = {"error": shown.failed_states[number]}
-            arms[number - 1].blame(EndCause(end=TrialEnd.FAILED, reason=LEVER_FAILED, facts=facts))
+            arms[number - 1].blame(Ending(end=TrialEnd.FAILED, reason=LEVER_FAILED, facts=facts))
         talk.take(arms, shown)
         if shown.ended is None and shown.is_finite:
             for arm in arms:
@@ -275,19 +277,16 @@ def _is_warm(watch: TrialWatch) -> bool:
 
 def _has_ended(watch: TrialWatch, experiment: int) -> bool:
     process = watch.first
-    rows = process.experiments if process is not None else []
-    return any(row.get("experiment") == experiment for row in rows)
+    return process is not None and experiment in process.experiments
 
 
 def _others_cores(trial: TrialProcess, *, last_s: float) -> float | None:
     """Mean cores that others took over the last seconds of a trial."""
-    rows = [row for row in read_rows(trial.folder / "host.jsonl", Torn()) if row["k"] == "h"]
-    begin = rows[-1]["t_unix_s"] - last_s if rows else 0.0
-    inside = [row for row in rows if row["t_unix_s"] >= begin]
-    total_s = math.fsum(row["dt_s"] for row in inside)
+    samples = read_host(trial.folder / files.HOST, Torn()).samples
+    begin_s = samples[-1].t_unix_s - last_s if samples else 0.0
+    inside = [sample for sample in samples if sample.t_unix_s >= begin_s]
+    total_s = math.fsum(sample.dt_s for sample in inside)
     if total_s <= 0:
         return None
-    taken = math.fsum(
-        max(0.0, row["busy_cores"] - row["job_cores"]) * row["dt_s"] for row in inside
-    )
+    taken = math.fsum(max(0.0, one.busy_cores - one.job_cores) * one.dt_s for one in inside)
     return taken / total_s

@@ -24,7 +24,7 @@ from steptime.tune.trials.pairing import samples_per_step
 from steptime.tune.trials.resources import count_cores, count_physical_cores, read_available_bytes
 from steptime.tune.trials.trial_process import TrialEnded
 from steptime.tune.trials.trial_watch import Process, TrialWatch
-from steptime.tune.values.study_values import TrialEnd
+from steptime.tune.values.study_values import Ending, TrialEnd
 
 # Words of /proc/cpuinfo that levers know, all of them Intel's and AMD's own names.
 _CAPABILITIES = ("amx_bf16", "amx_fp16", "avx512_bf16", "avx512_fp16")
@@ -57,21 +57,19 @@ def make_baseline(
     write_source(folder, cwd=str(surroundings.cwd))
     measurement = _measure(folder, ended)
     process = watch.first
-    end = ended.end
-    if end is not TrialEnd.FINISHED:
-        reason = ended.reason
-    elif process is None or measurement.num_steps == 0:
-        end, reason = TrialEnd.FAILED, "no_steps"
+    ending = ended.ending
+    if ending.is_well and (process is None or measurement.num_steps == 0):
+        ending = Ending(end=TrialEnd.FAILED, reason="no_steps")
+    elif ending.is_well:
+        ending = replace(ending, reason=reason)
     return Baseline(
-        end=end,
+        ending=ending,
         measurement=measurement,
         diagnosis=diagnose(measurement),
         facts=_make_facts(watch, measurement, surroundings),
         startup_s=0.0 if process is None else _startup_s(process, measurement),
         sample_unit=watch.facts.get("sample_unit"),
         samples_per_step=_samples_per_step(folder, measurement),
-        reason=reason,
-        details=ended.facts,
     )
 
 
@@ -91,19 +89,20 @@ def _measure(folder: Path, ended: TrialEnded) -> Measurement:
 
 def _startup_s(process: Process, measurement: Measurement) -> float:
     """From the start of the command to the end of the first update."""
-    first_unix_s = float(process.head["t_unix_s"]) + process.ticks[0].end_s
+    began_unix_s = 0.0 if process.head is None else process.head.t_unix_s
+    first_unix_s = began_unix_s + process.ticks[0].end_s
     return max(0.0, first_unix_s - measurement.started_unix_s)
 
 
 def _make_facts(watch: TrialWatch, measurement: Measurement, surroundings: ParentFacts) -> Facts:
     """What the guest told, and what is known here."""
     seen = _take_known(watch.facts)
-    head = watch.first.head if watch.first is not None else {}
+    head = watch.first.head if watch.first is not None else None
     known = {
-        "torch_version": str(head.get("torch", "")),
-        "device": str(head.get("device", "cpu")),
-        "num_threads": head.get("num_threads"),
-        "world_size": int(head.get("world_size") or 1),
+        "torch_version": "" if head is None else head.torch,
+        "device": "cpu" if head is None else head.device,
+        "num_threads": None if head is None else head.num_threads,
+        "world_size": 1 if head is None else head.world_size,
         "capabilities": list(_cpu_capabilities()),
     }
     try:

@@ -16,15 +16,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from steptime.core.executable import NotStarted
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.stats import median
 from steptime.core.store import Run, write_text, write_value
 from steptime.launch.origin import describe_run
-from steptime.launch.user_command import NotStarted, observed_environment, shell_exit_code
+from steptime.launch.user_command import observed_environment, shell_exit_code
 from steptime.launch.values import CommandRecord
-from steptime.measure.jsonl import Row, Torn, read_rows
+from steptime.measure.host_lines import read_host
+from steptime.record import files
+from steptime.record.lines import Torn
 from steptime.tune.trials.trial_watch import TrialWatch
-from steptime.tune.values.study_values import TrialEnd
+from steptime.tune.values.study_values import Ending, TrialEnd
 from steptime.watch.host_sampler import HostSampler, system_readers
 from steptime.watch.worker_processes import Workers
 
@@ -100,8 +103,11 @@ class TrialEnded:
     lever: str | None = None
 
     @property
-    def facts(self) -> dict[str, str] | None:
-        """The numbers and words for the sentence of the reason."""
+    def ending(self) -> Ending:
+        """How it ended, with the facts for the sentence of the reason."""
+        return Ending(end=self.end, reason=self.reason, facts=self._facts())
+
+    def _facts(self) -> dict[str, str] | None:
         if self.end is TrialEnd.FINISHED:
             return None
         if self.reason == LEVER_FAILED:
@@ -228,8 +234,8 @@ class TrialProcess:
 
     def _is_working(self) -> bool:
         """Whether the command kept the processor busy in the last seconds."""
-        rows = _host_rows(self.folder)[-_WORKING_LOOKS:]
-        return any(row.get("job_cores", 0.0) > _WORKING_CORES for row in rows)
+        samples = read_host(self.folder / files.HOST, Torn()).samples[-_WORKING_LOOKS:]
+        return any(sample.job_cores > _WORKING_CORES for sample in samples)
 
     def _judge(self, process: ProcessEnd) -> TrialEnded:
         """The end of a command that ended by itself."""
@@ -239,8 +245,8 @@ class TrialProcess:
                 end=TrialEnd.FAILED,
                 reason=LEVER_FAILED,
                 process=process,
-                text=str(failed["error"]),
-                lever=str(failed.get("name")),
+                text=failed.error or "",
+                lever=failed.name,
             )
         if process.state is RunState.FINISHED:
             return TrialEnded(end=TrialEnd.FINISHED, reason="ended_itself", process=process)
@@ -304,7 +310,7 @@ def _sampler(folder: Path, pid: int) -> HostSampler:
         system_readers(folder, pid), unwatched=lambda layouts: (), workers=lambda pids: Workers()
     )
     return HostSampler(
-        folder / "host.jsonl", root_pid=pid, num_cores=os.cpu_count() or 1, readers=readers
+        folder / files.HOST, root_pid=pid, num_cores=os.cpu_count() or 1, readers=readers
     )
 
 
@@ -314,16 +320,10 @@ def _is_memory(watch: TrialWatch, folder: Path) -> bool:
     Torch said so, or the kernel killed meanwhile: a launcher hands the signal of a rank on as an
     exit code of its own.
     """
-    errors = [row["error"] for row in watch.rows if isinstance(row.get("error"), dict)]
-    return any(error.get("is_memory") for error in errors) or _num_oom_kills(folder) > 0
+    return watch.has_memory_error or _num_oom_kills(folder) > 0
 
 
 def _num_oom_kills(folder: Path) -> int:
     """Kills by the kernel since the trial began."""
-    counts = [row.get("oom_kills") for row in _host_rows(folder)]
-    return max((count for count in counts if isinstance(count, int)), default=0)
-
-
-def _host_rows(folder: Path) -> list[Row]:
-    """The load so far."""
-    return [row for row in read_rows(folder / "host.jsonl", Torn()) if row["k"] == "h"]
+    samples = read_host(folder / files.HOST, Torn()).samples
+    return max((sample.oom_kills or 0 for sample in samples), default=0)

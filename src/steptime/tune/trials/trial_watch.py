@@ -7,16 +7,22 @@ experiments that ended. It decides nothing; when a trial has lasted long enough 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from steptime.measure.follow import Follower, Row
+from steptime.core.codec import from_json
+from steptime.errors import DamagedRunError
+from steptime.measure.stream import StreamHead
+from steptime.measure.trial_lines import LeverLine
 from steptime.measure.values.measurement import SPANS
+from steptime.record import files, kinds, rows
+from steptime.record.lines import Line, LineReader, kind_of
+from steptime.record.rows import Layout, MisshapenError, ProgressRow, UpdateRow
 
 NS, US = 1e-9, 1e-6
-_LEADING = 7  # numbers of a row of an update before its wall times
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,67 +40,84 @@ class Process:
     """One process that stepped."""
 
     def __init__(self, path: Path) -> None:
-        self._follower = Follower(path)
-        self._buckets: tuple[str, ...] = ()
+        self._reader = LineReader(path)
+        self._layout = Layout((), ())
         self.path = path
         self.rank: int | None = None
-        self.head: Row = {}
+        self.head: StreamHead | None = None
         self.ticks: list[Tick] = []
-        self.levers: list[Row] = []
-        self.experiments: list[Row] = []
+        self.levers: list[LeverLine] = []
+        self.experiments: set[int] = set()
         self.facts: Mapping[str, Any] = {}
-        self.count: Row | None = None
+        self.count: Line | None = None
         self.has_ended = False
 
     def read(self) -> bool:
         """Take in what is new; whether there was an update in it."""
         before = len(self.ticks)
-        for row in self._follower.read():
-            self._take(row)
+        for line in self._reader.read():
+            take = _TAKE.get(kind_of(line))
+            if take is not None:
+                # A line of another shape is left to `measure`, which counts it.
+                with suppress(DamagedRunError, MisshapenError):
+                    take(self, line)
         return len(self.ticks) > before
 
-    def _take(self, row: Row) -> None:
-        kind = row["k"]
-        try:
-            if kind == "head":
-                self.head, self.rank = row, row.get("rank")
-                self._buckets = tuple(row["buckets"])
-            elif kind == "u":
-                self.ticks += [self._tick(values) for values in row["rows"]]
-            elif kind == "p":
-                self.ticks += [_late_tick(values) for values in row["rows"]]
-            elif kind == "lever":
-                self.levers.append(row)
-            elif kind == "facts":
-                self.facts = row["facts"]
-            elif kind == "count":
-                self.count = row
-            elif kind == "experiment":
-                self.experiments.append(row)
-            elif kind == "end":
-                self.has_ended = True
-        except (KeyError, TypeError, IndexError, ValueError):
-            return  # a line of another shape; `measure` counts those
+    def _take_head(self, line: Line) -> None:
+        self.head = head = from_json(StreamHead, line)
+        self.rank, self._layout = head.rank, Layout(head.buckets, head.counts)
 
-    def _tick(self, values: list[int]) -> Tick:
-        wall = values[_LEADING : _LEADING + len(self._buckets)]
-        by_name = dict(zip(self._buckets, wall, strict=True))
-        spans = sum(by_name.get(name, 0) for name in SPANS)
+    def _take_updates(self, line: Line) -> None:
+        self.ticks += [self._tick(row) for row in self._layout.updates(line)]
+
+    def _take_progress(self, line: Line) -> None:
+        self.ticks += [_late_tick(row) for row in rows.progress(line)]
+
+    def _take_lever(self, line: Line) -> None:
+        self.levers.append(from_json(LeverLine, line))
+
+    def _take_facts(self, line: Line) -> None:
+        self.facts = rows.field(line, "facts")
+
+    def _take_count(self, line: Line) -> None:
+        self.count = line
+
+    def _take_experiment(self, line: Line) -> None:
+        self.experiments.add(rows.whole_number(line, "experiment"))
+
+    def _take_end(self, _: Line) -> None:
+        self.has_ended = True
+
+    def _tick(self, row: UpdateRow) -> Tick:
+        by_name = dict(zip(self._layout.buckets, row.wall_ns, strict=True))
+        spans_ns = sum(by_name.get(name, 0) for name in SPANS)
         return Tick(
-            number=values[0],
-            optimizer=values[2],
-            end_s=values[4] * NS,
-            wall_s=(sum(wall) - spans) * NS,
+            number=row.number,
+            optimizer=row.optimizer,
+            end_s=row.end_ns * NS,
+            wall_s=(sum(row.wall_ns) - spans_ns) * NS,
             compile_s=by_name.get("compile", 0) * NS,
         )
 
 
-def _late_tick(values: list[int]) -> Tick:
+_TAKE: Mapping[str, Callable[[Process, Line], None]] = {
+    kinds.HEAD: Process._take_head,
+    kinds.UPDATES: Process._take_updates,
+    kinds.PROGRESS: Process._take_progress,
+    kinds.LEVER: Process._take_lever,
+    kinds.FACTS: Process._take_facts,
+    kinds.COUNT: Process._take_count,
+    kinds.EXPERIMENT: Process._take_experiment,
+    kinds.END: Process._take_end,
+}
+
+
+def _late_tick(row: ProgressRow) -> Tick:
     return Tick(
-        number=values[0],
-        optimizer=values[2],
-        end_s=values[3] * NS,
-        wall_s=values[6] * US,
+        number=row.number,
+        optimizer=row.optimizer,
+        end_s=row.end_ns * NS,
+        wall_s=row.wall_us * US,
         compile_s=0.0,
     )
 
@@ -117,15 +140,17 @@ class TrialWatch:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._starts = Follower(folder / "processes.jsonl")
+        self._starts = LineReader(folder / files.PROCESSES)
         self._processes: dict[str, Process] = {}
-        self.rows: list[Row] = []
-        """Lines of processes.jsonl: starts, torch, exits."""
+        self.has_memory_error = False
+        """Whether a process said that it ended for want of memory."""
 
     def read(self) -> bool:
         """Take in what is new; whether any process made an update."""
-        self.rows += self._starts.read()
-        for path in sorted(self._folder.glob("rank-*.jsonl")):
+        for line in self._starts.read():
+            error = line.get("error") if kind_of(line) == kinds.EXIT else None
+            self.has_memory_error |= isinstance(error, dict) and error.get("is_memory") is True
+        for path in sorted(self._folder.glob(files.RANKS)):
             if path.name not in self._processes:
                 self._processes[path.name] = Process(path)
         num_with_news = sum(process.read() for process in self._processes.values())
@@ -148,9 +173,9 @@ class TrialWatch:
         return len(self.first.ticks) if self.first is not None else 0
 
     @property
-    def failed_levers(self) -> tuple[Row, ...]:
+    def failed_levers(self) -> tuple[LeverLine, ...]:
         """Lines of levers that could not be applied."""
-        return tuple(row for p in self.processes for row in p.levers if row.get("error"))
+        return tuple(one for p in self.processes for one in p.levers if one.error)
 
     @property
     def facts(self) -> Mapping[str, Any]:

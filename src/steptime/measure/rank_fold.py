@@ -1,0 +1,97 @@
+"""The ranks of a run, folded once: steps, windows and series, from which all else is made.
+
+In: `RunRecords`. Out: `Folded`. The measurement, the profile and what is drawn over time are made
+of it; none of them folds again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from steptime.measure.run_records import RunRecords
+from steptime.measure.stalled_steps import mark_stalled
+from steptime.measure.steps.steady_window import (
+    StepTimes,
+    StepWindow,
+    combine,
+    series_of,
+    steady_window,
+    window_of,
+)
+from steptime.measure.steps.step_fold import RankSteps, fold_stream
+from steptime.measure.stream import RankStream
+from steptime.measure.values.measurement import SteadyWindow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldedRank:
+    """One rank: its steps, their times one by one, those that count, and what it was made of."""
+
+    steps: RankSteps
+    series: StepTimes
+    window: StepWindow
+    stream: RankStream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folded:
+    """A run's records and its ranks, in order; none where no step was seen."""
+
+    records: RunRecords
+    ranks: tuple[FoldedRank, ...]
+
+    @property
+    def steps(self) -> list[RankSteps]:
+        """The steps of each rank."""
+        return [rank.steps for rank in self.ranks]
+
+    @property
+    def windows(self) -> list[StepWindow]:
+        """The window of each rank."""
+        return [rank.window for rank in self.ranks]
+
+    @property
+    def busiest(self) -> FoldedRank:
+        """The rank with most updates."""
+        return max(self.ranks, key=lambda rank: busyness(rank.steps))
+
+    def steady_window(self) -> SteadyWindow:
+        """That of the run: of one rank its own, of several that of the slowest at each step."""
+        if len(self.ranks) == 1:
+            return self.ranks[0].window.steady
+        together = combine([rank.series for rank in self.ranks])
+        return steady_window(together, period=self.busiest.window.period)
+
+
+def fold_ranks(records: RunRecords) -> Folded:
+    """Fold the streams of all ranks."""
+    streams = {(stream.head.rank, stream.head.pid): stream for stream in records.streams}
+    ranks = [_fold(steps, streams) for steps in select_ranks(records)]
+    return Folded(records=records, ranks=tuple(ranks))
+
+
+def _fold(steps: RankSteps, streams: Mapping[tuple[int, int], RankStream]) -> FoldedRank:
+    series = series_of(steps)
+    return FoldedRank(
+        steps=steps,
+        series=series,
+        window=window_of(steps, series),
+        stream=streams[steps.head.rank, steps.head.pid],
+    )
+
+
+def select_ranks(records: RunRecords) -> list[RankSteps]:
+    """The steps of each rank; of several processes with one rank the one with most updates."""
+    found: dict[int, RankSteps] = {}
+    folded = [fold_stream(stream) for stream in records.streams]
+    for steps in sorted(filter(None, folded), key=lambda s: (s.head.t_unix_s, s.head.pid)):
+        known = found.get(steps.head.rank)
+        if known is None or busyness(steps) > busyness(known):
+            found[steps.head.rank] = steps
+    return [mark_stalled(found[rank], records.stalls) for rank in sorted(found)]
+
+
+def busyness(rank: RankSteps) -> tuple[int, int]:
+    """What the busiest has most of: updates, and steps where there are none."""
+    return rank.num_updates, rank.num_steps

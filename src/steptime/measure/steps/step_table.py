@@ -1,0 +1,159 @@
+"""The steps of one rank as columns: twenty thousand of them take some megabytes.
+
+In: columns of numbers. Out: the same by name, or a `Step` where one is asked for by its place.
+How rows become steps is left to `measure.steps`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import compress
+from typing import overload
+
+from steptime.measure.values.measurement import INNER_PHASES, PHASES, SPANS, Step
+
+INSIDE = (*PHASES, *INNER_PHASES)
+
+Numbers = Sequence[float]
+Columns = Mapping[str, Numbers]
+"""By name of a phase, a span or a count; one that is zero in all steps is left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTable:
+    """Steps in order of time; what the columns hold is what `Step` says of its fields.
+
+    Attributes:
+        index: number of each step in its rank.
+        device_s: of the steps in `has_device` alone; zeros elsewhere.
+        counts: the whole numbers of a `Step`, by field.
+        has_device, is_detailed, is_disturbed: a byte a step, 1 or 0.
+        times_s, cpu_times_s: sums over the phases.
+    """
+
+    index: Sequence[int]
+    end_s: Numbers
+    wall_s: Columns
+    cpu_s: Columns
+    spans_s: Columns
+    device_s: Columns
+    counts: Mapping[str, Sequence[int]]
+    gc_s: Numbers
+    prepare_s: Numbers
+    optimizers: Sequence[tuple[int, ...]]
+    has_device: bytes
+    is_detailed: bytes
+    is_disturbed: bytes
+    times_s: Numbers = field(init=False)
+    cpu_times_s: Numbers = field(init=False)
+
+    def __post_init__(self) -> None:
+        size = len(self.index)
+        object.__setattr__(self, "times_s", add_up(self.wall_s, INSIDE, size))
+        object.__setattr__(self, "cpu_times_s", add_up(self.cpu_s, INSIDE, size))
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __iter__(self) -> Iterator[Step]:
+        return map(self._step, range(len(self)))
+
+    @overload
+    def __getitem__(self, place: int) -> Step: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Step, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> Step | tuple[Step, ...]:
+        """One step, or several, each made now."""
+        if isinstance(place, slice):
+            return tuple(self._step(number) for number in range(*place.indices(len(self))))
+        return self._step(range(len(self))[place])
+
+    def _step(self, place: int) -> Step:
+        def by_name(columns: Columns, names: Iterable[str]) -> dict[str, float]:
+            return {name: columns[name][place] if name in columns else 0.0 for name in names}
+
+        def count(name: str) -> int:
+            return self.counts[name][place] if name in self.counts else 0
+
+        return Step(
+            index=self.index[place],
+            end_s=self.end_s[place],
+            wall_s=by_name(self.wall_s, INSIDE),
+            cpu_s=by_name(self.cpu_s, INSIDE),
+            spans_s=by_name(self.spans_s, SPANS),
+            device_s=by_name(self.device_s, INSIDE) if self.has_device[place] else None,
+            num_updates=count("num_updates"),
+            num_backwards=count("num_backwards"),
+            num_skipped=count("num_skipped"),
+            num_copies=count("num_copies"),
+            num_syncs=count("num_syncs"),
+            num_batches=count("num_batches"),
+            gc_pauses=count("gc_pauses"),
+            gc_s=self.gc_s[place],
+            prepare_s=self.prepare_s[place],
+            optimizers=self.optimizers[place],
+            is_first=self.index[place] == 0,
+            is_detailed=bool(self.is_detailed[place]),
+            is_disturbed=bool(self.is_disturbed[place]),
+        )
+
+    def count(self, name: str) -> Sequence[int]:
+        """A whole number of all steps, by its field."""
+        return self.counts[name] if name in self.counts else array("q", bytes(8 * len(self)))
+
+    def span(self, name: str) -> Numbers:
+        """A span of all steps [s]."""
+        return self.spans_s[name] if name in self.spans_s else zeros(len(self))
+
+    def sum_of_spans(self) -> Numbers:
+        """All spans of each step together [s]."""
+        return add_up(self.spans_s, SPANS, len(self))
+
+    def begin_s(self, place: int) -> float:
+        """When a step's first marker was seen, on the clock of the rank's head."""
+        spans_s = sum(self.spans_s[name][place] for name in SPANS if name in self.spans_s)
+        return self.end_s[place] - self.times_s[place] - spans_s
+
+    def take(self, kept: Sequence[int]) -> StepTable:
+        """The steps for which `kept` holds."""
+
+        def numbers(columns: Columns) -> dict[str, Numbers]:
+            return {name: array("d", compress(c, kept)) for name, c in columns.items()}
+
+        return StepTable(
+            index=array("q", compress(self.index, kept)),
+            end_s=array("d", compress(self.end_s, kept)),
+            wall_s=numbers(self.wall_s),
+            cpu_s=numbers(self.cpu_s),
+            spans_s=numbers(self.spans_s),
+            device_s=numbers(self.device_s),
+            counts={name: array("q", compress(c, kept)) for name, c in self.counts.items()},
+            gc_s=array("d", compress(self.gc_s, kept)),
+            prepare_s=array("d", compress(self.prepare_s, kept)),
+            optimizers=tuple(compress(self.optimizers, kept)),
+            has_device=bytes(compress(self.has_device, kept)),
+            is_detailed=bytes(compress(self.is_detailed, kept)),
+            is_disturbed=bytes(compress(self.is_disturbed, kept)),
+        )
+
+    def disturb(self, places: Iterable[int]) -> StepTable:
+        """The same with these steps disturbed, too."""
+        flags = bytearray(self.is_disturbed)
+        for place in places:
+            flags[place] = 1
+        return replace(self, is_disturbed=bytes(flags))
+
+
+def add_up(columns: Columns, names: Iterable[str], size: int) -> Numbers:
+    """Row by row, in the order of the names."""
+    known = [columns[name] for name in names if name in columns]
+    return array("d", map(sum, zip(*known, strict=True))) if known else zeros(size)
+
+
+def zeros(size: int) -> Numbers:
+    """A column of zeros."""
+    return array("d", bytes(8 * size))

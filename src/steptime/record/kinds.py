@@ -1,0 +1,66 @@
+"""The kinds of lines: what stands under `k`, by the file that holds them.
+
+Lines of the same file never share a word; lines of different files may.
+"""
+
+from __future__ import annotations
+
+HEAD = "head"
+"""First line of every file but processes.jsonl: who wrote it, and the order of the numbers."""
+
+# processes.jsonl
+START = "start"
+OLD_PYTHON = "old"
+TORCH = "torch"
+MEMORY_HELD = "mem"
+EXIT = "exit"
+
+# rank-N.jsonl: updates
+UPDATES = "u"
+PROGRESS = "p"
+BLOCK = "b"
+DEVICE_TIMES = "d"
+MARKERS = "e"
+COST = "o"
+END = "end"
+
+# rank-N.jsonl: beside the updates
+MEMORY = "m"
+SITES = "s"
+SPANS = "a"
+OPERATORS = "ops"
+COUNT = "count"
+COMPILED = "c"
+COMPILINGS = "ce"
+PAUSES = "gc"
+SWITCHES = "q"
+LOADERS = "i"
+SHAPES = "x"
+WINDOW = "profile"
+
+# rank-N.jsonl: of a trial, or of a run with a recipe
+TAGS = "t"
+LEVER = "lever"
+FACTS = "facts"
+LEVER_COUNTS = "counts"
+EXPERIMENT = "experiment"
+
+# worker-PPID-NUMBER.jsonl
+WORKER = "w"
+
+# host.jsonl
+HOST_SAMPLE = "h"
+GUESTLESS = "g"
+DEVICE_FACTS = "dh"
+DEVICE_SAMPLE = "d"
+DEVICES_MISSING = "dm"
+
+# stalls.jsonl
+STALL = "stall"
+STALL_OVER = "over"
+
+# quality-N.jsonl; `head` and `end` are as above
+QUALITY_UPDATE = "q"
+QUALITY_TABLE = "table"
+QUALITY_NORMS = "norms"
+QUALITY_FIRST = "first"

@@ -1,0 +1,299 @@
+"""The rows in lines: what stands at which place, by name.
+
+In: a line, as `record.lines` gives it. Out: named tuples of what its rows hold. The guest writes
+by the same names. Whoever reads a row asks here; a row of another shape raises `MisshapenError`,
+and the line that holds it is skipped as a whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+from .lines import Line
+from .places import NUM_LEADING
+
+
+class MisshapenError(ValueError):
+    """A line is of another shape than its kind promises."""
+
+
+class UpdateRow(NamedTuple):
+    """One optimizer update; times [ns] since the head's clock, sums in the order of the head."""
+
+    number: int
+    thread: int
+    optimizer: int
+    start_ns: int
+    end_ns: int
+    skipped: int
+    detail: int
+    wall_ns: tuple[int, ...]
+    counts: tuple[int, ...]
+    cpu_ns: tuple[int, ...]
+
+
+class BlockRow(NamedTuple):
+    """Rounds that the guest folded: sums over the block, and times of each round [µs].
+
+    `cpu_ns` and the buckets fetch and collate are sums over `num_detailed` rounds alone.
+    """
+
+    first_number: int
+    thread: int
+    num_rounds: int
+    num_updates: int
+    num_skipped: int
+    start_ns: int
+    end_ns: int
+    wall_ns: tuple[int, ...]
+    counts: tuple[int, ...]
+    num_detailed: int
+    cpu_ns: tuple[int, ...]
+    round_wall_us: tuple[int, ...]
+    round_cpu_us: tuple[int, ...]
+
+
+class ProgressRow(NamedTuple):
+    """An update of a block that was not full yet: its times [µs] without spans, no phases."""
+
+    number: int
+    thread: int
+    optimizer: int
+    end_ns: int
+    skipped: int
+    num_backwards: int
+    wall_us: int
+    cpu_us: int
+
+
+class TagRow(NamedTuple):
+    """In which state of an experiment an update was made; -1 samples: no size was seen."""
+
+    number: int
+    experiment: int
+    round: int
+    state: int
+    counts: int
+    num_samples: int
+
+
+class SiteRow(NamedTuple):
+    """A place and how often it was passed; `total_ns` is None where calls are only counted."""
+
+    what: str
+    file: str
+    line: int
+    end_line: int
+    calls: int
+    total_ns: int | None
+
+
+class EventRow(NamedTuple):
+    """A graph break or a recompilation; without a place in the user's code both are None."""
+
+    reason: str
+    file: str | None
+    line: int | None
+    num: int
+
+
+class PauseRow(NamedTuple):
+    """A long collection of garbage that began at `t` [ns on the head's clock]."""
+
+    t: int
+    ns: int
+    generation: int
+
+
+class CompilingRow(NamedTuple):
+    """A `compile`, a `recompile` or a `graph_break`, when it began, with torch's reason."""
+
+    what: str
+    t_unix_s: float
+    seconds: float | None
+    reason: str | None
+    file: str | None
+    line: int | None
+
+
+class Layout:
+    """The places of an update's numbers, as the head of its file names them."""
+
+    __slots__ = ("buckets", "counts", "size")
+
+    def __init__(self, buckets: Sequence[str], counts: Sequence[str]) -> None:
+        self.buckets = tuple(buckets)
+        self.counts = tuple(counts)
+        self.size = NUM_LEADING + 2 * len(self.buckets) + len(self.counts)
+
+    @property
+    def wall_at(self) -> int:
+        """Where wall times begin."""
+        return NUM_LEADING
+
+    @property
+    def counts_at(self) -> int:
+        """Where counts begin."""
+        return NUM_LEADING + len(self.buckets)
+
+    @property
+    def cpu_at(self) -> int:
+        """Where CPU times begin."""
+        return self.counts_at + len(self.counts)
+
+    def flat_updates(self, line: Line) -> list[int]:
+        """The rows of a line of updates one after another, `size` numbers each."""
+        rows = _rows(line)
+        try:
+            if set(map(len, rows)) - {self.size}:
+                raise MisshapenError(f"a row of another length than {self.size}")
+            flat = list(chain.from_iterable(rows))
+        except TypeError as error:
+            raise MisshapenError(f"a row is no list: {error}") from error
+        if set(map(type, flat)) - {int}:
+            raise MisshapenError("a row holds something else than whole numbers")
+        return flat
+
+    def updates(self, line: Line) -> Iterator[UpdateRow]:
+        """The rows of a line of updates."""
+        flat = self.flat_updates(line)
+        counts_at, cpu_at, size = self.counts_at, self.cpu_at, self.size
+        for begin in range(0, len(flat), size):
+            row = flat[begin : begin + size]
+            sums = (row[NUM_LEADING:counts_at], row[counts_at:cpu_at], row[cpu_at:])
+            yield UpdateRow._make((*row[:NUM_LEADING], *map(tuple, sums)))
+
+    def block(self, line: Line) -> BlockRow:
+        """The row of a line of folded rounds."""
+        row = _ints(_get(line, "row"), self.size + 1)
+        leading, num_rounds = row[:NUM_LEADING], row[2]
+        wall_ns, counts = row[NUM_LEADING : self.counts_at], row[self.counts_at : self.cpu_at]
+        num_detailed, *cpu_ns = row[self.cpu_at :]
+        times = (_ints(_get(line, name), num_rounds) for name in ("rw", "rc"))
+        return BlockRow._make((*leading, wall_ns, counts, num_detailed, tuple(cpu_ns), *times))
+
+    def device_times(self, line: Line) -> tuple[int, tuple[int, ...]]:
+        """Number of an update, and its device times by bucket [ns]."""
+        return _int(_get(line, "n")), _ints(_get(line, "d"), len(self.buckets))
+
+
+def markers(line: Line) -> tuple[int, tuple[int, ...]]:
+    """Number of an update, and its raw markers: pairs of nanoseconds and a bucket."""
+    values = _get(line, "e")
+    return _int(_get(line, "n")), _ints(values, _length(values) // 2 * 2)
+
+
+def progress(line: Line) -> list[ProgressRow]:
+    """Updates of a block in the making."""
+    return [ProgressRow(*_ints(row, len(ProgressRow._fields))) for row in _rows(line)]
+
+
+def tags(line: Line) -> list[TagRow]:
+    """Updates of a trial, each with its state."""
+    return [TagRow(*_ints(row, len(TagRow._fields))) for row in _rows(line)]
+
+
+def sites(line: Line) -> list[SiteRow]:
+    """The places of a line of sites, or of spans."""
+    return [_site(values) for values in _rows(line, "sites")]
+
+
+def compile_events(line: Line) -> tuple[int, list[EventRow], list[EventRow]]:
+    """Graphs so far, graph breaks and compilations made again."""
+    breaks, recompiles = (_rows(line, name) for name in ("breaks", "recompiles"))
+    return _int(_get(line, "graphs")), [*map(_event, breaks)], [*map(_event, recompiles)]
+
+
+def pauses(line: Line) -> list[PauseRow]:
+    """Long collections of garbage."""
+    return [PauseRow(*_ints(row, len(PauseRow._fields))) for row in _rows(line)]
+
+
+def compilings(line: Line) -> list[CompilingRow]:
+    """What was compiled since the line before."""
+    return [_compiling(values) for values in _rows(line)]
+
+
+def whole_number(line: Line, name: str) -> int:
+    """A whole number of a line."""
+    return _int(_get(line, name))
+
+
+def field(line: Line, name: str) -> Mapping[str, Any]:
+    """What a line holds under a name: more names, each with its value."""
+    found = _get(line, name)
+    if not isinstance(found, dict):
+        raise MisshapenError(f"`{name}` must be an object, got {found!r:.60}")
+    return found
+
+
+# -- checking
+
+
+def _get(line: Line, name: str) -> Any:
+    try:
+        return line[name]
+    except KeyError:
+        raise MisshapenError(f"`{name}` is missing") from None
+
+
+def _rows(line: Line, name: str = "rows") -> list[Any]:
+    found = _get(line, name)
+    if not isinstance(found, list):
+        raise MisshapenError(f"`{name}` must be a list, got {found!r:.60}")
+    return found
+
+
+def _length(values: Any) -> int:
+    return len(values) if isinstance(values, list) else 0
+
+
+def _int(value: Any) -> int:
+    if type(value) is not int:  # a bool is an int to isinstance
+        raise MisshapenError(f"a whole number is wanted, got {value!r:.60}")
+    return value
+
+
+def _ints(values: Any, size: int) -> tuple[int, ...]:
+    if not isinstance(values, list) or len(values) != size or set(map(type, values)) - {int}:
+        raise MisshapenError(f"{size} whole numbers are wanted, got {values!r:.60}")
+    return tuple(values)
+
+
+def _typed(values: Iterable[Any], *kinds: type | tuple[type, ...]) -> list[Any]:
+    found = list(values) if isinstance(values, list) else []
+    if len(found) != len(kinds):
+        raise MisshapenError(f"{len(kinds)} values are wanted, got {values!r:.60}")
+    for value, kind in zip(found, kinds):  # noqa: B905
+        if type(value) not in (kind if isinstance(kind, tuple) else (kind,)):
+            raise MisshapenError(f"a value of {kind} is wanted, got {value!r:.60}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise MisshapenError(f"a finite number is wanted, got {value!r}")
+    return found
+
+
+_NONE = type(None)
+
+
+def _site(values: Any) -> SiteRow:
+    return SiteRow(*_typed(values, str, str, int, int, int, (int, _NONE)))
+
+
+def _event(values: Any) -> EventRow:
+    event = EventRow(*_typed(values, str, (str, _NONE), (int, _NONE), int))
+    if event.file is None:
+        return event._replace(line=None)
+    if event.line is None:
+        raise MisshapenError("an event has a file and no line")
+    return event
+
+
+def _compiling(values: Any) -> CompilingRow:
+    number = (int, float)
+    text = (str, _NONE)
+    row = _typed(values, str, number, (*number, _NONE), text, text, (int, _NONE))
+    what, t_unix_s, seconds, *rest = row
+    return CompilingRow(what, float(t_unix_s), None if seconds is None else float(seconds), *rest)
