@@ -133,13 +133,13 @@ def test_a_command_that_fails_is_told_with_its_last_words(tmp_path: Path) -> Non
     ended = run(Child(tmp_path, end_s=3.0, end=EXIT_1))
 
     assert ended.end is TrialEnd.FAILED
-    assert ended.facts == {"exit_code": "1", "last_line": "ValueError: no such label"}
+    assert ended.facts == {"exit_code": 1, "last_line": "ValueError: no such label"}
 
 
 def test_a_signal_is_told(tmp_path: Path) -> None:
     ended = run(Child(tmp_path, end_s=3.0, end=ProcessEnd(state=RunState.KILLED, signal=11)))
 
-    assert (ended.end, ended.reason, ended.facts) == (TrialEnd.FAILED, "signal", {"signal": "11"})
+    assert (ended.end, ended.reason, ended.facts) == (TrialEnd.FAILED, "signal", {"signal": 11})
 
 
 def test_a_lever_that_fails_is_named(tmp_path: Path) -> None:

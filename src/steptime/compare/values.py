@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from steptime.core.note import Fact
 from steptime.core.process_end import ProcessEnd
 
 
@@ -135,7 +136,7 @@ class Obstacle:
     """
 
     code: str
-    facts: Mapping[str, str]
+    facts: Mapping[str, Fact]
     is_final: bool = False
 
 
@@ -144,7 +145,7 @@ class Remark:
     """Something a reader must know about a comparison: a machine word and its facts."""
 
     code: str
-    facts: Mapping[str, str]
+    facts: Mapping[str, Fact]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

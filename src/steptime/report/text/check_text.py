@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from steptime.core.units import format_bytes, format_count, format_percent, format_rate
 from steptime.diagnose.values.finding import Severity
 from steptime.machine.values.check_values import (
     Basis,
@@ -23,6 +22,7 @@ from steptime.machine.values.check_values import (
 from steptime.report.text.page import Page, joined, printable
 from steptime.report.words.check_reasons import CERTAINTY, COST_OF, REASONS
 from steptime.report.words.check_words import WORDS
+from steptime.report.words.fact_words import describe_facts
 
 _STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "bold yellow", Severity.INFO: "bold"}
 _TIMES = 1.5  # below it people think in percent
@@ -144,7 +144,7 @@ def describe_reason(word: str) -> str:
 
 def seen_text(check: MachineCheck) -> str:
     """What was seen, as far as there are words for it."""
-    told = {name: _value(name, value) for name, value in check.seen.items()}
+    told = {name: printable(text) for name, text in describe_facts(check.seen).items()}
     parts = []
     for part in WORDS[check.code].seen:
         names = _NAME.findall(part)
@@ -156,21 +156,6 @@ def seen_text(check: MachineCheck) -> str:
 def _differs(check: MachineCheck) -> bool:
     """A part without a quantity is said of what fires alone."""
     return check.status is not CheckStatus.FIRES
-
-
-def _value(name: str, value: str | int | float) -> str:
-    if isinstance(value, str):
-        return printable(value)
-    for ending, unit in (("_bytes_per_s", "bytes_per_s"), ("_bits_per_s", "bits_per_s")):
-        if name.endswith(ending):
-            return format_rate(value, unit)
-    if name.endswith("_bytes"):
-        return format_bytes(value)
-    if name.endswith("fraction"):
-        return format_percent(value)
-    if name.endswith(("_mhz", "_w", "_c")):
-        return str(value)
-    return format_count(value)
 
 
 def cost_text(cost: Cost | None) -> str:

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from steptime.core.note import Fact
 from steptime.core.units import format_seconds, format_speedup
 from steptime.report.text.page import printable, shortened
+from steptime.report.words.fact_words import describe_facts, fill, listed
 from steptime.report.words.study_words import (
     TIERS,
     describe_interval,
     describe_mark,
     describe_state,
-    fill,
 )
 from steptime.tune.values.study_progress import StudyProgress
 from steptime.tune.values.study_values import Trial
@@ -46,11 +47,10 @@ def describe_tier(tier: str, reasons: tuple[str, ...]) -> str:
     return f"trials are {TIERS.get(tier, tier)}" + (f" (no better: {why})" if why else "")
 
 
-def describe_note(note: str, facts: Mapping[str, str]) -> str:
+def describe_note(note: str, facts: Mapping[str, Fact]) -> str:
     """Something to say once."""
-    shown = {name: printable(value) for name, value in facts.items()}
-    listed = ", ".join(f"{name} {value}" for name, value in shown.items())
-    return fill(NOTES.get(note), shown) or f"{note} {listed}".rstrip()
+    shown = {name: printable(text) for name, text in describe_facts(facts).items()}
+    return fill(NOTES.get(note), shown) or f"{note} {listed(shown)}".rstrip()
 
 
 def live_line(progress: StudyProgress, *, width: int) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from steptime.core.note import Fact
 from steptime.diagnose.values.finding import Diagnosis
 from steptime.levers.base import Facts
 from steptime.measure.values.measurement import Measurement
@@ -35,7 +36,7 @@ class Baseline:
     startup_s: float
     sample_unit: str | None
     reason: str | None = None
-    details: Mapping[str, str] | None = None
+    details: Mapping[str, Fact] | None = None
     samples_per_step: float | None = None
     longest_gap_s: float = 0.0
     """Between two updates [s], whatever happened in it."""
@@ -70,7 +71,7 @@ class LiveArm:
     cpu_log_ratios: tuple[float, ...]
     end: TrialEnd
     reason: str | None = None
-    details: Mapping[str, str] | None = None
+    details: Mapping[str, Fact] | None = None
     compile_s: float = 0.0
     """One-off time spent compiling for it."""
 
@@ -85,7 +86,7 @@ class LiveResult:
     num_void: int = 0
     others_cores: float | None = None
     reason: str | None = None
-    details: Mapping[str, str] | None = None
+    details: Mapping[str, Fact] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +112,7 @@ class ProcessResult:
     candidate_step_s: float | None = None
     others_cores: float | None = None
     reason: str | None = None
-    details: Mapping[str, str] | None = None
+    details: Mapping[str, Fact] | None = None
 
 
 class Bench(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from steptime.core.note import Fact
 from steptime.tune.search.search_notes import TriedEnd
 from steptime.tune.values.study_values import State, TrialEnd
 
@@ -20,7 +21,7 @@ class ComparisonSeries:
     asked: int = 0
     end: TrialEnd = TrialEnd.FINISHED
     reason: str | None = None
-    details: Mapping[str, str] | None = None
+    details: Mapping[str, Fact] | None = None
     others_cores: float | None = None
     compile_s: float = 0.0
     reference_step_s: float | None = None

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from steptime.core.note import Fact
 from steptime.measure.trial_lines import BlockTime, TaggedUpdate, log_ratios
 from steptime.tune.search.bench import LiveArm, LiveResult
 from steptime.tune.trials.trial_process import TIME_LIMIT, TrialEnded
@@ -27,7 +28,7 @@ class EndCause:
 
     end: TrialEnd
     reason: str | None = None
-    facts: Mapping[str, str] | None = None
+    facts: Mapping[str, Fact] | None = None
 
 
 TOO_SHORT = EndCause(end=TrialEnd.FAILED, reason="ends_too_soon")
@@ -52,7 +53,7 @@ class Arm:
     cpu: list[float] = field(default_factory=list)
     end: TrialEnd = TrialEnd.FINISHED
     reason: str | None = None
-    facts: Mapping[str, str] | None = None
+    facts: Mapping[str, Fact] | None = None
     compile_s: float = 0.0
     is_checked: bool = True
 

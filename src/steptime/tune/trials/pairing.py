@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from steptime.core.note import Fact
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.stats import median
 from steptime.measure.run_fold import measure
@@ -33,7 +34,7 @@ class Side:
     samples: float | None = None
     others_cores: float | None = None
     reason: str | None = None
-    details: Mapping[str, str] | None = None
+    details: Mapping[str, Fact] | None = None
 
 
 def read_side(folder: Path, ended: TrialEnded) -> Side:

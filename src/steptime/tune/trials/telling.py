@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from steptime.core.note import Fact
 from steptime.isolate.tiers import Containment
 from steptime.tune.search.bench import LiveRequest, ProcessRequest
 from steptime.tune.search.search import SearchSummary
@@ -49,7 +50,7 @@ class ProgressTeller:
     def wait(self, waited: Waited) -> None:
         """A wait for a quiet machine is over."""
         if not waited.is_quiet:
-            facts = (("others_cores", f"{waited.others_cores:.1f}"),)
+            facts = (("others_cores", waited.others_cores),)
             self._tell(phase="quiet", note="not_quiet", facts=facts)
 
     def ask(self, asked: AskedQuestion) -> None:
@@ -91,7 +92,7 @@ class ProgressTeller:
         *,
         phase: str | None = None,
         note: str | None = None,
-        facts: tuple[tuple[str, str], ...] = (),
+        facts: tuple[tuple[str, Fact], ...] = (),
     ) -> None:
         self._progress(replace(self._now, phase=phase or self._now.phase, note=note, facts=facts))
 

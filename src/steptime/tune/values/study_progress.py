@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from steptime.core.interval import Interval
+from steptime.core.note import Fact
 from steptime.tune.values.study_values import (
     State,
     Trial,
@@ -49,4 +50,4 @@ class StudyProgress:
     tier: str | None = None
     tier_reasons: tuple[str, ...] = ()
     note: str | None = None
-    facts: tuple[tuple[str, str], ...] = ()
+    facts: tuple[tuple[str, Fact], ...] = ()

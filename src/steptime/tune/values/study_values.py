@@ -12,6 +12,7 @@ from enum import Enum
 
 from steptime.core.evidence import Evidence
 from steptime.core.interval import Interval
+from steptime.core.note import Fact
 from steptime.core.schema import SCHEMA
 from steptime.verify.values import Verdict
 
@@ -72,7 +73,7 @@ class Trial:
     reference: State = ()
     quality: Verdict | None = None
     reason: str | None = None
-    facts: Mapping[str, str] | None = None
+    facts: Mapping[str, Fact] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +82,7 @@ class Choice:
 
     code: str
     lever: str | None = None
-    facts: Mapping[str, str] | None = None
+    facts: Mapping[str, Fact] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
