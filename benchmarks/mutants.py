@@ -265,7 +265,7 @@ def make_tree(folder: Path) -> tuple[Path, str]:
     for name in ("pyproject.toml", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
         shutil.copy(ROOT / name, tree)
     home = folder / "env"
-    venv.create(home, system_site_packages=True, symlinks=True, with_pip=False)
+    venv.create(home, symlinks=True, with_pip=False)
     (site,) = home.glob("lib/python*/site-packages")
     paths = (str(tree / "src"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
     (site / "mutants.pth").write_text("\n".join(dict.fromkeys(paths)) + "\n")

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from steptime.cli import main, tuning
+from steptime.app import tune
+from steptime.cli import main
+from steptime.cli.options import parse_time
 from steptime.cli.progress import ProgressPrinter
-from steptime.cli.tune import parse_time
 from steptime.core.codec import to_json
 from steptime.errors import ContainmentError, UsageError
 from steptime.levers import NAMES
@@ -62,7 +63,7 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[Study | BaseException],
                 raise found
             return found
 
-        monkeypatch.setattr(tuning, "run_study", run_study)
+        monkeypatch.setattr(tune, "run_study", run_study)
         return asked
 
     return set_answer
@@ -281,7 +282,7 @@ def test_a_recipe_that_cannot_be_written_costs_the_recipe_alone(
     answer: Callable, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer(faster())
-    monkeypatch.setattr(tuning, "check_output", lambda path: None)
+    monkeypatch.setattr(tune, "check_output", lambda path: None)
     (tmp_path / "tuned.toml").write_text("appeared meanwhile")
     assert main.main(["tune", "--json", *COMMAND]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -26,6 +26,7 @@ class StudyOptions:
         share_network: trials may use the machine's network.
         is_fresh: do not go on with an unfinished study.
         output: where a copy of the recipe goes; None for the study's folder alone.
+        reads_input: read what stands on the standard input, and hand it to each trial.
     """
 
     command: tuple[str, ...]
@@ -38,3 +39,4 @@ class StudyOptions:
     share_network: bool = False
     is_fresh: bool = False
     output: Path | None = None
+    reads_input: bool = True

@@ -1,4 +1,4 @@
-"""What all hooks share, and the wrapper that most of them are."""
+"""What all hooks share, and the wrapper that most of them use."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Context:
-    """What all hooks share: torch, the recorder, one timeline a thread, what is known."""
+    """What all hooks share: torch, the recorder, a journal for each thread, and what is known."""
 
     def __init__(self, torch: Any, recorder: Recorder) -> None:
         self.torch = torch
@@ -48,21 +48,19 @@ class Context:
         self.is_worker = False
         self.inputs = LoaderBook(recorder, self.trained_datasets)
         self.ddp_models: weakref.WeakSet[Any] = weakref.WeakSet()
-        self.step_code: Any = None  # of torch's frame around an optimizer's step and its hooks
+        self.step_code: Any = None  # code of torch's frame around an optimizer's step and its hooks
         self.optimizer_hooks: tuple[Any, ...] = ()
-        self.trial: Any = None  # where there is a plan: `guest/trial/trial_guest.py`
-        self.is_counting = False  # nothing matters here but the count of operators and their work
-        self.new_profile: Callable[[], ProfileWindow] | None = (
-            None  # where the run is to be profiled
-        )
+        self.trial: Any = None  # set where there is a plan: `guest/trial/trial_guest.py`
+        self.is_counting = False  # the process exists only to count operators and their work
+        self.new_profile: Callable[[], ProfileWindow] | None = None  # set in a run with --profile
         self.before_update: Callable[[ThreadTimeline], None] | None = None
-        self.anatomy: MemoryProbe | None = None  # until all that is to be seen of the memory was
-        self.autopsy: MemoryProbe | None = None  # the same, to the end
+        self.anatomy: MemoryProbe | None = None  # None once everything about the memory was seen
+        self.autopsy: MemoryProbe | None = None  # the same, kept to the end
         frames = Frames(FileOwners(torch))
 
         def new_windows() -> SiteWindows | None:
             if self.trial is not None and self.trial.plan.is_live:
-                return None  # each step is timed against others, and nobody asks where it went
+                return None  # each step is compared with others, and nobody asks for its sites
             return SiteWindows(
                 frames,
                 OperatorProbe(torch, recorder.fail, is_forced=self.is_counting),
@@ -90,20 +88,20 @@ class Context:
         return self.local.journal
 
     def dissect(self, what: str, *args: Any) -> None:
-        """Look who holds the memory; the update takes longer for it."""
+        """Let the memory probe do `what`; the update takes longer because of it."""
         anatomy = self.anatomy
         if anatomy is None or self.is_worker:
             return
         try:
             self.local.journal.disturb()
-            with self.torch._C.DisableTorchFunction():  # nobody's mode is to see what we read
+            with self.torch._C.DisableTorchFunction():  # what we read must not reach anybody's mode
                 getattr(anatomy, what)(*args)
         except Exception:
             self.recorder.fail("anatomy")
             anatomy.give_up(what)
 
     def follow_step(self, journal: Journal, optimizer: Any) -> None:
-        """In the update whose storages are followed, an outermost step is looked into, too."""
+        """Follow the storages of an outermost step too, in the update that is followed."""
         probe, step = journal.probe, type(optimizer).step
         if probe is None or probe.storages is None or len(journal.optimizers) > 1:
             return
@@ -111,7 +109,7 @@ class Context:
 
         def around(function: Any, args: Any, kwargs: Any) -> Any:
             if local.journal is not journal:
-                return function(*args, **kwargs)  # another thread came between
+                return function(*args, **kwargs)  # another thread came first
             return follow("optimizer", function, args, kwargs)
 
         is_plain = all(map(probe.is_plain, tensors_within(self.torch, dict(optimizer.state))))
@@ -119,7 +117,7 @@ class Context:
             frame_next_step(step, around)
 
     def end_update(self) -> None:
-        """An outermost optimizer step is over; once all was seen, nothing is asked any more."""
+        """Tell the memory probe that an outermost step ended; drop it when it is done."""
         anatomy = self.anatomy
         if anatomy is None:
             return
@@ -131,7 +129,7 @@ class Context:
             self.anatomy = None
 
     def guarded(self, place: str, act: Callable[..., None], *args: Any) -> None:
-        """Do something of ours; a failure is counted and goes no further."""
+        """Do something of ours; a failure is counted and stops here."""
         try:
             act(*args)
         except Exception:
@@ -139,7 +137,7 @@ class Context:
 
 
 def marked(context: Context, original: Any, bucket: int) -> Any:
-    """A wrapper that books the whole call to `bucket`, unless it is open already."""
+    """Return a wrapper that books the whole call to `bucket`, unless that is open already."""
     is_compiling = context.torch.compiler.is_dynamo_compiling
     local, fail = context.local, context.recorder.fail
     note, leaving = Journal.note, LEAVE

@@ -1,7 +1,7 @@
-"""Hooks on communication: Python collectives by wrapping, DDP's by its own logging data.
+"""Hooks on communication: Python collectives by wrappers, DDP by its own logging data.
 
-DDP reduces in C++, out of a wrapper's sight; its logging data has the communication and
-overlap time of the last iteration. What is not overlapped is taken out of backward.
+DDP reduces in C++, where no wrapper sees it. Its logging data has the communication and overlap
+time of the last iteration; what did not overlap is taken out of backward.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ COLLECTIVES: tuple[str, ...] = (
 
 
 def hook_distributed(context: Context) -> None:
-    """Patch the collectives where they are defined and re-exported, and watch DDP."""
+    """Patch the collectives where they are defined and where they are re-exported; watch DDP."""
     torch = context.torch
     distributed = torch.distributed
     if not distributed.is_available():
@@ -57,7 +57,7 @@ def hook_distributed(context: Context) -> None:
 
 
 def hook_ddp(context: Context) -> None:
-    """Know each DDP model by a weak reference; ask each iteration's times where that is free."""
+    """Keep a weak reference to each DDP model, and let it time iterations where that is free."""
     ddp_class = context.torch.nn.parallel.DistributedDataParallel
     original = ddp_class.__init__
 
@@ -75,8 +75,8 @@ def hook_ddp(context: Context) -> None:
 def watch(context: Context, model: Any) -> None:
     """Start to read a DDP model's logging data.
 
-    On a device each sampled iteration synchronizes with its events, so there torch's own
-    rate (the first ten and each hundredth) stays.
+    On a device each sampled iteration synchronizes with its events, so torch's own rate (the first
+    ten and every hundredth) stays there.
     """
     context.ddp_models.add(model)
     if getattr(model, "device_type", None) == "cpu":
@@ -92,8 +92,8 @@ def watch(context: Context, model: Any) -> None:
 def take_exposed(context: Context, timeline: ThreadTimeline, seen: dict[int, int]) -> None:
     """Move the exposed communication of each DDP model's last iteration out of backward.
 
-    The data of an iteration appears with the next one's forward, so a step shows the
-    wait of the step before it.
+    The data of an iteration appears with the next forward, so a step shows the wait of the step
+    before it.
     """
     for model in list(context.ddp_models):
         data = model._get_ddp_logging_data()

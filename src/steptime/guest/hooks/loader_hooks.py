@@ -1,6 +1,6 @@
-"""Hooks on the DataLoader: waiting for a batch, in-process fetch and collate, its workers.
+"""Hooks on the DataLoader: the wait for a batch, fetch and collate in the process, the workers.
 
-A worker process never becomes a rank: it writes sums a batch to a file of its own.
+A worker process never becomes a rank: it writes its sums to a file of its own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from json import dumps
 from time import perf_counter_ns, process_time_ns
 from typing import Any
 
+from ...record import kinds
 from ...record.buckets import COLLATE, EPOCH_START, FETCH, INPUT_WAIT, NUM_BUCKETS
+from ...record.files import SCHEMA, worker_file
 from ..timeline.journal import ENTER_EPOCH, ENTER_INPUT, LEAVE, LEAVE_INPUT, LEAVE_SPAN
 from ..timeline.recorder import FLUSH_NS, append
 from .context import Context
@@ -21,7 +23,7 @@ from .patching import drop_frame, replace
 
 
 def hook_loaders(context: Context) -> None:
-    """Patch the iterators' `__next__`, the loader's `__iter__`, the fetchers' making."""
+    """Patch the iterators' `__next__`, the loader's `__iter__`, and the creation of fetchers."""
     dataloader = context.torch.utils.data.dataloader
     hook_next(context, dataloader._BaseDataLoaderIter)
     hook_iter(context, dataloader.DataLoader)
@@ -29,7 +31,7 @@ def hook_loaders(context: Context) -> None:
 
 
 def hook_next(context: Context, iterator_class: Any) -> None:
-    """The wait for a batch; the first one from workers, and their end, are an epoch's start."""
+    """Time the wait for a batch; the workers' first batch and their end count as epoch start."""
     original = iterator_class.__next__
     local, fail = context.local, context.recorder.fail
 
@@ -39,7 +41,7 @@ def hook_next(context: Context, iterator_class: Any) -> None:
             outer = journal.top
             if 0 < outer < NUM_BUCKETS:
                 return original(self)
-            # All that was asked for has come: this call stops the workers and gives no batch.
+            # Every batch has arrived: this call stops the workers and returns no batch.
             spins_up = self._num_workers > 0 and (
                 self._num_yielded == 0
                 or getattr(self, "_rcvd_idx", 0) >= getattr(self, "_send_idx", 1)
@@ -74,7 +76,7 @@ def hook_next(context: Context, iterator_class: Any) -> None:
 
 
 def hook_iter(context: Context, loader_class: Any) -> None:
-    """Starting workers is an epoch's start, not a step's."""
+    """Book the start of workers as an epoch's start, not as part of a step."""
     original = loader_class.__iter__
     local, guarded = context.local, context.guarded
 
@@ -97,7 +99,7 @@ def hook_iter(context: Context, loader_class: Any) -> None:
 
 
 def hook_fetchers(context: Context, kind_class: Any) -> None:
-    """A fetcher belongs to torch's iterator, so its two callables may be wrapped on it."""
+    """Wrap a fetcher's two callables on the fetcher itself: it belongs to torch's iterator."""
     original = kind_class.create_fetcher
 
     def create_fetcher(*args: Any, **kwargs: Any) -> Any:
@@ -116,16 +118,16 @@ def hook_fetchers(context: Context, kind_class: Any) -> None:
 
 
 def loosely_bound_fetch(fetcher: Any) -> Any:
-    """The fetcher's own fetch, to be kept on it without a cycle.
+    """Return the fetcher's own fetch, bound so that keeping it on the fetcher makes no cycle.
 
-    In a cycle the user's data set would live until the next collection, and the `finally`
-    of its generator would not run when the loader's iterator is let go, or in a worker ever.
+    In a cycle the user's data set would live until the next collection. The `finally` of its
+    generator would then not run when the loader's iterator is released, and in a worker never.
     """
     return types.MethodType(type(fetcher).fetch, weakref.proxy(fetcher))
 
 
 def time_in_process(context: Context, fetcher: Any) -> None:
-    """Book fetch and collate of a loader without workers."""
+    """Time fetch and collate of a loader without workers."""
     fetch, collate = loosely_bound_fetch(fetcher), fetcher.collate_fn
     local, guarded = context.local, context.guarded
 
@@ -135,7 +137,7 @@ def time_in_process(context: Context, fetcher: Any) -> None:
                 journal = local.journal
                 outer = journal.top
                 if not journal.is_sampled or outer not in (INPUT_WAIT, FETCH):
-                    return call(argument)  # or inside an evaluation or an epoch's start
+                    return call(argument)  # also inside an evaluation or an epoch's start
                 guarded("loader", journal.note, bucket, bucket)
                 try:
                     return call(argument)
@@ -152,14 +154,14 @@ def time_in_process(context: Context, fetcher: Any) -> None:
 
 
 class WorkerFile:
-    """Sums of one worker process, written to `worker-PPID-NUMBER.jsonl` now and then.
+    """The sums of one worker process, written to `worker-PPID-NUMBER.jsonl` from time to time.
 
-    The workers of each epoch with the same number share the file, so that a thousand
-    epochs do not make thousands of files.
+    Workers with the same number share the file over all epochs, so a thousand epochs do not make
+    thousands of files.
     """
 
     def __init__(self, context: Context, number: int) -> None:
-        name = f"worker-{os.getppid()}-{number}.jsonl"
+        name = worker_file(os.getppid(), number)
         self.path = os.path.join(context.recorder.run, name)
         self.batches = 0
         self.fetch_ns = 0
@@ -169,17 +171,18 @@ class WorkerFile:
         self.due_ns = 0
         flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
         os.close(os.open(self.path, flags, 0o644))
-        head = {"k": "head", "schema": 1, "pid": os.getpid(), "ppid": os.getppid()}
+        head = {"k": kinds.HEAD, "schema": SCHEMA, "pid": os.getpid(), "ppid": os.getppid()}
         append(self.path, dumps(head | {"worker": number}) + "\n")
 
     def write(self, now: int) -> None:
         """Append the sums so far; the last line of a pid counts.
 
-        The pause grows with the age (2 % of it), so a long run's file stays small.
+        The time until the next line grows with the worker's age (2 % of it), so the file of a long
+        run stays small.
         """
         self.due_ns = now + max(FLUSH_NS, (now - self.began_ns) // 50)
         sums = {
-            "k": "w",
+            "k": kinds.WORKER,
             "pid": os.getpid(),
             "batches": self.batches,
             "fetch_ns": self.fetch_ns - self.collate_ns,
@@ -190,11 +193,11 @@ class WorkerFile:
 
 
 SUMS: dict[int, WorkerFile] = {}
-"""By process id; a persistent worker makes a new fetcher each epoch and keeps its sums."""
+"""By process id: a persistent worker makes a new fetcher each epoch and keeps its sums."""
 
 
 def sums_of_this_worker(context: Context) -> WorkerFile:
-    """The sums of this process, written for the last time when it ends."""
+    """Return the sums of this process, which are written a last time when it ends."""
     sums = SUMS.get(os.getpid())
     if sums is None:
         sums = WorkerFile(context, context.torch.utils.data.get_worker_info().id)
@@ -208,7 +211,7 @@ def sums_of_this_worker(context: Context) -> WorkerFile:
 
 
 def time_worker(context: Context, fetcher: Any) -> None:
-    """Sum fetch and collate in a worker process; from here on it is no rank."""
+    """Sum up fetch and collate in a worker process, which from here on is no rank."""
     context.is_worker = True
     sums = sums_of_this_worker(context)
     fetch, collate = loosely_bound_fetch(fetcher), fetcher.collate_fn

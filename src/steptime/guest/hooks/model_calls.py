@@ -1,7 +1,7 @@
-"""The outermost call of a model, a loss or an evaluation, by `nn.Module.__call__` on the class.
+"""The outermost call of a model, a loss or an evaluation, seen by `nn.Module.__call__`.
 
-Nothing is ever attached to an object of the user's: what is learned of a module is kept
-by its number and a weak reference.
+The hook is on the class. Nothing is ever attached to an object of the user's: what is learned about
+a module is kept under its id, with a weak reference.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from .outputs import has_scalar, wants_gradient
 from .patching import drop_frame, replace
 
 MAX_KNOWN_MODULES = 10_000
-"""Beyond it the memory of module kinds is dropped: scripts that make modules each step."""
+"""Beyond this, the known kinds of modules are dropped: some scripts make modules in each step."""
 
 EVALUATES, IS_LOSS, IS_FORWARD, IS_PLAIN, IS_QUIET = range(5)
 
 
 def hook_calls(context: Context) -> None:
-    """Time the outermost `Module.__call__`; nested ones pass through.
+    """Time the outermost `Module.__call__`; nested calls pass through.
 
-    The wrapper takes the place of torch's own two-way switch instead of calling it, so a
-    nested call costs two look-ups and no frame. Its lines stand so that the nested calls
-    bear the line numbers of torch's, and tracebacks show what they show without us.
+    The wrapper replaces torch's own two-way switch instead of calling it, so a nested call costs
+    two lookups and no frame. Its lines are placed so that nested calls have the line numbers of
+    torch's own, and tracebacks show what they would show without us.
     """
     module_class = context.torch.nn.Module
     original = module_class.__call__
@@ -58,7 +58,7 @@ def hook_calls(context: Context) -> None:
     # fmt: on
 
     replace(module_class, "__call__", _wrapped_call_impl)
-    module_class._wrapped_call_impl = _wrapped_call_impl  # its own name, by which pickle finds it
+    module_class._wrapped_call_impl = _wrapped_call_impl  # pickle finds it under its own name
 
 
 def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
@@ -114,7 +114,7 @@ def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs
 
 
 def find_kind(context: Context, module: Any, known: int | None) -> int:
-    """What this outermost call is for, from what is known of the module and the mode."""
+    """Return what this outermost call is for, from what is known about the module and the mode."""
     if known is None:
         known = guess(context, module)
     if known == IS_QUIET or context.is_grad_enabled():
@@ -129,27 +129,27 @@ def begin_call(context: Context, journal: Journal, kind: int) -> None:
     if context.trial is not None:
         context.trial.see_call_without_gradients(is_evaluation=kind == EVALUATES)
     if kind == EVALUATES:
-        journal.replay()  # what was counted until here belongs to the evaluation
+        journal.replay()  # what was counted so far belongs to the evaluation
         journal.note_with_cpu(ENTER_EVALUATION, EVALUATION)
     else:
         journal.note(FORWARD, FORWARD)
 
 
 def guess(context: Context, module: Any) -> int:
-    """What a module that nothing is known of may be."""
+    """Return what an unknown module may be."""
     if isinstance(module, context.graph_class) and not has_parameters(module):
-        return remember(context, module, IS_QUIET)  # a compiler's own: it lifts them to inputs
+        return remember(context, module, IS_QUIET)  # a compiler's own: parameters are inputs
     if isinstance(module, context.loss_class):
         return remember(context, module, IS_LOSS)
     return IS_FORWARD
 
 
 def is_evaluation(context: Context, module: Any) -> bool:
-    """Without gradients and in eval mode: evaluation, or a teacher inside the step?
+    """Return whether a call without gradients and in eval mode is an evaluation.
 
-    It is evaluation if the module also trains, if nothing has trained yet, or if its
-    batch came from a data set that never fed training. A target network or a teacher
-    (never trained here, fed by the training loader) stays in the step's forward.
+    It is one if the module also trains, if nothing has trained yet, or if its batch came from a
+    data set that never fed training. A target network or a teacher (never trained here, fed by the
+    training loader) stays in the step's forward.
     """
     if not context.trained or id(module) in context.trained:
         return True
@@ -179,8 +179,8 @@ def end_call(context: Context, journal: Journal, module: Any, kind: int, result:
 def learn(context: Context, module: Any, result: Any, *, loss_inside: bool) -> None:
     """Remember a module after a call with gradients.
 
-    One without parameters is a loss if it returned a scalar to go backward from, and is
-    left alone (a transform, a metric) if it returned nothing that needs a gradient.
+    A module without parameters is a loss if it returned a scalar that backward can start from. It
+    is left alone (a transform, a metric) if it returned nothing that needs a gradient.
     """
     if result is None:
         return
@@ -199,12 +199,12 @@ def learn(context: Context, module: Any, result: Any, *, loss_inside: bool) -> N
 
 
 def has_parameters(module: Any) -> bool:
-    """True if there is anything to train in it."""
+    """Return whether there is anything to train in it."""
     return next(iter(module.parameters()), None) is not None
 
 
 def remember(context: Context, module: Any, kind: int, *, loss_inside: bool = False) -> int:
-    """Keep a module's kind, by weak reference: numbers of dead objects are given again."""
+    """Keep a module's kind with a weak reference, because Python reuses the ids of dead objects."""
     if len(context.kinds) > MAX_KNOWN_MODULES:
         context.kinds.clear()
     context.kinds[id(module)] = (weakref.ref(module), kind, loss_inside)

@@ -1,4 +1,4 @@
-"""What a model returned, looked at without asking a class of the user's to compute anything."""
+"""What a model returned, examined without letting a class of the user's compute anything."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 
 def has_scalar(torch: Any, result: Any) -> bool:
-    """True if a scalar that needs a gradient is among the outputs: the loss was inside.
+    """Return whether a scalar that needs a gradient is among the outputs: the loss is inside.
 
-    What a class of the user's would compute when asked (a property, a lazy mapping) is not
-    asked for: it might draw random numbers.
+    What a class of the user's would compute on access (a property, a lazy mapping) is not read: it
+    might draw random numbers.
     """
     if isinstance(result, torch.Tensor):
         return wants_gradient(torch, result, scalar=True)
@@ -26,7 +26,7 @@ def has_scalar(torch: Any, result: Any) -> bool:
 
 
 def wants_gradient(torch: Any, tensor: Any, *, scalar: bool = False) -> bool:
-    """Whether the tensor needs a gradient (and is a scalar), unseen by a subclass or mode."""
+    """Return whether a tensor needs a gradient (and is a scalar), unseen by subclass or mode."""
     if torch.overrides.has_torch_function_unary(tensor):
         with torch._C.DisableTorchFunction():
             return (not scalar or tensor.dim() == 0) and bool(tensor.requires_grad)

@@ -1,6 +1,7 @@
-"""How a wrapper takes the place of a function of torch's and looks like it.
+"""How a wrapper takes the place of a function of torch's and passes for it.
 
-To pickle, to `help`, to dynamo, and in the traceback of an exception that passes through.
+It does so for pickle, for `help`, for dynamo, and in the traceback of an exception that passes
+through.
 """
 
 from __future__ import annotations
@@ -9,16 +10,16 @@ import functools
 from typing import Any
 
 PATCHES: list[tuple[Any, str, Any, Any]] = []
-"""What was put where: owner, name, what its namespace held before (None: inherited), ours."""
+"""What was replaced: owner, name, what its namespace held before (None: inherited), ours."""
 
 
 def replace(owner: Any, name: str, wrapper: Any, *, file_of: Any = None) -> None:
-    """Put `wrapper` in the place of `owner.name`, looking like it to pickle, help and dynamo."""
+    """Replace `owner.name` by `wrapper`, which passes for it with pickle, help and dynamo."""
     original = owner.__dict__.get(name, None) if isinstance(owner, type) else None
     original = getattr(owner, name) if original is None else original
     original = original.__func__ if isinstance(original, staticmethod) else original
     functools.update_wrapper(wrapper, original)
-    if not hasattr(original, "__module__"):  # a method in C; pickle looks by these
+    if not hasattr(original, "__module__"):  # a method in C; pickle finds it by these
         wrapper.__module__, wrapper.__qualname__ = owner.__module__, f"{owner.__name__}.{name}"
     code = getattr(file_of if file_of is not None else original, "__code__", None)
     if code is not None:
@@ -30,10 +31,10 @@ def replace(owner: Any, name: str, wrapper: Any, *, file_of: Any = None) -> None
 
 
 def drop_frame(error: BaseException) -> None:
-    """Take the caller out of the traceback of an exception it is about to raise again.
+    """Take the caller out of the traceback of an exception that it is about to raise again.
 
-    A wrapper bears torch's file name, so its entry would show a line of torch's that has
-    nothing to do with it. In Python 3.10 the entry stays.
+    A wrapper has torch's file name, so its entry would show an unrelated line of torch's. In Python
+    3.10 the entry stays.
     """
     if error.__traceback__ is not None:
         error.__traceback__ = error.__traceback__.tb_next

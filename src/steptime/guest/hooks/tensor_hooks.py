@@ -1,8 +1,8 @@
 """Hooks on tensors: reads that make the host wait, and copies between host and device.
 
-Without a device there is no queue to wait for and no copy to make: calls are counted,
-nothing is timed. One read fires several methods (printing a scalar: twelve), so only the
-outermost counts. An optimizer reads its step counters, a call a parameter: not counted.
+Without a device there is no queue to wait for and no copy to make: calls are counted, and nothing
+is timed. One read fires several methods (printing a scalar: twelve), so only the outermost one
+counts. An optimizer reads its step counters once for each parameter; that is not counted.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def hook_tensors(context: Context) -> None:
 def hook_method(context: Context, tensor_class: Any, name: str, bucket: int) -> None:
     """Count the outermost call; with a device, time it too.
 
-    A tensor subclass or mode that handles torch functions must see the public method
-    as `func`, since its tables are keyed by `torch.Tensor.<name>`: that is ours now.
+    A tensor subclass or mode that handles torch functions must receive the public method as `func`,
+    because its tables have `torch.Tensor.<name>` as keys: that is our method now.
     """
     original = getattr(tensor_class, name)
     is_compiling = context.torch.compiler.is_dynamo_compiling
@@ -71,7 +71,7 @@ def hook_method(context: Context, tensor_class: Any, name: str, bucket: int) -> 
 
 
 def is_timed(context: Context, bucket: int, tensor: Any) -> bool:
-    """Whether there may be something to wait for; else the call's place is all there is to know."""
+    """Return whether there may be something to wait for; if not, only the call's place is noted."""
     journal = context.journal
     if journal.is_direct and (bucket != SYNC or tensor.device.type != "cpu"):
         return True
@@ -83,7 +83,7 @@ def is_timed(context: Context, bucket: int, tensor: Any) -> bool:
 def timed_call(
     context: Context, bucket: int, original: Any, tensor: Any, args: Any, kwargs: Any
 ) -> Any:
-    """Time one call on a machine with a device; give the time back if nothing was moved."""
+    """Time one call on a machine with a device; return the time if nothing was moved."""
     journal = context.journal
     outer = journal.top
     context.guarded("tensor", journal.note, bucket, bucket)
@@ -101,7 +101,7 @@ def timed_call(
 
 
 def hook_synchronize(context: Context) -> None:
-    """Explicit waits for the device."""
+    """Time explicit waits for the device."""
     torch = context.torch
     for module in (torch.cuda, torch.accelerator if hasattr(torch, "accelerator") else None):
         if module is not None and hasattr(module, "synchronize"):

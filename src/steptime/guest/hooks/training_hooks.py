@@ -1,8 +1,8 @@
 """Hooks on torch's own classes and registries: backward, optimizers, scaler, clipping, saving.
 
-Nothing is ever attached to an object of the user's. Each wrapper hands over to the
-original while torch compiles, and its code object bears the file name of what it wraps,
-so that dynamo treats it as torch's own frame (docs/explanation/guest.md).
+Nothing is ever attached to an object of the user's. While torch compiles, each wrapper only calls
+the original. Its code object has the file name of what it wraps, so dynamo treats it as torch's own
+frame (docs/explanation/guest.md).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def hook_backward(context: Context) -> None:
 
 
 def make_backward(context: Context, original: Any) -> Any:
-    """A wrapper that times and counts the outermost backward call."""
+    """Return a wrapper that times and counts the outermost backward call."""
     is_compiling = context.torch.compiler.is_dynamo_compiling
     local, fail, switches = context.local, context.recorder.fail, context.switches
 
@@ -95,9 +95,9 @@ def make_backward(context: Context, original: Any) -> Any:
 
 
 def end_by_hand(context: Context, journal: Journal) -> None:
-    """A backward call ended where no optimizer has stepped yet: it ends a row.
+    """End a row with a backward call, where no optimizer has stepped yet.
 
-    Not inside another one, though, which a device's own thread runs: a checkpoint's.
+    This does not apply inside another backward call, as a checkpoint makes it in a device's thread.
     """
     if context.is_inside_backward() or context.is_worker:
         return
@@ -108,10 +108,10 @@ def end_by_hand(context: Context, journal: Journal) -> None:
 
 
 def make_grad(context: Context, original: Any) -> Any:
-    """A wrapper that books `autograd.grad` outside other markers to backward, uncounted.
+    """Return a wrapper that books `autograd.grad` outside other markers to backward, uncounted.
 
-    Without a graph of its own it is there for an update, as a backward call is; where the
-    script makes no other, and no optimizer steps, it ends a row.
+    If it creates no graph, it serves an update as a backward call does; where the script makes no
+    backward call and no optimizer steps, it ends a row.
     """
     is_compiling = context.torch.compiler.is_dynamo_compiling
     local, guarded = context.local, context.guarded
@@ -151,7 +151,7 @@ def make_grad(context: Context, original: Any) -> Any:
 
 
 def hook_optimizers(context: Context) -> None:
-    """Global step hooks, marked so that a compiled `step` still calls them."""
+    """Register global step hooks, marked so that a compiled `step` still calls them."""
     from torch.optim.optimizer import (
         register_optimizer_step_post_hook,
         register_optimizer_step_pre_hook,
@@ -194,15 +194,16 @@ def hook_optimizers(context: Context) -> None:
     context.optimizer_hooks = (before, after)
     hook: Any
     for hook in context.optimizer_hooks:
-        hook._torchdynamo_disable = True  # calling compiler.disable imports dynamo
+        hook._torchdynamo_disable = True  # compiler.disable would import dynamo
     register_optimizer_step_pre_hook(before)
     register_optimizer_step_post_hook(after)
 
 
 def are_running(context: Context, frame: Any) -> bool:
-    """Whether the optimizer steps that seem open are on the stack, or an exception left them.
+    """Return whether the optimizer steps that seem open are really on the stack.
 
-    No hook is called then, and the next update would look like a part of that step.
+    If an exception left them, no hook was called, and the next update would seem to be part of that
+    step.
     """
     num_running = 0
     while frame is not None:
@@ -212,7 +213,7 @@ def are_running(context: Context, frame: Any) -> bool:
 
 
 def found_inf(optimizer: Any) -> int | None:
-    """Whether a fused optimizer is told to skip: 0 or 1, None where asking would synchronize."""
+    """Return whether a fused optimizer must skip: 0 or 1, None where asking would synchronize."""
     flag = getattr(optimizer, "found_inf", None)
     if flag is None:
         return 0
@@ -220,7 +221,7 @@ def found_inf(optimizer: Any) -> int | None:
 
 
 def hook_scaler(context: Context) -> None:
-    """A scaler that skips calls no optimizer hook; it counts as an update, marked skipped."""
+    """Count a scaler's skipped update as an update, marked skipped: no optimizer hook sees it."""
     scaler_class = context.torch.amp.GradScaler
     original = scaler_class.step
     local, guarded = context.local, context.guarded
@@ -246,7 +247,7 @@ def hook_scaler(context: Context) -> None:
 
 
 def hook_clipping(context: Context) -> None:
-    """Clipping is gradient processing wherever it stands."""
+    """Book clipping as gradient processing, wherever the script calls it."""
     utils = context.torch.nn.utils
     for name in ("clip_grad_norm_", "clip_grad_value_"):
         wrapper = marked(context, getattr(utils.clip_grad, name), GRADIENT_PROCESSING)
@@ -255,7 +256,7 @@ def hook_clipping(context: Context) -> None:
 
 
 def hook_checkpoints(context: Context) -> None:
-    """Writing a checkpoint is kept apart from the steps."""
+    """Keep the writing of a checkpoint apart from the steps."""
     torch = context.torch
     wrapper = marked(context, torch.serialization.save, CHECKPOINT)
     replace(torch.serialization, "save", wrapper)
@@ -263,7 +264,7 @@ def hook_checkpoints(context: Context) -> None:
 
 
 def hook_compile(context: Context, callback_module: Any) -> None:
-    """Compiling is kept apart from the steps; called once dynamo has been imported."""
+    """Keep compiling apart from the steps; called once dynamo has been imported."""
     handler = callback_module.callback_handler
     outer: list[int] = []
 

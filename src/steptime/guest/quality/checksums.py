@@ -1,6 +1,6 @@
-"""CRC-32 and strided samples of tensors, for comparing two runs of one script.
+"""CRC-32 and strided samples of tensors, to compare two runs of one script.
 
-The bytes are read in place by ctypes: torch may be there without NumPy.
+The bytes are read in place by ctypes, because torch may be installed without NumPy.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from typing import Any
 from zlib import crc32
 
 MAX_DEPTH = 6
-"""How deep a batch is looked into; users' own classes may refer to themselves."""
+"""How deep a batch is searched; users' own classes may refer to themselves."""
 
 MAX_ROWS = 4096
-"""Samples of a batch that are told apart."""
+"""Samples of a batch that get a CRC of their own."""
 
 MAX_ELEMENTS = 4096
 """Elements of one tensor that are compared, at an even stride."""
 
 MAX_TOTAL_ELEMENTS = 1_000_000
-"""Of all tensors of a model together: the parent reads them without NumPy."""
+"""For all tensors of a model together: the parent reads them without NumPy."""
 
 
 def bytes_of(tensor: Any) -> tuple[Any, Any]:
-    """The tensor on the CPU in logical order, and its bytes, which live as long as it does."""
+    """Return the tensor on the CPU in logical order, and its bytes, which live as long as it."""
     flat = tensor.detach()
     if str(flat.layout) != "torch.strided":
         flat = flat.to_dense()
@@ -35,7 +35,7 @@ def bytes_of(tensor: Any) -> tuple[Any, Any]:
 
 
 def crc_of_tensor(tensor: Any, crc: int = 0) -> int:
-    """CRC-32 of kind, shape and bytes."""
+    """Return the CRC-32 of dtype, shape and bytes."""
     crc = crc32(f"{tensor.dtype}{tuple(tensor.shape)}".encode(), crc)
     owner, view = bytes_of(tensor)
     crc = crc32(view, crc)
@@ -44,7 +44,7 @@ def crc_of_tensor(tensor: Any, crc: int = 0) -> int:
 
 
 def leaves(value: Any, depth: int = 0) -> Iterator[Any]:
-    """Tensors, numbers and texts of a batch or of a call's arguments, in order."""
+    """Yield tensors, numbers and texts of a batch or of a call's arguments, in order."""
     is_array = hasattr(value, "data_ptr") or hasattr(value, "tobytes")
     if is_array or isinstance(value, (str, bytes, int, float)):
         yield value
@@ -62,7 +62,7 @@ def leaves(value: Any, depth: int = 0) -> Iterator[Any]:
 
 
 def crc_of(values: Any) -> int:
-    """CRC-32 of all that is in a batch or in a call's arguments."""
+    """Return the CRC-32 of everything in a batch or in a call's arguments."""
     crc = 0
     for leaf in leaves(values):
         if hasattr(leaf, "data_ptr"):
@@ -77,9 +77,9 @@ def crc_of(values: Any) -> int:
 
 
 def sum_of_samples(batch: Any) -> tuple[int, int]:
-    """A sum over the samples of the CRC of each, whatever their order, and their number.
+    """Return the sum of the samples' CRCs, the same in any order, and their number.
 
-    The leading size of the first tensor is their number; -1 where there is none.
+    Their number is the leading size of the first tensor; -1 where there is none.
     """
     tensors = [leaf for leaf in leaves(batch) if hasattr(leaf, "data_ptr") and leaf.dim()]
     if not tensors:
@@ -99,15 +99,15 @@ def sum_of_samples(batch: Any) -> tuple[int, int]:
 
 
 def width_for(num_tensors: int) -> int:
-    """Elements a tensor that are compared, where there are so many tensors."""
+    """Return how many elements of each tensor are compared, given the number of tensors."""
     return max(16, min(MAX_ELEMENTS, MAX_TOTAL_ELEMENTS // max(1, num_tensors)))
 
 
 def sample(torch: Any, tensors: Iterable[Any], width: int) -> tuple[Any, list[int]]:
-    """Up to `width` elements of each at an even stride, one after another, as float64 here.
+    """Return up to `width` elements of each tensor at an even stride, as float64.
 
     Returns:
-        One tensor on the CPU, and how many elements of each are in it.
+        One tensor on the CPU with all of them, and how many elements of each are in it.
     """
     parts, counts = [], []
     for tensor in tensors:
@@ -129,7 +129,7 @@ def sample(torch: Any, tensors: Iterable[Any], width: int) -> tuple[Any, list[in
 
 
 def as_bytes(tensor: Any) -> bytes:
-    """The bytes of a tensor on the CPU."""
+    """Return the bytes of a tensor on the CPU."""
     owner, view = bytes_of(tensor)
     data = bytes(view)
     del owner

@@ -1,4 +1,4 @@
-"""Which batches the script's loaders gave, and which samples they are made of."""
+"""The batches that the script's loaders gave, and the samples they are made of."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .checksums import crc_of, sum_of_samples
 
 
 class Batches:
-    """The batches since the last update, and the epochs that ended; `quality_run` writes them.
+    """The batches since the last update and the epochs that ended; the watcher writes them.
 
-    Nothing is attached to an iterator: what is known of it is kept beside it.
+    Nothing is attached to an iterator: what is known about it is kept in a table beside it.
     """
 
     def __init__(self) -> None:
@@ -26,11 +26,11 @@ class Batches:
         self.epochs: list[list[int]] = []
 
     def take_index(self, iterator: Any, index: Any) -> None:
-        """A loader decided which samples a batch is made of; with workers, long before."""
+        """Note the samples that a loader chose for a batch; with workers, that is long before."""
         self._pass_of(iterator).indices.append(index)
 
     def take_batch(self, iterator: Any, batch: Any) -> None:
-        """A loader gave a batch: CRC of it, sum over its samples, and the same of their numbers."""
+        """Note a batch: its CRC, the sum over its samples, and the same for their indices."""
         one = self._pass_of(iterator)
         index = one.indices.pop(0) if one.indices else None
         total, size = sum_of_samples(batch)
@@ -39,7 +39,7 @@ class Batches:
         self.fed.append(row)
 
     def end_epoch(self, iterator: Any) -> None:
-        """A loader's iterator is at its end."""
+        """Note that a loader's iterator is at its end."""
         one = self._pass_of(iterator)
         if one.totals[0]:
             self.epochs.append([one.number, *one.totals])
@@ -54,7 +54,7 @@ class Batches:
 
 
 class Pass:
-    """What is known of one pass over a data set; `number` is the data set's."""
+    """What is known about one pass over a data set; `number` is the data set's."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -63,7 +63,7 @@ class Pass:
 
 
 def sums_of_index(index: Any) -> tuple[int, int]:
-    """CRC-32 of the samples' numbers in order, and their sum in any; -1 where there are none."""
+    """Return the CRC-32 of the indices in order, and their sum in any order; -1 without any."""
     numbers = index if isinstance(index, (list, tuple)) else [index]
     if not numbers or numbers[0] is None:
         return -1, -1

@@ -1,7 +1,7 @@
 """The hooks of a recorded quality run; they lie outside those of the guest and of the levers.
 
-So batches, losses and settings are seen as the script has them, gradients and weights as the
-optimizer has them. What is noted is left to `quality.py`.
+So batches, losses and settings are seen as the script has them, and gradients and weights as the
+optimizer has them. `quality_watcher.py` decides what is noted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .quality_watcher import QualityWatcher
 
 
 def hook_calls(watcher: QualityWatcher) -> None:
-    """See the outermost call of each module; as the guest's own hook does it."""
+    """See the outermost call of each module, in the way of the guest's own hook."""
     context, depth = watcher.context, watcher.depth
     module_class = context.torch.nn.Module
     original = module_class.__call__
@@ -49,7 +49,7 @@ def hook_backward(watcher: QualityWatcher) -> None:
 
 
 def make_backward(watcher: QualityWatcher, original: Any) -> Any:
-    """A wrapper that notes the loss of an outermost backward call, and ends a perturbation."""
+    """Return a wrapper that notes an outermost backward's loss and ends a perturbation."""
     context, depth = watcher.context, watcher.depth
     is_compiling = context.torch.compiler.is_dynamo_compiling
 
@@ -79,7 +79,7 @@ def hook_optimizers(watcher: QualityWatcher) -> None:
 
     context = watcher.context
 
-    # The guest's own hooks were registered before these and keep count of nested steps.
+    # The guest's own hooks were registered before these, and they count nested steps.
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
         if not watcher.is_done and len(context.journal.optimizers) == 1:
             closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
@@ -96,7 +96,7 @@ def hook_optimizers(watcher: QualityWatcher) -> None:
 
 
 def hook_scaler(watcher: QualityWatcher) -> None:
-    """Know the loss that the script's own scaler scaled."""
+    """Remember the loss that the script's own scaler scaled."""
     scaler_class = watcher.context.torch.amp.GradScaler
     original = scaler_class.scale
 
@@ -110,7 +110,7 @@ def hook_scaler(watcher: QualityWatcher) -> None:
 
 
 def hook_loaders(watcher: QualityWatcher) -> None:
-    """See each batch that a DataLoader gives, and which samples it is made of."""
+    """See each batch that a DataLoader gives, and the samples it is made of."""
     iterator_class = watcher.context.torch.utils.data.dataloader._BaseDataLoaderIter
     original, original_index = iterator_class.__next__, iterator_class._next_index
     guarded = watcher.guarded
@@ -136,14 +136,14 @@ def hook_loaders(watcher: QualityWatcher) -> None:
 
 
 def hook_compile(watcher: QualityWatcher) -> None:
-    """Count the requests to compile: one without a graph has had no effect."""
+    """Count the requests to compile: a request without a graph had no effect."""
     torch = watcher.context.torch
     for owner in (torch, torch.nn.Module):
         replace(owner, "compile", make_compile(watcher, owner.compile))
 
 
 def make_compile(watcher: QualityWatcher, original: Any) -> Any:
-    """A wrapper that counts the calls."""
+    """Return a wrapper that counts the calls."""
 
     def compile(*args: Any, **kwargs: Any) -> Any:  # noqa: A001
         watcher.compiles += 1

@@ -1,4 +1,4 @@
-"""What the lines of a quality recording are made of, and the two files they go to."""
+"""The two files of a quality recording, and the values in their lines."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from json import dumps
 from typing import Any
 
+from ...record import kinds
+from ...record.files import MAX_RANKS, SCHEMA, quality_file, quality_values_file
 from ..timeline.recorder import append
 from .checksums import as_bytes
 
 SWITCHES = ("fused", "foreach", "capturable", "differentiable", "params", "lr", "initial_lr")
-"""Keys of an optimizer's group that change no mathematics, or are written apart."""
+"""Keys of an optimizer's group that change no mathematics or are written elsewhere."""
 
 
 class QualityFiles:
@@ -22,16 +24,17 @@ class QualityFiles:
         self.folder = folder
         rank, world = find_rank(torch)
         if rank is None:
-            rank = next(r for r in range(1000) if self._claim(r))
+            rank = next(r for r in range(MAX_RANKS) if self._claim(r))
         else:
             self._claim(rank)
-        self.name = os.path.join(self.folder, f"quality-{rank}")
+        self.path = os.path.join(self.folder, quality_file(rank))
+        self.values_path = os.path.join(self.folder, quality_values_file(rank))
         self.offset = 0
-        self.write({"k": "head", "schema": 1, "rank": rank, "world_size": world} | facts)
+        self.write({"k": kinds.HEAD, "schema": SCHEMA, "rank": rank, "world_size": world} | facts)
 
     def _claim(self, rank: int) -> bool:
-        for kind in ("jsonl", "bin"):
-            path = os.path.join(self.folder, f"quality-{rank}.{kind}")
+        for name in (quality_file(rank), quality_values_file(rank)):
+            path = os.path.join(self.folder, name)
             try:
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
             except OSError:
@@ -40,19 +43,19 @@ class QualityFiles:
 
     def write(self, row: dict[str, Any]) -> None:
         """Append a line."""
-        append(f"{self.name}.jsonl", dumps(row) + "\n")
+        append(self.path, dumps(row) + "\n")
 
     def write_values(self, row: dict[str, Any], values: Any) -> None:
         """Append float64 values, and a line that says where they are."""
         data = as_bytes(values)
-        with open(f"{self.name}.bin", "ab") as file:
+        with open(self.values_path, "ab") as file:
             file.write(data)
         self.write(row | {"offset": self.offset})
         self.offset += len(data) // 8
 
 
 def find_rank(torch: Any) -> tuple[int | None, int]:
-    """Rank and world size, from torch.distributed, else from the environment."""
+    """Return rank and world size from torch.distributed, or else from the environment."""
     dist = torch.distributed
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
@@ -62,7 +65,7 @@ def find_rank(torch: Any) -> tuple[int | None, int]:
 
 
 def describe_groups(optimizer: Any) -> list[dict[str, str]]:
-    """The settings of an optimizer's groups that change the mathematics."""
+    """Return the settings of an optimizer's groups that change the mathematics."""
     return [
         {key: repr(plain(value)) for key, value in sorted(group.items()) if key not in SWITCHES}
         for group in optimizer.param_groups
@@ -70,7 +73,7 @@ def describe_groups(optimizer: Any) -> list[dict[str, str]]:
 
 
 def plain(value: Any) -> Any:
-    """A number, a word, or several of them; of anything else its class."""
+    """Return a number, a text or a list of them; for anything else the name of its class."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (tuple, list)):
@@ -79,13 +82,13 @@ def plain(value: Any) -> Any:
 
 
 def norms(values: Any, counts: list[int]) -> Iterator[str]:
-    """Euclidean norm of each of several tensors that lie one after another."""
+    """Yield the Euclidean norm of each of several tensors that lie one after another."""
     for part in values.split(counts):
         yield float(part.norm()).hex()
 
 
 def count_graphs() -> dict[str, int]:
-    """What torch.compile made so far, and how often it gave up: the frame runs eagerly."""
+    """Return how many graphs torch.compile made, and how often it gave up and ran eagerly."""
     books: Any = sys.modules.get("torch._dynamo.utils")
     counters = getattr(books, "counters", {})
     reasons = counters.get("unimplemented", {})

@@ -1,4 +1,4 @@
-"""Makes this process a recorded one: seeds, determinism, hooks, and the line at its end.
+"""Turns this process into a recorded one: seeds, determinism, hooks, and the last line.
 
 In: the plan's `quality`. Out: nothing; from here on the hooks tell the watcher what happens.
 """
@@ -28,7 +28,7 @@ HOOKS = (hook_calls, hook_backward, hook_optimizers, hook_scaler, hook_loaders, 
 def install(
     context: Context, plan: Mapping[str, Any], targets: dict[str, Callable[[Any], None]]
 ) -> None:
-    """Seed this process and record it. To be called last: after all levers are in place."""
+    """Seed this process and record it. Must be called last, after all levers are in place."""
     torch, settings = context.torch, Settings(plan)
     if settings.seed is not None:
         seed = own_seed(settings.seed)

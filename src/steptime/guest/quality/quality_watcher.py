@@ -1,9 +1,8 @@
 """Records what is compared between whole runs of one script: `quality-N.jsonl` and `.bin`.
 
-Switched on by the plan's `quality` (docs/reference/study-folder.md), after all levers are in
-place. `verify/recordings.py` reads what stands here. The cost is no matter, since these runs
-are not timed; that the script's random state stays as it is, is. One thread trains; others are
-not seen.
+The plan's `quality` (docs/reference/study-folder.md) switches it on, after all levers are in place;
+`verify/recordings.py` reads the files. These runs are not timed, so cost does not matter; the
+script's random state must stay as it is. One thread trains; others are not seen.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from zlib import crc32
 
+from ...record import kinds
 from ..hooks.context import Context
 from .checksums import as_bytes, crc_of, leaves, sample, width_for
 from .quality_batches import Batches
@@ -27,7 +27,7 @@ MODULE_NUMBERS = ("p", "momentum", "eps", "track_running_stats", "num_groups")
 """Attributes of torch's own layers that change the mathematics and can be switched."""
 
 MAX_MODELS = 100
-"""Scripts that make a model a step; the first ones are looked at."""
+"""Some scripts make a model in each step; only the first ones are recorded."""
 
 _WRAPPERS = re.compile(r"(^|\.)(_orig_mod|module)\.")
 
@@ -46,7 +46,7 @@ class Settings:
         self.is_deterministic = bool(plan.get("is_deterministic", True))
 
     def facts(self) -> dict[str, Any]:
-        """Those that a reader of the records needs."""
+        """Return those that a reader of the recording needs."""
         names = ("num_updates", "is_double", "perturb", "redraw")
         return {name: getattr(self, name) for name in names}
 
@@ -59,7 +59,7 @@ class Depth(threading.local):
 
 
 class QualityWatcher:
-    """What is noted between two updates, and the line that an update makes of it."""
+    """Takes notes between two updates, and writes them as a line when an update ends."""
 
     def __init__(self, context: Context, settings: Settings) -> None:
         torch = context.torch
@@ -95,7 +95,7 @@ class QualityWatcher:
         self.samples = 0
 
     def guarded(self, act: Callable[..., None], *args: Any) -> None:
-        """Do something of ours; a failure is counted, and makes the records incomplete."""
+        """Do something of ours; a failure is counted and makes the recording incomplete."""
         if not self.is_done:
             self.context.guarded("quality", act, *args)
 
@@ -103,11 +103,11 @@ class QualityWatcher:
 
     @property
     def is_idle(self) -> bool:
-        """Whether calls need not be looked at; in float64 they have to be converted to the end."""
+        """Whether calls may pass unseen; in float64 they are converted to the very end."""
         return self.is_done and self.double is None
 
     def before_call(self, module: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """An outermost call begins; its arguments, changed where this run is in float64."""
+        """Begin an outermost call; return its arguments, converted if this run is in float64."""
         try:
             has_weights = next(iter(module.parameters()), None) is not None
             if self.is_done:
@@ -125,7 +125,7 @@ class QualityWatcher:
         return args, kwargs
 
     def after_call(self, module: Any, result: Any) -> None:
-        """An outermost call ended; of an evaluation's result the size is kept."""
+        """End an outermost call; keep the size of an evaluation's result."""
         if module.training or self.context.is_grad_enabled():
             return
         for leaf in leaves(result):
@@ -167,7 +167,7 @@ class QualityWatcher:
     # -- backward
 
     def before_backward(self, args: Any, kwargs: Any) -> None:
-        """The script goes backward from one or several tensors: its losses."""
+        """Note the tensors that the script goes backward from: its losses."""
         roots = args[0] if args else kwargs.get("tensors", kwargs.get("self"))
         for root in roots if isinstance(roots, (tuple, list)) else (roots,):
             tensor = root
@@ -177,14 +177,14 @@ class QualityWatcher:
         self.scaled = None
 
     def after_backward(self) -> None:
-        """The weights are themselves again for whatever the script does next."""
+        """Restore the weights for whatever the script does next."""
         self.backwards += 1
         self._leave_perturbation()
 
     # -- updates
 
     def before_update(self, optimizer: Any, has_closure: bool) -> None:  # noqa: FBT001
-        """An outermost optimizer step begins: weights and gradients as it finds them."""
+        """Note weights and gradients as an outermost optimizer step finds them."""
         self._leave_perturbation()
         if self.double is not None:
             self.double.convert_state(optimizer)
@@ -205,11 +205,11 @@ class QualityWatcher:
         values, pending.gradient_counts = self._sample(
             [weight.grad for weight in found], len(pending.weights)
         )
-        scale = getattr(optimizer, "grad_scale", None)  # a fused step divides by itself
+        scale = getattr(optimizer, "grad_scale", None)  # a fused step divides by the scale itself
         pending.gradients = values if scale is None else values / float(scale)
 
     def after_update(self, optimizer: Any) -> None:
-        """It ended: write the update's lines."""
+        """Write the lines of an update that has ended."""
         pending, self.pending = self.pending, None
         if pending is None or pending.optimizer != self.context.recorder.index_of(optimizer):
             return
@@ -234,9 +234,9 @@ class QualityWatcher:
     def _line(self, pending: Pending, optimizer: Any, after: Any) -> dict[str, Any]:
         before_crc, after_crc = crc32(as_bytes(pending.before)), crc32(as_bytes(after))
         buffers_before, self.buffers_crc = self.buffers_crc, self._crc_of_buffers()
-        kinds = [f"{tuple(w.shape)}{w.dtype}{w.requires_grad}" for w in pending.weights]
+        described = [f"{tuple(w.shape)}{w.dtype}{w.requires_grad}" for w in pending.weights]
         return {
-            "k": "q",
+            "k": kinds.QUALITY_UPDATE,
             "n": self.num_updates,
             "opt": pending.optimizer,
             "losses": self.losses,
@@ -256,17 +256,17 @@ class QualityWatcher:
             "moved": int(before_crc != after_crc),
             "stats": int(buffers_before != self.buffers_crc),
             "modes": crc32(repr(self._modes()).encode()),
-            "kinds": crc32("".join(kinds).encode()),
+            "kinds": crc32("".join(described).encode()),
             "draws": crc32(as_bytes(self.context.torch.get_rng_state())),
             **self._count_graphs(),
         }
 
     def _write_table(self, pending: Pending, optimizer: Any) -> None:
-        """What the checksums of kinds, modes and groups stand for, in words."""
+        """Write what the checksums of kinds, modes and groups mean, in words."""
         assert self.stream is not None
         self.stream.write(
             {
-                "k": "table",
+                "k": kinds.QUALITY_TABLE,
                 "opt": pending.optimizer,
                 "optimizer": type(optimizer).__name__,
                 "groups": describe_groups(optimizer),
@@ -281,7 +281,7 @@ class QualityWatcher:
     def _write_first(
         self, pending: Pending, names: list[str], changes: Any, counts: list[int]
     ) -> None:
-        """The first update of an optimizer, by elements; with the first of all, the buffers."""
+        """Write an optimizer's first update element by element; the very first one with buffers."""
         assert self.stream is not None
         parts = [
             ("gradient", pending.gradient_names, pending.gradients, pending.gradient_counts),
@@ -296,20 +296,25 @@ class QualityWatcher:
             parts.append(("buffer", names, values, [b.numel() for _, b in pairs]))
         for what, labels, values, sizes in parts:
             if values is not None:
-                row = {"k": "first", "n": self.num_updates, "opt": pending.optimizer, "what": what}
+                row = {
+                    "k": kinds.QUALITY_FIRST,
+                    "n": self.num_updates,
+                    "opt": pending.optimizer,
+                    "what": what,
+                }
                 self.stream.write_values(row | {"names": labels, "counts": sizes}, values)
 
     def _write_norms(self, pending: Pending, changes: Any, counts: list[int]) -> None:
         if self.num_updates % NORMS_EVERY or pending.gradients is None:
             return
         assert self.stream is not None
-        row = {"k": "norms", "n": self.num_updates, "opt": pending.optimizer}
+        row = {"k": kinds.QUALITY_NORMS, "n": self.num_updates, "opt": pending.optimizer}
         row["gradients"] = list(norms(pending.gradients, pending.gradient_counts))
         row["changes"] = list(norms(changes, counts))
         self.stream.write(row)
 
     def end(self) -> None:
-        """As many updates were seen as were asked for, or the process ends."""
+        """Write the last line: enough updates were seen, or the process ends."""
         if self.stream is not None:
             recorder = self.context.recorder
             texts = [
@@ -317,7 +322,7 @@ class QualityWatcher:
                 for place, text in recorder.failure_texts.items()
                 if place.startswith("quality")
             ]
-            row = {"k": "end", "n": self.num_updates, "evals": self.evaluations}
+            row = {"k": kinds.END, "n": self.num_updates, "evals": self.evaluations}
             self.stream.write(row | {"failures": texts} | self._count_graphs())
         self._leave_perturbation()
         self.is_done = True
@@ -345,7 +350,7 @@ class QualityWatcher:
 
     def _buffers(self, prefix: str, module: Any) -> Iterator[tuple[str, Any]]:
         for name, buffer in module.named_buffers():
-            if buffer.dim() <= 1:  # statistics of a norm layer, counters; not masks and tables
+            if buffer.dim() <= 1:  # statistics of a norm layer and counters, but no masks or tables
                 yield prefix + _WRAPPERS.sub(r"\1", name), buffer
 
     def _all_buffers(self) -> Iterator[tuple[str, Any]]:
@@ -357,7 +362,7 @@ class QualityWatcher:
         return crc32(as_bytes(values))
 
     def _modes(self) -> list[list[str]]:
-        """Name, class, mode and switches of each layer of the models."""
+        """Return name, class, mode and switches of each layer of the models."""
         return [
             [
                 prefix + _WRAPPERS.sub(r"\1", f"{name}."),

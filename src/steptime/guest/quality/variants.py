@@ -30,27 +30,27 @@ def seed_numpy(numpy: Any, seed: int) -> None:
 
 
 def own_seed(seed: int) -> int:
-    """A seed of this rank: processes that set none would differ too."""
+    """Return this rank's own seed: processes that set none would differ too."""
     rank = os.environ.get("RANK", "")
     return seed + (int(rank) if rank.isdigit() else 0)
 
 
 def set_determinism(torch: Any) -> None:
-    """The same bits again, wherever torch can; where it cannot, a warning that is not shown."""
+    """Ask torch for the same bits each time; where it cannot, its warning is not shown."""
     warnings.filterwarnings("ignore", message=".*deterministic.*")
     torch.use_deterministic_algorithms(True, warn_only=True)
     utilities = getattr(torch.utils, "deterministic", None)
-    if utilities is not None:  # filling fresh memory costs time and changes no result
+    if utilities is not None:  # filling new memory costs time and changes no result
         utilities.fill_uninitialized_memory = False
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = True
 
 
 class Perturbation:
-    """Multiplies weights by 1 + `size` * uniform(-1, 1) until they are taken back.
+    """Multiplies weights by 1 + `size` * uniform(-1, 1) until they are restored.
 
-    Through `.data`, which leaves autograd's version counters alone. The draws come from
-    generators of its own: the script's are not moved.
+    It writes through `.data`, which leaves autograd's version counters alone. It draws from
+    generators of its own, so the script's generators do not move.
     """
 
     def __init__(self, torch: Any, size: float, seed: int) -> None:
@@ -78,7 +78,7 @@ class Perturbation:
             data.copy_((data * factor).to(data.dtype))
 
     def leave(self) -> None:
-        """Take all changes back."""
+        """Restore all weights."""
         kept, self.kept = self.kept, {}
         for weight, data in kept.values():
             weight.data.copy_(data)
@@ -127,7 +127,7 @@ class DoublePrecision:
         replace(ddp_class, "__init__", __init__)
 
     def convert(self, value: Any, depth: int = 0) -> Any:
-        """The same arguments, with float64 in the place of all other floats."""
+        """Return the same arguments, with float64 in place of all other floats."""
         if isinstance(value, self.torch.Tensor):
             return value.double() if value.is_floating_point() else value
         if depth > 4:
@@ -144,7 +144,7 @@ class DoublePrecision:
         return value
 
     def convert_state(self, optimizer: Any) -> None:
-        """Optimizer state that was loaded, or made, before the weights were float64."""
+        """Convert optimizer state that was loaded or made before the weights were float64."""
         for state in optimizer.state.values():
             for name, value in state.items() if isinstance(state, dict) else ():
                 if isinstance(value, self.torch.Tensor) and value.dim():

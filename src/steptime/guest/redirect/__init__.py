@@ -1,10 +1,14 @@
 """Redirects what a script writes, for trials that the kernel only guards.
 
-Loaded by `inject/site/sitecustomize.py` under a private name, before the script starts, when
-STEPTIME_REDIRECT names the trial's folder. Ordinary scripts then run to their end though the
-kernel lets them write nowhere: what they write lands in the trial's folder, and they read it from
-there. In an isolated trial only renames are mended. Standard library only. In any other run this is
-not loaded.
+`inject/site/sitecustomize.py` loads it under a private name, before the script starts, when
+STEPTIME_REDIRECT names the trial's folder; in any other run it is not loaded. Ordinary scripts then
+run to their end although the kernel lets them write nowhere: what they write goes to the trial's
+folder, and they read it from there. In an isolated trial only renames are repaired. Standard
+library only.
+
+In: calls that take a path. Out: the same calls with the path in the trial's folder, and a list of
+what the script tried to write. Start with `shadow.py`, which knows where a path leads;
+`path_calls.py` replaces Python's functions.
 """
 
 from __future__ import annotations
@@ -31,12 +35,12 @@ _MAKES = ("mkdir", "mkfifo", "mknod")
 
 
 def start(folders: str, targets: dict[str, Callable[[Any], None]]) -> Callable[[Any], None] | None:
-    """Replace the writers of this process; what is to be done once torch is there.
+    """Replace the writers of this process; return what must be called once torch is there.
 
     Args:
-        folders: the trial's and the temporary one, as the variable has them; or `renames`, where
+        folders: the trial's folder and the temporary one, as in the variable; or `renames`, where
             the trial is isolated and needs nothing else.
-        targets: module name to what is called after that module has been executed.
+        targets: for each module name, what is called after that module has been executed.
     """
     if folders == "renames":
         mend_renames()
@@ -99,7 +103,7 @@ def _user_target(shadow: Shadow, target: Any) -> Any:
 
 
 def _replace_copies(by_original: dict[int, Callable[..., Any]]) -> None:
-    """Replace what modules that are loaded already took out of `os` by name."""
+    """Replace the functions that loaded modules have already taken out of `os` by name."""
     for name, module in list(sys.modules.items()):
         if name in ("posix", "_io", "importlib._bootstrap_external", "_frozen_importlib_external"):
             continue
@@ -108,7 +112,7 @@ def _replace_copies(by_original: dict[int, Callable[..., Any]]) -> None:
         for key, value in list(getattr(module, "__dict__", {}).items()):
             if id(value) in by_original:
                 setattr(module, key, by_original[id(value)])
-    # Python 3.10's pathlib keeps them on a class.
+    # The pathlib of Python 3.10 keeps them on a class.
     accessor = getattr(sys.modules.get("pathlib"), "_NormalAccessor", None)
     for key, value in list(vars(accessor).items()) if accessor else ():
         plain = getattr(value, "__func__", value)
@@ -120,7 +124,7 @@ def _replace_copies(by_original: dict[int, Callable[..., Any]]) -> None:
 
 
 def _auditor(shadow: Shadow) -> Callable[[str, tuple[Any, ...]], None]:
-    """Notes what is opened to be written by a way that is not redirected."""
+    """Return a hook that notes what is opened for writing in ways that are not redirected."""
     writes = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
     def audit(event: str, args: tuple[Any, ...]) -> None:
@@ -136,7 +140,7 @@ def _auditor(shadow: Shadow) -> Callable[[str, tuple[Any, ...]], None]:
             if place is not None:
                 shadow.note(place)
         except Exception:
-            pass  # it says what was tried, and guards nothing
+            pass  # it only reports what was tried, and guards nothing
         finally:
             shadow.busy.is_on = False
 
@@ -163,7 +167,7 @@ def _redirect_safetensors(shadow: Shadow, module: Any) -> None:
 
 
 def _redirect_torch(shadow: Shadow, torch: Any) -> None:
-    """Torch's own writers are C++ and open by themselves."""
+    """Redirect torch's own writers, which are C++ and open files themselves."""
 
     def redirect(holder: Any, attribute: str, index: int, name: str, **how: bool) -> None:
         original = getattr(holder, attribute, None)

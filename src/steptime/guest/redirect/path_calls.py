@@ -1,8 +1,8 @@
-"""The functions that take the place of Python's own writers and readers of paths.
+"""The functions that replace Python's own writers and readers of paths.
 
-Each finds the path that is meant, asks the shadow where that is now, and calls the original. A
-path that is really writable, a descriptor, and every call that the shadow itself makes goes
-straight through.
+Each finds the path that is meant, asks the shadow where that is now, and calls the original. A path
+that is really writable, a descriptor, and every call that the shadow itself makes pass straight
+through.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Call = Callable[..., Any]
 def quietly(
     shadow: Shadow, original: Call, *, has_two_paths: bool = False
 ) -> Callable[[Call], Call]:
-    """Make a replacement: off while the shadow is at work, with the user's paths in errors."""
+    """Make a replacement that is off while the shadow works, with the user's paths in errors."""
 
     def make(replacement: Call) -> Call:
         @functools.wraps(original)
@@ -48,7 +48,7 @@ def quietly(
 
 
 def reads(shadow: Shadow, original: Call, *, follows: bool = True) -> Call:
-    """A function that looks at a path, its first argument."""
+    """Replace a function that reads about a path, its first argument."""
 
     @quietly(shadow, original)
     def call(path: Any, *args: Any, **kwargs: Any) -> Any:
@@ -68,7 +68,7 @@ def reads(shadow: Shadow, original: Call, *, follows: bool = True) -> Call:
 
 
 def changes(shadow: Shadow, original: Call, *, follows: bool = True) -> Call:
-    """A function that changes what is at a path, its first argument: rights, times, length."""
+    """Replace a function that changes what is at its first argument: rights, times, length."""
 
     @quietly(shadow, original)
     def call(path: Any, *args: Any, **kwargs: Any) -> Any:
@@ -85,7 +85,7 @@ def changes(shadow: Shadow, original: Call, *, follows: bool = True) -> Call:
 
 
 def makes(shadow: Shadow, original: Call) -> Call:
-    """A function that makes something new at a path, its first argument."""
+    """Replace a function that makes something new at a path, its first argument."""
 
     @quietly(shadow, original)
     def call(path: Any, *args: Any, **kwargs: Any) -> Any:
@@ -99,7 +99,7 @@ def makes(shadow: Shadow, original: Call) -> Call:
 
 
 def links(shadow: Shadow, original: Call, *, is_symbolic: bool) -> Call:
-    """os.symlink and os.link."""
+    """Replace os.symlink and os.link."""
 
     @quietly(shadow, original, has_two_paths=True)
     def call(src: Any, dst: Any, *args: Any, **kwargs: Any) -> Any:
@@ -131,7 +131,7 @@ def _need_absence(shadow: Shadow, place: str) -> None:
 
 
 def removes(shadow: Shadow, original: Call, *, takes_folder: bool) -> Call:
-    """os.remove, os.unlink and os.rmdir."""
+    """Replace os.remove, os.unlink and os.rmdir."""
 
     @quietly(shadow, original)
     def call(path: Any, *, dir_fd: int | None = None) -> None:
@@ -154,7 +154,7 @@ def removes(shadow: Shadow, original: Call, *, takes_folder: bool) -> Call:
 
 
 def renames(shadow: Shadow, original: Call) -> Call:
-    """os.rename and os.replace."""
+    """Replace os.rename and os.replace."""
 
     @quietly(shadow, original, has_two_paths=True)
     def call(
@@ -198,7 +198,7 @@ def _move(original: Call, source: str, target: str) -> None:
     try:
         original(source, target)
     except OSError as error:
-        # The shadow and the temporary folder may lie on two disks where the user has one.
+        # The shadow and the temporary folder may be on two disks where the user has one.
         if error.errno != errno.EXDEV or is_folder(source):
             raise
         import shutil
@@ -208,7 +208,7 @@ def _move(original: Call, source: str, target: str) -> None:
 
 
 def opens(shadow: Shadow, original: Call) -> Call:
-    """The built-in `open`."""
+    """Replace the built-in `open`."""
 
     @quietly(shadow, original)
     def call(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
@@ -233,7 +233,7 @@ def opens(shadow: Shadow, original: Call) -> Call:
 
 
 def opens_descriptor(shadow: Shadow, original: Call) -> Call:
-    """os.open."""
+    """Replace os.open."""
 
     @quietly(shadow, original)
     def call(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
@@ -249,14 +249,14 @@ def opens_descriptor(shadow: Shadow, original: Call) -> Call:
             _need_absence(shadow, place)
         elif not flags & os.O_CREAT:
             real.stat(seen)
-            flags |= os.O_CREAT  # there is nothing in the shadow yet where it is to be emptied
+            flags |= os.O_CREAT  # the shadow holds no file yet when the file is only truncated
         return int(original(shadow.write(place, keeps=not flags & os.O_TRUNC), flags, mode))
 
     return call
 
 
 def lists(shadow: Shadow, original: Call) -> Call:
-    """os.listdir."""
+    """Replace os.listdir."""
 
     @quietly(shadow, original)
     def call(path: Any = ".") -> Any:
@@ -270,7 +270,7 @@ def lists(shadow: Shadow, original: Call) -> Call:
 
 
 class Entry:
-    """One entry of a folder that is in part in the shadow; like os.DirEntry."""
+    """One entry of a folder that is partly in the shadow; like os.DirEntry."""
 
     def __init__(self, folder: Any, name: Any) -> None:
         self.name = name
@@ -283,32 +283,32 @@ class Entry:
         return f"<DirEntry {self.name!r}>"
 
     def inode(self) -> int:
-        """Its number on the disk."""
+        """Return its number on the disk."""
         return os.lstat(self.path).st_ino
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether it is a folder."""
+        """Return whether it is a folder."""
         return os.path.isdir(self.path) and (follow_symlinks or not self.is_symlink())
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether it is a file."""
+        """Return whether it is a file."""
         return os.path.isfile(self.path) and (follow_symlinks or not self.is_symlink())
 
     def is_symlink(self) -> bool:
-        """Whether it is a symbolic link."""
+        """Return whether it is a symbolic link."""
         return os.path.islink(self.path)
 
     def is_junction(self) -> bool:
-        """A thing of Windows'."""
+        """Return False: junctions exist on Windows only."""
         return False
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
-        """What os.stat says."""
+        """Return what os.stat returns."""
         return os.stat(self.path, follow_symlinks=follow_symlinks)
 
 
 class Entries:
-    """What os.scandir returns, over entries made before."""
+    """Stands for what os.scandir returns, over entries made before."""
 
     def __init__(self, entries: list[Entry]) -> None:
         self._entries = iter(entries)
@@ -326,11 +326,11 @@ class Entries:
         self.close()
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 def scans(shadow: Shadow, original: Call) -> Call:
-    """os.scandir."""
+    """Replace os.scandir."""
 
     @quietly(shadow, original)
     def call(path: Any = ".") -> Any:
@@ -348,7 +348,7 @@ def scans(shadow: Shadow, original: Call) -> Call:
 def argument(
     shadow: Shadow, original: Call, *, index: int, name: str, writes: bool, keeps: bool = False
 ) -> Call:
-    """Any function that takes a path in one of its arguments and opens it in its own way."""
+    """Replace any function that takes a path as an argument and opens it in its own way."""
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -375,7 +375,7 @@ def argument(
 
 
 def enters(shadow: Shadow, original: Call) -> Call:
-    """os.chdir: into the folder itself where there is one, for programs that are started in it."""
+    """Replace os.chdir: it enters the real folder if there is one, for programs started there."""
 
     @quietly(shadow, original)
     def call(path: Any) -> None:
@@ -392,9 +392,9 @@ def enters(shadow: Shadow, original: Call) -> Call:
 
 
 def database(shadow: Shadow, original: Call) -> Call:
-    """sqlite3.connect: a copy to write in, or the file itself where that is too large to copy.
+    """Replace sqlite3.connect: it gets a copy to write to, or the file if that is too large.
 
-    SQLite opens what it may not write for reading only.
+    SQLite opens a file that it may not write for reading only.
     """
     to_write = argument(shadow, original, index=0, name="database", writes=True, keeps=True)
 

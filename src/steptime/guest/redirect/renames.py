@@ -1,8 +1,8 @@
 """Renames across the layers of an isolated trial, which the kernel refuses.
 
-An overlay without privileges renames no folder that was there before, and what is one disk for the
-user is several layers in a trial: both are "Invalid cross-device link" (EXDEV). A rename is then
-a copy and a removal, as `mv` does it; only a trial is so slow at it.
+An overlay without privileges cannot rename a folder that was there before, and what is one disk for
+the user is several layers in a trial: both give "Invalid cross-device link" (EXDEV). Such a rename
+becomes a copy and a removal, as `mv` does it; only a trial is that slow.
 Source: https://docs.kernel.org/filesystems/overlayfs.html#renaming-directories
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 
 def mend_renames() -> None:
-    """Let os.rename and os.replace work wherever they would without layers."""
+    """Make os.rename and os.replace work wherever they would work without layers."""
     for name in ("rename", "replace"):
         setattr(os, name, _mended(getattr(os, name)))
 
@@ -35,7 +35,7 @@ def _mended(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _move(original: Callable[..., None], src: Any, dst: Any) -> None:
-    import shutil  # it takes a while, and few scripts come here
+    import shutil  # slow to import, and few scripts need it
 
     between = os.fsdecode(dst) + f".steptime-{os.getpid()}"
     is_folder = os.path.isdir(src) and not os.path.islink(src)
@@ -44,7 +44,7 @@ def _move(original: Callable[..., None], src: Any, dst: Any) -> None:
     else:
         shutil.copy2(src, between, follow_symlinks=False)
     try:
-        original(between, dst)  # as whole, and with the errors of a rename
+        original(between, dst)  # in one piece, and with the errors of a rename
     except OSError as error:
         (shutil.rmtree if is_folder else os.unlink)(between)
         error.filename, error.filename2 = src, dst

@@ -1,8 +1,8 @@
 """Where a redirected write goes: a shadow of the user's folders, copied on the first write.
 
-All state is on the disk, so that every process of a trial sees the same: files lie under
-`files/` by their path, and what was removed stands in the list `gone`. A path is looked up in the
-shadow first. Standard library only; called with the functions of `os` as they were.
+All state is on the disk, so every process of a trial sees the same: files are under `files/` by
+their path, and the file `gone` lists what was removed. A path is looked up in the shadow first.
+Standard library only; it uses the original functions of `os`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-SHADOW = "shadow"  # the names that the launcher knows too
+SHADOW = "shadow"  # the launcher knows these names too
 LOG = "tried-writes"
 
-_MAX_COPIED_BYTES = 2 << 30  # a data set opened to be changed must not fill the disk
+_MAX_COPIED_BYTES = 2 << 30  # a data set that is opened for changes must not fill the disk
 _MAX_NOTED = 2000
 _MAX_LOG_BYTES = 1 << 20
-_MAX_LINKS = 40  # as the kernel
+_MAX_LINKS = 40  # as in the kernel
 _KERNELS_OWN = ("/dev", "/proc", "/sys")
 
 # Bound before anything is replaced.
@@ -34,7 +34,7 @@ class Shadow:
     """The redirected files of one trial.
 
     Args:
-        folder: the trial's.
+        folder: of the trial.
         free: other folders that are really writable.
     """
 
@@ -52,12 +52,12 @@ class Shadow:
         real.makedirs(self.files, exist_ok=True)
         real.close(real.open(self._gone_file, os.O_WRONLY | os.O_CREAT, 0o644))
         self.is_away = real.getcwd().startswith(self.files)
-        """Whether the working folder lies in the shadow: relative paths then mean another."""
+        """Whether the working folder is in the shadow: relative paths then mean another place."""
 
     # --- which path is meant ----------------------------------------------------------
 
     def place(self, path: Any, *, dir_fd: int | None = None, follows: bool = True) -> str | None:
-        """The absolute path of the user's that is meant; None for one that is really writable."""
+        """Return the user's absolute path that is meant; None if it is really writable."""
         self.busy.seen = None
         name = os.fsdecode(path)
         if dir_fd is not None and not name.startswith("/"):
@@ -74,18 +74,18 @@ class Shadow:
                 return whole
             seen = self.resolve(whole)
             if not is_link(seen):
-                self.busy.seen = whole, seen  # it is asked for next
+                self.busy.seen = whole, seen  # it will be asked for next
                 return whole
             leads_to = self.user_path(real.readlink(seen))
             whole = os.path.normpath(os.path.join(os.path.dirname(whole), leads_to))
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
 
     def user_path(self, whole: str) -> str:
-        """The path a user would say for one in the shadow."""
+        """Return the path that the user knows for one in the shadow."""
         return whole[len(self.files) :] or "/" if whole.startswith(self.files) else whole
 
     def is_free(self, whole: str) -> bool:
-        """Whether it is really writable, or the kernel's own."""
+        """Return whether it is really writable, or the kernel's own."""
         return f"{whole}/".startswith(self._free)
 
     def _real_parent(self, parent: str) -> str:
@@ -99,7 +99,7 @@ class Shadow:
     # --- what is seen -----------------------------------------------------------------
 
     def resolve(self, place: str) -> str:
-        """The path that shows what is there now."""
+        """Return the path at which the current content is found."""
         known = getattr(self.busy, "seen", None)
         if known is not None:
             self.busy.seen = None
@@ -109,7 +109,7 @@ class Shadow:
         return shadow if exists(shadow) or self.is_gone(place) else place
 
     def is_gone(self, place: str) -> bool:
-        """Whether the original of a path, or of a folder it lies in, was removed."""
+        """Return whether the original of a path, or of a folder above it, was removed."""
         try:
             size = real.stat(self._gone_file).st_size
         except OSError:
@@ -127,7 +127,7 @@ class Shadow:
         return False
 
     def names(self, place: str) -> list[str] | None:
-        """What a folder holds now; None where the disk alone can tell."""
+        """Return what a folder holds now; None where the original folder itself shows it."""
         shadow = self.files + place
         has_original = not self.is_gone(place) and is_folder(place)
         if not exists(shadow):
@@ -144,10 +144,10 @@ class Shadow:
     # --- what is changed --------------------------------------------------------------
 
     def write(self, place: str, *, keeps: bool) -> str:
-        """The path to write to; with `keeps` what was there is copied there first.
+        """Return the path to write to; with `keeps`, what was there is copied first.
 
         Raises:
-            OSError: what the disk would say.
+            OSError: what the disk itself would raise.
         """
         self.note(place)
         shadow = self.files + place
@@ -166,7 +166,7 @@ class Shadow:
     def _need_parent(self, place: str) -> None:
         parent = os.path.dirname(place)
         seen = self.resolve(parent)
-        mode = real.stat(seen).st_mode  # raises where there is none
+        mode = real.stat(seen).st_mode  # raises if there is none
         if not stat.S_ISDIR(mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), parent)
         if not real.access(seen, os.W_OK | os.X_OK):
@@ -174,7 +174,7 @@ class Shadow:
         real.makedirs(self.files + parent, exist_ok=True)
 
     def _copy(self, place: str, left: list[int]) -> None:
-        """Copy what is seen there into the shadow, a folder with all that is in it."""
+        """Copy what is found there into the shadow, a folder with everything in it."""
         seen, shadow = self.resolve(place), self.files + place
         facts = real.lstat(seen)
         if stat.S_ISDIR(facts.st_mode):
@@ -189,24 +189,24 @@ class Shadow:
             shutil.copy2(seen, shadow, follow_symlinks=False)
 
     def bring(self, place: str) -> str:
-        """The path in the shadow of what is seen there; of a folder with all that is in it."""
+        """Copy what is found there into the shadow, and return the path of the copy."""
         self.note(place)
         self._need_parent(place)
         self._copy(place, [_MAX_COPIED_BYTES])
         return self.files + place
 
     def same(self, path: Any, place: str) -> Any:
-        """The path to hand on for one that is not redirected: as it was said, where that works."""
+        """Return the path to pass on if it is not redirected: as it was given, if that works."""
         return place if self.is_away else path
 
     def remove(self, place: str) -> None:
-        """Let nobody see the original any more."""
+        """Hide the original from everybody."""
         self.note(place)
         if exists(place) and not self.is_gone(place):
             self._append(self._gone_file, place)
 
     def check_removable(self, place: str) -> None:
-        """Raise what the disk would where a path is not there or not to be removed."""
+        """Raise what the disk would raise if a path is not there or cannot be removed."""
         real.lstat(self.resolve(place))
         parent = self.resolve(os.path.dirname(place))
         if not real.access(parent, os.W_OK | os.X_OK):
@@ -215,7 +215,7 @@ class Shadow:
     # --- what is told -----------------------------------------------------------------
 
     def note(self, place: str) -> None:
-        """Put a path on the list of what was tried."""
+        """Add a path to the list of attempted writes."""
         if place in self._noted or len(self._noted) > _MAX_NOTED:
             return
         self._noted.add(place)
@@ -235,13 +235,13 @@ class Shadow:
 
 
 def exists(path: str) -> bool:
-    """Whether something is there, a link that leads nowhere too."""
-    # Not lstat: an exception a look costs more than the look.
+    """Return whether something is there, even a link that leads nowhere."""
+    # Not lstat: its exception costs more than the call.
     return bool(real.access(path, os.F_OK, follow_symlinks=False))
 
 
 def is_folder(path: str) -> bool:
-    """Whether it is a folder, or a link that leads to one."""
+    """Return whether it is a folder, or a link that leads to one."""
     try:
         return stat.S_ISDIR(real.stat(path).st_mode)
     except OSError:
@@ -249,7 +249,7 @@ def is_folder(path: str) -> bool:
 
 
 def is_link(path: str) -> bool:
-    """Whether it is a symbolic link."""
+    """Return whether it is a symbolic link."""
     try:
         return stat.S_ISLNK(real.lstat(path).st_mode)
     except OSError:

@@ -1,7 +1,7 @@
-"""What levers need to know of script and machine, as far as it can be seen from inside.
+"""What levers need to know about script and machine, as far as it is visible from inside.
 
-The fields are those of `Facts`, `OptimizerFacts` and `LoaderFacts` in levers/base.py; None is
-what was not observed. Only what the script itself does counts: nothing is seen while a lever is on.
+The fields are those of `Facts`, `OptimizerFacts` and `LoaderFacts` in levers/base.py; what was not
+observed is None. Only what the script itself does counts, so nothing is noted while a lever is on.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from .lever_stack import LeverStack
 from .loader_probe import describe_loader, probe_loader
 
 MAX_CALLS = 200
-"""Calls of models that are looked at: what a script does to them it does early."""
+"""Calls of models that are examined: whatever a script does to its models, it does early."""
 
 CAPABILITIES = ("amx", "avx", "sve", "bf16", "i8mm", "asimd")
-"""How the words begin that levers ask a CPU for."""
+"""Prefixes of the CPU's flags that levers ask for."""
 
 CPU_INFO = "/proc/cpuinfo"
 
 
 MAX_LOADERS = 20
-"""Scripts that make a loader an epoch; the first ones tell enough."""
+"""Some scripts make a loader for each epoch; the first ones are enough."""
 
 
 class Loader:
-    """What is known of a loader, which may be gone."""
+    """What is known about a loader, which may be gone by now."""
 
     def __init__(self, torch: Any, loader: Any) -> None:
         self.reference = weakref.ref(loader)
@@ -75,7 +75,7 @@ class FactsBook:
     # -- what the hooks report
 
     def hook_threads(self) -> None:
-        """See whether the script sets its number of threads."""
+        """Note whether the script sets its number of threads."""
         original = self.torch.set_num_threads
 
         def set_num_threads(number: int) -> Any:
@@ -85,7 +85,7 @@ class FactsBook:
         replace(self.torch, "set_num_threads", set_num_threads)
 
     def hook_autocast(self) -> None:
-        """See whether the script enters autocast, around its model or inside it."""
+        """Note whether the script enters autocast, around its model or inside it."""
         autocast = self.torch.amp.autocast_mode.autocast
         original, is_compiling = autocast.__enter__, self.torch.compiler.is_dynamo_compiling
 
@@ -97,7 +97,7 @@ class FactsBook:
         replace(autocast, "__enter__", __enter__)
 
     def hook_loaders(self) -> None:
-        """See the loaders that are iterated: their iterators do not lead back to them."""
+        """Note the loaders that are iterated: their iterators do not refer back to them."""
         loader_class = self.torch.utils.data.DataLoader
         original = loader_class.__iter__
 
@@ -115,7 +115,7 @@ class FactsBook:
         replace(loader_class, "__iter__", __iter__)
 
     def see_loader(self, loader: Any) -> None:
-        """An epoch of a loader begins."""
+        """Note that an epoch of a loader begins."""
         known = self.begun.get(id(loader.dataset))
         if self.is_open and (known is None or known.reference() is not loader):
             if len(self.begun) > MAX_LOADERS:
@@ -123,7 +123,7 @@ class FactsBook:
             self.begun[id(loader.dataset)] = Loader(self.torch, loader)
 
     def see_call(self, model: Any, tensor: Any) -> None:
-        """An outermost call of a model, with gradients, and its first tensor."""
+        """Note an outermost call of a model with gradients, and its first tensor."""
         if self.num_calls >= MAX_CALLS or not self.is_open:
             return
         self.num_calls += 1
@@ -133,29 +133,29 @@ class FactsBook:
             self.is_channels_last = True
 
     def see_scaler(self, scaler: Any) -> None:
-        """A gradient scaler lets an optimizer step."""
+        """Note that a gradient scaler lets an optimizer step."""
         if getattr(scaler, "_enabled", False) and self.is_open:
             self.uses_scaler = True
 
     def see_batch(self, iterator: Any) -> None:
-        """A loader gave a batch; what it is for is not known yet."""
+        """Note a loader's batch, whose purpose is not known yet."""
         key = id(iterator._dataset)
         if key not in self.loaders and key in self.begun and len(self.loaders) < MAX_LOADERS:
             self.waiting[key] = self.begun[key]
 
     def see_training(self) -> None:
-        """What was fetched is trained on."""
+        """Note that what was fetched is trained on."""
         self.loaders.update(self.waiting)
         self.waiting.clear()
 
     def drop_batch(self) -> None:
-        """It was for an evaluation."""
+        """Forget the batch: it was for an evaluation."""
         self.waiting.clear()
 
     # -- what comes of it
 
     def describe(self, models: list[Any], optimizers: list[Any]) -> dict[str, Any]:
-        """What the machine, the models and the optimizers are."""
+        """Return what the machine, the models and the optimizers are."""
         torch = self.torch
         found: dict[str, Any] = {"torch_version": str(torch.__version__), "num_cores": num_cores()}
         self._add(
@@ -169,7 +169,7 @@ class FactsBook:
         return found
 
     def doings(self) -> dict[str, Any]:
-        """What the script was seen to do so far."""
+        """Return what the script was seen to do so far."""
         self._see_graphs()
         found: dict[str, Any] = {
             "sets_threads": self.sets_threads,
@@ -183,7 +183,7 @@ class FactsBook:
         return found
 
     def _add(self, found: dict[str, Any], *parts: Callable[[], dict[str, Any]]) -> None:
-        """Add what each part says; one that fails is left out, and counted."""
+        """Add what each part returns; one that fails is left out and counted."""
         for part in parts:
             try:
                 found |= part()
@@ -209,7 +209,7 @@ class FactsBook:
 
 
 def count_graphs() -> tuple[int, int]:
-    """Graphs that torch.compile made so far, and frames it gave up at the recompile limit."""
+    """Return torch.compile's graphs so far, and the frames given up at the recompile limit."""
     books: Any = sys.modules.get("torch._dynamo.utils")
     counters = getattr(books, "counters", None)
     if counters is None:
@@ -218,7 +218,7 @@ def count_graphs() -> tuple[int, int]:
     fallbacks = 0
     for category in ("unimplemented", "graph_break"):
         for reason, times in list(counters.get(category, {}).items()):
-            # torch up to 2.5 called it the cache's size limit
+            # torch up to 2.5 calls it the cache size limit
             words = str(reason).replace("_", " ")
             if "recompile limit" in words or "cache size limit" in words:
                 fallbacks += times
@@ -226,7 +226,7 @@ def count_graphs() -> tuple[int, int]:
 
 
 def world_size(torch: Any) -> int:
-    """Ranks of the training."""
+    """Return the number of ranks of the training."""
     dist = torch.distributed
     if dist.is_available() and dist.is_initialized():
         return int(dist.get_world_size())
@@ -234,14 +234,14 @@ def world_size(torch: Any) -> int:
 
 
 def num_cores() -> int:
-    """Those that this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def describe_device(torch: Any, models: list[Any]) -> dict[str, Any]:
-    """Where the models' parameters are, and what that device can do."""
+    """Return where the models' parameters are, and what that device can do."""
     kinds = {p.device.type for model in models for p in model.parameters()}
     others = sorted(kinds - {"cpu", "meta"})
     kind = others[0] if others else "cpu"
@@ -253,7 +253,7 @@ def describe_device(torch: Any, models: list[Any]) -> dict[str, Any]:
 
 
 def cpu_capabilities(torch: Any, path: str = CPU_INFO) -> list[str]:
-    """Lower-case words of what the CPU can do, by Linux and by torch."""
+    """Return in lower case what the CPU can do, according to Linux and to torch."""
     words: set[str] = set()
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -271,7 +271,7 @@ def cpu_capabilities(torch: Any, path: str = CPU_INFO) -> list[str]:
 
 
 def is_channels_last(torch: Any, tensor: Any) -> bool:
-    """Whether a tensor of images lies so, and not in both ways at once."""
+    """Return whether a tensor of images is channels-last, and not also contiguous."""
     return (
         tensor.dim() == 4
         and tensor.is_contiguous(memory_format=torch.channels_last)
@@ -280,7 +280,7 @@ def is_channels_last(torch: Any, tensor: Any) -> bool:
 
 
 def describe_models(torch: Any, models: list[Any]) -> dict[str, Any]:
-    """Layers that levers ask for, and the parameters."""
+    """Return the kinds of layers that levers ask for, and the parameters."""
     modules = {id(m): m for model in models for m in model.modules()}.values()
     parameters = {id(p): p for model in models for p in model.parameters()}.values()
     nn = torch.nn.modules
@@ -295,7 +295,7 @@ def describe_models(torch: Any, models: list[Any]) -> dict[str, Any]:
 
 
 def describe_optimizer(torch: Any, optimizer: Any) -> dict[str, Any]:
-    """One optimizer as an `OptimizerFacts`; a wrapper's inner one steps too and has its own."""
+    """Return an `OptimizerFacts`; the inner optimizer of a wrapper steps too and has its own."""
     groups = optimizer.param_groups
     parameters = [p for group in groups for p in group["params"]]
     foreach = {group.get("foreach") for group in groups}
@@ -309,7 +309,7 @@ def describe_optimizer(torch: Any, optimizer: Any) -> dict[str, Any]:
 
 
 def can_fuse(torch: Any, optimizer: Any, parameters: Iterable[Any]) -> bool:
-    """Whether torch's own step of its class would take `fused` for each parameter."""
+    """Return whether torch's own step of its class would accept `fused` for each parameter."""
     step = next((c for c in type(optimizer).__mro__ if "step" in vars(c)), object)
     if not step.__module__.startswith("torch.optim."):
         return False

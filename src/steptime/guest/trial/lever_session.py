@@ -1,8 +1,8 @@
-"""What a lever finds in the user's process: places to hang something, and to take it down.
+"""What a lever finds in the user's process: places to register a callback and to remove it.
 
-The hooks that are in place anyway come by here (`guest/trial/trial_guest.py`), so nothing is
-attached to an object of the user's. What a lever hung is an immutable tuple that is replaced as
-a whole: a call that has begun goes on with what was there when it began.
+The hooks that are in place anyway call these places (`guest/trial/trial_guest.py`), so nothing is
+attached to an object of the user's. The callbacks of a place are an immutable tuple that is
+replaced as a whole: a call continues with the callbacks that were there when it began.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from .trial_plan import Wanted
 Undo = Callable[[], None]
 
 MAX_MODELS = 1000
-"""Beyond it, models that are gone are forgotten: scripts that make modules each step."""
+"""Beyond this, models that are gone are forgotten: some scripts make modules in each step."""
 
 
 class Owner:
-    """A lever that is on, or was: whose what hangs somewhere is."""
+    """A lever that is or was on: the owner of callbacks."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
@@ -30,7 +30,7 @@ class Owner:
 
 
 class Hung:
-    """Something of a lever's that is called at a place."""
+    """A lever's callback at a place."""
 
     __slots__ = ("act", "owner")
 
@@ -40,7 +40,7 @@ class Hung:
 
 
 class Inner:
-    """The call that a wrapper goes on with, and what came out of it."""
+    """The call that a wrapper continues with, and its result or error."""
 
     __slots__ = ("call", "error", "is_done", "result")
 
@@ -51,7 +51,7 @@ class Inner:
         self.result: Any = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Go on."""
+        """Make the call."""
         try:
             self.result = self.call(*args, **kwargs)
         except BaseException as error:
@@ -62,36 +62,36 @@ class Inner:
 
 
 class Known:
-    """Objects that were seen, in order, held weakly."""
+    """Objects that were seen, in order, with weak references."""
 
     def __init__(self) -> None:
         self.references: dict[int, weakref.ref[Any]] = {}
 
     def meet(self, one: Any) -> bool:
-        """Whether this one is new."""
+        """Return whether this one is new."""
         known = self.references.get(id(one))
         if known is not None and known() is one:
             return False
         if len(self.references) > MAX_MODELS:
             self.references = {k: r for k, r in self.references.items() if r() is not None}
-        self.references.pop(id(one), None)  # a number given again: it goes to the end
+        self.references.pop(id(one), None)  # an id that is used again goes to the end
         self.references[id(one)] = weakref.ref(one)
         return True
 
     def alive(self) -> list[Any]:
-        """Those that still are."""
+        """Return those that still exist."""
         found = [reference() for reference in list(self.references.values())]
         return [one for one in found if one is not None]
 
 
 class Registry:
-    """What levers hung into the process, and the models and optimizers seen so far.
+    """The callbacks of levers in this process, and the models and optimizers seen so far.
 
     Args:
         torch: the module.
-        give_up: a lever failed; it does not return in a trial, and takes the lever off where
-            the training has to go on.
-        is_lenient: the training has to go on.
+        give_up: called when a lever failed; in a trial it does not return, and under a recipe it
+            takes the lever off.
+        is_lenient: whether the training must continue.
     """
 
     def __init__(
@@ -107,13 +107,13 @@ class Registry:
         self.on_optimizers: tuple[Hung, ...] = ()
         self.models = Known()
         self.optimizers = Known()
-        self.failing = Known()  # models that raise without levers too
-        self.counts: Counter[str] = Counter()  # what levers counted, by their name and theirs
+        self.failing = Known()  # models that also raise without levers
+        self.counts: Counter[str] = Counter()  # by the lever's name and the count's
 
-    # -- hanging
+    # -- callbacks
 
     def hang(self, place: str, act: Callable[..., Any], owner: Owner) -> Undo:
-        """Put `act` at a place, inside what is there already."""
+        """Register `act` at a place, inside what is there already; return what removes it."""
         hung = Hung(act, owner)
         setattr(self, place, (*getattr(self, place), hung))
 
@@ -123,28 +123,28 @@ class Registry:
         return undo
 
     def take_down(self, owner: Owner) -> None:
-        """Take down all that a lever has hung."""
+        """Remove all callbacks of a lever."""
         for place in ("calls", "backwards", "updates", "on_models", "on_optimizers"):
             setattr(self, place, tuple(h for h in getattr(self, place) if h.owner is not owner))
 
     # -- what the hooks report
 
     def meet_model(self, model: Any) -> None:
-        """A model is about to be called outermost, with gradients."""
+        """Note a model that is about to be called outermost, with gradients."""
         if self.models.meet(model):
             self._call_all(self.on_models, model)
 
     def meet_optimizer(self, optimizer: Any) -> None:
-        """An optimizer is about to step."""
+        """Note an optimizer that is about to step."""
         if self.optimizers.meet(optimizer):
             self._call_all(self.on_optimizers, optimizer)
 
     def begin_update(self, optimizer: Any) -> None:
-        """An outermost step begins, and the gradients are there."""
+        """Begin an outermost step, once the gradients are there."""
         self._call_all(self.updates, optimizer)
 
     def closing(self, optimizer: Any, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """A closure after which the gradients are there: it makes them inside the step."""
+        """Return a closure that also begins the update: it makes gradients inside the step."""
 
         def closed() -> Any:
             loss = closure()
@@ -161,7 +161,7 @@ class Registry:
                 self.give_up(each.owner, error)
 
     def run_call(self, call: Callable[..., Any], model: Any, args: Any, kwargs: Any) -> Any:
-        """The outermost call of a model, inside what levers put around it."""
+        """Run the outermost call of a model inside the levers' wrappers."""
         self.meet_model(model)
         wrappers = self.calls
         if not wrappers:
@@ -188,7 +188,7 @@ class Registry:
         args: Any,
         kwargs: Any,
     ) -> Any:
-        """A model raised under levers; the training goes on without them, if it can."""
+        """Call a model that raised under levers again without them, so the training continues."""
         self.failing.meet(model)
         result = call(model, *args, **kwargs)
         for hung in wrappers:
@@ -209,7 +209,7 @@ class Registry:
         return around
 
     def run_backward(self, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """An outermost backward call, inside what levers put around it."""
+        """Run an outermost backward call inside the levers' wrappers."""
         for hung in reversed(self.backwards):
             call = self._around_backward(hung, call)
         return call(*args, **kwargs)
@@ -249,19 +249,19 @@ class LeverSession:
         return self._registry.hang("updates", act, self._owner)
 
     def for_each_model(self, act: Callable[[Any], None]) -> Undo:
-        """Call `act(model)` for each model seen so far, and for others before their first call."""
+        """Call `act(model)` for each model so far, and for others before their first call."""
         undo = self._registry.hang("on_models", act, self._owner)
         for model in self._registry.models.alive():
             act(model)
         return undo
 
     def for_each_optimizer(self, act: Callable[[Any], None]) -> Undo:
-        """Call `act(optimizer)` for each seen so far, and for others before their first step."""
+        """Call `act(optimizer)` for each one so far, and for others before their first step."""
         undo = self._registry.hang("on_optimizers", act, self._owner)
         for optimizer in self._registry.optimizers.alive():
             act(optimizer)
         return undo
 
     def count(self, what: str) -> None:
-        """Count something that a reader must know of."""
+        """Count something that a reader must know about."""
         self._registry.counts[f"{self._owner.wanted.name}:{what}"] += 1

@@ -1,4 +1,4 @@
-"""The levers that are on, one above the other; the last one put on is the first taken off."""
+"""The stack of levers that are on: the last one put on is the first one taken off."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .trial_plan import Wanted, load_lever
 
 
 class NotUndoneError(Exception):
-    """A lever could not be taken off, and its cause is why."""
+    """A lever could not be taken off; the cause of the exception says why."""
 
     def __init__(self, wanted: Wanted) -> None:
         super().__init__(wanted.name)
@@ -21,8 +21,8 @@ class LeverStack:
     """Puts levers on and takes them off.
 
     Args:
-        registry: where they hang what they bring.
-        load: from what is wanted to the lever; raises where there is none.
+        registry: where they register their callbacks.
+        load: returns the lever that is wanted; raises where there is none.
     """
 
     def __init__(self, registry: Registry, load: Callable[[Wanted], Any] = load_lever) -> None:
@@ -33,7 +33,7 @@ class LeverStack:
         self.was_used = False
 
     def put_on(self, wanted: Wanted, *, must_undo: bool) -> None:
-        """Apply a lever; if that fails, what it has hung so far is gone, and it is raised."""
+        """Apply a lever; if that fails, remove its callbacks and raise."""
         owner = Owner(wanted)
         self.is_acting = self.was_used = True
         try:
@@ -57,7 +57,7 @@ class LeverStack:
             raise NotUndoneError(owner.wanted) from error
 
     def drop(self, owner: Owner) -> None:
-        """Undo a lever, wherever it stands."""
+        """Undo a lever, wherever it is in the stack."""
         if owner in self.owners:
             self.owners.remove(owner)
         if owner.is_off:
@@ -75,7 +75,7 @@ class LeverStack:
     def go_to(self, state: Sequence[Wanted], *, above: int) -> None:
         """Make the levers above the first `above` those of a state, in its order.
 
-        What both have in common below the first difference stays on untouched.
+        Levers below the first difference stay on untouched.
         """
         kept = above
         for owner, wanted in zip(self.owners[above:], state):

@@ -1,8 +1,8 @@
 """Compares states inside one process: short blocks in turns, levers on and off between steps.
 
-What is compared stands in `live.json`, which the parent replaces for each experiment
-(docs/reference/study-folder.md). All that is decided follows from that file and from the number
-of steps, so that the ranks of one training decide alike without a word between them.
+`live.json` says what is compared; the parent replaces it for each experiment
+(docs/reference/study-folder.md). Every decision follows from that file and from the number of
+steps, so the ranks of one training decide alike without communicating.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .lever_stack import LeverStack, NotUndoneError
 from .trial_plan import Wanted, read_json, take_levers
 
 POLL_NS = 50_000_000
-"""How often the file is looked at; with several ranks at each step, for all are to see it."""
+"""How often the file is polled; with several ranks at each step, because all must see it."""
 
 Place = tuple[int, int, int, int]
-"""Of an update: experiment, round, state, and whether it counts."""
+"""The place of an update: experiment, round, state, and whether it counts."""
 
 NO_EXPERIMENT: Place = (-1, 0, 0, 1)
 
@@ -41,12 +41,12 @@ class Experiment:
 
     @property
     def steps_a_block(self) -> int:
-        """Those that count and those before them."""
+        """The steps that count and the settling steps before them."""
         return self.settle_steps + self.block_steps
 
 
 def read_experiment(path: str) -> Experiment:
-    """The experiment in a file; whatever is wrong with it is raised."""
+    """Return the experiment in a file; raise whatever is wrong with it."""
     values = read_json(path)
     return Experiment(
         number=int(values["experiment"]),
@@ -60,14 +60,14 @@ def read_experiment(path: str) -> Experiment:
 
 
 def order_of(experiment: Experiment, round_number: int) -> list[int]:
-    """The states of a round in the order in which they are on, the same on all ranks."""
+    """Return the order in which the states of a round are on, the same on all ranks."""
     order = list(range(len(experiment.states)))
     Random(f"{experiment.seed}:{experiment.number}:{round_number}").shuffle(order)
     return order
 
 
 def slots_of(experiment: Experiment) -> Iterator[tuple[int, int]]:
-    """Round and state of each block."""
+    """Yield round and state of each block."""
     for round_number in range(experiment.num_rounds):
         for state in order_of(experiment, round_number):
             yield round_number, state
@@ -79,11 +79,11 @@ class Live:
     Args:
         path: of `live.json`.
         stack: the levers; those of the plan stay on below every state.
-        tell: `tell(wanted, place, error)` says that a lever was put on, or why not.
-        end_experiment: `end_experiment(experiment, fallen)` says that one is over, and in which
-            of its states something that was compiled ran as it is from some block on.
-        count_fallbacks: how often torch.compile gave something up so far.
-        is_joint: whether other ranks have to be in the same state.
+        tell: `tell(wanted, place, error)` writes that a lever was put on, or why not.
+        end_experiment: `end_experiment(experiment, fallen)` writes that one is over, and in which
+            of its states something compiled ran uncompiled from some block on.
+        count_fallbacks: returns how often torch.compile has given up so far.
+        is_joint: whether other ranks must be in the same state.
         clock: [ns].
     """
 
@@ -111,7 +111,7 @@ class Live:
         self.reset()
 
     def reset(self) -> None:
-        """Nothing is compared; a forked child begins so too."""
+        """Compare nothing, as at the start and in a forked child."""
         self.cycle = Cycle()
         self.place = NO_EXPERIMENT
         self.running: Experiment | None = None
@@ -119,15 +119,15 @@ class Live:
         self.last_number: int | None = None
         self.generation = 0
         self.slots: Iterator[tuple[int, int]] = iter(())
-        self.num_steps = 0  # of the block that runs
+        self.num_steps = 0  # of the current block
         self.failed: set[int] = set()
         self.told: set[int] = set()
         self.num_fallbacks = 0
         self.fallen: set[int] = set()
-        self.fallen_before: list[tuple[Wanted, ...]] = []  # what has fallen back stays so
+        self.fallen_before: list[tuple[Wanted, ...]] = []  # what has fallen back once stays so
 
     def end_update(self, num_updates: int, optimizer: int) -> None:
-        """The update with the number `num_updates - 1` ended."""
+        """Take the end of the update with the number `num_updates - 1`."""
         ends_step = self.cycle.add(optimizer)
         if self.generation != self.cycle.generation:
             self.generation = self.cycle.generation
@@ -177,12 +177,12 @@ class Live:
         for _ in range(num_blocks):
             next(self.slots, None)
         self._next_block(experiment)
-        if self.running is not None and num_steps:  # the others began it without us
+        if self.running is not None and num_steps:  # the other ranks began it without us
             self.num_steps = num_steps
             self.place = (*self.place[:3], 0)
 
     def _steps_since(self, starts_at: int, num_updates: int) -> int:
-        """How many steps ago this experiment began on ranks that saw it in time."""
+        """Return how many steps ago this experiment began on ranks that saw it in time."""
         cycle = self.cycle
         offset = num_updates - cycle.num
         first = cycle.first_step_at(max(0, starts_at - offset))
@@ -197,16 +197,16 @@ class Live:
             self.place = (*self.place[:3], 1)
 
     def _see_fallbacks(self, experiment: Experiment) -> None:
-        """A block ended: did torch.compile give up in it?"""
+        """Note whether torch.compile gave up in the block that ended."""
         before, self.num_fallbacks = self.num_fallbacks, self.count_fallbacks()
         if self.num_fallbacks > before:
             state = self.place[2]
             self.fallen.add(state)
-            if experiment.states[state]:  # the script's own is the same in every state
+            if experiment.states[state]:  # the script's own state is part of every state
                 self.fallen_before.append(experiment.states[state])
 
     def _begin_block_again(self) -> None:
-        """The order of the optimizers changed: steps are others now."""
+        """Begin the block again: the order of the optimizers changed, and so did the steps."""
         if self.running is not None:
             self.num_steps = 0
             self._set_place(self.running, *self.place[1:3])
@@ -224,7 +224,7 @@ class Live:
         self.place = (experiment.number, round_number, state, counts)
 
     def _enter(self, experiment: Experiment, round_number: int, state: int) -> bool:
-        """Put the levers of a state on; False if that cannot be done."""
+        """Put the levers of a state on; return False if that fails."""
         self._set_place(experiment, round_number, state)
         wanted = experiment.states[state]
         error = self._go_to(wanted)
@@ -247,7 +247,7 @@ class Live:
         return None
 
     def _leave(self, experiment: Experiment) -> None:
-        """The reference is on until the next experiment."""
+        """Put the reference on until the next experiment."""
         self.running = None
         reference = experiment.states[0] if experiment.states else ()
         if self._go_to(reference) is not None:

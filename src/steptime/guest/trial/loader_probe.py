@@ -1,8 +1,8 @@
 """What a loader that feeds training is like, for the choice of levers; in a trial only.
 
-Reading a sample may move random states: they are saved before and put back. What a data set
-keeps for itself (a generator of its own, a cache) cannot be; the trial that asks is thrown away.
-Nothing is read where worker processes read: a file that is opened here would be shared by them.
+Reading a sample may move random states: they are saved before and restored. What a data set keeps
+for itself (its own generator, a cache) cannot be restored, but the trial that asks is thrown away.
+Nothing is read where worker processes read: they would share a file that is opened here.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from ..watchers.inputs import batch_size_of
 from .trial_plan import FOLDER, load_file
 
 NUM_SAMPLES = 8
-"""A flip of probability a half, from a generator of the data set's own, escapes one time in 256."""
+"""A coin flip, from a generator of the data set's own, escapes notice once in 256 times."""
 
 MIN_SAMPLES = 2
 LIMIT_S = 0.25
-"""For one pass, of two or three: a trial has seconds."""
+"""For one pass of two or three: a trial lasts seconds."""
 
 
 def describe_loader(torch: Any, loader: Any) -> dict[str, Any]:
-    """The fields of `LoaderFacts` that can be told without reading a sample."""
+    """Return the fields of `LoaderFacts` that are known without reading a sample."""
     data = torch.utils.data
     dataset = loader.dataset
     facts = {
@@ -50,15 +50,15 @@ def describe_loader(torch: Any, loader: Any) -> dict[str, Any]:
 
 
 def probe_loader(torch: Any, loader: Any, *, clock: Callable[[], float] = perf_counter) -> Any:
-    """The fields that say whether samples are the same each time, and how large they are.
+    """Return whether samples are the same each time, and how large they are.
 
-    Empty where that cannot be tried: nothing is then known.
+    The result is empty where this cannot be tried: nothing is known then.
     """
     is_map_style = not isinstance(loader.dataset, torch.utils.data.IterableDataset)
     if loader.num_workers or not is_map_style or not len(loader.dataset):
         return {}
     if find_rows(torch, loader) is not None:
-        return {}  # told already
+        return {}  # known already
     put_back = keep_random_states(torch)
     try:
         return read_twice(torch, loader, clock)
@@ -94,13 +94,13 @@ def read_twice(torch: Any, loader: Any, clock: Callable[[], float]) -> dict[str,
         try:
             batches.append(content_of(batch))
         except (TypeError, AttributeError):
-            return facts  # a batch of the script's own kind
+            return facts  # a batch of the script's own class
     is_same = batches[0] == batches[1] and states(torch) == before
     return facts | {"is_collate_deterministic": is_same}
 
 
 def keep_random_states(torch: Any) -> Callable[[], None]:
-    """The states of the generators that everybody shares, and how to put them back."""
+    """Save the states of the generators that everybody shares; return what restores them."""
     numpy = sys.modules.get("numpy")
     python_state, torch_state = random.getstate(), torch.get_rng_state()
     numpy_state = numpy.random.get_state() if numpy is not None else None
@@ -118,13 +118,13 @@ def keep_random_states(torch: Any) -> Callable[[], None]:
 
 
 def is_known_sampler(data: Any, loader: Any) -> bool:
-    """Whether torch's own samplers choose: they draw all of an epoch's order at its start."""
+    """Return whether torch's own samplers choose: they draw an epoch's order at its start."""
     known = [sampler for sampler in (loader.sampler, loader.batch_sampler) if sampler is not None]
     return all(type(sampler).__module__.startswith(data.__name__) for sampler in known)
 
 
 def find_rows(torch: Any, loader: Any) -> Any:
-    """The loader's data set as plain rows of tensors, with torch's own collate; else None."""
+    """Return the data set as plain rows of tensors, if torch's own collate joins them."""
     if loader.collate_fn is not torch.utils.data.default_collate:
         return None
     lever = load_file(os.path.join(FOLDER, "whole_batch_fetch.py"))
@@ -132,5 +132,5 @@ def find_rows(torch: Any, loader: Any) -> Any:
 
 
 def tools() -> Any:
-    """What the levers of the loader use too."""
+    """Return the module that the loader's levers use too."""
     return load_file(os.path.join(FOLDER, "_datasets.py"))

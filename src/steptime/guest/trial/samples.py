@@ -1,7 +1,7 @@
-"""How many samples an update was made from, as far as sizes tell.
+"""How many samples an update was made from, according to sizes.
 
-The leading size of the loader's batch, else of the outermost model's first tensor. A tensor of
-integers with two dimensions holds tokens, and all its elements count.
+It is the leading size of the loader's batch, or else of the outermost model's first tensor. A
+two-dimensional tensor of integers holds tokens, and all its elements count.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 MAX_DEPTH = 4
-"""Of containers in a batch: a tuple of a dict of a list is deep already."""
+"""How deep containers in a batch are searched: a tuple of a dict of a list is deep already."""
 
 
 def find_tensor(tensor_class: Any, value: Any, depth: int = MAX_DEPTH) -> Any:
-    """The first tensor in a value of tuples, lists and mappings, or None."""
+    """Return the first tensor in a value of tuples, lists and mappings, or None."""
     if isinstance(value, tensor_class):
         return value
     if not depth:
@@ -30,7 +30,7 @@ def find_tensor(tensor_class: Any, value: Any, depth: int = MAX_DEPTH) -> Any:
 
 
 class SampleCounter:
-    """Counts from update to update; what was fetched and never trained on does not count.
+    """Counts from update to update; what was fetched but never trained on does not count.
 
     `unit` is `samples` or `tokens` once something was counted.
     """
@@ -42,22 +42,22 @@ class SampleCounter:
         self.reset()
 
     def reset(self) -> None:
-        """A new process."""
-        self.waiting = 0  # fetched, and no model was called with it yet
+        """Start from zero: this is a new process."""
+        self.waiting = 0  # fetched, but no model was called with it yet
         self.count = 0
-        self.has_batches = False  # a loader fed training: models' inputs are not looked at
-        self.is_counted = False  # this micro-batch, by the input of a model
+        self.has_batches = False  # a loader feeds training, so models' inputs do not count
+        self.is_counted = False  # this micro-batch was counted by a model's input
 
     def take_batch(self, batch: Any) -> None:
-        """A loader gave a batch."""
+        """Note a loader's batch."""
         self.waiting += self._size_of(find_tensor(self.tensor_class, batch))
 
     def drop_batch(self) -> None:
-        """It was for an evaluation."""
+        """Forget the batch: it was for an evaluation."""
         self.waiting = 0
 
     def begin_work(self, *inputs: Any) -> None:
-        """A model is called outermost with gradients, or a backward call begins."""
+        """Count what was fetched: an outermost call with gradients or a backward call begins."""
         if self.waiting:
             self.count += self.waiting
             self.waiting = 0
@@ -67,11 +67,11 @@ class SampleCounter:
             self.is_counted = True
 
     def end_backward(self) -> None:
-        """A micro-batch is done."""
+        """Note that a micro-batch is done."""
         self.is_counted = False
 
     def take(self) -> int:
-        """How many since the last call; -1 where nothing was seen."""
+        """Return the number since the last call; -1 where nothing was seen."""
         count, self.count = self.count, 0
         self.is_counted = False
         return count or -1

@@ -1,8 +1,8 @@
-"""The guest's part of a trial, or of a run with a recipe: levers on, and rows that say so.
+"""The guest's part of a trial or of a run with a recipe: levers on, and rows that say so.
 
-There only where the parent named a plan (`STEPTIME_PLAN`, docs/reference/study-folder.md). The
-hooks that are in place anyway come by here. In a trial a lever that fails ends the process: that
-is the trial's result. Under a recipe it is taken off, and the training goes on.
+It exists only where the parent named a plan (`STEPTIME_PLAN`, docs/reference/study-folder.md). The
+hooks that are in place anyway call it. In a trial, a lever that fails ends the process: that is the
+trial's result. Under a recipe the lever is taken off, and the training continues.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from json import dumps
 from typing import Any
 
+from ...record import kinds
 from ..hooks.context import Context
 from ..timeline.journal import Journal
 from .lever_facts import FactsBook, count_graphs, world_size
@@ -24,20 +25,20 @@ from .samples import SampleCounter, find_tensor
 from .trial_plan import TrialPlan, Wanted, read_plan
 
 FAILED = 86
-"""Exit code of a process that a lever's failure ended."""
+"""The exit code of a process that a lever's failure ended."""
 
 MAX_ERROR = 300
-"""Characters of an error's text in a line."""
+"""The length of an error's text in a line."""
 
 FULL_UPDATES = 200_000
-"""A row an update up to here in a trial, whose blocks may be of single steps: about 100 MB."""
+"""In a trial, a row for each update up to here, as its blocks may be single steps: about 100 MB."""
 
 FACTS_AT = 4
-"""Updates after which there are facts; the first ones still find new models and loaders."""
+"""Updates after which facts are written; the first ones still find new models and loaders."""
 
 
 class TrialGuest:
-    """What the hooks come by: levers, samples, and what is decided between two steps."""
+    """What the hooks call in a trial: levers, samples, and decisions between two steps."""
 
     place = "trial"  # of our failures
 
@@ -62,7 +63,7 @@ class TrialGuest:
     # -- levers
 
     def put_on(self) -> None:
-        """Apply the plan's own levers; those of experiments come above them."""
+        """Apply the plan's own levers; those of experiments come on top of them."""
         for wanted in self.plan.levers:
             try:
                 self.stack.put_on(wanted, must_undo=False)
@@ -83,9 +84,9 @@ class TrialGuest:
     def tell_lever(
         self, wanted: Wanted, place: Place | None = None, error: BaseException | None = None
     ) -> None:
-        """Write that a lever was applied, or why not; `place` is an experiment's."""
+        """Write that a lever was applied, or why not; `place` is the place in an experiment."""
         line = {
-            "k": "lever",
+            "k": kinds.LEVER,
             "n": self.num_updates,
             "name": wanted.name,
             "settings": dict(wanted.settings),
@@ -96,9 +97,9 @@ class TrialGuest:
         self.recorder.lines.append(dumps(line) + "\n")
 
     def give_up(self, owner: Owner, error: BaseException) -> None:
-        """A lever failed in what it hung somewhere: the trial's end, or its own."""
+        """End the trial, or only the lever, because one of its callbacks failed."""
         if owner.is_off:
-            return  # a call that began while it was on
+            return  # a call that began while the lever was on
         try:
             if self.plan.is_recipe:
                 self.stack.drop(owner)
@@ -106,7 +107,7 @@ class TrialGuest:
             self.fail(owner.wanted, error)
 
     def fail(self, wanted: Wanted, error: BaseException) -> None:
-        """Say what failed; in a trial the process ends with it."""
+        """Write what failed; in a trial, this ends the process."""
         is_fixed = wanted in self.plan.levers or self.live is None
         self.tell_lever(wanted, None if is_fixed else self.here, error)
         if self.plan.is_recipe:
@@ -115,7 +116,7 @@ class TrialGuest:
             self.end_process()
 
     def end_process(self) -> None:
-        """Write what there is, and leave at once: no `finally` of the script's is to run."""
+        """Write what there is and leave at once, so no `finally` of the script's runs."""
         try:
             if self.recorder.path is None:
                 self.recorder._open()
@@ -130,7 +131,7 @@ class TrialGuest:
     def run_call(
         self, journal: Journal, original: Callable[..., Any], model: Any, args: Any, kwargs: Any
     ) -> Any:
-        """The outermost call with gradients of something that may be a model."""
+        """Run an outermost call with gradients of something that may be a model."""
         probe = journal.probe
         if probe is None:
             call = original
@@ -142,7 +143,7 @@ class TrialGuest:
         try:
             is_model = next(iter(model.parameters()), None) is not None
         except Exception:
-            is_model = False  # a module whose own method has failed
+            is_model = False  # a module whose own method failed
         if not is_model:
             return call(model, *args, **kwargs)
         try:
@@ -156,7 +157,7 @@ class TrialGuest:
     def run_backward(
         self, journal: Journal, original: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
-        """An outermost backward call."""
+        """Run an outermost backward call."""
         probe = journal.probe
         if probe is None:
             call = original
@@ -182,14 +183,14 @@ class TrialGuest:
             self.recorder.fail("trial")
 
     def see_call_without_gradients(self, *, is_evaluation: bool) -> None:
-        """An outermost call that trains nothing: a batch that was fetched for it does not count."""
+        """Drop a batch that was fetched for a call that trains nothing."""
         known = self.context.trained_datasets
         if is_evaluation or (known and self.context.dataset not in known):
             self.samples.drop_batch()
             self.facts.drop_batch()
 
     def take_batch(self, iterator: Any, batch: Any) -> None:
-        """A loader of the script's gave a batch to this thread."""
+        """Take a batch that a loader of the script's gave to this thread."""
         try:
             self.samples.take_batch(batch)
             self.facts.see_batch(iterator)
@@ -199,7 +200,7 @@ class TrialGuest:
     def begin_update(
         self, journal: Journal, optimizer: Any, args: Any, kwargs: Any
     ) -> tuple[Any, Any] | None:
-        """An optimizer is about to step; what it is called with instead, or None."""
+        """Prepare an optimizer's step; return the arguments to call it with instead, or None."""
         if journal.scaler is not None:
             self.facts.see_scaler(journal.scaler)
         registry = self.registry
@@ -215,17 +216,17 @@ class TrialGuest:
 
     @property
     def here(self) -> Place:
-        """Where in an experiment the update is that is being made."""
+        """The place of the current update in an experiment."""
         return NO_EXPERIMENT if self.live is None else self.live.place
 
     def tag(self) -> tuple[int, ...]:
-        """What the row of the update that ends now says of levers and samples."""
+        """Return what the row of the ending update says about levers and samples."""
         return (*self.here, self.samples.take())
 
     def end_update(self, journal: Journal, optimizer: int) -> None:
-        """An update ended; between it and the next one levers may change."""
+        """Take the end of an update; levers may change before the next one."""
         if self.recorder.journals[0] is not journal:
-            return  # one thread leads
+            return  # one thread decides
         self.num_updates = journal.num_updates
         try:
             if self.num_updates == FACTS_AT and not self.plan.is_recipe:
@@ -239,31 +240,31 @@ class TrialGuest:
             self.recorder.fail("live")
 
     def has_others(self) -> bool:
-        """Whether other ranks train with this one; once there are, there are."""
+        """Return whether other ranks train with this one; once true, it stays true."""
         self.is_joint = self.is_joint or world_size(self.context.torch) > 1
         return self.is_joint
 
-    # -- what is told beside the rows
+    # -- what is written beside the rows
 
     def tell_facts(self) -> None:
-        """Write what is known of script and machine."""
-        if self.described is None:  # later they may be gone, or as levers left them
+        """Write what is known about script and machine."""
+        if self.described is None:  # later they may be gone, or changed by levers
             registry = self.registry
             self.described = self.facts.describe(
                 registry.models.alive(), registry.optimizers.alive()
             )
         facts = self.described | self.facts.doings() | {"sample_unit": self.samples.unit}
-        line = {"k": "facts", "n": self.num_updates, "facts": facts}
+        line = {"k": kinds.FACTS, "n": self.num_updates, "facts": facts}
         self.recorder.lines.append(dumps(line) + "\n")
 
     def end_experiment(self, experiment: Experiment, fallen: list[int]) -> None:
-        """Write that an experiment is over, and what it left."""
+        """Write that an experiment is over, and what it left behind."""
         graphs, fallbacks = count_graphs()
         is_finite = None
         if self.last_loss is not None:
             is_finite = bool(self.context.torch.isfinite(self.last_loss).all())
         line = {
-            "k": "experiment",
+            "k": kinds.EXPERIMENT,
             "experiment": experiment.number,
             "n": self.num_updates,
             "graphs": graphs,
@@ -277,19 +278,19 @@ class TrialGuest:
     # -- as one of the recorder's watchers
 
     def poll(self, bucket: int, *, is_last: bool) -> str:
-        """What levers counted; and, at the end, the facts once more: late loaders are known."""
+        """Return what levers counted and, at the end, the facts again with late loaders."""
         text = ""
         counts = self.registry.counts
         if counts != self.told_counts:
             self.told_counts = counts.copy()
-            text = dumps({"k": "counts", "n": self.num_updates, "counts": counts}) + "\n"
+            text = dumps({"k": kinds.LEVER_COUNTS, "n": self.num_updates, "counts": counts}) + "\n"
         if is_last and self.num_updates and not self.plan.is_recipe:
             self.tell_facts()
             text += self.recorder.lines.pop()
         return text
 
     def reset(self) -> None:
-        """A forked child has what its parent had on; it says so in a file of its own."""
+        """Write in the file of a forked child that it has its parent's levers on."""
         self.samples.reset()
         self.num_updates = 0
         self.described = None
@@ -302,12 +303,12 @@ class TrialGuest:
 
 
 def describe_error(error: BaseException) -> str:
-    """Its class and text, in one line of bounded length."""
+    """Return an error's class and text, in one line of bounded length."""
     return f"{type(error).__name__}: {error}"[:MAX_ERROR]
 
 
 def install_trial(context: Context, path: str, finish: Callable[[], None]) -> TrialGuest:
-    """Do what the plan says; `finish` ends the records of this process."""
+    """Do what the plan says; `finish` writes the last lines of this process."""
     plan = read_plan(path)
     trial = TrialGuest(context, plan, finish)
     context.trial = context.recorder.trial = trial

@@ -1,9 +1,9 @@
 """What the parent asks of the guest: `plan.json`, and the lever files that it names.
 
-Levers are loaded under private names, so that nothing of ours shadows a module of the user's
-or is shadowed by one: `base.py` as `_steptime_levers.base`, a lever's file beside it. A lever
-may import the contract as `.base` or as `steptime.levers.base`; both find the private one,
-whether or not Steptime is installed in the script's Python.
+Levers are loaded under private names, so nothing of ours shadows a module of the user's or is
+shadowed by one: `base.py` as `_steptime_levers.base`, a lever's file beside it. A lever may import
+the contract as `.base` or as `steptime.levers.base`; both find the private module, whether or not
+Steptime is installed in the script's Python.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PACKAGE = "_steptime_levers"
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 FOLDER = os.path.join(_PACKAGE, "levers")
 PUBLIC = ("steptime", "steptime.levers", "steptime.levers.base")
-"""Under these names a lever's file finds the private package while it is loaded."""
+"""While it is loaded, a lever's file finds the private package under these names."""
 
 SCHEMA = 1
 
@@ -40,7 +40,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class TrialPlan:
-    """The content of `plan.json` (docs/reference/study-folder.md); `folder` is where it lies."""
+    """The content of `plan.json` (docs/reference/study-folder.md); `folder` is where it is."""
 
     folder: str
     is_recipe: bool
@@ -52,7 +52,7 @@ class TrialPlan:
 
 
 def read_plan(path: str) -> TrialPlan:
-    """The plan in a file; whatever is wrong with it is raised."""
+    """Return the plan in a file; raise whatever is wrong with it."""
     values = read_json(path)
     return TrialPlan(
         folder=os.path.dirname(os.path.abspath(path)),
@@ -66,7 +66,7 @@ def read_plan(path: str) -> TrialPlan:
 
 
 def read_json(path: str) -> dict[str, Any]:
-    """An object of our schema."""
+    """Return the object in a file of our schema."""
     with open(path, encoding="utf-8") as file:
         values: dict[str, Any] = loads(file.read())
     if values["schema"] != SCHEMA:
@@ -75,7 +75,7 @@ def read_json(path: str) -> dict[str, Any]:
 
 
 def take_levers(values: Any) -> tuple[Wanted, ...]:
-    """A state as it stands in a file."""
+    """Return a state from the values in a file."""
     return tuple(Wanted(one["name"], dict(one["settings"]), one["file"]) for one in values)
 
 
@@ -83,7 +83,7 @@ def take_levers(values: Any) -> tuple[Wanted, ...]:
 
 
 def load_lever(wanted: Wanted) -> Any:
-    """The `LEVER` in the file of one that is wanted; whatever goes wrong is raised."""
+    """Return the `LEVER` in the file of a wanted lever; raise whatever goes wrong."""
     lever = load_file(wanted.file).LEVER
     if lever.apply is None:
         raise ValueError(f"the lever {wanted.name!r} has no `apply`, so the guest can do nothing")
@@ -91,11 +91,11 @@ def load_lever(wanted: Wanted) -> Any:
 
 
 def load_file(file: str) -> ModuleType:
-    """The module of a lever's file, loaded once."""
+    """Return the module of a lever's file, loaded once."""
     package = _package()
     file = os.path.abspath(file)
     stem = os.path.splitext(os.path.basename(file))[0]
-    if os.path.dirname(file) != FOLDER:  # somebody else's: their names may be like ours
+    if os.path.dirname(file) != FOLDER:  # somebody else's: its name may equal one of ours
         stem = f"outside_{zlib.crc32(file.encode()):08x}_{stem}"
     name = f"{PACKAGE}.{stem}"
     if name in sys.modules:
@@ -105,11 +105,11 @@ def load_file(file: str) -> ModuleType:
 
 
 def _package() -> ModuleType:
-    """The private package, with the contract in it; the guest lies beside the levers."""
+    """Return the private package, with the contract in it."""
     package = sys.modules.get(PACKAGE)
     if package is None:
         package = ModuleType(PACKAGE)
-        package.__path__ = [FOLDER]  # so that a worker that was spawned finds a pickled class
+        package.__path__ = [FOLDER]  # so that a spawned worker finds a pickled class
         package.__spec__ = importlib.machinery.ModuleSpec(PACKAGE, None, is_package=True)
         sys.modules[PACKAGE] = package
         package.base = _load(f"{PACKAGE}.base", os.path.join(FOLDER, "base.py"))  # type: ignore[attr-defined]
@@ -132,7 +132,7 @@ def _load(name: str, file: str) -> ModuleType:
 
 @contextmanager
 def _found_as(package: ModuleType) -> Iterator[None]:
-    """While a lever's file is executed, the public names lead to the private modules."""
+    """Let the public names lead to the private modules while a lever's file is executed."""
     root = ModuleType("steptime")
     root.levers = package  # type: ignore[attr-defined]
     before = {name: sys.modules.get(name) for name in PUBLIC}

@@ -1,7 +1,7 @@
-"""What torch.compile made: graphs, graph breaks, and compilations made again.
+"""What torch.compile made: graphs, graph breaks, and recompilations.
 
-Read from the books that dynamo keeps, once something has imported it; we never do. Looking
-costs some microseconds a write where nothing was compiled since.
+It is read from the books that dynamo keeps, once something has imported dynamo; we never import it.
+A poll costs some microseconds where nothing was compiled since the last one.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from json import dumps
 from time import time as unix_time
 from typing import Any
 
+from ...record import kinds
 from ..sites.file_owners import FileOwners
 from ..timeline.recorder import Recorder
 
 MAX_EVENTS = 10
 MAX_REASON = 120
 MAX_ROWS = 2_000
-"""Compilations and breaks that are told one by one; thousands are a recompile in each step, which
-the counts tell as well."""
+"""Compilations and breaks that are written one by one; thousands mean a recompilation in each step,
+which the counts show as well."""
 
 _COMPILE_ID = re.compile(r"(?:!\d+/)?\d+/(\d+)")
-"""Frame and how often it was compiled before; with compiled autograd's own number in front."""
+"""A frame and how often it was compiled before, with compiled autograd's own number in front."""
 
 _NUMBER_IN_FRONT = re.compile(r"^\d+/\d+(?:_\d+)?: ")
 
@@ -32,9 +33,9 @@ _DIGITS = re.compile(r"\d+")
 
 
 class Events:
-    """Breaks or compilations made again, by reason and place, with how often.
+    """Counts graph breaks or recompilations by reason and place.
 
-    Sizes in the reason are not told apart: ten lengths of a batch are one cause.
+    Sizes in the reason are ignored: ten lengths of a batch are one cause.
     """
 
     def __init__(self, places: FileOwners) -> None:
@@ -43,20 +44,20 @@ class Events:
         self.reasons: dict[tuple[Any, ...], str] = {}
 
     def add(self, reason: str, frames: Iterable[tuple[str, int | None]]) -> None:
-        """Count one at the innermost place of the user's."""
+        """Count one at the innermost place in the user's code."""
         where = self.places.innermost(frames) or (None, None)
         key = (_DIGITS.sub("", reason), *where)
         self.times[key] += 1
         self.reasons.setdefault(key, reason)
 
     def most_common(self) -> list[list[Any]]:
-        """The most frequent ones: reason, file, line, times."""
+        """Return the most frequent ones: reason, file, line, times."""
         found = self.times.most_common(MAX_EVENTS)
         return [[self.reasons[key], *key[1:], times] for key, times in found]
 
 
 class CompileWatcher:
-    """Writes a `c` line, and a `ce` line with times, where something was compiled since."""
+    """Writes a `c` line, and a `ce` line with times, if something was compiled since the last."""
 
     place = "compiled"
 
@@ -69,7 +70,7 @@ class CompileWatcher:
         self.reset()
 
     def reset(self) -> None:
-        """Nothing was compiled in this process."""
+        """Forget everything: this is a new process."""
         self.seen: tuple[Any, ...] = ()
         self.num_breaks_seen = 0
         self.metrics_seen: set[tuple[Any, ...]] = set()
@@ -79,11 +80,11 @@ class CompileWatcher:
         self.num_rows = 0
 
     def poll(self, bucket: int, *, is_last: bool) -> str:
-        """A line if anything was compiled since the last."""
+        """Return a line if anything was compiled since the last one."""
         books: Any = sys.modules.get("torch._dynamo.utils")
         if not hasattr(books, "get_compilation_metrics") or not hasattr(books, "counters"):
-            return ""  # not imported, or not to its end
-        stats = books.counters.get("stats", {})  # looked up softly: the script may print them
+            return ""  # not imported, or still being imported
+        stats = books.counters.get("stats", {})  # `get` adds no key: the script may print them
         breaks = getattr(books, "graph_break_reasons", [])
         metrics = books.get_compilation_metrics()
         seen = (stats.get("unique_graphs", 0), len(breaks), metrics[-1:] and id(metrics[-1]))
@@ -96,7 +97,7 @@ class CompileWatcher:
         if not (self.graphs or self.breaks.times or self.recompiles.times):
             return ""
         line = {
-            "k": "c",
+            "k": kinds.COMPILED,
             "n": self.recorder.num_updates,
             "graphs": self.graphs,
             "breaks": self.breaks.most_common(),
@@ -107,10 +108,10 @@ class CompileWatcher:
     def _take_rows(self) -> str:
         rows, self.rows = self.rows[: MAX_ROWS - self.num_rows], []
         self.num_rows += len(rows)
-        return dumps({"k": "ce", "rows": rows}) + "\n" if rows else ""
+        return dumps({"k": kinds.COMPILINGS, "rows": rows}) + "\n" if rows else ""
 
     def _tell(self, what: str, reason: str | None, frames: Any, one: Any = None) -> None:
-        """A row: what, when it began, how long it took, why, where."""
+        """Add a row: what happened, when it began, how long it took, why, and where."""
         start_s = getattr(one, "start_time", None)
         seconds = None if start_s is None else getattr(one, "entire_frame_compile_time_s", None)
         began = self.unix_s() if start_s is None else start_s
@@ -134,13 +135,13 @@ class CompileWatcher:
             self._tell("graph_break", explain_break(str(one.reason)), frames)
 
     def _take_metrics(self, metrics: list[Any], guard_failures: Any) -> None:
-        """Take the compilations since the last look; torch keeps the last 64."""
+        """Take the compilations since the last poll; torch keeps the last 64."""
         keys = [(one.compile_id, one.co_filename, one.start_time) for one in metrics]
         for key, one in zip(keys, metrics, strict=True):
             if key in self.metrics_seen or not one.co_filename:
-                continue  # without a file it is a backward's
+                continue  # without a file it belongs to a backward
             place = (one.co_filename, one.co_firstlineno)
-            if one.fail_reason:  # the frame runs as it is, which breaks the graph as well
+            if one.fail_reason:  # the frame runs uncompiled, which breaks the graph as well
                 failed_at = (one.fail_user_frame_filename, one.fail_user_frame_lineno)
                 frames = [place, failed_at] if failed_at[0] else [place]
                 self.breaks.add(explain_break(one.fail_reason), frames)
@@ -156,7 +157,7 @@ class CompileWatcher:
 
 
 def last_failure(guard_failures: Any, file: str, line: int) -> str:
-    """Why a function was compiled again, from the guards that failed: torch before 2.6."""
+    """Return why a function was compiled again, from its failed guards: torch before 2.6."""
     for code, reasons in list(guard_failures.items()):
         if reasons and (code.co_filename, code.co_firstlineno) == (file, line):
             return str(reasons[-1])
@@ -164,12 +165,12 @@ def last_failure(guard_failures: Any, file: str, line: int) -> str:
 
 
 def explain_break(reason: str) -> str:
-    """Torch's reason and explanation in one line, without hints."""
+    """Return torch's reason and explanation in one line, without hints."""
     reason = reason.partition("\n  Hint:")[0].replace("\n  Explanation:", ":")
     return " ".join(reason.split())[:MAX_REASON]
 
 
 def explain_recompile(reason: str) -> str:
-    """The guard that failed, without its number and the source it came from."""
+    """Return the guard that failed, without its number and the source it came from."""
     first = _NUMBER_IN_FRONT.sub("", reason).partition("\n")[0].partition("  #")[0]
     return " ".join(first.split())[:MAX_REASON]

@@ -1,7 +1,7 @@
-"""Debug switches that slow a training down and are easily forgotten: is one on?
+"""Debug switches that slow a training down and are easily forgotten: is one of them on?
 
-Looked at inside the backward (a context manager may hold one there alone): in the first
-few, then in one a write. Switches are read, never set.
+They are sampled inside the backward, because a context manager may hold one only there: in the
+first few backward calls, then in one for each write. Switches are read, never set.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from collections.abc import Iterator
 from json import dumps
 from typing import Any
 
+from ...record import kinds
 from ..timeline.recorder import Recorder
 
 FIRST_SAMPLES = 4
 
 ENOUGH_SAMPLES = 20
-"""A switch is told once it was on in half of this many looks (some seconds), or of all at the
-end: a profiler that watches the first ten steps of a thousand slows nothing down."""
+"""A switch is written once it was on in half of this many samples (some seconds), or in half of all
+samples at the end: a profiler around the first ten steps of a thousand slows nothing down."""
 
 DEBUGGING_MALLOCS = ("debug", "malloc_debug", "pymalloc_debug")
 
 
 class SwitchWatcher:
-    """Counts the looks at which each switch was on; writes a `q` line for what was on in most.
+    """Counts the samples in which each switch was on; writes a `q` line for those mostly on.
 
-    `due` is how many looks are to be taken in the next backward calls.
+    `due` is the number of samples to take in the next backward calls.
     """
 
     place = "switches"
@@ -38,26 +39,26 @@ class SwitchWatcher:
         self.debugs_malloc = (
             sys.flags.dev_mode or os.environ.get("PYTHONMALLOC") in DEBUGGING_MALLOCS
         )
-        self.is_profiled = False  # by us, for the user asked
+        self.is_profiled = False  # by us, because the user asked for it
         self.reset()
 
     def reset(self) -> None:
-        """Nothing has been looked at in this process."""
+        """Forget everything: this is a new process."""
         self.due = FIRST_SAMPLES
         self.samples = self.samples_before = 0
         self.on: Counter[str] = Counter()
         self.told: set[str] = set()
 
     def take_sample(self) -> None:
-        """Note what is on now."""
+        """Count the switches that are on now."""
         self.due -= 1
         self.samples += 1
         self.on.update(self.find_on())
 
     def poll(self, bucket: int, *, is_last: bool) -> str:
-        """A line if a switch is on that no line has told of."""
+        """Return a line if a switch is on that no line has named yet."""
         if self.samples == self.samples_before:
-            self.take_sample()  # no backward came by
+            self.take_sample()  # no backward call was seen
         self.samples_before = self.samples
         self.due = max(self.due, 1)
         if self.samples < ENOUGH_SAMPLES and not is_last:
@@ -66,11 +67,11 @@ class SwitchWatcher:
         if not on:
             return ""
         self.told |= on
-        line = {"k": "q", "n": self.recorder.num_updates, "on": sorted(on)}
+        line = {"k": kinds.SWITCHES, "n": self.recorder.num_updates, "on": sorted(on)}
         return dumps(line) + "\n"
 
     def find_on(self) -> Iterator[str]:
-        """The switches that are on now."""
+        """Yield the switches that are on now."""
         torch = self.torch
         if torch.is_anomaly_enabled():
             yield "anomaly_mode"
@@ -91,12 +92,12 @@ class SwitchWatcher:
 
 
 def is_set(name: str) -> bool:
-    """Whether a variable of the environment is there and not zero."""
+    """Return whether an environment variable is set and not zero."""
     return os.environ.get(name, "0") not in ("", "0")
 
 
 def debugs_collectives(torch: Any) -> bool:
-    """Whether each collective of this process is checked against the other ranks'."""
+    """Return whether torch checks each collective of this process against the other ranks."""
     distributed = torch.distributed
     if not distributed.is_available() or not distributed.is_initialized():
         return False

@@ -1,7 +1,7 @@
-"""What the interpreter kept of the exception that ended the process, as words and numbers.
+"""The exception that ended the process, as words and numbers.
 
-Read at the exit from `sys.last_value`, which Python sets before it prints a traceback;
-`sys.excepthook` is left to the script. No reference to the exception or a frame is kept.
+It is read at the exit from `sys.last_value`, which Python sets before it prints a traceback;
+`sys.excepthook` is left to the script. No reference to the exception or to a frame is kept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..sites.file_owners import FileOwners
 
 MAX_TEXT = 300
 MAX_CAUSES = 10
-"""Exceptions may be chained in a circle."""
+"""Exceptions may be chained in a circle, so the search must end."""
 
 MEMORY_TYPES = ("OutOfMemoryError",)
 MEMORY_TEXTS = (
@@ -44,7 +44,7 @@ _PHASES = (
     ("distributed/distributed_c10d.py", COLLECTIVES, "communication"),
     ("serialization.py", ("save",), "checkpoint"),
 )
-"""File below torch's folder, functions in it (None: any), and the phase they stand for."""
+"""A file below torch's folder, functions in it (None: any), and the phase that they mean."""
 
 
 class TracebackEntry(NamedTuple):
@@ -56,7 +56,7 @@ class TracebackEntry(NamedTuple):
 
 
 def tell_error(torch: Any) -> dict[str, Any]:
-    """The `error` of the exit line, where an exception ended the process; else nothing."""
+    """Return the `error` of the exit line; nothing where no exception ended the process."""
     error = find_error()
     if error is None:
         return {}
@@ -79,10 +79,10 @@ def tell_error(torch: Any) -> dict[str, Any]:
 
 
 def find_error() -> BaseException | None:
-    """The exception that ends the process, unless it ends by plan.
+    """Return the exception that ends the process, unless the process ends by plan.
 
-    A child of multiprocessing says goodbye while its exception is on the way; what its
-    starter caught shows as the context of the exit that followed.
+    A child of multiprocessing writes its last lines while its exception propagates; the exception
+    that its starter caught is the context of the exit that followed.
     """
     error: Any = getattr(sys, "last_value", None)
     if error is None:
@@ -95,7 +95,7 @@ def find_error() -> BaseException | None:
 
 
 def find_cause(error: BaseException) -> BaseException:
-    """The want of memory that it was raised from, if there is one; else itself."""
+    """Return the out-of-memory error that it was raised from, if any; otherwise itself."""
     cause: BaseException | None = error
     for _ in range(MAX_CAUSES):
         if cause is None:
@@ -107,7 +107,7 @@ def find_cause(error: BaseException) -> BaseException:
 
 
 def is_memory(error: BaseException) -> bool:
-    """Whether it says that memory ran out."""
+    """Return whether it says that memory ran out."""
     if isinstance(error, KeyboardInterrupt):
         return False
     if isinstance(error, MemoryError) or type(error).__name__ in MEMORY_TYPES:
@@ -119,7 +119,7 @@ def is_memory(error: BaseException) -> bool:
 
 
 def read_request(text: str) -> int | None:
-    """How many bytes were asked for in vain, if the message says so."""
+    """Return how many bytes could not be allocated, if the message says so."""
     found = _REQUEST.search(text)
     if found is None:
         return None
@@ -127,7 +127,7 @@ def read_request(text: str) -> int | None:
 
 
 def to_bytes(number: str, unit: str) -> int:
-    """A size as torch writes it: `2.00` and `GiB`."""
+    """Return a size in bytes from torch's words for it: `2.00` and `GiB`."""
     return round(float(number.rstrip(".")) * (1 << 10 * _UNITS[unit.lower()]))
 
 
@@ -151,9 +151,9 @@ def read_frames(traceback: TracebackType | None, text: str) -> Iterator[Tracebac
 
 
 def find_phase(frames: list[TracebackEntry], torch_folder: str) -> str:
-    """The phase of the outermost frame of torch's that stands for one.
+    """Return the phase of the outermost frame of torch's that means one.
 
-    An optimizer gives way to what its closure calls.
+    Inside an optimizer's step, what its closure calls takes precedence.
     """
     inside_optimizer = False
     for number, frame in enumerate(frames):
@@ -173,12 +173,12 @@ def find_phase(frames: list[TracebackEntry], torch_folder: str) -> str:
 
 
 def below(frame: TracebackEntry, torch_folder: str) -> str:
-    """The file's name in torch's folder, with slashes; of another file anything."""
+    """Return the file's name in torch's folder, with slashes; meaningless for other files."""
     return frame.file[len(torch_folder) :].replace(os.sep, "/")
 
 
 def phase_in(path: str, name: str) -> str | None:
-    """The phase a function of torch's stands for."""
+    """Return the phase that a function of torch's means."""
     if path == "nn/functional.py":
         is_loss = name.endswith("_loss") or "entropy" in name or name == "kl_div"
         return "loss" if is_loss else None

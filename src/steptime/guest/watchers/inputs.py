@@ -1,7 +1,7 @@
-"""What the steps are fed with: the loaders that training reads from, shapes of models' inputs.
+"""What feeds the steps: the loaders that training reads from, and the shapes of models' inputs.
 
-Told so that two runs can be compared: a step of another batch is other work. Only plain values
-are read, of torch's own loader and of plain tensors; nothing of the user's is called or kept.
+They are written so that two runs can be compared: a step on another batch is other work. Only plain
+values of torch's own loader and of plain tensors are read; nothing of the user's is called or kept.
 """
 
 from __future__ import annotations
@@ -11,22 +11,23 @@ from collections.abc import Iterable, Iterator
 from json import dumps
 from typing import Any
 
+from ...record import kinds
 from ..timeline.recorder import Recorder
 
 MAX_LOADERS = 20
-"""Scripts that make a loader an epoch; the first ones tell enough."""
+"""Some scripts make a loader for each epoch; the first ones are enough."""
 
 MAX_CALLS = 8
-"""Of models in one update: what more of them take says no more."""
+"""Calls of models in one update; further ones add nothing."""
 
 MAX_VERSIONS = 60
-"""Libraries in use beside torch; a script that imports more of them does not compute with them."""
+"""Libraries in use besides torch; a script that imports more does not compute with all of them."""
 
 
 class LoaderBook:
-    """The loaders whose batches were trained on, by their data set; writes an `i` line when new.
+    """The loaders whose batches were trained on, by data set; writes an `i` line for new ones.
 
-    `trained` are the ids of data sets that were trained on.
+    `trained` are the ids of the data sets that were trained on.
     """
 
     place = "inputs"
@@ -37,29 +38,29 @@ class LoaderBook:
         self.reset()
 
     def reset(self) -> None:
-        """Nothing has been told yet: a new process."""
+        """Forget what was written: this is a new process."""
         self.seen: dict[int, dict[str, Any]] = {}
         self.told: list[dict[str, Any]] = []
 
     def see(self, loader: Any) -> None:
-        """An epoch of a loader begins."""
+        """Note that an epoch of a loader begins."""
         key = id(loader.dataset)
         if key in self.seen or len(self.seen) < MAX_LOADERS:
             self.seen[key] = describe(loader)
 
     def poll(self, bucket: int, *, is_last: bool) -> str:
-        """A line if there is something new."""
+        """Return a line if there is something new."""
         if len(self.told) >= len(self.seen):
             return ""
         found = [facts for key, facts in list(self.seen.items()) if key in self.trained]
         if not found or found == self.told:
             return ""
         self.told = found
-        return dumps({"k": "i", "n": self.recorder.num_updates, "loaders": found}) + "\n"
+        return dumps({"k": kinds.LOADERS, "n": self.recorder.num_updates, "loaders": found}) + "\n"
 
 
 def batch_size_of(loader: Any) -> int | None:
-    """The loader's, else its batch sampler's."""
+    """Return the batch size of the loader, or else of its batch sampler."""
     size = loader.batch_size
     if size is None:
         size = getattr(loader.batch_sampler, "batch_size", None)
@@ -67,7 +68,7 @@ def batch_size_of(loader: Any) -> int | None:
 
 
 def describe(loader: Any) -> dict[str, Any]:
-    """How a loader reads."""
+    """Return how a loader reads."""
     return {
         "dataset": type(loader.dataset).__name__,
         "batch_size": batch_size_of(loader),
@@ -79,9 +80,9 @@ def describe(loader: Any) -> dict[str, Any]:
 
 
 class Shapes:
-    """Shapes of the first tensors that models are called with, in two updates.
+    """The shapes of the first tensors that models are called with, in two updates.
 
-    Where the two agree, steps are alike in it; sequences of varying length are not.
+    Where the two agree, steps have the same shapes; with sequences of varying length they do not.
     """
 
     def __init__(self, torch: Any) -> None:
@@ -89,7 +90,7 @@ class Shapes:
         self.updates: tuple[list[str], list[str]] = ([], [])
 
     def see(self, values: Iterable[Any], *, is_second: bool) -> None:
-        """A model is called outermost, in the first or second of the updates looked at."""
+        """Note an outermost call of a model, in the first or second of the two updates."""
         seen = self.updates[is_second]
         if len(seen) >= MAX_CALLS or self.torch._C._len_torch_function_stack():
             return
@@ -99,15 +100,15 @@ class Shapes:
             return
 
     def line(self, num_updates: int) -> str:
-        """What both updates agree in; nothing where they do not."""
+        """Return a line with the shapes if both updates agree; otherwise an empty text."""
         first, second = map(sorted, map(set, self.updates))
         if not first or first != second:
             return ""
-        return dumps({"k": "x", "n": num_updates, "shapes": first}) + "\n"
+        return dumps({"k": kinds.SHAPES, "n": num_updates, "shapes": first}) + "\n"
 
 
 def plain_tensors(tensor_class: Any, values: Iterable[Any], depth: int) -> Iterator[Any]:
-    """Tensors of torch's own class in plain containers: others answer with code of their own."""
+    """Yield tensors of torch's own class in plain containers; other classes run their own code."""
     for value in values:
         if type(value) is tensor_class:
             yield value
@@ -118,7 +119,7 @@ def plain_tensors(tensor_class: Any, values: Iterable[Any], depth: int) -> Itera
 
 
 def find_versions() -> dict[str, str]:
-    """Versions of the imported libraries, as they tell them; nothing is imported or looked up."""
+    """Return the versions that imported libraries state; nothing is imported or searched."""
     found: dict[str, str] = {}
     for name, module in list(sys.modules.items()):
         if "." in name or name.startswith("_") or name in sys.stdlib_module_names:
@@ -126,7 +127,7 @@ def find_versions() -> dict[str, str]:
         try:
             version = vars(module).get("__version__")
         except Exception:
-            continue  # something else that a library put there
+            continue  # a library put something that is no module there
         if type(version) is str and name not in ("torch", "__main__"):
             found[name] = version[:40]
     return dict(sorted(found.items())[:MAX_VERSIONS])

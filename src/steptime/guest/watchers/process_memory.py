@@ -1,7 +1,7 @@
-"""Memory, page faults and system CPU time of the process, looked at when the recorder writes.
+"""Memory, page faults and system CPU time of the process, read when the recorder writes.
 
-Without /proc (macOS) the resident bytes are the most there ever were. Nothing here runs in
-a step: only at a write, five times a second at most.
+Without /proc (macOS) the resident bytes are the peak so far. Nothing here runs inside a step: only
+at a write, at most five times a second.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from json import dumps
 from time import perf_counter_ns
 from typing import Any
 
+from ...record import kinds
 from ..timeline.recorder import Recorder
 
 GROWTH = 0.05
-"""A line is written at once where resident memory is this much above all lines before."""
+"""A line is written at once where resident memory is this much above all earlier lines."""
 
 PACE = 1000
-"""Else a line each thousandth of the process's age: 7,000 lines in a day, 10,000 in a month."""
+"""Otherwise a line for each thousandth of the process's age: 7,000 lines in a day, 10,000 in a
+month."""
 
 
 class MemoryWatcher:
@@ -45,12 +47,12 @@ class MemoryWatcher:
         self.reset()
 
     def reset(self) -> None:
-        """Nothing has been written of this process."""
+        """Forget what was written: this is a new process."""
         self.written_ns: int | None = None
         self.highest = 0
 
     def poll(self, bucket: int, *, is_last: bool) -> str:
-        """A line if it is time for one, or memory grew."""
+        """Return a line if it is time for one, or if memory grew."""
         now, rss = self.clock(), self.read_rss()
         age = now - self.recorder.zero_ns
         has_grown = rss is not None and rss > self.highest * (1 + GROWTH)
@@ -59,13 +61,13 @@ class MemoryWatcher:
             return ""
         self.written_ns = now
         self.highest = max(self.highest, rss or 0)
-        line = {"k": "m", "n": self.recorder.num_updates, "t": age, "rss": rss}
+        line = {"k": kinds.MEMORY, "n": self.recorder.num_updates, "t": age, "rss": rss}
         line |= used(self.resource) | {"bucket": bucket} | device_memory(self.torch)
         return dumps(line) + "\n"
 
 
 def load_resource() -> Any:
-    """Python's own `resource`, kept to ourselves: the script may have a file of that name."""
+    """Return Python's own `resource`, under no public name: a script may have a file called so."""
     if "resource" in sys.builtin_module_names:
         import resource
 
@@ -80,7 +82,7 @@ def load_resource() -> Any:
 
 
 def make_reader(resource: Any) -> Callable[[], int | None]:
-    """What reads the resident bytes here."""
+    """Return what reads the resident bytes on this system."""
     if os.path.exists("/proc/self/statm"):
         return read_statm
     if resource is None:
@@ -90,11 +92,11 @@ def make_reader(resource: Any) -> Callable[[], int | None]:
 
 
 def read_statm(page_bytes: int = os.sysconf("SC_PAGE_SIZE")) -> int | None:
-    """Resident bytes now."""
+    """Return the resident bytes."""
     try:
         fd = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return None  # no descriptor is left, or the root was changed
+        return None  # no descriptor is left, or the root folder was changed
     try:
         return int(os.read(fd, 256).split()[1]) * page_bytes
     finally:
@@ -102,7 +104,7 @@ def read_statm(page_bytes: int = os.sysconf("SC_PAGE_SIZE")) -> int | None:
 
 
 def used(resource: Any) -> dict[str, Any]:
-    """Page faults and system CPU time of the process so far."""
+    """Return page faults and system CPU time of the process so far."""
     if resource is None:
         return {"minflt": None, "majflt": None, "stime_ns": None}
     usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -114,7 +116,7 @@ def used(resource: Any) -> dict[str, Any]:
 
 
 def device_memory(torch: Any) -> dict[str, Any]:
-    """Bytes of the current device that torch's allocator gave out and holds; asks no device."""
+    """Return the current device's bytes that torch gave out and holds; asks no device."""
     stats: dict[str, Any] = {}
     if torch.cuda.is_initialized():
         stats = torch.cuda.memory_stats_as_nested_dict()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from steptime.core.note import Fact
+from steptime.core.note import Note
 from steptime.core.units import format_seconds, format_speedup
 from steptime.report.text.page import printable, shortened
 from steptime.report.words.fact_words import describe_facts, fill, listed
@@ -47,10 +47,11 @@ def describe_tier(tier: str, reasons: tuple[str, ...]) -> str:
     return f"trials are {TIERS.get(tier, tier)}" + (f" (no better: {why})" if why else "")
 
 
-def describe_note(note: str, facts: Mapping[str, Fact]) -> str:
+def describe_note(note: Note) -> str:
     """Something to say once."""
-    shown = {name: printable(text) for name, text in describe_facts(facts).items()}
-    return fill(NOTES.get(note), shown) or f"{note} {listed(shown)}".rstrip()
+    facts = describe_facts(note.facts or {})
+    shown = {name: printable(text) for name, text in facts.items()}
+    return fill(NOTES.get(note.code), shown) or f"{note.code} {listed(shown)}".rstrip()
 
 
 def live_line(progress: StudyProgress, *, width: int) -> str:

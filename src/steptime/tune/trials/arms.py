@@ -7,14 +7,13 @@ end. It starts nothing and reads nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
-from steptime.core.note import Fact
 from steptime.measure.trial_lines import BlockTime, TaggedUpdate, log_ratios
-from steptime.tune.search.bench import LiveArm, LiveResult
+from steptime.tune.search.bench import ArmResult, ComparisonResult
 from steptime.tune.trials.trial_process import TIME_LIMIT, TrialEnded
-from steptime.tune.values.study_values import State, TrialEnd
+from steptime.tune.values.study_values import WELL, Ending, State, TrialEnd
 
 TOO_SLOW = "too_slow"
 NS = 1e-9
@@ -22,24 +21,15 @@ _MAX_STARTS_BEYOND = 3  # processes more than there are arms that bring nothing 
 _MAX_STARTS = 60  # of a request, for a script that ends after a few rounds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndCause:
-    """Why a process or an arm came to its end."""
-
-    end: TrialEnd
-    reason: str | None = None
-    facts: Mapping[str, Fact] | None = None
+TOO_SHORT = Ending(end=TrialEnd.FAILED, reason="ends_too_soon")
+NOT_FINITE = Ending(end=TrialEnd.DIVERGED, reason="not_finite")
+NO_BLOCK = Ending(end=TrialEnd.FAILED, reason="no_valid_block")
 
 
-TOO_SHORT = EndCause(end=TrialEnd.FAILED, reason="ends_too_soon")
-NOT_FINITE = EndCause(end=TrialEnd.DIVERGED, reason="not_finite")
-NO_BLOCK = EndCause(end=TrialEnd.FAILED, reason="no_valid_block")
-
-
-def cause_of(ended: TrialEnded) -> EndCause:
-    """What a trial that ended says of its cause."""
-    reason = TOO_SLOW if ended.reason == TIME_LIMIT else ended.reason
-    return EndCause(end=ended.end, reason=reason, facts=ended.facts)
+def cause_of(ended: TrialEnded) -> Ending:
+    """Why the trial ended, for the arm that is to blame."""
+    found = ended.ending
+    return replace(found, reason=TOO_SLOW) if found.reason == TIME_LIMIT else found
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,30 +41,26 @@ class Arm:
     need: int
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
-    end: TrialEnd = TrialEnd.FINISHED
-    reason: str | None = None
-    facts: Mapping[str, Fact] | None = None
+    ending: Ending = WELL
     compile_s: float = 0.0
     is_checked: bool = True
 
     @property
     def is_open(self) -> bool:
         """Whether it takes part in the next experiment."""
-        return self.end is TrialEnd.FINISHED and (self.need > 0 or not self.is_checked)
+        return self.ending.is_well and (self.need > 0 or not self.is_checked)
 
-    def blame(self, cause: EndCause) -> None:
+    def blame(self, cause: Ending) -> None:
         """It ended the process."""
-        self.end, self.reason, self.facts = cause.end, cause.reason, cause.facts
+        self.ending = cause
 
-    def freeze(self) -> LiveArm:
+    def freeze(self) -> ArmResult:
         """The answer on it."""
-        return LiveArm(
+        return ArmResult(
             state=self.state,
             log_ratios=tuple(self.wall),
             cpu_log_ratios=tuple(self.cpu),
-            end=self.end,
-            reason=self.reason,
-            details=self.facts,
+            ending=self.ending,
             compile_s=self.compile_s,
         )
 
@@ -113,15 +99,14 @@ class Talk:
         self._starts_left = _MAX_STARTS
         self._vain_left = len(arms) + _MAX_STARTS_BEYOND
         self._void_left = 2  # experiments that only fill up rounds that were void
-        self._num_void = 0
         self._reference_s: list[float] = []
         self._others: list[float] = []
-        self._cause = EndCause(end=TrialEnd.FINISHED)
+        self._ending = WELL
 
     @property
     def is_open(self) -> bool:
         """Whether something is missing still."""
-        return self._cause.end is TrialEnd.FINISHED and any(arm.is_open for arm in self.arms)
+        return self._ending.is_well and any(arm.is_open for arm in self.arms)
 
     def may_start(self) -> bool:
         """Whether one more process may be started for this request."""
@@ -134,9 +119,9 @@ class Talk:
         is_open = [arm for arm in self.arms if arm.is_open]
         return is_open[:1] if self.is_solo else is_open
 
-    def give_up(self, cause: EndCause) -> None:
+    def give_up(self, cause: Ending) -> None:
         """No process can be had."""
-        self._cause = cause
+        self._ending = cause
 
     def go_on_alone(self, arms: Sequence[Arm]) -> None:
         """One of these arms ended the process, and nobody knows which."""
@@ -158,7 +143,6 @@ class Talk:
             arm.need -= len(ratios.wall)
             self._vain_left += 1 if ratios.wall and number == 1 else 0
             arm.compile_s += shown.compile_s(number)
-            self._num_void += ratios.num_void
         if shown.others_cores is not None:
             self._others.append(shown.others_cores)
         if shown.ended is None:
@@ -175,14 +159,11 @@ class Talk:
                 if not arm.wall:
                     arm.blame(NO_BLOCK)
 
-    def freeze(self) -> LiveResult:
+    def freeze(self) -> ComparisonResult:
         """The answer."""
-        return LiveResult(
-            end=self._cause.end,
+        return ComparisonResult(
+            ending=self._ending,
             reference_step_s=median(self._reference_s) if self._reference_s else None,
             arms=tuple(arm.freeze() for arm in self.arms),
-            num_void=self._num_void,
             others_cores=max(self._others, default=None),
-            reason=self._cause.reason,
-            details=self._cause.facts,
         )

@@ -1,8 +1,8 @@
 """Live comparisons: states in turns inside one running process.
 
-In: a way to start trials, and requests. Out: `LiveResult`s. A state that ends its process loses
-its own arm; the others go on in a new one. Where it is not clear which one it was, each goes on
-alone. A script that ends before the rounds are full is started again.
+In: a way to start trials, and requests. Out: `ComparisonResult`s. A state that ends its process
+loses its own arm, and the others continue in a new process. Where it is not clear which state it
+was, each of them continues alone. A script that ends before the rounds are full is started again.
 """
 
 from __future__ import annotations
@@ -17,35 +17,17 @@ from steptime.core.schema import SCHEMA
 from steptime.core.store import write_text
 from steptime.levers.base import Lever
 from steptime.measure.host_lines import read_host
-from steptime.measure.trial_lines import (
-    BlockTime,
-    LeverLine,
-    join_ranks,
-    read_trial,
-)
+from steptime.measure.trial_lines import BlockTime, LeverLine, join_ranks, read_trial
 from steptime.record import files
 from steptime.record.lines import Torn
-from steptime.tune.search.bench import LiveRequest, LiveResult
+from steptime.tune.search.bench import ComparisonResult, LiveRequest
 from steptime.tune.search.budget import BLOCK_S, LONG_STEP_S
 from steptime.tune.search.lab import COMPILE
-from steptime.tune.trials.arms import (
-    NOT_FINITE,
-    TOO_SHORT,
-    Arm,
-    EndCause,
-    Shown,
-    Talk,
-    cause_of,
-)
-from steptime.tune.trials.trial_process import (
-    LEVER_FAILED,
-    TIME_LIMIT,
-    TrialEnded,
-    TrialProcess,
-)
+from steptime.tune.trials.arms import NOT_FINITE, TOO_SHORT, Arm, Shown, Talk, cause_of
+from steptime.tune.trials.trial_process import LEVER_FAILED, TIME_LIMIT, TrialEnded, TrialProcess
 from steptime.tune.trials.trial_setting import describe_state
 from steptime.tune.trials.trial_watch import TrialWatch, fold_ticks
-from steptime.tune.values.study_values import State, TrialEnd
+from steptime.tune.values.study_values import Ending, State, TrialEnd
 
 LEAST_BLOCK_S, MOST_BLOCK_S = 0.02, 0.3
 """A state that is far faster than the reference gets a block of its own length, within these."""
@@ -88,7 +70,7 @@ class LiveWorld:
             self._trial.close()
             self._trial = None
 
-    def compare(self, request: LiveRequest) -> LiveResult:
+    def compare(self, request: LiveRequest) -> ComparisonResult:
         """Answer a request."""
         if request.is_fresh or request.fixed != self._fixed:
             self.close()
@@ -159,7 +141,7 @@ class LiveWorld:
         shown = self._show([reference, *(arm.state for arm in arms)], num_rounds)
         for number in shown.failed_states:
             facts = {"error": shown.failed_states[number]}
-            arms[number - 1].blame(EndCause(end=TrialEnd.FAILED, reason=LEVER_FAILED, facts=facts))
+            arms[number - 1].blame(Ending(end=TrialEnd.FAILED, reason=LEVER_FAILED, facts=facts))
         talk.take(arms, shown)
         if shown.ended is None and shown.is_finite:
             for arm in arms:

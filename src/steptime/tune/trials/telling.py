@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from steptime.core.note import Fact
+from steptime.core.note import Note
 from steptime.isolate.tiers import Containment
-from steptime.tune.search.bench import LiveRequest, ProcessRequest
+from steptime.tune.search.bench import JudgeRequest, LiveRequest, ProcessRequest, Request
 from steptime.tune.search.search import SearchSummary
 from steptime.tune.trials.quiet import Waited
-from steptime.tune.trials.recorded_answers import AskedQuestion, JudgeRequest
+from steptime.tune.trials.recorded_answers import AskedQuestion
 from steptime.tune.trials.study_folder import StudyFolder
 from steptime.tune.values.study_progress import StudyProgress
 from steptime.tune.values.study_values import State
@@ -38,7 +38,7 @@ class ProgressTeller:
 
     def begin(self) -> None:
         """The study begins, or goes on."""
-        self._tell(note="resumed" if self._is_resumed else None)
+        self._tell(note=Note(code="resumed") if self._is_resumed else None)
 
     def contain(self, containment: Containment) -> None:
         """How trials are kept from doing harm is known."""
@@ -50,8 +50,8 @@ class ProgressTeller:
     def wait(self, waited: Waited) -> None:
         """A wait for a quiet machine is over."""
         if not waited.is_quiet:
-            facts = (("others_cores", waited.others_cores),)
-            self._tell(phase="quiet", note="not_quiet", facts=facts)
+            facts = {"others_cores": waited.others_cores}
+            self._tell(phase="quiet", note=Note(code="not_quiet", facts=facts))
 
     def ask(self, asked: AskedQuestion) -> None:
         """Something is about to be tried."""
@@ -87,17 +87,11 @@ class ProgressTeller:
         """The study is over."""
         self._tell(phase="done")
 
-    def _tell(
-        self,
-        *,
-        phase: str | None = None,
-        note: str | None = None,
-        facts: tuple[tuple[str, Fact], ...] = (),
-    ) -> None:
-        self._progress(replace(self._now, phase=phase or self._now.phase, note=note, facts=facts))
+    def _tell(self, *, phase: str | None = None, note: Note | None = None) -> None:
+        self._progress(replace(self._now, phase=phase or self._now.phase, note=note))
 
 
-def _state_of(request: object) -> State:
+def _state_of(request: Request) -> State:
     """What is on in the thing that is tried; of a live comparison all of its states."""
     if isinstance(request, LiveRequest):
         levers = {one.name: one for state in request.states[1:] for one in state}
