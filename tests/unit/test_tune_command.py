@@ -360,7 +360,7 @@ def test_a_note_is_said_once() -> None:
     teller = ProgressPrinter(file)
     for _ in range(3):
         teller(make_progress(note=Note(code="resumed")))
-    teller(make_progress(note="moon", facts=(("phase", "full"),)))
+    teller(make_progress(note=Note(code="moon", facts={"phase": "full"})))
     lines = file.getvalue().splitlines()
     assert len(lines) == 3
     assert lines[1].startswith("steptime: going on with the study")
