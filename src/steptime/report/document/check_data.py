@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from steptime.machine.checks.run_checks import ROWS
 from steptime.machine.values.check_values import Basis, MachineCheck, most_costly_first
 from steptime.report.document.envelope import Envelope, ErrorItem
 from steptime.report.text.check_text import cost_text, describe_reason, seen_text
-from steptime.report.words.check_words import WORDS
 
 
 def check_envelope(
@@ -43,7 +43,7 @@ def check_envelope(
 
 
 def _row(check: MachineCheck) -> dict[str, Any]:
-    words = WORDS[check.code]
+    words = ROWS[check.code]
     row = asdict(check)
     row["title"] = words.title
     row["why"] = words.why

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from steptime.diagnose.values.finding import Severity
+from steptime.machine.checks.run_checks import ROWS
 from steptime.machine.values.check_values import (
     Basis,
     CheckStatus,
@@ -21,7 +22,6 @@ from steptime.machine.values.check_values import (
 )
 from steptime.report.text.page import Page, joined, printable
 from steptime.report.words.check_reasons import CERTAINTY, COST_OF, REASONS
-from steptime.report.words.check_words import WORDS
 from steptime.report.words.fact_words import describe_facts
 
 _STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "bold yellow", Severity.INFO: "bold"}
@@ -54,12 +54,12 @@ def check_lines(
 
 
 def _full(check: MachineCheck, *, page: Page) -> list[Text]:
-    words = WORDS[check.code]
+    row = ROWS[check.code]
     severity = check.severity or Severity.INFO
-    head = Text.assemble((words.title, _STYLES[severity]), (f"  {check.code}", "dim"))
+    head = Text.assemble((row.title, _STYLES[severity]), (f"  {check.code}", "dim"))
     lines = page.block(severity.value, head)
     lines += page.block("  seen", seen_text(check))
-    lines += page.block("  why", words.why)
+    lines += page.block("  why", row.why)
     lines += page.block("  cost", cost_text(check.cost))
     for command in check.commands:
         # As it is typed: not wrapped, so that it can be copied.
@@ -102,7 +102,7 @@ def _nccl(choice: NcclChoice) -> list[str]:
 
 def _remark(check: MachineCheck) -> str:
     command = f": {printable(check.commands[0])}" if check.commands else ""
-    return f"{WORDS[check.code].title} ({seen_text(check)}){command}"
+    return f"{ROWS[check.code].title} ({seen_text(check)}){command}"
 
 
 def _counts(checks: Sequence[MachineCheck]) -> str:
@@ -146,7 +146,7 @@ def seen_text(check: MachineCheck) -> str:
     """What was seen, as far as there are words for it."""
     told = {name: printable(text) for name, text in describe_facts(check.seen).items()}
     parts = []
-    for part in WORDS[check.code].seen:
+    for part in ROWS[check.code].seen:
         names = _NAME.findall(part)
         if all(told.get(name) for name in names) and (names or not _differs(check)):
             parts.append(part.format_map(told))
