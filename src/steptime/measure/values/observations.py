@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from steptime.core.interval import Interval
+from steptime.core.note import Fact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,8 +224,8 @@ class Difference:
     """
 
     what: str
-    proven: str
-    here: str
+    proven: Fact
+    here: Fact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
