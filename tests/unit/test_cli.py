@@ -86,13 +86,13 @@ def test_help_and_version_go_to_stdout(capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize("words", [[], *([name] for name in main.COMMANDS)], ids=str)
-def test_help_fits_a_terminal(
+def test_help_fits_two_screens_of_a_terminal(
     words: list[str], capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert main.main([*words, "--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) <= {"machine": 30, "tune": 32, "run": 45}.get("".join(words), 24)
+    assert len(lines) <= 48  # two screens of 24 lines: whole sentences beat one screen of riddles
     assert max(map(len, lines)) <= 80
 
 
