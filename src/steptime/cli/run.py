@@ -87,7 +87,8 @@ def execute(options: argparse.Namespace) -> int:
         raise
     code = shell_exit_code(ended.end)
     try:
-        attempt(lambda: _conclude(options, ended, code), tell=say)
+        with attempt(say):
+            _conclude(options, ended, code)
     except KeyboardInterrupt:
         tell("the report was interrupted. To print it: steptime show last")
     return code
@@ -141,12 +142,15 @@ def _conclude(options: argparse.Namespace, ended: EndedRun, code: int) -> None:
     for note in dict.fromkeys(notes):  # a full disk says the same of each file
         tell(note)
     if observed is not None:
-        attempt(lambda: _report(options, observed), tell=tell)
+        with attempt(tell):
+            _report(options, observed)
     if options.json is not None:
-        attempt(lambda: _write_document(options.json, observed, notes, code), tell=tell)
+        with attempt(tell):
+            _write_document(options.json, observed, notes, code)
     if observed is not None and observed.measurement.num_steps > 0:
         # Last, for it takes longest and is the least to lose.
-        attempt(lambda: _offer_page(observed, notes), tell=tell)
+        with attempt(tell):
+            _offer_page(observed, notes)
 
 
 def _report(options: argparse.Namespace, observed: ObservedRun) -> None:
@@ -198,9 +202,7 @@ def _offer_page(observed: ObservedRun, told: Sequence[str]) -> None:
     # The place follows when it is written: in a second or two, longer on a busy machine.
     say("steptime: the page of this run: ", end="")
     try:
-        path = attempt(lambda: write_page(observed), tell=tell_why)
+        with attempt(tell_why):
+            say(str(write_page(observed)))
     except KeyboardInterrupt:
         say(f"interrupted. Write it: {again}")
-        return
-    if path is not None:
-        say(str(path))
