@@ -268,7 +268,7 @@ def test_an_option_of_the_checks_alone_is_refused(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["machine", *words]) == 2
-    assert f"{words[0]} belongs to --check" in capsys.readouterr().err
+    assert f"{words[0]} works only with --check" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["--inventory"], ["--again"], ["--budget", "9s"]])
@@ -276,7 +276,7 @@ def test_an_option_of_measuring_is_refused(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["machine", "--check", *words]) == 2
-    assert f"{words[0]} has no effect on --check" in capsys.readouterr().err
+    assert f"{words[0]} has no effect with --check" in capsys.readouterr().err
 
 
 def test_a_log_or_python_that_is_not_there_is_one_message(

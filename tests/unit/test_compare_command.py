@@ -201,11 +201,11 @@ def test_options_may_stand_on_either_side(capsys: Capture) -> None:
         (["last", "--", "last", "--fail-if-slower", "0.05"], "must be a percentage, got `0.05`"),
         (["last", "--", "last", "--fail-if-slower", "nan%"], "must be a percentage"),
         (["last", "--", "last", "--fail-if-slower", "-3%"], "expected one argument"),
-        (["last", "--", "last", "--price", "cheap"], "--price must be a number above 0"),
+        (["last", "--", "last", "--price", "cheap"], "--price must be the price of an hour"),
         (["last", "--", "last", "--unknown"], "--unknown"),
         (["last~9", "--", "last"], "there is no run `last~9`"),
         (["no/such/folder", "--", "last"], "`no/such/folder` is no run folder"),
-        (["--json", "last~1", "last", "--", "last"], "--json took `last~1` for its file"),
+        (["--json", "last~1", "last", "--", "last"], "--json would write to `last~1`"),
     ],
 )
 def test_wrong_usage_says_what_is_wrong(words: list[str], says: str, capsys: Capture) -> None:

@@ -6,12 +6,11 @@ into the report that the command line shows.
 
 from __future__ import annotations
 
-import html
-import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from steptime.app.plain_text import WIDTH, as_html, plain_text
 from steptime.core.store import Run
 from steptime.diagnose.values.finding import Diagnosis
 from steptime.diagnose.values.reach_values import Picture
@@ -21,9 +20,6 @@ from steptime.measure.values.over_time import RunSeries
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-WIDTH = 100
-"""Columns of a report that no terminal shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -83,11 +79,7 @@ class ObservedRun:
 
     def text(self, *, width: int = WIDTH) -> str:
         """The report as plain text, folded to `width` columns; commands stay whole."""
-        from rich.console import Console
-
-        file = io.StringIO()
-        self.render(Console(file=file, width=width, force_terminal=False, color_system=None))
-        return file.getvalue()
+        return plain_text(self.render, width=width)
 
     def render(self, console: Console) -> None:
         """Write the report to a console of rich."""
@@ -111,7 +103,7 @@ class ObservedRun:
         )
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        return as_html(str(self))
 
 
 OUTPUT_FILE = "output.txt"
