@@ -207,7 +207,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("elsewhere") / "env"
     venv.create(folder, symlinks=True)
     (site,) = folder.glob("lib/python*/site-packages")
-    for name in ("steptime", "rich", "psutil", "markdown_it", "mdurl", "pygments"):
+    for name in ("steptime", "rich", "psutil", "markdown_it", "mdurl", "msgspec", "pygments"):
         spec = find_spec(name)
         if spec is not None and spec.submodule_search_locations:
             (site / name).symlink_to(spec.submodule_search_locations[0])
