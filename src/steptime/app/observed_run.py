@@ -6,10 +6,11 @@ into the report that the command line shows.
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from steptime.app.plain_text import WIDTH, as_html, plain_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from steptime.machine.values.inventory_values import Ceilings
     from steptime.measure.values.measurement import Measurement
     from steptime.measure.values.over_time import RunSeries
-
-WIDTH = 100
-"""Columns of a report that no terminal shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -82,11 +80,7 @@ class ObservedRun:
 
     def text(self, *, width: int = WIDTH) -> str:
         """The report as plain text, folded to `width` columns; commands stay whole."""
-        from rich.console import Console
-
-        file = io.StringIO()
-        self.render(Console(file=file, width=width, force_terminal=False, color_system=None))
-        return file.getvalue()
+        return plain_text(self.render, width=width)
 
     def render(self, console: Console) -> None:
         """Write the report to a console of rich."""
@@ -115,9 +109,7 @@ class ObservedRun:
         )
 
     def _repr_html_(self) -> str:
-        import html  # a notebook asks for it, a command never does
-
-        return f"<pre>{html.escape(str(self))}</pre>"
+        return as_html(str(self))
 
 
 OUTPUT_FILE = "output.txt"

@@ -34,11 +34,11 @@ def why_no_line(outputs: Sequence[int] = (1, 2)) -> str | None:
     """
     elsewhere = "Send its output to a file: steptime run --live -- ... > train.log 2>&1"
     if os.environ.get("TERM", "dumb") == "dumb":
-        return "this terminal cannot take a line back (TERM)."
+        return "this terminal cannot overwrite a line (see the variable TERM)."
     if any(map(_is_terminal, outputs)):
-        return f"the command may write to this terminal, too. {elsewhere}"
+        return f"the command may write to this terminal as well. {elsewhere}"
     if not all(map(_is_file, outputs)):
-        return f"what the command writes goes through a pipe, maybe to this terminal. {elsewhere}"
+        return f"the command writes to a pipe, which may end in this terminal. {elsewhere}"
     try:
         os.close(os.open(_TERMINAL, os.O_WRONLY | os.O_NOCTTY))
     except OSError:

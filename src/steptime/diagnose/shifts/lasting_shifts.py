@@ -52,7 +52,7 @@ SHIFT_THRESHOLDS = (
     SAME_TIME_FRACTION,
 )
 
-_Point = TypeVar("_Point", HostPoint, DevicePoint)
+_Point = TypeVar("_Point", "HostPoint", "DevicePoint")
 
 MIN_POINTS = 3
 """Samples of the machine on either side, at least: one may be a spell."""
