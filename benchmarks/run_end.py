@@ -15,6 +15,7 @@ take turns. Results go to benchmarks/results/run_end.json.
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import shutil
@@ -61,6 +62,7 @@ class Bench:
         self.src, self.folder = src, folder
         self.store = folder / "store"
         self.store.mkdir(parents=True)
+        compileall.compile_dir(src, quiet=1)  # or the first run would pay for it
 
     def steptime(self, *words: str, page: bool = False) -> Figures:
         """What one command takes."""
