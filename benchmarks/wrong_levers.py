@@ -27,7 +27,7 @@ from overhead import HERE, conditions
 
 sys.path.insert(0, str(HERE.parent / "tests"))
 
-from end_to_end.quality_runs import Baselines, Put, Script, Server, shipped, wrong
+from end_to_end.quality_runs import Baselines, Put, Script, shipped, wrong
 from steptime.verify.values import Outcome, QualityCheck, Verdict
 
 OUT = HERE / "results" / "wrong_levers.json"
@@ -60,9 +60,7 @@ RIGHT: dict[str, tuple[Put, ...]] = {
 }
 
 
-def judge_all(
-    names: list[str], seed: int, server: Server, *, rate: str
-) -> dict[str, dict[str, Any]]:
+def judge_all(names: list[str], seed: int, *, rate: str) -> dict[str, dict[str, Any]]:
     """Every lever with one seed, over the same runs of the baseline."""
     steps = (*STEPS, "--learning-rate", rate)
     convnet = Script(name="small_convnet", args=(*steps, "--eval-every", "8"))
@@ -75,7 +73,7 @@ def judge_all(
                 num_updates=NUM_UPDATES,
                 num_repeats=3,
                 seed=seed,
-                server=server,
+                is_forked=True,
             )
             for script_folder, script in (("one", convnet), ("two", two_ranks))
         )
@@ -157,9 +155,9 @@ def main() -> None:
     }
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache  # compiled once, not once a seed
-        server, began = Server(), time.monotonic()
+        began = time.monotonic()
         for number in range(options.seeds):
-            for name, found in judge_all(names, options.seed + number, server, rate=rate).items():
+            for name, found in judge_all(names, options.seed + number, rate=rate).items():
                 runs[name].append(found)
             results["levers"] = {name: sum_up(name, found) for name, found in runs.items()}
             results["conditions"]["seeds"] = number + 1
@@ -167,7 +165,6 @@ def main() -> None:
             print(f"seed {number + 1}, {left_s / 60:.0f} min left", file=sys.stderr, flush=True)
             if not options.only:
                 out.write_text(json.dumps(results | {"runs": runs}, indent=1) + "\n")
-        server.close()
     print_table(results)
 
 

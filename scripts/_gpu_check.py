@@ -24,7 +24,6 @@ import os
 import platform
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 import venv
@@ -113,11 +112,9 @@ def main() -> int:
 def make_environment(folder: Path) -> tuple[str, dict[str, str]]:
     """A Python that sees this one's packages, what was carried along, and our sources."""
     home = folder / "env"
-    venv.create(home, system_site_packages=True, symlinks=True, with_pip=False)
+    venv.create(home, symlinks=True, with_pip=False)
     (site,) = home.glob("lib/python*/site-packages")
     lines = [str(ROOT / "src")]
-    # An environment inside an environment would see the outermost packages alone.
-    lines += [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     if carried := os.environ.get("STEPTIME_SITE"):
         lines.append(str(Path(carried).resolve()))
     if wheels := os.environ.get("STEPTIME_WHEELS"):
@@ -129,6 +126,8 @@ def make_environment(folder: Path) -> tuple[str, dict[str, str]]:
             program.chmod(0o755)
             program.rename(home / "bin" / program.name)
         lines.append(str(unpacked))
+    # Those of the Python that runs this; of an environment, its own and no others.
+    lines += [path for path in sys.path if path.endswith("-packages")]
     (site / "steptime_check.pth").write_text("\n".join(dict.fromkeys(lines)) + "\n")
     for name in ("tmp", "home"):
         (folder / name).mkdir()

@@ -28,7 +28,7 @@ PICTURE = ROOT / "docs" / "pictures" / "architecture.svg"
 # --- what the code says ---------------------------------------------------------------
 
 # They are loaded by file in the processes of the user's command: no import shows that.
-IN_THE_USERS_PROCESS = ("inject", "guest", "levers")
+IN_THE_USERS_PROCESS = ("inject", "guest", "record", "levers")
 LOADED_BY_FILE = (("inject", "guest"), ("guest", "levers"))
 LEFT_OUT = ("", "__main__", "errors")  # nearly everything imports them, or nothing does
 VALUES = "values"
@@ -261,8 +261,8 @@ orient="auto-start-reverse"><polygon points="0,0 8,4 0,8" fill="#8c959f"/></mark
 
 
 KEY = (
-    "An arrow is an import. Yellow rooms run inside the user's processes; "
-    "a dashed arrow is a file loaded there."
+    "An arrow is an import. Yellow rooms run inside the user's processes (record and levers on "
+    "both sides); a dashed arrow is a file loaded there."
 )
 
 

@@ -18,14 +18,13 @@ from steptime.diagnose.values.finding import BottleneckKind, Diagnosis
 from steptime.levers.base import Facts, Lever, Moment, Preserves
 from steptime.measure.values.measurement import Measurement, Phase, SteadyWindow
 from steptime.tune.search.bench import (
+    ArmResult,
     Baseline,
-    LiveArm,
+    ComparisonResult,
     LiveRequest,
-    LiveResult,
     ProcessRequest,
-    ProcessResult,
 )
-from steptime.tune.values.study_values import Applied, State, TrialEnd
+from steptime.tune.values.study_values import WELL, Applied, Ending, State, TrialEnd
 from steptime.verify.values import Outcome, QualityCheck, Verdict
 
 PHASES = {"input_wait": 0.05, "forward": 0.35, "backward": 0.4, "optimizer": 0.15, "other": 0.05}
@@ -153,7 +152,7 @@ class ScriptedBench:
         self.requests.append("observe")
         self.used_s += self.run_s
         return Baseline(
-            end=self.baseline_end,
+            ending=Ending(end=self.baseline_end),
             measurement=make_measurement(step_s=self.step_s, phases=self.phases),
             diagnosis=Diagnosis(schema=SCHEMA, run_id="r", kind=self.kind, findings=()),
             facts=self.facts,
@@ -161,7 +160,7 @@ class ScriptedBench:
             sample_unit="samples",
         )
 
-    def compare_live(self, request: LiveRequest) -> LiveResult:
+    def compare_live(self, request: LiveRequest) -> ComparisonResult:
         rng = self._begin(request)
         bad = [state for state in request.states[1:] if self._end_of(state) is not None]
         is_lost = self.live_end is not TrialEnd.FINISHED
@@ -178,14 +177,13 @@ class ScriptedBench:
             compiled_s += cost_s
             values = [before - now for before, now in zip(logs[0], logs[index], strict=True)]
             arms.append(
-                LiveArm(
+                ArmResult(
                     state=state,
                     log_ratios=() if end is not None else tuple(values),
                     cpu_log_ratios=()
                     if end is not None
                     else tuple(v * 0.5 + 0.5 * self._gain(request, state) for v in values),
-                    end=TrialEnd.FINISHED if named is None else named[0],
-                    reason=None if named is None else named[1],
+                    ending=WELL if named is None else Ending(end=named[0], reason=named[1]),
                     compile_s=cost_s,
                 )
             )
@@ -197,14 +195,14 @@ class ScriptedBench:
             worst = self._end_of(bad[0])
             assert worst is not None
             end_of_all = worst[0]
-        return LiveResult(
-            end=end_of_all,
+        return ComparisonResult(
+            ending=Ending(end=end_of_all),
             reference_step_s=self.step_s,
             arms=tuple(arms),
             others_cores=self.others_cores,
         )
 
-    def compare_processes(self, request: ProcessRequest) -> ProcessResult:
+    def compare_processes(self, request: ProcessRequest) -> ComparisonResult:
         rng = self._begin(request)
         end = self._end_of(request.candidate) or self._end_of(request.reference)
         num_pairs = 0 if end is not None else request.num_pairs
@@ -212,13 +210,18 @@ class ScriptedBench:
         self.used_s += request.num_pairs * 2 * self.run_s
         gain = self.true_gain(request.candidate) - self.true_gain(request.reference)
         values = tuple(rng.gauss(gain, self.noise.process_sd) for _ in range(num_pairs))
-        return ProcessResult(
-            end=TrialEnd.FINISHED if end is None else end[0],
-            reason=None if end is None else end[1],
+        ending = WELL if end is None else Ending(end=end[0], reason=end[1])
+        arm = ArmResult(
+            state=request.candidate,
             log_ratios=values,
             cpu_log_ratios=values,
+            ending=ending,
+            step_s=self.step_s * math.exp(-gain),
+        )
+        return ComparisonResult(
+            ending=ending,
+            arms=(arm,),
             reference_step_s=self.step_s,
-            candidate_step_s=self.step_s * math.exp(-gain),
             others_cores=self.others_cores,
         )
 

@@ -36,7 +36,7 @@ WINGS = {
     "isolate",
 }
 ARROWS = {
-    "": {"counting", "measure.values"},
+    "": {"app", "counting", "errors"},  # what it hands on, imported when somebody asks for it
     "errors": set(),
     "core": {"errors"},
     "record": set(),
@@ -47,21 +47,21 @@ ARROWS = {
     "counting": {"guest", "measure.values", *BASE},
     "levers": set(),  # the guest loads them by file
     **VALUES,
-    "launch": {*BASE, *VALUES, "watch", ""},
+    "launch": {*BASE, *VALUES, "watch"},
     "watch": {*BASE, *VALUES, "measure"},
     "measure": {*BASE, *VALUES, "watch"},
     "diagnose": {*BASE, *VALUES},
     "compare": {*BASE, *VALUES},
     "verify": {*BASE, *VALUES},
     "plan": {*BASE, *VALUES},
-    "machine": {*BASE, *VALUES, ""},
+    "machine": {*BASE, *VALUES},
     "isolate": {*BASE, *VALUES},
     "report": {*BASE, *VALUES, "plan", "diagnose"},
     "export": {*BASE, *VALUES},
-    "tune": {*BASE, *VALUES, *WINGS, "levers", ""},
+    "tune": {*BASE, *VALUES, *WINGS, "levers"},
     "testing": {*BASE, *VALUES, "levers"},
-    "app": {*BASE, *VALUES, *WINGS, "levers", "tune", "report", "export", ""},
-    "cli": {*BASE, *VALUES, *WINGS, "levers", "tune", "report", "export", "app", ""},
+    "app": {*BASE, *VALUES, *WINGS, "levers", "tune", "report", "export"},
+    "cli": {*BASE, *VALUES, *WINGS, "levers", "tune", "report", "export", "app"},
     "__main__": {"cli"},
 }
 USES_TORCH = {"guest", "inject", "counting"}
@@ -103,7 +103,7 @@ MAX_MODULE_LINES = 450
 MAX_COMMAND_LINES = 250
 MAX_LEVER_LINES = 150
 
-MAY_CATCH_ALL = re.compile(r"guest/|tune/trial\.py$|cli/main\.py$|inject/.*sitecustomize\.py$")
+MAY_CATCH_ALL = re.compile(r"guest/|app/attempt\.py$|cli/main\.py$|inject/.*sitecustomize\.py$")
 MAY_SPEAK = re.compile(r"cli/|__main__\.py$")
 
 
@@ -261,6 +261,91 @@ def test_pure_modules_touch_neither_clock_nor_disk_nor_process():
     assert not wrong, "\n".join(wrong)
 
 
+def modules_by_name():
+    """Dotted name → path of each module, a package standing for its `__init__`."""
+    named = {}
+    for path in modules():
+        parts = ("steptime", *path.relative_to(SRC).with_suffix("").parts)
+        named[".".join(parts).removesuffix(".__init__")] = path
+    return named
+
+
+def import_graph():
+    """Dotted name → the modules of ours that it imports, anywhere and for type checking too."""
+    named = modules_by_name()
+    names_of = {path: name for name, path in named.items()}
+    graph = {name: set() for name in named}
+    for path in modules():
+        for node, target in imported_names(path):
+            aliases = node.names if isinstance(node, ast.ImportFrom) else ()
+            inner = {f"{target}.{alias.name}" for alias in aliases} & named.keys()
+            graph[names_of[path]] |= inner or ({target} & named.keys())
+    return {name: targets - {name} for name, targets in graph.items()}
+
+
+def circles_in(graph):
+    """The strongly connected components of more than one module (Tarjan, 1972)."""
+    order, lowest, stack, circles = {}, {}, [], []
+
+    def visit(name):
+        order[name] = lowest[name] = len(order)
+        stack.append(name)
+        for target in sorted(graph[name]):
+            if target not in order:
+                visit(target)
+                lowest[name] = min(lowest[name], lowest[target])
+            elif target in stack:
+                lowest[name] = min(lowest[name], order[target])
+        if lowest[name] == order[name]:
+            place_in_stack = stack.index(name)
+            circles.append(frozenset(stack[place_in_stack:]))
+            del stack[place_in_stack:]
+
+    for name in sorted(graph):
+        if name not in order:
+            visit(name)
+    return {circle for circle in circles if len(circle) > 1}
+
+
+# Circles that still wait for their end. None may join them, and one that is gone must go here, too.
+KNOWN_CIRCLES: set[frozenset[str]] = set()
+
+
+def test_no_imports_run_in_a_circle():
+    found = circles_in(import_graph())
+
+    assert found <= KNOWN_CIRCLES, [sorted(circle) for circle in found - KNOWN_CIRCLES]
+    assert not KNOWN_CIRCLES - found, "a circle is gone: take it out of KNOWN_CIRCLES"
+
+
+def test_a_circle_is_found_where_there_is_one():
+    graph = {"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": set(), "e": {"a"}}
+
+    assert circles_in(graph) == {frozenset("abc")}
+
+
+def test_no_command_imports_another():
+    verbs = {f"steptime.cli.{path.stem}" for path in commands()}
+    wrong = [
+        f"{name} imports {target}"
+        for name, targets in import_graph().items()
+        if name in verbs
+        for target in targets & (verbs | {"steptime.cli.main"})
+    ]
+
+    assert not wrong, "\n".join(wrong)
+
+
+def commands():
+    """The modules of `cli/` that are a command: those that say how they are used."""
+    return [
+        path
+        for path in modules()
+        if part_of(path) == "cli"
+        and any("USAGE" in names_in(node.targets[0]) for node in walk(path, ast.Assign))
+    ]
+
+
 # --- what stands where ----------------------------------------------------------------
 
 
@@ -329,6 +414,50 @@ def test_modules_are_short():
     ]
 
     assert not wrong, "\n".join(wrong)
+
+
+# File names that stand twice, with the reason.
+SAME_FILE_NAMES = {
+    "__init__.py": "each package has one",
+    "values.py": "each wing's values stand beside it",
+    "levers.py": "the contract of levers is named like their room; beside the command `levers`",
+}
+# Class names that stand twice, with the reason.
+SAME_CLASS_NAMES: dict[str, str] = {}
+
+
+def test_no_file_name_stands_twice():
+    places = {}
+    for path in modules():
+        places.setdefault(path.name, []).append(inside(path))
+    verbs = {path.name for path in commands()}
+    wrong = [
+        found
+        for name, found in places.items()
+        if len(found) > 1
+        and name not in SAME_FILE_NAMES
+        and not (name in verbs and set(found) == {f"app/{name}", f"cli/{name}"})
+    ]
+
+    assert not wrong, wrong
+    unused = {name for name in SAME_FILE_NAMES if len(places.get(name, ())) < 2}
+    assert not unused, f"no longer twice: {unused}"
+
+
+def test_no_class_name_stands_twice():
+    places = {}
+    for path in modules():
+        for node in walk(path, ast.ClassDef):
+            places.setdefault(node.name, []).append(inside(path))
+    wrong = {
+        name: found
+        for name, found in places.items()
+        if len(found) > 1 and name not in SAME_CLASS_NAMES
+    }
+
+    assert not wrong, wrong
+    unused = {name for name in SAME_CLASS_NAMES if len(places.get(name, ())) < 2}
+    assert not unused, f"no longer twice: {unused}"
 
 
 # --- what is injected -----------------------------------------------------------------
@@ -415,5 +544,81 @@ def test_no_path_of_somebodys_machine_is_written_down():
             f"{path.relative_to(ROOT)}: {text[max(0, match.start() - 20) : match.end() + 20]!r}"
             for match in somewhere.finditer(text)
         ]
+
+    assert not wrong, "\n".join(wrong)
+
+
+# --- the record -----------------------------------------------------------------------
+
+# What lines and rows of the record hold under names that are the format's alone.
+RECORD_KEYS = {"k", "rows", "row", "rw", "rc", "sites", "breaks", "recompiles"}
+RECORD_FILES = re.compile(r"^(?:rank|worker|quality|processes|host|stalls|count)\S*\.jsonl$")
+# They speak a format of their own: the machine's child with its parent, a contained child too.
+OTHER_LINES = ("machine/", "isolate/")
+
+
+def reads_the_record(path):
+    """Whether the record's format is its business, or Python 2 must read it."""
+    return inside(path).startswith(("record/", "inject/", *OTHER_LINES))
+
+
+def keys_read(node):
+    """The names that an expression looks up: `line["rows"]`, `line.get("rows")`."""
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+        key = node.slice
+    elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in {"get", "pop"}:
+        key = node.args[0] if node.args else None
+    else:
+        return set()
+    is_text = isinstance(key, ast.Constant) and isinstance(key.value, str)
+    return {key.value} if is_text else set()
+
+
+def test_only_the_record_unpacks_lines_and_rows():
+    wrong = [
+        f"{place(path, node)}: {ast.unparse(node)}"
+        for path in modules()
+        if not reads_the_record(path)
+        for node in walk(path, ast.Subscript, ast.Call)
+        if keys_read(node) & RECORD_KEYS and ast.unparse(node) != "bound['k']"  # of an attention
+    ]
+
+    assert not wrong, "\n".join(wrong)
+
+
+def test_lines_are_named_by_the_words_of_the_record():
+    wrong = [
+        f"{place(path, node)}: {ast.unparse(value)}"
+        for path in modules()
+        if not reads_the_record(path)
+        for node in walk(path, ast.Dict)
+        for key, value in zip(node.keys, node.values, strict=True)
+        if isinstance(key, ast.Constant) and key.value == "k" and isinstance(value, ast.Constant)
+    ]
+    wrong += [
+        f"{place(path, node)}: {node.value}"
+        for path in modules()
+        if not reads_the_record(path)
+        for node in walk(path, ast.Constant)
+        if isinstance(node.value, str) and RECORD_FILES.match(node.value)
+    ]
+
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_file_of_lines_has_one_reader():
+    documents = {  # one JSON document each, and no line of the record
+        *("app/run_index.py", "app/run_listing.py", "app/study_listing.py", "core/codec.py"),
+        *("guest/trial/trial_plan.py", "measure/run_records.py", "measure/source/scan.py"),
+        *("report/words/compare_words.py", "testing/levers.py", "tune/trials/study_folder.py"),
+        *("tune/trials/recorded_answers.py", "watch/process_stacks.py", "watch/rank_stacks.py"),
+    }
+    wrong = [
+        place(path, call)
+        for path in modules()
+        if not reads_the_record(path) and inside(path) not in documents
+        for call in walk(path, ast.Call)
+        if ast.unparse(call.func) in {"json.loads", "json.load", "loads"}
+    ]
 
     assert not wrong, "\n".join(wrong)

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+import steptime
 from steptime.cli.main import COMMANDS, build_parser
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -110,6 +111,13 @@ def test_there_are_commands_on_the_pages():
     assert len([words for page in PAGES for words in commands_on(page)]) > 40
 
 
+def test_functions_on_the_pages_are_in_the_package():
+    blocks = [block[0] for page in PAGES for block in CODE.finditer(text_of(page))]
+    names = {name for block in blocks for name in re.findall(r"\bsteptime\.(\w+)\(", block)}
+
+    assert {"observe", "load", "compare", "tune", "count"} <= names <= set(steptime.__all__)
+
+
 def test_changelog_has_a_place_for_what_is_new():
     assert "## Unreleased" in text_of(ROOT / "CHANGELOG.md")
 
@@ -140,6 +148,18 @@ def test_the_lever_reference_is_what_the_levers_declare():
     assert done.returncode == 0, done.stderr
     page = text_of(ROOT / "docs" / "reference" / "levers.md")
     assert done.stdout == page, "run `python scripts/gen_lever_reference.py`"
+
+
+def test_the_tables_of_the_diagnosis_are_what_the_ailments_say():
+    generator = ROOT / "scripts" / "gen_ailment_reference.py"
+
+    done = subprocess.run(
+        [sys.executable, str(generator), "--stdout"], capture_output=True, text=True, timeout=60
+    )
+
+    assert done.returncode == 0, done.stderr
+    page = text_of(ROOT / "docs" / "explanation" / "diagnosis.md")
+    assert done.stdout == page, "run `python scripts/gen_ailment_reference.py`"
 
 
 def test_the_check_reference_is_what_the_checks_say():

@@ -1,35 +1,77 @@
-"""Steptime: make training faster, and prove it."""
+"""Steptime: make training faster, and prove it.
+
+From Python: `observe` a command, `load` a run that was made before, `compare` runs, `tune` a
+command; `count` the work of a model. Whatever goes wrong is a `SteptimeError`.
+"""
 
 from __future__ import annotations
 
+import sys
 import typing
-from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 if typing.TYPE_CHECKING:
-    from steptime.measure.values.work import Count
+    from steptime.app.compare import RunComparison, compare
+    from steptime.app.load import load
+    from steptime.app.observe import observe
+    from steptime.app.observed_run import ObservedRun
+    from steptime.app.tune import TunedCommand, tune
+    from steptime.counting import count
+    from steptime.errors import SteptimeError
 
-__all__ = ["__version__", "count"]
+    __version__: str
+
+__all__ = [
+    "ObservedRun",
+    "RunComparison",
+    "SteptimeError",
+    "TunedCommand",
+    "__version__",
+    "compare",
+    "count",
+    "load",
+    "observe",
+    "tune",
+]
+
+# Each is imported when somebody asks for it: `import steptime` stays light.
+_PLACES = {
+    "ObservedRun": "app.observed_run",
+    "RunComparison": "app.compare",
+    "SteptimeError": "errors",
+    "TunedCommand": "app.tune",
+    "compare": "app.compare",
+    "count": "counting",
+    "load": "app.load",
+    "observe": "app.observe",
+    "tune": "app.tune",
+}
 
 
-def count(model: Callable[..., Any], *inputs: Any, **kwargs: Any) -> Count:
-    """The work of `model(*inputs, **kwargs)` and of its gradients, in FLOP.
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
 
-    Loads torch, runs the model once, and leaves it as it was.
-    See docs/explanation/counting.md for what each figure holds.
-    """
-    from steptime import counting
-
-    return counting.count(model, *inputs, **kwargs)
-
-
-def __getattr__(name: str) -> str:
-    # Read when asked for: the metadata costs 20 ms, `steptime --help` has 250.
-    if name != "__version__":
+    if name == "__version__":
+        return import_module("steptime.core.version").installed_version()
+    if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import metadata
+    return getattr(import_module(f"steptime.{_PLACES[name]}"), name)
 
-    try:
-        return metadata.version("steptime")
-    except metadata.PackageNotFoundError:
-        return "0+unknown"  # run from a checkout that was never installed
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """Keeps `compare` and `tune` the functions, though rooms of the package bear these names.
+
+    The import system puts each submodule on its package as an attribute, over whatever is there.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _PLACES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

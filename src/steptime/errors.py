@@ -2,7 +2,8 @@
 
 SteptimeError              exit code 1
 ├── UsageError             2    the command line or an argument is wrong
-├── NotFoundError          2    no such run, file or executable
+├── NotFoundError          2    no such run or file
+│   └── NotStartedError    126, 127 the command cannot be started
 ├── RecipeError            2    a recipe is damaged, foreign or does not fit
 ├── StoreError             1    the store cannot be read or written
 ├── DamagedRunError        1    a run folder is damaged, foreign or of another schema
@@ -35,6 +36,14 @@ class NotFoundError(SteptimeError):
 
     exit_code = 2
     code = "not_found"
+
+
+class NotStartedError(NotFoundError):
+    """The command cannot be started; `exit_code` is what a shell gives: 126 or 127."""
+
+    def __init__(self, message: str, *, hint: str | None = None, exit_code: int = 127) -> None:
+        super().__init__(message, hint=hint)
+        self.exit_code = exit_code
 
 
 class RecipeError(SteptimeError):

@@ -14,10 +14,10 @@ specification, which others may wrap, as the guest's entry does; its execution p
 server has executed. What torch imports with the first optimizer (dynamo) is replayed later
 and module by module, so that a callback at one of them is called when it would be.
 
-Four things differ from a new interpreter: memory is shared with the server, so that the first
-write to a page faults; the command line in /proc and the hash seeds are the server's; modules are
-not torn down after the exit functions. Tests of these, of launching, and of anything that looks at
-a process from outside start a true process.
+Some things differ from a new interpreter: memory is shared with the server, so that the first
+write to a page faults; the command line in /proc and the hash seeds are the server's; the shim on
+PATH is passed over; modules are not torn down after the exit functions. Tests of these, of
+launching, and of anything that looks at a process from outside start a true process.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ import signal
 import site
 import socket
 import sys
+import tempfile
 import threading
 import types
 from collections.abc import Mapping, Sequence
@@ -46,6 +47,7 @@ FRESH = frozenset(sys.modules)
 PATH = tuple(sys.path[1:])
 """Where a new interpreter finds modules, less the script's own folder."""
 
+TEMPORARY = tempfile.gettempdir()
 SETTLED = ("OMP_", "MKL_", "OPENBLAS_", "KMP_", "GOMP_", "TORCH", "PYTORCH_", "CUDA_")
 SETTLED += ("PYTHON", "LD_", "MALLOC_", "LC_", "LANG")
 """Variables that a library or an interpreter reads once, when it is loaded."""
@@ -63,12 +65,22 @@ def settled(environment: Mapping[str, str]) -> dict[str, str]:
 class Replay:
     """Finds modules that the server has executed; executing them again puts them back.
 
-    `first` came with torch, `later` with the first optimizer, `others` with Steptime.
+    `first` came with torch, `later` with the first optimizer, which sets some `variables` of the
+    environment, `others` with Steptime.
     """
 
-    def __init__(self, *, first: Modules, later: Modules, others: Modules) -> None:
+    def __init__(
+        self, *, first: Modules, later: Modules, others: Modules, variables: Mapping[str, str]
+    ) -> None:
         self.first, self.later, self.others = dict(first), dict(later), dict(others)
+        self.variables = variables
         self.is_replaying = False
+
+    def copy(self) -> Replay:
+        """One with nothing put back."""
+        return Replay(
+            first=self.first, later=self.later, others=self.others, variables=self.variables
+        )
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
         for modules in (self.first, self.later, self.others):
@@ -99,6 +111,8 @@ class Replay:
             self.is_replaying = True
             for other in list(self.later):
                 importlib.import_module(other)
+            for variable, value in self.variables.items():
+                os.environ[variable] = value.replace(TEMPORARY, tempfile.gettempdir())
 
 
 class Loader:
@@ -132,10 +146,11 @@ def preload() -> Replay:
     """Import what the commands and the scripts import, and take it out of sight."""
     if importlib.util.find_spec("torch") is not None:
         import torch
-    with_torch = frozenset(sys.modules)
+    with_torch, before = frozenset(sys.modules), dict(os.environ)
     if "torch" in with_torch:
         torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
     with_optimizer = frozenset(sys.modules)
+    variables = {k: v for k, v in os.environ.items() if before.get(k) != v}
     for name in ("steptime.cli.main", "bokeh.plotting", "bokeh.embed"):
         if importlib.util.find_spec(name.partition(".")[0]) is not None:
             importlib.import_module(name)
@@ -143,7 +158,7 @@ def preload() -> Replay:
     later = take_away(with_torch)
     first = take_away(FRESH)
     assert len(os.listdir("/proc/self/task")) == 1, "a fork would lose threads"
-    return Replay(first=first, later=later, others=others)
+    return Replay(first=first, later=later, others=others, variables=variables)
 
 
 # -- one command
@@ -161,7 +176,7 @@ def run_observed(request: Mapping[str, Any], replay: Replay) -> None:
 
     atexit.register = note
     sys.path[:] = ["", *PATH]
-    finder = Replay(first=replay.first, later=replay.later, others=replay.others)
+    finder = replay.copy()
     sys.meta_path.insert(0, finder)
     from steptime.launch import user_command
 
@@ -179,7 +194,7 @@ def run_observed(request: Mapping[str, Any], replay: Replay) -> None:
         for function in registered:
             atexit.unregister(function)
         sys.meta_path.remove(finder)
-        be_script(argv, environment, Replay(first=replay.first, later=replay.later, others={}))
+        be_script(argv, environment, replay)
 
     user_command._execute = execute
     be_main(
@@ -195,11 +210,12 @@ def be_script(argv: Sequence[str], environment: Mapping[str, str], replay: Repla
     os.environ.update(environment)
     for name in sys.modules.keys() - FRESH:
         del sys.modules[name]
-    script = argv[1]
+    script, finder = argv[1], replay.copy()
+    finder.others.clear()
     searched = [p for p in environment.get("PYTHONPATH", "").split(os.pathsep) if p]
     sys.path[:] = [*searched, *PATH]
     sys.orig_argv[:] = argv
-    sys.meta_path.insert(0, replay)
+    sys.meta_path.insert(0, finder)
     site.execsitecustomize()
     sys.path.insert(0, os.path.dirname(os.path.realpath(script)))
     main = types.ModuleType("__main__")
@@ -278,6 +294,7 @@ def keep(connection: socket.socket, request: Mapping[str, Any], replay: Replay) 
         os.chdir(request["cwd"])
         os.environ.clear()
         os.environ.update(request["environment"])
+        tempfile.tempdir = None  # it was asked for in another environment
         if request["is_observed"]:
             run_observed(request, replay)
         else:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from end_to_end.forked import ForkedJob
 from end_to_end.harness import LIMIT_S, SPECIMENS, environment
 from steptime import levers
 from steptime.guest.trial.trial_plan import load_file
@@ -74,39 +75,19 @@ class Script:
         return {"WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
 
 
-class Server:
-    """A process that runs scripts in forked children; see quality_server.py."""
-
-    def __init__(self) -> None:
-        self.process: subprocess.Popen[str] | None = None
-
-    def run(self, script: Script, folder: Path, variables: Mapping[str, str]) -> None:
-        """Run a script to its end, which must be a good one."""
-        if self.process is None:
-            self.process = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("quality_server.py"))],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env=environment(folder),
-                text=True,
-            )
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        request = {
-            "argv": [script.path, *script.args],
-            "folder": str(folder),
-            "environment": {**variables, **script.rendezvous()},
-            "nproc": script.nproc,
-        }
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
-        codes = json.loads(self.process.stdout.readline())
-        assert not any(codes), (folder / "output-0").read_text()[-2000:]
-
-    def close(self) -> None:
-        """End it."""
-        if self.process is not None:
-            self.process.communicate(timeout=LIMIT_S)
+def run_forked(script: Script, folder: Path, variables: Mapping[str, str]) -> None:
+    """Run a script to its end, which must be a good one, each rank as a fork."""
+    words = ["python", script.path, *script.args]
+    environment = {**variables, **script.rendezvous()}
+    ranks = [
+        {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)} if script.nproc else environment
+        for rank in range(script.nproc or 1)
+    ]
+    jobs = [ForkedJob(words, own, folder, is_observed=False) for own in ranks]
+    for rank, job in enumerate(jobs):
+        code, out, err = job.communicate(LIMIT_S)
+        (folder / f"output-{rank}").write_bytes(out + err)
+        assert code == 0, err.decode()[-2000:]
 
 
 def record(
@@ -115,9 +96,9 @@ def record(
     quality: Mapping[str, Any],
     put: Sequence[Put] = (),
     *,
-    server: Server | None = None,
+    is_forked: bool = False,
 ) -> Recording:
-    """One whole run; it must end well. Without a server it is started as a study starts it."""
+    """One whole run; it must end well. If it is not forked, it is started as a study starts it."""
     folder.mkdir(parents=True)
     plan = {
         "schema": 1,
@@ -131,8 +112,8 @@ def record(
     (folder / "plan.json").write_text(json.dumps(plan))
     variables = observed_environment(environment(folder), folder) | VARIABLES
     variables["STEPTIME_PLAN"] = str(folder / "plan.json")
-    if server is not None:
-        server.run(script, folder, variables)
+    if is_forked:
+        run_forked(script, folder, variables)
         return read_recording(folder)
     done = subprocess.run(
         script.command,
@@ -157,14 +138,14 @@ class Baselines:
         num_updates: int = 20,
         num_repeats: int = 2,
         seed: int | None = None,
-        server: Server | None = None,
+        is_forked: bool = False,
     ) -> None:
         self.folder = folder
         self.script = script
         self.num_updates = num_updates
         self.num_repeats = num_repeats
         self.seed = seed
-        self.server = server
+        self.is_forked = is_forked
         self.recordings: dict[str, Recording] = {}
         self.num_candidates = 0
 
@@ -199,4 +180,4 @@ class Baselines:
         quality = dict(request.quality)
         if self.seed is not None:
             quality["seed"] = self.seed
-        return record(self.folder / name, self.script, quality, put, server=self.server)
+        return record(self.folder / name, self.script, quality, put, is_forked=self.is_forked)

@@ -112,7 +112,7 @@ def test_memory_that_runs_out_in_torch_leaves_every_step(tmp_path: Path) -> None
     assert (error["is_memory"], error["type"]) == (True, "RuntimeError")
     assert error["where"].startswith(str(SCRIPTS / "dying.py"))
     assert done.data["diagnosis"]["kind"] == "MEMORY_CAPACITY_BOUND"
-    assert "died for want of memory" in said_by_us(done)
+    assert "ran out of memory and died" in said_by_us(done)
     assert done.data["host"]["min_available_bytes"] > 0
 
 

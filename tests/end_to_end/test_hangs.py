@@ -75,4 +75,4 @@ def test_a_rank_that_waits_for_ever_is_named_with_its_line_and_the_other_waits_f
     first = done.data["diagnosis"]["findings"][0]
     assert (first["cause"], first["severity"]) == ("stalled_rank", "critical")
     assert first["where"] == line
-    assert "the others waited for rank 1" in " ".join(done.stderr.decode().split())
+    assert "the other ranks waited for rank 1" in " ".join(done.stderr.decode().split())

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from end_to_end.harness import SPECIMENS, needs_torch, start_bare
-from end_to_end.quality_runs import Baselines, Put, Script, Server, record, shipped, wrong
+from end_to_end.quality_runs import Baselines, Put, Script, record, shipped, wrong
 from steptime.verify.protocol import plan_runs
 from steptime.verify.recordings import is_complete
 from steptime.verify.values import Outcome, Verdict
@@ -40,16 +39,9 @@ WRONG = {
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
-    server = Server()
-    yield server
-    server.close()
-
-
-@pytest.fixture(scope="session")
-def convnet(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Baselines:
+def convnet(tmp_path_factory: pytest.TempPathFactory) -> Baselines:
     """The baseline's runs of the convnet, shared by all candidates."""
-    return Baselines(tmp_path_factory.mktemp("convnet"), CONVNET, server=server)
+    return Baselines(tmp_path_factory.mktemp("convnet"), CONVNET, is_forked=True)
 
 
 def failed(verdict: Verdict) -> dict[str, str | None]:
@@ -107,12 +99,12 @@ def test_other_draws_are_no_failure_where_the_lever_may_draw_otherwise(
     assert verdict.outcome is Outcome.PASS, failed(verdict)
 
 
-def test_a_recorded_run_prints_what_it_prints_without(tmp_path: Path, server: Server) -> None:
+def test_a_recorded_run_prints_what_it_prints_without(tmp_path: Path) -> None:
     script = Script(name="small_convnet", args=("--steps", "12", "--seed", "5"))
     bare = start_bare(tmp_path / "bare", *script.command).finish()
     quality = {"num_updates": 20, "seed": None, "is_deterministic": False}
 
-    recording = record(tmp_path / "run", script, quality, server=server)
+    recording = record(tmp_path / "run", script, quality, is_forked=True)
 
     assert b"loss " in bare.stdout
     assert (tmp_path / "run" / "output-0").read_bytes() == bare.stdout
@@ -120,8 +112,8 @@ def test_a_recorded_run_prints_what_it_prints_without(tmp_path: Path, server: Se
 
 
 @pytest.fixture(scope="session")
-def two_ranks(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Baselines:
-    return Baselines(tmp_path_factory.mktemp("ranks"), TWO_RANKS, num_repeats=1, server=server)
+def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Baselines:
+    return Baselines(tmp_path_factory.mktemp("ranks"), TWO_RANKS, num_repeats=1, is_forked=True)
 
 
 def test_ranks_that_keep_their_gradients_are_refused(two_ranks: Baselines) -> None:

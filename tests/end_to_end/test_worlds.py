@@ -13,9 +13,10 @@ from end_to_end.acting import BURNING, early_lever, lever
 from plain_child import PlainStart
 from steptime.levers.base import Lever
 from steptime.tune.search.bench import Baseline, LiveRequest, ProcessRequest
+from steptime.tune.study.study_folder import StudyFolder, open_study
+from steptime.tune.trials import bounds
 from steptime.tune.trials.observe_baseline import ParentFacts
-from steptime.tune.trials.real_bench import Doors, Subject, Worlds
-from steptime.tune.trials.study_folder import StudyFolder, open_study
+from steptime.tune.trials.real_bench import Doors, RealBench, Subject
 from steptime.tune.values.study_values import Applied, State, TrialEnd
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="trials train, with torch")
@@ -32,7 +33,7 @@ def make_worlds(
     levers: tuple[Lever, ...] = (),
     nproc: int | None = None,
     without_network: tuple[str, ...] | None = None,
-) -> tuple[Worlds, StudyFolder]:
+) -> tuple[RealBench, StudyFolder]:
     argv = (sys.executable, str(script), *words)
     if nproc is not None:
         launcher = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={nproc}")
@@ -53,20 +54,22 @@ def make_worlds(
     doors = Doors(own=PlainStart(argv, folder))
     if without_network is not None:
         doors = Doors(own=PlainStart((*argv, *without_network), folder), shared=doors.own)
-    return Worlds(subject, study, doors, lambda: None), study
+    return RealBench(subject, study, doors, lambda: None), study
 
 
 def observe(folder: Path, *words: str, stdin: str | None = None) -> Baseline:
     return make_worlds(folder, *words, stdin=stdin)[0].observe()
 
 
+@pytest.mark.slow("a trial lasts until its window is full")
+@pytest.mark.core
 def test_an_endless_script_is_observed_for_a_window_and_ended(tmp_path: Path) -> None:
     worlds, study = make_worlds(tmp_path, "--sleep", "0.01")
 
     baseline = worlds.observe()
 
-    assert baseline.end is TrialEnd.FINISHED
-    assert baseline.reason is None
+    assert baseline.ending.end is TrialEnd.FINISHED
+    assert baseline.ending.reason is None
     steady = baseline.measurement.steady
     assert steady is not None
     assert steady.step_time_s is not None
@@ -82,16 +85,16 @@ def test_an_endless_script_is_observed_for_a_window_and_ended(tmp_path: Path) ->
 def test_a_script_of_twenty_steps_is_measured_by_what_there_was(tmp_path: Path) -> None:
     baseline = observe(tmp_path, "--steps", "20")
 
-    assert baseline.end is TrialEnd.FINISHED
+    assert baseline.ending.end is TrialEnd.FINISHED
     assert baseline.measurement.num_steps == 20
 
 
 def test_a_script_that_fails_says_so_in_its_own_words(tmp_path: Path) -> None:
     baseline = observe(tmp_path, "--fail-at", "3")
 
-    assert baseline.end is TrialEnd.FAILED
-    assert baseline.reason == "exit_code"
-    assert baseline.details == {
+    assert baseline.ending.end is TrialEnd.FAILED
+    assert baseline.ending.reason == "exit_code"
+    assert baseline.ending.facts == {
         "exit_code": "1",
         "last_line": "RuntimeError: the disk of this script is full",
     }
@@ -100,53 +103,60 @@ def test_a_script_that_fails_says_so_in_its_own_words(tmp_path: Path) -> None:
 def test_a_script_that_makes_no_step_is_no_baseline(tmp_path: Path) -> None:
     baseline = observe(tmp_path, "--steps", "0")
 
-    assert (baseline.end, baseline.reason) == (TrialEnd.FAILED, "no_steps")
+    assert (baseline.ending.end, baseline.ending.reason) == (TrialEnd.FAILED, "no_steps")
 
 
+@pytest.mark.slow("silence is waited for")
 def test_a_script_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steptime.tune.trials.bounds.silence_s", lambda budget_s: 1.0)
+    monkeypatch.setattr(bounds, "silence_s", lambda budget_s: 1.0)
 
     baseline = observe(tmp_path, "--hang-at", "60", "--sleep", "0.01")
 
-    assert baseline.end is TrialEnd.TIMED_OUT
-    assert baseline.reason == "hung"
+    assert baseline.ending.end is TrialEnd.TIMED_OUT
+    assert baseline.ending.reason == "hung"
 
 
+@pytest.mark.slow("three trials, each a process that imports torch")
 def test_each_trial_reads_the_input_of_the_command(tmp_path: Path) -> None:
     worlds, study = make_worlds(tmp_path, "--read", "--steps", "30", stdin="48\n")
 
-    assert worlds.observe().end is TrialEnd.FINISHED
+    assert worlds.observe().ending.is_well
     worlds.compare_processes(ProcessRequest(reference=(), candidate=(), num_pairs=1))
     outputs = [path.read_text() for path in sorted(study.folder.glob("trials/*/stdout"))]
     assert outputs == ["done 48\n"] * 3
 
 
+@pytest.mark.slow("four trials, one after the other")
+@pytest.mark.serial
 def test_equal_states_in_processes_of_their_own_differ_by_noise_alone(tmp_path: Path) -> None:
     worlds, _ = make_worlds(tmp_path, "--sleep", "0.02")
 
     result = worlds.compare_processes(ProcessRequest(reference=(), candidate=(), num_pairs=2))
 
-    assert result.end is TrialEnd.FINISHED
-    assert len(result.log_ratios) == len(result.cpu_log_ratios) == 2
-    assert all(abs(ratio) < 0.7 for ratio in result.log_ratios)  # sleeping takes most of it
+    assert result.ending.is_well
+    assert len(result.arms[0].log_ratios) == len(result.arms[0].cpu_log_ratios) == 2
+    assert all(abs(ratio) < 0.7 for ratio in result.arms[0].log_ratios)  # sleeping takes most of it
     assert result.reference_step_s is not None
     assert result.reference_step_s > 0.02
 
 
+@pytest.mark.slow("four trials, each a process that imports torch")
 def test_a_command_that_needs_the_network_gets_it_for_the_whole_study(tmp_path: Path) -> None:
     worlds, _ = make_worlds(tmp_path, "--steps", "20", without_network=("--fail-at", "3"))
 
     baseline = worlds.observe()
     result = worlds.compare_processes(ProcessRequest(reference=(), candidate=(), num_pairs=1))
 
-    assert (baseline.end, baseline.reason) == (TrialEnd.FINISHED, "shared_network")
-    assert result.end is TrialEnd.FINISHED
+    assert (baseline.ending.end, baseline.ending.reason) == (TrialEnd.FINISHED, "shared_network")
+    assert result.ending.is_well
 
 
 def on(*levers: Lever) -> State:
     return tuple(Applied(name=one.name, settings=one.space(None)[0]) for one in levers)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow("two trials, one after the other")
+@pytest.mark.serial
 def test_an_environment_lever_is_compared_between_processes(tmp_path: Path) -> None:
     early = early_lever()
     worlds, _ = make_worlds(tmp_path, script=BURNING, levers=(early,))
@@ -155,14 +165,17 @@ def test_an_environment_lever_is_compared_between_processes(tmp_path: Path) -> N
         ProcessRequest(reference=(), candidate=on(early), num_pairs=1)
     )
 
-    assert result.end is TrialEnd.FINISHED
-    assert result.cpu_log_ratios[0] > 0.7
+    assert result.ending.is_well
+    assert result.arms[0].cpu_log_ratios[0] > 0.7
 
 
+@pytest.mark.slow("a lever that hangs is waited for, and the trial starts again")
+@pytest.mark.core
+@pytest.mark.serial
 def test_live_levers_that_fail_lose_their_own_arm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("steptime.tune.trials.bounds.silence_s", lambda budget_s: 3.0)
+    monkeypatch.setattr(bounds, "silence_s", lambda budget_s: 3.0)
     quick, crash, hang = lever("quick"), lever("crash"), lever("hang")
     worlds, _ = make_worlds(tmp_path, script=BURNING, levers=(quick, crash, hang))
     states = ((), on(quick), on(crash), on(hang))
@@ -170,15 +183,17 @@ def test_live_levers_that_fail_lose_their_own_arm(
     result = worlds.compare_live(LiveRequest(fixed=(), states=states, num_rounds=3))
     worlds.close()
 
-    assert [(arm.end, arm.reason) for arm in result.arms] == [
+    assert [(arm.ending.end, arm.ending.reason) for arm in result.arms] == [
         (TrialEnd.FINISHED, None),
         (TrialEnd.FAILED, "lever_failed"),
         (TrialEnd.TIMED_OUT, "hung"),
     ]
     assert min(result.arms[0].cpu_log_ratios) > 0.7
-    assert (result.arms[1].details or {})["error"] == "RuntimeError: planted"
+    assert (result.arms[1].ending.facts or {})["error"] == "RuntimeError: planted"
 
 
+@pytest.mark.slow("a trial for each twenty steps")
+@pytest.mark.serial
 def test_a_script_of_twenty_steps_is_compared_by_starting_it_again(tmp_path: Path) -> None:
     quick = lever("quick")
     worlds, _ = make_worlds(tmp_path, "--steps", "20", script=BURNING, levers=(quick,))
@@ -186,10 +201,12 @@ def test_a_script_of_twenty_steps_is_compared_by_starting_it_again(tmp_path: Pat
     result = worlds.compare_live(LiveRequest(fixed=(), states=((), on(quick)), num_rounds=2))
     worlds.close()
 
-    assert result.end is TrialEnd.FINISHED
+    assert result.ending.is_well
     assert len(result.arms[0].log_ratios) >= 2
 
 
+@pytest.mark.slow("torchrun and two ranks, twice")
+@pytest.mark.serial
 def test_two_ranks_are_compared_by_the_clock_of_the_first(tmp_path: Path) -> None:
     quick = lever("quick")
     worlds, _ = make_worlds(tmp_path, "--ranks", script=BURNING, levers=(quick,), nproc=2)
@@ -201,5 +218,5 @@ def test_two_ranks_are_compared_by_the_clock_of_the_first(tmp_path: Path) -> Non
     assert baseline.measurement.num_ranks == 2
     assert baseline.facts.world_size == 2
     assert baseline.samples_per_step == 32
-    assert result.end is TrialEnd.FINISHED
+    assert result.ending.is_well
     assert min(result.arms[0].cpu_log_ratios) > 0.5

@@ -14,7 +14,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from rich.console import Console
 
-from steptime.cli import check_facts
+from steptime.app import check_machine
 from steptime.cli.main import main
 from steptime.machine.checks.check_facts import CheckFacts
 from steptime.machine.checks.run_checks import RULES, judge
@@ -200,7 +200,7 @@ def test_the_schema_is_one_and_knows_every_cost() -> None:
 @pytest.fixture
 def plant(monkeypatch: pytest.MonkeyPatch) -> Any:
     def plant(facts: CheckFacts) -> None:
-        monkeypatch.setattr(check_facts, "gather_facts", lambda options: facts)
+        monkeypatch.setattr(check_machine, "gather_facts", lambda **_: facts)
 
     return plant
 

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 import steptime
-from steptime.cli import conclude, main, output, run, runs
-from steptime.cli.results import load, save
+from steptime.app import attempt, prepare
+from steptime.app.load import load_run, save
+from steptime.app.observe import EndedRun
+from steptime.app.prepare import RunOptions, RunPlan
+from steptime.cli import main, output, run, runs
 from steptime.core.machine_identity import MachineIdentity
+from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.store import Run, create_run, write_value
-from steptime.errors import SteptimeError, StoreError
+from steptime.errors import SteptimeError, StoreError, UsageError
 from steptime.launch.values import CommandRecord
 from unit.builders import make_end, make_head, make_row
 
@@ -114,15 +120,17 @@ def test_a_command_without_the_dashes_is_shown_as_it_should_be(capsys: Capture) 
 
 
 def test_options_behind_the_dashes_belong_to_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[run.RunOptions] = []
-    module = type(sys)("steptime.cli.supervise")
-    module.supervise = lambda options: seen.append(options) or 7  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "steptime.cli.supervise", module)
+    seen: list[RunOptions] = []
+
+    def stop(options: RunOptions, environment: object, *, tell: object) -> None:
+        seen.append(options)
+        raise UsageError("seen.")
+
+    monkeypatch.setattr(prepare, "prepare", stop)
     words = ["run", "--store", "s", "--", "x", "--json", "a", "--", "--help"]
-    assert main.main(words) == 7
+    assert main.main(words) == 2
     command = ("x", "--json", "a", "--", "--help")
-    expected = run.RunOptions(command=command, store=Path("s"), report=None, json=None)
-    assert seen == [expected]
+    assert seen == [RunOptions(command=command, store=Path("s"))]
 
 
 def test_windows_is_refused_in_one_sentence(
@@ -204,9 +212,9 @@ def test_an_attempt_that_fails_is_told_and_gives_nothing(failure: Exception, say
         raise failure
 
     notes: list[str] = []
-    assert main.attempt(fail, tell=notes.append) is None
+    assert attempt.attempt(fail, tell=notes.append) is None
     assert says in notes[0]
-    assert main.attempt(lambda: 3, tell=notes.append) == 3
+    assert attempt.attempt(lambda: 3, tell=notes.append) == 3
     assert len(notes) == 1
 
 
@@ -318,13 +326,13 @@ def test_runs_kept_elsewhere_are_listed_with_a_word(tmp_path: Path, capsys: Capt
 
 def test_what_was_saved_is_shown_and_folded_anew_where_it_is_damaged(tmp_path: Path) -> None:
     run = make_run(tmp_path)
-    folded = load(run)
-    save(run, folded)
+    folded = load_run(run)
+    save(folded)
     (run.folder / "command.json").write_text("{}")
-    assert load(run) == folded
+    assert load_run(run) == replace(folded, series=None)
     (run.folder / "measurement.json").write_text('{"schema": 1, "run')
     with pytest.raises(SteptimeError, match=r"command\.json"):
-        load(run)
+        load_run(run)
 
 
 def test_a_run_from_before_the_newer_lines_is_shown(tmp_path: Path, capsys: Capture) -> None:
@@ -333,8 +341,8 @@ def test_a_run_from_before_the_newer_lines_is_shown(tmp_path: Path, capsys: Capt
     rows = [make_row(n, x=[1, 0, 0, 1, 1]) for n in range(30)]
     lines = [make_head(**old), {"k": "u", "rows": rows}, make_end(30)]
     (run.folder / "rank-0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    folded = load(run)
-    save(run, folded)
+    folded = load_run(run)
+    save(folded)
     saved = json.loads((run.folder / "measurement.json").read_text())
     for name in ("prepare_fraction", "sites", "operators", "compilation", "switches", "errors"):
         del saved[name]
@@ -342,7 +350,7 @@ def test_a_run_from_before_the_newer_lines_is_shown(tmp_path: Path, capsys: Capt
         del saved["ranks"][0][name]
     (run.folder / "measurement.json").write_text(json.dumps(saved))
 
-    assert load(run) == folded
+    assert load_run(run) == replace(folded, series=None)
     assert folded.measurement.num_steps == 30
     assert main.main(["show", "last"]) == 0
     assert "30 (29 counted" in capsys.readouterr().out
@@ -381,9 +389,9 @@ def test_runs_writes_the_document(tmp_path: Path, capsys: Capture) -> None:
 # -- the end of a run
 
 
-def make_options(**fields: str | None) -> run.RunOptions:
-    values = {"report": None, "json": None} | fields
-    return run.RunOptions(command=("x",), store=Path("."), **values)  # type: ignore[arg-type]
+def make_options(**fields: str | None) -> argparse.Namespace:
+    values = {"report": None, "json": None, "ncu": None, "perf": False, "count": False}
+    return argparse.Namespace(**values | fields)
 
 
 @pytest.mark.parametrize(
@@ -396,8 +404,8 @@ def make_options(**fields: str | None) -> run.RunOptions:
 def test_a_run_without_steps_is_one_line(
     exit_code: int, says: str, tmp_path: Path, capsys: Capture
 ) -> None:
-    result = load(make_run(tmp_path, exit_code=exit_code))
-    conclude._report(make_options(), result)
+    result = load_run(make_run(tmp_path, exit_code=exit_code))
+    run._report(make_options(), result)
     err = capsys.readouterr().err
     assert err.startswith(f"steptime: {says} Run {result.measurement.run_id}.")
     assert err.count("\n") == 1
@@ -405,7 +413,9 @@ def test_a_run_without_steps_is_one_line(
 
 def test_notes_are_said_when_nothing_was_kept(tmp_path: Path, capsys: Capture) -> None:
     options = make_options(json=str(tmp_path / "f"))
-    conclude.conclude(options, None, ["no place to write"], exit_code=3)
+    plan = RunPlan(argv=("x",), environment={}, notes=("no place to write",))
+    end = ProcessEnd(state=RunState.FAILED, exit_code=3)
+    run._conclude(options, EndedRun(plan=plan, end=end, notes=plan.notes), 3)
     assert capsys.readouterr().err.splitlines() == [
         "steptime: no place to write",
         "steptime: the command ran unobserved.",
@@ -418,6 +428,6 @@ def test_notes_are_said_when_nothing_was_kept(tmp_path: Path, capsys: Capture) -
 def test_a_stderr_that_is_closed_costs_the_report_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = load(make_run(tmp_path))
+    result = load_run(make_run(tmp_path))
     monkeypatch.setattr(sys, "stderr", None)
-    conclude._report(make_options(), result)
+    run._report(make_options(), result)

@@ -22,7 +22,7 @@ from steptime.diagnose.values.finding import Diagnosis
 from steptime.errors import DamagedRunError
 from steptime.levers.base import Facts
 from steptime.measure.values.measurement import Measurement, Overhead, Span
-from steptime.tune.search.bench import LiveRequest, LiveResult, ProcessRequest, ProcessResult
+from steptime.tune.search.bench import ComparisonResult, LiveRequest, ProcessRequest
 from steptime.tune.values.study_values import Applied, Study
 from unit.builders import make_measurement
 
@@ -61,7 +61,7 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
     return plain[hint]
 
 
-STUDIED = [Study, Facts, LiveRequest, LiveResult, ProcessRequest, ProcessResult]
+STUDIED = [Study, Facts, LiveRequest, ComparisonResult, ProcessRequest]
 
 
 @pytest.mark.parametrize("cls", [Measurement, Diagnosis, Tally, *STUDIED])

@@ -13,8 +13,9 @@ from jsonschema import Draft202012Validator
 from rich.console import Console
 
 from compare_cases import CASES, single, slower
-from steptime.cli.compared import exit_code_of
-from steptime.compare.values import Comparison, Estimate, GateOutcome, Obstacle, Remark, TraitChange
+from steptime.cli.compare import exit_code_of
+from steptime.compare.values import Comparison, Estimate, GateOutcome, Obstacle, TraitChange
+from steptime.core.note import Note
 from steptime.errors import NotFoundError
 from steptime.report.document.compare_data import comparison_envelope
 from steptime.report.document.envelope import error_envelope, render_json
@@ -132,8 +133,8 @@ def test_numbers_have_their_sign() -> None:
 
 def test_words_that_are_not_in_the_tables_are_shown_as_they_are() -> None:
     assert describe_obstacle(Obstacle(code="new", facts={"a": "1"})) == "new a 1"
-    assert describe_remark(Remark(code="new", facts={})) == "new"
-    assert describe_remark(Remark(code="mixed", facts={})) == "mixed"
+    assert describe_remark(Note(code="new", facts={})) == "new"
+    assert describe_remark(Note(code="mixed", facts={})) == "mixed"
 
 
 @pytest.mark.parametrize(

@@ -126,9 +126,7 @@ def test_what_cannot_be_meant_is_said_before_anything_starts(
 def test_a_tool_that_is_not_installed_is_one_error_with_what_brings_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "steptime.cli.supervise.user_command.user_environment", lambda: {"PATH": "/bin"}
-    )
+    monkeypatch.setattr("steptime.launch.user_command.user_environment", lambda: {"PATH": "/bin"})
 
     assert main.main(["run", "--nsys", "--", "true"]) == 2
     said = capsys.readouterr().err

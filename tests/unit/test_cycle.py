@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steptime.guest.timeline.cycle import MAX_PERIOD, PATIENCE, RECENT, Cycle
-from steptime.record.buckets import BY_HAND
+from steptime.record.places import BY_HAND
 
 
 def ends(optimizers: list[int]) -> list[int]:

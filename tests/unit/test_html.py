@@ -11,13 +11,14 @@ import pytest
 from page_cases import HOSTILE, PAGES, gpt, hostile, make_devices, make_shift, make_stall, two_ranks
 from report_cases import CASES, crowded, healthy
 from steptime.core.process_end import ProcessEnd, RunState
+from steptime.diagnose.ailments.shifted import BY_CHANGE
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Diagnosis
 from steptime.measure.values.observations import ScriptError
 from steptime.measure.values.over_time import RunSeries, StepPoint
 from steptime.report.html.html_page import PageFacts, render_page
 from steptime.report.html.html_tags import Html, bar, joined_html, table, tag
-from steptime.report.words.change_words import CHANGES, SHIFT_CAUSES
+from steptime.report.words.run_words import CHANGES
 
 
 class NoPlots:
@@ -137,7 +138,7 @@ def test_the_first_finding_opens_the_page_and_the_next_command_follows() -> None
     facts = bare(CASES["input_bound"]())
     text = parsed(page_of(facts)).text
     assert text.index("input-bound") < text.index("Where a step's time goes")
-    assert "steptime run -- python train.py" in text
+    assert "steptime tune --levers dataloader -- python train.py" in text
 
 
 def test_lines_that_cost_little_are_folded_and_those_of_the_run_stand_apart() -> None:
@@ -219,8 +220,7 @@ def test_a_lasting_change_names_what_changed_with_it() -> None:
 
 
 def test_every_cause_of_a_lasting_change_has_words() -> None:
-    words = {f"shift_{word}" for word in CHANGES}
-    assert words == set(SHIFT_CAUSES) - {"shift_phase"}
+    assert set(CHANGES) == set(BY_CHANGE) - {"", "phase"}
 
 
 def test_no_script_may_run_but_those_of_the_page() -> None:

@@ -13,7 +13,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from rich.console import Console
 
-from steptime.cli import machinery
+from steptime.app import machine as machine_app
 from steptime.cli.main import main
 from steptime.core.codec import from_json, to_json
 from steptime.core.interval import Interval
@@ -384,7 +384,7 @@ def test_a_python_that_is_not_there_is_wrong_usage(
 def test_windows_is_refused_in_one_message(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("steptime.cli.machine.sys.platform", "win32")
+    monkeypatch.setattr("sys.platform", "win32")
 
     assert main(["machine"]) == 2
     assert "does not work on Windows" in capsys.readouterr().err
@@ -408,12 +408,14 @@ def test_what_was_measured_before_is_shown_without_measuring(
 
 
 def test_a_store_that_cannot_be_written_costs_the_keeping_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    said: list[str] = []
+
     def refuse(folder: Path, *, kind: str) -> Path:
         raise StoreError("no folder can be made: read-only")
 
-    monkeypatch.setattr(machinery, "make_folder", refuse)
+    monkeypatch.setattr(machine_app, "make_folder", refuse)
 
-    assert machinery._folder(tmp_path) is None
-    assert "the figures are not kept" in capsys.readouterr().err
+    assert machine_app._folder(tmp_path, said.append) is None
+    assert "the figures are not kept" in said[0]

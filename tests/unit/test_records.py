@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
 from steptime.measure.run_records import read_records
-from steptime.record.rows import DETAIL, NUMBER, OPTIMIZER, SKIPPED, THREAD
+from steptime.record.places import DETAIL, NUMBER, OPTIMIZER, SKIPPED, THREAD
 from unit.builders import (
     BUCKETS,
     make_block,

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 import steptime.report
-from steptime.cli import main, pages, report
-from steptime.cli.results import load
+from steptime.app import report as page_report
+from steptime.app.load import load_run
+from steptime.cli import main, report
+from steptime.cli import run as run_command
 from steptime.core.store import Run
 from unit.builders import make_end, make_head, make_row
 from unit.test_cli import check_failure, make_run
@@ -111,7 +113,7 @@ def test_without_the_extra_the_install_line_is_said(tmp_path: Path, capsys: Capt
     run = make_run_with_steps(tmp_path)
     says = "pip install 'steptime[report]'"
     check_failure(capsys, "report", "last", code=2, says=says)
-    pages.offer_page(run, load(run))
+    run_command._offer_page(load_run(run), ())
     assert capsys.readouterr().err == (
         f"steptime: for a page of this run: {says}, then: steptime report {run.run_id}\n"
     )
@@ -125,7 +127,7 @@ def test_a_broken_plotting_library_is_said_and_costs_the_run_nothing_else(
     monkeypatch.delitem(sys.modules, "steptime.report.html.html_plots", raising=False)
     monkeypatch.delattr(steptime.report.html, "html_plots", raising=False)
     monkeypatch.setitem(sys.modules, "bokeh.embed", None)
-    pages.offer_page(run, load(run))
+    run_command._offer_page(load_run(run), ())
     says = "steptime: the page of this run: not written: the page is drawn with Bokeh, which cannot"
     assert capsys.readouterr().err.startswith(says)
 
@@ -133,7 +135,7 @@ def test_a_broken_plotting_library_is_said_and_costs_the_run_nothing_else(
 def test_at_the_end_of_a_run_the_page_is_told_in_one_line(tmp_path: Path, capsys: Capture) -> None:
     needs_bokeh()
     run = make_run_with_steps(tmp_path)
-    pages.offer_page(run, load(run))
+    run_command._offer_page(load_run(run), ())
     out, err = capsys.readouterr()
     assert out == ""
     assert err == f"steptime: the page of this run: {run.folder / 'report.html'}\n"
@@ -145,10 +147,10 @@ def test_a_page_that_cannot_be_written_costs_the_run_nothing_else(
     needs_bokeh()
     run = make_run_with_steps(tmp_path)
     (run.folder / "report.html").mkdir()
-    pages.offer_page(run, load(run))
+    run_command._offer_page(load_run(run), ())
     says = "steptime: the page of this run: not written: the page cannot be written"
     assert says in capsys.readouterr().err
-    pages.offer_page(run, load(run), told=["command.json: Is a directory"])
+    run_command._offer_page(load_run(run), ["command.json: Is a directory"])
     says = "steptime: the page of this run: not written, for the same reason\n"
     assert capsys.readouterr().err == says
 
@@ -162,8 +164,8 @@ def test_whoever_cannot_wait_for_the_page_is_told_how_to_get_it(
     def interrupted(*_: object) -> Path:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pages, "write_page", interrupted)
-    pages.offer_page(run, load(run))
+    monkeypatch.setattr(page_report, "write_page", interrupted)
+    run_command._offer_page(load_run(run), ())
     says = f"interrupted. Write it: steptime report {run.run_id}\n"
     assert capsys.readouterr().err == f"steptime: the page of this run: {says}"
 

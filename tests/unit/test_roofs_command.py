@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from steptime.cli.roofs import find_ceilings
+from steptime.app.kept_ceilings import find_ceilings
 from steptime.core.codec import to_json
 from steptime.core.machine_identity import MachineIdentity
 from steptime.core.store import Run, create_run, write_value

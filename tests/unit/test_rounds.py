@@ -19,8 +19,9 @@ from steptime.guest.timeline.recorder import Recorder
 from steptime.measure.steps.step_fold import RankSteps, StepBlock, fold_stream
 from steptime.measure.stream import read_stream
 from steptime.measure.values.measurement import PHASES, SPANS, Step
-from steptime.record.buckets import BY_HAND, CHECKPOINT
+from steptime.record.buckets import CHECKPOINT
 from steptime.record.lines import Torn
+from steptime.record.places import BY_HAND
 from unit.guest_loop import FIRST_TIME, Loop
 
 NEVER_FOLDED = 10**9

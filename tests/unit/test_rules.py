@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from steptime.diagnose.ailments.arithmetic import find_compute
 from steptime.diagnose.ailments.contention import find_contention
 from steptime.diagnose.ailments.ranks import find_communication, find_straggler
-from steptime.diagnose.ailments.signals import find_missing_signals, headroom, phase_evidence
+from steptime.diagnose.ailments.scale import headroom
+from steptime.diagnose.ailments.signals import find_missing_signals, phase_evidence
 from steptime.diagnose.ailments.verdicts import (
-    find_compute,
     find_no_steps,
     find_noise,
     find_unattributed,

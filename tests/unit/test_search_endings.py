@@ -11,15 +11,15 @@ import pytest
 from scripted_bench import Noise, ScriptedBench, label_of, labels_of, make_lever, make_levers
 from steptime.core.codec import from_json, to_json
 from steptime.levers.base import Moment
-from steptime.tune.search.bench import LiveArm, LiveRequest, LiveResult, ProcessRequest
+from steptime.tune.search.bench import ArmResult, ComparisonResult, LiveRequest, ProcessRequest
 from steptime.tune.search.search import Found, SearchOptions, search
-from steptime.tune.values.study_values import Study, StudyOutcome, TrialEnd
+from steptime.tune.values.study_values import WELL, Ending, Study, StudyOutcome, TrialEnd
 from steptime.verify.values import Outcome
 
 log = math.log
 
 
-def run(bench, *levers, budget_s=600.0, tell=lambda standing: None, **options):
+def run(bench, *levers, budget_s=600.0, tell=lambda summary: None, **options):
     return search(bench, SearchOptions(levers=levers, budget_s=budget_s, **options), tell=tell)
 
 
@@ -95,10 +95,10 @@ class Flaky(ScriptedBench):
             self.lost += 1
             self.used_s += 5.0
             arms = tuple(
-                LiveArm(state=state, log_ratios=(), cpu_log_ratios=(), end=TrialEnd.FINISHED)
+                ArmResult(state=state, log_ratios=(), cpu_log_ratios=(), ending=WELL)
                 for state in request.states[1:]
             )
-            return LiveResult(end=TrialEnd.FAILED, reference_step_s=None, arms=arms)
+            return ComparisonResult(ending=Ending(end=TrialEnd.FAILED), arms=arms)
         return super().compare_live(request)
 
 
@@ -114,8 +114,8 @@ class Short(ScriptedBench):
 
     def compare_live(self, request):
         result = super().compare_live(replace(request, num_rounds=min(5, request.num_rounds)))
-        is_over = request.num_rounds > 5
-        return replace(result, end=TrialEnd.FAILED, reason="ends_too_soon") if is_over else result
+        over = Ending(end=TrialEnd.FAILED, reason="ends_too_soon")
+        return replace(result, ending=over) if request.num_rounds > 5 else result
 
 
 def test_a_script_that_is_soon_over_is_started_again_for_the_rest_of_the_rounds():
@@ -382,9 +382,9 @@ def test_a_third_of_the_budget_is_left_for_the_proof():
     bench = ScriptedBench(gains={"lever_0": log(1.3)}, noise=Noise(), step_s=0.7, startup_s=10.0)
     left = []
 
-    def note(standing):
-        if standing.phase == "quality":
-            left.append(standing.left_s + bench.judge_s)
+    def note(summary):
+        if summary.phase == "quality":
+            left.append(summary.left_s + bench.judge_s)
 
     found = run(bench, *make_levers(8), tell=note)
 
@@ -500,8 +500,11 @@ def test_the_budget_may_run_out_at_any_question():
 
         assert_is_legal(found)
         assert len(cut.requests) <= max(1, last) + 3  # a confirmation's repeats are one thing
-        for standing in told:
-            assert_is_legal(standing.found)
+        for summary in told:
+            assert_is_legal(summary.found)
+
+
+CUT_OFF = Ending(end=TrialEnd.INTERRUPTED)
 
 
 class Interrupted(ScriptedBench):
@@ -512,12 +515,12 @@ class Interrupted(ScriptedBench):
     def compare_live(self, request):
         result = super().compare_live(request)
         is_late = len(self.requests) >= self.last
-        return replace(result, end=TrialEnd.INTERRUPTED) if is_late else result
+        return replace(result, ending=CUT_OFF) if is_late else result
 
     def compare_processes(self, request):
         result = super().compare_processes(request)
         is_late = len(self.requests) >= self.last
-        return replace(result, end=TrialEnd.INTERRUPTED) if is_late else result
+        return replace(result, ending=CUT_OFF) if is_late else result
 
 
 def test_an_interrupted_trial_is_the_last_one():

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from steptime.core.codec import from_json, to_json
-from steptime.diagnose.ailments.shifted import WORDS, find_shift
+from steptime.diagnose.ailments.shifted import BY_CHANGE, find_shift
 from steptime.diagnose.diagnosis import diagnose
+from steptime.diagnose.shifts import lasting_shifts
 from steptime.diagnose.shifts.lasting_shifts import find_shifts
 from steptime.diagnose.values.finding import Diagnosis, Finding, Severity
 from steptime.measure.values.over_time import DevicePoint, HostPoint, RunSeries, StepPoint
-from steptime.report.words.change_words import SHIFT_CAUSES
 from steptime.report.words.run_words import describe_finding, describe_heading
 from unit.builders import make_measurement
 
@@ -179,7 +181,7 @@ def test_a_device_that_throttles_is_the_cause() -> None:
     assert (clock.after, clock.unit) == (pytest.approx(0.71, abs=0.01), "x")
     finding = find_shift((one,))
     assert finding is not None
-    assert "the device holds its clock down" in describe_finding(finding, None)
+    assert "the device has held its clock down" in describe_finding(finding, None)
 
 
 def test_a_device_that_throttled_all_along_is_no_cause() -> None:
@@ -222,15 +224,20 @@ def test_the_numbers_behind_a_cause_are_in_the_finding_and_in_its_words() -> Non
     assert numbers["neighbor_before"] == (0.0, "cores")
     assert numbers["neighbor_after"] == (1.5, "cores")
     text = describe_finding(found, 0.1)
-    assert text.startswith("from step 60 on a step takes 200 ms, before it took 100 ms: 2.00x")
-    assert "other programs keep 1.5 cores busy, before 0." in text
+    assert text.startswith(
+        "from step 60 on a step takes 200 ms; before, it took 100 ms. That is 2.00x"
+    )
+    assert "other programs have kept 1.5 cores busy; before, they kept 0 busy." in text
     assert describe_heading(found) == "changed"
 
 
 def test_the_phase_that_it_shows_in_is_named() -> None:
     found = finding_of(RunSeries(steps=tuple(make_steps(grows="other"))))
 
-    assert "It shows in other Python: 130 ms, before 30.0 ms." in describe_finding(found, 0.1)
+    assert (
+        "It shows in other Python, which takes 130 ms; before, it took 30.0 ms."
+        in describe_finding(found, 0.1)
+    )
 
 
 def test_without_a_series_no_change_is_looked_for() -> None:
@@ -244,5 +251,9 @@ def test_a_diagnosis_with_shifts_survives_the_way_through_json() -> None:
     assert from_json(Diagnosis, to_json(diagnosis)) == diagnosis
 
 
-def test_every_cause_has_a_word_and_a_sentence() -> None:
-    assert set(WORDS.values()) == set(SHIFT_CAUSES)
+def test_every_change_that_is_looked_for_has_a_row() -> None:
+    source = inspect.getsource(lasting_shifts)
+    words = set(re.findall(r'(?:name=|_clock\(|_rate\(\s*)"([a-z_]+)"', source))
+
+    assert words == set(BY_CHANGE) - {"", "phase"}
+    assert 'f"phase:' in source

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from steptime.cli import beside, main
+from steptime.app import beside
+from steptime.cli import main
 from steptime.core.store import create_run
 from steptime.errors import StoreError
 from steptime.measure.values.stall import Stall
@@ -126,7 +127,7 @@ def test_without_processes_and_stalls_it_says_so(
 def test_each_part_beside_the_command_keeps_its_own_pace() -> None:
     now = [0.0]
     taken: list[str] = []
-    rota = beside.Beside([], clock=lambda: now[0])
+    rota = beside.Beside(clock=lambda: now[0])
 
     def take(name: str, wait_s: float) -> float:
         taken.append(name)
@@ -142,8 +143,8 @@ def test_each_part_beside_the_command_keeps_its_own_pace() -> None:
 
 
 def test_a_part_that_fails_is_left_out_and_noted() -> None:
-    now, notes = [0.0], list[str]()
-    rota = beside.Beside(notes, clock=lambda: now[0])
+    now = [0.0]
+    rota = beside.Beside(clock=lambda: now[0])
 
     def fail() -> float:
         raise StoreError("the disk is full")
@@ -153,5 +154,5 @@ def test_a_part_that_fails_is_left_out_and_noted() -> None:
         now[0] += 1.0
         rota.tick()
 
-    assert notes == ["the disk is full"]
+    assert rota.notes == ["the disk is full"]
     assert rota.finish() is None

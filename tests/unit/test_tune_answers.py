@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 
 from steptime.tune.search.bench import (
+    ArmResult,
     Baseline,
-    LiveArm,
+    ComparisonResult,
     LiveRequest,
-    LiveResult,
     ProcessRequest,
-    ProcessResult,
 )
-from steptime.tune.trials.recorded_answers import AskedQuestion, RecordedBench
-from steptime.tune.values.study_values import Applied, State, TrialEnd
+from steptime.tune.study.recorded_answers import AskedQuestion, RecordedBench
+from steptime.tune.values.study_values import WELL, Applied, State
 from steptime.verify.values import Outcome, Verdict
 
 FAST: State = (Applied(name="fast", settings={"count": 2}),)
@@ -40,19 +39,22 @@ class CountingBench:
     def observe(self) -> Baseline:
         raise NotImplementedError
 
-    def compare_live(self, request: LiveRequest) -> LiveResult:
+    def compare_live(self, request: LiveRequest) -> ComparisonResult:
         ratio = self._spend()
-        arm = LiveArm(
+        arm = ArmResult(
             state=request.states[1],
             log_ratios=(ratio,),
             cpu_log_ratios=(ratio,),
-            end=TrialEnd.FINISHED,
+            ending=WELL,
         )
-        return LiveResult(end=TrialEnd.FINISHED, reference_step_s=0.1, arms=(arm,))
+        return ComparisonResult(ending=WELL, reference_step_s=0.1, arms=(arm,))
 
-    def compare_processes(self, request: ProcessRequest) -> ProcessResult:
+    def compare_processes(self, request: ProcessRequest) -> ComparisonResult:
         ratio = self._spend()
-        return ProcessResult(end=TrialEnd.FINISHED, log_ratios=(ratio,), cpu_log_ratios=())
+        arm = ArmResult(
+            state=request.candidate, log_ratios=(ratio,), cpu_log_ratios=(), ending=WELL
+        )
+        return ComparisonResult(ending=WELL, arms=(arm,))
 
     def judge(self, state: State) -> Verdict:
         self._spend()
@@ -66,7 +68,7 @@ def record(bench: CountingBench, folder: Path, **more: Callable[..., None]) -> R
     return RecordedBench(bench, folder, budget_s=60.0, clock=bench.clock, **more)
 
 
-def compare(recorded: RecordedBench, state: State, *, num_pairs: int = 1) -> ProcessResult:
+def compare(recorded: RecordedBench, state: State, *, num_pairs: int = 1) -> ComparisonResult:
     return recorded.compare_processes(
         ProcessRequest(reference=(), candidate=state, num_pairs=num_pairs)
     )

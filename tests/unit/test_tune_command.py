@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from steptime.cli import main, tuning
+from steptime.app import tune
+from steptime.cli import main
+from steptime.cli.options import parse_time
 from steptime.cli.progress import ProgressPrinter
-from steptime.cli.tune import parse_time
 from steptime.core.codec import to_json
+from steptime.core.note import Note
 from steptime.errors import ContainmentError, UsageError
 from steptime.levers import NAMES
 from steptime.report.text.progress_text import live_line
@@ -62,7 +64,7 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[Study | BaseException],
                 raise found
             return found
 
-        monkeypatch.setattr(tuning, "run_study", run_study)
+        monkeypatch.setattr(tune, "run_study", run_study)
         return asked
 
     return set_answer
@@ -281,7 +283,7 @@ def test_a_recipe_that_cannot_be_written_costs_the_recipe_alone(
     answer: Callable, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer(faster())
-    monkeypatch.setattr(tuning, "check_output", lambda path: None)
+    monkeypatch.setattr(tune, "check_output", lambda path: None)
     (tmp_path / "tuned.toml").write_text("appeared meanwhile")
     assert main.main(["tune", "--json", *COMMAND]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -357,8 +359,8 @@ def test_a_note_is_said_once() -> None:
     file = io.StringIO()
     teller = ProgressPrinter(file)
     for _ in range(3):
-        teller(make_progress(note="resumed"))
-    teller(make_progress(note="moon", facts=(("phase", "full"),)))
+        teller(make_progress(note=Note(code="resumed")))
+    teller(make_progress(note=Note(code="moon", facts={"phase": "full"})))
     lines = file.getvalue().splitlines()
     assert len(lines) == 3
     assert lines[1].startswith("steptime: going on with the study")

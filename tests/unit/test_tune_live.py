@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from steptime.levers.base import Lever, Moment, Preserves
-from steptime.tune.search.bench import LiveRequest, LiveResult
-from steptime.tune.trials.live_trials import LiveWorld, block_steps
+from steptime.tune.search.bench import ComparisonResult, LiveRequest
+from steptime.tune.trials.live_trials import LiveTrials, block_steps
 from steptime.tune.trials.trial_process import TrialEnded, TrialLimits
 from steptime.tune.trials.trial_watch import TrialWatch
 from steptime.tune.values.study_values import Applied, State, TrialEnd
@@ -163,8 +163,8 @@ class Children:
         return trial
 
 
-def compare(children: Children, *states: State, num_rounds: int = 5) -> LiveResult:
-    world = LiveWorld(children.start, LEVERS, slack_s=10.0)
+def compare(children: Children, *states: State, num_rounds: int = 5) -> ComparisonResult:
+    world = LiveTrials(children.start, LEVERS, slack_s=10.0)
     return world.compare(LiveRequest(fixed=(), states=((), *states), num_rounds=num_rounds))
 
 
@@ -180,11 +180,11 @@ def test_a_state_is_compared_with_the_reference_round_by_round(children: Childre
     assert fast.log_ratios == pytest.approx([math.log(2)] * 5)
     assert slow.cpu_log_ratios == pytest.approx([math.log(0.5)] * 5)
     assert result.reference_step_s == pytest.approx(STEP_S)
-    assert result.end is TrialEnd.FINISHED
+    assert result.ending.is_well
 
 
 def test_requests_with_the_same_fixed_levers_share_a_process(children: Children) -> None:
-    world = LiveWorld(children.start, LEVERS, slack_s=10.0)
+    world = LiveTrials(children.start, LEVERS, slack_s=10.0)
     request = LiveRequest(fixed=(), states=((), on("fast")), num_rounds=2)
 
     results = [world.compare(request) for _ in range(3)]
@@ -194,7 +194,7 @@ def test_requests_with_the_same_fixed_levers_share_a_process(children: Children)
 
 
 def test_other_fixed_levers_or_a_wish_make_a_new_process(children: Children) -> None:
-    world = LiveWorld(children.start, LEVERS, slack_s=10.0)
+    world = LiveTrials(children.start, LEVERS, slack_s=10.0)
     request = LiveRequest(fixed=(), states=((), on("fast")), num_rounds=1)
 
     for one in (request, replace(request, is_fresh=True), replace(request, fixed=on("slow"))):
@@ -217,8 +217,8 @@ def test_a_state_that_ends_its_process_loses_its_own_arm_alone(
 ) -> None:
     result = compare(children, on("fast"), on(name), on("slow"))
 
-    assert result.end is TrialEnd.FINISHED
-    assert [arm.end for arm in result.arms] == [TrialEnd.FINISHED, end, TrialEnd.FINISHED]
+    assert result.ending.is_well
+    assert [arm.ending.end for arm in result.arms] == [TrialEnd.FINISHED, end, TrialEnd.FINISHED]
     assert len(result.arms[0].log_ratios) >= 5
     assert len(result.arms[2].log_ratios) >= 5
 
@@ -226,10 +226,10 @@ def test_a_state_that_ends_its_process_loses_its_own_arm_alone(
 def test_an_arm_that_failed_says_why(children: Children) -> None:
     crash, broken = compare(children, on("crash"), on("broken")).arms
 
-    assert crash.reason == "exit_code"
-    assert crash.details is not None
-    assert crash.details["last_line"] == "ValueError: no"
-    assert (broken.reason, broken.details) == ("lever_failed", {"error": "Oops: no"})
+    assert crash.ending.reason == "exit_code"
+    assert crash.ending.facts is not None
+    assert crash.ending.facts["last_line"] == "ValueError: no"
+    assert (broken.ending.reason, broken.ending.facts) == ("lever_failed", {"error": "Oops: no"})
 
 
 def test_a_short_script_is_started_again_until_the_rounds_are_full(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_short_script_is_started_again_until_the_rounds_are_full(tmp_path: Pat
 
     result = compare(children, on("fast"), num_rounds=10)
 
-    assert result.end is TrialEnd.FINISHED
+    assert result.ending.is_well
     assert 1 < len(children.all) < 6
     assert len(result.arms[0].log_ratios) == 10
 
@@ -251,7 +251,8 @@ def test_a_script_that_ends_soon_after_it_is_warm_is_asked_from_its_first_steps_
 
     starts = [json.loads((c.folder / "live.json").read_text())["starts_at"] for c in children.all]
     assert starts[:2] == [30, 5]
-    assert result.end is TrialEnd.FAILED  # this child never does what it is asked at its start
+    # This child never does what it is asked at its start.
+    assert result.ending.end is TrialEnd.FAILED
 
 
 def test_a_script_that_is_over_at_once_is_given_up(tmp_path: Path) -> None:
@@ -259,7 +260,7 @@ def test_a_script_that_is_over_at_once_is_given_up(tmp_path: Path) -> None:
 
     result = compare(children, on("fast"))
 
-    assert (result.end, result.reason) == (TrialEnd.FAILED, "ends_too_soon")
+    assert (result.ending.end, result.ending.reason) == (TrialEnd.FAILED, "ends_too_soon")
 
 
 def test_an_interrupt_ends_the_process(children: Children, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,13 +133,17 @@ def test_a_command_that_fails_is_told_with_its_last_words(tmp_path: Path) -> Non
     ended = run(Child(tmp_path, end_s=3.0, end=EXIT_1))
 
     assert ended.end is TrialEnd.FAILED
-    assert ended.facts == {"exit_code": "1", "last_line": "ValueError: no such label"}
+    assert ended.ending.facts == {"exit_code": "1", "last_line": "ValueError: no such label"}
 
 
 def test_a_signal_is_told(tmp_path: Path) -> None:
     ended = run(Child(tmp_path, end_s=3.0, end=ProcessEnd(state=RunState.KILLED, signal=11)))
 
-    assert (ended.end, ended.reason, ended.facts) == (TrialEnd.FAILED, "signal", {"signal": "11"})
+    assert (ended.end, ended.reason, ended.ending.facts) == (
+        TrialEnd.FAILED,
+        "signal",
+        {"signal": "11"},
+    )
 
 
 def test_a_lever_that_fails_is_named(tmp_path: Path) -> None:
@@ -149,7 +153,7 @@ def test_a_lever_that_fails_is_named(tmp_path: Path) -> None:
     ended = run(Child(tmp_path, end_s=3.0, end=end, last_rows=(row,)))
 
     assert (ended.end, ended.reason, ended.lever) == (TrialEnd.FAILED, "lever_failed", "fused")
-    assert ended.facts == {"lever": "fused", "error": "No: x"}
+    assert ended.ending.facts == {"lever": "fused", "error": "No: x"}
 
 
 def test_an_exit_code_of_the_scripts_own_blames_no_lever(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steptime.measure.steps.rounds import MIN_BY_HAND, Round, Rows, fold_rounds, split_rounds
-from steptime.record.rows import BY_HAND
+from steptime.record.places import BY_HAND
 
 Facts = tuple[int, int, int]
 """Optimizer, backward calls, inner steps of a row."""

@@ -25,6 +25,7 @@ from steptime.measure.values.work import ClassCount, Count, GroupCount
 from steptime.report.text.run_text import render, render_picture
 from steptime.report.text.waterfall_text import PARTS as PART_WORDS
 from steptime.report.text.waterfall_text import describe_lacking, format_intensity
+from steptime.report.words.run_words import describe_finding
 from unit.builders import make_measurement, make_phases, make_quantity, make_rank, make_steady
 
 G = 1e9
@@ -525,12 +526,19 @@ def test_a_step_that_memory_holds_is_memory_bandwidth_bound() -> None:
     found = diagnosed(run)
     assert found.kind is BottleneckKind.MEMORY_BANDWIDTH_BOUND
     assert BottleneckKind.COMPUTE_BOUND not in [finding.kind for finding in found.findings]
+    said = describe_finding(found.findings[0], 1.0)
+    assert "operators that wait for memory take 82.0 % of a step" in said
+    assert "and arithmetic takes 16.4 %." in said
+    assert "If no operator had to wait for memory, a step would take at least" in said
 
 
 def test_a_step_that_goes_by_between_operators_is_host_bound() -> None:
     run = make_run(make_count(make_group(time_s=0.1)), {"forward": 0.5})
     found = diagnosed(run)
     assert (found.kind, found.findings[0].cause) == (BottleneckKind.HOST_BOUND, "overhead")
+    said = describe_finding(found.findings[0], 0.5)
+    assert "80.0 % of a step passes between operators, in Python and in starting them." in said
+    assert "If no time passed between operators, a step would take at least 100 ms: " in said
 
 
 def test_arithmetic_that_fills_a_step_stays_compute_bound_and_says_how_well_it_is_done() -> None:
@@ -541,6 +549,19 @@ def test_arithmetic_that_fills_a_step_stays_compute_bound_and_says_how_well_it_i
     assert found.kind is BottleneckKind.COMPUTE_BOUND
     assert evidence["at_ceiling"] == pytest.approx(0.05 / 0.13)
     assert found.findings[0].headroom_speedup == pytest.approx(0.13 / 0.05)
+    assert (
+        "With the arithmetic in bf16 and in shapes that reach the machine's ceiling, a step would "
+        "take at least 50.0 ms: at most 2.60x faster."
+    ) in describe_finding(found.findings[0], 0.13)
+
+
+def test_arithmetic_that_is_done_as_well_as_can_be_has_no_headroom() -> None:
+    run = make_run(make_count(make_group(time_s=0.05, dtype="bf16")), {"forward": 0.05})
+    found = diagnosed(run).findings[0]
+
+    assert found.kind is BottleneckKind.COMPUTE_BOUND
+    assert found.headroom_speedup is None
+    assert "a step would take" not in describe_finding(found, 0.05)
 
 
 def test_a_picture_with_a_hole_changes_no_verdict() -> None:

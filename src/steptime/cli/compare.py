@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import re
-from dataclasses import dataclass
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from steptime.cli.options import (
+    Parser,
     add_json,
     add_store,
     check_json,
@@ -14,7 +17,12 @@ from steptime.cli.options import (
     parse_price,
     store_folder,
 )
+from steptime.cli.output import STDOUT, console_for, open_store, write_json
 from steptime.errors import UsageError
+
+if TYPE_CHECKING:
+    from steptime.compare.values import Comparison
+    from steptime.core.store import Run
 
 SUMMARY = "compare two sets of runs, in CI too"
 DESCRIPTION = "Say what was changed between two sets of runs (3 each or more), and what it did."
@@ -28,19 +36,6 @@ examples:
 """
 
 _LIKE_A_RUN = re.compile(r"last(~\d+)?$|\d{8}-\d")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompareOptions:
-    """What the command line of `compare` says; `limit` is a fraction, `price` is an hour's."""
-
-    a: tuple[str, ...]
-    b: tuple[str, ...]
-    store: str
-    json: str | None
-    limit: float | None
-    price: float | None
-    is_forced: bool
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -57,20 +52,56 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Compare, report, and give the exit code."""
-    settings = _settings(options)
-    from steptime.cli.compared import report_comparison
+    a, b = _sides(options)
+    limit, price = options.fail_if_slower, options.price
+    limit = None if limit is None else parse_percent(limit, flag="--fail-if-slower")
+    price = None if price is None else parse_price(price, flag="--price")
+    from steptime.app.compare import compare_runs
+    from steptime.report.document.compare_data import comparison_envelope
+    from steptime.report.text.compare_text import ComparisonRequest, render_comparison
 
-    return report_comparison(settings)
+    runs = _find(options, [*a, *b])
+    found = compare_runs(runs[: len(a)], runs[len(a) :], limit=limit)
+    code = exit_code_of(found, is_forced=bool(options.anyway))
+    asked = ComparisonRequest(price=price, is_forced=bool(options.anyway))
+    if options.json is not None:
+        write_json(options.json, comparison_envelope(found, asked=asked, exit_code=code))
+    if options.json != STDOUT:
+        render_comparison(found, asked=asked, console=console_for(sys.stdout))
+    return code
 
 
-def _settings(options: argparse.Namespace) -> CompareOptions:
+def exit_code_of(found: Comparison, *, is_forced: bool) -> int:
+    """What the process ends with; the gate says 0 only where it was judged to be passed."""
+    from steptime.compare.values import CompareOutcome, GateOutcome
+
+    is_final = found.outcome is CompareOutcome.NOT_COMPARABLE
+    if found.gate is None:
+        return 2 if is_final else 4 if found.outcome is CompareOutcome.TOO_NOISY else 0
+    if any(obstacle.code == "failed" for obstacle in found.obstacles):
+        return 3
+    if is_final or (found.obstacles and not is_forced):
+        return 2
+    return {GateOutcome.PASSED: 0, GateOutcome.FAILED: 5}.get(found.gate.outcome, 4)
+
+
+def _find(options: argparse.Namespace, names: list[str]) -> list[Run]:
+    """The runs; the store is opened only where one of the names is no path."""
+    from steptime.app.load import find, is_path
+
+    folder = store_folder(options)
+    store = Path(folder) if all(map(is_path, names)) else open_store(folder)
+    return [find(name, store=store) for name in names]
+
+
+def _sides(options: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """The names of the runs of A and of B; options behind `--` are put beside the others."""
     if options.command is None:
         raise UsageError(
             "which runs are A and which are B? `--` must stand between them.",
             hint=f"usage: {USAGE}",
         )
-    a, behind = tuple(options.runs), _parse_behind(options.command)
-    b = tuple(behind.runs)
+    behind = _parse_behind(options.command)
     for name, value in vars(behind).items():
         if name != "runs" and value is not None:
             setattr(options, name, value)
@@ -78,25 +109,14 @@ def _settings(options: argparse.Namespace) -> CompareOptions:
         message = f"--json took `{options.json}` for its file, which looks like a run."
         raise UsageError(message, hint="Put --json at the end, or give it a file.")
     check_json(options)
-    for side, runs in (("A", a), ("B", b)):
+    for side, runs in (("A", options.runs), ("B", behind.runs)):
         if not runs:
             raise UsageError(f"no run of {side} was named.", hint=f"usage: {USAGE}")
-    limit, price = options.fail_if_slower, options.price
-    return CompareOptions(
-        a=a,
-        b=b,
-        store=store_folder(options),
-        json=options.json,
-        limit=None if limit is None else parse_percent(limit, flag="--fail-if-slower"),
-        price=None if price is None else parse_price(price, flag="--price"),
-        is_forced=bool(options.anyway),
-    )
+    return list(options.runs), list(behind.runs)
 
 
 def _parse_behind(words: list[str]) -> argparse.Namespace:
     """What stands behind `--`: the runs of B, and options just as in front of it."""
-    from steptime.cli.main import Parser
-
     parser = Parser(prog="steptime compare", usage=USAGE, allow_abbrev=False)
     add_options(parser)
     return parser.parse_args(words)

@@ -1,29 +1,45 @@
-"""Prints the commands for counters of the hardware, below a report; runs none."""
+"""The counters of the hardware, for `run` and `show`: prints the commands that read them.
+
+None of them is run.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
 import shlex
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
-from steptime.core.executable import NotStarted, find_executable
-from steptime.measure.values.measurement import Measurement
-from steptime.report.text.counter_text import (
-    PACKAGES,
-    CounterCommand,
-    kernel_counters,
-    processor_counters,
-)
-from steptime.report.text.page import LABEL_WIDTH, page_of, printable
-
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from steptime.measure.values.measurement import Measurement
+    from steptime.report.text.counter_text import CounterCommand
+
+
+def add_counter_options(group: argparse._ArgumentGroup) -> None:
+    """Options that print a command for counters of the hardware."""
+    group.add_argument(
+        "--ncu",
+        metavar="KERNEL",
+        nargs="?",
+        const="",
+        help="print ncu's command for a kernel's counters (default: the busiest)",
+    )
+    group.add_argument(
+        "--perf", action="store_true", help="print perf's command for the CPU's counters"
+    )
+
 
 def write_counters(m: Measurement, console: Console, *, kernel: str | None, perf: bool) -> None:
-    """The commands that were asked for, each below what it looks at."""
+    """The commands that were asked for, each below what it reads."""
+    if kernel is None and not perf:
+        return
+    from rich.text import Text
+
+    from steptime.report.text.counter_text import kernel_counters, processor_counters
+    from steptime.report.text.page import LABEL_WIDTH, page_of, printable
+
     found = [] if kernel is None else [kernel_counters(m, kernel)]
     if perf:
         found.append(processor_counters(m))
@@ -35,6 +51,9 @@ def write_counters(m: Measurement, console: Console, *, kernel: str | None, perf
 
 
 def _describe(one: CounterCommand) -> str:
+    from steptime.core.executable import NotStarted, find_executable
+    from steptime.report.text.counter_text import PACKAGES
+
     if one.missing is not None:
         return f"no command: {one.missing}."
     text = f"{one.about}."

@@ -8,11 +8,10 @@ import sys
 from typing import TYPE_CHECKING
 
 from steptime.cli.options import add_json, check_json
-from steptime.cli.output import console_for, say, write_json
+from steptime.cli.output import console_for, tell, write_json
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
-    from steptime.levers.base import Lever
     from steptime.report.text.lever_text import LeverCard
 
 SUMMARY = "list what can be tried, or explain one lever"
@@ -36,12 +35,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Print the list, or one lever."""
     check_json(options)
+    from steptime.app.lever_cards import card_of
+    from steptime.levers import load_all
     from steptime.report.document.envelope import Envelope
     from steptime.report.text.lever_text import levers_data, levers_table, render_lever
 
-    cards = all_cards()
+    cards = [card_of(lever) for lever in load_all(tell)]
     if options.name is not None:
-        cards = [find_card(cards, options.name)]
+        cards = [_find_card(cards, options.name)]
     if options.json is not None:
         envelope = Envelope(command="levers", exit_code=0, data=levers_data(cards))
         write_json(options.json, envelope)
@@ -52,14 +53,7 @@ def execute(options: argparse.Namespace) -> int:
     return 0
 
 
-def all_cards() -> list[LeverCard]:
-    """What all levers declare; one that cannot be loaded is said on stderr."""
-    from steptime.levers import load_all
-
-    return [card_of(lever) for lever in load_all(lambda text: say(f"steptime: {text}"))]
-
-
-def find_card(cards: list[LeverCard], name: str) -> LeverCard:
+def _find_card(cards: list[LeverCard], name: str) -> LeverCard:
     """The card of that name.
 
     Raises:
@@ -71,25 +65,3 @@ def find_card(cards: list[LeverCard], name: str) -> LeverCard:
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(names)}."
     raise UsageError(f"there is no lever `{name}`.", hint=hint)
-
-
-def card_of(lever: Lever) -> LeverCard:
-    """What a lever declares, with the settings that it has in some world."""
-    from steptime.levers.examples import WORLDS
-    from steptime.report.text.lever_text import LeverCard
-
-    tried = [s for facts in WORLDS if lever.applies(facts) is None for s in lever.space(facts)]
-    names = dict.fromkeys(name for settings in tried for name in settings)
-    return LeverCard(
-        name=lever.name,
-        title=lever.title,
-        preserves=lever.preserves.value,
-        moment=lever.moment.value,
-        relieves=lever.relieves,
-        phases=lever.phases,
-        when=lever.when,
-        settings={n: tuple(dict.fromkeys(s[n] for s in tried if n in s)) for n in names},
-        costs=lever.costs,
-        source=lever.source,
-        edit=lever.edit(tried[0] if tried else {}),
-    )

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from steptime.cli.checking import add_check_options, refuse_alone, show_checks
-from steptime.cli.options import add_json, add_store, check_json, store_folder
-from steptime.errors import UsageError
+from steptime.cli.options import (
+    add_json,
+    add_store,
+    check_json,
+    parse_time,
+    refuse_windows,
+    store_folder,
+)
+from steptime.cli.output import console_for, say, tell, write_json
+from steptime.errors import NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from steptime.app.machine import MachineFacts
+    from steptime.machine.ceilings import Told
+    from steptime.machine.values.check_values import Basis, MachineCheck
 
 SUMMARY = "show what this machine has and reaches"
 DESCRIPTION = """\
@@ -29,19 +41,8 @@ examples:
 
 _BUDGET = "50s"
 _MIN_BUDGET_S = 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineOptions:
-    """What the command line of `machine` says."""
-
-    python: str | None
-    data: Path
-    store: Path
-    budget_s: float
-    is_again: bool
-    only_inventory: bool
-    json: str | None
+_LEVELS = ("warning", "critical")
+_GATE_EXIT_CODE = 5
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -55,43 +56,80 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--inventory", action="store_true", help="measure nothing")
     parser.add_argument("--again", action="store_true", help="measure anew")
     parser.add_argument("--budget", metavar="TIME", help="for all of it: 50s (default), 3m")
-    add_check_options(parser)
+    _add_check_options(parser)
     output = parser.add_argument_group("output")
     add_json(output)
     add_store(output)
 
 
+def _add_check_options(parser: argparse.ArgumentParser) -> None:
+    """The options that belong to `--check`."""
+    group = parser.add_argument_group("checks")
+    group.add_argument(
+        "--check", action="store_true", help="what here holds a training back, and what mends it"
+    )
+    group.add_argument("--all", action="store_true", help="with what is clean or does not apply")
+    group.add_argument("--nccl-log", metavar="FILE", help="a log of NCCL_DEBUG=INFO to look into")
+    group.add_argument(
+        "--fail-on", metavar="LEVEL", choices=_LEVELS, help="exit 5 at a warning, or at critical"
+    )
+
+
 def execute(options: argparse.Namespace) -> int:
-    """Look, measure, and print what was found."""
+    """Read the machine, measure or judge it, and print what was found."""
     check_json(options)
-    if sys.platform == "win32":
+    refuse_windows("machine")
+    _refuse_alone(options)
+    budget_s = _budget_s(options.budget or _BUDGET)
+    if not Path(options.data).is_dir():
         raise UsageError(
-            "`steptime machine` does not work on Windows.", hint="Use it in WSL 2, a Linux."
+            f"--data: there is no folder `{options.data}`.", hint="Name an existing one."
         )
-    refuse_alone(options)
+    return _check(options) if options.check else _examine(options, budget_s)
+
+
+def _examine(options: argparse.Namespace, budget_s: float) -> int:
+    from steptime.app.machine import MachineOptions, examine
+    from steptime.cli.progress import OverwrittenLine
+    from steptime.report.text.ceilings_text import describe_told, live_told
+
     asked = MachineOptions(
         python=options.python,
         data=Path(options.data),
         store=Path(store_folder(options)),
-        budget_s=_budget_s(options.budget or _BUDGET),
+        budget_s=budget_s,
         is_again=options.again,
         only_inventory=options.inventory,
-        json=options.json,
     )
-    if not asked.data.is_dir():
-        raise UsageError(
-            f"--data: there is no folder `{asked.data}`.", hint="Name an existing one."
-        )
-    if options.check:
-        return show_checks(options)
-    from steptime.cli.machinery import show_machine
+    line = OverwrittenLine(sys.stderr)
 
-    return show_machine(asked)
+    def show(told: Told) -> None:
+        line.show(live_told(told.device, told.name, left_s=told.left_s))
+        if told.ceiling is not None:
+            line.say_plain(f"steptime: {describe_told(told.ceiling)}")
+
+    try:
+        found = examine(asked, tell=tell, progress=show)
+    finally:
+        line.close()
+    return 0 if found is None else _report(options, found)
+
+
+def _report(options: argparse.Namespace, found: MachineFacts) -> int:
+    from steptime.report.document.machine_data import machine_envelope
+    from steptime.report.text.ceilings_text import machine_lines
+    from steptime.report.text.page import page_of
+
+    document = machine_envelope(found.inventory, found.ceilings)
+    if options.json is not None:
+        write_json(options.json, document)
+        return document.exit_code
+    page = page_of(console_for(sys.stdout))
+    page.write(machine_lines(found.inventory, found.ceilings, age_s=found.age_s, page=page))
+    return document.exit_code
 
 
 def _budget_s(text: str) -> float:
-    from steptime.cli.tune import parse_time
-
     budget_s = parse_time(text)
     if budget_s < _MIN_BUDGET_S:
         raise UsageError(
@@ -99,3 +137,72 @@ def _budget_s(text: str) -> float:
             hint="Starting torch alone takes some seconds; --inventory measures nothing.",
         )
     return budget_s
+
+
+def _refuse_alone(options: argparse.Namespace) -> None:
+    """Refuse options that would be without effect.
+
+    Raises:
+        UsageError: one of them was given without `--check`, or one that it has no use for.
+    """
+    given = (
+        ("--all", options.all),
+        ("--nccl-log", options.nccl_log),
+        ("--fail-on", options.fail_on),
+    )
+    for flag, value in given:
+        if value and not options.check:
+            raise UsageError(f"{flag} belongs to --check.", hint="Add --check.")
+    of_measuring = (
+        ("--inventory", options.inventory),
+        ("--again", options.again),
+        ("--budget", options.budget),
+    )
+    for flag, value in of_measuring:
+        if value and options.check:
+            raise UsageError(f"{flag} has no effect on --check.", hint=f"Leave {flag} out.")
+
+
+def _check(options: argparse.Namespace) -> int:
+    """Judge, and print what fires; the exit code."""
+    log = None if options.nccl_log is None else Path(options.nccl_log)
+    if log is not None and not log.is_file():
+        raise NotFoundError(f"--nccl-log: there is no file `{log}`.", hint="Name an existing one.")
+    from steptime.app.check_machine import gather_facts
+    from steptime.machine.checks.run_checks import judge
+    from steptime.report.document.check_data import check_envelope
+
+    store = Path(store_folder(options))
+    facts = gather_facts(python=options.python, data=Path(options.data), store=store, nccl_log=log)
+    checks = judge(facts)
+    failed = _failed(checks, level=options.fail_on)
+    exit_code = _GATE_EXIT_CODE if failed else 0
+    if options.json is not None:
+        envelope = check_envelope(checks, basis=facts.basis, exit_code=exit_code, gate=failed)
+        write_json(options.json, envelope)
+        return exit_code
+    _print_checks(checks, facts.basis, is_all=options.all)
+    if failed:
+        say(f"error: {failed}")
+    return exit_code
+
+
+def _failed(checks: tuple[MachineCheck, ...], *, level: str | None) -> str | None:
+    """The words of the gate that was not met; None where there is none, or it was."""
+    if level is None:
+        return None
+    severities = ("critical",) if level == "critical" else ("critical", "warning")
+    codes = [check.code for check in checks if check.severity in severities]
+    return f"--fail-on {level}: {', '.join(codes)}" if codes else None
+
+
+def _print_checks(checks: tuple[MachineCheck, ...], basis: Basis, *, is_all: bool) -> None:
+    from rich.text import Text
+
+    from steptime.report.text.check_text import check_lines
+    from steptime.report.text.page import page_of
+
+    page = page_of(console_for(sys.stdout))
+    following = "steptime run -- python train.py" if is_all else "steptime machine --check --all"
+    lines = check_lines(checks, basis, is_all=is_all, page=page)
+    page.write([*lines, Text(), Text(f"  {following}", style="bold")])

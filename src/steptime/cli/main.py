@@ -9,12 +9,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
-import traceback
-from collections.abc import Callable, Sequence
-from typing import NoReturn, TypeVar
+from collections.abc import Sequence
+from typing import NoReturn
 
-import steptime
 from steptime.cli import (
     compare,
     export,
@@ -28,10 +25,9 @@ from steptime.cli import (
     study,
     tune,
 )
+from steptime.cli.options import Parser
 from steptime.cli.output import error_text, say, write_failure
 from steptime.errors import InterruptedByUserError, SteptimeError, UsageError
-
-T = TypeVar("T")
 
 COMMANDS = (
     "run",
@@ -60,19 +56,13 @@ examples:
 """
 
 
-class Parser(argparse.ArgumentParser):
-    """Raises instead of exiting: argparse has no other door for that before Python 3.14."""
-
-    def error(self, message: str) -> NoReturn:
-        """Say what is wrong, and where the help is."""
-        raise UsageError(f"{message}.", hint=f"See `{self.prog} --help`.")
-
-
 class _Version(argparse.Action):
     """Prints the version, which is looked up only then."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        print(f"steptime {steptime.__version__}")
+        from steptime.core.version import installed_version
+
+        print(f"steptime {installed_version()}")
         parser.exit()
 
 
@@ -93,20 +83,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as end:  # argparse, after --help and --version
         return int(end.code or 0)
     except Exception as error:
-        return _fail(SteptimeError(_describe_failure(error)), words)
+        from steptime.app.attempt import describe_failure
 
-
-def attempt(action: Callable[[], T], *, tell: Callable[[str], None]) -> T | None:
-    """The action's result, or None if it failed: what must not touch the user's command."""
-    try:
-        return action()
-    except SteptimeError as error:
-        tell(str(error))
-    except OSError as error:
-        tell(f"this failed: {error}")
-    except Exception as error:
-        tell(_describe_failure(error))
-    return None
+        return _fail(SteptimeError(describe_failure(error)), words)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -169,15 +148,3 @@ def _fail(error: SteptimeError, words: list[str]) -> int:
     say(error_text(error))
     write_failure(error, _own(words))
     return error.exit_code
-
-
-def _describe_failure(error: Exception) -> str:
-    """A sentence about a failure of ours, its details saved in a file."""
-    kind = f"{type(error).__name__}: {error}"
-    try:
-        descriptor, path = tempfile.mkstemp(prefix="steptime-error-", suffix=".txt")
-        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
-            traceback.print_exception(error, file=file)
-    except OSError:
-        return f"a failure of Steptime itself: {kind}."
-    return f"a failure of Steptime itself: {kind}. The details are in {path}."

@@ -1,15 +1,63 @@
-"""What the options of commands share: the document, the store, percentages and prices."""
+"""What the command lines of all commands share: the parser, common options, and their values."""
 
 from __future__ import annotations
 
 import argparse
 import re
+import shlex
+import sys
+from typing import NoReturn
 
 from steptime.cli.output import STDOUT, check_target
 from steptime.errors import UsageError
 
+_TIME = re.compile(r"(\d+(?:\.\d+)?)([smh])")
+_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _PERCENT = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?%")
 _PRICE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(?:/h)?")
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises instead of exiting: argparse has no other door for that before Python 3.14."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and where the help is."""
+        raise UsageError(f"{message}.", hint=f"See `{self.prog} --help`.")
+
+
+def take_command(options: argparse.Namespace, *, verb: str, usage: str) -> tuple[str, ...]:
+    """The user's command, which stands behind `--`.
+
+    Raises:
+        UsageError: there is none, it stands elsewhere, or this is Windows.
+    """
+    refuse_windows(verb)
+    if options.words:
+        raise UsageError(
+            "the command must stand behind `--`.", hint=f"Write: {_corrected(options)}"
+        )
+    if not options.command:
+        raise UsageError("no command was given.", hint=f"usage: {usage}")
+    return tuple(options.command)
+
+
+def _corrected(options: argparse.Namespace) -> str:
+    """The command line with a `--` where it belongs; a later one is the command's own."""
+    ours = options.given[: len(options.given) - len(options.words)]
+    rest = [] if options.command is None else ["--", *options.command]
+    return shlex.join(["steptime", *ours, "--", *options.words, *rest])
+
+
+def refuse_windows(verb: str) -> None:
+    """Refuse a verb that works on Linux alone.
+
+    Raises:
+        UsageError: this is Windows.
+    """
+    if sys.platform == "win32":
+        raise UsageError(
+            f"`steptime {verb}` does not work on Windows.", hint="Use it in WSL 2, a Linux."
+        )
 
 
 def add_json(group: argparse._ActionsContainer, *, what: str = "instead") -> None:
@@ -68,3 +116,21 @@ def parse_price(text: str, *, flag: str) -> float:
         message = f"{flag} must be a number above 0 for an hour, got `{text}`."
         raise UsageError(message, hint=f"Write: {flag} 2.5/h")
     return float(found[1])
+
+
+def parse_time(text: str) -> float:
+    """Seconds in `30s`, `10m`, `1h`.
+
+    Raises:
+        UsageError: it is no time above zero.
+    """
+    found = _TIME.fullmatch(text)
+    value_s = float(found[1]) * _UNITS_S[found[2]] if found else 0.0
+    if value_s <= 0:
+        raise UsageError(f"--budget must be a time such as 30s, 10m or 1h, got `{text}`.")
+    return value_s
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """The names in `a,b`."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())

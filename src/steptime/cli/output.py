@@ -32,6 +32,11 @@ def say(text: str, *, end: str = "\n") -> None:
         sys.stderr = None
 
 
+def tell(text: str) -> None:
+    """Say a sentence that this program says by itself: `steptime: ...`."""
+    say(f"steptime: {text}")
+
+
 def error_text(error: SteptimeError) -> str:
     """The error as people read it: what happened, then what to do.
 
@@ -55,7 +60,7 @@ def open_store(folder: str, *, kind: str = "runs") -> Path:
 
     store = find_store(Path(folder), kind=kind)
     if store != store_in(Path(folder)):
-        say(f"steptime: no {kind} are kept in {folder}; these are in {store}")
+        tell(f"no {kind} are kept in {folder}; these are in {store}")
     return store
 
 

@@ -66,7 +66,7 @@ class ProgressPrinter:
         if progress.tier is not None:
             self._say_once(describe_tier(progress.tier, progress.tier_reasons))
         if progress.note is not None:
-            self._say_once(describe_note(progress.note, dict(progress.facts)))
+            self._say_once(describe_note(progress.note))
         ended = progress.ended
         if ended is not None and ended.number not in self._ended:
             self._ended.add(ended.number)

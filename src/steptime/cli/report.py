@@ -44,14 +44,14 @@ def execute(options: argparse.Namespace) -> int:
     """Write the page and say where it is."""
     check_target("--output", options.output)
     check_json(options)
+    from steptime.app.load import load_run
+    from steptime.app.report import write_page
     from steptime.app.run_listing import find_run
-    from steptime.cli.pages import write_page
-    from steptime.cli.results import load
     from steptime.report.document.envelope import Envelope
 
     run = find_run(open_store(store_folder(options)), options.run)
     target = None if options.output is None else Path(options.output).absolute()
-    path = write_page(run, load(run), target)
+    path = write_page(load_run(run), target)
     if options.json is None:
         print(path)
         if not options.open_never and _has_screen():

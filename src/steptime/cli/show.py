@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
+from steptime.cli.counters import add_counter_options, write_counters
 from steptime.cli.options import add_json, add_store, check_json, store_folder
 from steptime.cli.output import console_for, open_store, write_json
-from steptime.cli.profiling import add_counter_options
 from steptime.errors import UsageError
 
 SUMMARY = "print the report of a run again"
@@ -45,13 +45,12 @@ def execute(options: argparse.Namespace) -> int:
         )
     if options.json is not None and options.waterfall:
         raise UsageError("--json has the waterfall as it is.", hint="Leave --waterfall out.")
+    from steptime.app.load import load_run
     from steptime.app.run_listing import find_run
-    from steptime.cli.counters import write_counters
-    from steptime.cli.results import load
     from steptime.report.document.envelope import run_envelope
     from steptime.report.text.run_text import render, render_picture
 
-    result = load(find_run(open_store(store_folder(options)), options.run))
+    result = load_run(find_run(open_store(store_folder(options)), options.run))
     measurement, diagnosis, picture = result.measurement, result.diagnosis, result.picture
     console = console_for(sys.stdout)
     if options.json is not None:

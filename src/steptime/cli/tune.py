@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import re
-from dataclasses import dataclass
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from steptime.cli.command import take_command
-from steptime.cli.options import add_json, add_store, check_json, store_folder
-from steptime.cli.output import check_target
+from steptime.cli.options import (
+    add_json,
+    add_store,
+    check_json,
+    parse_names,
+    parse_time,
+    store_folder,
+    take_command,
+)
+from steptime.cli.output import STDOUT, check_target, console_for, error_text, say, tell, write_json
 from steptime.errors import UsageError
+
+if TYPE_CHECKING:
+    from steptime.app.tune import TunedCommand
+    from steptime.tune.study_options import StudyOptions
+    from steptime.tune.values.study_values import Study
 
 SUMMARY = "make a training command faster, and prove it"
 DESCRIPTION = "Try levers in trials; keep what is faster and trains as well; write a recipe."
@@ -21,29 +33,6 @@ examples:
   steptime tune --budget 1h --exclude compile -- torchrun train.py
   steptime run --recipe tuned.toml -- python train.py
 """
-
-_TIME = re.compile(r"(\d+(?:\.\d+)?)([smh])")
-_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TuneOptions:
-    """What the command line of `tune` says; `given` are its words, for the advice at the end."""
-
-    command: tuple[str, ...]
-    given: tuple[str, ...]
-    store: Path
-    budget_s: float
-    levers: tuple[str, ...] | None
-    exclude: tuple[str, ...]
-    run_steps: int | None
-    output: Path
-    report: str | None
-    json: str | None
-    require_speedup: float | None
-    allow_unsafe: bool
-    share_network: bool
-    is_fresh: bool
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -70,13 +59,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Run the study and report it."""
-    settings = _settings(options)
-    from steptime.cli.tuning import tune
-
-    return tune(settings)
-
-
-def _settings(options: argparse.Namespace) -> TuneOptions:
     command = take_command(options, verb="tune", usage=USAGE)
     for flag, value in (("--report", options.report), ("--output", options.output)):
         check_target(flag, value)
@@ -86,32 +68,89 @@ def _settings(options: argparse.Namespace) -> TuneOptions:
     required = options.require_speedup
     if required is not None and not 0 < required < float("inf"):
         raise UsageError(f"--require-speedup must be above 0, got {required}.")
-    return TuneOptions(
+    asked = _study_options(options, command)
+    from steptime.app.tune import tune_command
+    from steptime.cli.progress import ProgressPrinter
+
+    printer = ProgressPrinter(sys.stderr)
+    try:
+        tuned = tune_command(asked, progress=printer)
+    finally:
+        printer.close()
+    return _report(options, tuned, budget_s=asked.budget_s)
+
+
+def _study_options(options: argparse.Namespace, command: tuple[str, ...]) -> StudyOptions:
+    budget_s = parse_time(options.budget)
+    only = None if options.levers is None else parse_names(options.levers)
+    exclude = parse_names(options.exclude or "")
+    from steptime.app.tune import choose_levers
+    from steptime.tune.study_options import StudyOptions
+
+    return StudyOptions(
         command=command,
-        given=tuple(options.given[1:]),
         store=Path(store_folder(options)),
-        budget_s=parse_time(options.budget),
-        levers=None if options.levers is None else _names(options.levers),
-        exclude=_names(options.exclude or ""),
+        levers=choose_levers(only, exclude, names=("--levers", "--exclude"), tell=tell),
+        excluded=exclude,
         run_steps=options.run_steps,
-        output=Path(options.output),
-        report=options.report,
-        json=options.json,
-        require_speedup=required,
+        budget_s=budget_s,
         allow_unsafe=options.unsafe_trials,
         share_network=options.share_network,
         is_fresh=options.fresh,
+        output=Path(options.output),
     )
 
 
-def parse_time(text: str) -> float:
-    """Seconds in `30s`, `10m`, `1h`."""
-    found = _TIME.fullmatch(text)
-    value_s = float(found[1]) * _UNITS_S[found[2]] if found else 0.0
-    if value_s <= 0:
-        raise UsageError(f"--budget must be a time such as 30s, 10m or 1h, got `{text}`.")
-    return value_s
+def _report(options: argparse.Namespace, tuned: TunedCommand, *, budget_s: float) -> int:
+    """Say what was found where the options say; the exit code."""
+    from steptime.report.document.envelope import ErrorItem
+    from steptime.report.document.study_data import study_envelope
+    from steptime.report.text.study_text import StudyRequest, render_study
+    from steptime.report.words.study_words import describe_outcome
+
+    study, failure, required = tuned.study, tuned.failure, options.require_speedup
+    errors = []
+    if failure is not None:
+        say(error_text(failure))
+        errors.append(ErrorItem(code=failure.code, message=str(failure), hint=failure.hint))
+    code = exit_code_of(study, require_speedup=required)
+    if code == 5:
+        message = f"a speedup of {required:g}x was not proven"
+        errors.append(ErrorItem(code="gate_not_met", message=message))
+    for item in errors:
+        tell(item.message)
+    written = None if tuned.recipe_file is None else str(tuned.recipe_file)
+    words = tuple(options.given[1:])
+    asked = StudyRequest(recipe=written, options=words, budget_s=budget_s)
+    if options.report is not None:
+        with Path(options.report).open("w", encoding="utf-8") as file:
+            render_study(study, console=console_for(file, is_plain=True), asked=asked)
+    elif options.json != STDOUT:
+        render_study(study, console=console_for(sys.stdout), asked=asked)
+    if options.report is not None or options.json == STDOUT:
+        tell(describe_outcome(study))
+    if options.json is not None:
+        document = study_envelope(
+            study, command="tune", exit_code=code, recipe_file=written, errors=tuple(errors)
+        )
+        write_json(options.json, document)
+    return code
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+def exit_code_of(study: Study, *, require_speedup: float | None) -> int:
+    """What the process ends with.
+
+    A gate is met by the low end of the interval: an estimate alone proves nothing.
+    """
+    from steptime.tune.values.study_values import StudyOutcome, TrialEnd
+
+    if study.is_interrupted:
+        return 130
+    if study.outcome is None:
+        first = next((trial.end for trial in study.trials if trial.kind == "observe"), None)
+        return 124 if first in (None, TrialEnd.FINISHED, TrialEnd.TIMED_OUT) else 3
+    if study.outcome is StudyOutcome.TOO_NOISY:
+        return 4
+    proven = study.speedup.low if study.speedup and study.recipe else 1.0
+    is_met = require_speedup is None or proven >= require_speedup
+    return 0 if is_met else 5

@@ -10,7 +10,8 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from steptime.compare.values import ComparedRun, Obstacle, Remark, Trait, TraitChange
+from steptime.compare.values import ComparedRun, Obstacle, Trait, TraitChange
+from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd, RunState
 
 Runs = Sequence[ComparedRun]
@@ -133,27 +134,27 @@ def _unlike(a: Runs, b: Runs) -> Iterator[Obstacle]:
 # -- what else to know
 
 
-def find_remarks(a: Runs, b: Runs) -> tuple[Remark, ...]:
+def find_remarks(a: Runs, b: Runs) -> tuple[Note, ...]:
     """What a reader must know beside the numbers."""
     runs = (*a, *b)
     found = [*_lengths(a, b), *_mixed("A", a), *_mixed("B", b)]
-    found += [Remark(code="unfinished", facts={"run": r.run_id}) for r in runs if _is_open(r)]
+    found += [Note(code="unfinished", facts={"run": r.run_id}) for r in runs if _is_open(r)]
     if not are_interleaved(a, b):
-        found.append(Remark(code="not_interleaved", facts={}))
+        found.append(Note(code="not_interleaved", facts={}))
     if have_other_hosts(a, b):
-        found.append(Remark(code="other_hosts", facts={}))
+        found.append(Note(code="other_hosts", facts={}))
     busy = [run for run in runs if (run.others_cores or 0.0) > BUSY_CORES]
     if busy:
         most = max(run.others_cores or 0.0 for run in busy)
         facts = {"count": str(len(busy)), "of": str(len(runs)), "cores": f"{most:.1f}"}
-        found.append(Remark(code="contended", facts=facts))
+        found.append(Note(code="contended", facts=facts))
     return tuple(found)
 
 
-def _lengths(a: Runs, b: Runs) -> Iterator[Remark]:
+def _lengths(a: Runs, b: Runs) -> Iterator[Note]:
     of_a, of_b = ({run.num_steps for run in runs} for runs in (a, b))
     if of_a != of_b:
-        yield Remark(code="other_lengths", facts={"a": _range(of_a), "b": _range(of_b)})
+        yield Note(code="other_lengths", facts={"a": _range(of_a), "b": _range(of_b)})
 
 
 def _range(numbers: set[int]) -> str:
@@ -161,7 +162,7 @@ def _range(numbers: set[int]) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def _mixed(side: str, runs: Runs) -> Iterator[Remark]:
+def _mixed(side: str, runs: Runs) -> Iterator[Note]:
     """Runs of one set that were not made alike."""
     names = {
         trait.name or trait.what
@@ -170,7 +171,7 @@ def _mixed(side: str, runs: Runs) -> Iterator[Remark]:
         if trait.what not in (*_IDLE, "place") and _is_split(runs, trait)
     }
     if names:
-        yield Remark(code="mixed", facts={"side": side, "names": ", ".join(sorted(names))})
+        yield Note(code="mixed", facts={"side": side, "names": ", ".join(sorted(names))})
 
 
 def _is_split(runs: Runs, trait: Trait) -> bool:

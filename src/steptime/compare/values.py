@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd
 
 
@@ -82,7 +83,11 @@ class ComparedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A number with its 95 % interval; the ends are None where the spread is not known."""
+    """A difference with its 95 % interval; the ends are None where the spread is not known.
+
+    It is no `Interval`, whose ends are always known: two single runs have a difference, and nobody
+    can say how sure it is. Each run is one value here, and `Comparison` holds the runs.
+    """
 
     value: float
     low: float | None = None
@@ -140,14 +145,6 @@ class Obstacle:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remark:
-    """Something a reader must know about a comparison: a machine word and its facts."""
-
-    code: str
-    facts: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
     """The limit that was set, a fraction, and what came of it."""
 
@@ -188,6 +185,6 @@ class Comparison:
     spread: Spread | None
     changes: tuple[TraitChange, ...]
     obstacles: tuple[Obstacle, ...]
-    remarks: tuple[Remark, ...]
+    remarks: tuple[Note, ...]
     needed_runs: int | None = None
     gate: Gate | None = None

@@ -1,68 +1,25 @@
 """The Diagnosis of a run: the third value of the chain.
 
-In: a `Measurement`. Out: a `Diagnosis`. The rules are visible tuples; the order in which one of
-their findings becomes the primary kind stands in docs/explanation/diagnosis.md.
+In: a `Measurement`. Out: a `Diagnosis`. The rules are those of the rows in `ailments/`; the order
+in which one of their findings becomes the primary kind stands in docs/explanation/diagnosis.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from steptime.core.schema import SCHEMA
-from steptime.diagnose.ailments import (
-    contention,
-    host,
-    memory_limits,
-    ranks,
-    script_faults,
-    stalled,
-    verdicts,
-    waiting,
-)
+from steptime.diagnose.ailments import memory_limits, stalled, verdicts
+from steptime.diagnose.ailments.ailment import Asked, Rule
+from steptime.diagnose.ailments.all_ailments import rules_asked
+from steptime.diagnose.ailments.arithmetic import add_roofs, is_usable
 from steptime.diagnose.ailments.shifted import find_shift
-from steptime.diagnose.ailments.signals import find_missing_signals
 from steptime.diagnose.shifts.lasting_shifts import find_shifts
 from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity
 from steptime.diagnose.values.reach_values import Waterfall
-from steptime.diagnose.waterfall.reach import add_roofs, is_usable
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.over_time import RunSeries
-
-Rule = Callable[[Measurement], Finding | None]
-
-ALWAYS: tuple[Rule, ...] = (
-    memory_limits.find_out_of_memory,
-    stalled.find_stall,
-    host.find_recompile,
-    *script_faults.RULES,
-)
-"""Asked of every run: they need no steady window."""
-
-RULES: tuple[Rule, ...] = (
-    memory_limits.find_swapping,
-    waiting.find_input_wait,
-    waiting.find_preprocessing,
-    waiting.find_copies,
-    waiting.find_worker_startup,
-    waiting.find_evaluation,
-    waiting.find_checkpoint,
-    ranks.find_communication,
-    ranks.find_straggler,
-    host.find_tiny_operators,
-    host.find_launches,
-    host.find_sync,
-    host.find_gc,
-    host.find_page_faults,
-    memory_limits.find_leak,
-    memory_limits.find_device_leak,
-    contention.find_contention,
-    verdicts.find_compute,
-)
-"""All are asked, if there are enough steps."""
-
-DOUBTS: tuple[Rule, ...] = (verdicts.find_noise, verdicts.find_unattributed)
-"""Asked in this order when no rule gave a warning; the first that fires is the verdict."""
 
 WITH_HEADROOM = (
     BottleneckKind.INPUT_BOUND,
@@ -97,12 +54,12 @@ def diagnose(
 def _diagnose(
     measurement: Measurement, shift: Finding | None, waterfall: Waterfall | None
 ) -> Diagnosis:
-    findings = _ask(ALWAYS, measurement) + ([] if shift is None else [shift])
-    death = next((f for f in findings if f.cause == "out_of_memory"), None)
+    findings = _ask(rules_asked(Asked.ALWAYS), measurement) + ([] if shift is None else [shift])
+    death = next((f for f in findings if f.cause == memory_limits.OUT_OF_MEMORY.cause), None)
     too_few = verdicts.find_no_steps(measurement)
     if too_few is not None:
         return _conclude(measurement, [*findings, too_few], death or too_few)
-    findings += _ask(RULES, measurement)
+    findings += _ask(rules_asked(Asked.ENOUGH_STEPS), measurement)
     if waterfall is not None and is_usable(waterfall):
         findings = add_roofs(findings, measurement, waterfall)
     primary = death or choose_primary(findings)
@@ -136,21 +93,14 @@ def _headroom(finding: Finding) -> float:
 
 
 def _doubt(measurement: Measurement) -> Finding | None:
-    doubts = (rule(measurement) for rule in DOUBTS)
+    doubts = (rule(measurement) for rule in rules_asked(Asked.DOUBT))
     return next((finding for finding in doubts if finding is not None), None)
 
 
 def _settle(measurement: Measurement, findings: Sequence[Finding]) -> Finding:
     """COMPUTE_BOUND if that was found, else BALANCED with what was missing."""
     compute = (f for f in findings if f.kind is BottleneckKind.COMPUTE_BOUND)
-    balanced = Finding(
-        kind=BottleneckKind.BALANCED,
-        cause=None,
-        severity=Severity.INFO,
-        evidence=(),
-        missing=find_missing_signals(measurement),
-    )
-    return next(compute, balanced)
+    return next(compute, verdicts.find_nothing(measurement))
 
 
 def _conclude(measurement: Measurement, findings: Sequence[Finding], primary: Finding) -> Diagnosis:

@@ -11,7 +11,9 @@ from time import thread_time_ns
 from time import time as unix_time
 from typing import Any
 
+from ..record import kinds
 from ..record.buckets import BACKWARDS, FORWARDS
+from ..record.files import PROCESSES
 from .hooks import distributed, loader_hooks, model_calls, tensor_hooks, training_hooks
 from .hooks.context import Context
 from .memory.dissect import dissect_death, make_anatomy
@@ -50,7 +52,7 @@ def start(torch: Any, run: str, targets: dict[str, Callable[[Any], None]]) -> Co
     version = str(torch.__version__)
     facts: dict[str, Any] = {"version": version}
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_TORCH:
-        announce(run, "torch", facts | {"too_old": True})
+        announce(run, kinds.TORCH, facts | {"too_old": True})
         return None
     recorder = Recorder(run, lambda: make_head(torch))
     context = Context(torch, recorder)
@@ -60,7 +62,7 @@ def start(torch: Any, run: str, targets: dict[str, Callable[[Any], None]]) -> Co
     context.guarded("install:watchers", install_watchers, context)
     context.guarded("install:end", install_ends, context)
     context.guarded("install:anatomy", install_anatomy, context)
-    announce(run, "torch", facts | recorder.failed())
+    announce(run, kinds.TORCH, facts | recorder.failed())
     if plan := os.environ.get("STEPTIME_PLAN"):
         context.guarded("install:plan", install_plan, context, plan, targets)
     if wish := os.environ.get("STEPTIME_PROFILE"):
@@ -204,13 +206,13 @@ def finish(context: Context) -> None:
             dissect_death(context)
     except Exception:
         recorder.fail("error")  # counted with those in `facts`, which holds the same tables
-    context.guarded("finish", announce, recorder.run, "exit", facts)
+    context.guarded("finish", announce, recorder.run, kinds.EXIT, facts)
 
 
 def announce(run: str, kind: str, facts: dict[str, Any]) -> None:
     """Add a line about this process to processes.jsonl."""
     line = {"k": kind, "pid": os.getpid(), "t": unix_time()} | facts
-    append(os.path.join(run, "processes.jsonl"), dumps(line) + "\n")
+    append(os.path.join(run, PROCESSES), dumps(line) + "\n")
 
 
 def make_head(torch: Any) -> dict[str, Any]:

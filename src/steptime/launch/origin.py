@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-import steptime
 from steptime.core.machine_identity import MachineIdentity
+from steptime.core.version import installed_version
 from steptime.launch.filesystems import find_places
 from steptime.launch.script_files import hash_script
 from steptime.launch.values import CommandRecord
@@ -56,7 +56,7 @@ def describe_run(
         cwd=None if cwd is None else str(cwd),
         environment_names=tuple(sorted(environment)),
         started_unix_s=started_unix_s,
-        steptime_version=steptime.__version__,
+        steptime_version=installed_version(),
         python_version=platform.python_version(),
         git_revision=None if cwd is None else read_git_revision(cwd),
         machine=read_machine(),

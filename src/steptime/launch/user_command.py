@@ -122,6 +122,15 @@ def start(argv: tuple[str, ...], environment: Mapping[str, str]) -> StartedComma
     return StartedCommand(pid=pid, mask=mask)
 
 
+def release_streams() -> None:
+    """Let go of stdin and stdout: whoever is at the other end must see the command close them."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1):
+        os.dup2(null, stream)
+    if null > 1:
+        os.close(null)
+
+
 def _initial_dispositions() -> dict[int, signal.Handlers]:
     """Return the original dispositions of the signals that Python or we have changed."""
     dispositions: dict[int, signal.Handlers] = {}

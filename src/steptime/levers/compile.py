@@ -90,7 +90,7 @@ def edit(settings: Settings) -> str:
 LEVER = Lever(
     name="compile",
     title="Compile models with torch.compile where they train.",
-    relieves=("HOST_BOUND", "COMPUTE_BOUND"),
+    relieves=("HOST_BOUND", "COMPUTE_BOUND", "MEMORY_BANDWIDTH_BOUND"),
     phases=("forward", "loss", "forward_and_loss", "backward"),
     preserves=Preserves.NUMERIC,
     when="The script does not use torch.compile itself, and a C++ compiler is installed.",

@@ -16,7 +16,7 @@ from steptime.measure.run_records import ProcessExit, RunRecords, TorchLoaded
 from steptime.measure.steps.steady_window import StepWindow
 from steptime.measure.steps.step_fold import RankSteps
 from steptime.measure.stream import RankStream, StreamEnd
-from steptime.record.rows import NUMBER
+from steptime.record.places import NUMBER
 
 Said = TorchLoaded | ProcessExit | StreamEnd
 

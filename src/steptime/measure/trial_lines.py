@@ -22,7 +22,7 @@ from steptime.errors import DamagedRunError
 from steptime.measure.values.measurement import SPANS
 from steptime.record import files, kinds, rows
 from steptime.record.lines import Line, kind_of, read_lines
-from steptime.record.rows import DISTURBED as DISTURBED_ROW
+from steptime.record.places import DISTURBED as DISTURBED_ROW
 from steptime.record.rows import Layout, TagRow, UpdateRow
 
 NS = 1e-9
@@ -103,7 +103,7 @@ class ExperimentEnd:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Head:
+class _TrialHead:
     rank: int
     buckets: tuple[str, ...]
     counts: tuple[str, ...]
@@ -149,7 +149,7 @@ class RankLines:
             raise DamagedRunError(f"a line `{kind_of(line)}` of another shape: {error}") from error
 
     def _take_head(self, line: Line) -> None:
-        head = from_json(_Head, line)
+        head = from_json(_TrialHead, line)
         self.rank, self._layout = head.rank, Layout(head.buckets, head.counts)
 
     def _take_tags(self, line: Line) -> None:

@@ -78,6 +78,3 @@ SIZE = NUM_WRITTEN + len(PENDING)
 ZEROS = (0,) * SIZE
 SPANS_KEPT = frozenset((EVALUATION, CHECKPOINT, COMPILE))
 EVALUATED = tuple(i for i in range(SIZE) if i not in SPANS_KEPT)
-
-BY_HAND = -1
-"""Stands for the optimizer while none has stepped: the end of a backward call ends the row."""

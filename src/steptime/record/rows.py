@@ -13,12 +13,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from .lines import Line
-
-DISTURBED = 2
-"""`detail` of an update that a probe of ours made longer: it does not count."""
-
-BY_HAND = -1
-"""`optimizer` of a row that a backward call has ended."""
+from .places import NUM_LEADING
 
 
 class MisshapenError(ValueError):
@@ -38,13 +33,6 @@ class UpdateRow(NamedTuple):
     wall_ns: tuple[int, ...]
     counts: tuple[int, ...]
     cpu_ns: tuple[int, ...]
-
-
-NUM_LEADING = UpdateRow._fields.index("wall_ns")
-"""Numbers of an update, and of a block, before its sums by bucket."""
-
-NUMBER, THREAD, OPTIMIZER, START_NS, END_NS, SKIPPED, DETAIL = range(NUM_LEADING)
-"""Their places in an update's row."""
 
 
 class BlockRow(NamedTuple):

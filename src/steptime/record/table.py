@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from operator import lt
 
 from .lines import Line
-from .rows import NUMBER, THREAD, Layout, MisshapenError
+from .places import NUMBER, THREAD
+from .rows import Layout, MisshapenError
 
 Column = Sequence[int]
 

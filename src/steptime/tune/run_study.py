@@ -22,18 +22,18 @@ from steptime.tune.recipe.proof_scope import describe_machine, describe_script
 from steptime.tune.recipe.recipe_file import make_recipe, write_recipe
 from steptime.tune.search.search import SearchOptions, SearchSummary, search
 from steptime.tune.search.search_notes import Found
+from steptime.tune.study.progress_teller import ProgressTeller
+from steptime.tune.study.recorded_answers import RecordedBench
+from steptime.tune.study.study_folder import StudyFolder, hold_lock, open_study, read_input
+from steptime.tune.study.study_key import make_key
 from steptime.tune.study_options import StudyOptions
 from steptime.tune.trials.libraries import find_libraries
 from steptime.tune.trials.observe_baseline import ParentFacts
-from steptime.tune.trials.quiet import QuietWatch
-from steptime.tune.trials.real_bench import Doors, Subject, Worlds
-from steptime.tune.trials.recorded_answers import RecordedBench
-from steptime.tune.trials.study_folder import StudyFolder, hold_lock, open_study, read_input
-from steptime.tune.trials.study_key import make_key
-from steptime.tune.trials.telling import ProgressTeller
+from steptime.tune.trials.quiet_watch import QuietWatch
+from steptime.tune.trials.real_bench import Doors, RealBench, Subject
 from steptime.tune.trials.trial_process import ContainedProcess, Start
 from steptime.tune.values.study_progress import StudyProgress
-from steptime.tune.values.study_values import Study, StudyOutcome, TrialEnd
+from steptime.tune.values.study_values import Study, StudyOutcome
 
 RECIPE = "tuned.toml"
 _MAX_WRITES = 200
@@ -58,7 +58,7 @@ def run_study(options: StudyOptions, *, progress: Tell) -> Study:
         raise NotFoundError(
             f"the command `{options.command[0]}` {path.reason}.", hint="Check the name, and PATH."
         )
-    cwd, stdin = Path.cwd(), read_input()
+    cwd, stdin = Path.cwd(), read_input() if options.reads_input else None
     key = make_key(options, environment, cwd=cwd, stdin=stdin)
     folder = open_study(options.store, key, is_fresh=options.is_fresh)
     with hold_lock(folder):
@@ -84,7 +84,7 @@ class _Run:
         self._stdin = stdin
         self._teller = ProgressTeller(folder, options.budget_s, progress)
         self._containment: Containment | None = None
-        self._worlds: Worlds | None = None
+        self._bench: RealBench | None = None
         self._found = _NOTHING
 
     def go(self) -> Study:
@@ -95,8 +95,8 @@ class _Run:
         except KeyboardInterrupt:
             is_interrupted = True
         finally:
-            if self._worlds is not None:
-                self._worlds.close()
+            if self._bench is not None:
+                self._bench.close()
         study = self._study(is_interrupted=is_interrupted, has_ended=True)
         self._folder.save(study)
         self._forget_a_failed_command()
@@ -115,16 +115,16 @@ class _Run:
         )
         self._teller.contain(containment)
         quiet = QuietWatch(options.budget_s, self._teller.wait)
-        self._worlds = worlds = Worlds(
+        self._bench = real = RealBench(
             self._subject(), folder, self._doors(containment), quiet.wait
         )
         bench = RecordedBench(
-            worlds,
+            real,
             folder.answers,
             budget_s=options.budget_s,
             clock=time.monotonic,
             tell=self._teller.ask,
-            adopt=worlds.adopt,
+            adopt=real.adopt,
         )
         wanted = SearchOptions(
             levers=options.levers,
@@ -132,15 +132,15 @@ class _Run:
             budget_s=options.budget_s,
             excluded=options.excluded,
         )
-        self._found = search(bench, wanted, tell=self._stand)
+        self._found = search(bench, wanted, tell=self._keep)
 
-    def _stand(self, standing: SearchSummary) -> None:
+    def _keep(self, summary: SearchSummary) -> None:
         """The search has come so far: keep it."""
-        self._found = standing.found
+        self._found = summary.found
         # What it means is not known before the search is over.
         study = self._study(is_interrupted=False, has_ended=False)
         self._folder.save(replace(study, outcome=None))
-        self._teller.stand(standing)
+        self._teller.answered(summary)
 
     def _subject(self) -> Subject:
         options = self._options
@@ -189,7 +189,7 @@ class _Run:
 
     def _study(self, *, is_interrupted: bool, has_ended: bool) -> Study:
         found, containment = self._found, self._containment
-        baseline = self._worlds.baseline if self._worlds is not None else None
+        baseline = self._bench.baseline if self._bench is not None else None
         first = baseline.measurement.ranks[:1] if baseline is not None else ()
         return Study(
             study_id=self._folder.study_id,
@@ -225,8 +225,8 @@ class _Run:
 
     def _forget_a_failed_command(self) -> None:
         """A command that fails as written is no answer to keep: the next call tries it anew."""
-        baseline = self._worlds.baseline if self._worlds is not None else None
-        if baseline is not None and baseline.end is not TrialEnd.FINISHED:
+        baseline = self._bench.baseline if self._bench is not None else None
+        if baseline is not None and not baseline.ending.is_well:
             for path in self._folder.answers.glob("*.json"):
                 path.unlink()
 

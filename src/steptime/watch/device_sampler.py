@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from steptime.record import kinds
 from steptime.watch.host_sampler import append_line
 
 _INTERVAL_S = 1.0
@@ -77,7 +78,8 @@ class DeviceReader:
         used = [device for device in self._devices if device.is_of(job)]
         t_unix_s = round(self._unix_s(), 3)
         return [
-            {"k": "d", "t_unix_s": t_unix_s, **device.sample()} for device in used or self._devices
+            {"k": kinds.DEVICE_SAMPLE, "t_unix_s": t_unix_s, **device.sample()}
+            for device in used or self._devices
         ]
 
     def _ask(self, name: str, *arguments: Any) -> Any:
@@ -120,7 +122,7 @@ class _Device:
             "memory_bytes": None if memory is None else int(memory.total),
             "power_limit_w": None if limit is None else limit / 1000,
         }
-        return {"k": "dh", **_known(found)}
+        return {"k": kinds.DEVICE_FACTS, **_known(found)}
 
     def is_of(self, job: frozenset[int]) -> bool:
         """Return whether the command was ever seen on it; in a container ids may be the host's."""
@@ -274,7 +276,7 @@ class DeviceWatch:
         with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
             nvml = self._load()
             if isinstance(nvml, str):
-                append_line(self._path, {"k": "dm", "missing": nvml})
+                append_line(self._path, {"k": kinds.DEVICES_MISSING, "missing": nvml})
                 return
             reader = DeviceReader(nvml, clock_s=time.monotonic, unix_s=time.time)
             for line in reader.heads():

@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from steptime.core.schema import SCHEMA
+from steptime.record import kinds
 from steptime.watch.host_memory import HostMemory, memory_reader
 from steptime.watch.machine_counters import (
     CpuTimes,
@@ -151,15 +152,17 @@ class HostSampler:
         self.job = frozenset(job)
         self._first = self._first or now.memory
         if not self._has_head:
-            append_line(self._path, {"k": "head", "schema": SCHEMA, "num_cores": self._num_cores})
+            append_line(
+                self._path, {"k": kinds.HEAD, "schema": SCHEMA, "num_cores": self._num_cores}
+            )
             self._has_head = True
         for found in readers.unwatched({pid: times.layout for pid, times in job.items()}):
-            append_line(self._path, {"k": "g", "pid": found.pid, "name": found.name})
+            append_line(self._path, {"k": kinds.GUESTLESS, "pid": found.pid, "name": found.name})
         if last is None:
             return
         if now.clock_s <= last.clock_s:
             raise ValueError(f"the clock must go on, got {last.clock_s=}, {now.clock_s=}")
-        line = {"k": "h", **self._fields(last, now, has_ended=has_ended)}
+        line = {"k": kinds.HOST_SAMPLE, **self._fields(last, now, has_ended=has_ended)}
         append_line(self._path, {name: v for name, v in line.items() if v is not None})
 
     def _find_job(self, clock_s: float) -> dict[int, ProcessTimes]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from steptime.record.files import HOST
 from steptime.watch.device_sampler import watch_devices
 from steptime.watch.host_sampler import HostSampler, system_readers
 
@@ -17,7 +18,7 @@ class Outside:
     """Samples at once, and then each time `take` is called."""
 
     def __init__(self, run_folder: Path, *, root_pid: int) -> None:
-        path = run_folder / "host.jsonl"
+        path = run_folder / HOST
         self._host = host = HostSampler(
             path,
             root_pid=root_pid,

@@ -30,7 +30,7 @@ NUM_STEPS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Head:
+class _RankHead:
     rank: int
     pid: int
     world_size: int
@@ -42,7 +42,7 @@ class _Head:
 class RankProgress:
     """What is known of one stream so far; `seen_s` is our clock when the last news came."""
 
-    def __init__(self, reader: LineReader, head: _Head, *, now_s: float) -> None:
+    def __init__(self, reader: LineReader, head: _RankHead, *, now_s: float) -> None:
         self.rank = head.rank
         self.pid = head.pid
         self.world_size = head.world_size
@@ -134,6 +134,8 @@ def open_rank(path: Path, *, now_s: float) -> RankProgress | None:
     reader = LineReader(path, newest_bytes=MAX_BYTES)
     head = reader.read_head()
     try:
-        return None if head is None else RankProgress(reader, from_json(_Head, head), now_s=now_s)
+        return (
+            None if head is None else RankProgress(reader, from_json(_RankHead, head), now_s=now_s)
+        )
     except DamagedRunError:
         return None

@@ -22,7 +22,7 @@ from steptime.record.lines import Torn, kind_of, read_lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Head:
+class _StallHead:
     k: str
 
 
@@ -77,7 +77,7 @@ def read_stalls(folder: Path, torn: Torn) -> tuple[Stall, ...]:
     """Return the stalls of a run in order, each with its duration if the run continued."""
     path = folder / files.STALLS
     lines = read_lines(path, torn)
-    if take_head(_Head, lines, path, torn) is None:
+    if take_head(_StallHead, lines, path, torn) is None:
         return ()
     found: dict[int, Stall] = {}
     for line in lines:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from steptime.measure.values.stall import Stall, StalledRank
+from steptime.record.files import RANKS
 from steptime.watch.process_stacks import ProcessProbe, descendants, probe_process
 from steptime.watch.rank_progress import RankProgress, open_rank
 from steptime.watch.stack_summary import StackSummary, find_culprits, summarize_stack
@@ -133,7 +134,7 @@ class StallWatch:
 
     def _follow(self, now_s: float) -> bool:
         """Read what is new in every rank's file; return whether there were updates."""
-        for path in self._folder.glob("rank-*.jsonl"):
+        for path in self._folder.glob(RANKS):
             if path not in self._ranks and (rank := open_rank(path, now_s=now_s)) is not None:
                 self._ranks[path] = rank
         news = [rank.read(now_s) for rank in self._ranks.values()]

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from steptime.core.evidence import Evidence
-from steptime.diagnose.ailments.signals import count, make_finding, severity_of, share
-from steptime.diagnose.ailments.thresholds import MIN_IDLE_CORES
+from steptime.diagnose.ailments.ailment import Ailment, Asked
+from steptime.diagnose.ailments.scale import SCALE, Threshold, severity_of
+from steptime.diagnose.ailments.signals import count, make_finding, share
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
 from steptime.measure.values.measurement import HostLoad, Measurement
+
+MIN_IDLE_CORES = Threshold(
+    name="MIN_IDLE_CORES",
+    value=0.5,
+    why="with half a core idle on average there was room for the job beside the others",
+)
 
 
 def find_contention(measurement: Measurement) -> Finding | None:
@@ -17,8 +24,7 @@ def find_contention(measurement: Measurement) -> Finding | None:
     if host is None or fraction is None or severity is None:
         return None
     return make_finding(
-        BottleneckKind.CONTENDED,
-        "neighbor",
+        NEIGHBOR,
         severity=severity if _is_full(host) else Severity.INFO,
         evidence=(
             share("others", fraction),
@@ -31,7 +37,7 @@ def find_contention(measurement: Measurement) -> Finding | None:
 
 
 def _is_full(host: HostLoad) -> bool:
-    return host.num_cores - host.job_cores - host.others_cores < MIN_IDLE_CORES
+    return host.num_cores - host.job_cores - host.others_cores < MIN_IDLE_CORES.value
 
 
 def missing_beside_phases(measurement: Measurement, *more: str) -> tuple[str, ...]:
@@ -40,3 +46,21 @@ def missing_beside_phases(measurement: Measurement, *more: str) -> tuple[str, ..
     is_contended = contention is not None and contention.severity is not Severity.INFO
     host = ("host_load",) if measurement.host is None else ()
     return (*more, *host, *(("quiet_machine",) if is_contended else ()))
+
+
+NEIGHBOR = Ailment(
+    kind=BottleneckKind.CONTENDED,
+    cause="neighbor",
+    what="other programs took cores",
+    needs="load of the machine",
+    rule=find_contention,
+    asked=Asked.ENOUGH_STEPS,
+    thresholds=(*SCALE, MIN_IDLE_CORES),
+    title=None,
+    sentence="other programs kept {others_cores} of {num_cores} cores busy meanwhile.",
+    explanation="Trust the shares of a step more than its times.",
+    removal=None,
+    remedy="Train when the machine is quiet, or with fewer threads that sleep while they wait.",
+    levers=("num_threads", "wait_policy"),
+)
+AILMENTS = (NEIGHBOR,)

@@ -1,19 +1,21 @@
 """Rules on the Python process: what it does while the arithmetic could run.
 
-Each takes a Measurement and gives a Finding, or None where it does not apply; the thresholds and
-the reasons are in docs/explanation/diagnosis.md.
+Each rule takes a Measurement and gives a Finding, or None where it does not apply; the rows below
+have the words. docs/explanation/diagnosis.md explains both.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
+from steptime.diagnose.ailments.ailment import Ailment, Asked, run_without, without
 from steptime.diagnose.ailments.contention import missing_beside_phases
+from steptime.diagnose.ailments.scale import MIN_EXPLAINED, SCALE, Threshold, severity_of
 from steptime.diagnose.ailments.signals import (
     apart_fraction,
     count,
     fraction_of,
-    headroom,
     idle_fraction,
     is_on_device,
     make_finding,
@@ -21,20 +23,32 @@ from steptime.diagnose.ailments.signals import (
     phase_evidence,
     phase_of,
     seconds,
-    severity_of,
     share,
     site_of,
     sum_fractions,
 )
-from steptime.diagnose.ailments.thresholds import (
-    MIN_EXPLAINED,
-    MIN_RECOMPILES,
-    PAGE_FAULT_S,
-    RECOMPILE_LIMIT,
-    TINY_OPERATOR_COST_S,
-)
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
 from steptime.measure.values.measurement import Measurement, RankSummary
+
+TINY_OPERATOR_COST_S = Threshold(
+    name="TINY_OPERATOR_COST_S",
+    value=40e-6,
+    why="the most that an operator under 20 µs costs: itself, and as much again to start it "
+    "forward and backward (10 to 20 µs measured in eager mode)",
+)
+MIN_RECOMPILES = Threshold(
+    name="MIN_RECOMPILES", value=2, why="one is how torch learns that a size varies"
+)
+RECOMPILE_LIMIT = Threshold(
+    name="RECOMPILE_LIMIT",
+    value=8,
+    why="the default of torch._dynamo.config.recompile_limit: beyond it a function runs eagerly",
+)
+PAGE_FAULT_S = Threshold(
+    name="PAGE_FAULT_S",
+    value=1.8e-6,
+    why="measured on a virtual machine: 20,000 faults a step of a convnet took 36 ms",
+)
 
 _LOOKED_AT = ("forward", "loss", "forward_and_loss", "backward")
 """Phases whose operators are counted on the sampled step."""
@@ -57,8 +71,8 @@ def find_tiny_operators(measurement: Measurement) -> Finding | None:
     # What took long in the look alone is no large operator either.
     rest_s = max(busy_s - operators.large_s * num_looks, operators.tiny_s * num_looks)
     rest_s = min(rest_s, busy_s)
-    tiny_s = min(rest_s, operators.num_tiny * num_looks * TINY_OPERATOR_COST_S)
-    if busy_s <= 0 or tiny_s < MIN_EXPLAINED * rest_s:
+    tiny_s = min(rest_s, operators.num_tiny * num_looks * TINY_OPERATOR_COST_S.value)
+    if busy_s <= 0 or tiny_s < MIN_EXPLAINED.value * rest_s:
         return None
     # A median of each phase may add up to more than that of the step.
     fraction = min(tiny_s / step_s, sum_fractions(measurement, _LOOKED_AT))
@@ -66,8 +80,7 @@ def find_tiny_operators(measurement: Measurement) -> Finding | None:
     if severity is None:
         return None
     return make_finding(
-        BottleneckKind.HOST_BOUND,
-        "tiny_operators",
+        TINY_OPERATORS,
         severity=severity,
         evidence=(
             share("tiny_operators", fraction),
@@ -90,8 +103,7 @@ def find_launches(measurement: Measurement) -> Finding | None:
     if severity is None:
         return None
     return make_finding(
-        BottleneckKind.HOST_BOUND,
-        "launches",
+        LAUNCHES,
         severity=severity,
         evidence=(share("launches", fraction), share("idle", idle)),
         fraction=fraction,
@@ -111,8 +123,7 @@ def find_sync(measurement: Measurement) -> Finding | None:
     if severity is None:
         return None
     return make_finding(
-        BottleneckKind.HOST_BOUND,
-        "sync",
+        SYNC,
         severity=Severity.INFO if idle is None else severity,
         evidence=(
             *phase_evidence(measurement, "sync"),
@@ -141,8 +152,7 @@ def find_gc(measurement: Measurement) -> Finding | None:
     if severity is None:
         return None
     return make_finding(
-        BottleneckKind.HOST_BOUND,
-        "gc",
+        GC,
         severity=severity,
         evidence=(
             share("gc", fraction),
@@ -159,27 +169,25 @@ def find_recompile(measurement: Measurement) -> Finding | None:
     """HOST_BOUND: functions are compiled again and again, which is kept apart from the steps."""
     compilation = measurement.compilation
     num_again = sum(e.count for e in compilation.recompiles) if compilation else 0
-    if compilation is None or num_again < MIN_RECOMPILES:
+    if compilation is None or num_again < MIN_RECOMPILES.value:
         return None
     part = min(1.0, num_again / max(1, compilation.num_graphs))
     fraction = apart_fraction(measurement, compilation.total_s * part)
     severity = severity_of(fraction) or Severity.INFO
-    if num_again >= RECOMPILE_LIMIT and severity is Severity.INFO:
+    if num_again >= RECOMPILE_LIMIT.value and severity is Severity.INFO:
         severity = Severity.WARNING
     worst = max(compilation.recompiles, key=lambda event: event.count)
-    return Finding(
-        kind=BottleneckKind.HOST_BOUND,
-        cause="recompile",
+    found = make_finding(
+        RECOMPILE,
         severity=severity,
         evidence=(
             *(() if fraction is None else (share("recompile", fraction),)),
             count("num_recompiles", num_again),
             seconds("compile_total", compilation.total_s),
         ),
-        where=worst.where,
-        where_text=worst.reason,
-        headroom_speedup=None if fraction is None else headroom(fraction),
+        fraction=fraction,
     )
+    return replace(found, where=worst.where, where_text=worst.reason)
 
 
 def find_page_faults(measurement: Measurement) -> Finding | None:
@@ -190,8 +198,7 @@ def find_page_faults(measurement: Measurement) -> Finding | None:
     if worst is None or worst.host_memory is None or severity is None:
         return None
     return make_finding(
-        BottleneckKind.HOST_BOUND,
-        "page_faults",
+        PAGE_FAULTS,
         severity=severity,
         evidence=(
             share("page_faults", fraction),
@@ -214,4 +221,102 @@ def _fault_fraction(rank: RankSummary) -> float:
     if memory is None or memory.minor_faults_per_step is None or step_s <= 0:
         return 0.0
     system_s = memory.system_cpu_s_per_step or 0.0
-    return min(system_s, memory.minor_faults_per_step * PAGE_FAULT_S, step_s) / step_s
+    return min(system_s, memory.minor_faults_per_step * PAGE_FAULT_S.value, step_s) / step_s
+
+
+TINY_OPERATORS = Ailment(
+    kind=BottleneckKind.HOST_BOUND,
+    cause="tiny_operators",
+    what="many operators are so small that starting them costs more than they do",
+    needs="operators of one eager step (CPU)",
+    rule=find_tiny_operators,
+    asked=Asked.ENOUGH_STEPS,
+    thresholds=(*SCALE, MIN_EXPLAINED, TINY_OPERATOR_COST_S),
+    title=None,
+    sentence="{num_tiny} of {num_operators} operators in a step take under 20 µs. Starting them "
+    "costs more than they do, up to {tiny_operators} of a step.",
+    explanation=None,
+    removal=without("the cost of starting them"),
+    remedy="Let torch.compile fuse them, or put their work into fewer, larger operators.",
+    levers=("compile", "fused_optimizer", "num_threads"),
+)
+LAUNCHES = Ailment(
+    kind=BottleneckKind.HOST_BOUND,
+    cause="launches",
+    what="the device waits for the host to launch",
+    needs="device times",
+    rule=find_launches,
+    asked=Asked.ENOUGH_STEPS,
+    thresholds=SCALE,
+    title=None,
+    sentence="the device is idle for {idle} of a step. For {launches} of a step it waits for the "
+    "host to launch the next operator.",
+    explanation=None,
+    removal=without("that wait"),
+    remedy="Let torch.compile fuse operators (mode reduce-overhead).",
+    levers=("compile", "fused_optimizer"),
+)
+SYNC = Ailment(
+    kind=BottleneckKind.HOST_BOUND,
+    cause="sync",
+    what="the host waits for the device in the middle of a step (`.item()`, `print`)",
+    needs="`sync`, device times",
+    rule=find_sync,
+    asked=Asked.ENOUGH_STEPS,
+    thresholds=SCALE,
+    title=None,
+    sentence="the host waits for the device in the middle of a step, for {sync} of its time.",
+    explanation=None,
+    removal=without("that wait"),
+    remedy="Read values from the device less often (every tenth step, say).",
+    levers=(),
+)
+GC = Ailment(
+    kind=BottleneckKind.HOST_BOUND,
+    cause="gc",
+    what="Python's garbage collection takes much of a step",
+    needs="pauses of each rank",
+    rule=find_gc,
+    asked=Asked.ENOUGH_STEPS,
+    thresholds=SCALE,
+    title=None,
+    sentence="Python's garbage collection takes {gc} of a step. Rank {gc_rank} collects "
+    "{gc_pauses} times a step, which takes {gc_time}.",
+    explanation="Python searches all objects for cycles, whatever the phase.",
+    removal=without("the collections"),
+    remedy="Freeze what lives long (gc.freeze() before the loop).",
+    levers=(),
+)
+RECOMPILE = Ailment(
+    kind=BottleneckKind.HOST_BOUND,
+    cause="recompile",
+    what="functions are compiled again and again",
+    needs="events of torch.compile",
+    rule=find_recompile,
+    asked=Asked.ALWAYS,
+    thresholds=(*SCALE, MIN_RECOMPILES, RECOMPILE_LIMIT),
+    title=None,
+    sentence="functions were compiled again {num_recompiles} times. All compiling together took "
+    "{compile_total}.",
+    explanation="Sizes that vary, or values read from Python, make a graph invalid.",
+    removal=run_without("the repeated compiling"),
+    remedy="Mark what varies as dynamic (torch.compile(dynamic=True)), or pad to a few sizes.",
+    levers=(),
+)
+PAGE_FAULTS = Ailment(
+    kind=BottleneckKind.HOST_BOUND,
+    cause="page_faults",
+    what="memory is given back and fetched again in each step",
+    needs="page faults, system CPU time",
+    rule=find_page_faults,
+    asked=Asked.ENOUGH_STEPS,
+    thresholds=(*SCALE, PAGE_FAULT_S),
+    title=None,
+    sentence="the operating system hands out memory again: {num_page_faults} page faults a step "
+    "take {page_faults} of its CPU time.",
+    explanation="The allocator gives memory back and asks for it again.",
+    removal=without("the page faults"),
+    remedy="Try another allocator (jemalloc, tcmalloc).",
+    levers=("allocator",),
+)
+AILMENTS = (TINY_OPERATORS, LAUNCHES, SYNC, GC, RECOMPILE, PAGE_FAULTS)

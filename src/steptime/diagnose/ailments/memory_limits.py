@@ -1,42 +1,71 @@
-"""Rules on memory: the run died for want of it, waits for it, or takes more with each step."""
+"""Ailments of memory: the run ran out of it, waits for it, or takes more with each step."""
 
 from __future__ import annotations
 
 import math
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 
 from steptime.core.evidence import Evidence
 from steptime.core.process_end import RunState
+from steptime.diagnose.ailments.ailment import Ailment, Asked, without
+from steptime.diagnose.ailments.scale import SCALE, Threshold, severity_of
 from steptime.diagnose.ailments.signals import (
     count,
     make_finding,
     median_step_s,
-    severity_of,
     share,
     size,
-)
-from steptime.diagnose.ailments.thresholds import (
-    FULL_FRACTION,
-    FULL_WITHIN,
-    MAJOR_FAULT_S,
-    MIN_CERTAIN_FRACTION,
-    MIN_GROWTH_BYTES,
-    MIN_GROWTH_FRACTION,
-    MIN_GROWTH_STEPS,
-    MIN_MAJOR_FAULTS,
-    MIN_SWAP_BYTES_PER_S,
 )
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
 from steptime.measure.values.measurement import Measurement, RankSummary
 from steptime.measure.values.observations import MemoryUse, ScriptError
+
+FULL_FRACTION = Threshold(
+    name="FULL_FRACTION",
+    value=0.9,
+    why="a kernel that kills leaves no exception; so near the limit, too little memory is likely",
+)
+MIN_SWAP_BYTES_PER_S = Threshold(
+    name="MIN_SWAP_BYTES_PER_S",
+    value=1 << 20,
+    why="below 1 MiB a second the machine tidies up, and nothing waits for it",
+)
+MIN_MAJOR_FAULTS = Threshold(
+    name="MIN_MAJOR_FAULTS", value=1, why="less than one a step is start-up"
+)
+MAJOR_FAULT_S = Threshold(name="MAJOR_FAULT_S", value=1e-4, why="one read from a solid-state disk")
+MIN_GROWTH_BYTES = Threshold(
+    name="MIN_GROWTH_BYTES", value=16 << 20, why="one arena of the allocator, a cache that fills"
+)
+MIN_GROWTH_FRACTION = Threshold(
+    name="MIN_GROWTH_FRACTION",
+    value=0.05,
+    why="of what was there at first: resident memory wobbles by some per cent",
+)
+MIN_GROWTH_STEPS = Threshold(
+    name="MIN_GROWTH_STEPS",
+    value=30,
+    why="caches and the allocator's arenas fill over some tens of steps",
+)
+MIN_CERTAIN_FRACTION = Threshold(
+    name="MIN_CERTAIN_FRACTION",
+    value=0.5,
+    why="a slope whose interval begins below half of it is as likely a wobble as a trend",
+)
+FULL_WITHIN = Threshold(
+    name="FULL_WITHIN",
+    value=10,
+    why="times the steps seen: runs are that much longer than what was seen of them",
+)
 
 _KILLED_CODE = 128 + signal.SIGKILL
 """What a shell or a launcher ends with when its child was killed."""
 
 
 def find_out_of_memory(measurement: Measurement) -> Finding | None:
-    """MEMORY_CAPACITY_BOUND: a process of the run died for want of memory."""
+    """MEMORY_CAPACITY_BOUND: a process of the run ran out of memory and died."""
     error = next((error for error in measurement.errors if error.is_memory), None)
     host = measurement.host
     num_kills = (host.num_oom_kills or 0) if host else 0
@@ -45,9 +74,8 @@ def find_out_of_memory(measurement: Measurement) -> Finding | None:
         return None
     use = _largest(measurement)
     num_updates = error.num_updates if error else measurement.num_optimizer_updates
-    return Finding(
-        kind=BottleneckKind.MEMORY_CAPACITY_BOUND,
-        cause="out_of_memory",
+    found = make_finding(
+        OUT_OF_MEMORY,
         severity=Severity.CRITICAL,
         evidence=(
             count("updates_done", num_updates),
@@ -56,9 +84,9 @@ def find_out_of_memory(measurement: Measurement) -> Finding | None:
             *size("memory_limit", use.limit_bytes if use else None),
             *((count("num_oom_kills", num_kills),) if num_kills else ()),
         ),
-        where=error.where if error else None,
-        where_text=_phase_of(error),
     )
+    where = error.where if error else None
+    return replace(found, where=where, where_text=_phase_of(error))
 
 
 def _phase_of(error: ScriptError | None) -> str | None:
@@ -71,7 +99,7 @@ def _was_killed_full(measurement: Measurement) -> bool:
     is_killed = end.signal == signal.SIGKILL or end.exit_code == _KILLED_CODE
     if not is_killed or use is None or use.limit_bytes is None:
         return False
-    return use.last_bytes >= FULL_FRACTION * use.limit_bytes
+    return use.last_bytes >= FULL_FRACTION.value * use.limit_bytes
 
 
 def _largest(measurement: Measurement) -> MemoryUse | None:
@@ -85,13 +113,12 @@ def find_swapping(measurement: Measurement) -> Finding | None:
     swap_in = (host.swap_in_bytes_per_s or 0.0) if host else 0.0
     uses = [rank.host_memory for rank in measurement.ranks if rank.host_memory is not None]
     faults = max((use.major_faults_per_step or 0.0 for use in uses), default=0.0)
-    if not step_s or swap_in < MIN_SWAP_BYTES_PER_S or faults < MIN_MAJOR_FAULTS:
+    if not step_s or swap_in < MIN_SWAP_BYTES_PER_S.value or faults < MIN_MAJOR_FAULTS.value:
         return None
-    fraction = min(faults * MAJOR_FAULT_S / step_s, 1.0)
+    fraction = min(faults * MAJOR_FAULT_S.value / step_s, 1.0)
     severity = severity_of(fraction)
     return make_finding(
-        BottleneckKind.MEMORY_CAPACITY_BOUND,
-        "swapping",
+        SWAPPING,
         severity=Severity.CRITICAL if severity is Severity.CRITICAL else Severity.WARNING,
         evidence=(
             share("swapping", fraction),
@@ -104,30 +131,29 @@ def find_swapping(measurement: Measurement) -> Finding | None:
 
 def find_leak(measurement: Measurement) -> Finding | None:
     """No bottleneck yet: resident memory grows with the steps."""
-    return _find_growth(measurement, "leak", lambda rank: rank.host_memory)
+    return _find_growth(measurement, LEAK, lambda rank: rank.host_memory)
 
 
 def find_device_leak(measurement: Measurement) -> Finding | None:
     """No bottleneck yet: memory allocated on the device grows with the steps."""
-    return _find_growth(measurement, "device_leak", lambda rank: rank.device_memory)
+    return _find_growth(measurement, DEVICE_LEAK, lambda rank: rank.device_memory)
 
 
 def _find_growth(
-    measurement: Measurement, cause: str, use_of: Callable[[RankSummary], MemoryUse | None]
+    measurement: Measurement, ailment: Ailment, use_of: Callable[[RankSummary], MemoryUse | None]
 ) -> Finding | None:
     uses = [use for use in map(use_of, measurement.ranks) if use and use.slope_bytes_per_step]
     use = max(uses, key=_slope, default=None)
     num_steps = measurement.steady.num_steps if measurement.steady else 0
-    if use is None or num_steps < MIN_GROWTH_STEPS or not _is_certain(use):
+    if use is None or num_steps < MIN_GROWTH_STEPS.value or not _is_certain(use):
         return None
     growth = _slope(use) * num_steps
-    if growth < max(MIN_GROWTH_BYTES, MIN_GROWTH_FRACTION * use.first_bytes):
+    if growth < max(MIN_GROWTH_BYTES.value, MIN_GROWTH_FRACTION.value * use.first_bytes):
         return None
     steps_left = _steps_left(use)
-    is_soon = steps_left < FULL_WITHIN * measurement.num_steps
+    is_soon = steps_left < FULL_WITHIN.value * measurement.num_steps
     return make_finding(
-        None,
-        cause,
+        ailment,
         severity=Severity.CRITICAL if is_soon else Severity.WARNING,
         evidence=(*_growth_evidence(use, growth), *_left_evidence(steps_left)),
     )
@@ -135,9 +161,9 @@ def _find_growth(
 
 def _is_certain(use: MemoryUse) -> bool:
     slope = use.slope_bytes_per_step
-    return (
-        slope is not None and slope.low > 0 and slope.low >= MIN_CERTAIN_FRACTION * slope.estimate
-    )
+    if slope is None or slope.low <= 0:
+        return False
+    return slope.low >= MIN_CERTAIN_FRACTION.value * slope.estimate
 
 
 def _slope(use: MemoryUse) -> float:
@@ -165,3 +191,76 @@ def _steps_left(use: MemoryUse) -> float:
 
 def _left_evidence(steps_left: float) -> tuple[Evidence, ...]:
     return (count("steps_left", steps_left),) if math.isfinite(steps_left) else ()
+
+
+_OF_GROWTH = (
+    *(MIN_GROWTH_BYTES, MIN_GROWTH_FRACTION, MIN_GROWTH_STEPS, MIN_CERTAIN_FRACTION, FULL_WITHIN),
+)
+_LOOK_AT_THE_LOOP = (
+    "Find out what the loop keeps: losses with their graph (use .item() or .detach()), or lists "
+    "that grow."
+)
+OUT_OF_MEMORY = Ailment(
+    kind=BottleneckKind.MEMORY_CAPACITY_BOUND,
+    cause="out_of_memory",
+    what="a process of the run ran out of memory and died",
+    needs="how it ended",
+    rule=find_out_of_memory,
+    asked=Asked.ALWAYS,
+    thresholds=(FULL_FRACTION,),
+    title=None,
+    sentence="a process of the run ran out of memory and died, after {updates_done} updates.",
+    explanation=None,
+    removal=None,
+    remedy="Make the batch smaller, or accumulate gradients over smaller ones.",
+    levers=(),  # a study begins with the command as it is, which dies
+)
+SWAPPING = Ailment(
+    kind=BottleneckKind.MEMORY_CAPACITY_BOUND,
+    cause="swapping",
+    what="memory is read back from swap",
+    needs="swap of the machine, page faults",
+    rule=find_swapping,
+    asked=Asked.ENOUGH_STEPS,
+    thresholds=(*SCALE, MIN_SWAP_BYTES_PER_S, MIN_MAJOR_FAULTS, MAJOR_FAULT_S),
+    title=None,
+    sentence="memory is read back from swap: {major_faults} page faults a step take {swapping} of "
+    "its time.",
+    explanation=None,
+    removal=without("the swapping"),
+    remedy="Give the run less to hold, or the machine more memory.",
+    levers=("autocast", "allocator"),
+)
+LEAK = Ailment(
+    kind=None,
+    cause="leak",
+    what="resident memory grows with the steps",
+    needs="memory of a rank",
+    rule=find_leak,
+    asked=Asked.ENOUGH_STEPS,
+    thresholds=_OF_GROWTH,
+    title="memory leak",
+    sentence="resident memory grows by {slope} a step (95 % interval {slope_low} to {slope_high}) "
+    "and is now at {resident}. It grew by {growth} in the steps that count.",
+    explanation=None,
+    removal=None,
+    remedy=_LOOK_AT_THE_LOOP,
+    levers=(),
+)
+DEVICE_LEAK = Ailment(
+    kind=None,
+    cause="device_leak",
+    what="allocated memory on the device grows with the steps",
+    needs="memory of a device",
+    rule=find_device_leak,
+    asked=Asked.ENOUGH_STEPS,
+    thresholds=_OF_GROWTH,
+    title="memory leak",
+    sentence="memory allocated on the device grows by {slope} a step (95 % interval {slope_low} to "
+    "{slope_high}) and is now at {resident}. It grew by {growth} in the steps that count.",
+    explanation=None,
+    removal=None,
+    remedy=_LOOK_AT_THE_LOOP,
+    levers=(),
+)
+AILMENTS = (OUT_OF_MEMORY, SWAPPING, LEAK, DEVICE_LEAK)

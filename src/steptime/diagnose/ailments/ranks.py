@@ -1,21 +1,27 @@
-"""Rules on several ranks: what all pay for the exchange, and whom the others wait for."""
+"""Ailments of several ranks: what all pay for the exchange, and whom the others wait for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from statistics import median
 
+from steptime.diagnose.ailments.ailment import Ailment, Asked, without
 from steptime.diagnose.ailments.contention import missing_beside_phases
+from steptime.diagnose.ailments.scale import (
+    MIN_EXPLAINED,
+    MIN_STEADY_STEPS,
+    SCALE,
+    severity_of,
+)
 from steptime.diagnose.ailments.signals import (
     count,
     fraction_of,
     make_finding,
     phase_evidence,
-    severity_of,
     share,
     site_of,
 )
-from steptime.diagnose.ailments.thresholds import MIN_EXPLAINED, MIN_STEADY_STEPS
 from steptime.diagnose.values.finding import BottleneckKind, Finding
 from steptime.measure.values.measurement import PHASES, Measurement, RankSummary
 
@@ -28,8 +34,7 @@ def find_communication(measurement: Measurement) -> Finding | None:
         return None
     fraction = min(by_rank)
     return make_finding(
-        BottleneckKind.COMMUNICATION_BOUND,
-        "collectives",
+        COLLECTIVES,
         severity=severity,
         evidence=(
             share("least_communication", fraction),
@@ -55,10 +60,9 @@ def find_straggler(measurement: Measurement) -> Finding | None:
     if severity is None:
         return None
     phase, excess = _largest_excess(late, others)
-    cause = phase if excess >= MIN_EXPLAINED * fraction else None
-    return make_finding(
-        BottleneckKind.STRAGGLER,
-        cause,
+    cause = phase if excess >= MIN_EXPLAINED.value * fraction else None
+    found = make_finding(
+        LATE_RANK,
         severity=severity,
         evidence=(
             share("wait", fraction),
@@ -69,13 +73,14 @@ def find_straggler(measurement: Measurement) -> Finding | None:
         site=site_of(measurement, cause),
         missing=missing_beside_phases(measurement),
     )
+    return replace(found, cause=cause)
 
 
 def _is_comparable(rank: RankSummary) -> bool:
     """One rank of several, whose communication was observed over enough steps."""
     num_steady = rank.step_time_s.n if rank.step_time_s else 0
     is_one_of_many = rank.world_size > 1 and fraction_of(rank, "communication") is not None
-    return is_one_of_many and num_steady >= MIN_STEADY_STEPS
+    return is_one_of_many and num_steady >= MIN_STEADY_STEPS.value
 
 
 def _communication(ranks: Iterable[RankSummary]) -> list[float]:
@@ -93,3 +98,38 @@ def _largest_excess(late: RankSummary, others: list[RankSummary]) -> tuple[str, 
     }
     name = max(excess, key=lambda phase: excess[phase])
     return name, excess[name]
+
+
+COLLECTIVES = Ailment(
+    kind=BottleneckKind.COMMUNICATION_BOUND,
+    cause="collectives",
+    what="all ranks pay for the exchange of gradients",
+    needs="`communication`",
+    rule=find_communication,
+    asked=Asked.ENOUGH_STEPS,
+    thresholds=SCALE,
+    title=None,
+    sentence="even the last rank to arrive spends {least_communication} of a step in the exchange.",
+    explanation="It is the exchange of gradients itself, not a wait for a late rank.",
+    removal=without("the exchange"),
+    remedy="Exchange less often (accumulate gradients under no_sync).",
+    levers=(),
+)
+LATE_RANK = Ailment(
+    kind=BottleneckKind.STRAGGLER,
+    cause=None,  # of a finding: the phase in which the rank loses its time
+    what="one rank is late, and the others wait for it; the cause is the phase in which it loses "
+    "the time",
+    needs="`communication` of each rank",
+    rule=find_straggler,
+    asked=Asked.ENOUGH_STEPS,
+    thresholds=(*SCALE, MIN_EXPLAINED, MIN_STEADY_STEPS),
+    title=None,
+    sentence="the other ranks wait for rank {late_rank} for {wait} of a step.",
+    explanation="Rank {late_rank} loses its time in {cause}: it spends {excess} of its step more "
+    "there than the others.",
+    removal=without("the wait"),
+    remedy="See what is different about rank {late_rank}: its machine, or its share of the data.",
+    levers=(),
+)
+AILMENTS = (COLLECTIVES, LATE_RANK)

@@ -1,15 +1,17 @@
-"""Rules on the script itself: what its source, its switches and its compiled functions show."""
+"""Ailments of the script itself: what its source, switches and compiled functions show."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
-from steptime.diagnose.ailments.signals import count
+from steptime.diagnose.ailments.ailment import Ailment, Asked
+from steptime.diagnose.ailments.signals import count, make_finding
 from steptime.diagnose.values.finding import Finding, Severity
 from steptime.measure.values.measurement import Measurement
 
-SWITCHES = {
+SWITCHES: Mapping[str, Severity] = {
     "anomaly_mode": Severity.WARNING,
     "launch_blocking": Severity.WARNING,
     "profiler": Severity.WARNING,
@@ -20,16 +22,14 @@ SWITCHES = {
 }
 """What slows down each operator is a warning; the last two are choices one may have made."""
 
-SUSPICIONS = ("accumulation_loss", "accumulation_zeroed")
-
 
 def find_switch(measurement: Measurement, *, name: str) -> Finding | None:
     """No bottleneck by itself: a debug switch was on while the training ran."""
     switch = next((switch for switch in measurement.switches if switch.name == name), None)
     if switch is None:
         return None
-    severity = SWITCHES[name]
-    return Finding(kind=None, cause=name, severity=severity, evidence=(), where=switch.where)
+    found = make_finding(_BY_CAUSE[name], severity=SWITCHES[name], evidence=())
+    return replace(found, where=switch.where)
 
 
 def find_suspicion(measurement: Measurement, *, code: str) -> Finding | None:
@@ -38,14 +38,9 @@ def find_suspicion(measurement: Measurement, *, code: str) -> Finding | None:
     num_updates = measurement.num_optimizer_updates
     if found is None or num_updates == 0 or measurement.num_backwards <= num_updates:
         return None
-    return Finding(
-        kind=None,
-        cause=code,
-        severity=Severity.WARNING,
-        evidence=(count("backwards_per_update", measurement.num_backwards / num_updates),),
-        where=found.where,
-        where_text=found.text,
-    )
+    evidence = (count("backwards_per_update", measurement.num_backwards / num_updates),)
+    finding = make_finding(_BY_CAUSE[code], severity=Severity.WARNING, evidence=evidence)
+    return replace(finding, where=found.where, where_text=found.text)
 
 
 def find_graph_breaks(measurement: Measurement) -> Finding | None:
@@ -55,19 +50,123 @@ def find_graph_breaks(measurement: Measurement) -> Finding | None:
     if not breaks:
         return None
     worst = max(breaks, key=lambda event: event.count)
-    return Finding(
+    evidence = (count("num_graph_breaks", sum(event.count for event in breaks)),)
+    finding = make_finding(GRAPH_BREAKS, severity=Severity.WARNING, evidence=evidence)
+    return replace(finding, where=worst.where, where_text=worst.reason)
+
+
+def _suspicion(code: str, *, what: str, sentence: str, remedy: str) -> Ailment:
+    """A row on what the source seems to do."""
+    return Ailment(
         kind=None,
-        cause="graph_breaks",
-        severity=Severity.WARNING,
-        evidence=(count("num_graph_breaks", sum(event.count for event in breaks)),),
-        where=worst.where,
-        where_text=worst.reason,
+        cause=code,
+        what=what,
+        needs="the script's source, backward calls",
+        rule=partial(find_suspicion, code=code),
+        asked=Asked.ALWAYS,
+        thresholds=(),
+        title="suspicion",
+        sentence=sentence,
+        explanation="This is a suspicion from the source.",
+        removal=None,
+        remedy=remedy,
+        levers=(),
     )
 
 
-RULES: tuple[Callable[[Measurement], Finding | None], ...] = (
-    *(partial(find_suspicion, code=code) for code in SUSPICIONS),
-    *(partial(find_switch, name=name) for name in SWITCHES),
-    find_graph_breaks,
+def _switch(name: str, *, what: str, sentence: str, remedy: str | None) -> Ailment:
+    """A row on a switch that was on."""
+    return Ailment(
+        kind=None,
+        cause=name,
+        what=what,
+        needs="switches",
+        rule=partial(find_switch, name=name),
+        asked=Asked.ALWAYS,
+        thresholds=(),
+        title="debug switch",
+        sentence=sentence,
+        explanation=None,
+        removal=None,
+        remedy=remedy,
+        levers=(),
+    )
+
+
+ACCUMULATION_LOSS = _suspicion(
+    "accumulation_loss",
+    what="a loss is accumulated and not divided",
+    sentence="{backwards_per_update} backward passes add up in each update, and nothing seems to "
+    "divide the loss by their number.",
+    remedy="Look at that line. If the passes add up, divide the loss by their number.",
 )
-"""All rules of this module; they need no steady window."""
+ACCUMULATION_ZEROED = _suspicion(
+    "accumulation_zeroed",
+    what="gradients are zeroed before they were used",
+    sentence="gradients seem to be zeroed before each of the {backwards_per_update} backward "
+    "passes of an update, so that only the last pass counts.",
+    remedy="Look at that line. Zero the gradients only after the update.",
+)
+ANOMALY_MODE = _switch(
+    "anomaly_mode",
+    what="autograd's anomaly detection is on",
+    sentence="autograd's anomaly detection is on: it traces and checks every operator.",
+    remedy="Turn it off when you have found the error.",
+)
+LAUNCH_BLOCKING = _switch(
+    "launch_blocking",
+    what="the host waits for the end of each kernel that it launches",
+    sentence="CUDA_LAUNCH_BLOCKING is on: the host waits for the end of each kernel.",
+    remedy="Unset CUDA_LAUNCH_BLOCKING.",
+)
+PROFILER = _switch(
+    "profiler",
+    what="a profiler runs along",
+    sentence="a profiler runs along with the training.",
+    remedy="Take the profiler out.",
+)
+TRACING = _switch(
+    "tracing",
+    what="a debugger or a coverage tool traces each line",
+    sentence="a debugger, a profiler or a coverage tool traces the Python code.",
+    remedy="Run without it.",
+)
+MALLOC_DEBUG = _switch(
+    "malloc_debug",
+    what="Python checks its memory at each allocation",
+    sentence="Python checks its memory at each allocation (PYTHONMALLOC, development mode).",
+    remedy="Run without these checks.",
+)
+DETERMINISTIC = _switch(
+    "deterministic",
+    what="deterministic algorithms are on",
+    sentence="deterministic algorithms are on; some of them are slower.",
+    remedy=None,
+)
+DISTRIBUTED_DEBUG = _switch(
+    "distributed_debug",
+    what="torch.distributed checks each collective",
+    sentence="TORCH_DISTRIBUTED_DEBUG is on: torch checks each collective.",
+    remedy=None,
+)
+GRAPH_BREAKS = Ailment(
+    kind=None,
+    cause="graph_breaks",
+    what="a compiled function falls into pieces",
+    needs="events of torch.compile",
+    rule=find_graph_breaks,
+    asked=Asked.ALWAYS,
+    thresholds=(),
+    title="graph breaks",
+    sentence="torch.compile broke the graph at {num_graph_breaks} places of this code.",
+    explanation=None,
+    removal=None,
+    remedy="Move what breaks the graph out of the compiled function (fullgraph=True names the "
+    "first such place).",
+    levers=(),
+)
+AILMENTS = (
+    *(ACCUMULATION_LOSS, ACCUMULATION_ZEROED, ANOMALY_MODE, LAUNCH_BLOCKING, PROFILER, TRACING),
+    *(MALLOC_DEBUG, DETERMINISTIC, DISTRIBUTED_DEBUG, GRAPH_BREAKS),
+)
+_BY_CAUSE = {row.cause: row for row in AILMENTS}

@@ -1,27 +1,16 @@
-"""The rule on a step time that changed and stayed so, with what changed at the same time."""
+"""Ailments of a step time that changed and stayed so, by what changed at the same time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from steptime.core.evidence import Evidence
-from steptime.diagnose.ailments.signals import count, seconds, severity_of
-from steptime.diagnose.shifts.lasting_shifts import Explained, ShiftCause
+from steptime.diagnose.ailments.ailment import Ailment, Asked
+from steptime.diagnose.ailments.scale import INFO_FRACTION, MIN_EXPLAINED, severity_of
+from steptime.diagnose.ailments.signals import count, make_finding, seconds
+from steptime.diagnose.shifts.lasting_shifts import SHIFT_THRESHOLDS, Explained, ShiftCause
 from steptime.diagnose.values.finding import Finding, Severity
-
-WORDS: Mapping[str, str] = {
-    "throttle": "shift_throttle",
-    "device_clock": "shift_device_clock",
-    "neighbor": "shift_neighbor",
-    "cpu_clock": "shift_cpu_clock",
-    "swap": "shift_swap",
-    "page_cache": "shift_page_cache",
-    "memory": "shift_memory",
-    "disk": "shift_disk",
-    "input_size": "shift_input_size",
-    "phase": "shift_phase",
-}
-"""The cause of the finding by what explains most; `shift` where nothing was seen to change."""
 
 
 def find_shift(shifts: Sequence[Explained]) -> Finding | None:
@@ -34,10 +23,10 @@ def find_shift(shifts: Sequence[Explained]) -> Finding | None:
     worst = max(shifts, key=lambda one: one.shift.ratio.estimate)
     shift = worst.shift
     lost = 1 - 1 / shift.ratio.estimate
-    first = worst.causes[0] if worst.causes else None
-    return Finding(
-        kind=None,
-        cause="shift" if first is None else WORDS[_kind_of(first)],
+    first = worst.causes[0].name if worst.causes else ""
+    what, _, phase = first.partition(":")
+    found = make_finding(
+        BY_CHANGE[what],
         severity=severity_of(lost) or Severity.INFO,
         evidence=(
             count("shift_step", shift.index),
@@ -50,10 +39,7 @@ def find_shift(shifts: Sequence[Explained]) -> Finding | None:
             *(item for cause in worst.causes for item in _evidence(cause)),
         ),
     )
-
-
-def _kind_of(cause: ShiftCause) -> str:
-    return cause.name.partition(":")[0]
+    return replace(found, names={"phase": phase} if phase else None)
 
 
 def _evidence(cause: ShiftCause) -> tuple[Evidence, ...]:
@@ -63,3 +49,119 @@ def _evidence(cause: ShiftCause) -> tuple[Evidence, ...]:
         Evidence(name=f"{name}_before", value=cause.before, unit=cause.unit),
         Evidence(name=f"{name}_after", value=cause.after, unit=cause.unit),
     )
+
+
+def _row(cause: str, *, what: str, needs: str, explanation: str | None, remedy: str) -> Ailment:
+    """A change of the step time, by what changed with it."""
+    return Ailment(
+        kind=None,
+        cause=cause,
+        what=what,
+        needs=needs,
+        rule=find_shift,
+        asked=Asked.APART,
+        thresholds=(INFO_FRACTION, MIN_EXPLAINED, *SHIFT_THRESHOLDS),
+        title="changed",
+        sentence="from step {shift_step} on a step takes {shift_after}; before, it took "
+        "{shift_before}. That is {shift_ratio} as long (95 % interval {shift_low} to "
+        "{shift_high}).",
+        explanation=explanation,
+        removal=None,
+        remedy=remedy,
+        levers=(),
+    )
+
+
+_MORE_MEMORY = "Give the run less to hold, or the machine more memory."
+_COOLING = "Check the device's cooling and its power limit."
+
+BY_CHANGE: Mapping[str, Ailment] = {
+    "": _row(
+        "shift",
+        what="the step time changed and stayed so, and nothing else was seen to change",
+        needs="step times over the run",
+        explanation=None,
+        remedy="Find out what changed on the machine or in the script then.",
+    ),
+    "throttle": _row(
+        "shift_throttle",
+        what="the same, and the device has held its clock down since then",
+        needs="devices over the run",
+        explanation="Since then the device has held its clock down, because of power, heat or a "
+        "setting.",
+        remedy=_COOLING,
+    ),
+    "device_clock": _row(
+        "shift_device_clock",
+        what="the same, and the device's clock fell",
+        needs="devices over the run",
+        explanation="The device's clock is {device_clock_after} what it was.",
+        remedy=_COOLING,
+    ),
+    "neighbor": _row(
+        "shift_neighbor",
+        what="the same, and other programs have taken more cores since then",
+        needs="load of the machine over the run",
+        explanation="Since then other programs have kept {neighbor_after} cores busy; before, they "
+        "kept {neighbor_before} busy.",
+        remedy="Train when the machine is quiet.",
+    ),
+    "cpu_clock": _row(
+        "shift_cpu_clock",
+        what="the same, and the clock of the cores fell",
+        needs="clocks over the run",
+        explanation="The clock of the cores is {cpu_clock_after} what it was.",
+        remedy="Check the cooling and the governor of the machine.",
+    ),
+    "swap": _row(
+        "shift_swap",
+        what="the same, and memory was read back from swap",
+        needs="swap over the run",
+        explanation="Since then the machine has read {swap_after} a second back from swap; before, "
+        "it read {swap_before}.",
+        remedy=_MORE_MEMORY,
+    ),
+    "page_cache": _row(
+        "shift_page_cache",
+        what="the same, and data came from storage while the page cache shrank",
+        needs="reads and page cache over the run",
+        explanation="Since then the run has read its data from storage: the page cache holds "
+        "{page_cache_after}; before, it held {page_cache_before}.",
+        remedy="Leave more memory to the page cache, or read fewer bytes.",
+    ),
+    "memory": _row(
+        "shift_memory",
+        what="the same, and little memory was left",
+        needs="memory over the run",
+        explanation="Since then {memory_after} of memory have been free; before, it was "
+        "{memory_before}.",
+        remedy="Find out what fills the memory.",
+    ),
+    "disk": _row(
+        "shift_disk",
+        what="the same, and more was read from storage",
+        needs="reads over the run",
+        explanation="The run reads {disk_after} a second from storage; before, it read "
+        "{disk_before}.",
+        remedy="Find out what is read again (a cache that is full, or another file).",
+    ),
+    "input_size": _row(
+        "shift_input_size",
+        what="the same, and a step had more arithmetic to do",
+        needs="phases and CPU time over the run",
+        explanation="Since then a step has {input_size_after} the work, because of larger inputs "
+        "or another stage of the training.",
+        remedy="Check whether the inputs were meant to grow then.",
+    ),
+    "phase": _row(
+        "shift_phase",
+        what="the same, and it shows in one phase",
+        needs="phases over the run",
+        explanation="It shows in {phase}, which takes {phase_after}; before, it took "
+        "{phase_before}.",
+        remedy="Find out what the script does there from that step on.",
+    ),
+}
+"""By what explains most of the change; the first where nothing was seen to change."""
+
+AILMENTS = tuple(BY_CHANGE.values())

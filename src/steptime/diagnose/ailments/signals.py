@@ -1,7 +1,7 @@
-"""What the rules read out of a Measurement, and the one scale of severity.
+"""What the rules read out of a Measurement, and how they make a finding of it.
 
-In: a `Measurement`. Out: fractions, evidence, headroom, places in the code, and the names of what
-was not observed. docs/explanation/diagnosis.md has the reasons.
+In: a `Measurement`. Out: fractions, evidence, places in the code, and the names of what was not
+observed. docs/explanation/diagnosis.md has the reasons.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import math
 from collections.abc import Iterable
 
 from steptime.core.evidence import Evidence
-from steptime.diagnose.ailments.thresholds import CRITICAL_FRACTION, INFO_FRACTION, WARNING_FRACTION
-from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
+from steptime.diagnose.ailments.ailment import Ailment
+from steptime.diagnose.ailments.scale import headroom
+from steptime.diagnose.values.finding import Finding, Severity
 from steptime.measure.values.measurement import Measurement, Phase, RankSummary
 from steptime.measure.values.observations import Site
 
@@ -24,22 +25,6 @@ COMPUTE_PHASES = (
     "optimizer",
 )
 """What the arithmetic of the training spends."""
-
-
-def severity_of(fraction: float | None) -> Severity | None:
-    """How much a share of the step matters; None below the scale, or where it is not known."""
-    if fraction is None:
-        return None
-    if fraction >= CRITICAL_FRACTION:
-        return Severity.CRITICAL
-    if fraction >= WARNING_FRACTION:
-        return Severity.WARNING
-    return Severity.INFO if fraction >= INFO_FRACTION else None
-
-
-def headroom(fraction: float) -> float | None:
-    """Step time now over step time without this share; None where nothing would be left."""
-    return 1 / (1 - fraction) if fraction < 1 else None
 
 
 def phase_of(holder: Measurement | RankSummary, name: str) -> Phase | None:
@@ -86,8 +71,7 @@ def phase_evidence(measurement: Measurement, name: str) -> tuple[Evidence, ...]:
 
 
 def make_finding(
-    kind: BottleneckKind | None,
-    cause: str | None,
+    ailment: Ailment,
     *,
     severity: Severity,
     evidence: Iterable[Evidence],
@@ -95,10 +79,13 @@ def make_finding(
     site: Site | None = None,
     missing: tuple[str, ...] = (),
 ) -> Finding:
-    """A finding with the headroom of its share, and the place in the user's code if known."""
+    """A finding of an ailment, with the headroom of its share.
+
+    `site` is the place in the user's code, if it is known.
+    """
     return Finding(
-        kind=kind,
-        cause=cause,
+        kind=ailment.kind,
+        cause=ailment.cause,
         severity=severity,
         evidence=(*evidence, *site_evidence(site)),
         where=None if site is None else site.place,

@@ -1,17 +1,18 @@
-"""The rule on a run that stood still: how long, and which rank the others waited for."""
+"""Ailments of a run that stood still: how long, and which rank the others waited for."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from steptime.core.process_end import RunState
-from steptime.diagnose.ailments.signals import count, seconds, severity_of
+from steptime.diagnose.ailments.ailment import Ailment, Asked
+from steptime.diagnose.ailments.scale import SCALE, severity_of
+from steptime.diagnose.ailments.signals import count, make_finding, seconds
 from steptime.diagnose.values.finding import Finding, Severity
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.stall import Stall
-
-CAUSES = ("stall", "stalled_rank")
 
 
 def find_stall(measurement: Measurement) -> Finding | None:
@@ -20,9 +21,8 @@ def find_stall(measurement: Measurement) -> Finding | None:
     if not stalls:
         return None
     worst = worst_stall(stalls)
-    return Finding(
-        kind=None,
-        cause="stalled_rank" if worst.culprits else "stall",
+    found = make_finding(
+        STALLED_RANK if worst.culprits else STALL,
         severity=_severity(measurement, stalls),
         evidence=(
             seconds("stall_time", stalled_s(worst)),
@@ -31,8 +31,8 @@ def find_stall(measurement: Measurement) -> Finding | None:
             count("stalled_after", max((one.num_steps for one in worst.ranks), default=0)),
             *(count("culprit_rank", rank) for rank in worst.culprits[:1]),
         ),
-        where=_where(worst),
     )
+    return replace(found, where=_where(worst))
 
 
 def relevant_stalls(measurement: Measurement) -> tuple[Stall, ...]:
@@ -70,3 +70,39 @@ def _where(stall: Stall) -> str | None:
     """The line of the rank that the others wait for, else of the first that has one."""
     late = [one for one in stall.ranks if one.rank in stall.culprits]
     return next((one.where for one in (*late, *stall.ranks) if one.where), None)
+
+
+STALL = Ailment(
+    kind=None,
+    cause="stall",
+    what="the run stood still",
+    needs="`stalls`",
+    rule=find_stall,
+    asked=Asked.ALWAYS,
+    thresholds=SCALE,
+    title="stalled",
+    sentence="no step came for {stall_time}, though one usually takes {usual_step}. The run stood "
+    "still after step {stalled_after}.",
+    explanation=None,
+    removal=None,
+    remedy="Find out what that line waits for, and mend it.",
+    levers=(),
+)
+STALLED_RANK = Ailment(
+    kind=None,
+    cause="stalled_rank",
+    what="the run stood still because the other ranks waited for one",
+    needs="`stalls` with a culprit",
+    rule=find_stall,
+    asked=Asked.ALWAYS,
+    thresholds=SCALE,
+    title="stalled",
+    sentence="no step came for {stall_time}, though one usually takes {usual_step}. After step "
+    "{stalled_after} the other ranks waited for rank {culprit_rank}.",
+    explanation=None,
+    removal=None,
+    remedy="Find out what rank {culprit_rank} does at that line, and mend it.",
+    levers=(),
+)
+AILMENTS = (STALL, STALLED_RANK)
+CAUSES = tuple(row.cause for row in AILMENTS)

@@ -1,64 +1,46 @@
-"""Rules that close a diagnosis: nothing can be said, or the arithmetic fills the step."""
+"""Ailments that close a diagnosis: nothing can be said, or nothing is wrong."""
 
 from __future__ import annotations
 
+from steptime.diagnose.ailments.ailment import Ailment, Asked, without
+from steptime.diagnose.ailments.scale import (
+    CRITICAL_FRACTION,
+    INFO_FRACTION,
+    MIN_STEADY_STEPS,
+    WARNING_FRACTION,
+    Threshold,
+)
 from steptime.diagnose.ailments.signals import (
-    COMPUTE_PHASES,
-    compute_device_s,
     count,
     find_missing_signals,
     fraction_of,
-    is_on_device,
     make_finding,
-    median_step_s,
     phase_evidence,
     share,
     site_of,
-    sum_fractions,
-)
-from steptime.diagnose.ailments.thresholds import (
-    CRITICAL_FRACTION,
-    INFO_FRACTION,
-    MAX_HALF_WIDTH,
-    MIN_STEADY_STEPS,
 )
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
 from steptime.measure.values.measurement import Measurement
 
-
-def find_compute(measurement: Measurement) -> Finding | None:
-    """COMPUTE_BOUND: the arithmetic fills the step; on a device by the device's clock only."""
-    if not is_on_device(measurement):
-        fraction = sum_fractions(measurement, COMPUTE_PHASES)
-    else:
-        device_s, step_s = compute_device_s(measurement), median_step_s(measurement)
-        if device_s is None or not step_s:
-            return None
-        fraction = device_s / step_s
-    if fraction < 1 - INFO_FRACTION:
-        return None
-    return make_finding(
-        BottleneckKind.COMPUTE_BOUND,
-        None,
-        severity=Severity.INFO,
-        evidence=(share("compute", fraction),),
-        missing=find_missing_signals(measurement),
-    )
+MAX_HALF_WIDTH = Threshold(
+    name="MAX_HALF_WIDTH",
+    value=WARNING_FRACTION.value,
+    why="of the median, to one side: a change as large as the smallest warning must show",
+)
 
 
 def find_no_steps(measurement: Measurement) -> Finding | None:
     """INCONCLUSIVE: no step was seen, or too few are left after warmup."""
     num_steady = measurement.steady.num_steps if measurement.steady else 0
-    if num_steady >= MIN_STEADY_STEPS:
+    if num_steady >= MIN_STEADY_STEPS.value:
         return None
     return make_finding(
-        BottleneckKind.INCONCLUSIVE,
-        "too_few_steps" if measurement.num_steps else "no_steps",
+        TOO_FEW_STEPS if measurement.num_steps else NO_STEPS,
         severity=Severity.WARNING,
         evidence=(
             count("num_steps", measurement.num_steps),
             count("num_steady_steps", num_steady),
-            count("min_steady_steps", MIN_STEADY_STEPS),
+            count("min_steady_steps", MIN_STEADY_STEPS.value),
         ),
     )
 
@@ -69,12 +51,11 @@ def find_noise(measurement: Measurement) -> Finding | None:
     times = (steady.step_time_s, steady.step_cpu_s) if steady else ()
     widths = [(q.high - q.low) / 2 / q.estimate for q in times if q is not None and q.estimate > 0]
     # Steps of several kinds widen the interval for a good reason.
-    if (measurement.period or 1) > 1 or not widths or min(widths) <= MAX_HALF_WIDTH:
+    if (measurement.period or 1) > 1 or not widths or min(widths) <= MAX_HALF_WIDTH.value:
         return None
     names = ("step_time_half_width", "step_cpu_half_width")
     return make_finding(
-        BottleneckKind.INCONCLUSIVE,
-        "noise",
+        NOISE,
         severity=Severity.WARNING,
         evidence=[share(name, width) for name, width in zip(names, widths, strict=False)],
         missing=find_missing_signals(measurement),
@@ -85,16 +66,100 @@ def find_unattributed(measurement: Measurement) -> Finding | None:
     """INCONCLUSIVE: most of what could be gained is in code that no marker explains."""
     other, prepare = fraction_of(measurement, "other"), measurement.prepare_fraction
     # Where preparing a batch is a finding of its own, it has a name.
-    named = prepare if prepare is not None and prepare >= INFO_FRACTION else 0.0
+    named = prepare if prepare is not None and prepare >= INFO_FRACTION.value else 0.0
     fraction = None if other is None else other - named
-    if fraction is None or fraction < CRITICAL_FRACTION:
+    if fraction is None or fraction < CRITICAL_FRACTION.value:
         return None
     return make_finding(
-        BottleneckKind.INCONCLUSIVE,
-        "unattributed_time",
+        UNATTRIBUTED_TIME,
         severity=Severity.WARNING,
         evidence=(share("unattributed", fraction), *phase_evidence(measurement, "other")),
         fraction=fraction,
         site=site_of(measurement, "other"),
         missing=find_missing_signals(measurement),
     )
+
+
+def find_nothing(measurement: Measurement) -> Finding:
+    """BALANCED: no rule fired; the finding lists what was missing."""
+    missing = find_missing_signals(measurement)
+    return make_finding(BALANCED, severity=Severity.INFO, evidence=(), missing=missing)
+
+
+NO_STEPS = Ailment(
+    kind=BottleneckKind.INCONCLUSIVE,
+    cause="no_steps",
+    what="no step was seen",
+    needs="",
+    rule=find_no_steps,
+    asked=Asked.APART,
+    thresholds=(MIN_STEADY_STEPS,),
+    title=None,
+    sentence="no optimizer step was seen.",
+    explanation=None,
+    removal=None,
+    remedy="Make sure that the command trains with an optimizer of torch.",
+    levers=(),
+)
+TOO_FEW_STEPS = Ailment(
+    kind=BottleneckKind.INCONCLUSIVE,
+    cause="too_few_steps",
+    what="too few steps are left after warmup",
+    needs="",
+    rule=find_no_steps,
+    asked=Asked.APART,
+    thresholds=(MIN_STEADY_STEPS,),
+    title=None,
+    sentence="{num_steady_steps} steps are left after warmup; {min_steady_steps} are needed.",
+    explanation=None,
+    removal=None,
+    remedy="Let it train for more steps.",
+    levers=(),
+)
+NOISE = Ailment(
+    kind=BottleneckKind.INCONCLUSIVE,
+    cause="noise",
+    what="the step times scatter too much",
+    needs="step time and its interval",
+    rule=find_noise,
+    asked=Asked.DOUBT,
+    thresholds=(MAX_HALF_WIDTH,),
+    title=None,
+    sentence="the step times scatter so much that their median is known only to within "
+    "{step_time_half_width}.",
+    explanation=None,
+    removal=None,
+    remedy="Let it train longer, or on a quieter machine.",
+    levers=(),
+)
+UNATTRIBUTED_TIME = Ailment(
+    kind=BottleneckKind.INCONCLUSIVE,
+    cause="unattributed_time",
+    what="most of the step is in code that no marker explains",
+    needs="`other`",
+    rule=find_unattributed,
+    asked=Asked.DOUBT,
+    thresholds=(CRITICAL_FRACTION,),
+    title=None,
+    sentence="{unattributed} of a step is in Python code that no marker explains.",
+    explanation=None,
+    removal=without("that code"),
+    remedy="Find out what the script does between forward, backward and optimizer.",
+    levers=(),
+)
+BALANCED = Ailment(
+    kind=BottleneckKind.BALANCED,
+    cause=None,
+    what="none of these",
+    needs="",
+    rule=find_nothing,
+    asked=Asked.APART,
+    thresholds=(),
+    title=None,
+    sentence="no phase that was seen takes so much of a step that a remedy would pay.",
+    explanation=None,
+    removal=None,
+    remedy=None,
+    levers=(),
+)
+AILMENTS = (NO_STEPS, TOO_FEW_STEPS, NOISE, UNATTRIBUTED_TIME, BALANCED)

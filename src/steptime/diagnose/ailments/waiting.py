@@ -1,13 +1,15 @@
 """Rules on data: the step waits for it, or the run waits between the steps.
 
-Each takes a Measurement and gives a Finding, or None where it does not apply; the thresholds and
-the reasons are in docs/explanation/diagnosis.md.
+Each rule takes a Measurement and gives a Finding, or None where it does not apply; the rows below
+have the words. docs/explanation/diagnosis.md explains both.
 """
 
 from __future__ import annotations
 
 from steptime.core.evidence import Evidence
+from steptime.diagnose.ailments.ailment import Ailment, Asked, run_without, without
 from steptime.diagnose.ailments.contention import missing_beside_phases
+from steptime.diagnose.ailments.scale import MIN_EXPLAINED, SCALE, Threshold, severity_of
 from steptime.diagnose.ailments.signals import (
     apart_fraction,
     count,
@@ -16,13 +18,15 @@ from steptime.diagnose.ailments.signals import (
     phase_evidence,
     phase_of,
     seconds,
-    severity_of,
     share,
     site_of,
 )
-from steptime.diagnose.ailments.thresholds import MIN_EXPLAINED, MIN_SPANS
 from steptime.diagnose.values.finding import BottleneckKind, Finding
 from steptime.measure.values.measurement import Measurement
+
+MIN_SPANS = Threshold(
+    name="MIN_SPANS", value=2, why="one start, one evaluation or one checkpoint is no pattern"
+)
 
 
 def find_input_wait(measurement: Measurement) -> Finding | None:
@@ -31,35 +35,35 @@ def find_input_wait(measurement: Measurement) -> Finding | None:
     severity = severity_of(fraction)
     if fraction is None or severity is None:
         return None
-    cause = _input_cause(measurement, fraction)
-    unseen = () if cause else ("fetch", "workers")
+    ailment = _input_ailment(measurement, fraction)
+    unseen = () if ailment.cause else ("fetch", "workers")
     return make_finding(
-        BottleneckKind.INPUT_BOUND,
-        cause,
+        ailment,
         severity=severity,
         evidence=(*phase_evidence(measurement, "input_wait"), *_input_evidence(measurement)),
         fraction=fraction,
         # In process the wait is spent in its parts, which leave no time to the wait itself.
-        site=site_of(measurement, cause) or site_of(measurement, "input_wait"),
+        site=site_of(measurement, ailment.cause) or site_of(measurement, "input_wait"),
         missing=missing_beside_phases(measurement, *unseen),
     )
 
 
-def _input_cause(measurement: Measurement, fraction: float) -> str | None:
+def _input_ailment(measurement: Measurement, fraction: float) -> Ailment:
     """What the wait is spent on, in this process or in the workers."""
     fetch, collate = (fraction_of(measurement, name) for name in ("fetch", "collate"))
     if fetch is not None and collate is not None:
-        largest, cause = max((fetch, "fetch"), (collate, "collate"))
-        return cause if largest >= MIN_EXPLAINED * fraction else "loader"
+        if max(fetch, collate) < MIN_EXPLAINED.value * fraction:
+            return LOADER
+        return FETCH if fetch >= collate else COLLATE
     workers, wait = measurement.workers, phase_of(measurement, "input_wait")
     if workers is None or wait is None or wait.median_s is None:
-        return None
+        return INPUT_WAIT
     num_batches = workers.num_batches / max(1, measurement.num_steps)
     work_s = (workers.fetch_s_per_batch + workers.collate_s_per_batch) * num_batches
-    if work_s < MIN_EXPLAINED * wait.median_s:
-        return None  # starved of cores, or the batch is slow to hand over
+    if work_s < MIN_EXPLAINED.value * wait.median_s:
+        return INPUT_WAIT  # starved of cores, or the batch is slow to hand over
     is_fetch = workers.fetch_s_per_batch >= workers.collate_s_per_batch
-    return "worker_fetch" if is_fetch else "worker_collate"
+    return WORKER_FETCH if is_fetch else WORKER_COLLATE
 
 
 def _input_evidence(measurement: Measurement) -> tuple[Evidence, ...]:
@@ -81,8 +85,7 @@ def find_preprocessing(measurement: Measurement) -> Finding | None:
     if fraction is None or severity is None:
         return None
     return make_finding(
-        BottleneckKind.INPUT_BOUND,
-        "preprocessing",
+        PREPROCESSING,
         severity=severity,
         evidence=(share("preprocessing", fraction), *phase_evidence(measurement, "other")),
         fraction=fraction,
@@ -98,8 +101,7 @@ def find_copies(measurement: Measurement) -> Finding | None:
     if fraction is None or severity is None:
         return None
     return make_finding(
-        BottleneckKind.INPUT_BOUND,
-        "copies",
+        COPIES,
         severity=severity,
         evidence=(
             *phase_evidence(measurement, "h2d"),
@@ -113,32 +115,29 @@ def find_copies(measurement: Measurement) -> Finding | None:
 
 def find_worker_startup(measurement: Measurement) -> Finding | None:
     """INPUT_BOUND: workers are started again and again, which is kept apart from the steps."""
-    return _find_span(measurement, "epoch_start", BottleneckKind.INPUT_BOUND, "worker_startup")
+    return _find_span(measurement, "epoch_start", WORKER_STARTUP)
 
 
 def find_evaluation(measurement: Measurement) -> Finding | None:
     """No bottleneck of the step: evaluation takes much of the run."""
-    return _find_span(measurement, "evaluation", None, "evaluation")
+    return _find_span(measurement, "evaluation", EVALUATION)
 
 
 def find_checkpoint(measurement: Measurement) -> Finding | None:
     """No bottleneck of the step: checkpoints take much of the run."""
-    return _find_span(measurement, "checkpoint", None, "checkpoint")
+    return _find_span(measurement, "checkpoint", CHECKPOINT)
 
 
-def _find_span(
-    measurement: Measurement, name: str, kind: BottleneckKind | None, cause: str
-) -> Finding | None:
+def _find_span(measurement: Measurement, name: str, ailment: Ailment) -> Finding | None:
     span = next((span for span in measurement.spans if span.name == name), None)
-    if span is None or span.num_steps_touched < MIN_SPANS:
+    if span is None or span.num_steps_touched < MIN_SPANS.value:
         return None
     fraction = apart_fraction(measurement, span.total_s)
     severity = severity_of(fraction)
     if fraction is None or severity is None:
         return None
     return make_finding(
-        kind,
-        cause,
+        ailment,
         severity=severity,
         evidence=(
             share(name, fraction),
@@ -148,3 +147,166 @@ def _find_span(
         fraction=fraction,
         site=site_of(measurement, name),
     )
+
+
+def _input_row(
+    cause: str | None,
+    *,
+    what: str,
+    needs: str,
+    explanation: str | None,
+    remedy: str,
+    levers: tuple[str, ...],
+) -> Ailment:
+    """One of the reasons why a step waits for data."""
+    return Ailment(
+        kind=BottleneckKind.INPUT_BOUND,
+        cause=cause,
+        what=what,
+        needs=needs,
+        rule=find_input_wait,
+        asked=Asked.ENOUGH_STEPS,
+        thresholds=(*SCALE, MIN_EXPLAINED),
+        title=None,
+        sentence="a step waits {input_wait_median} for data, {input_wait} of its time.",
+        explanation=explanation,
+        removal=without("the wait"),
+        remedy=remedy,
+        levers=levers,
+    )
+
+
+_LOAD_IN_WORKERS = "Load the data in worker processes (DataLoader: num_workers above 0)."
+
+FETCH = _input_row(
+    "fetch",
+    what="the training process itself reads and decodes the samples",
+    needs="`input_wait`, `fetch`",
+    explanation="The training process itself reads and decodes the samples.",
+    remedy=_LOAD_IN_WORKERS,
+    levers=("dataloader", "dataset_cache", "whole_batch_fetch"),
+)
+COLLATE = _input_row(
+    "collate",
+    what="the training process itself puts samples together to batches",
+    needs="`input_wait`, `collate`",
+    explanation="The training process itself puts the samples together to batches.",
+    remedy=_LOAD_IN_WORKERS,
+    levers=("whole_batch_fetch", "dataloader"),
+)
+LOADER = _input_row(
+    "loader",
+    what="the loader does its own work (sampler, pinning) in the training process",
+    needs="`input_wait`, `fetch`, `collate`",
+    explanation="The loader does its own work (sampler, pinning) in the training process.",
+    remedy=_LOAD_IN_WORKERS,
+    levers=("dataloader", "whole_batch_fetch"),
+)
+WORKER_FETCH = _input_row(
+    "worker_fetch",
+    what="the loader's workers are too slow at reading samples",
+    needs="`input_wait`, workers' sums",
+    explanation="The loader's workers are too slow at reading and decoding samples.",
+    remedy="Use more workers than {num_workers} while cores are free, or make a sample cheaper to "
+    "read.",
+    levers=("dataloader",),
+)
+WORKER_COLLATE = _input_row(
+    "worker_collate",
+    what="the loader's workers are too slow at making batches",
+    needs="`input_wait`, workers' sums",
+    explanation="The loader's workers are too slow at putting samples together to batches.",
+    remedy="Use more workers than {num_workers} while cores are free, or a cheaper collate_fn.",
+    levers=("dataloader", "whole_batch_fetch"),
+)
+INPUT_WAIT = _input_row(
+    None,
+    what="the step waits for data, and nothing says why",
+    needs="`input_wait`",
+    explanation=None,
+    remedy="Prepare the batches ahead of the step.",
+    levers=("dataloader",),
+)
+WORKER_STARTUP = Ailment(
+    kind=BottleneckKind.INPUT_BOUND,
+    cause="worker_startup",
+    what="the loader starts its workers again in each epoch",
+    needs="span `epoch_start` in two steps or more",
+    rule=find_worker_startup,
+    asked=Asked.ENOUGH_STEPS,
+    thresholds=(*SCALE, MIN_SPANS),
+    title=None,
+    sentence="{num_epoch_starts} starts of an epoch took {epoch_start_total}, "
+    "{epoch_start} of all steps and starts.",
+    explanation="The loader starts its workers again in each epoch.",
+    removal=run_without("the starts of workers"),
+    remedy="Keep the workers between epochs (DataLoader: persistent_workers=True).",
+    levers=("dataloader",),
+)
+PREPROCESSING = Ailment(
+    kind=BottleneckKind.INPUT_BOUND,
+    cause="preprocessing",
+    what="the script prepares a batch (augmentation, tokenizing) between the loader and the model",
+    needs="`prepare_fraction`",
+    rule=find_preprocessing,
+    asked=Asked.ENOUGH_STEPS,
+    thresholds=SCALE,
+    title=None,
+    sentence="the script itself prepares each batch between the loader and the model, which takes "
+    "{preprocessing} of a step.",
+    explanation=None,
+    removal=without("that work"),
+    remedy="Do that work in the data set, in worker processes (DataLoader: num_workers above 0).",
+    levers=(),
+)
+COPIES = Ailment(
+    kind=BottleneckKind.INPUT_BOUND,
+    cause="copies",
+    what="the step waits for copies from the host to the device",
+    needs="`h2d` (a device)",
+    rule=find_copies,
+    asked=Asked.ENOUGH_STEPS,
+    thresholds=SCALE,
+    title=None,
+    sentence="a step waits {h2d_median} for copies from the host to the device, {h2d} of its time.",
+    explanation="Copies from pinned memory with non_blocking=True run beside the arithmetic.",
+    removal=without("those copies"),
+    remedy="Pin the batches (DataLoader: pin_memory=True) and copy them with non_blocking=True.",
+    levers=("dataloader",),
+)
+EVALUATION = Ailment(
+    kind=None,
+    cause="evaluation",
+    what="evaluation takes much of the run",
+    needs="span `evaluation` in two steps or more",
+    rule=find_evaluation,
+    asked=Asked.ENOUGH_STEPS,
+    thresholds=(*SCALE, MIN_SPANS),
+    title="much evaluation",
+    sentence="{num_evaluations} evaluations took {evaluation_total}, {evaluation} of all "
+    "steps and evaluations.",
+    explanation=None,
+    removal=run_without("the evaluations"),
+    remedy="Evaluate less often, or on less data.",
+    levers=(),
+)
+CHECKPOINT = Ailment(
+    kind=None,
+    cause="checkpoint",
+    what="checkpoints take much of the run",
+    needs="span `checkpoint` in two steps or more",
+    rule=find_checkpoint,
+    asked=Asked.ENOUGH_STEPS,
+    thresholds=(*SCALE, MIN_SPANS),
+    title="many checkpoints",
+    sentence="{num_checkpoints} checkpoints took {checkpoint_total}, {checkpoint} of all "
+    "steps and checkpoints.",
+    explanation=None,
+    removal=run_without("the checkpoints"),
+    remedy="Write checkpoints less often.",
+    levers=(),
+)
+AILMENTS = (
+    *(FETCH, COLLATE, LOADER, WORKER_FETCH, WORKER_COLLATE, INPUT_WAIT, PREPROCESSING, COPIES),
+    *(WORKER_STARTUP, EVALUATION, CHECKPOINT),
+)

@@ -13,19 +13,42 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from steptime.core.stats import median
+from steptime.diagnose.ailments.memory_limits import MIN_SWAP_BYTES_PER_S
+from steptime.diagnose.ailments.scale import MIN_EXPLAINED, Threshold
 from steptime.diagnose.ailments.signals import COMPUTE_PHASES
-from steptime.diagnose.ailments.thresholds import (
-    MIN_CLOCK_FRACTION,
-    MIN_EXPLAINED,
-    MIN_MEMORY_FRACTION,
-    MIN_NEIGHBOR_CORES,
-    MIN_READ_BYTES_PER_S,
-    MIN_SWAP_BYTES_PER_S,
-    SAME_TIME_FRACTION,
-)
 from steptime.diagnose.shifts.change_points import ChangePoint, find_changes
 from steptime.diagnose.values.finding import Shift
 from steptime.measure.values.over_time import DevicePoint, HostPoint, RunSeries, StepPoint
+
+MIN_CLOCK_FRACTION = Threshold(
+    name="MIN_CLOCK_FRACTION",
+    value=0.05,
+    why="a governor moves the clocks of a busy machine by some per cent by itself",
+)
+MIN_NEIGHBOR_CORES = Threshold(
+    name="MIN_NEIGHBOR_CORES",
+    value=0.25,
+    why="what runs beside a training by itself (a desktop, a monitor) takes less",
+)
+MIN_READ_BYTES_PER_S = Threshold(
+    name="MIN_READ_BYTES_PER_S",
+    value=4 << 20,
+    why="a slow disk reads ten times as much; less comes with the writing of logs",
+)
+MIN_MEMORY_FRACTION = Threshold(
+    name="MIN_MEMORY_FRACTION",
+    value=0.1,
+    why="the page cache of a machine breathes by some per cent",
+)
+SAME_TIME_FRACTION = Threshold(
+    name="SAME_TIME_FRACTION",
+    value=0.1,
+    why="of a run: ranks that wait for each other change within some steps",
+)
+SHIFT_THRESHOLDS = (
+    *(MIN_CLOCK_FRACTION, MIN_NEIGHBOR_CORES, MIN_READ_BYTES_PER_S, MIN_MEMORY_FRACTION),
+    SAME_TIME_FRACTION,
+)
 
 _Point = TypeVar("_Point", HostPoint, DevicePoint)
 
@@ -78,7 +101,7 @@ def find_shifts(series: RunSeries) -> tuple[Explained, ...]:
     found = [(part, one) for part in _by_rank(series.steps) for one in _of_rank(part, series)]
     kept: list[tuple[float, Explained]] = []
     for steps, one in sorted(found, key=lambda pair: -_own_change(*pair)):
-        near_s = SAME_TIME_FRACTION * (steps[-1].end_unix_s - steps[0].end_unix_s)
+        near_s = SAME_TIME_FRACTION.value * (steps[-1].end_unix_s - steps[0].end_unix_s)
         t_unix_s = one.shift.t_unix_s
         if all(abs(t_unix_s - other.shift.t_unix_s) > near_s for _, other in kept):
             kept.append((t_unix_s, one))
@@ -168,7 +191,7 @@ def _throttle(sides: _Sides) -> ShiftCause | None:
     before, after = (_mean(float(bool(p.throttle)) for p in side) for side in sides.devices)
     if before is None or after is None or not sides.is_slower:
         return None
-    if after < MIN_EXPLAINED or before > MIN_EXPLAINED * after:
+    if after < MIN_EXPLAINED.value or before > MIN_EXPLAINED.value * after:
         return None
     return ShiftCause(name="throttle", before=before, after=after, unit="fraction", explains=1.0)
 
@@ -187,7 +210,7 @@ def _clock(name: str, sides: _Sides, clocks: Sequence[Sequence[float]]) -> Shift
     if pair is None or min(pair) <= 0:
         return None
     factor = pair[0] / pair[1]
-    if abs(math.log(factor)) < MIN_CLOCK_FRACTION or (factor > 1) != sides.is_slower:
+    if abs(math.log(factor)) < MIN_CLOCK_FRACTION.value or (factor > 1) != sides.is_slower:
         return None
     # With idle devices the clock falls because steps are longer: it explains at most its ratio.
     explains = min(1.0, math.log(factor) / math.log(sides.ratio))
@@ -197,30 +220,30 @@ def _clock(name: str, sides: _Sides, clocks: Sequence[Sequence[float]]) -> Shift
 def _neighbor(sides: _Sides) -> ShiftCause | None:
     """Others took more cores where steps are longer, fewer where they are shorter."""
     pair = _medians([_of(side, _others) for side in sides.host])
-    if pair is None or abs(pair[1] - pair[0]) < MIN_NEIGHBOR_CORES:
+    if pair is None or abs(pair[1] - pair[0]) < MIN_NEIGHBOR_CORES.value:
         return None
     if (pair[1] > pair[0]) != sides.is_slower:
         return None
     ours = _medians([_of(side, _ours) for side in sides.host])
     lost = math.log(ours[0] / ours[1]) if ours and min(ours) > 0 else 0.0
-    explains = min(1.0, max(MIN_EXPLAINED, lost / math.log(sides.ratio)))
+    explains = min(1.0, max(MIN_EXPLAINED.value, lost / math.log(sides.ratio)))
     return ShiftCause(
         name="neighbor", before=pair[0], after=pair[1], unit="cores", explains=explains
     )
 
 
 def _swap(sides: _Sides) -> ShiftCause | None:
-    return _rate("swap", sides, lambda p: p.swap_in_bytes, least=MIN_SWAP_BYTES_PER_S)
+    return _rate("swap", sides, lambda p: p.swap_in_bytes, least=MIN_SWAP_BYTES_PER_S.value)
 
 
 def _page_cache(sides: _Sides) -> ShiftCause | None:
     """The job reads from storage what it did not before: `page_cache` where that shrank too."""
-    reads = _rate("disk", sides, lambda p: p.disk_read_bytes, least=MIN_READ_BYTES_PER_S)
+    reads = _rate("disk", sides, lambda p: p.disk_read_bytes, least=MIN_READ_BYTES_PER_S.value)
     cached = _medians([_of(side, lambda p: p.cached_bytes) for side in sides.host])
     if reads is None or cached is None or not sides.is_slower:
         return reads
     # A cache that is full, or gives pages back, has let go of what is read again now.
-    if cached[1] > (1 - MIN_MEMORY_FRACTION) * cached[0]:
+    if cached[1] > (1 - MIN_MEMORY_FRACTION.value) * cached[0]:
         return reads
     return ShiftCause(
         name="page_cache", before=cached[0], after=cached[1], unit="bytes", explains=reads.explains
@@ -234,17 +257,17 @@ def _rate(
     pair = _medians([_of(side, lambda p: _per_s(read(p), p.dt_s)) for side in sides.host])
     if pair is None or max(pair) < least or (pair[1] > pair[0]) != sides.is_slower:
         return None
-    if min(pair) > MIN_EXPLAINED * max(pair):
+    if min(pair) > MIN_EXPLAINED.value * max(pair):
         return None
     return ShiftCause(
-        name=name, before=pair[0], after=pair[1], unit="bytes", explains=MIN_EXPLAINED
+        name=name, before=pair[0], after=pair[1], unit="bytes", explains=MIN_EXPLAINED.value
     )
 
 
 def _memory(sides: _Sides) -> ShiftCause | None:
     """The memory that is left went down to half and less."""
     pair = _medians([_of(side, lambda p: p.available_bytes) for side in sides.host])
-    if pair is None or not sides.is_slower or pair[1] > MIN_EXPLAINED * pair[0]:
+    if pair is None or not sides.is_slower or pair[1] > MIN_EXPLAINED.value * pair[0]:
         return None
     return ShiftCause(name="memory", before=pair[0], after=pair[1], unit="bytes", explains=0.25)
 
@@ -258,10 +281,10 @@ def _input_size(sides: _Sides) -> ShiftCause | None:
     ours = _medians([_of(side, _ours) for side in sides.host])
     if before <= 0 or ours is None or min(ours) <= 0:
         return None
-    if (after - before) / change_s < MIN_EXPLAINED:
+    if (after - before) / change_s < MIN_EXPLAINED.value:
         return None
     work = math.log(ours[1] / ours[0]) + math.log(sides.ratio)
-    if work / math.log(sides.ratio) < MIN_EXPLAINED:
+    if work / math.log(sides.ratio) < MIN_EXPLAINED.value:
         return None
     return ShiftCause(name="input_size", before=1.0, after=math.exp(work), unit="x", explains=0.5)
 
@@ -274,7 +297,7 @@ def _phases(sides: _Sides) -> list[ShiftCause]:
     for name in sorted(names):
         before, after = (_phase_s(side, name) for side in sides.steps)
         part = (after - before) / change_s if change_s else 0.0
-        if part >= MIN_EXPLAINED:
+        if part >= MIN_EXPLAINED.value:
             cause = ShiftCause(
                 name=f"phase:{name}", before=before, after=after, unit="s", explains=part
             )

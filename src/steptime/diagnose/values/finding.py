@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -45,6 +46,7 @@ class Finding:
         where_text: that line as it stands in the file.
         headroom_speedup: step time now over step time without the phase's exposed time.
         missing: signals that would have sharpened it but were not observed.
+        names: machine words beside the numbers: the `phase` of a change, the `dtype` of a headroom.
     """
 
     kind: BottleneckKind | None
@@ -55,6 +57,7 @@ class Finding:
     where_text: str | None = None
     headroom_speedup: float | None = None
     missing: tuple[str, ...] = ()
+    names: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,13 +14,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from steptime.diagnose.ailments.contention import MIN_IDLE_CORES
 from steptime.diagnose.ailments.signals import (
     compute_device_s,
     is_on_device,
     median_step_s,
     phase_of,
 )
-from steptime.diagnose.ailments.thresholds import MIN_IDLE_CORES, MIN_NEIGHBOR_CORES
+from steptime.diagnose.shifts.lasting_shifts import MIN_NEIGHBOR_CORES
 from steptime.diagnose.values.reach_values import (
     Exceeded,
     Picture,
@@ -185,9 +186,9 @@ def _taken_by_others(cut: Cut, lost_s: float) -> float:
     the machine.
     """
     host = cut.measurement.host
-    if host is None or host.others_cores < MIN_NEIGHBOR_CORES:
+    if host is None or host.others_cores < MIN_NEIGHBOR_CORES.value:
         return 0.0
-    if host.num_cores - host.job_cores - host.others_cores < MIN_IDLE_CORES:
+    if host.num_cores - host.job_cores - host.others_cores < MIN_IDLE_CORES.value:
         return lost_s
     return min(lost_s, cut.step_s * host.others_cores / host.num_cores)
 

@@ -13,6 +13,7 @@ from json import dumps
 from time import thread_time_ns
 from typing import Any
 
+from ...record import kinds
 from ..hooks.patching import drop_frame
 from ..memory.storages import Storages
 from ..watchers.inputs import Shapes
@@ -119,7 +120,7 @@ class OperatorProbe:
     def line(self, num_updates: int) -> str:
         """Return the line on operators, or why there is none; the probe is over with it."""
         self.is_done = True
-        facts: dict[str, Any] = {"k": "ops", "n": num_updates}
+        facts: dict[str, Any] = {"k": kinds.OPERATORS, "n": num_updates}
         if self.missing is not None or not self.durations:
             return dumps(facts | {"missing": self.missing or "too_few_updates"}) + "\n"
         tiny = [ns for ns in self.durations if ns < TINY_NS]
@@ -129,7 +130,7 @@ class OperatorProbe:
     def count_line(self, number: int, *, num_updates: int) -> str:
         """Return the line on the work of these updates, or why it is unknown; drop the tally."""
         self.is_counted = True
-        facts: dict[str, Any] = {"k": "count", "n": number, "updates": num_updates}
+        facts: dict[str, Any] = {"k": kinds.COUNT, "n": number, "updates": num_updates}
         tally, self.tally = self.tally, None
         missing = self.missing or self.uncounted
         if missing is None and (tally is None or not tally.num or not num_updates):

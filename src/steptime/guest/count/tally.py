@@ -366,7 +366,7 @@ def make_mode(
         times: times operators on a device (`OperatorTimes`), for the rows that `add` returns.
     """
 
-    class Operators(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc]
+    class OperatorCounter(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc]
         supports_higher_order_operators = True
 
         @classmethod
@@ -403,4 +403,4 @@ def make_mode(
                 times.book(pair, tensors_in([*args, result]), rows)
             return result
 
-    return Operators()
+    return OperatorCounter()

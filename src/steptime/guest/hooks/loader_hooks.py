@@ -13,7 +13,9 @@ from json import dumps
 from time import perf_counter_ns, process_time_ns
 from typing import Any
 
+from ...record import kinds
 from ...record.buckets import COLLATE, EPOCH_START, FETCH, INPUT_WAIT, NUM_BUCKETS
+from ...record.files import SCHEMA, worker_file
 from ..timeline.journal import ENTER_EPOCH, ENTER_INPUT, LEAVE, LEAVE_INPUT, LEAVE_SPAN
 from ..timeline.recorder import FLUSH_NS, append
 from .context import Context
@@ -159,7 +161,7 @@ class WorkerFile:
     """
 
     def __init__(self, context: Context, number: int) -> None:
-        name = f"worker-{os.getppid()}-{number}.jsonl"
+        name = worker_file(os.getppid(), number)
         self.path = os.path.join(context.recorder.run, name)
         self.batches = 0
         self.fetch_ns = 0
@@ -169,7 +171,7 @@ class WorkerFile:
         self.due_ns = 0
         flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
         os.close(os.open(self.path, flags, 0o644))
-        head = {"k": "head", "schema": 1, "pid": os.getpid(), "ppid": os.getppid()}
+        head = {"k": kinds.HEAD, "schema": SCHEMA, "pid": os.getpid(), "ppid": os.getppid()}
         append(self.path, dumps(head | {"worker": number}) + "\n")
 
     def write(self, now: int) -> None:
@@ -180,7 +182,7 @@ class WorkerFile:
         """
         self.due_ns = now + max(FLUSH_NS, (now - self.began_ns) // 50)
         sums = {
-            "k": "w",
+            "k": kinds.WORKER,
             "pid": os.getpid(),
             "batches": self.batches,
             "fetch_ns": self.fetch_ns - self.collate_ns,

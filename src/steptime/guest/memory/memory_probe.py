@@ -11,6 +11,7 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
+from ...record import kinds
 from ..count.operator_probe import PROBE_AT
 from .holdings import (
     StorageLedger,
@@ -249,7 +250,7 @@ class MemoryProbe:
         if device is not None:
             device |= said
         died = {"parts": ledger.table(), "device": device}
-        self.write("mem", self._line(DEATH) | {"death": died})
+        self.write(kinds.MEMORY_HELD, self._line(DEATH) | {"death": died})
 
     def give_up(self, what: str) -> None:
         """Stop after a failure of ours; nothing of this kind is tried again."""
@@ -307,7 +308,7 @@ class MemoryProbe:
         return total
 
     def _tell(self, moment: str) -> None:
-        self.write("mem", self._line(moment))
+        self.write(kinds.MEMORY_HELD, self._line(moment))
 
     def _line(self, moment: str) -> dict[str, Any]:
         return {"moment": moment, "n": self.num_updates, **self.facts}

@@ -13,6 +13,8 @@ from json import dumps
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from ...record import kinds
+from ...record.files import rank_file
 from ..hooks.patching import replace
 from ..timeline.cycle import Cycle
 
@@ -272,7 +274,7 @@ class ProfileWindow:
 
     def _keep(self) -> None:
         ended_ns, zero_ns = perf_counter_ns(), self.recorder.zero_ns
-        stem = os.path.splitext(os.path.basename(self.recorder.path or "rank-0.jsonl"))[0]
+        stem = os.path.splitext(os.path.basename(self.recorder.path or rank_file(0)))[0]
         file = self.tool.end(os.path.join(self.recorder.run, "profile", stem))
         self.state = OVER
         if file is None and self.tool.can_repeat:
@@ -292,7 +294,7 @@ class ProfileWindow:
         )
 
     def _tell(self, facts: dict[str, Any]) -> None:
-        head = {"k": "profile", "tool": self.wish.tool, "n": self.num_seen}
+        head = {"k": kinds.WINDOW, "tool": self.wish.tool, "n": self.num_seen}
         self.line = dumps(head | facts) + "\n"
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from json import dumps
 from typing import Any
 
+from ...record import kinds
+from ...record.files import MAX_RANKS, SCHEMA, quality_file, quality_values_file
 from ..timeline.recorder import append
 from .checksums import as_bytes
 
@@ -22,16 +24,17 @@ class QualityFiles:
         self.folder = folder
         rank, world = find_rank(torch)
         if rank is None:
-            rank = next(r for r in range(1000) if self._claim(r))
+            rank = next(r for r in range(MAX_RANKS) if self._claim(r))
         else:
             self._claim(rank)
-        self.name = os.path.join(self.folder, f"quality-{rank}")
+        self.path = os.path.join(self.folder, quality_file(rank))
+        self.values_path = os.path.join(self.folder, quality_values_file(rank))
         self.offset = 0
-        self.write({"k": "head", "schema": 1, "rank": rank, "world_size": world} | facts)
+        self.write({"k": kinds.HEAD, "schema": SCHEMA, "rank": rank, "world_size": world} | facts)
 
     def _claim(self, rank: int) -> bool:
-        for kind in ("jsonl", "bin"):
-            path = os.path.join(self.folder, f"quality-{rank}.{kind}")
+        for name in (quality_file(rank), quality_values_file(rank)):
+            path = os.path.join(self.folder, name)
             try:
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
             except OSError:
@@ -40,12 +43,12 @@ class QualityFiles:
 
     def write(self, row: dict[str, Any]) -> None:
         """Append a line."""
-        append(f"{self.name}.jsonl", dumps(row) + "\n")
+        append(self.path, dumps(row) + "\n")
 
     def write_values(self, row: dict[str, Any], values: Any) -> None:
         """Append float64 values, and a line that says where they are."""
         data = as_bytes(values)
-        with open(f"{self.name}.bin", "ab") as file:
+        with open(self.values_path, "ab") as file:
             file.write(data)
         self.write(row | {"offset": self.offset})
         self.offset += len(data) // 8

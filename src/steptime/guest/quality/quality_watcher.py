@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from zlib import crc32
 
+from ...record import kinds
 from ..hooks.context import Context
 from .checksums import as_bytes, crc_of, leaves, sample, width_for
 from .quality_batches import Batches
@@ -233,9 +234,9 @@ class QualityWatcher:
     def _line(self, pending: Pending, optimizer: Any, after: Any) -> dict[str, Any]:
         before_crc, after_crc = crc32(as_bytes(pending.before)), crc32(as_bytes(after))
         buffers_before, self.buffers_crc = self.buffers_crc, self._crc_of_buffers()
-        kinds = [f"{tuple(w.shape)}{w.dtype}{w.requires_grad}" for w in pending.weights]
+        described = [f"{tuple(w.shape)}{w.dtype}{w.requires_grad}" for w in pending.weights]
         return {
-            "k": "q",
+            "k": kinds.QUALITY_UPDATE,
             "n": self.num_updates,
             "opt": pending.optimizer,
             "losses": self.losses,
@@ -255,7 +256,7 @@ class QualityWatcher:
             "moved": int(before_crc != after_crc),
             "stats": int(buffers_before != self.buffers_crc),
             "modes": crc32(repr(self._modes()).encode()),
-            "kinds": crc32("".join(kinds).encode()),
+            "kinds": crc32("".join(described).encode()),
             "draws": crc32(as_bytes(self.context.torch.get_rng_state())),
             **self._count_graphs(),
         }
@@ -265,7 +266,7 @@ class QualityWatcher:
         assert self.stream is not None
         self.stream.write(
             {
-                "k": "table",
+                "k": kinds.QUALITY_TABLE,
                 "opt": pending.optimizer,
                 "optimizer": type(optimizer).__name__,
                 "groups": describe_groups(optimizer),
@@ -295,14 +296,19 @@ class QualityWatcher:
             parts.append(("buffer", names, values, [b.numel() for _, b in pairs]))
         for what, labels, values, sizes in parts:
             if values is not None:
-                row = {"k": "first", "n": self.num_updates, "opt": pending.optimizer, "what": what}
+                row = {
+                    "k": kinds.QUALITY_FIRST,
+                    "n": self.num_updates,
+                    "opt": pending.optimizer,
+                    "what": what,
+                }
                 self.stream.write_values(row | {"names": labels, "counts": sizes}, values)
 
     def _write_norms(self, pending: Pending, changes: Any, counts: list[int]) -> None:
         if self.num_updates % NORMS_EVERY or pending.gradients is None:
             return
         assert self.stream is not None
-        row = {"k": "norms", "n": self.num_updates, "opt": pending.optimizer}
+        row = {"k": kinds.QUALITY_NORMS, "n": self.num_updates, "opt": pending.optimizer}
         row["gradients"] = list(norms(pending.gradients, pending.gradient_counts))
         row["changes"] = list(norms(changes, counts))
         self.stream.write(row)
@@ -316,7 +322,7 @@ class QualityWatcher:
                 for place, text in recorder.failure_texts.items()
                 if place.startswith("quality")
             ]
-            row = {"k": "end", "n": self.num_updates, "evals": self.evaluations}
+            row = {"k": kinds.END, "n": self.num_updates, "evals": self.evaluations}
             self.stream.write(row | {"failures": texts} | self._count_graphs())
         self._leave_perturbation()
         self.is_done = True

@@ -12,6 +12,7 @@ from json import dumps
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
+from ...record import kinds
 from ..count.operator_probe import PROBE_AT, OperatorProbe
 from ..timeline.recorder import Recorder
 from ..timeline.thread_timeline import ThreadTimeline
@@ -183,7 +184,12 @@ class SiteWindows:
         self.frames.loops.clear()
         if not book.num_updates:
             return []
-        line = {"k": "s", "n": num_updates, "updates": book.num_updates, "sites": book.sites()}
+        line = {
+            "k": kinds.SITES,
+            "n": num_updates,
+            "updates": book.num_updates,
+            "sites": book.sites(),
+        }
         return [dumps(line) + "\n"]
 
 
@@ -225,4 +231,4 @@ class SiteWatcher:
         if sites == self.told:
             return ""
         self.due_ns, self.told = now + SPANS_NS, sites
-        return dumps({"k": "a", "n": self.recorder.num_updates, "sites": sites}) + "\n"
+        return dumps({"k": kinds.SPANS, "n": self.recorder.num_updates, "sites": sites}) + "\n"

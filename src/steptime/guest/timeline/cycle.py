@@ -9,7 +9,7 @@ comparable.
 
 from __future__ import annotations
 
-from ...record.buckets import BY_HAND
+from ...record.places import BY_HAND
 
 MAX_PERIOD = 32
 """In updates. Nobody takes turns in longer sequences, and learning one takes twice its length."""

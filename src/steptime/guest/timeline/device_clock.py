@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from ...record.buckets import EVALUATION, NUM_BUCKETS, OTHER, SPANS_KEPT
+from ...record.writing import device_line
 
 MAX_WAITING = 200
 """Updates whose events may wait to be read; beyond that, the oldest are dropped and counted."""
@@ -88,8 +89,7 @@ class DeviceClock:
                 index = bucket if bucket < NUM_BUCKETS else OTHER
                 sums[index] += int(begin.elapsed_time(end) * 1e6)
             self.pool += [event for _, event in marks[:-1]]
-            values = repr(sums).replace(" ", "")
-            self.lines.append(f'{{"k":"d","n":{number},"d":{values}}}\n')
+            self.lines.append(device_line(number, sums))
 
     def pop_lines(self) -> list[str]:
         """Return the lines for what was read since the last call."""

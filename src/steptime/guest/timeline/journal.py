@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ...record.buckets import (
     BATCHES,
-    BY_HAND,
     CHECKPOINT,
     COPIES,
     EPOCH_START,
@@ -28,6 +27,7 @@ from ...record.buckets import (
     OTHER,
     SYNCS,
 )
+from ...record.places import BY_HAND
 from .gc_pauses import NONE
 from .recorder import FLUSH_NS, MAX_PENDING, Recorder
 from .thread_timeline import NEVER, ThreadTimeline, is_sampled_at

@@ -17,10 +17,10 @@ from time import perf_counter_ns, thread_time_ns
 from time import time as unix_time
 from typing import Any, Protocol
 
+from ...record import kinds
 from ...record.buckets import (
     BACKWARDS,
     BUCKETS,
-    BY_HAND,
     COUNTS,
     FORWARDS,
     NUM_BUCKETS,
@@ -28,6 +28,9 @@ from ...record.buckets import (
     OTHER,
     PENDING,
 )
+from ...record.files import MAX_RANKS, SCHEMA, rank_file
+from ...record.places import BY_HAND
+from ...record.writing import markers_line, rows_line
 from .gc_pauses import Pauses
 from .round_blocks import Rounds
 from .thread_timeline import ThreadTimeline
@@ -59,11 +62,6 @@ def append(path: str, text: str) -> bool:
         return False
     finally:
         os.close(fd)
-
-
-def compact(values: Any) -> str:
-    """Return nested lists of integers as JSON: `repr` in C, many rows at a time, is cheapest."""
-    return repr(values).replace(" ", "")
 
 
 class WriteWatcher(Protocol):
@@ -181,7 +179,7 @@ class Recorder:
     def _take_events(self, number: int, timeline: ThreadTimeline) -> None:
         start = timeline.start
         offsets = [v if i % 2 else v - start for i, v in enumerate(timeline.events or ())]
-        self.lines.append(f'{{"k":"e","n":{number},"e":{compact(offsets)}}}\n')
+        self.lines.append(markers_line(number, offsets))
 
     def index_of(self, optimizer: Any) -> int:
         """Return the number of an optimizer, in the order of first steps."""
@@ -207,11 +205,11 @@ class Recorder:
             tags, self.tags = self.tags, []
             lines, self.lines = self.lines, []
             if fresh := [row for rounds in self.rounds for row in rounds.take_fresh()]:
-                lines.append(f'{{"k":"p","rows":{compact(fresh)}}}\n')
+                lines.append(rows_line(kinds.PROGRESS, fresh))
             if tags:
-                lines.insert(0, f'{{"k":"t","rows":{compact(tags)}}}\n')
+                lines.insert(0, rows_line(kinds.TAGS, tags))
             if rows:
-                lines.insert(0, f'{{"k":"u","rows":{compact(rows)}}}\n')
+                lines.insert(0, rows_line(kinds.UPDATES, rows))
             lines += [self._poll(watcher, bucket, is_last=is_last) for watcher in self.watchers]
             self._write(lines, len(rows))
             self.flush_ns += thread_time_ns() - began
@@ -244,7 +242,7 @@ class Recorder:
             return
         self.overhead_due_ns = now + OVERHEAD_NS
         values = {
-            "k": "o",
+            "k": kinds.COST,
             "updates": self.num_updates - self.num_by_hand,
             "rows": self.num_updates,
             "self_ns": sum(
@@ -273,7 +271,7 @@ class Recorder:
         tails = [timeline.wall[:NUM_BUCKETS] for timeline in self.timelines]
         left = sum(timeline.wall[BACKWARDS] for timeline in self.timelines)
         end = {
-            "k": "end",
+            "k": kinds.END,
             "t": perf_counter_ns() - self.zero_ns,
             "updates": self.num_updates - self.num_by_hand,
             "backwards": self.num_backwards + left,
@@ -290,12 +288,12 @@ class Recorder:
         if rank is None:
             head["rank"], self.path = self._claim_next()
         else:
-            self.path = self._claim(f"rank-{rank}") or self._claim(f"rank-{rank}-{os.getpid()}")
+            self.path = self._claim(rank_file(rank)) or self._claim(rank_file(rank, os.getpid()))
         if self.path is None:
             self.path = ""  # nothing can be written; each append fails and is counted
         head |= {
-            "k": "head",
-            "schema": 1,
+            "k": kinds.HEAD,
+            "schema": SCHEMA,
             "pid": os.getpid(),
             "python": "{}.{}.{}".format(*sys.version_info[:3]),
             "t_unix_s": unix_time(),
@@ -310,7 +308,7 @@ class Recorder:
         self._write([dumps(head) + "\n"])
 
     def _claim(self, name: str) -> str | None:
-        path = os.path.join(self.run, f"{name}.jsonl")
+        path = os.path.join(self.run, name)
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
         except OSError:
@@ -320,8 +318,8 @@ class Recorder:
     def _claim_next(self) -> tuple[int, str | None]:
         if not os.path.isdir(self.run):
             return 0, None
-        for rank in range(1000):
-            path = self._claim(f"rank-{rank}")
+        for rank in range(MAX_RANKS):
+            path = self._claim(rank_file(rank))
             if path is not None:
                 return rank, path
         return 0, None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from ...record.buckets import (
     BACKWARDS,
-    BY_HAND,
     CHECKPOINT,
     COMPILE,
     EPOCH_START,
@@ -16,6 +15,17 @@ from ...record.buckets import (
     NUM_BUCKETS,
     NUM_WRITTEN,
 )
+from ...record.places import (
+    BY_HAND,
+    DETAIL,
+    END_NS,
+    NUM_LEADING,
+    NUMBER,
+    OPTIMIZER,
+    SKIPPED,
+    START_NS,
+)
+from ...record.writing import block_line
 
 ROUNDS_A_BLOCK = 100
 _SPANS = (EVALUATION, CHECKPOINT, EPOCH_START, COMPILE)
@@ -65,7 +75,7 @@ class Rounds:
 
     def add(self, row: list[int], *, begins: bool) -> str | None:
         """Take an update's row; return the line of a block that it finished."""
-        number, _, _, start, end, skipped = row[:6]
+        number, end, skipped = row[NUMBER], row[END_NS], row[SKIPPED]
         done = None
         if begins and self.is_open:
             self._end_round()
@@ -73,16 +83,18 @@ class Rounds:
                 done = self._line()
                 self._begin_block()
         if self.first < 0:
-            self.first, self.start = number, start
-        self.sums = _plus(self.sums, row[7:])
+            self.first, self.start = number, row[START_NS]
+        self.sums = _plus(self.sums, row[NUM_LEADING:])
         self.round_rows += 1
-        self.round_updates += row[2] != BY_HAND
+        self.round_updates += row[OPTIMIZER] != BY_HAND
         self.round_skipped += skipped == 1
-        self.round_sampled += row[6]
+        self.round_sampled += row[DETAIL]
         self.end = end
-        sums = row[7:]
+        sums = row[NUM_LEADING:]
         times = [_step_us(sums), _step_us(sums[NUM_WRITTEN:])]
-        self.fresh.append([number, self.thread, row[2], end, skipped, sums[BACKWARDS], *times])
+        self.fresh.append(
+            [number, self.thread, row[OPTIMIZER], end, skipped, sums[BACKWARDS], *times]
+        )
         return done
 
     def take_fresh(self) -> list[list[int]]:
@@ -120,5 +132,4 @@ class Rounds:
             self.sampled_rounds,
             *sampled,
         ]
-        text = f'"row":{row},"rw":{self.step_walls},"rc":{self.step_cpus}'.replace(" ", "")
-        return f'{{"k":"b",{text}}}\n'
+        return block_line(row, self.step_walls, self.step_cpus)

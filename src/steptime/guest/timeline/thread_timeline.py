@@ -16,7 +16,6 @@ from ...record.buckets import (
     AFTER_FORWARD,
     BACKWARD,
     BACKWARDS,
-    BY_HAND,
     CLOSURE_HEAD,
     CLOSURE_TAIL,
     EVALUATED,
@@ -36,6 +35,7 @@ from ...record.buckets import (
     SIZE,
     ZEROS,
 )
+from ...record.places import BY_HAND
 
 SAMPLED_AT_FIRST = 256
 SAMPLE_BLOCK = 16

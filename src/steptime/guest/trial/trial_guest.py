@@ -14,6 +14,7 @@ from collections.abc import Callable
 from json import dumps
 from typing import Any
 
+from ...record import kinds
 from ..hooks.context import Context
 from ..timeline.journal import Journal
 from .lever_facts import FactsBook, count_graphs, world_size
@@ -85,7 +86,7 @@ class TrialGuest:
     ) -> None:
         """Write that a lever was applied, or why not; `place` is the place in an experiment."""
         line = {
-            "k": "lever",
+            "k": kinds.LEVER,
             "n": self.num_updates,
             "name": wanted.name,
             "settings": dict(wanted.settings),
@@ -253,7 +254,7 @@ class TrialGuest:
                 registry.models.alive(), registry.optimizers.alive()
             )
         facts = self.described | self.facts.doings() | {"sample_unit": self.samples.unit}
-        line = {"k": "facts", "n": self.num_updates, "facts": facts}
+        line = {"k": kinds.FACTS, "n": self.num_updates, "facts": facts}
         self.recorder.lines.append(dumps(line) + "\n")
 
     def end_experiment(self, experiment: Experiment, fallen: list[int]) -> None:
@@ -263,7 +264,7 @@ class TrialGuest:
         if self.last_loss is not None:
             is_finite = bool(self.context.torch.isfinite(self.last_loss).all())
         line = {
-            "k": "experiment",
+            "k": kinds.EXPERIMENT,
             "experiment": experiment.number,
             "n": self.num_updates,
             "graphs": graphs,
@@ -282,7 +283,7 @@ class TrialGuest:
         counts = self.registry.counts
         if counts != self.told_counts:
             self.told_counts = counts.copy()
-            text = dumps({"k": "counts", "n": self.num_updates, "counts": counts}) + "\n"
+            text = dumps({"k": kinds.LEVER_COUNTS, "n": self.num_updates, "counts": counts}) + "\n"
         if is_last and self.num_updates and not self.plan.is_recipe:
             self.tell_facts()
             text += self.recorder.lines.pop()

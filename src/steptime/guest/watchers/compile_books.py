@@ -14,6 +14,7 @@ from json import dumps
 from time import time as unix_time
 from typing import Any
 
+from ...record import kinds
 from ..sites.file_owners import FileOwners
 from ..timeline.recorder import Recorder
 
@@ -96,7 +97,7 @@ class CompileWatcher:
         if not (self.graphs or self.breaks.times or self.recompiles.times):
             return ""
         line = {
-            "k": "c",
+            "k": kinds.COMPILED,
             "n": self.recorder.num_updates,
             "graphs": self.graphs,
             "breaks": self.breaks.most_common(),
@@ -107,7 +108,7 @@ class CompileWatcher:
     def _take_rows(self) -> str:
         rows, self.rows = self.rows[: MAX_ROWS - self.num_rows], []
         self.num_rows += len(rows)
-        return dumps({"k": "ce", "rows": rows}) + "\n" if rows else ""
+        return dumps({"k": kinds.COMPILINGS, "rows": rows}) + "\n" if rows else ""
 
     def _tell(self, what: str, reason: str | None, frames: Any, one: Any = None) -> None:
         """Add a row: what happened, when it began, how long it took, why, and where."""

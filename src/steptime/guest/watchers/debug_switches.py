@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from json import dumps
 from typing import Any
 
+from ...record import kinds
 from ..timeline.recorder import Recorder
 
 FIRST_SAMPLES = 4
@@ -66,7 +67,7 @@ class SwitchWatcher:
         if not on:
             return ""
         self.told |= on
-        line = {"k": "q", "n": self.recorder.num_updates, "on": sorted(on)}
+        line = {"k": kinds.SWITCHES, "n": self.recorder.num_updates, "on": sorted(on)}
         return dumps(line) + "\n"
 
     def find_on(self) -> Iterator[str]:

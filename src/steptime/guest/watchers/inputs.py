@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from json import dumps
 from typing import Any
 
+from ...record import kinds
 from ..timeline.recorder import Recorder
 
 MAX_LOADERS = 20
@@ -55,7 +56,7 @@ class LoaderBook:
         if not found or found == self.told:
             return ""
         self.told = found
-        return dumps({"k": "i", "n": self.recorder.num_updates, "loaders": found}) + "\n"
+        return dumps({"k": kinds.LOADERS, "n": self.recorder.num_updates, "loaders": found}) + "\n"
 
 
 def batch_size_of(loader: Any) -> int | None:
@@ -103,7 +104,7 @@ class Shapes:
         first, second = map(sorted, map(set, self.updates))
         if not first or first != second:
             return ""
-        return dumps({"k": "x", "n": num_updates, "shapes": first}) + "\n"
+        return dumps({"k": kinds.SHAPES, "n": num_updates, "shapes": first}) + "\n"
 
 
 def plain_tensors(tensor_class: Any, values: Iterable[Any], depth: int) -> Iterator[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from json import dumps
 
+from ...record import kinds
 from ..timeline.recorder import Recorder
 
 
@@ -25,4 +26,4 @@ class PauseWatcher:
             return ""
         zero_ns = self.recorder.zero_ns
         rows = [[began - zero_ns, ns, generation] for began, ns, generation in found]
-        return dumps({"k": "gc", "rows": rows}) + "\n"
+        return dumps({"k": kinds.PAUSES, "rows": rows}) + "\n"

@@ -15,6 +15,7 @@ from json import dumps
 from time import perf_counter_ns
 from typing import Any
 
+from ...record import kinds
 from ..timeline.recorder import Recorder
 
 GROWTH = 0.05
@@ -60,7 +61,7 @@ class MemoryWatcher:
             return ""
         self.written_ns = now
         self.highest = max(self.highest, rss or 0)
-        line = {"k": "m", "n": self.recorder.num_updates, "t": age, "rss": rss}
+        line = {"k": kinds.MEMORY, "n": self.recorder.num_updates, "t": age, "rss": rss}
         line |= used(self.resource) | {"bucket": bucket} | device_memory(self.torch)
         return dumps(line) + "\n"
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 from steptime.measure.steps.step_fold import NS
 from steptime.measure.stream import RankStream
 from steptime.measure.values.over_time import Slice
-from steptime.record.rows import END_NS, NUMBER, START_NS, THREAD
+from steptime.record.places import END_NS, NUMBER, START_NS, THREAD
 
 _OTHER = "other"
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from steptime.record.rows import BY_HAND
+from steptime.record.places import BY_HAND
 
 MIN_BY_HAND = 10
 """Fewer backward calls before the first update are no loop: a check, a first batch in more parts.

@@ -19,7 +19,7 @@ from steptime.measure.steps.rounds import Round, Rows, fold_rounds, split_rounds
 from steptime.measure.steps.step_table import INSIDE, Numbers, StepTable
 from steptime.measure.stream import GuestCost, RankStream, StreamEnd, StreamHead
 from steptime.measure.values.measurement import SPANS
-from steptime.record.rows import (
+from steptime.record.places import (
     BY_HAND,
     DETAIL,
     DISTURBED,
@@ -28,8 +28,8 @@ from steptime.record.rows import (
     OPTIMIZER,
     SKIPPED,
     THREAD,
-    BlockRow,
 )
+from steptime.record.rows import BlockRow
 from steptime.record.table import UpdateTable
 
 NS = 1e-9

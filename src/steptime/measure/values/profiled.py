@@ -22,6 +22,9 @@ FOLDER = "profile"
 
 TORCH, NSYS = "torch", "nsys"
 
+DEFAULT_STEP = 30
+"""Where a profiler starts: behind the updates that the guest samples closely, and warm by then."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileWish:

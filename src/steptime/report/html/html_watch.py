@@ -12,8 +12,7 @@ from steptime.diagnose.values.finding import Shift
 from steptime.measure.values.stall import Stall, StalledRank
 from steptime.report.html.html_tags import Html, joined_html, table, tag
 from steptime.report.text.stall_text import describe_stall, stack_lines
-from steptime.report.words.change_words import CHANGES
-from steptime.report.words.run_words import describe_phase
+from steptime.report.words.run_words import CHANGES, describe_phase
 
 
 def stalls_part(stalls: Sequence[Stall], *, started_unix_s: float) -> Html | None:

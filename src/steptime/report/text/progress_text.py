@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from steptime.core.note import Note
 from steptime.core.units import format_seconds, format_speedup
 from steptime.report.text.page import printable, shortened
 from steptime.report.words.study_words import (
@@ -46,11 +47,11 @@ def describe_tier(tier: str, reasons: tuple[str, ...]) -> str:
     return f"trials are {TIERS.get(tier, tier)}" + (f" (no better: {why})" if why else "")
 
 
-def describe_note(note: str, facts: Mapping[str, str]) -> str:
+def describe_note(note: Note) -> str:
     """Something to say once."""
-    shown = {name: printable(value) for name, value in facts.items()}
+    shown = {name: printable(value) for name, value in (note.facts or {}).items()}
     listed = ", ".join(f"{name} {value}" for name, value in shown.items())
-    return fill(NOTES.get(note), shown) or f"{note} {listed}".rstrip()
+    return fill(NOTES.get(note.code), shown) or f"{note.code} {listed}".rstrip()
 
 
 def live_line(progress: StudyProgress, *, width: int) -> str:

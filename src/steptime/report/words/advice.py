@@ -1,16 +1,18 @@
 """What to do next: one sentence and one command, chosen from what was found and already done.
 
-In: a Measurement and its Diagnosis. Out: an Act, whose command is the report's last line.
+In: a Measurement and its Diagnosis. Out: an Act, whose command is the report's last line. Remedies
+and levers stand in the rows of `diagnose/ailments`; here one is chosen.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from steptime.core.process_end import RunState
-from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding
+from steptime.diagnose.ailments.all_ailments import ailment_of
+from steptime.diagnose.values.finding import Diagnosis, Finding
 from steptime.measure.values.measurement import Measurement
 from steptime.report.words.run_words import fill_in
 
@@ -26,116 +28,72 @@ class Act:
     command: str
 
 
-_WORKERS = "Load in worker processes (DataLoader: num_workers above 0), then measure again:"
+MAX_LEVERS = 4
+"""The likeliest that apply; whoever wants to try all leaves `--levers` out."""
 
-# By cause, else by kind: what to do before the same command is measured again. In braces stands
-# the evidence of that name.
-REMEDIES: Mapping[str, str] = {
-    "fetch": _WORKERS,
-    "collate": _WORKERS,
-    "loader": _WORKERS,
-    "worker_fetch": (
-        "Use more workers than {num_workers} while cores are free, or make a sample cheaper to "
-        "read, then measure again:"
-    ),
-    "worker_collate": (
-        "Use more workers than {num_workers} while cores are free, or a cheaper collate_fn, then "
-        "measure again:"
-    ),
-    "worker_startup": (
-        "Keep the workers between epochs (DataLoader: persistent_workers=True), then measure again:"
-    ),
-    "collectives": "Exchange less often (accumulate gradients under no_sync), then measure again:",
-    "preprocessing": (
-        "Do that work in the data set, in worker processes (DataLoader: num_workers above 0), then "
-        "measure again:"
-    ),
-    "copies": (
-        "Pin the batches (DataLoader: pin_memory=True) and copy with non_blocking=True, then "
-        "measure again:"
-    ),
-    "tiny_operators": (
-        "Let torch.compile fuse them, or put their work into fewer, larger operators, then measure "
-        "again:"
-    ),
-    "overhead": "Let torch.compile fuse operators, or make the batch larger, then measure again:",
-    "launches": "Let torch.compile fuse operators (mode reduce-overhead), then measure again:",
-    "sync": "Read values from the device less often (every tenth step, say), then measure again:",
-    "gc": "Freeze what lives long (gc.freeze() before the loop), then measure again:",
-    "recompile": (
-        "Mark what varies as dynamic (torch.compile(dynamic=True)) or pad to a few sizes, then "
-        "measure again:"
-    ),
-    "page_faults": "Try another allocator (jemalloc, tcmalloc), then measure again:",
-    "out_of_memory": (
-        "Make the batch smaller, or accumulate gradients over smaller ones, then measure again:"
-    ),
-    "swapping": "Give the run less to hold or the machine more memory, then measure again:",
-    "evaluation": "Evaluate less often, or on less data, then measure again:",
-    "checkpoint": "Write checkpoints less often, then measure again:",
-    "shift": "See what changed on the machine or in the script then, and measure again:",
-    "shift_throttle": "See to the device's cooling and power limit, then measure again:",
-    "shift_device_clock": "See to the device's cooling and power limit, then measure again:",
-    "shift_neighbor": "Measure again when the machine is quiet:",
-    "shift_cpu_clock": "See to the cooling and the governor of the machine, then measure again:",
-    "shift_swap": "Give the run less to hold or the machine more memory, then measure again:",
-    "shift_page_cache": "Give the page cache more memory, or read fewer bytes, and measure again:",
-    "shift_memory": "See what fills the memory, then measure again:",
-    "shift_disk": "See what is read anew (a cache that is full, another file), and measure again:",
-    "shift_input_size": "See whether inputs were meant to grow then, and measure again:",
-    "shift_phase": "See what the script does there from that step on, and measure again:",
-    "stall": "See what that line waits for, mend it, then measure again:",
-    "stalled_rank": "See what rank {culprit_rank} does at that line, mend it, then measure again:",
-    "leak": (
-        "See what the loop keeps: losses with their graph (use .item() or .detach()), lists that "
-        "grow; then measure again:"
-    ),
-    "device_leak": (
-        "See what the loop keeps: losses with their graph (use .item() or .detach()), lists that "
-        "grow; then measure again:"
-    ),
-    "graph_breaks": (
-        "Move what breaks the graph out of the compiled function (fullgraph=True names the first "
-        "one), then measure again:"
-    ),
-    "accumulation_loss": "Look at that line: divide the loss by the number of passes if they add:",
-    "accumulation_zeroed": "Look at that line: zero the gradients after the update only:",
-    "anomaly_mode": "Turn it off when the search is over, then measure again:",
-    "launch_blocking": "Unset CUDA_LAUNCH_BLOCKING, then measure again:",
-    "profiler": "Take the profiler out, then measure again:",
-    "tracing": "Run without it, then measure again:",
-    "malloc_debug": "Run without it, then measure again:",
-    "no_steps": "See that the command trains with an optimizer of torch, then measure again:",
-    "too_few_steps": "Let it train for more steps, then measure again:",
-    "noise": "Let it train longer, or on a quieter machine, and measure again:",
-    "unattributed_time": (
-        "See what the script does between forward, backward and optimizer, then measure again:"
-    ),
-    "INPUT_BOUND": "Prepare batches ahead of the step, then measure again:",
-    "STRAGGLER": "Look at rank {late_rank}: its machine, its share of the data; measure again:",
-    "CONTENDED": "Measure again when the machine is quiet:",
-    "MEMORY_BANDWIDTH_BOUND": (
-        "Let torch.compile fuse operators, or use a shorter type, so that fewer bytes are moved; "
-        "then measure again:"
-    ),
-    "COMPUTE_BOUND": (
-        "Make the arithmetic cheaper (mixed precision, torch.compile), then measure again:"
-    ),
-}
+AGAIN = "Then measure again:"
+
+_CPU_ALONE = ("num_threads", "wait_policy")
+"""Levers on the threads that compute on the CPU."""
 
 
 def next_act(measurement: Measurement, diagnosis: Diagnosis | None) -> Act:
     """The act that makes most sense now; where there is none, how to see this report again."""
     show = f"steptime show {measurement.run_id}"
     if measurement.end.state is RunState.RUNNING:
-        return Act(sentence="The run goes on; look again later:", command=show)
-    sentence = _remedy(diagnosis)
+        return Act(sentence="The run goes on. See it again later:", command=show)
     has_failed = measurement.end.state is RunState.FAILED
     if measurement.num_steps == 0 and has_failed and not _died_of_memory(diagnosis):
-        sentence = "Mend what the script itself reports, then measure again:"
-    if sentence is None:
-        return Act(sentence="This report again:", command=show)
-    return Act(sentence=sentence, command=_same_command(measurement))
+        sentence = f"Mend what the script itself reports. {AGAIN}"
+        return Act(sentence=sentence, command=_same_command(measurement))
+    finding = None if diagnosis is None else choose_headline(diagnosis)
+    act = None if finding is None else _relieve(finding, measurement)
+    return act or Act(sentence="This report again:", command=show)
+
+
+def _relieve(finding: Finding, measurement: Measurement) -> Act | None:
+    """What mends a finding: its levers, or a remedy by hand; None where nothing is to be done."""
+    row = ailment_of(finding)
+    remedy = fill_in(row.remedy, finding) if row else None
+    if row is None or remedy is None:
+        return None
+    levers = [name for name in row.levers if _may_help(name, measurement)][:MAX_LEVERS]
+    if not levers or measurement.end.state is RunState.FAILED:
+        return Act(sentence=f"{remedy} {AGAIN}", command=_same_command(measurement))
+    in_use = _in_use(measurement)
+    known = [name for name in levers if name in in_use]
+    if len(known) == len(levers):
+        sentence = f"The recipe already uses what relieves this ({', '.join(known)})."
+        return Act(
+            sentence=f"{sentence} This report again:", command=f"steptime show {measurement.run_id}"
+        )
+    if known:
+        remedy = f"The recipe already uses {' and '.join(known)}; other levers may help as well."
+    these = "this lever" if len(levers) == 1 else "these levers"
+    sentence = f"{remedy} Let Steptime try {these} and prove the result:"
+    return Act(sentence=sentence, command=_tune(levers, measurement))
+
+
+def _may_help(lever: str, measurement: Measurement) -> bool:
+    """Whether the measurement leaves it open that the lever applies here."""
+    compilation, count = measurement.compilation, measurement.count
+    if lever == "compile" and compilation is not None and compilation.num_graphs:
+        return lever in _in_use(measurement)  # else the script compiles by itself
+    if lever == "channels_last":
+        return count is not None and any(one.name == "convolution" for one in count.classes)
+    is_on_cpu = all(rank.device == "cpu" for rank in measurement.ranks)
+    return is_on_cpu or lever not in _CPU_ALONE
+
+
+def _in_use(measurement: Measurement) -> tuple[str, ...]:
+    """Levers that the recipe of the run put on."""
+    use = measurement.recipe
+    return () if use is None else tuple(one.name for one in use.levers if one.error is None)
+
+
+def _tune(levers: Sequence[str], measurement: Measurement) -> str:
+    """The command that tries these levers."""
+    return _command(f"steptime tune --levers {','.join(levers)} --", measurement)
 
 
 def choose_headline(diagnosis: Diagnosis) -> Finding | None:
@@ -149,19 +107,13 @@ def _died_of_memory(diagnosis: Diagnosis | None) -> bool:
     return any(finding.cause == "out_of_memory" for finding in findings)
 
 
-def _remedy(diagnosis: Diagnosis | None) -> str | None:
-    """What mends the finding that the report opens with, or None where nothing is to be mended."""
-    finding = None if diagnosis is None else choose_headline(diagnosis)
-    if finding is None:
-        return None
-    kind = "" if finding.kind is None else finding.kind.value
-    # A straggler's cause is a phase, not what is to be mended.
-    cause = None if finding.kind is BottleneckKind.STRAGGLER else finding.cause
-    return fill_in(REMEDIES.get(cause or "", REMEDIES.get(kind)), finding)
-
-
 def _same_command(measurement: Measurement) -> str:
-    """The command to measure again; dots for one that cannot be copied from a terminal."""
-    command = f"steptime run -- {shlex.join(measurement.command)}"
+    """The command to measure again."""
+    return _command("steptime run --", measurement)
+
+
+def _command(verb: str, measurement: Measurement) -> str:
+    """The script's command behind ours; dots for one that cannot be copied from a terminal."""
+    command = f"{verb} {shlex.join(measurement.command)}"
     can_copy = command.isprintable() and len(command) <= MAX_COMMAND
-    return command if can_copy else "steptime run -- ..."
+    return command if can_copy else f"{verb} ..."

@@ -17,10 +17,10 @@ from steptime.compare.values import (
     Estimate,
     GateOutcome,
     Obstacle,
-    Remark,
     Spread,
     TraitChange,
 )
+from steptime.core.note import Note
 from steptime.core.units import format_count, format_percent, format_seconds
 from steptime.report.words.run_words import describe_phase
 from steptime.report.words.study_words import describe_lever
@@ -209,9 +209,9 @@ def describe_obstacle(obstacle: Obstacle) -> str:
     return _fill(OBSTACLES, obstacle.code, obstacle.facts)
 
 
-def describe_remark(remark: Remark) -> str:
+def describe_remark(remark: Note) -> str:
     """What else to know."""
-    return _fill(REMARKS, remark.code, remark.facts)
+    return _fill(REMARKS, remark.code, remark.facts or {})
 
 
 def _fill(table: Mapping[str, str], code: str, facts: Mapping[str, str]) -> str:

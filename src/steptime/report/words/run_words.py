@@ -1,27 +1,23 @@
-"""The wording of every machine word that people meet, in one place: typed values in, text out.
+"""The wording of the machine words that people meet: typed values in, text out.
 
-A word that is not in the tables is shown as it is. Layout is left to `text`, what to do
-next to `advice`.
+What is said of a finding stands in its row in `diagnose/ailments`; it is filled in here. A word
+without a wording is shown as it is. Layout is left to `text`, what to do next to `advice`.
 """
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from steptime.core.evidence import Evidence
 from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.units import format_count, format_seconds, format_speedup, format_value
+from steptime.diagnose.ailments.ailment import Removal
+from steptime.diagnose.ailments.all_ailments import ailment_of
 from steptime.diagnose.values.finding import BottleneckKind, Finding
 from steptime.measure.values.observations import ScriptError
-from steptime.report.words.change_words import (
-    CHANGE_FACTS,
-    CHANGE_TITLES,
-    SHIFT_CAUSES,
-    phase_names,
-)
 
 PHASES: Mapping[str, str] = {
     "input_wait": "input wait",
@@ -46,161 +42,18 @@ SPANS: Mapping[str, str] = {
     "compile": "compile",
 }
 
-# What was found, by cause, else by kind. In braces stands the evidence of that name.
-FACTS: Mapping[str, str] = {
-    **CHANGE_FACTS,
-    "INPUT_BOUND": "a step waits {input_wait_median} for data, {input_wait} of its time.",
-    "COMMUNICATION_BOUND": (
-        "even the last rank to arrive spends {least_communication} of a step in the exchange."
-    ),
-    "COMPUTE_BOUND": "forward, backward and optimizer fill {compute} of a step.",
-    "MEMORY_BANDWIDTH_BOUND": (
-        "operators that memory holds back take {bandwidth_bound} of a step, arithmetic "
-        "{arithmetic}."
-    ),
-    "HOST_BOUND": "the Python process holds a step back.",
-    "MEMORY_CAPACITY_BOUND": "there is not enough memory.",
-    "preprocessing": (
-        "between the loader and the model the script itself works on the batch, {preprocessing} "
-        "of a step."
-    ),
-    "copies": "copies from host to device hold a step back for {h2d_median}, {h2d} of its time.",
-    "tiny_operators": (
-        "{num_tiny} of {num_operators} operators a step take under 20 µs: starting them costs "
-        "more than they do, up to {tiny_operators} of a step."
-    ),
-    "overhead": (
-        "{overhead} of a step goes by between operators, in Python and in starting them, and at "
-        "most {operators} into what holds them."
-    ),
-    "launches": "the device is idle for {idle} of a step, {launches} for want of a launch.",
-    "sync": "the host waits for the device in the middle of a step, {sync} of it.",
-    "gc": (
-        "collections of garbage take {gc} of a step; in rank {gc_rank} {gc_pauses} a step, "
-        "{gc_time} together."
-    ),
-    "recompile": (
-        "functions were compiled again {num_recompiles} times; all compiling took {compile_total}."
-    ),
-    "page_faults": (
-        "the operating system hands out memory again, {num_page_faults} page faults a step, "
-        "{page_faults} of its CPU time."
-    ),
-    "out_of_memory": "a process of the run died for want of memory, after {updates_done} updates.",
-    "swapping": (
-        "memory is read back from swap, {major_faults} page faults a step, {swapping} of its time."
-    ),
-    "evaluation": (
-        "{num_evaluations} evaluations took {evaluation_total}, {evaluation} of all steps and "
-        "evaluations."
-    ),
-    "checkpoint": (
-        "{num_checkpoints} checkpoints took {checkpoint_total}, {checkpoint} of all steps and "
-        "checkpoints."
-    ),
-    "leak": (
-        "resident memory grows by {slope} a step (95 % interval {slope_low} to {slope_high}), "
-        "{growth} in the steps counted; it is at {resident}."
-    ),
-    "device_leak": (
-        "memory allocated on the device grows by {slope} a step (95 % interval {slope_low} to "
-        "{slope_high}), {growth} in the steps counted; it is at {resident}."
-    ),
-    "graph_breaks": "torch.compile broke the graph at {num_graph_breaks} places of this code.",
-    "accumulation_loss": (
-        "{backwards_per_update} backward passes add up in each update, and nothing seems to divide "
-        "the loss by their number: a suspicion from the source."
-    ),
-    "accumulation_zeroed": (
-        "gradients seem to be zeroed before each of {backwards_per_update} backward passes of an "
-        "update, so that only the last one counts: a suspicion from the source."
-    ),
-    "anomaly_mode": "autograd's anomaly detection is on: it traces and checks every operator.",
-    "launch_blocking": "CUDA_LAUNCH_BLOCKING is on: each launch waits for its end.",
-    "deterministic": "deterministic algorithms are on; some of them are slower.",
-    "profiler": "a profiler runs along with the training.",
-    "tracing": "a debugger, a profiler or a coverage tool traces the Python code.",
-    "distributed_debug": "TORCH_DISTRIBUTED_DEBUG checks each collective.",
-    "malloc_debug": "Python allocates its memory with checks (PYTHONMALLOC, development mode).",
-    "STRAGGLER": "the others wait for rank {late_rank}, {wait} of a step.",
-    "CONTENDED": "other programs kept {others_cores} of {num_cores} cores busy meanwhile.",
-    "BALANCED": "no phase that was seen holds a share worth a remedy.",
-    "worker_startup": (
-        "{num_epoch_starts} starts of an epoch took {epoch_start_total}, {epoch_start} of all "
-        "steps and starts."
-    ),
-    "no_steps": "no optimizer step was seen.",
-    "too_few_steps": (
-        "{num_steady_steps} steps are left after warmup; {min_steady_steps} are needed."
-    ),
-    "noise": (
-        "the times of the steps scatter: their median is known to {step_time_half_width} only."
-    ),
-    "unattributed_time": "{unattributed} of a step is in Python code that no marker explains.",
+CHANGES: Mapping[str, str] = {
+    "throttle": "what holds the device's clock down",
+    "device_clock": "the device's clock",
+    "neighbor": "the cores that other programs keep busy",
+    "cpu_clock": "the clock of the cores",
+    "swap": "reads from swap",
+    "page_cache": "the page cache, and reads from storage",
+    "memory": "the memory that is left",
+    "disk": "reads from storage",
+    "input_size": "the work of a step",
 }
-
-# What lies under it, where the fact does not say so already.
-CAUSES: Mapping[str, str] = {
-    **SHIFT_CAUSES,
-    "fetch": "The training process itself reads and decodes the samples.",
-    "collate": "The training process itself makes batches of the samples.",
-    "loader": "The loader's own work (sampler, pinning) is done in the training process.",
-    "worker_fetch": "The loader's workers are too slow at reading and decoding samples.",
-    "worker_collate": "The loader's workers are too slow at making batches.",
-    "worker_startup": "The loader starts its workers anew each time.",
-    "collectives": "It is the exchange of gradients itself, not a wait for a late rank.",
-    "neighbor": "Trust the shares of a step more than its times.",
-    "copies": "Pinned memory and non_blocking copies would run beside the arithmetic.",
-    "gc": "Python looks through all objects for cycles, whatever the phase.",
-    "recompile": "Sizes that vary, or values read from Python, make a graph invalid.",
-    "page_faults": "The allocator gives memory back and asks for it anew.",
-}
-LATE_CAUSE = (
-    "Rank {late_rank} loses its time in {cause}: {excess} of its step more than the others."
-)
-"""A straggler's cause is the phase in which it loses its time."""
-
-# The heading of a finding that is no bottleneck, by cause.
-TITLES: Mapping[str, str] = {
-    "evaluation": "much evaluation",
-    "checkpoint": "many checkpoints",
-    **CHANGE_TITLES,
-    "leak": "memory leak",
-    "device_leak": "memory leak",
-    "graph_breaks": "graph breaks",
-    "accumulation_loss": "suspicion",
-    "accumulation_zeroed": "suspicion",
-    "anomaly_mode": "debug switch",
-    "launch_blocking": "debug switch",
-    "deterministic": "debug switch",
-    "profiler": "debug switch",
-    "tracing": "debug switch",
-    "distributed_debug": "debug switch",
-    "malloc_debug": "debug switch",
-}
-
-# Causes beside the steps: their headroom is over the whole run.
-OF_RUN = ("worker_startup", "evaluation", "checkpoint", "recompile")
-
-# What the headroom takes away, by cause, else by kind.
-REMOVALS: Mapping[str, str] = {
-    "preprocessing": "that work",
-    "copies": "those copies",
-    "tiny_operators": "the cost of starting them",
-    "launches": "that wait",
-    "sync": "that wait",
-    "gc": "the collections",
-    "recompile": "the repeated compiling",
-    "page_faults": "the page faults",
-    "swapping": "the swapping",
-    "evaluation": "the evaluations",
-    "checkpoint": "the checkpoints",
-    "worker_startup": "the starts of workers",
-    "unattributed_time": "that code",
-    "INPUT_BOUND": "the wait",
-    "COMMUNICATION_BOUND": "the exchange",
-    "STRAGGLER": "the wait",
-}
+"""What changed with a shift, by the words of `Shift.causes`; steps may be longer or shorter."""
 
 # Why a phase was not observed, and signals that a finding wants.
 MISSING: Mapping[str, str] = {
@@ -308,7 +161,8 @@ def describe_heading(finding: Finding) -> str:
     """The kind of a finding, or what it is where it is no bottleneck."""
     if finding.kind is not None:
         return describe_title(finding.kind)
-    return TITLES.get(finding.cause or "", finding.severity.value)
+    row = ailment_of(finding)
+    return (row.title if row else None) or finding.severity.value
 
 
 def describe_phase(name: str) -> str:
@@ -336,16 +190,23 @@ def describe_note(note: Note) -> str:
 
 def describe_finding(finding: Finding, step_time_s: float | None) -> str:
     """What was found with its numbers, where, what it would give to mend it, and the cause."""
-    kind = "" if finding.kind is None else finding.kind.value
-    is_late = finding.kind is BottleneckKind.STRAGGLER  # its cause is a phase
-    cause = "" if is_late else finding.cause or ""
-    fact = fill_in(FACTS.get(cause), finding) or fill_in(FACTS.get(kind), finding)
-    if fact is None:
-        numbers = {e.name: _value(e) for e in finding.evidence}
-        fact = f"{finding.cause or kind} {_listed(numbers)}".rstrip() + "."
-    headroom = describe_headroom(finding, step_time_s)
-    parts = (fact, _describe_place(finding), headroom, _describe_cause(finding))
-    return " ".join(part for part in (*parts, _describe_wants(finding)) if part)
+    row = ailment_of(finding)
+    parts = (
+        fill_in(row.sentence if row else None, finding) or _describe_unknown(finding),
+        _describe_place(finding),
+        describe_headroom(finding, step_time_s),
+        # A straggler may have no phase to speak of; then its explanation is not said.
+        fill_in(row.explanation, finding) if row else None,
+        _describe_wants(finding),
+    )
+    return " ".join(part for part in parts if part)
+
+
+def _describe_unknown(finding: Finding) -> str:
+    """The machine words and the numbers of a finding that there are no words for."""
+    word = finding.cause or (finding.kind.value if finding.kind else "")
+    numbers = {e.name: _value(e) for e in finding.evidence}
+    return f"{word} {_listed(numbers)}".rstrip() + "."
 
 
 def _describe_place(finding: Finding) -> str | None:
@@ -354,20 +215,10 @@ def _describe_place(finding: Finding) -> str | None:
         return None
     line = f" `{finding.where_text}`" if finding.where_text else ""
     found = {e.name: e for e in finding.evidence}
-    per = " times" if finding.cause in OF_RUN else " a step"
+    per = " times" if _is_of_run(finding) else " a step"
     calls = f", {_value(found['calls'])}{per}" if "calls" in found else ""
     time = f", {_value(found['site_time'])}" if "site_time" in found else ""
     return f"At {finding.where}{line}{calls}{time}."
-
-
-def _describe_cause(finding: Finding) -> str | None:
-    """What lies under it; None where the fact says so already."""
-    if finding.cause is None:
-        return None
-    if finding.kind is BottleneckKind.STRAGGLER:
-        return fill_in(LATE_CAUSE, finding)
-    sentence = fill_in(CAUSES.get(finding.cause), finding)
-    return sentence or (None if finding.cause in FACTS else f"Cause: {finding.cause}.")
 
 
 def _describe_wants(finding: Finding) -> str | None:
@@ -382,14 +233,17 @@ def fill_in(sentence: str | None, finding: Finding) -> str | None:
 
 
 def _values(finding: Finding) -> dict[str, str]:
-    """The evidence by name; that of the finding's own cause under general names too."""
+    """Evidence and names by name; those of the finding's own phase under general names too."""
     values = {e.name: _value(e) for e in finding.evidence}
-    if finding.cause is not None:
-        values["cause"] = describe_phase(finding.cause)
-        if f"{finding.cause}_excess" in values:
-            values["excess"] = values[f"{finding.cause}_excess"]
-    values |= phase_names(values, describe_phase)
-    return values
+    names = dict(finding.names or {})
+    if finding.cause is not None and f"{finding.cause}_excess" in values:
+        names["cause"] = finding.cause
+        values["excess"] = values[f"{finding.cause}_excess"]
+    phase = names.get("phase")
+    for end in ("before", "after"):
+        if f"phase_{phase}_{end}" in values:
+            values[f"phase_{end}"] = values[f"phase_{phase}_{end}"]
+    return values | {name: describe_phase(word) for name, word in names.items()}
 
 
 def _value(evidence: Evidence) -> str:
@@ -409,16 +263,41 @@ def _listed(values: Mapping[str, str]) -> str:
 
 
 def describe_headroom(finding: Finding, step_time_s: float | None) -> str | None:
-    """What removing the cause could give at most; None where that is not known."""
-    if finding.headroom_speedup is None:
+    """What is left without what the row takes away; None where that is not known."""
+    row = ailment_of(finding)
+    removal = row.removal if row else None
+    if finding.headroom_speedup is None or removal is None:
         return None
-    kind = "" if finding.kind is None else finding.kind.value
-    removed = REMOVALS.get(finding.cause or "") or REMOVALS.get(kind, "it")
+    condition = _describe_removal(removal, finding)
+    if condition is None:
+        return None
     most = f"at most {format_speedup(finding.headroom_speedup)} faster"
-    if step_time_s is None or finding.cause in OF_RUN:
-        return f"Without {removed} the run would be {most}."
+    if step_time_s is None or removal.is_of_run:
+        return f"{condition} the run would be {most}."
     left = format_seconds(step_time_s / finding.headroom_speedup)
-    return f"Without {removed} a step would take {left}: {most}."
+    return f"{condition} a step would take at least {left}: {most}."
+
+
+def _describe_removal(removal: Removal, finding: Finding) -> str | None:
+    """The condition of a headroom, with those of its parts that the finding holds."""
+    if not removal.parts:
+        return removal.condition
+    held = {e.name for e in finding.evidence}
+    parts = [fill_in(words, finding) for name, words in removal.parts.items() if name in held]
+    told = [part for part in parts if part]
+    return f"{removal.condition} {_joined(told)}," if told else None
+
+
+def _joined(parts: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`; there is at least one."""
+    *first, last = parts
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _is_of_run(finding: Finding) -> bool:
+    """Whether it lies beside the steps, so that its place was met so often in the run."""
+    row = ailment_of(finding)
+    return row is not None and row.removal is not None and row.removal.is_of_run
 
 
 def describe_end(end: ProcessEnd) -> str:

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import steptime
 from steptime.core.interval import Interval
 from steptime.core.machine_identity import MachineIdentity
 from steptime.core.schema import SCHEMA
 from steptime.core.store import write_text
+from steptime.core.version import installed_version
 from steptime.errors import RecipeError
 from steptime.measure.values.observations import Difference
 from steptime.tune.values.recipe_values import Proof, Recipe, Script
@@ -58,7 +58,7 @@ def make_recipe(study: Study, *, script: Script, machine: MachineIdentity) -> Re
         raise ValueError(f"a study with a recipe is needed, got {study.outcome=}")
     date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(study.ended_unix_s))
     return Recipe(
-        version=steptime.__version__,
+        version=installed_version(),
         date=date,
         script=script,
         machine=machine,

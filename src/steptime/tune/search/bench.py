@@ -1,55 +1,39 @@
 """What the search asks of the world, as values: observe, compare, judge.
 
-`search` is a function of a `Bench`; the real one starts contained trials, a scripted one answers
-from a table. Every answer is on disk before the search sees it, so that the same search over
-the same answers takes the same way: that is how a study resumes and explains itself.
+`search` is a function of a `Bench`: the real one starts contained trials, a scripted one answers
+from a table. Each answer is on disk before the search sees it, and the same answers lead the same
+search the same way. That is how a study resumes, and how it explains itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from steptime.diagnose.values.finding import Diagnosis
 from steptime.levers.base import Facts
 from steptime.measure.values.measurement import Measurement
-from steptime.tune.values.study_values import State, TrialEnd
+from steptime.tune.values.study_values import Ending, State
 from steptime.verify.values import Verdict
+
+# -- questions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Baseline:
-    """The command as written: one trial, measured and diagnosed.
-
-    `startup_s` is the time until the first step ended; `sample_unit` is samples, tokens or None
-    where batches have no size that was seen; `samples_per_step` is over all ranks. `reason` of a
-    baseline that finished is `shared_network` where it could not do without the machine's network.
-    Here and below `details` are the numbers and words for the sentence of a reason.
-    """
-
-    end: TrialEnd
-    measurement: Measurement
-    diagnosis: Diagnosis
-    facts: Facts
-    startup_s: float
-    sample_unit: str | None
-    reason: str | None = None
-    details: Mapping[str, str] | None = None
-    samples_per_step: float | None = None
-    longest_gap_s: float = 0.0
-    """Between two updates [s], whatever happened in it."""
-    process_s: float | None = None
-    """What one process of a comparison is going to take, its start included [s]."""
+class ObserveRequest:
+    """Run the command as written for a window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveRequest:
-    """Compare states inside one process in alternating short blocks.
+    """Compare states inside one process, in short alternating blocks.
 
-    `fixed` is on in all of them (start-up and environment levers); `states[0]` is the reference.
-    Each round runs each state once, in random order. `is_fresh`: in a process started for it;
-    else one that runs with the same `fixed` may go on.
+    Attributes:
+        fixed: on in all states: the levers of start-up and of the environment.
+        states: what is switched; the first one is the reference.
+        num_rounds: how often each state is run; a round runs each once, in random order.
+        is_fresh: in a process that is started for it; else one that runs with the same `fixed`
+            may be used.
     """
 
     fixed: State
@@ -59,38 +43,8 @@ class LiveRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveArm:
-    """One state against the reference: log(reference time per sample / its own), a value a round.
-
-    `end` is not FINISHED where the state ended the process, hung or made the loss NaN.
-    """
-
-    state: State
-    log_ratios: tuple[float, ...]
-    cpu_log_ratios: tuple[float, ...]
-    end: TrialEnd
-    reason: str | None = None
-    details: Mapping[str, str] | None = None
-    compile_s: float = 0.0
-    """One-off time spent compiling for it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveResult:
-    """What came of a live comparison; `arms` in the order of `states[1:]`."""
-
-    end: TrialEnd
-    reference_step_s: float | None
-    arms: tuple[LiveArm, ...]
-    num_void: int = 0
-    others_cores: float | None = None
-    reason: str | None = None
-    details: Mapping[str, str] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRequest:
-    """Compare two states in processes of their own, in turns (ABBA), `num_pairs` of them."""
+    """Compare two states in processes of their own, which take turns (ABBA), in `num_pairs`."""
 
     reference: State
     candidate: State
@@ -98,36 +52,101 @@ class ProcessRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessResult:
-    """log(reference / candidate) of the median time per sample, a value a pair.
+class JudgeRequest:
+    """Judge whether whole runs with a state train as well."""
 
-    `end` is the candidate's, or the reference's where that failed.
+    state: State
+
+
+Request = ObserveRequest | LiveRequest | ProcessRequest | JudgeRequest
+
+
+# -- answers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """The command as written: one trial, measured and diagnosed.
+
+    Attributes:
+        ending: its reason is `shared_network` where the command finished, but needed the
+            machine's network for it.
+        startup_s: the time until the first step ended.
+        sample_unit: `samples`, `tokens`, or None where no size of a batch was seen.
+        samples_per_step: over all ranks.
+        longest_gap_s: between two updates, whatever happened in it.
+        process_s: what one process of a comparison is expected to take, its start included.
     """
 
-    end: TrialEnd
+    ending: Ending
+    measurement: Measurement
+    diagnosis: Diagnosis
+    facts: Facts
+    startup_s: float
+    sample_unit: str | None
+    samples_per_step: float | None = None
+    longest_gap_s: float = 0.0
+    process_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmResult:
+    """One state beside the reference; both kinds of comparison answer with it.
+
+    Attributes:
+        log_ratios: log(time of the reference per sample / its own), one a round or pair.
+        cpu_log_ratios: the same of CPU time.
+        ending: not well where the state ended the process, hung, or made the loss NaN.
+        compile_s: what was spent once on compiling for it.
+        step_s: its step; None in a live comparison, where blocks are too short to tell.
+    """
+
+    state: State
     log_ratios: tuple[float, ...]
     cpu_log_ratios: tuple[float, ...]
+    ending: Ending
+    compile_s: float = 0.0
+    step_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonResult:
+    """What came of a comparison.
+
+    Attributes:
+        ending: of the whole. Between processes it is that of the process that failed.
+        arms: the states but for the reference, in the order of the request.
+        reference_step_s: a step of the reference.
+        others_cores: cores that other programs kept busy meanwhile; None where not observed.
+    """
+
+    ending: Ending
+    arms: tuple[ArmResult, ...]
     reference_step_s: float | None = None
-    candidate_step_s: float | None = None
     others_cores: float | None = None
-    reason: str | None = None
-    details: Mapping[str, str] | None = None
 
 
-class Bench(Protocol):
-    """The world of a study."""
+# -- who answers
+
+
+class UntimedBench(Protocol):
+    """The world of a study: it answers questions, and does not know of a budget."""
 
     def observe(self) -> Baseline:
         """Run the command as written for a window."""
 
-    def compare_live(self, request: LiveRequest) -> LiveResult:
+    def compare_live(self, request: LiveRequest) -> ComparisonResult:
         """Compare states in one process."""
 
-    def compare_processes(self, request: ProcessRequest) -> ProcessResult:
+    def compare_processes(self, request: ProcessRequest) -> ComparisonResult:
         """Compare two states in interleaved processes."""
 
     def judge(self, state: State) -> Verdict:
         """Whether whole runs with `state` train as the command as written does."""
+
+
+class Bench(UntimedBench, Protocol):
+    """The world of a study with its budget: what `search` is a function of."""
 
     def time_left_s(self) -> float:
         """Of the budget [s]; below zero when it is spent.

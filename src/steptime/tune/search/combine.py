@@ -186,7 +186,7 @@ def _decide(lab: Lab, series: ComparisonSeries, alone: Champion | None) -> Inter
     """Whether the last lever of a state stays, and why."""
     found, name = lab.log_speedup(series), series.state[-1].name
     if series.is_over or found is None or found.n < MIN_PAIRS:
-        lab.notes.choose("not_added", name, reason=series.reason or series.end.value)
+        lab.notes.choose("not_added", name, reason=series.ending.word)
         return None
     what = worth(found, lab.floor_for(series))
     is_enough = what is Worth.GAIN or (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from steptime.tune.search.search_notes import TriedEnd
-from steptime.tune.values.study_values import State, TrialEnd
+from steptime.tune.search.bench import ArmResult
+from steptime.tune.values.study_values import WELL, Ending, State
 
 
 @dataclass(slots=True, kw_only=True)
@@ -18,27 +18,27 @@ class ComparisonSeries:
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
     asked: int = 0
-    end: TrialEnd = TrialEnd.FINISHED
-    reason: str | None = None
-    details: Mapping[str, str] | None = None
+    ending: Ending = WELL
     others_cores: float | None = None
     compile_s: float = 0.0
     reference_step_s: float | None = None
     candidate_step_s: float | None = None
 
     @property
-    def ended(self) -> TriedEnd:
-        """How it ended, for the notes."""
-        return TriedEnd(end=self.end, reason=self.reason, facts=self.details)
-
-    @property
     def is_over(self) -> bool:
         """Whether the candidate failed: nothing more is asked of it."""
-        return self.end is not TrialEnd.FINISHED
+        return not self.ending.is_well
 
     def add(self, wall: Sequence[float], cpu: Sequence[float], others: float | None) -> None:
-        """Take in an answer's pairs; the most that others took counts."""
+        """Take in rounds or pairs; the most that others took counts."""
         self.wall += wall
         self.cpu += cpu
         if others is not None:
             self.others_cores = max(others, self.others_cores or 0.0)
+
+    def take(self, arm: ArmResult, others: float | None) -> None:
+        """Take in an answer."""
+        self.add(arm.log_ratios, arm.cpu_log_ratios, others)
+        self.ending = arm.ending
+        self.compile_s = max(self.compile_s, arm.compile_s)
+        self.candidate_step_s = arm.step_s or self.candidate_step_s

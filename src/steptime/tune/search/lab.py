@@ -14,20 +14,19 @@ from dataclasses import dataclass
 from steptime.core.interval import Interval
 from steptime.levers.base import Facts, Lever, Moment
 from steptime.tune.search.bench import (
+    ArmResult,
     Baseline,
     Bench,
-    LiveArm,
+    ComparisonResult,
     LiveRequest,
-    LiveResult,
     ProcessRequest,
-    ProcessResult,
 )
 from steptime.tune.search.budget import BudgetLedger
 from steptime.tune.search.comparison_series import ComparisonSeries
 from steptime.tune.search.order import Offer
 from steptime.tune.search.pairs import MIN_FLOOR, MIN_PAIRS, interval, to_speedup
-from steptime.tune.search.search_notes import Found, Key, Notes, SearchSummary, TriedEnd, key_of
-from steptime.tune.values.study_values import State, StudyOutcome, TrialEnd
+from steptime.tune.search.search_notes import Found, Key, Notes, SearchSummary, key_of
+from steptime.tune.values.study_values import Ending, State, StudyOutcome, TrialEnd
 from steptime.verify.values import Verdict
 
 MAX_LIVE_STATES = 8
@@ -172,9 +171,8 @@ class Lab:
         spent_s = self.ledger.spend(self._bench.time_left_s())
         run_s = spent_s if baseline.process_s is None else baseline.process_s
         self.ledger.observed(run_s, startup_s=baseline.startup_s, step_s=self.step_s)
-        ended = TriedEnd(end=baseline.end, reason=baseline.reason, facts=baseline.details)
-        self.notes.try_out("observe", (), ended=ended)
-        self._note_end(baseline.end)
+        self.notes.try_out("observe", (), ending=baseline.ending)
+        self._note_end(baseline.ending)
         self.report()
         return baseline
 
@@ -223,7 +221,7 @@ class Lab:
             return False
         self.turns_into(series, due)
         found = self.log_speedup(series)
-        self.notes.try_out("process", state, reference=reference, ended=series.ended, found=found)
+        self.notes.try_out("process", state, reference=reference, ending=series.ending, found=found)
         self.report()
         return True
 
@@ -233,14 +231,13 @@ class Lab:
             reference=series.reference, candidate=series.state, num_pairs=num_pairs
         )
         self._running = None
-        result: ProcessResult = self._bench.compare_processes(request)
+        result = self._bench.compare_processes(request)
         self.ledger.learn_pairs(self.ledger.spend(self._bench.time_left_s()), num_pairs)
-        self._note_end(result.end)
+        self._note_end(result.ending)
         series.asked += num_pairs
-        series.add(result.log_ratios, result.cpu_log_ratios, result.others_cores)
-        series.end, series.reason, series.details = result.end, result.reason, result.details
         series.reference_step_s = result.reference_step_s
-        series.candidate_step_s = result.candidate_step_s
+        for arm in result.arms:
+            series.take(arm, result.others_cores)
 
     def judge(self, state: State) -> Verdict:
         """Whether runs with the state train as well; asked once a state."""
@@ -286,16 +283,15 @@ class Lab:
             result = self._compare(pending, num_rounds)
             num_got = max((len(arm.log_ratios) for arm in result.arms), default=0)
             blamed = [one for one in pending if one.is_over]
-            if not blamed and result.end is TrialEnd.FINISHED:
+            if not blamed and result.ending.is_well:
                 return True
-            is_short = num_got > 0 and result.reason == SCRIPT_OVER
+            is_short = num_got > 0 and result.ending.reason == SCRIPT_OVER
             if not blamed and not is_short and len(pending) > 1:
                 # None was named: whoever ends a process of its own was it.
                 return not [one for one in pending if not self._ask_live([one], num_rounds, keep)]
             if not blamed and not is_short and is_retry:
-                one = pending[0]
-                one.end, one.reason, one.details = result.end, result.reason, result.details
-                self._write_down(one)
+                pending[0].ending = result.ending
+                self._write_down(pending[0])
                 return True
             is_retry = not blamed and not is_short
             pending = [one for one in pending if not one.is_over]
@@ -312,7 +308,7 @@ class Lab:
             num_compiles=sum(one.asked == 0 for one in new),
         )
 
-    def _compare(self, pending: Sequence[ComparisonSeries], num_rounds: int) -> LiveResult:
+    def _compare(self, pending: Sequence[ComparisonSeries], num_rounds: int) -> ComparisonResult:
         """One request for a group, taken in and written down."""
         reference = pending[0].reference
         states = (self.live_of(reference), *(self.live_of(one.state) for one in pending))
@@ -336,7 +332,7 @@ class Lab:
 
     def _request_live(
         self, fixed: State, states: tuple[State, ...], num_rounds: int, *, is_fresh: bool = False
-    ) -> LiveResult:
+    ) -> ComparisonResult:
         """Ask, and learn what it cost."""
         running = key_of(fixed)
         num_starts = 1 if is_fresh or self._running != running else 0
@@ -345,36 +341,36 @@ class Lab:
         )
         compiled_s = math.fsum(arm.compile_s for arm in result.arms)
         spent_s = self.ledger.spend(self._bench.time_left_s()) - compiled_s
-        is_well = result.end is TrialEnd.FINISHED
-        if is_well:
+        if result.ending.is_well:
             self.ledger.learn_blocks(spent_s, num_rounds * len(states), num_starts=num_starts)
-        self._running = running if is_well else None
-        self._note_end(result.end)
+        self._running = running if result.ending.is_well else None
+        self._note_end(result.ending)
         return result
 
     def _take(
-        self, series: ComparisonSeries, result: LiveResult, arm: LiveArm | None, num_rounds: int
+        self,
+        series: ComparisonSeries,
+        result: ComparisonResult,
+        arm: ArmResult | None,
+        num_rounds: int,
     ) -> None:
         """Take an arm's rounds into a comparison."""
-        is_well = result.end is TrialEnd.FINISHED
-        series.asked += num_rounds if is_well or arm is None else len(arm.log_ratios)
+        is_whole = result.ending.is_well or arm is None
+        series.asked += num_rounds if is_whole or arm is None else len(arm.log_ratios)
         series.reference_step_s = result.reference_step_s or series.reference_step_s
-        if arm is None:
-            return
-        series.add(arm.log_ratios, arm.cpu_log_ratios, result.others_cores)
-        series.end, series.reason, series.details = arm.end, arm.reason, arm.details
-        series.compile_s = max(series.compile_s, arm.compile_s)
+        if arm is not None:
+            series.take(arm, result.others_cores)
 
     def _write_down(self, series: ComparisonSeries) -> None:
         """Note a live comparison as a trial."""
         reference, found = series.reference, self.log_speedup(series)
         self.notes.try_out(
-            "live", series.state, reference=reference, ended=series.ended, found=found
+            "live", series.state, reference=reference, ending=series.ending, found=found
         )
 
-    def _note_end(self, end: TrialEnd) -> None:
+    def _note_end(self, ending: Ending) -> None:
         """An interruption ends the asking; what was found so far stands."""
-        if end is TrialEnd.INTERRUPTED:
+        if ending.end is TrialEnd.INTERRUPTED:
             self.is_interrupted = self.ledger.is_closed = True
 
     # -- telling

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from steptime.core.interval import Interval
 from steptime.tune.search.budget import break_even_steps
@@ -206,7 +206,7 @@ def _confirm(lab: Lab, state: State) -> ComparisonSeries | None:
     is_live = _is_confirmed_live(lab, state)
     lab.ledger.reserve_s = 0.0
     series = _confirm_live(lab, state) if is_live else _confirm_in_turns(lab, state)
-    lab.notes.try_out("confirm", state, ended=series.ended, found=lab.log_speedup(series))
+    lab.notes.try_out("confirm", state, ending=series.ending, found=lab.log_speedup(series))
     lab.report()
     return series
 
@@ -227,7 +227,7 @@ def _confirm_live(lab: Lab, state: State) -> ComparisonSeries:
             break
         middle = lab.log_speedup(part)
         if middle is None or middle.estimate <= 0:
-            series.reason = "repeats_disagree"
+            series.ending = replace(series.ending, reason="repeats_disagree")
     return series
 
 
@@ -241,8 +241,7 @@ def _join(series: ComparisonSeries, part: ComparisonSeries) -> None:
     """Take one repeat into the whole."""
     series.add(part.wall, part.cpu, part.others_cores)
     series.asked += part.asked
-    series.end = part.end
-    series.reason = part.reason or series.reason
+    series.ending = replace(part.ending, reason=part.ending.reason or series.ending.reason)
     series.compile_s = max(series.compile_s, part.compile_s)
     series.reference_step_s = part.reference_step_s or series.reference_step_s
 
@@ -273,13 +272,13 @@ def _doubt(lab: Lab, series: ComparisonSeries) -> str | None:
     if lab.is_interrupted:
         return "interrupted"
     if series.is_over:
-        return series.reason or series.end.value
+        return series.ending.word
     if found is None or found.n < (MIN_CONFIRM_ROUNDS if is_in_one_process else MIN_PAIRS):
         return "too_few_repeats"
     if not is_in_one_process and not can_tell(lab, series):
         return "cannot_tell"
     is_above = found.low > math.log1p(lab.floor_for(series))
-    return series.reason if is_above else "not_confirmed"
+    return series.ending.reason if is_above else "not_confirmed"
 
 
 def _numbers(lab: Lab, series: ComparisonSeries) -> dict[str, str]:

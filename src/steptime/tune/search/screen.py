@@ -90,7 +90,7 @@ def calibrate(lab: Lab, *, fixed: State = ()) -> bool:
         if found is None or half_width(found) <= WANTED_HALF_WIDTH or due >= most:
             break
         due = min(most, max(due + NOISE_ROUNDS, pairs_for(found, WANTED_HALF_WIDTH)))
-    return _note_floors(lab, series, series.reason or series.end.value)
+    return _note_floors(lab, series, series.ending.word)
 
 
 def calibrate_between(lab: Lab) -> bool:
@@ -102,7 +102,7 @@ def calibrate_between(lab: Lab) -> bool:
     lab.phase = "process"
     lab.turns((), (), MIN_PAIRS)
     series = lab.turns_series((), ())
-    return _note_floors(lab, series, series.reason or series.end.value)
+    return _note_floors(lab, series, series.ending.word)
 
 
 def _note_floors(lab: Lab, series: ComparisonSeries, reason: str) -> bool:

@@ -20,7 +20,7 @@ from steptime.tune.search.proof import EFFECT, Refused, keep_for_proof, lower_re
 from steptime.tune.search.screen import calibrate, calibrate_between, screen, sharpen
 from steptime.tune.search.search_notes import Found, SearchSummary, number
 from steptime.tune.search.turns import has_time_for_turns, try_in_turns
-from steptime.tune.values.study_values import State, StudyOutcome, TrialEnd
+from steptime.tune.values.study_values import State, StudyOutcome
 
 __all__ = ["Found", "SearchOptions", "SearchSummary", "search"]
 
@@ -29,7 +29,7 @@ KEEP_FOR_PROCESSES = 0.4
 """Of the search's time, where levers can only be tried between processes: two of them or so."""
 
 
-def _tell_nobody(standing: SearchSummary) -> None:
+def _tell_nobody(summary: SearchSummary) -> None:
     """What a search tells that nobody watches."""
 
 
@@ -48,8 +48,8 @@ def search(
     """
     lab = Lab(bench, options, tell)
     baseline = lab.observe()
-    if baseline.end is not TrialEnd.FINISHED:
-        return lab.found(None, reason=baseline.reason or baseline.end.value)
+    if not baseline.ending.is_well:
+        return lab.found(None, reason=baseline.ending.word)
     offers, refused = offer(options.levers, baseline, excluded=options.excluded)
     lab.notes.leave_out(refused)
     lab.offered = offers

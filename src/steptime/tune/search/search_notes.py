@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 from steptime.core.interval import Interval
 from steptime.tune.search.pairs import to_speedup
 from steptime.tune.values.study_values import (
+    WELL,
     Applied,
     Choice,
+    Ending,
     NotTried,
     State,
     StudyOutcome,
@@ -100,18 +102,6 @@ class SearchSummary:
     found: Found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TriedEnd:
-    """How something that was tried ended, why, and the facts for that sentence."""
-
-    end: TrialEnd
-    reason: str | None = None
-    facts: Mapping[str, str] | None = None
-
-
-WELL = TriedEnd(end=TrialEnd.FINISHED)
-
-
 class Notes:
     """Trials, choices and levers that were not tried, in the order in which they came."""
 
@@ -159,7 +149,7 @@ class Notes:
         state: State,
         *,
         reference: State = (),
-        ended: TriedEnd = WELL,
+        ending: Ending = WELL,
         found: Interval | None = None,
         quality: Verdict | None = None,
     ) -> None:
@@ -169,13 +159,13 @@ class Notes:
         self._trials[key] = Trial(
             number=len(self._trials) if before is None else before.number,
             state=state,
-            end=ended.end,
+            end=ending.end,
             kind=kind,
             speedup=None if found is None else to_speedup(found),
             reference=reference,
             quality=quality,
-            reason=ended.reason,
-            facts=ended.facts,
+            reason=ending.reason,
+            facts=ending.facts,
         )
 
     def explain(

@@ -92,7 +92,7 @@ def _decide(lab: Lab, series: ComparisonSeries) -> Interval | None:
     found = lab.log_speedup(series)
     if series.is_over or found is None:
         if series.asked:
-            lab.notes.choose("not_added", name, reason=series.reason or series.end.value)
+            lab.notes.choose("not_added", name, reason=series.ending.word)
         return None
     facts = numbers_of(to_speedup(found)) | {"to": names_of(series.reference)}
     reason: str | None = worth(found, lab.floor_for(series)).value

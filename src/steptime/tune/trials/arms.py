@@ -7,13 +7,13 @@ end. It starts nothing and reads nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from steptime.measure.trial_lines import BlockTime, TaggedUpdate, log_ratios
-from steptime.tune.search.bench import LiveArm, LiveResult
+from steptime.tune.search.bench import ArmResult, ComparisonResult
 from steptime.tune.trials.trial_process import TIME_LIMIT, TrialEnded
-from steptime.tune.values.study_values import State, TrialEnd
+from steptime.tune.values.study_values import WELL, Ending, State, TrialEnd
 
 TOO_SLOW = "too_slow"
 NS = 1e-9
@@ -21,24 +21,15 @@ _MAX_STARTS_BEYOND = 3  # processes more than there are arms that bring nothing 
 _MAX_STARTS = 60  # of a request, for a script that ends after a few rounds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndCause:
-    """Why a process or an arm came to its end."""
-
-    end: TrialEnd
-    reason: str | None = None
-    facts: Mapping[str, str] | None = None
+TOO_SHORT = Ending(end=TrialEnd.FAILED, reason="ends_too_soon")
+NOT_FINITE = Ending(end=TrialEnd.DIVERGED, reason="not_finite")
+NO_BLOCK = Ending(end=TrialEnd.FAILED, reason="no_valid_block")
 
 
-TOO_SHORT = EndCause(end=TrialEnd.FAILED, reason="ends_too_soon")
-NOT_FINITE = EndCause(end=TrialEnd.DIVERGED, reason="not_finite")
-NO_BLOCK = EndCause(end=TrialEnd.FAILED, reason="no_valid_block")
-
-
-def cause_of(ended: TrialEnded) -> EndCause:
-    """What a trial that ended says of its cause."""
-    reason = TOO_SLOW if ended.reason == TIME_LIMIT else ended.reason
-    return EndCause(end=ended.end, reason=reason, facts=ended.facts)
+def cause_of(ended: TrialEnded) -> Ending:
+    """Why the trial ended, for the arm that is to blame."""
+    found = ended.ending
+    return replace(found, reason=TOO_SLOW) if found.reason == TIME_LIMIT else found
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,36 +41,32 @@ class Arm:
     need: int
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
-    end: TrialEnd = TrialEnd.FINISHED
-    reason: str | None = None
-    facts: Mapping[str, str] | None = None
+    ending: Ending = WELL
     compile_s: float = 0.0
     is_checked: bool = True
 
     @property
     def is_open(self) -> bool:
         """Whether it takes part in the next experiment."""
-        return self.end is TrialEnd.FINISHED and (self.need > 0 or not self.is_checked)
+        return self.ending.is_well and (self.need > 0 or not self.is_checked)
 
-    def blame(self, cause: EndCause) -> None:
+    def blame(self, cause: Ending) -> None:
         """It ended the process."""
-        self.end, self.reason, self.facts = cause.end, cause.reason, cause.facts
+        self.ending = cause
 
-    def freeze(self) -> LiveArm:
+    def freeze(self) -> ArmResult:
         """The answer on it."""
-        return LiveArm(
+        return ArmResult(
             state=self.state,
             log_ratios=tuple(self.wall),
             cpu_log_ratios=tuple(self.cpu),
-            end=self.end,
-            reason=self.reason,
-            details=self.facts,
+            ending=self.ending,
             compile_s=self.compile_s,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class ExperimentResult:
     """What one experiment showed."""
 
     ended: TrialEnded | None
@@ -103,7 +90,7 @@ class Shown:
         )
 
 
-class Talk:
+class OpenRequest:
     """One request under way: its arms, and what the whole of it came to."""
 
     def __init__(self, *, arms: list[Arm]) -> None:
@@ -112,15 +99,14 @@ class Talk:
         self._starts_left = _MAX_STARTS
         self._vain_left = len(arms) + _MAX_STARTS_BEYOND
         self._void_left = 2  # experiments that only fill up rounds that were void
-        self._num_void = 0
         self._reference_s: list[float] = []
         self._others: list[float] = []
-        self._cause = EndCause(end=TrialEnd.FINISHED)
+        self._ending = WELL
 
     @property
     def is_open(self) -> bool:
         """Whether something is missing still."""
-        return self._cause.end is TrialEnd.FINISHED and any(arm.is_open for arm in self.arms)
+        return self._ending.is_well and any(arm.is_open for arm in self.arms)
 
     def may_start(self) -> bool:
         """Whether one more process may be started for this request."""
@@ -133,9 +119,9 @@ class Talk:
         is_open = [arm for arm in self.arms if arm.is_open]
         return is_open[:1] if self.is_solo else is_open
 
-    def give_up(self, cause: EndCause) -> None:
+    def give_up(self, cause: Ending) -> None:
         """No process can be had."""
-        self._cause = cause
+        self._ending = cause
 
     def go_on_alone(self, arms: Sequence[Arm]) -> None:
         """One of these arms ended the process, and nobody knows which."""
@@ -143,24 +129,23 @@ class Talk:
         for arm in arms:
             arm.is_checked = False
 
-    def take(self, arms: Sequence[Arm], shown: Shown) -> None:
+    def take(self, arms: Sequence[Arm], seen: ExperimentResult) -> None:
         """Take in the blocks of an experiment."""
         self._reference_s += [
-            block.wall_s / block.num_updates * shown.updates_a_step
-            for block in shown.blocks
+            block.wall_s / block.num_updates * seen.updates_a_step
+            for block in seen.blocks
             if block.state == 0 and block.void is None
         ]
         for number, arm in enumerate(arms, start=1):
-            ratios = log_ratios(shown.blocks, state=number)
+            ratios = log_ratios(seen.blocks, state=number)
             arm.wall += ratios.wall
             arm.cpu += ratios.cpu
             arm.need -= len(ratios.wall)
             self._vain_left += 1 if ratios.wall and number == 1 else 0
-            arm.compile_s += shown.compile_s(number)
-            self._num_void += ratios.num_void
-        if shown.others_cores is not None:
-            self._others.append(shown.others_cores)
-        if shown.ended is None:
+            arm.compile_s += seen.compile_s(number)
+        if seen.others_cores is not None:
+            self._others.append(seen.others_cores)
+        if seen.ended is None:
             self._stop_filling(arms)
 
     def _stop_filling(self, arms: Sequence[Arm]) -> None:
@@ -174,14 +159,11 @@ class Talk:
                 if not arm.wall:
                     arm.blame(NO_BLOCK)
 
-    def freeze(self) -> LiveResult:
+    def freeze(self) -> ComparisonResult:
         """The answer."""
-        return LiveResult(
-            end=self._cause.end,
+        return ComparisonResult(
+            ending=self._ending,
             reference_step_s=median(self._reference_s) if self._reference_s else None,
             arms=tuple(arm.freeze() for arm in self.arms),
-            num_void=self._num_void,
             others_cores=max(self._others, default=None),
-            reason=self._cause.reason,
-            details=self._cause.facts,
         )

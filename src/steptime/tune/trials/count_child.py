@@ -17,6 +17,7 @@ from steptime.core.store import write_text
 from steptime.errors import ContainmentError
 from steptime.isolate.child import start_contained
 from steptime.isolate.probe import probe
+from steptime.record import files, kinds
 from steptime.tune.trials.trial_process import (
     ContainedProcess,
     TrialLimits,
@@ -48,9 +49,9 @@ def count_in_child(
         cwd: where it ran.
     """
     row = _count(argv, environment, folder=run_folder.resolve() / "count", cwd=cwd)
-    head = {"k": "head", "schema": SCHEMA}
+    head = {"k": kinds.HEAD, "schema": SCHEMA}
     lines = (json.dumps(one) + "\n" for one in (head, row))
-    write_text(run_folder / "count.jsonl", "".join(lines))
+    write_text(run_folder / files.COUNTED, "".join(lines))
 
 
 def _count(
@@ -104,4 +105,4 @@ def _counted(watch: TrialWatch) -> Mapping[str, Any] | None:
 
 
 def _missing(word: str) -> dict[str, Any]:
-    return {"k": "count", "missing": word}
+    return {"k": kinds.COUNT, "missing": word}

@@ -20,11 +20,11 @@ from steptime.measure.run_records import read_records
 from steptime.measure.source.scan import write_source
 from steptime.measure.values.measurement import Measurement
 from steptime.tune.search.bench import Baseline
-from steptime.tune.trials.pairing import samples_per_step
+from steptime.tune.trials.process_pairs import samples_per_step
 from steptime.tune.trials.resources import count_cores, count_physical_cores, read_available_bytes
 from steptime.tune.trials.trial_process import TrialEnded
 from steptime.tune.trials.trial_watch import Process, TrialWatch
-from steptime.tune.values.study_values import TrialEnd
+from steptime.tune.values.study_values import Ending, TrialEnd
 
 # Words of /proc/cpuinfo that levers know, all of them Intel's and AMD's own names.
 _CAPABILITIES = ("amx_bf16", "amx_fp16", "avx512_bf16", "avx512_fp16")
@@ -57,21 +57,19 @@ def make_baseline(
     write_source(folder, cwd=str(surroundings.cwd))
     measurement = _measure(folder, ended)
     process = watch.first
-    end = ended.end
-    if end is not TrialEnd.FINISHED:
-        reason = ended.reason
-    elif process is None or measurement.num_steps == 0:
-        end, reason = TrialEnd.FAILED, "no_steps"
+    ending = ended.ending
+    if ending.is_well and (process is None or measurement.num_steps == 0):
+        ending = Ending(end=TrialEnd.FAILED, reason="no_steps")
+    elif ending.is_well:
+        ending = replace(ending, reason=reason)
     return Baseline(
-        end=end,
+        ending=ending,
         measurement=measurement,
         diagnosis=diagnose(measurement),
         facts=_make_facts(watch, measurement, surroundings),
         startup_s=0.0 if process is None else _startup_s(process, measurement),
         sample_unit=watch.facts.get("sample_unit"),
         samples_per_step=_samples_per_step(folder, measurement),
-        reason=reason,
-        details=ended.facts,
     )
 
 

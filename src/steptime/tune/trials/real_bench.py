@@ -1,7 +1,7 @@
 """The real bench: contained trials of the user's command, one at a time.
 
 In: what a study knows of its command, machine and levers. Out: the answers of
-`tune.search.search.bench`. How one trial is run is left to `tune.trials.trial_process`, live
+`tune.search.bench`. How one trial is run is left to `tune.trials.trial_process`, live
 comparisons to `tune.trials.live_trials`.
 """
 
@@ -19,12 +19,12 @@ from steptime.launch.user_command import NotStarted
 from steptime.levers.base import Lever
 from steptime.tune.search.bench import (
     Baseline,
+    ComparisonResult,
     LiveRequest,
-    LiveResult,
     ProcessRequest,
-    ProcessResult,
 )
 from steptime.tune.search.budget import judged_updates
+from steptime.tune.study.study_folder import StudyFolder
 from steptime.tune.trials.bounds import (
     WindowSize,
     compile_s,
@@ -37,10 +37,9 @@ from steptime.tune.trials.bounds import (
     process_window,
 )
 from steptime.tune.trials.judging import claim_of, judge_state
-from steptime.tune.trials.live_trials import LiveWorld
+from steptime.tune.trials.live_trials import LiveTrials
 from steptime.tune.trials.observe_baseline import ParentFacts, make_baseline
-from steptime.tune.trials.pairing import Side, compare_sides, read_side
-from steptime.tune.trials.study_folder import StudyFolder
+from steptime.tune.trials.process_pairs import Side, compare_sides, read_side
 from steptime.tune.trials.trial_process import (
     COMPILED,
     Start,
@@ -91,7 +90,7 @@ class Doors:
     shared: Start | None = None
 
 
-class Worlds:
+class RealBench:
     """A `Bench` of real trials; `close` it."""
 
     def __init__(
@@ -105,7 +104,7 @@ class Worlds:
         self._quiet = quiet
         self._limits = first_limits(subject.budget_s)
         self.baseline: Baseline | None = None
-        self._live = LiveWorld(
+        self._live = LiveTrials(
             lambda fixed: self.start(fixed, is_live=True),
             subject.levers,
             slack_s=compile_s(subject.budget_s),
@@ -118,11 +117,12 @@ class Worlds:
         self._quiet()
         baseline = self._observe()
         has_other = self._doors.shared is not None and self._begin is not self._doors.shared
-        if baseline.end is TrialEnd.FAILED and baseline.reason != "no_steps" and has_other:
+        ending = baseline.ending
+        if ending.end is TrialEnd.FAILED and ending.reason != "no_steps" and has_other:
             assert self._doors.shared is not None
             self._begin = self._doors.shared
             again = self._observe(reason=SHARED_NETWORK)
-            if again.end is TrialEnd.FINISHED:
+            if again.ending.is_well:
                 baseline = again
         size = process_window(self._subject.budget_s)
         process_s = lasts_s(size, startup_s=baseline.startup_s, step_s=step_s_of(baseline))
@@ -142,7 +142,7 @@ class Worlds:
     def adopt(self, baseline: Baseline) -> None:
         """Go on from a baseline, observed now or by an earlier call of the same study."""
         self.baseline = baseline
-        if baseline.reason == SHARED_NETWORK and self._doors.shared is not None:
+        if baseline.ending.reason == SHARED_NETWORK and self._doors.shared is not None:
             self._begin = self._doors.shared
         self._limits = later_limits(
             self._subject.budget_s,
@@ -152,11 +152,11 @@ class Worlds:
 
     # -- comparisons
 
-    def compare_live(self, request: LiveRequest) -> LiveResult:
+    def compare_live(self, request: LiveRequest) -> ComparisonResult:
         """Compare states inside one process."""
         return self._live.compare(request)
 
-    def compare_processes(self, request: ProcessRequest) -> ProcessResult:
+    def compare_processes(self, request: ProcessRequest) -> ComparisonResult:
         """Compare two states in processes of their own, in turns: AB, BA, AB and so on."""
         self.close()
         pairs: list[tuple[Side, Side]] = []
@@ -164,13 +164,13 @@ class Worlds:
             first, second = (request.reference, request.candidate)[:: 1 if number % 2 == 0 else -1]
             self._quiet()
             sides = [self._run_side(first)]
-            if sides[0].end is TrialEnd.FINISHED:
+            if sides[0].ending.is_well:
                 sides.append(self._run_side(second))
-            failed = next((side for side in sides if side.end is not TrialEnd.FINISHED), None)
+            failed = next((side for side in sides if not side.ending.is_well), None)
             if failed is not None:
-                return compare_sides(pairs, failed=failed)
+                return compare_sides(request.candidate, pairs, failed=failed)
             pairs.append((sides[0], sides[1]) if number % 2 == 0 else (sides[1], sides[0]))
-        return compare_sides(pairs)
+        return compare_sides(request.candidate, pairs)
 
     def _run_side(self, state: State) -> Side:
         trial = self.start(state)

@@ -27,7 +27,7 @@ from steptime.measure.host_lines import read_host
 from steptime.record import files
 from steptime.record.lines import Torn
 from steptime.tune.trials.trial_watch import TrialWatch
-from steptime.tune.values.study_values import TrialEnd
+from steptime.tune.values.study_values import Ending, TrialEnd
 from steptime.watch.host_sampler import HostSampler, system_readers
 from steptime.watch.worker_processes import Workers
 
@@ -103,8 +103,11 @@ class TrialEnded:
     lever: str | None = None
 
     @property
-    def facts(self) -> dict[str, str] | None:
-        """The numbers and words for the sentence of the reason."""
+    def ending(self) -> Ending:
+        """How it ended, with the facts for the sentence of the reason."""
+        return Ending(end=self.end, reason=self.reason, facts=self._facts())
+
+    def _facts(self) -> dict[str, str] | None:
         if self.end is TrialEnd.FINISHED:
             return None
         if self.reason == LEVER_FAILED:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from steptime.core.interval import Interval
+from steptime.core.note import Note
 from steptime.tune.values.study_values import (
     State,
     Trial,
@@ -32,8 +33,7 @@ class StudyProgress:
         is_replayed: it was answered from disk; the study goes on from an earlier one.
         tier: how the trials are kept from harm; None before it is known.
         tier_reasons: why not better.
-        note: machine word of something to say once (`shared_network`, `not_quiet`, `resumed`, …).
-        facts: the numbers for its sentence.
+        note: something to say once (`shared_network`, `not_quiet`, `resumed`, …).
     """
 
     study_id: str
@@ -48,5 +48,4 @@ class StudyProgress:
     is_replayed: bool = False
     tier: str | None = None
     tier_reasons: tuple[str, ...] = ()
-    note: str | None = None
-    facts: tuple[tuple[str, str], ...] = ()
+    note: Note | None = None

@@ -28,6 +28,34 @@ class TrialEnd(str, Enum):
     INTERRUPTED = "interrupted"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How something that was tried ended: a process, an arm of a comparison, the whole of one.
+
+    Attributes:
+        end: how.
+        reason: machine word: why.
+        facts: the numbers and words for the sentence of the reason.
+    """
+
+    end: TrialEnd
+    reason: str | None = None
+    facts: Mapping[str, str] | None = None
+
+    @property
+    def is_well(self) -> bool:
+        """Whether it came to its end as it should."""
+        return self.end is TrialEnd.FINISHED
+
+    @property
+    def word(self) -> str:
+        """The reason, or how it ended where no reason is known."""
+        return self.reason or self.end.value
+
+
+WELL = Ending(end=TrialEnd.FINISHED)
+
+
 class StudyOutcome(str, Enum):
     """How a study ended; None in `Study.outcome` while it has not."""
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from steptime.core.codec import from_json, to_json
 from steptime.core.schema import SCHEMA
@@ -19,10 +19,13 @@ from steptime.core.store import write_text
 from steptime.errors import DamagedRunError
 from steptime.tune.search.bench import (
     Baseline,
+    ComparisonResult,
+    JudgeRequest,
     LiveRequest,
-    LiveResult,
+    ObserveRequest,
     ProcessRequest,
-    ProcessResult,
+    Request,
+    UntimedBench,
 )
 from steptime.tune.values.study_values import State
 from steptime.verify.values import Verdict
@@ -31,24 +34,12 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeRequest:
-    """Judge a state."""
-
-    state: State
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObserveRequest:
-    """Observe the command as written."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AskedQuestion:
     """One question to the bench; `is_replayed` where its answer was on disk."""
 
     number: int
     ask: str
-    request: object
+    request: Request
     is_replayed: bool
 
 
@@ -61,28 +52,12 @@ class _Stored:
     schema: int
 
 
-class World(Protocol):
-    """A bench but for the time that is left."""
-
-    def observe(self) -> Baseline:
-        """Run the command as written for a window."""
-
-    def compare_live(self, request: LiveRequest) -> LiveResult:
-        """Compare states in one process."""
-
-    def compare_processes(self, request: ProcessRequest) -> ProcessResult:
-        """Compare two states in interleaved processes."""
-
-    def judge(self, state: State) -> Verdict:
-        """Whether whole runs with `state` train as the command as written does."""
-
-
 class RecordedBench:
     """A bench that keeps each answer, and gives those that it has."""
 
     def __init__(
         self,
-        bench: World,
+        bench: UntimedBench,
         folder: Path,
         *,
         budget_s: float,
@@ -110,18 +85,18 @@ class RecordedBench:
         """The baseline, once."""
         return self._answer("observe", ObserveRequest(), Baseline, self._bench.observe)
 
-    def compare_live(self, request: LiveRequest) -> LiveResult:
+    def compare_live(self, request: LiveRequest) -> ComparisonResult:
         """A live comparison."""
         return self._answer(
-            "compare_live", request, LiveResult, lambda: self._bench.compare_live(request)
+            "compare_live", request, ComparisonResult, lambda: self._bench.compare_live(request)
         )
 
-    def compare_processes(self, request: ProcessRequest) -> ProcessResult:
+    def compare_processes(self, request: ProcessRequest) -> ComparisonResult:
         """A comparison between processes."""
         return self._answer(
             "compare_processes",
             request,
-            ProcessResult,
+            ComparisonResult,
             lambda: self._bench.compare_processes(request),
         )
 
@@ -140,7 +115,7 @@ class RecordedBench:
         """Answers given so far, those from disk too."""
         return self._number
 
-    def _answer(self, ask: str, request: object, cls: type[T], act: Callable[[], T]) -> T:
+    def _answer(self, ask: str, request: Request, cls: type[T], act: Callable[[], T]) -> T:
         path = self._folder / f"{self._number:03d}.json"
         found = self._recall(path, ask, request, cls) if self._began is None else None
         self._tell(
@@ -168,7 +143,7 @@ class RecordedBench:
         write_text(path, json.dumps(document) + "\n")
         return result
 
-    def _recall(self, path: Path, ask: str, request: object, cls: type[T]) -> T | None:
+    def _recall(self, path: Path, ask: str, request: Request, cls: type[T]) -> T | None:
         """The stored answer, if it is one to the same question."""
         try:
             document: Any = json.loads(path.read_bytes())

@@ -1,11 +1,10 @@
-"""`steptime run --recipe`: read the recipe, compare it with what is here, warn."""
+"""Reads the recipe that a command is to train with, and compares it with what is here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from steptime.cli.output import say
 from steptime.report.words.study_words import describe_difference
 from steptime.tune.recipe.proof_scope import describe_machine, describe_script
 from steptime.tune.recipe.recipe_file import find_differences, read_recipe
@@ -13,8 +12,14 @@ from steptime.tune.recipe.recipe_setup import Setup, set_up
 from steptime.tune.trials.libraries import find_libraries
 
 
-def load_setup(path: Path, command: tuple[str, ...], environment: Mapping[str, str]) -> Setup:
-    """What the command is started with; what differs from the proof is said.
+def load_setup(
+    path: Path,
+    command: tuple[str, ...],
+    environment: Mapping[str, str],
+    *,
+    tell: Callable[[str], None],
+) -> Setup:
+    """What the command is started with; `tell` gets how that differs from the proof.
 
     Raises:
         RecipeError: the recipe cannot be used.
@@ -29,8 +34,8 @@ def load_setup(path: Path, command: tuple[str, ...], environment: Mapping[str, s
         libraries=find_libraries(command, environment),
     )
     for difference in differences:
-        say(f"steptime: {path}: {describe_difference(difference)}")
+        tell(f"{path}: {describe_difference(difference)}")
     for lever in setup.use.levers:
         if lever.error is not None:
-            say(f"steptime: {path}: the lever {lever.name} stays off: {lever.error}")
+            tell(f"{path}: the lever {lever.name} stays off: {lever.error}")
     return setup

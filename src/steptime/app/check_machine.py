@@ -1,15 +1,14 @@
-"""What `steptime machine --check` judges by: the machine, torch, and the last run of the store."""
+"""What the checks of a machine judge by: the machine, torch, and the last run of the store."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from steptime.app.load import load_run
 from steptime.app.run_listing import find_run
-from steptime.cli.results import load
 from steptime.core.store import find_store, read_value
 from steptime.errors import NotFoundError, SteptimeError
 from steptime.launch.values import CommandRecord
@@ -22,26 +21,30 @@ from steptime.watch.device_sampler import load_nvml
 _MAX_SCRIPT_BYTES = 1 << 20
 
 
-def gather_facts(options: argparse.Namespace) -> CheckFacts:
+def gather_facts(
+    *, python: str | None, data: Path, store: Path, nccl_log: Path | None
+) -> CheckFacts:
     """Everything that the checks judge by.
 
+    Args:
+        python: the interpreter with the torch; None for the one on the PATH.
+        data: the folder that holds the training data.
+        store: the folder that holds `.steptime`.
+        nccl_log: a log of NCCL_DEBUG=INFO.
+
     Raises:
-        NotFoundError: a Python or a log that was named is not there.
+        NotFoundError: there is no such interpreter.
     """
-    log = None if options.nccl_log is None else Path(options.nccl_log)
-    if log is not None and not log.is_file():
-        raise NotFoundError(f"--nccl-log: there is no file `{log}`.", hint="Name an existing one.")
-    data, store = Path(options.data), Path(options.store or ".")
     inventory = read_inventory(data, load_nvml=load_nvml, environment=os.environ)
     request = Request(
-        python=_python(options.python),
+        python=_python(python),
         environment=dict(os.environ),
         folders={
             "data": data.absolute(),
             "this folder": Path.cwd(),
             "temporary": Path(tempfile.gettempdir()),
         },
-        nccl_log=log,
+        nccl_log=nccl_log,
         run=_last_run(store),
     )
     return gather(inventory, request, load_nvml=load_nvml)
@@ -60,7 +63,7 @@ def _last_run(store: Path) -> LastRun | str:
     """The newest run of the store with what its command said; or why there is none."""
     try:
         run = find_run(find_store(store), "last")
-        result = load(run)
+        result = load_run(run)
     except NotFoundError:
         return "no_run"
     except (SteptimeError, OSError):

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import steptime
+from steptime.core.version import installed_version
 from steptime.launch.origin import read_git_revision, read_machine
 from steptime.levers import file_of
 from steptime.levers.base import Lever
@@ -59,7 +59,7 @@ def make_key(
         "budget_s": options.budget_s,
         "containment": (options.allow_unsafe, options.share_network),
         "machine": asdict(read_machine()),
-        "versions": (steptime.__version__, platform.python_version()),
+        "versions": (installed_version(), platform.python_version()),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

@@ -1,12 +1,12 @@
 """Two states in processes of their own: the time of each, and what pairs of them say.
 
-In: folders of trials. Out: a `Side` each, and a `ProcessResult`. It starts nothing.
+In: folders of trials. Out: a `Side` each, and a `ComparisonResult`. It starts nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,9 +15,9 @@ from steptime.core.stats import median
 from steptime.measure.run_fold import measure
 from steptime.measure.run_records import read_records
 from steptime.measure.trial_lines import read_trial
-from steptime.tune.search.bench import ProcessResult
+from steptime.tune.search.bench import ArmResult, ComparisonResult
 from steptime.tune.trials.trial_process import TrialEnded
-from steptime.tune.values.study_values import TrialEnd
+from steptime.tune.values.study_values import WELL, Ending, State, TrialEnd
 
 MIN_STEPS = 3
 """Steady steps without which a process says nothing."""
@@ -27,25 +27,23 @@ MIN_STEPS = 3
 class Side:
     """What one process showed; times are of a step [s], `samples` of a step or None."""
 
-    end: TrialEnd
+    ending: Ending
     step_s: float | None = None
     step_cpu_s: float | None = None
     samples: float | None = None
     others_cores: float | None = None
-    reason: str | None = None
-    details: Mapping[str, str] | None = None
 
 
 def read_side(folder: Path, ended: TrialEnded) -> Side:
     """The times of a trial's steady window."""
     if ended.end is not TrialEnd.FINISHED:
-        return Side(end=ended.end, reason=ended.reason, details=ended.facts)
+        return Side(ending=ended.ending)
     measurement = measure(read_records(folder), end=ProcessEnd(state=RunState.FINISHED))
     steady = measurement.steady
     if steady is None or steady.step_time_s is None or steady.num_steps < MIN_STEPS:
-        return Side(end=TrialEnd.FAILED, reason="too_few_steps")
+        return Side(ending=Ending(end=TrialEnd.FAILED, reason="too_few_steps"))
     return Side(
-        end=TrialEnd.FINISHED,
+        ending=WELL,
         step_s=steady.step_time_s.estimate,
         step_cpu_s=steady.step_cpu_s.estimate if steady.step_cpu_s is not None else None,
         samples=samples_per_step(folder),
@@ -54,19 +52,26 @@ def read_side(folder: Path, ended: TrialEnded) -> Side:
 
 
 def compare_sides(
-    pairs: Sequence[tuple[Side, Side]], *, failed: Side | None = None
-) -> ProcessResult:
-    """What pairs of (reference, candidate) say; `failed` is the process that ended them."""
+    state: State, pairs: Sequence[tuple[Side, Side]], *, failed: Side | None = None
+) -> ComparisonResult:
+    """What pairs of (reference, candidate) say of a state.
+
+    `failed` is the process that ended them early.
+    """
     others = [side.others_cores for pair in pairs for side in pair if side.others_cores is not None]
-    return ProcessResult(
-        end=TrialEnd.FINISHED if failed is None else failed.end,
+    ending = WELL if failed is None else failed.ending
+    arm = ArmResult(
+        state=state,
         log_ratios=_log_ratios([(_wall(a), _wall(b)) for a, b in pairs]),
         cpu_log_ratios=_log_ratios([(_cpu(a), _cpu(b)) for a, b in pairs]),
+        ending=ending,
+        step_s=_median([candidate.step_s for _, candidate in pairs]),
+    )
+    return ComparisonResult(
+        ending=ending,
+        arms=(arm,),
         reference_step_s=_median([reference.step_s for reference, _ in pairs]),
-        candidate_step_s=_median([candidate.step_s for _, candidate in pairs]),
         others_cores=max(others, default=None),
-        reason=None if failed is None else failed.reason,
-        details=None if failed is None else failed.details,
     )
 
 

@@ -1,0 +1,118 @@
+"""What is done beside a running command: the machine is sampled, the steps are watched and shown.
+
+Each part has a pace of its own. A part that fails is left out from then on, and its note is kept
+until the command has ended.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from steptime.app.attempt import attempt
+
+if TYPE_CHECKING:
+    from steptime.watch.outside import Outside
+    from steptime.watch.rank_progress import RankProgress
+    from steptime.watch.stall_watch import StallWatch
+
+_NEVER_S = 1e6
+
+
+class LiveLine(Protocol):
+    """Shows how far a run is, wherever that is."""
+
+    def show(self) -> float:
+        """Show it now; the time until it is due again [s]."""
+
+    def clear(self) -> None:
+        """Take it away, when the command has ended."""
+
+
+MakeLine = Callable[[Path, "Callable[[], Sequence[RankProgress]]"], LiveLine]
+"""Makes the live line of a run, from its folder and a call that says how far each rank is."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Part:
+    take: Callable[[], float]
+    due_s: float
+
+
+class Beside:
+    """The parts; whoever waits for the command calls `tick`."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.notes: list[str] = []
+        self._clock = clock
+        self._parts: list[_Part] = []
+        self.sampler: Outside | None = None
+        self.line: LiveLine | None = None
+
+    def add(self, take: Callable[[], float], *, first_s: float = 1.0) -> None:
+        """Call `take` in `first_s`, and then whenever the time that it returns is over [s]."""
+        self._parts.append(_Part(take=take, due_s=self._clock() + first_s))
+
+    def tick(self) -> float:
+        """Do what is due; seconds until the next part is."""
+        for part in self._parts:
+            if self._clock() >= part.due_s:
+                wait_s = attempt(part.take, tell=self.notes.append)
+                part.due_s = self._clock() + (_NEVER_S if wait_s is None else wait_s)
+        due_s = min((part.due_s for part in self._parts), default=self._clock() + _NEVER_S)
+        return max(0.0, due_s - self._clock())
+
+    def finish(self) -> int | None:
+        """The command has ended; how many samples of the machine failed, None if none was taken."""
+        if self.line is not None:
+            attempt(self.line.clear, tell=self.notes.append)
+        if self.sampler is None:
+            return None
+        # A kill by the kernel came after the last sample.
+        attempt(self.sampler.take_last, tell=self.notes.append)
+        return self.sampler.num_failures
+
+
+def start_beside(
+    folder: Path, *, child_pid: int, cwd: str | None, make_line: MakeLine | None = None
+) -> Beside:
+    """Everything that runs beside the command, started.
+
+    Args:
+        folder: the run's.
+        child_pid: the command's first process.
+        cwd: the command's working folder.
+        make_line: makes the live line; None where none is shown.
+    """
+    beside = Beside()
+    tell = beside.notes.append
+    beside.sampler = attempt(lambda: _start_sampler(folder, child_pid), tell=tell)
+    if beside.sampler is not None:
+        beside.add(beside.sampler.take)
+    watch = attempt(lambda: _start_watch(folder, cwd), tell=tell)
+    if watch is not None:
+        beside.add(watch.take)
+        if make_line is not None:
+            beside.line = attempt(lambda: make_line(folder, watch.newest), tell=tell)
+    if beside.line is not None:
+        beside.add(beside.line.show)
+    return beside
+
+
+# Both bring much along that the command need not wait for at its start.
+
+
+def _start_sampler(folder: Path, child_pid: int) -> Outside:
+    """A sampler that has taken its first sample."""
+    from steptime.watch.outside import Outside
+
+    return Outside(folder, root_pid=child_pid)
+
+
+def _start_watch(folder: Path, cwd: str | None) -> StallWatch:
+    from steptime.watch.stall_watch import StallWatch
+
+    return StallWatch(folder, cwd=cwd)

@@ -1,0 +1,41 @@
+"""The command of a library call: its words, or one string that is split as a shell would."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+
+from steptime.errors import UsageError
+
+
+def as_argv(command: str | Sequence[str | os.PathLike[str]], *, what: str) -> tuple[str, ...]:
+    """The argv of a command.
+
+    Args:
+        command: its words, or one string.
+        what: the name of the call, for messages.
+
+    Raises:
+        UsageError: there is no word, a quote is left open, or this is Windows.
+    """
+    if sys.platform == "win32":
+        raise UsageError(
+            f"`steptime.{what}` does not work on Windows.", hint="Use it in WSL 2, a Linux."
+        )
+    if isinstance(command, str):
+        try:
+            words = shlex.split(command)
+        except ValueError as error:
+            raise UsageError(
+                f"the command cannot be split into words: {error}.",
+                hint="Pass a list of its words.",
+            ) from error
+    else:
+        words = [os.fspath(word) for word in command]
+    if not words:
+        raise UsageError(
+            "no command was given.", hint=f"Write: steptime.{what}(['python', 'train.py'])"
+        )
+    return tuple(words)

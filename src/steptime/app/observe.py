@@ -1,0 +1,254 @@
+"""Observes one run of a command: start it, watch it, and say what holds it back.
+
+In: a command. Out: an `ObservedRun`. The command line starts it as the one thing that its process
+does (`run_in_foreground`), a Python program as a child among others (`observe`); `prepare` before
+and `conclude` after are the same. Nothing is said while the command runs.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from steptime.app.attempt import attempt
+from steptime.app.command_words import as_argv
+from steptime.app.prepare import RunOptions, RunPlan, not_started, prepare
+from steptime.core.executable import NotStarted
+from steptime.core.process_end import ProcessEnd
+from steptime.core.store import write_value
+from steptime.errors import NotFoundError, StoreError, UsageError
+from steptime.launch import user_command
+from steptime.launch.caller_child import start_child
+from steptime.measure.values.profiled import DEFAULT_STEP, TORCH, ProfileWish
+
+if TYPE_CHECKING:
+    from steptime.app.beside import MakeLine
+    from steptime.app.observed_run import ObservedRun
+
+_NEVER_S = 1e6
+CAPTURE = "capture"
+"""Value of `output`: keep what the command writes in the run's folder."""
+
+Tell = Callable[[str], None]
+Wait = Callable[[Callable[[], float]], ProcessEnd]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedRun:
+    """A run whose command has ended, its plan's `record` with the end; `notes` went wrong."""
+
+    plan: RunPlan
+    end: ProcessEnd
+    notes: tuple[str, ...] = ()
+
+
+def observe(
+    command: str | Sequence[str | os.PathLike[str]],
+    *,
+    store: str | os.PathLike[str] = ".",
+    recipe: str | os.PathLike[str] | None = None,
+    profile: bool | int = False,
+    count: bool = False,
+    output: str | os.PathLike[str] | None = None,
+    tell: Tell | None = None,
+) -> ObservedRun:
+    """Run a training command as it is, measure its steps, and say what holds it back.
+
+    Works from a script, a thread and a notebook. Ctrl-C ends the command and is raised again; what
+    was recorded until then can be loaded with `steptime.load("last")`.
+
+    Args:
+        command: the words of the command, or one string that is split as a shell would.
+        store: the folder that holds `.steptime`.
+        recipe: the file of a recipe that `steptime.tune` wrote; the command trains with it.
+        profile: let torch's profiler run around three steps, from this step on; True for 30.
+        count: count the work of a step in a short extra run where the script compiles.
+        output: the file that takes what the command writes; "capture" keeps it for
+            `ObservedRun.output`; None leaves it where the output of this process goes.
+        tell: gets sentences worth knowing while this works; they are in `ObservedRun.notes`, too.
+
+    Returns:
+        The run. Its `exit_code` is the command's: a command that fails is no error here.
+
+    Raises:
+        NotStartedError: there is no such command.
+        StoreError: no folder for the run can be made, or the run's own is gone.
+        SteptimeError: the root of these and all others.
+
+    Example:
+        >>> run = steptime.observe(["python", "train.py"])  # doctest: +SKIP
+        >>> run.diagnosis.kind.name, run.measurement.steady.step_time_s.median  # doctest: +SKIP
+        ('INPUT_BOUND', 0.0531)
+    """
+    told: list[str] = []
+
+    def note(text: str) -> None:
+        told.append(text)
+        if tell is not None:
+            tell(text)
+
+    options = RunOptions(
+        command=as_argv(command, what="observe"),
+        store=Path(store),
+        recipe=None if recipe is None else Path(recipe),
+        counts=count,
+        profile=_wish(profile=profile),
+    )
+    plan = prepare(options, user_command.user_environment(), tell=note)
+    ended = _run_as_child(plan, output)
+    observed, notes = conclude(ended, counts=options.counts, tell=note)
+    if observed is None:
+        raise StoreError(" ".join(dict.fromkeys(notes)))
+    return replace(observed, notes=(*told, *dict.fromkeys(notes)))
+
+
+def run_in_foreground(
+    plan: RunPlan, *, on_start: Callable[[], None], make_line: MakeLine | None = None
+) -> EndedRun:
+    """Run the command as the one thing that this process does; signals are passed on to it.
+
+    Args:
+        plan: what `prepare` returned.
+        on_start: called when the command has started.
+        make_line: makes the live line of the run, if one is shown.
+
+    Raises:
+        NotStartedError: the command cannot be started.
+    """
+    child = user_command.start(plan.argv, plan.environment)
+    if isinstance(child, NotStarted):
+        raise not_started(plan.argv, child)
+    on_start()
+    return _watch(plan, child.pid, lambda tick: user_command.wait(child, tick), make_line)
+
+
+def conclude(
+    ended: EndedRun, *, counts: bool, tell: Tell
+) -> tuple[ObservedRun | None, tuple[str, ...]]:
+    """Fold the run and save what was found; the run, and sentences about what went wrong.
+
+    Each act is tried by itself: a full disk costs the saved files, not the result.
+    """
+    notes = list(ended.notes)
+    observed = attempt(
+        lambda: _fold_and_save(ended, notes, counts=counts, tell=tell), tell=notes.append
+    )
+    return observed, tuple(notes)
+
+
+def _wish(*, profile: bool | int) -> ProfileWish | None:
+    if profile is False:
+        return None
+    first_step = DEFAULT_STEP if profile is True else profile
+    if first_step < 1:
+        raise UsageError(f"profile must be the number of a step, from 1 on, got {profile}.")
+    return ProfileWish(tool=TORCH, first_step=first_step)
+
+
+def _run_as_child(plan: RunPlan, output: str | os.PathLike[str] | None) -> EndedRun:
+    """Run the command as a child of a program that may do other things, too."""
+    from steptime.app.observed_run import OUTPUT_FILE
+
+    if plan.run is None:
+        raise StoreError(f"nothing was started: {' '.join(plan.notes)}")
+    file = None if output is None else Path(output)
+    if output == CAPTURE:
+        file = plan.run.folder / OUTPUT_FILE
+    try:
+        child = start_child(plan.argv, plan.environment, output=file)
+    except OSError as error:
+        raise StoreError(f"output: {error}") from error
+    if isinstance(child, NotStarted):
+        raise not_started(plan.argv, child)
+    has_ended = False
+    try:
+        ended = _watch(plan, child.pid, child.wait, None)
+        has_ended = True
+        return ended
+    finally:
+        if not has_ended:  # Ctrl-C, above all
+            _save_record(_with_end(plan, child.pid, child.stop()))
+
+
+def _watch(plan: RunPlan, pid: int, wait: Wait, make_line: MakeLine | None) -> EndedRun:
+    """Wait for the command; sample and watch it meanwhile."""
+    if plan.run is None or plan.record is None:
+        return EndedRun(plan=plan, end=wait(lambda: _NEVER_S), notes=plan.notes)
+    from steptime.app.beside import start_beside
+
+    notes = list(plan.notes)
+    started = replace(plan, record=replace(plan.record, child_pid=pid))
+    attempt(lambda: _save_record(started), tell=notes.append)
+    beside = start_beside(plan.run.folder, child_pid=pid, cwd=plan.record.cwd, make_line=make_line)
+    try:
+        end = wait(beside.tick)
+    finally:
+        num_failures = beside.finish()
+    ended = _with_end(plan, pid, end, num_sample_failures=num_failures)
+    return EndedRun(plan=ended, end=end, notes=(*notes, *beside.notes))
+
+
+def _with_end(
+    plan: RunPlan, pid: int, end: ProcessEnd, *, num_sample_failures: int | None = None
+) -> RunPlan:
+    """The plan with its final record, not written yet."""
+    if plan.record is None:
+        return plan
+    record = replace(
+        plan.record,
+        child_pid=pid,
+        ended_unix_s=time.time(),
+        exit_code=end.exit_code,
+        signal=end.signal,
+        num_sample_failures=num_sample_failures,
+    )
+    return replace(plan, record=record)
+
+
+def _save_record(plan: RunPlan) -> None:
+    if plan.run is not None:
+        write_value(plan.run, "command.json", plan.record)
+
+
+def _fold_and_save(ended: EndedRun, notes: list[str], *, counts: bool, tell: Tell) -> ObservedRun:
+    run, record = ended.plan.run, ended.plan.record
+    if run is None or record is None:
+        raise StoreError("the command ran unobserved.")
+    if not run.folder.is_dir():
+        notes.clear()  # whatever failed, this is why
+        raise NotFoundError(
+            f"the run folder {run.folder} was deleted while the command ran; nothing to report."
+        )
+    if run.instead_of is not None:
+        notes.append(f"{run.instead_of} cannot be written; the run is in {run.folder}")
+    attempt(lambda: _save_record(ended.plan), tell=notes.append)
+    # All of it is needed once the command has ended, and would delay its start.
+    from steptime.app.load import fold, save
+    from steptime.app.run_listing import add_to_index
+    from steptime.measure.profile.profile_fold import pack_traces
+    from steptime.measure.source.scan import write_source
+
+    attempt(lambda: write_source(run.folder, cwd=record.cwd), tell=notes.append)
+    attempt(lambda: pack_traces(run.folder), tell=notes.append)
+    observed = fold(run, ended.end)
+    if counts and _counts_apart(ended.plan, observed, notes, tell):
+        observed = fold(run, ended.end)
+    attempt(lambda: save(observed), tell=notes.append)
+    add_to_index(run)
+    return observed
+
+
+def _counts_apart(plan: RunPlan, observed: ObservedRun, notes: list[str], tell: Tell) -> bool:
+    """Whether an extra run was made for the work of a step."""
+    from steptime.app.count_apart import count_apart, wants_count
+
+    run, record = plan.run, plan.record
+    if run is None or record is None or not wants_count(observed.measurement):
+        return False
+    tell("counting the work of a step in a short extra run, kept from doing harm")
+    attempt(lambda: count_apart(run, record), tell=notes.append)
+    return True

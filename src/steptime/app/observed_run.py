@@ -1,0 +1,118 @@
+"""One run as it was observed: the value that `observe` and `load` return.
+
+It holds the measurement, the diagnosis and what the run reaches of the machine, and turns them
+into the report that the command line shows.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from steptime.core.store import Run
+from steptime.diagnose.values.finding import Diagnosis
+from steptime.diagnose.values.reach_values import Picture
+from steptime.machine.values.inventory_values import Ceilings
+from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.over_time import RunSeries
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WIDTH = 100
+"""Columns of a report that no terminal shows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ObservedRun:
+    """A run, measured and diagnosed. `print(run)` shows the report of the terminal.
+
+    Attributes:
+        run: its id and its folder.
+        measurement: what was seen of its steps.
+        diagnosis: what holds it back, and why.
+        picture: what it reaches of the machine's ceilings.
+        ceilings: the figures of the machine that it was judged by; None where there are none.
+        series: what is drawn over time, where the run was folded just now.
+        notes: sentences about what went wrong in observing it, and what differs from a recipe.
+    """
+
+    run: Run
+    measurement: Measurement
+    diagnosis: Diagnosis
+    picture: Picture
+    ceilings: Ceilings | None = None
+    series: RunSeries | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def run_id(self) -> str:
+        """The id, which `steptime show` and `steptime.load` take."""
+        return self.run.run_id
+
+    @property
+    def folder(self) -> Path:
+        """The folder that holds the files of the run."""
+        return self.run.folder
+
+    @property
+    def exit_code(self) -> int | None:
+        """What a shell shows for it: the exit code, or 128 + signal; None while that is unknown."""
+        end = self.measurement.end
+        if end.exit_code is None and end.signal is not None:
+            return 128 + end.signal
+        return end.exit_code
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was seen that a report could be made of."""
+        from steptime.report.text.empty_text import is_empty
+
+        return is_empty(self.measurement)
+
+    @property
+    def output(self) -> str | None:
+        """What the command wrote, where it was observed with `output="capture"`; else None."""
+        try:
+            return (self.folder / OUTPUT_FILE).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return None
+
+    def text(self, *, width: int = WIDTH) -> str:
+        """The report as plain text, folded to `width` columns; commands stay whole."""
+        from rich.console import Console
+
+        file = io.StringIO()
+        self.render(Console(file=file, width=width, force_terminal=False, color_system=None))
+        return file.getvalue()
+
+    def render(self, console: Console) -> None:
+        """Write the report to a console of rich."""
+        from steptime.report.text.empty_text import describe_empty
+        from steptime.report.text.run_text import render
+
+        if not self.is_empty:
+            waterfall = self.picture.waterfall
+            render(self.measurement, self.diagnosis, console=console, waterfall=waterfall)
+            return
+        text = f"steptime: {describe_empty(self.measurement, self.diagnosis)}"
+        console.print(text, soft_wrap=True, markup=False, highlight=False)
+
+    def __str__(self) -> str:
+        return self.text().rstrip("\n")
+
+    def __repr__(self) -> str:
+        return (
+            f"<ObservedRun {self.run_id}: {self.measurement.num_steps} steps, "
+            f"{self.diagnosis.kind.value}>"
+        )
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+OUTPUT_FILE = "output.txt"
+"""Where `output="capture"` keeps what the command wrote, in the folder of the run."""

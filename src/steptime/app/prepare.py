@@ -1,0 +1,164 @@
+"""The first third of a run: everything that is done before the command starts.
+
+In: what to observe. Out: a `RunPlan`, the run's folder with `command.json` in it among it, or an
+error: then nothing was started.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from steptime.app.attempt import attempt
+from steptime.core.executable import NotStarted, find_executable
+from steptime.core.store import Run, create_run, write_text, write_value
+from steptime.errors import NotStartedError, RecipeError, UsageError
+from steptime.launch.origin import describe_run
+from steptime.launch.user_command import observed_environment
+from steptime.launch.values import CommandRecord
+from steptime.measure.values.profiled import FOLDER, NSYS, ProfileWish
+
+if TYPE_CHECKING:
+    from steptime.tune.recipe.recipe_setup import Setup
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What to observe, and how closely.
+
+    Attributes:
+        command: the user's argv.
+        store: the folder that holds `.steptime`, or that itself.
+        recipe: the file of a recipe that the command trains with.
+        counts: count the work of a step in an extra run where this one cannot.
+        profile: the profiler that runs around a few steps.
+    """
+
+    command: tuple[str, ...]
+    store: Path = Path(".")
+    recipe: Path | None = None
+    counts: bool = False
+    profile: ProfileWish | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlan:
+    """What is started, in which environment; `notes` are sentences about what went wrong.
+
+    `run` and `record`, its `command.json` so far, are None where no folder could be made: the
+    command runs all the same, unobserved.
+    """
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    run: Run | None = None
+    record: CommandRecord | None = None
+    notes: tuple[str, ...] = ()
+
+
+def prepare(options: RunOptions, environment: Mapping[str, str], *, tell: Tell) -> RunPlan:
+    """Make the run's folder with what the command's processes need, a recipe's plan too.
+
+    Args:
+        options: what to observe.
+        environment: the user's.
+        tell: gets sentences about how a recipe differs from its proof.
+
+    Raises:
+        NotStartedError: there is no such command.
+        UsageError: the profiler that is wanted is not installed.
+        RecipeError: the recipe cannot be used.
+    """
+    found = find_executable(options.command[0], environment)
+    if isinstance(found, NotStarted):
+        raise not_started(options.command, found)
+    _check_profiler(options.profile, environment)
+    setup = None if options.recipe is None else _load_recipe(options, environment, tell)
+    notes: list[str] = []
+    plan = attempt(lambda: _observed_plan(options, environment, setup), tell=notes.append)
+    if plan is not None:
+        return plan
+    if setup is not None:
+        raise RecipeError(
+            f"nothing was started, because its recipe cannot be kept: {' '.join(notes)}"
+        )
+    return RunPlan(argv=options.command, environment=environment, notes=tuple(notes))
+
+
+def not_started(command: tuple[str, ...], found: NotStarted) -> NotStartedError:
+    """The error that says why nothing was started."""
+    hint = "Check the name, and PATH."
+    if command[0].endswith(".py"):
+        hint = f"Name its interpreter: {shlex.join(['python', *command])}"
+    return NotStartedError(
+        f"the command `{command[0]}` {found.reason}.", hint=hint, exit_code=found.exit_code
+    )
+
+
+def _observed_plan(
+    options: RunOptions, environment: Mapping[str, str], setup: Setup | None
+) -> RunPlan:
+    started_unix_s = time.time()
+    run = create_run(options.store, started_unix_s=started_unix_s)
+    record = describe_run(
+        run.run_id, options.command, environment=environment, started_unix_s=started_unix_s
+    )
+    recipe = None if setup is None else setup.use
+    record = replace(record, profile=options.profile, recipe=recipe)
+    write_value(run, "command.json", record)
+    observed = observed_environment(environment, run.folder)
+    if setup is not None:
+        observed = _with_recipe(observed, run, setup)
+    if options.profile is not None:
+        (run.folder / FOLDER).mkdir()
+        observed = {**observed, "STEPTIME_PROFILE": options.profile.variable}
+    argv = _inside_profiler(options, run.folder / FOLDER)
+    return RunPlan(argv=argv, environment=observed, run=run, record=record)
+
+
+def _load_recipe(options: RunOptions, environment: Mapping[str, str], tell: Tell) -> Setup:
+    from steptime.app.recipe_loading import load_setup  # costs an import that few runs need
+
+    return load_setup(options.recipe or Path(), options.command, environment, tell=tell)
+
+
+def _with_recipe(environment: Mapping[str, str], run: Run, setup: Setup) -> dict[str, str]:
+    """The environment with the recipe's variables; the guest's part is written to `plan.json`."""
+    from steptime.tune.trials.trial_setting import add_variables
+
+    found = add_variables(environment, setup.variables)
+    if setup.plan is not None:
+        path = run.folder / "plan.json"
+        write_text(path, json.dumps(setup.plan) + "\n")
+        found["STEPTIME_PLAN"] = str(path)
+    return found
+
+
+def _check_profiler(wish: ProfileWish | None, environment: Mapping[str, str]) -> None:
+    """Make sure, before anything starts, that a profiler of the system is there if it is wanted."""
+    if wish is None or wish.tool != NSYS:
+        return
+    if isinstance(find_executable(NSYS, environment), NotStarted):
+        from steptime.report.text.counter_text import PACKAGES
+
+        raise UsageError(f"--nsys needs `{NSYS}`, which is not on PATH.", hint=PACKAGES[NSYS])
+
+
+def _inside_profiler(options: RunOptions, folder: Path) -> tuple[str, ...]:
+    """The command as it is started: inside the profiler, if one of the system's is wanted."""
+    if options.profile is None or options.profile.tool != NSYS:
+        return options.command
+    return (
+        *("nsys", "profile", f"--output={folder / NSYS}", "--force-overwrite=true"),
+        # The guest starts and stops the collection; the command runs on to its end.
+        *("--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--kill=none"),
+        *("--trace=cuda,nvtx,cudnn,cublas,osrt", "--sample=none", "--cpuctxsw=none"),
+        *options.command,
+    )

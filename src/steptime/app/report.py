@@ -1,0 +1,77 @@
+"""The page of a run: from its folder to one HTML file.
+
+The plots need the extra `steptime[report]`; without it the error says how to get it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+from steptime.app.observed_run import ObservedRun
+from steptime.core.store import Run, read_value, write_text
+from steptime.core.version import installed_version
+from steptime.diagnose.ailments.stalled import relevant_stalls
+from steptime.errors import DamagedRunError, MissingExtraError, StoreError
+from steptime.launch.values import CommandRecord
+from steptime.measure.series.run_series import read_series
+from steptime.report.html.html_page import PageFacts, render_page
+
+NAME = "report.html"
+INSTALL = "pip install 'steptime[report]'"
+
+
+def write_page(observed: ObservedRun, target: Path | None = None) -> Path:
+    """Write the page into the run's folder or to another file; where it is now.
+
+    Raises:
+        MissingExtraError: the plotting library is not there, or broken.
+        StoreError: the file cannot be written.
+    """
+    plotting = _plotting()
+    facts = _gather(observed)
+    roofline = observed.picture.roofline
+    plots = plotting.draw(facts.measurement, facts.series, facts.stalls, facts.shifts, roofline)
+    page, path = render_page(facts, plots), target or observed.folder / NAME
+    try:
+        if target is None:
+            write_text(path, page)
+        else:
+            path.write_text(page, encoding="utf-8")  # as it stands: it may be no plain file
+    except OSError as error:
+        raise StoreError(
+            f"the page cannot be written: {path}: {error.strerror or error}.",
+            hint="Name another file with -o FILE.",
+        ) from error
+    return path
+
+
+def _plotting() -> ModuleType:
+    try:
+        from steptime.report.html import html_plots
+    except (ImportError, RuntimeError) as error:
+        raise MissingExtraError(
+            f"the page is drawn with Bokeh, which cannot be used here: {error}.",
+            hint=f"Install it beside Steptime: {INSTALL}",
+        ) from error
+    return html_plots
+
+
+def _gather(observed: ObservedRun) -> PageFacts:
+    return PageFacts(
+        measurement=observed.measurement,
+        diagnosis=observed.diagnosis,
+        record=_read_record(observed.run),
+        series=observed.series or read_series(observed.folder, observed.measurement),
+        stalls=relevant_stalls(observed.measurement),
+        shifts=observed.diagnosis.shifts,
+        version=installed_version(),
+        picture=observed.picture,
+    )
+
+
+def _read_record(run: Run) -> CommandRecord | None:
+    try:
+        return read_value(run, "command.json", CommandRecord)
+    except (OSError, DamagedRunError):
+        return None

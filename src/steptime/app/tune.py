@@ -1,0 +1,187 @@
+"""Finds what makes a command faster, and proves that it trains as well.
+
+In: a command and a budget. Out: a `TunedCommand`, a study with the place of its recipe.
+"""
+
+from __future__ import annotations
+
+import difflib
+import html
+import io
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from steptime.app.command_words import as_argv
+from steptime.app.observed_run import WIDTH
+from steptime.core.interval import Interval
+from steptime.errors import RecipeError, UsageError
+from steptime.levers import load_all
+from steptime.levers.base import Lever
+from steptime.tune.recipe.proof_scope import describe_machine, describe_script
+from steptime.tune.recipe.recipe_file import check_output, make_recipe, write_recipe
+from steptime.tune.run_study import run_study
+from steptime.tune.study_options import StudyOptions
+from steptime.tune.values.study_progress import StudyProgress
+from steptime.tune.values.study_values import Study, StudyOutcome
+
+Tell = Callable[[str], None]
+Progress = Callable[[StudyProgress], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TunedCommand:
+    """What came of a study. `print(tuned)` shows the report of the terminal.
+
+    Attributes:
+        study: all that was tried, and what was proven.
+        recipe_file: where the recipe was written; None where there is none, or it could not be.
+        failure: why it could not be written; None where it was, or there is none.
+    """
+
+    study: Study
+    recipe_file: Path | None = None
+    failure: RecipeError | None = None
+
+    @property
+    def outcome(self) -> StudyOutcome | None:
+        """Whether it became faster; None where the study was interrupted or the command failed."""
+        return self.study.outcome
+
+    @property
+    def speedup(self) -> Interval | None:
+        """How much faster the recipe is than the command as written, with its interval."""
+        return self.study.speedup
+
+    def text(self, *, width: int = WIDTH) -> str:
+        """The report as plain text, folded to `width` columns; commands stay whole."""
+        from rich.console import Console
+
+        from steptime.report.text.study_text import StudyRequest, render_study
+
+        file = io.StringIO()
+        console = Console(file=file, width=width, force_terminal=False, color_system=None)
+        recipe = None if self.recipe_file is None else str(self.recipe_file)
+        render_study(self.study, console=console, asked=StudyRequest(recipe=recipe))
+        return file.getvalue()
+
+    def __str__(self) -> str:
+        return self.text().rstrip("\n")
+
+    def __repr__(self) -> str:
+        outcome = "no outcome" if self.outcome is None else self.outcome.value
+        return f"<TunedCommand {self.study.study_id}: {outcome}>"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+def tune(
+    command: str | Sequence[str | os.PathLike[str]],
+    *,
+    budget_s: float = 600.0,
+    levers: Sequence[str] | None = None,
+    exclude: Sequence[str] = (),
+    run_steps: int | None = None,
+    store: str | os.PathLike[str] = ".",
+    output: str | os.PathLike[str] | None = "tuned.toml",
+    progress: Progress | None = None,
+) -> TunedCommand:
+    """Try levers on a training command in trials; keep what is faster and trains as well.
+
+    The trials run where they can do no harm. Ctrl-C ends the study early: what was found until
+    then is returned, and the same call goes on with it.
+
+    Args:
+        command: the words of the command, or one string that is split as a shell would.
+        budget_s: time that the whole study may take [s].
+        levers: names of the only levers to try; None for all. `steptime levers` lists them.
+        exclude: names of levers to leave out.
+        run_steps: how many steps the real run has; decides whether one-off costs are earned.
+        store: the folder that holds `.steptime`.
+        output: the file that takes the recipe; None to keep it in the study's folder alone.
+        progress: gets a value for each thing that happens.
+
+    Raises:
+        NotFoundError: there is no such command.
+        UsageError: one of the names is no lever.
+        ContainmentError: nothing here keeps a trial from doing harm.
+        RecipeError: `output` exists and is no recipe.
+
+    Example:
+        >>> tuned = steptime.tune("python train.py", budget_s=300)  # doctest: +SKIP
+        >>> tuned.outcome, tuned.recipe_file  # doctest: +SKIP
+        (<StudyOutcome.FASTER: 'faster'>, PosixPath('tuned.toml'))
+    """
+    if not 0 < budget_s < float("inf"):
+        raise UsageError(f"budget_s must be above 0, got {budget_s}.")
+    if run_steps is not None and run_steps < 1:
+        raise UsageError(f"run_steps must be 1 or more, got {run_steps}.")
+    asked = StudyOptions(
+        command=as_argv(command, what="tune"),
+        store=Path(store),
+        levers=choose_levers(levers, exclude),
+        excluded=tuple(exclude),
+        run_steps=run_steps,
+        budget_s=budget_s,
+        output=None if output is None else Path(output),
+        reads_input=False,
+    )
+    return tune_command(asked, progress=progress or _ignore)
+
+
+def tune_command(asked: StudyOptions, *, progress: Progress) -> TunedCommand:
+    """Run the study, and write its recipe where the options say.
+
+    Raises:
+        SteptimeError: the study cannot be run.
+    """
+    if asked.output is not None:
+        check_output(asked.output)
+    study = run_study(asked, progress=progress)
+    if study.outcome is not StudyOutcome.FASTER or not study.recipe or asked.output is None:
+        return TunedCommand(study=study)
+    recipe = make_recipe(
+        study,
+        script=describe_script(study.command, folder=Path.cwd()),
+        machine=describe_machine(),
+    )
+    try:
+        write_recipe(asked.output, recipe)
+    except RecipeError as error:
+        return TunedCommand(study=study, failure=error)
+    return TunedCommand(study=study, recipe_file=asked.output)
+
+
+def choose_levers(
+    only: Sequence[str] | None,
+    exclude: Sequence[str],
+    *,
+    names: tuple[str, str] = ("levers", "exclude"),
+    tell: Tell = lambda _: None,
+) -> tuple[Lever, ...]:
+    """The levers to hand to the search, which says itself which of them are left out.
+
+    Args:
+        only: names of those that may be tried; None for all.
+        exclude: names of those to leave out.
+        names: what the two are called in messages.
+        tell: gets a sentence about a lever that cannot be loaded.
+
+    Raises:
+        UsageError: one of the names is no lever.
+    """
+    levers = load_all(tell)
+    known = [lever.name for lever in levers]
+    for flag, given in zip(names, (only or (), exclude), strict=True):
+        for name in given:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(known)}."
+                raise UsageError(f"{flag}: there is no lever `{name}`.", hint=hint)
+    return tuple(lever for lever in levers if only is None or lever.name in only)
+
+
+def _ignore(_: StudyProgress) -> None:
+    """Nobody asked for the progress."""

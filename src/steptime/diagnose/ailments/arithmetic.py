@@ -1,0 +1,211 @@
+"""Ailments of the arithmetic: it fills the step, and the waterfall tells what fills it.
+
+In: a Measurement, and a `Waterfall` with the findings by the phases. Out: findings. Phases tell
+that the model fills a step; the parts of the waterfall tell what fills the model. Without measured
+ceilings, or with too much unexplained, the waterfall adds nothing and changes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from steptime.core.evidence import Evidence
+from steptime.diagnose.ailments.ailment import Ailment, Asked, Removal
+from steptime.diagnose.ailments.scale import INFO_FRACTION, SCALE, Threshold, headroom, severity_of
+from steptime.diagnose.ailments.signals import (
+    COMPUTE_PHASES,
+    compute_device_s,
+    find_missing_signals,
+    is_on_device,
+    make_finding,
+    median_step_s,
+    share,
+    site_of,
+    sum_fractions,
+)
+from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
+from steptime.diagnose.values.reach_values import Waterfall
+from steptime.measure.values.measurement import Measurement
+
+ARITHMETIC = ("arithmetic", "ceiling", "precision", "threads", "recomputation", "shape")
+MEMORY = ("bandwidth", "slow_operators")
+HOST = ("launch", "script")
+LOST = ("precision", "threads", "recomputation", "shape")
+"""Parts of the arithmetic that need not be: another type, more threads, other shapes."""
+
+MIN_LOST_FRACTION = Threshold(
+    name="MIN_LOST_FRACTION",
+    value=0.01,
+    why="a part below one hundredth of a step is not worth naming, so it is not in the headroom",
+)
+
+
+def find_compute(measurement: Measurement) -> Finding | None:
+    """COMPUTE_BOUND: the arithmetic fills the step; on a device by the device's clock only."""
+    if not is_on_device(measurement):
+        fraction = sum_fractions(measurement, COMPUTE_PHASES)
+    else:
+        device_s, step_s = compute_device_s(measurement), median_step_s(measurement)
+        if device_s is None or not step_s:
+            return None
+        fraction = device_s / step_s
+    if fraction < 1 - INFO_FRACTION.value:
+        return None
+    return make_finding(
+        COMPUTE,
+        severity=Severity.INFO,
+        evidence=(share("compute", fraction),),
+        missing=find_missing_signals(measurement),
+    )
+
+
+def is_usable(waterfall: Waterfall | None) -> bool:
+    """Whether a picture says enough of the step to judge by it."""
+    return waterfall is not None and waterfall.missing is None and waterfall.is_conclusive
+
+
+def find_bandwidth(measurement: Measurement, waterfall: Waterfall) -> Finding | None:
+    """MEMORY_BANDWIDTH_BOUND: operators wait for memory for longer than any arithmetic takes."""
+    fraction = waterfall.fraction_of(*MEMORY)
+    severity = severity_of(fraction)
+    held, arithmetic = waterfall.fraction_of("bandwidth"), waterfall.fraction_of(*ARITHMETIC)
+    if severity is None or fraction <= arithmetic or held < fraction / 2:
+        return None
+    return make_finding(
+        BANDWIDTH,
+        severity=severity,
+        evidence=(
+            share("bandwidth_bound", fraction),
+            share("arithmetic", arithmetic),
+            *_largest(waterfall, "bandwidth"),
+        ),
+        fraction=fraction,
+        site=site_of(measurement, "forward"),
+    )
+
+
+def find_overhead(measurement: Measurement, waterfall: Waterfall) -> Finding | None:
+    """HOST_BOUND: between operators goes more time than into them."""
+    fraction = waterfall.fraction_of("launch")
+    severity = severity_of(fraction)
+    most = max(waterfall.fraction_of(*ARITHMETIC), waterfall.fraction_of(*MEMORY))
+    if severity is None or fraction <= most:
+        return None
+    return make_finding(
+        OVERHEAD,
+        severity=severity,
+        evidence=(share("overhead", fraction), share("operators", most)),
+        fraction=fraction,
+        site=site_of(measurement, "forward"),
+    )
+
+
+def add_roofs(
+    findings: list[Finding], measurement: Measurement, waterfall: Waterfall
+) -> list[Finding]:
+    """The findings with what the roofs say: each more exact, none twice."""
+    kinds = {(finding.kind, finding.cause) for finding in findings}
+    found = []
+    if not any(kind is BottleneckKind.HOST_BOUND for kind, _ in kinds):
+        found.append(find_overhead(measurement, waterfall))
+    found.append(find_bandwidth(measurement, waterfall))
+    new = [one for one in found if one is not None]
+    kept = [
+        _more_exact(one, waterfall) if one.kind is BottleneckKind.COMPUTE_BOUND else one
+        for one in findings
+    ]
+    if any(one.severity is not Severity.INFO for one in new):  # the same phases, better explained
+        kept = [one for one in kept if one.kind is not BottleneckKind.COMPUTE_BOUND]
+    return [*kept, *new]
+
+
+def _more_exact(finding: Finding, waterfall: Waterfall) -> Finding:
+    """COMPUTE_BOUND with the shares of a step that arithmetic and memory hold."""
+    reached = waterfall.fraction_of("arithmetic", "ceiling")
+    named = (
+        ("at_ceiling", reached),
+        ("arithmetic", waterfall.fraction_of(*ARITHMETIC)),
+        ("bandwidth_bound", waterfall.fraction_of(*MEMORY)),
+        ("launch", waterfall.fraction_of(*HOST)),
+    )
+    parts = [(name, waterfall.fraction_of(name)) for name in LOST]
+    lost = [(name, value) for name, value in parts if value >= MIN_LOST_FRACTION.value]
+    return replace(
+        finding,
+        evidence=(*finding.evidence, *(share(name, value) for name, value in (*named, *lost))),
+        headroom_speedup=headroom(math.fsum(value for _, value in lost)) if lost else None,
+        names={"dtype": waterfall.dtype} if waterfall.dtype else None,
+    )
+
+
+def _largest(waterfall: Waterfall, name: str) -> tuple[Evidence, ...]:
+    """The class with most of a part, as a share of the step."""
+    part = next((one for one in waterfall.parts if one.name == name and one.classes), None)
+    if part is None or not waterfall.step_time_s:
+        return ()
+    first = next(iter(part.classes))
+    return (share(f"in_{first}", part.classes[first] / waterfall.step_time_s),)
+
+
+COMPUTE = Ailment(
+    kind=BottleneckKind.COMPUTE_BOUND,
+    cause=None,
+    what="the arithmetic fills the step",
+    needs="the six compute phases; measured ceilings for the headroom",
+    rule=find_compute,
+    asked=Asked.ENOUGH_STEPS,
+    thresholds=(INFO_FRACTION, MIN_LOST_FRACTION),
+    title=None,
+    sentence="the forward pass, the backward pass and the optimizer take {compute} of a step.",
+    explanation=None,
+    removal=Removal(
+        condition="With the arithmetic",
+        parts={
+            "precision": "in {dtype}",
+            "threads": "on all threads of the machine",
+            "recomputation": "done only once",
+            "shape": "in shapes that reach the machine's ceiling",
+        },
+        is_of_run=False,
+    ),
+    remedy="Make the arithmetic cheaper (mixed precision, torch.compile).",
+    levers=(
+        *("autocast", "compile", "channels_last", "fused_optimizer", "num_threads"),
+        *("matmul_precision", "allocator", "wait_policy"),
+    ),
+)
+BANDWIDTH = Ailment(
+    kind=BottleneckKind.MEMORY_BANDWIDTH_BOUND,
+    cause=None,
+    what="operators that wait for memory take more of a step than arithmetic",
+    needs="measured ceilings, the count of a step",
+    rule=find_bandwidth,
+    asked=Asked.APART,
+    thresholds=SCALE,
+    title=None,
+    sentence="operators that wait for memory take {bandwidth_bound} of a step, and arithmetic "
+    "takes {arithmetic}.",
+    explanation=None,
+    removal=Removal(condition="If no operator had to wait for memory,", parts={}, is_of_run=False),
+    remedy="Let torch.compile fuse operators, or use a shorter type, so that fewer bytes are "
+    "moved.",
+    levers=("compile", "autocast"),
+)
+OVERHEAD = Ailment(
+    kind=BottleneckKind.HOST_BOUND,
+    cause="overhead",
+    what="more time passes between operators than in what holds them back",
+    needs="measured ceilings, the count of a step",
+    rule=find_overhead,
+    asked=Asked.APART,
+    thresholds=SCALE,
+    title=None,
+    sentence="{overhead} of a step passes between operators, in Python and in starting them. "
+    "Arithmetic and memory each take {operators} at most.",
+    explanation=None,
+    removal=Removal(condition="If no time passed between operators,", parts={}, is_of_run=False),
+    remedy="Let torch.compile fuse operators, or make the batch larger.",
+    levers=("compile", "fused_optimizer", "num_threads", "wait_policy"),
+)
+AILMENTS = (COMPUTE, BANDWIDTH, OVERHEAD)

@@ -1,0 +1,18 @@
+"""The places of the numbers in an update's row, for whoever writes it or reads it.
+
+Behind them stand wall times by bucket, counts, and CPU times by bucket, in the order of the
+file's head (`record.buckets`). A block has as many numbers before its sums.
+"""
+
+from __future__ import annotations
+
+LEADING = ("number", "thread", "optimizer", "start_ns", "end_ns", "skipped", "detail")
+NUMBER, THREAD, OPTIMIZER, START_NS, END_NS, SKIPPED, DETAIL = range(len(LEADING))
+NUM_LEADING = len(LEADING)
+"""Numbers before the sums by bucket."""
+
+DISTURBED = 2
+"""`detail` of an update that a probe of ours made longer: it does not count."""
+
+BY_HAND = -1
+"""`optimizer` of a row that a backward call has ended, while no optimizer has stepped."""
