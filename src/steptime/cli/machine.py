@@ -54,7 +54,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--data", metavar="DIR", default=".", help="where the data is (default: this folder)"
     )
     parser.add_argument("--inventory", action="store_true", help="measure nothing")
-    parser.add_argument("--again", action="store_true", help="measure anew")
+    parser.add_argument("--again", action="store_true", help="measure again")
     parser.add_argument("--budget", metavar="TIME", help="for all of it: 50s (default), 3m")
     _add_check_options(parser)
     output = parser.add_argument_group("output")

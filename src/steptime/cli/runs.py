@@ -30,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     store = parser.add_argument_group("store")
     add_store(store)
     store.add_argument(
-        "--reindex", action="store_true", help="build the index anew from the run folders"
+        "--reindex", action="store_true", help="build the index again from the run folders"
     )
 
 

@@ -215,7 +215,7 @@ def _workers_of(records: RunRecords) -> WorkerSummary | None:
 def _worker_bytes(records: RunRecords) -> int | None:
     """What the DataLoader's workers held together, pages that several share once: the median.
 
-    The first look at a worker counts what it shares with its parent whole.
+    The first sample of a worker counts what it shares with its parent whole.
     """
     sizes = [sample.worker_resident_bytes for sample in records.host]
     known = [size for size in sizes if size]

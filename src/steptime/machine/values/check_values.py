@@ -110,7 +110,7 @@ class Basis:
     Attributes:
         python: that was asked; None where none was found.
         torch: its version; None where it could not be asked: `missing` and `detail` say why.
-        run_id: of the run that was looked into; None without one.
+        run_id: of the run that was examined; None without one.
         nccl: what a log of NCCL says.
     """
 

@@ -84,7 +84,7 @@ class Gpu:
         pcie_width, max_pcie_width: lanes now, and as built; a sleeping link may be narrower.
         cpus: cores near it, as the kernel lists them.
         has_driver: NVML speaks for it.
-        used_bytes, busy_fraction: of its memory, and of its time, at the moment of the look.
+        used_bytes, busy_fraction: of its memory, and of its time, at that moment.
     """
 
     index: int
@@ -301,7 +301,7 @@ class BenchProcess:
     Attributes:
         python: its interpreter.
         num_threads: of the processor, given to torch.
-        num_cores: on which others were looked for.
+        num_cores: on which the load of others was measured.
         wait_policy: how its idle threads waited, a word of OpenMP.
         device_names: of the GPUs, as torch names them.
     """
@@ -318,7 +318,7 @@ class BenchProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceilings:
-    """What one look at the machine measured.
+    """What was measured of the machine at one time.
 
     Attributes:
         fingerprint: of the machine, the interpreter and its torch.

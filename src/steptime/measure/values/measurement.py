@@ -61,7 +61,7 @@ class Step:
     not `is_detailed`, all CPU time is in `other`, and `fetch` and `collate` are in
     `input_wait`: the guest takes them apart on sampled updates only. `prepare_s` is the part of
     `other` between a batch's arrival and the model's call, `gc_s` what collections of garbage
-    took, in whatever phase they fell. Where `is_disturbed`, a look of ours made it longer,
+    took, in whatever phase they fell. Where `is_disturbed`, a probe of ours made it longer,
     or the run stood still in it.
     """
 
@@ -128,7 +128,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteadyWindow:
-    """The steps that count: those after warmup, without steps disturbed by a look of ours.
+    """The steps that count: those after warmup, without steps disturbed by a probe of ours.
 
     `mean_s` is the mean of their times by `core.stats.bounded_mean`: what runs are compared by.
     """

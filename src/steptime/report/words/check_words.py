@@ -31,7 +31,7 @@ _SOFTWARE: Mapping[str, Words] = {
             "driver and library are of different versions ({mismatch})",
             "asked, it says: {silence}",
         ),
-        "After an update the old driver stays in the kernel until it is loaded anew; a GPU that "
+        "After an update the old driver stays in the kernel until it is loaded again; a GPU that "
         "fell off the bus can silence it too. CUDA cannot start.",
     ),
     "cpu_build_beside_gpu": Words(
@@ -283,7 +283,7 @@ _DEVICES: Mapping[str, Words] = {
     "persistence_off": Words(
         "persistence mode is off",
         ("GPU {gpus}",),
-        "The driver lets go of a GPU that nobody uses, and sets it up anew at each start; clocks "
+        "The driver lets go of a GPU that nobody uses, and sets it up again at each start; clocks "
         "and limits that were set are lost.",
     ),
     "memory_errors": Words(
