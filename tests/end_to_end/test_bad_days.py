@@ -264,7 +264,9 @@ class Shown:
 
     @property
     def notes(self) -> dict[str, Any]:
-        return {note["code"]: note["facts"] for note in self.document["data"]["notes"]}
+        return {
+            note["code"]: note["facts"] for note in self.document["data"]["measurement"]["notes"]
+        }
 
 
 def show(folder: Path, run: str = "last") -> Shown:
@@ -351,14 +353,14 @@ def test_a_rank_cut_in_the_middle_shows_the_steps_before_the_cut(damaged: Path) 
         file.truncate(path.stat().st_size * 2 // 3)
     shown = show(damaged)
     assert shown.exit_code == 0
-    assert 10 < shown.document["data"]["num_steps"] < 60
+    assert 10 < shown.document["data"]["measurement"]["num_steps"] < 60
     assert shown.notes["torn_lines"] == {"count": "1"}
 
 
 def test_a_rank_of_rubbish_is_said_to_be_lost_and_not_to_have_made_no_step(damaged: Path) -> None:
     (run_folder(damaged) / "rank-0.jsonl").write_bytes(b"\x00\xff\x93 rubbish\n" * 20)
     shown = show(damaged)
-    assert (shown.exit_code, shown.document["data"]["num_steps"]) == (0, 0)
+    assert (shown.exit_code, shown.document["data"]["measurement"]["num_steps"]) == (0, 0)
     assert shown.notes["lost_updates"] == {"count": "60"}
     assert "no_steps_seen" not in shown.notes
 
@@ -366,7 +368,7 @@ def test_a_rank_of_rubbish_is_said_to_be_lost_and_not_to_have_made_no_step(damag
 @pytest.mark.parametrize("name", ["host.jsonl", "processes.jsonl", "source.json"])
 def test_a_file_of_rubbish_beside_the_ranks_costs_no_step(damaged: Path, name: str) -> None:
     (run_folder(damaged) / name).write_bytes(b"\x00\xff\x93 rubbish\n" * 20)
-    assert show(damaged).document["data"]["num_steps"] == 60
+    assert show(damaged).document["data"]["measurement"]["num_steps"] == 60
 
 
 @pytest.mark.parametrize("name", ["rank-0.jsonl", "processes.jsonl", "host.jsonl"])
@@ -394,7 +396,7 @@ def test_a_rank_of_a_later_schema_is_refused_by_name(damaged: Path) -> None:
 def test_damaged_results_are_made_again_from_the_record(damaged: Path) -> None:
     (run_folder(damaged) / "measurement.json").write_text('{"schema": 1, "run')
     (run_folder(damaged) / "diagnosis.json").mkdir()
-    assert show(damaged).document["data"]["num_steps"] == 60
+    assert show(damaged).document["data"]["measurement"]["num_steps"] == 60
 
 
 def test_damaged_runs_are_listed(damaged: Path) -> None:
@@ -410,7 +412,7 @@ def test_damaged_runs_are_listed(damaged: Path) -> None:
 
 def test_a_part_of_an_id_is_enough_and_a_wrong_one_names_the_nearest(damaged: Path) -> None:
     run_id = run_folder(damaged).name
-    assert show(damaged, run_id[:10]).document["data"]["run_id"] == run_id
+    assert show(damaged, run_id[:10]).document["data"]["measurement"]["run_id"] == run_id
     shown = show(damaged, run_id[:-1] + "x")
     code, message, hint = shown.error
     assert (shown.exit_code, code) == (2, "not_found")

@@ -243,7 +243,7 @@ def test_without_a_home_and_a_writable_folder_the_run_is_kept_elsewhere(tmp_path
     words = [*STEPTIME, "run", "--json", str(result), "--", "python", str(SCRIPTS / "tiny.py")]
     done = subprocess.run(words, cwd="/proc", env=env, capture_output=True)
     assert done.returncode == 0
-    data = json.loads(result.read_text())["data"]
+    data = json.loads(result.read_text())["data"]["measurement"]
     assert data["num_steps"] == 5
     assert b"cannot be written" in done.stderr
     assert list((tmp_path / "tmp").glob(f"steptime-*/.steptime/runs/{data['run_id']}"))

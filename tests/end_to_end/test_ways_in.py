@@ -15,6 +15,7 @@ import pytest
 from end_to_end.harness import (
     SCRIPTS,
     Done,
+    by_name,
     environment,
     needs_linux,
     needs_torch,
@@ -227,7 +228,7 @@ def test_steptime_may_live_in_another_environment_than_the_script(
         capture_output=True,
     )
     assert done.returncode == 0, done.stderr.decode()
-    data = json.loads((tmp_path / "result.json").read_text())["data"]
+    data = by_name(json.loads((tmp_path / "result.json").read_text())["data"])
     assert (data["num_steps"], data["num_ranks"]) == (5, 1)
 
 

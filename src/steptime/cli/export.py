@@ -54,7 +54,8 @@ def execute(options: argparse.Namespace) -> int:
     from steptime.app.run_listing import find_run
     from steptime.export.chrome_trace import chrome_trace
     from steptime.measure.series.run_series import read_series, read_slices
-    from steptime.report.document.envelope import Envelope
+    from steptime.report.document.envelope import enclose
+    from steptime.report.document.listings import ExportDocument
 
     run = find_run(open_store(store_folder(options)), options.run)
     series = read_series(run.folder, None, max_steps=_MAX_STEPS)
@@ -68,14 +69,14 @@ def execute(options: argparse.Namespace) -> int:
     if options.json is None:
         say(f"steptime: {options.output} written. Open it at https://ui.perfetto.dev")
     else:
-        data = {
-            "run_id": run.run_id,
-            "format": "chrome",
-            "path": options.output,
-            "bytes": size,
-            "num_events": len(document["traceEvents"]),
-        }
-        write_json(options.json, Envelope(command="export", exit_code=0, data=data))
+        written = ExportDocument(
+            run_id=run.run_id,
+            format="chrome",
+            path=options.output,
+            bytes=size,
+            num_events=len(document["traceEvents"]),
+        )
+        write_json(options.json, enclose("export", written))
     return 0
 
 

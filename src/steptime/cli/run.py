@@ -209,15 +209,16 @@ def _render(options: argparse.Namespace, observed: ObservedRun, console: Console
 def _write_document(
     target: str, observed: ObservedRun | None, notes: Sequence[str], code: int
 ) -> None:
-    from steptime.report.document.envelope import Envelope, ErrorItem, run_envelope
+    from steptime.report.document.envelope import ErrorItem, enclose
+    from steptime.report.document.run_document import run_envelope
 
-    if observed is not None:
-        m, diagnosis, picture = observed.measurement, observed.diagnosis, observed.picture
-        document = run_envelope(m, diagnosis, command="run", exit_code=code, picture=picture)
-    else:
+    if observed is None:
         item = ErrorItem(code="not_observed", message=" ".join(notes))
-        document = Envelope(command="run", exit_code=code, errors=(item,))
-    write_json(target, document)
+        write_json(target, enclose("run", None, exit_code=code, errors=(item,)))
+        return
+    m, diagnosis, picture = observed.measurement, observed.diagnosis, observed.picture
+    made = run_envelope(m, diagnosis, command="run", exit_code=code, picture=picture)
+    write_json(target, made)
 
 
 def _offer_page(observed: ObservedRun, told: Sequence[str]) -> None:

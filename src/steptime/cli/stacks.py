@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from steptime.cli.options import add_json, add_store, check_json, store_folder
@@ -42,7 +41,8 @@ def execute(options: argparse.Namespace) -> int:
     """Look, and print what was seen."""
     check_json(options)
     from steptime.app.run_listing import find_run
-    from steptime.report.document.envelope import Envelope
+    from steptime.report.document.envelope import enclose
+    from steptime.report.document.listings import StacksDocument
     from steptime.watch.rank_stacks import probe_ranks
 
     run = find_run(open_store(store_folder(options)), options.run)
@@ -54,13 +54,13 @@ def execute(options: argparse.Namespace) -> int:
     if options.json is None:
         _print(ranks, culprits)
         return 0
-    data = {
-        "run_id": run.run_id,
-        "taken_unix_s": round(time.time(), 3),
-        "ranks": [asdict(one) for one in ranks],
-        "culprits": list(culprits),
-    }
-    write_json(options.json, Envelope(command="stacks", exit_code=0, data=data))
+    seen = StacksDocument(
+        run_id=run.run_id,
+        taken_unix_s=round(time.time(), 3),
+        ranks=ranks,
+        culprits=culprits,
+    )
+    write_json(options.json, enclose("stacks", seen))
     return 0
 
 
