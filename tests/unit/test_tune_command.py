@@ -363,7 +363,7 @@ def test_a_note_is_said_once() -> None:
     teller(make_progress(note=Note(code="moon", facts={"phase": "full"})))
     lines = file.getvalue().splitlines()
     assert len(lines) == 3
-    assert lines[1].startswith("steptime: going on with the study")
+    assert lines[1].startswith("steptime: continuing the study")
     assert lines[2] == "steptime: moon phase full"
 
 

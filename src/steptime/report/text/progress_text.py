@@ -33,7 +33,7 @@ PHASES: Mapping[str, str] = {
 }
 
 NOTES: Mapping[str, str] = {
-    "resumed": "going on with the study that was cut short; --fresh begins anew",
+    "resumed": "continuing the study that was cut short; --fresh starts again",
     "shared_network": "the trials share the machine's network",
     "not_quiet": (
         "other programs keep {others_cores} cores busy, and did not stop: intervals will be wide"
