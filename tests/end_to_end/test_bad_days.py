@@ -82,7 +82,7 @@ def test_an_exception_in_the_middle_leaves_every_step_and_the_report(tmp_path: P
 
 @needs_torch
 def test_a_segmentation_fault_in_the_middle_leaves_all_but_the_last_moment(tmp_path: Path) -> None:
-    done = run_observed(tmp_path, "python", SCRIPTS / "dying.py", "60", "crash")
+    done = run_forked(tmp_path, "python", SCRIPTS / "dying.py", "60", "crash")
     assert done.exit_code == 128 + signal.SIGSEGV
     assert "killed by SIGSEGV" in said_by_us(done)
     assert 30 <= done.data["num_steps"] <= 60  # 60 steps take 0.6 s and more
