@@ -13,9 +13,10 @@ from end_to_end.acting import BURNING, early_lever, lever
 from plain_child import PlainStart
 from steptime.levers.base import Lever
 from steptime.tune.search.bench import Baseline, LiveRequest, ProcessRequest
+from steptime.tune.study.study_folder import StudyFolder, open_study
+from steptime.tune.trials import bounds
 from steptime.tune.trials.observe_baseline import ParentFacts
 from steptime.tune.trials.real_bench import Doors, RealBench, Subject
-from steptime.tune.trials.study_folder import StudyFolder, open_study
 from steptime.tune.values.study_values import Applied, State, TrialEnd
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="trials train, with torch")
@@ -107,7 +108,7 @@ def test_a_script_that_makes_no_step_is_no_baseline(tmp_path: Path) -> None:
 
 @pytest.mark.slow("silence is waited for")
 def test_a_script_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steptime.tune.trials.bounds.silence_s", lambda budget_s: 1.0)
+    monkeypatch.setattr(bounds, "silence_s", lambda budget_s: 1.0)
 
     baseline = observe(tmp_path, "--hang-at", "60", "--sleep", "0.01")
 
@@ -174,7 +175,7 @@ def test_an_environment_lever_is_compared_between_processes(tmp_path: Path) -> N
 def test_live_levers_that_fail_lose_their_own_arm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("steptime.tune.trials.bounds.silence_s", lambda budget_s: 3.0)
+    monkeypatch.setattr(bounds, "silence_s", lambda budget_s: 3.0)
     quick, crash, hang = lever("quick"), lever("crash"), lever("hang")
     worlds, _ = make_worlds(tmp_path, script=BURNING, levers=(quick, crash, hang))
     states = ((), on(quick), on(crash), on(hang))

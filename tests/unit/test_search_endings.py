@@ -19,7 +19,7 @@ from steptime.verify.values import Outcome
 log = math.log
 
 
-def run(bench, *levers, budget_s=600.0, tell=lambda standing: None, **options):
+def run(bench, *levers, budget_s=600.0, tell=lambda summary: None, **options):
     return search(bench, SearchOptions(levers=levers, budget_s=budget_s, **options), tell=tell)
 
 
@@ -382,9 +382,9 @@ def test_a_third_of_the_budget_is_left_for_the_proof():
     bench = ScriptedBench(gains={"lever_0": log(1.3)}, noise=Noise(), step_s=0.7, startup_s=10.0)
     left = []
 
-    def note(standing):
-        if standing.phase == "quality":
-            left.append(standing.left_s + bench.judge_s)
+    def note(summary):
+        if summary.phase == "quality":
+            left.append(summary.left_s + bench.judge_s)
 
     found = run(bench, *make_levers(8), tell=note)
 
@@ -500,8 +500,8 @@ def test_the_budget_may_run_out_at_any_question():
 
         assert_is_legal(found)
         assert len(cut.requests) <= max(1, last) + 3  # a confirmation's repeats are one thing
-        for standing in told:
-            assert_is_legal(standing.found)
+        for summary in told:
+            assert_is_legal(summary.found)
 
 
 CUT_OFF = Ending(end=TrialEnd.INTERRUPTED)

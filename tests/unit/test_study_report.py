@@ -233,7 +233,9 @@ def test_every_check_has_words() -> None:
 
 
 def test_every_phase_and_note_of_the_progress_has_words() -> None:
-    assert said_in(r'note="(\w+)"') <= set(NOTES)
+    notes = said_in(r'Note\(code="(\w+)"')
+    assert notes
+    assert notes <= set(NOTES)
     assert said_in(r'phase="(\w+)"') - {"combining"} <= set(PHASES)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from steptime.tune.search.search_notes import Found, SearchSummary
-from steptime.tune.trials.study_folder import StudyFolder
-from steptime.tune.trials.telling import ProgressTeller
+from steptime.tune.study.progress_teller import ProgressTeller
+from steptime.tune.study.study_folder import StudyFolder
 from steptime.tune.values.study_progress import StudyProgress
 from study_cases import BF16, FUSED, OBSERVED, speedup, trial
 
@@ -34,7 +34,7 @@ def test_an_answer_for_two_levers_tells_of_both() -> None:
     trials = [OBSERVED, trial(1, BF16, speedup=speedup(1.2, 1.1, 1.3)), trial(2, FUSED)]
     for known in (trials[:1], trials, trials):
         found = make_found(*known)
-        teller.stand(
+        teller.answered(
             SearchSummary(
                 phase="live", ended=known[-1], best_state=(), best=None, left_s=9.0, found=found
             )

@@ -14,7 +14,7 @@ from steptime.tune.search.bench import (
     LiveRequest,
     ProcessRequest,
 )
-from steptime.tune.trials.recorded_answers import AskedQuestion, RecordedBench
+from steptime.tune.study.recorded_answers import AskedQuestion, RecordedBench
 from steptime.tune.values.study_values import WELL, Applied, State
 from steptime.verify.values import Outcome, Verdict
 

@@ -16,6 +16,7 @@ from steptime.cli import main
 from steptime.cli.options import parse_time
 from steptime.cli.progress import ProgressPrinter
 from steptime.core.codec import to_json
+from steptime.core.note import Note
 from steptime.errors import ContainmentError, UsageError
 from steptime.levers import NAMES
 from steptime.report.text.progress_text import live_line
@@ -358,8 +359,8 @@ def test_a_note_is_said_once() -> None:
     file = io.StringIO()
     teller = ProgressPrinter(file)
     for _ in range(3):
-        teller(make_progress(note="resumed"))
-    teller(make_progress(note="moon", facts=(("phase", "full"),)))
+        teller(make_progress(note=Note(code="resumed")))
+    teller(make_progress(note=Note(code="moon", facts={"phase": "full"})))
     lines = file.getvalue().splitlines()
     assert len(lines) == 3
     assert lines[1].startswith("steptime: going on with the study")

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from steptime.errors import StoreError
-from steptime.tune.trials import study_folder as module
-from steptime.tune.trials.study_folder import (
+from steptime.tune.study.study_folder import (
     StudyFolder,
     find_unfinished,
     hold_lock,
     open_study,
     read_input,
 )
+from steptime.tune.trials import study_folder as module
 from steptime.tune.values.study_values import Study, StudyOutcome
 
 STUDY = Study(

@@ -15,7 +15,7 @@ import pytest
 
 from steptime.levers.base import Lever, Moment, Preserves
 from steptime.tune.search.bench import ComparisonResult, LiveRequest
-from steptime.tune.trials.live_trials import LiveWorld, block_steps
+from steptime.tune.trials.live_trials import LiveTrials, block_steps
 from steptime.tune.trials.trial_process import TrialEnded, TrialLimits
 from steptime.tune.trials.trial_watch import TrialWatch
 from steptime.tune.values.study_values import Applied, State, TrialEnd
@@ -164,7 +164,7 @@ class Children:
 
 
 def compare(children: Children, *states: State, num_rounds: int = 5) -> ComparisonResult:
-    world = LiveWorld(children.start, LEVERS, slack_s=10.0)
+    world = LiveTrials(children.start, LEVERS, slack_s=10.0)
     return world.compare(LiveRequest(fixed=(), states=((), *states), num_rounds=num_rounds))
 
 
@@ -184,7 +184,7 @@ def test_a_state_is_compared_with_the_reference_round_by_round(children: Childre
 
 
 def test_requests_with_the_same_fixed_levers_share_a_process(children: Children) -> None:
-    world = LiveWorld(children.start, LEVERS, slack_s=10.0)
+    world = LiveTrials(children.start, LEVERS, slack_s=10.0)
     request = LiveRequest(fixed=(), states=((), on("fast")), num_rounds=2)
 
     results = [world.compare(request) for _ in range(3)]
@@ -194,7 +194,7 @@ def test_requests_with_the_same_fixed_levers_share_a_process(children: Children)
 
 
 def test_other_fixed_levers_or_a_wish_make_a_new_process(children: Children) -> None:
-    world = LiveWorld(children.start, LEVERS, slack_s=10.0)
+    world = LiveTrials(children.start, LEVERS, slack_s=10.0)
     request = LiveRequest(fixed=(), states=((), on("fast")), num_rounds=1)
 
     for one in (request, replace(request, is_fresh=True), replace(request, fixed=on("slow"))):

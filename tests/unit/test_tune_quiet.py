@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from steptime.tune.trials.quiet import Load, QuietWatch, Waited
+from steptime.tune.trials.quiet_watch import Load, QuietWatch, Waited
 
 
 class Machine:

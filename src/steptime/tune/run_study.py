@@ -22,15 +22,15 @@ from steptime.tune.recipe.proof_scope import describe_machine, describe_script
 from steptime.tune.recipe.recipe_file import make_recipe, write_recipe
 from steptime.tune.search.search import SearchOptions, SearchSummary, search
 from steptime.tune.search.search_notes import Found
+from steptime.tune.study.progress_teller import ProgressTeller
+from steptime.tune.study.recorded_answers import RecordedBench
+from steptime.tune.study.study_folder import StudyFolder, hold_lock, open_study, read_input
+from steptime.tune.study.study_key import make_key
 from steptime.tune.study_options import StudyOptions
 from steptime.tune.trials.libraries import find_libraries
 from steptime.tune.trials.observe_baseline import ParentFacts
-from steptime.tune.trials.quiet import QuietWatch
+from steptime.tune.trials.quiet_watch import QuietWatch
 from steptime.tune.trials.real_bench import Doors, RealBench, Subject
-from steptime.tune.trials.recorded_answers import RecordedBench
-from steptime.tune.trials.study_folder import StudyFolder, hold_lock, open_study, read_input
-from steptime.tune.trials.study_key import make_key
-from steptime.tune.trials.telling import ProgressTeller
 from steptime.tune.trials.trial_process import ContainedProcess, Start
 from steptime.tune.values.study_progress import StudyProgress
 from steptime.tune.values.study_values import Study, StudyOutcome
@@ -132,15 +132,15 @@ class _Run:
             budget_s=options.budget_s,
             excluded=options.excluded,
         )
-        self._found = search(bench, wanted, tell=self._stand)
+        self._found = search(bench, wanted, tell=self._keep)
 
-    def _stand(self, standing: SearchSummary) -> None:
+    def _keep(self, summary: SearchSummary) -> None:
         """The search has come so far: keep it."""
-        self._found = standing.found
+        self._found = summary.found
         # What it means is not known before the search is over.
         study = self._study(is_interrupted=False, has_ended=False)
         self._folder.save(replace(study, outcome=None))
-        self._teller.stand(standing)
+        self._teller.answered(summary)
 
     def _subject(self) -> Subject:
         options = self._options

@@ -1,4 +1,4 @@
-"""What a study is asked to do: the options of `steptime tune` as one value."""
+"""What a study is asked to do, as one value."""
 
 from __future__ import annotations
 
@@ -6,27 +6,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from steptime.levers.base import Lever
-from steptime.tune.values.study_progress import StudyProgress
-
-__all__ = ["StudyOptions", "StudyProgress"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyOptions:
-    """What the command line of `tune` says.
+    """What to tune, with what, and for how long.
 
     Attributes:
         command: the user's, as given.
-        store: the folder that holds `.steptime`, or that itself.
+        store: the folder that holds `.steptime`, or `.steptime` itself.
         levers: those that may be tried, in the order in which they are listed.
         excluded: names of levers that the user left out.
-        run_steps: how long the real run is; None where it was not said.
-        budget_s: time the whole study may take.
+        run_steps: the number of steps of the real run; None where the user did not say it.
+        budget_s: how long the whole study may take.
         allow_unsafe: trials may run where nothing keeps them from writing.
         share_network: trials may use the machine's network.
-        is_fresh: do not go on with an unfinished study.
-        output: where a copy of the recipe goes; None for the study's folder alone.
-        reads_input: read what stands on the standard input, and hand it to each trial.
+        is_fresh: begin a new study, even where an unfinished one could be resumed.
+        output: where a copy of the recipe goes; None: it stays in the study's folder alone.
+        reads_input: read the standard input, and hand what it held to each trial.
     """
 
     command: tuple[str, ...]

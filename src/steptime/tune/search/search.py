@@ -29,7 +29,7 @@ KEEP_FOR_PROCESSES = 0.4
 """Of the search's time, where levers can only be tried between processes: two of them or so."""
 
 
-def _tell_nobody(standing: SearchSummary) -> None:
+def _tell_nobody(summary: SearchSummary) -> None:
     """What a search tells that nobody watches."""
 
 

@@ -66,7 +66,7 @@ class Arm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class ExperimentResult:
     """What one experiment showed."""
 
     ended: TrialEnded | None
@@ -90,7 +90,7 @@ class Shown:
         )
 
 
-class Talk:
+class OpenRequest:
     """One request under way: its arms, and what the whole of it came to."""
 
     def __init__(self, *, arms: list[Arm]) -> None:
@@ -129,23 +129,23 @@ class Talk:
         for arm in arms:
             arm.is_checked = False
 
-    def take(self, arms: Sequence[Arm], shown: Shown) -> None:
+    def take(self, arms: Sequence[Arm], seen: ExperimentResult) -> None:
         """Take in the blocks of an experiment."""
         self._reference_s += [
-            block.wall_s / block.num_updates * shown.updates_a_step
-            for block in shown.blocks
+            block.wall_s / block.num_updates * seen.updates_a_step
+            for block in seen.blocks
             if block.state == 0 and block.void is None
         ]
         for number, arm in enumerate(arms, start=1):
-            ratios = log_ratios(shown.blocks, state=number)
+            ratios = log_ratios(seen.blocks, state=number)
             arm.wall += ratios.wall
             arm.cpu += ratios.cpu
             arm.need -= len(ratios.wall)
             self._vain_left += 1 if ratios.wall and number == 1 else 0
-            arm.compile_s += shown.compile_s(number)
-        if shown.others_cores is not None:
-            self._others.append(shown.others_cores)
-        if shown.ended is None:
+            arm.compile_s += seen.compile_s(number)
+        if seen.others_cores is not None:
+            self._others.append(seen.others_cores)
+        if seen.ended is None:
             self._stop_filling(arms)
 
     def _stop_filling(self, arms: Sequence[Arm]) -> None:

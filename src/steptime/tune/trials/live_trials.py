@@ -23,8 +23,20 @@ from steptime.record.lines import Torn
 from steptime.tune.search.bench import ComparisonResult, LiveRequest
 from steptime.tune.search.budget import BLOCK_S, LONG_STEP_S
 from steptime.tune.search.lab import COMPILE
-from steptime.tune.trials.arms import NOT_FINITE, TOO_SHORT, Arm, Shown, Talk, cause_of
-from steptime.tune.trials.trial_process import LEVER_FAILED, TIME_LIMIT, TrialEnded, TrialProcess
+from steptime.tune.trials.arms import (
+    NOT_FINITE,
+    TOO_SHORT,
+    Arm,
+    ExperimentResult,
+    OpenRequest,
+    cause_of,
+)
+from steptime.tune.trials.trial_process import (
+    LEVER_FAILED,
+    TIME_LIMIT,
+    TrialEnded,
+    TrialProcess,
+)
 from steptime.tune.trials.trial_setting import describe_state
 from steptime.tune.trials.trial_watch import TrialWatch, fold_ticks
 from steptime.tune.values.study_values import Ending, State, TrialEnd
@@ -42,7 +54,7 @@ _CHECK_ROUNDS = 3  # alone, to see whether it is this state that makes the loss 
 _SLOW = 6.0  # times as long as expected is too long
 
 
-class LiveWorld:
+class LiveTrials:
     """Keeps one process running across requests with the same fixed levers; `close` it."""
 
     def __init__(
@@ -78,18 +90,19 @@ class LiveWorld:
         reference, *others = request.states
         rounds = request.num_rounds
         arms = [Arm(number=i, state=s, need=rounds) for i, s in enumerate(others)]
-        talk = Talk(arms=arms)
-        while talk.is_open:
-            if not self._ensure(request.fixed, talk):
+        asked = OpenRequest(arms=arms)
+        while asked.is_open:
+            if not self._ensure(request.fixed, asked):
                 break
-            self._ask(reference, talk)
-        return talk.freeze()
+            self._ask(reference, asked)
+        return asked.freeze()
 
-    def _ensure(self, fixed: State, talk: Talk) -> bool:
+    def _ensure(self, fixed: State, asked: OpenRequest) -> bool:
         """See that a process runs that can be asked; False where none can be had."""
         while self._trial is None:
-            if not talk.may_start() or (self._num_steps is not None and self._room() < _LEAST_ROOM):
-                talk.give_up(TOO_SHORT)
+            has_room = self._num_steps is None or self._room() >= _LEAST_ROOM
+            if not asked.may_start() or not has_room:
+                asked.give_up(TOO_SHORT)
                 return False
             self._fixed, self._num_experiments = fixed, 0
             self._trial = trial = self._start(fixed)
@@ -107,7 +120,7 @@ class LiveWorld:
                 num_steps = len(steps_s)
                 if ended.end is not TrialEnd.FINISHED or num_steps <= _LEAST_WARM_STEPS:
                     is_over = ended.end is TrialEnd.FINISHED
-                    talk.give_up(TOO_SHORT if is_over else cause_of(ended))
+                    asked.give_up(TOO_SHORT if is_over else cause_of(ended))
                     return False
                 self._num_steps = num_steps
         return True
@@ -134,35 +147,35 @@ class LiveWorld:
                 self.close()
         return ended
 
-    def _ask(self, reference: State, talk: Talk) -> None:
+    def _ask(self, reference: State, asked: OpenRequest) -> None:
         """One experiment with the arms whose turn it is."""
-        arms = talk.next_arms()[: self._most_arms()]
-        num_rounds = max([arm.need for arm in arms] + [_CHECK_ROUNDS if talk.is_solo else 1])
-        shown = self._show([reference, *(arm.state for arm in arms)], num_rounds)
-        for number in shown.failed_states:
-            facts = {"error": shown.failed_states[number]}
+        arms = asked.next_arms()[: self._most_arms()]
+        num_rounds = max([arm.need for arm in arms] + [_CHECK_ROUNDS if asked.is_solo else 1])
+        seen = self._show([reference, *(arm.state for arm in arms)], num_rounds)
+        for number in seen.failed_states:
+            facts = {"error": seen.failed_states[number]}
             arms[number - 1].blame(Ending(end=TrialEnd.FAILED, reason=LEVER_FAILED, facts=facts))
-        talk.take(arms, shown)
-        if shown.ended is None and shown.is_finite:
+        asked.take(arms, seen)
+        if seen.ended is None and seen.is_finite:
             for arm in arms:
                 arm.is_checked = True
             return
         self.close()
-        if shown.ended is not None and shown.ended.end is TrialEnd.FINISHED:
+        if seen.ended is not None and seen.ended.end is TrialEnd.FINISHED:
             # The script was over: what is missing is asked of a new process, and from its first
             # steps on where most of them went by before the experiment.
-            if 2 * len(shown.updates) / shown.updates_a_step < shown.num_steps:
-                self._num_steps = shown.num_steps
+            if 2 * len(seen.updates) / seen.updates_a_step < seen.num_steps:
+                self._num_steps = seen.num_steps
             return
-        cause = NOT_FINITE if shown.ended is None else cause_of(shown.ended)
+        cause = NOT_FINITE if seen.ended is None else cause_of(seen.ended)
         if len(arms) == 1:
             arms[0].blame(cause)
-        elif (named := _named_by(shown, arms)) is not None:
+        elif (named := _named_by(seen, arms)) is not None:
             named.blame(cause)
         else:
-            talk.go_on_alone(arms)
+            asked.go_on_alone(arms)
 
-    def _show(self, states: Sequence[State], num_rounds: int) -> Shown:
+    def _show(self, states: Sequence[State], num_rounds: int) -> ExperimentResult:
         """Write an experiment down for the guest and wait for its end."""
         trial, number = self._trial, self._num_experiments
         assert trial is not None
@@ -198,7 +211,7 @@ class LiveWorld:
         blocks = join_ranks([rank.blocks(number) for rank in ranks])
         self._learn(states, blocks)
         over = [end for rank in ranks if (end := rank.experiment_end(number)) is not None]
-        return Shown(
+        return ExperimentResult(
             ended=ended,
             blocks=blocks,
             updates=ranks[0].updates(number) if ranks else (),
@@ -253,13 +266,13 @@ def _failed_states(lines: Sequence[LeverLine], experiment: int) -> dict[int, str
     }
 
 
-def _named_by(shown: Shown, arms: Sequence[Arm]) -> Arm | None:
+def _named_by(seen: ExperimentResult, arms: Sequence[Arm]) -> Arm | None:
     """The one arm whose lever said that it failed, or that took most of the time."""
-    ended = shown.ended
+    ended = seen.ended
     if ended is None:
         return None
     if ended.reason == TIME_LIMIT:
-        spent_s = [shown.wall_s(number) for number in range(1, len(arms) + 1)]
+        spent_s = [seen.wall_s(number) for number in range(1, len(arms) + 1)]
         slowest = max(range(len(arms)), key=lambda index: spent_s[index])
         return arms[slowest] if 2 * spent_s[slowest] > sum(spent_s) else None
     having = [arm for arm in arms if any(one.name == ended.lever for one in arm.state)]

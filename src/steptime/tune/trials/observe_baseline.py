@@ -20,7 +20,7 @@ from steptime.measure.run_records import read_records
 from steptime.measure.source.scan import write_source
 from steptime.measure.values.measurement import Measurement
 from steptime.tune.search.bench import Baseline
-from steptime.tune.trials.pairing import samples_per_step
+from steptime.tune.trials.process_pairs import samples_per_step
 from steptime.tune.trials.resources import count_cores, count_physical_cores, read_available_bytes
 from steptime.tune.trials.trial_process import TrialEnded
 from steptime.tune.trials.trial_watch import Process, TrialWatch

@@ -24,6 +24,7 @@ from steptime.tune.search.bench import (
     ProcessRequest,
 )
 from steptime.tune.search.budget import judged_updates
+from steptime.tune.study.study_folder import StudyFolder
 from steptime.tune.trials.bounds import (
     WindowSize,
     compile_s,
@@ -36,10 +37,9 @@ from steptime.tune.trials.bounds import (
     process_window,
 )
 from steptime.tune.trials.judging import claim_of, judge_state
-from steptime.tune.trials.live_trials import LiveWorld
+from steptime.tune.trials.live_trials import LiveTrials
 from steptime.tune.trials.observe_baseline import ParentFacts, make_baseline
-from steptime.tune.trials.pairing import Side, compare_sides, read_side
-from steptime.tune.trials.study_folder import StudyFolder
+from steptime.tune.trials.process_pairs import Side, compare_sides, read_side
 from steptime.tune.trials.trial_process import (
     COMPILED,
     Start,
@@ -104,7 +104,7 @@ class RealBench:
         self._quiet = quiet
         self._limits = first_limits(subject.budget_s)
         self.baseline: Baseline | None = None
-        self._live = LiveWorld(
+        self._live = LiveTrials(
             lambda fixed: self.start(fixed, is_live=True),
             subject.levers,
             slack_s=compile_s(subject.budget_s),

@@ -1,1 +1,5 @@
-"""The values of a study: trials, verdicts, progress, and the recipe."""
+"""The values of tuning: the study with its trials, how far it is, and the recipe.
+
+Start at `study_values`, which has the `Study`. Whoever renders or stores these values needs
+nothing else of `tune`.
+"""

@@ -9,9 +9,9 @@ from steptime.core.note import Note
 from steptime.isolate.tiers import Containment
 from steptime.tune.search.bench import JudgeRequest, LiveRequest, ProcessRequest, Request
 from steptime.tune.search.search import SearchSummary
-from steptime.tune.trials.quiet import Waited
-from steptime.tune.trials.recorded_answers import AskedQuestion
-from steptime.tune.trials.study_folder import StudyFolder
+from steptime.tune.study.recorded_answers import AskedQuestion
+from steptime.tune.study.study_folder import StudyFolder
+from steptime.tune.trials.quiet_watch import Waited
 from steptime.tune.values.study_progress import StudyProgress
 from steptime.tune.values.study_values import State
 
@@ -32,7 +32,7 @@ class ProgressTeller:
     ) -> None:
         self._progress = progress
         self._is_resumed = folder.is_resumed
-        self._standing: SearchSummary | None = None
+        self._summary: SearchSummary | None = None
         self._ended: set[int] = set()
         self._now = StudyProgress(study_id=folder.study_id, phase="probe", trial=0, left_s=budget_s)
 
@@ -55,7 +55,7 @@ class ProgressTeller:
 
     def ask(self, asked: AskedQuestion) -> None:
         """Something is about to be tried."""
-        is_proof = self._standing is not None and self._standing.phase == "confirm"
+        is_proof = self._summary is not None and self._summary.phase == "confirm"
         phase = _PHASES[asked.ask]
         self._now = replace(
             self._now,
@@ -66,18 +66,18 @@ class ProgressTeller:
         )
         self._tell()
 
-    def stand(self, standing: SearchSummary) -> None:
+    def answered(self, summary: SearchSummary) -> None:
         """An answer came."""
-        self._standing = standing
-        offered = sum(choice.code == "offered" for choice in standing.found.choices)
+        self._summary = summary
+        offered = sum(choice.code == "offered" for choice in summary.found.choices)
         self._now = replace(
             self._now,
             num_trials=max(self._now.trial, offered + _BESIDES) if offered else None,
-            best=standing.best,
-            best_state=standing.best_state,
-            left_s=standing.left_s,
+            best=summary.best,
+            best_state=summary.best_state,
+            left_s=summary.left_s,
         )
-        for trial in standing.found.trials:
+        for trial in summary.found.trials:
             if trial.number not in self._ended:
                 self._ended.add(trial.number)
                 self._progress(replace(self._now, trial=len(self._ended), ended=trial))

@@ -2,7 +2,7 @@
 
 In: a store, a key that says what must be equal to go on with a study. Out: a `StudyFolder`.
 docs/reference/study-folder.md has the files. The answers in it are left to
-`tune.trials.recorded_answers`.
+`tune.study.recorded_answers`.
 """
 
 from __future__ import annotations
