@@ -546,3 +546,79 @@ def test_no_path_of_somebodys_machine_is_written_down():
         ]
 
     assert not wrong, "\n".join(wrong)
+
+
+# --- the record -----------------------------------------------------------------------
+
+# What lines and rows of the record hold under names that are the format's alone.
+RECORD_KEYS = {"k", "rows", "row", "rw", "rc", "sites", "breaks", "recompiles"}
+RECORD_FILES = re.compile(r"^(?:rank|worker|quality|processes|host|stalls|count)\S*\.jsonl$")
+# They speak a format of their own: the machine's child with its parent, a contained child too.
+OTHER_LINES = ("machine/", "isolate/")
+
+
+def reads_the_record(path):
+    """Whether the record's format is its business, or Python 2 must read it."""
+    return inside(path).startswith(("record/", "inject/", *OTHER_LINES))
+
+
+def keys_read(node):
+    """The names that an expression looks up: `line["rows"]`, `line.get("rows")`."""
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+        key = node.slice
+    elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in {"get", "pop"}:
+        key = node.args[0] if node.args else None
+    else:
+        return set()
+    is_text = isinstance(key, ast.Constant) and isinstance(key.value, str)
+    return {key.value} if is_text else set()
+
+
+def test_only_the_record_unpacks_lines_and_rows():
+    wrong = [
+        f"{place(path, node)}: {ast.unparse(node)}"
+        for path in modules()
+        if not reads_the_record(path)
+        for node in walk(path, ast.Subscript, ast.Call)
+        if keys_read(node) & RECORD_KEYS and ast.unparse(node) != "bound['k']"  # of an attention
+    ]
+
+    assert not wrong, "\n".join(wrong)
+
+
+def test_lines_are_named_by_the_words_of_the_record():
+    wrong = [
+        f"{place(path, node)}: {ast.unparse(value)}"
+        for path in modules()
+        if not reads_the_record(path)
+        for node in walk(path, ast.Dict)
+        for key, value in zip(node.keys, node.values, strict=True)
+        if isinstance(key, ast.Constant) and key.value == "k" and isinstance(value, ast.Constant)
+    ]
+    wrong += [
+        f"{place(path, node)}: {node.value}"
+        for path in modules()
+        if not reads_the_record(path)
+        for node in walk(path, ast.Constant)
+        if isinstance(node.value, str) and RECORD_FILES.match(node.value)
+    ]
+
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_file_of_lines_has_one_reader():
+    documents = {  # one JSON document each, and no line of the record
+        *("app/run_index.py", "app/run_listing.py", "app/study_listing.py", "core/codec.py"),
+        *("guest/trial/trial_plan.py", "measure/run_records.py", "measure/source/scan.py"),
+        *("report/words/compare_words.py", "testing/levers.py", "tune/trials/study_folder.py"),
+        *("tune/trials/recorded_answers.py", "watch/process_stacks.py", "watch/rank_stacks.py"),
+    }
+    wrong = [
+        place(path, call)
+        for path in modules()
+        if not reads_the_record(path) and inside(path) not in documents
+        for call in walk(path, ast.Call)
+        if ast.unparse(call.func) in {"json.loads", "json.load", "loads"}
+    ]
+
+    assert not wrong, "\n".join(wrong)

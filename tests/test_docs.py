@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+import steptime
 from steptime.cli.main import COMMANDS, build_parser
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -108,6 +109,13 @@ def test_commands_on_the_pages_are_understood(page):
 
 def test_there_are_commands_on_the_pages():
     assert len([words for page in PAGES for words in commands_on(page)]) > 40
+
+
+def test_functions_on_the_pages_are_in_the_package():
+    blocks = [block[0] for page in PAGES for block in CODE.finditer(text_of(page))]
+    names = {name for block in blocks for name in re.findall(r"\bsteptime\.(\w+)\(", block)}
+
+    assert {"observe", "load", "compare", "tune", "count"} <= names <= set(steptime.__all__)
 
 
 def test_changelog_has_a_place_for_what_is_new():

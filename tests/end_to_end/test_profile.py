@@ -198,6 +198,7 @@ def test_a_compiled_script_and_one_with_workers_are_profiled_too(profile: Any) -
         assert {one["name"] for one in done.rank["host"]["classes"]} >= {"matmul", "optimizer"}
 
 
+@pytest.mark.slow("torchrun and two ranks, profiled")
 def test_each_rank_has_a_trace_and_its_exchange(profile: Any) -> None:
     launcher = ("torchrun", "--nproc-per-node", "2")
     done = profile("ranks", launcher=launcher)

@@ -166,6 +166,7 @@ def test_the_first_update_may_be_one_that_was_skipped(run_specimen: RunSpecimen)
     assert [step.num_backwards for step in steps] == [1] * 40
 
 
+@pytest.mark.slow("spawned children import torch")
 def test_each_spawned_child_is_a_rank(run_specimen: RunSpecimen) -> None:
     data = run_specimen("spawned").data
 

@@ -98,6 +98,7 @@ def test_the_device_that_trains_is_seen_from_outside(observe: Observe) -> None:
     assert {p.device[:4] for p in found.devices} == {"GPU-"}
 
 
+@pytest.mark.slow("torchrun and two ranks import torch")
 def test_the_trace_of_two_ranks_has_a_process_each(observe: Observe, tmp_path: Path) -> None:
     launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
     folder = observe(*launcher, "--standalone", SPECIMENS / "ddp.py")

@@ -113,6 +113,7 @@ def test_tracing_is_seen(observe: Observe) -> None:
     assert switches(observe("trace")) == {"tracing"}
 
 
+@pytest.mark.slow("a debugging allocator makes the import of torch ten times slower")
 def test_a_debugging_allocator_is_seen(observe: Observe) -> None:
     assert switches(observe("collect", PYTHONMALLOC="debug")) == {"malloc_debug"}
 
@@ -182,6 +183,7 @@ def test_another_error_is_told_too(observe: Observe) -> None:
     assert (end["error"]["phase"], end["error"]["is_memory"]) == ("other", False)
 
 
+@pytest.mark.slow("a spawned child imports torch")
 def test_the_error_of_a_spawned_rank_is_told(observe: Observe) -> None:
     found = [end["error"] for end in ends(observe("fail_in_child", exit_code=1))]
     assert ("RuntimeError", True) in [(error["type"], error["is_memory"]) for error in found]

@@ -115,7 +115,15 @@ PLANTED_ELSEWHERE = {
 }
 
 
-@pytest.fixture(params=list(CASES))
+RANKS = pytest.mark.slow("torchrun and two ranks import torch")
+
+
+def marks(case: Case) -> list[pytest.MarkDecorator]:
+    """Ranks are processes of their own."""
+    return [] if case.nproc is None else [RANKS, pytest.mark.core]
+
+
+@pytest.fixture(params=[pytest.param(name, marks=marks(case)) for name, case in CASES.items()])
 def case(request: pytest.FixtureRequest) -> Case:
     """Every specimen whose steps can be known beforehand."""
     return CASES[request.param]

@@ -316,6 +316,7 @@ def test_a_gan_changes_state_between_its_rounds(tmp_path: Path) -> None:
     assert {optimizers[tag[0]] for tag in firsts} == {0}
 
 
+@pytest.mark.slow("torchrun and two ranks import torch")
 def test_two_ranks_are_in_the_same_state_in_every_update(tmp_path: Path) -> None:
     done = run_live(tmp_path, live([], [lever()], starts_at=10), "ranks", 40, nproc=2)
 

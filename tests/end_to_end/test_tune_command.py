@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from end_to_end.harness import (
     SCRIPTS,
     STEPTIME,
@@ -36,6 +38,8 @@ def studies(folder: Path) -> list[Mapping[str, Any]]:
     return [json.loads(path.read_bytes()) for path in found]
 
 
+@pytest.mark.slow("the walls are probed, and a trial imports torch")
+@pytest.mark.core
 def test_a_script_that_fails_as_written_ends_with_3_and_its_own_code_is_told(
     tmp_path: Path,
 ) -> None:
@@ -58,6 +62,8 @@ def test_a_command_that_is_not_there_starts_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / ".steptime").exists()
 
 
+@pytest.mark.slow("a study up to its first trial, twice")
+@pytest.mark.core
 def test_ctrl_c_ends_with_what_was_found_and_the_same_command_goes_on(tmp_path: Path) -> None:
     job = start(tmp_path, "--sleep", "0.002")
     wait_until(lambda: any(study.get("trials") for study in studies(tmp_path)))

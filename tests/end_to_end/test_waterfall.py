@@ -74,6 +74,8 @@ def cut(run: SpecimenRun) -> Waterfall:
 
 
 @pytest.mark.parametrize(("way", "grown", "nproc"), WAYS)
+@pytest.mark.slow("a true process with the delay, and one without")
+@pytest.mark.serial
 def test_a_delay_grows_its_part_alone(
     run_specimen: RunSpecimen, way: str, grown: str, nproc: int | None
 ) -> None:
@@ -90,6 +92,7 @@ def test_a_delay_grows_its_part_alone(
     assert after.fraction_of("unexplained") <= MAX_UNEXPLAINED, after
 
 
+@pytest.mark.slow("a true process, and two more that show it")
 def test_ceilings_in_the_folder_of_a_run_are_what_it_is_shown_by(
     run_specimen: RunSpecimen, tmp_path: Path
 ) -> None:

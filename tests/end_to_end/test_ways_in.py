@@ -100,6 +100,8 @@ def all_ways(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done]:
 
 @needs_torch
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.slow("six processes import torch side by side")
+@pytest.mark.core
 def test_a_process_started_this_way_is_watched(all_ways: tuple[Path, Done], way: str) -> None:
     folder, done = all_ways
     said = {line.split()[0]: line.split() for line in done.stdout.decode().splitlines()}
@@ -127,6 +129,8 @@ def launched(folder: Path, *command: str | Path) -> tuple[Done, dict[str, list[s
 
 
 @needs_torch
+@pytest.mark.slow("torchrun and two ranks import torch")
+@pytest.mark.core
 def test_torchrun_has_its_ranks_and_is_none_itself(tmp_path: Path) -> None:
     command = ("torchrun", "--standalone", "--nproc-per-node", "2", SCRIPTS / "launched.py")
     done, said = launched(tmp_path, *command)
@@ -143,6 +147,8 @@ def test_torchrun_has_its_ranks_and_is_none_itself(tmp_path: Path) -> None:
 
 @needs_torch
 @pytest.mark.skipif(find_spec("accelerate") is None, reason="accelerate is not installed")
+@pytest.mark.slow("accelerate imports torch twice, and much more")
+@pytest.mark.core
 def test_accelerate_launch_is_watched(tmp_path: Path) -> None:
     # More than one process on CPU would need an MPI.
     options = "--cpu --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no"
@@ -154,6 +160,8 @@ def test_accelerate_launch_is_watched(tmp_path: Path) -> None:
 
 
 @needs_torch
+@pytest.mark.slow("three processes import torch")
+@pytest.mark.core
 def test_spawned_processes_are_ranks_and_their_parent_is_none(tmp_path: Path) -> None:
     done, said = launched(tmp_path, "python", SCRIPTS / "children.py", "spawn")
     counts = {pid: len(updates(path)) for pid, path in streams(tmp_path).items()}
@@ -162,6 +170,8 @@ def test_spawned_processes_are_ranks_and_their_parent_is_none(tmp_path: Path) ->
 
 
 @needs_torch
+@pytest.mark.slow("three processes train")
+@pytest.mark.core
 def test_forked_children_that_train_are_ranks_of_their_own(tmp_path: Path) -> None:
     done, said = launched(tmp_path, "python", SCRIPTS / "children.py", "hogwild")
     counts = {pid: len(updates(path)) for pid, path in streams(tmp_path).items()}
@@ -171,6 +181,8 @@ def test_forked_children_that_train_are_ranks_of_their_own(tmp_path: Path) -> No
 
 @needs_torch
 @pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.slow("spawned workers import torch")
+@pytest.mark.core
 def test_loader_workers_are_no_ranks_and_leave_their_sums(tmp_path: Path, context: str) -> None:
     done, said = launched(tmp_path, "python", SCRIPTS / "children.py", "workers", context)
     ((pid, words),) = said.items()

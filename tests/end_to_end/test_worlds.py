@@ -14,6 +14,7 @@ from plain_child import PlainStart
 from steptime.levers.base import Lever
 from steptime.tune.search.bench import Baseline, LiveRequest, ProcessRequest
 from steptime.tune.study.study_folder import StudyFolder, open_study
+from steptime.tune.trials import bounds
 from steptime.tune.trials.observe_baseline import ParentFacts
 from steptime.tune.trials.real_bench import Doors, RealBench, Subject
 from steptime.tune.values.study_values import Applied, State, TrialEnd
@@ -60,6 +61,8 @@ def observe(folder: Path, *words: str, stdin: str | None = None) -> Baseline:
     return make_worlds(folder, *words, stdin=stdin)[0].observe()
 
 
+@pytest.mark.slow("a trial lasts until its window is full")
+@pytest.mark.core
 def test_an_endless_script_is_observed_for_a_window_and_ended(tmp_path: Path) -> None:
     worlds, study = make_worlds(tmp_path, "--sleep", "0.01")
 
@@ -103,8 +106,9 @@ def test_a_script_that_makes_no_step_is_no_baseline(tmp_path: Path) -> None:
     assert (baseline.ending.end, baseline.ending.reason) == (TrialEnd.FAILED, "no_steps")
 
 
+@pytest.mark.slow("silence is waited for")
 def test_a_script_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steptime.tune.trials.bounds.silence_s", lambda budget_s: 1.0)
+    monkeypatch.setattr(bounds, "silence_s", lambda budget_s: 1.0)
 
     baseline = observe(tmp_path, "--hang-at", "60", "--sleep", "0.01")
 
@@ -112,6 +116,7 @@ def test_a_script_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Monkey
     assert baseline.ending.reason == "hung"
 
 
+@pytest.mark.slow("three trials, each a process that imports torch")
 def test_each_trial_reads_the_input_of_the_command(tmp_path: Path) -> None:
     worlds, study = make_worlds(tmp_path, "--read", "--steps", "30", stdin="48\n")
 
@@ -121,6 +126,8 @@ def test_each_trial_reads_the_input_of_the_command(tmp_path: Path) -> None:
     assert outputs == ["done 48\n"] * 3
 
 
+@pytest.mark.slow("four trials, one after the other")
+@pytest.mark.serial
 def test_equal_states_in_processes_of_their_own_differ_by_noise_alone(tmp_path: Path) -> None:
     worlds, _ = make_worlds(tmp_path, "--sleep", "0.02")
 
@@ -133,6 +140,7 @@ def test_equal_states_in_processes_of_their_own_differ_by_noise_alone(tmp_path: 
     assert result.reference_step_s > 0.02
 
 
+@pytest.mark.slow("four trials, each a process that imports torch")
 def test_a_command_that_needs_the_network_gets_it_for_the_whole_study(tmp_path: Path) -> None:
     worlds, _ = make_worlds(tmp_path, "--steps", "20", without_network=("--fail-at", "3"))
 
@@ -147,6 +155,8 @@ def on(*levers: Lever) -> State:
     return tuple(Applied(name=one.name, settings=one.space(None)[0]) for one in levers)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow("two trials, one after the other")
+@pytest.mark.serial
 def test_an_environment_lever_is_compared_between_processes(tmp_path: Path) -> None:
     early = early_lever()
     worlds, _ = make_worlds(tmp_path, script=BURNING, levers=(early,))
@@ -159,10 +169,13 @@ def test_an_environment_lever_is_compared_between_processes(tmp_path: Path) -> N
     assert result.arms[0].cpu_log_ratios[0] > 0.7
 
 
+@pytest.mark.slow("a lever that hangs is waited for, and the trial starts again")
+@pytest.mark.core
+@pytest.mark.serial
 def test_live_levers_that_fail_lose_their_own_arm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("steptime.tune.trials.bounds.silence_s", lambda budget_s: 3.0)
+    monkeypatch.setattr(bounds, "silence_s", lambda budget_s: 3.0)
     quick, crash, hang = lever("quick"), lever("crash"), lever("hang")
     worlds, _ = make_worlds(tmp_path, script=BURNING, levers=(quick, crash, hang))
     states = ((), on(quick), on(crash), on(hang))
@@ -179,6 +192,8 @@ def test_live_levers_that_fail_lose_their_own_arm(
     assert (result.arms[1].ending.facts or {})["error"] == "RuntimeError: planted"
 
 
+@pytest.mark.slow("a trial for each twenty steps")
+@pytest.mark.serial
 def test_a_script_of_twenty_steps_is_compared_by_starting_it_again(tmp_path: Path) -> None:
     quick = lever("quick")
     worlds, _ = make_worlds(tmp_path, "--steps", "20", script=BURNING, levers=(quick,))
@@ -190,6 +205,8 @@ def test_a_script_of_twenty_steps_is_compared_by_starting_it_again(tmp_path: Pat
     assert len(result.arms[0].log_ratios) >= 2
 
 
+@pytest.mark.slow("torchrun and two ranks, twice")
+@pytest.mark.serial
 def test_two_ranks_are_compared_by_the_clock_of_the_first(tmp_path: Path) -> None:
     quick = lever("quick")
     worlds, _ = make_worlds(tmp_path, "--ranks", script=BURNING, levers=(quick,), nproc=2)

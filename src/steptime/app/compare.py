@@ -51,7 +51,7 @@ class RunComparison:
         return self.comparison.step
 
     def text(self, *, width: int = WIDTH) -> str:
-        """The report as plain text, in lines of at most `width` columns."""
+        """The report as plain text, folded to `width` columns; commands stay whole."""
         from rich.console import Console
 
         from steptime.report.text.compare_text import ComparisonRequest, render_comparison
@@ -93,11 +93,12 @@ def compare(
     Example:
         >>> print(steptime.compare(["last~3", "last~1"], ["last~2", "last"]))  # doctest: +SKIP
     """
-    sides = [[_run_of(one, store) for one in _members(side)] for side in (a, b)]
-    for name, side in zip("AB", sides, strict=True):
+    named = _members(a), _members(b)
+    for name, side in zip("AB", named, strict=True):
         if not side:
             raise UsageError(f"no run of {name} was named.")
-    return RunComparison(comparison=compare_runs(sides[0], sides[1], limit=limit))
+    runs_a, runs_b = ([_run_of(one, store) for one in side] for side in named)
+    return RunComparison(comparison=compare_runs(runs_a, runs_b, limit=limit))
 
 
 def compare_runs(a: Sequence[Run], b: Sequence[Run], *, limit: float | None) -> Comparison:

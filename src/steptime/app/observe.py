@@ -22,7 +22,7 @@ from steptime.core.process_end import ProcessEnd
 from steptime.core.store import write_value
 from steptime.errors import NotFoundError, StoreError, UsageError
 from steptime.launch import user_command
-from steptime.launch.caller_child import CallerChild, start_child
+from steptime.launch.caller_child import start_child
 from steptime.measure.values.profiled import DEFAULT_STEP, TORCH, ProfileWish
 
 if TYPE_CHECKING:
@@ -164,18 +164,13 @@ def _run_as_child(plan: RunPlan, output: str | os.PathLike[str] | None) -> Ended
         raise StoreError(f"output: {error}") from error
     if isinstance(child, NotStarted):
         raise not_started(plan.argv, child)
-    return _watch(plan, child.pid, lambda tick: _wait_or_stop(plan, child, tick), None)
-
-
-def _wait_or_stop(plan: RunPlan, child: CallerChild, tick: Callable[[], float]) -> ProcessEnd:
-    """How the child ended; whatever comes between, Ctrl-C above all, ends it and is recorded."""
-    is_done = False
+    has_ended = False
     try:
-        end = child.wait(tick)
-        is_done = True
-        return end
+        ended = _watch(plan, child.pid, child.wait, None)
+        has_ended = True
+        return ended
     finally:
-        if not is_done:
+        if not has_ended:  # Ctrl-C, above all
             _save_record(_with_end(plan, child.pid, child.stop()))
 
 

@@ -82,7 +82,7 @@ class ObservedRun:
             return None
 
     def text(self, *, width: int = WIDTH) -> str:
-        """The report as plain text, in lines of at most `width` columns."""
+        """The report as plain text, folded to `width` columns; commands stay whole."""
         from rich.console import Console
 
         file = io.StringIO()

@@ -55,7 +55,7 @@ class TunedCommand:
         return self.study.speedup
 
     def text(self, *, width: int = WIDTH) -> str:
-        """The report as plain text, in lines of at most `width` columns."""
+        """The report as plain text, folded to `width` columns; commands stay whole."""
         from rich.console import Console
 
         from steptime.report.text.study_text import StudyRequest, render_study

@@ -1,7 +1,7 @@
-"""Starts a child that may do no harm, and ends it: the door for everything that reruns a command.
+"""Starts a child that can do no harm, and ends it: everything that reruns a command comes here.
 
-In: an argv, its environment, a folder and what a probe found. Out: the running child, or why
-there is none; how it ended, a value. Walls and watching are the launcher's, a process between.
+In: an argv, its environment, a folder and what a probe found. Out: the running child, or why there
+is none, and how it ended. The launcher, a process in between, builds the walls and watches.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from steptime.errors import ContainmentError
 from steptime.isolate.tiers import Containment
 
 _LAUNCHER = Path(__file__).with_name("launcher.py")
-_KILL_S = 30.0  # the kernel frees a large process's memory, and a device's, before it is gone
-# What the launcher's own Python may need to start at all; the command gets its own.
+_KILL_S = 30.0  # before it is gone, the kernel frees a large process's memory and its device's
+# What the launcher's own Python may need to start at all; the command has its own environment.
 _LAUNCHERS_VARIABLES = ("LD_LIBRARY_PATH", "PATH")
 
 
 class ContainedChild:
-    """A child that runs; `pid` is the launcher's, the root of its tree as seen from here.
+    """A running child; `pid` is the launcher's, which is the root of its tree as seen from here.
 
-    `reasons` are what this child's walls lack.
+    `reasons` say what this child's walls lack.
     """
 
     def __init__(self, launcher: subprocess.Popen[bytes], control: socket.socket) -> None:
@@ -45,15 +45,15 @@ class ContainedChild:
         self._end: ProcessEnd | None = None
 
     def poll(self) -> ProcessEnd | None:
-        """How it ended, with all it had started; None while it runs."""
+        """Return how it ended, with everything it had started; None while it runs."""
         return self._wait(0.0)
 
     def wait(self, timeout_s: float) -> ProcessEnd | None:
-        """The same, after waiting for it that long at most."""
+        """Return the same, after waiting for the end at most this long."""
         return self._wait(timeout_s)
 
     def kill(self) -> None:
-        """SIGKILL to the whole tree; nothing of it is left when this returns."""
+        """Send SIGKILL to the whole tree; nothing of it is left when this returns."""
         if self._end is not None:
             return
         with contextlib.suppress(OSError):
@@ -70,7 +70,7 @@ class ContainedChild:
         return self._end
 
     def _hear(self, timeout_s: float | None) -> dict[str, Any] | None:
-        """The next message; None where none came in time, an empty one where none will."""
+        """Return the next message; None if none came in time, an empty one if none will come."""
         while b"\n" not in self._heard:
             ready, _, _ = select.select([self._control], [], [], timeout_s)
             if not ready:
@@ -115,13 +115,13 @@ def start_contained(
         argv: the command.
         environment: exactly what it gets.
         cwd: where it runs; absolute.
-        folder: exists; absolute; the only place that is really writable. `stdout`, `stderr` (the
-            last 1 MiB of each) and `writes.json` land there.
+        folder: exists; absolute; the only place that is really writable. It gets `stdout`, `stderr`
+            (the last 1 MiB of each) and `writes.json`.
         containment: what `probe` found.
         stdin: what it reads; nothing if None.
 
     Raises:
-        ContainmentError: the walls that the probe found cannot be made any more.
+        ContainmentError: the walls that the probe found can no longer be built.
     """
     name = os.path.join(cwd, argv[0]) if os.sep in argv[0] else argv[0]
     path = find_executable(name, environment)
@@ -160,7 +160,7 @@ def _start(
         )
     child = ContainedChild(launcher, control)
     with contextlib.ExitStack() as cut_off:
-        # An interrupt meanwhile must not leave it behind: without the socket it ends all.
+        # An interrupt now must not leave it behind: without the socket it ends everything.
         cut_off.callback(launcher.wait)
         cut_off.callback(control.close)
         with contextlib.suppress(ConnectionError):
@@ -180,6 +180,6 @@ def _start(
 
 
 def _not_started(number: int) -> NotStarted:
-    if number == 2:  # ENOENT, though the file is there: of the interpreter in its first line
+    if number == 2:  # ENOENT although the file exists: the interpreter in its first line is missing
         return NotStarted(exit_code=127, reason="names an interpreter that was not found")
     return NotStarted(exit_code=126, reason=f"failed: {os.strerror(number)}")

@@ -1,6 +1,6 @@
 """What happens in the launcher's child until it becomes the user's command.
 
-Each function here runs after a fork and never returns to who called it.
+Each function here runs after a fork, in a process that never returns to the launcher's code.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from .layers import Layers
 from .surroundings import Surroundings
 from .tiers import Tier
 
-_CORES_OFF = 1  # a limit of 1 byte also keeps a dump from being piped to a program of the host's
-_OOM_SCORE = 300  # where memory runs out, a trial goes before what the user does beside it
+_CORES_OFF = 1  # a limit of 1 byte also keeps a dump from being piped to a program of the host
+_OOM_SCORE = 300  # where memory runs out, a trial is killed before the user's other work
 
 
 def run(
@@ -29,15 +29,15 @@ def run(
 
     Args:
         plan: what `start_contained` wrote.
-        around: its environment and its own places.
-        layers: the root to enter, where isolated.
-        writers: descriptors of stdout, stderr, of what goes wrong, and of how it ended.
+        around: the command's environment and its own places.
+        layers: the root to enter, if isolated.
+        writers: descriptors for stdout, for stderr, for what fails, and for how it ended.
     """
     _, _, failed, status = writers
     try:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == 1 and not plan["has_own_processes"]:
-            os._exit(1)  # the launcher died before that
+            os._exit(1)  # the launcher died before this line
         if layers is not None:
             _enter_root(layers, has_own_processes=plan["has_own_processes"])
         if plan["has_own_processes"]:
@@ -59,7 +59,7 @@ def _enter_root(layers: Layers, *, has_own_processes: bool) -> None:
 
 
 def _be_first(failed: int, status: int, writers: Sequence[int]) -> None:
-    """Fork the command and collect the namespace's dead; returns in the fork alone."""
+    """Fork the command and reap the namespace's processes; returns in the fork only."""
     pid = os.fork()
     if pid == 0:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -71,25 +71,26 @@ def _be_first(failed: int, status: int, writers: Sequence[int]) -> None:
         ended, code = os.waitpid(-1, 0)
         if ended == pid:
             os.write(status, str(code).encode())
-            os._exit(0)  # the kernel kills whoever is left
+            os._exit(0)  # the kernel kills whatever is left
 
 
 def _become(plan: dict[str, Any], around: Surroundings, writers: Sequence[int]) -> None:
     out, err, failed, _ = writers
-    os.setsid()  # a script that signals its own group must not hit the launcher
+    os.setsid()  # a script that signals its own group must not reach the launcher
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
     with contextlib.suppress(OSError, ValueError):
         hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
         resource.setrlimit(resource.RLIMIT_CORE, (min(_CORES_OFF, hard) if hard >= 0 else 1, hard))
     if plan["tier"] == Tier.ISOLATED and os.geteuid() == 0:
-        kernel.prctl(kernel.PR_CAPBSET_DROP, kernel.CAP_SYS_ADMIN)  # it could unmount the walls
+        # With this capability, the command could unmount the walls.
+        kernel.prctl(kernel.PR_CAPBSET_DROP, kernel.CAP_SYS_ADMIN)
     if plan["tier"] == Tier.GUARDED:
         places = [plan["folder"], around.private, "/dev/shm"]
         landlock.restrict_writes(filter(os.path.isdir, places))
     os.dup2(out, 1)
     os.dup2(err, 2)
-    last = os.dup(failed)  # above all that is closed, by its flag, when the command starts
+    last = os.dup(failed)  # closed by its flag when the command starts; all others close below
     os.set_inheritable(last, False)
     os.closerange(3, last)
     os.closerange(last + 1, 1 << 16)
@@ -114,13 +115,13 @@ def _execute(path: str, argv: list[str], environment: Mapping[str, str]) -> None
     try:
         os.execve(path, argv, environment)
     except OSError as error:
-        if error.errno != 8:  # ENOEXEC: no `#!` line, a shell runs such a file as a script
+        if error.errno != 8:  # ENOEXEC: without a `#!` line, a shell runs the file as a script
             raise
         os.execve("/bin/sh", ("/bin/sh", path, *argv[1:]), environment)
 
 
 def descendants(root: int) -> list[int]:
-    """The processes that descend from one, by /proc."""
+    """Return the descendants of a process, from /proc."""
     parents: dict[int, int] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():

@@ -1,6 +1,6 @@
-"""The system calls that Python has no name for, raising OSError as Python's own do.
+"""System calls that Python does not offer; they raise OSError as Python's own do.
 
-Linux only. Loaded by the launcher; nothing here decides anything.
+Linux only. The launcher loads this module; nothing here decides anything.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 CAP_SYS_ADMIN = 21
 
-# The same numbers on every architecture: all system calls from 424 on are.
+# System calls from 424 on have the same numbers on every architecture.
 _SYS_MOUNT_SETATTR = 442
 _AT_FDCWD = -100
 _AT_RECURSIVE = 0x8000
@@ -54,7 +54,7 @@ def _check(result: int, what: str) -> int:
 
 
 def syscall(number: int, *arguments: object, what: str) -> int:
-    """A system call by its number."""
+    """Make a system call by its number."""
     call = _libc.syscall
     call.restype = ctypes.c_long
     return _check(call(ctypes.c_long(number), *arguments), what)
@@ -92,13 +92,13 @@ def make_read_only(target: str, *, recursive: bool = True) -> None:
 
 
 def pivot_root_here() -> None:
-    """Make the working directory, a mount, the root, and let the old one go."""
+    """Make the working directory, which is a mount, the root, and unmount the old root."""
     _check(_libc.pivot_root(b".", b"."), "pivot_root")
     _check(_libc.umount2(b".", ctypes.c_int(MNT_DETACH)), "umount")
 
 
 def prctl(option: int, value: int) -> None:
-    """An attribute of this process."""
+    """Set an attribute of this process."""
     zero = ctypes.c_ulong(0)
     result = _libc.prctl(ctypes.c_int(option), ctypes.c_ulong(value), zero, zero, zero)
     _check(result, f"prctl {option}")

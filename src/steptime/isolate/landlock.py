@@ -1,7 +1,7 @@
-"""Landlock: this process and all it starts may write in some folders, and nowhere else.
+"""Landlock: this process and everything it starts may write in some folders and nowhere else.
 
-The kernel's own guard for unprivileged processes, since Linux 5.13 where it is switched on. It
-does not cover rights, times, owners and extended attributes of files.
+It is the kernel's own guard for unprivileged processes, available from Linux 5.13 where it is
+switched on. It does not cover rights, times, owners and extended attributes of files.
 Source: https://docs.kernel.org/userspace-api/landlock.html
 """
 
@@ -18,13 +18,13 @@ _SYS_CREATE_RULESET, _SYS_ADD_RULE, _SYS_RESTRICT_SELF = 444, 445, 446
 _VERSION = 1
 _PATH_BENEATH = 1
 
-# Access rights by bit; what only reads is left free.
+# Access rights by bit; rights that only read are left free.
 _WRITE_FILE = 1 << 1
 _MAKE_AND_REMOVE = sum(1 << bit for bit in range(4, 13))
 _REFER, _REFER_SINCE = 1 << 13, 2
 _TRUNCATE, _TRUNCATE_SINCE = 1 << 14, 3
 
-# Devices through which one reaches memory or ports of the machine itself.
+# Devices that give access to the memory or ports of the machine itself.
 _NO_DEVICE = frozenset({"mem", "kmem", "port"})
 
 
@@ -34,12 +34,12 @@ class _Ruleset(ctypes.Structure):
 
 class _PathBeneath(ctypes.Structure):
     _pack_ = 1
-    _layout_ = "ms"  # what `_pack_` means, said aloud for newer Pythons
+    _layout_ = "ms"  # what `_pack_` implies; newer Pythons want it stated
     _fields_ = (("allowed_access", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
 
 
 def version() -> int:
-    """The kernel's version of Landlock; raises OSError where there is none."""
+    """Return the kernel's version of Landlock; raise OSError where there is none."""
     return kernel.syscall(
         _SYS_CREATE_RULESET,
         None,
@@ -50,10 +50,10 @@ def version() -> int:
 
 
 def restrict_writes(folders: Iterable[str]) -> None:
-    """Let this process write beneath these folders and to devices alone, from now on.
+    """Restrict this process, from now on, to write only below these folders and to devices.
 
     Raises:
-        OSError: this kernel has no Landlock, or it is off.
+        OSError: this kernel has no Landlock, or it is switched off.
     """
     found = version()
     files = _WRITE_FILE | (_TRUNCATE if found >= _TRUNCATE_SINCE else 0)
@@ -99,7 +99,7 @@ def _allow(ruleset: int, place: str, access: int) -> None:
 
 
 def _devices(folder: str) -> Iterator[str]:
-    """The character devices: terminals, /dev/null, GPUs. No disks."""
+    """Yield the character devices, such as terminals, /dev/null and GPUs, but no disks."""
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError:

@@ -1,9 +1,10 @@
-"""The program between Steptime and a contained child: makes the walls, then watches.
+"""The program between Steptime and a contained child: it builds the walls, then watches.
 
-Started as `python -I launcher.py FD` with one end of a socket: over it comes the plan, one JSON
-line, and later the word to kill; back go that the child started (or why not) and how it ended.
-When the socket closes, because Steptime was killed say, everything ends. The child is killed
-with all that it started, its tree is gone before the end is told. Standard library only.
+It is started as `python -I launcher.py FD` with one end of a socket. Over the socket it receives
+the plan, one JSON line, and later possibly the order to kill; it sends back that the child started
+(or why not) and how it ended. When the socket closes, for example because Steptime was killed,
+everything ends. The child is killed with everything it started, and its tree is gone before the end
+is reported. Standard library only.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-if __name__ == "__main__":  # at the end: nothing of ours may hide a module of Python's
+if __name__ == "__main__":  # at the end of the path: nothing of ours may hide a module of Python's
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 from steptime.isolate import inside, kernel
@@ -32,27 +33,27 @@ from steptime.isolate.tails import Tail
 from steptime.isolate.tiers import Tier
 from steptime.isolate.writes import list_layers, list_log, write_list
 
-_WRITE_S = 0.5  # how often output goes to the disk
+_WRITE_S = 0.5  # how often output is written to the disk
 
 
 @dataclass(slots=True, kw_only=True)
 class WalledChild:
-    """What is running: its process here, and the pipes that tell of it."""
+    """The running child: its process as seen here, and the pipes from it."""
 
     pid: int
     status: int
-    """Where a first process of its own namespace writes how the command ended."""
+    """The pipe on which the first process of its own namespace writes how the command ended."""
     tails: tuple[Tail, ...]
     layers: tuple[Layer, ...] = ()
     has_own_processes: bool = False
 
 
 class ControlLostError(Exception):
-    """Steptime said to end, or is gone."""
+    """Steptime gave the order to kill, or is gone."""
 
 
 def main(control: socket.socket) -> None:
-    """Start the child that the plan says, and see it to its end."""
+    """Start the child of the plan, and stay with it until it ends."""
     lines = control.makefile("rb")
     plan = json.loads(lines.readline() or b"{}")
     if not plan:
@@ -72,7 +73,7 @@ def main(control: socket.socket) -> None:
 
 
 def see_to_end(plan: dict[str, Any], around: Surroundings, control: socket.socket) -> None:
-    """Start the child and watch it, kill what it leaves, and list what it wrote."""
+    """Start the child and watch it, kill what it leaves behind, and list what it wrote."""
     try:
         child, layers = start(plan, around)
     except OSError as error:
@@ -91,7 +92,7 @@ def see_to_end(plan: dict[str, Any], around: Surroundings, control: socket.socke
         tail.write(is_last=True)
     paths = list_layers(child.layers) if child.layers else list_log(plan["folder"])
     write_list(plan["folder"], paths, but=around.private)
-    with contextlib.suppress(OSError):  # nobody listens any more
+    with contextlib.suppress(OSError):  # nobody listens any longer
         _tell(control, {"end": end})
 
 
@@ -100,7 +101,7 @@ def _tell(control: socket.socket, message: dict[str, Any]) -> None:
 
 
 def start(plan: dict[str, Any], around: Surroundings) -> tuple[WalledChild | int, Layers | None]:
-    """Make the walls and start the child; an errno where its program could not be executed."""
+    """Build the walls and start the child; return an errno if it could not be executed."""
     folder, is_isolated = plan["folder"], plan["tier"] == Tier.ISOLATED
     has_own_network = plan["has_own_network"]
     plan["files_limit"] = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -144,7 +145,7 @@ def watch(child: WalledChild, control: socket.socket) -> dict[str, int]:
     """Move the output to its files until the command ends.
 
     Raises:
-        ControlLostError: it is to be killed.
+        ControlLostError: the child must be killed.
     """
     waking, wake = os.pipe()
     os.set_blocking(wake, False)
@@ -173,7 +174,7 @@ def watch(child: WalledChild, control: socket.socket) -> dict[str, int]:
 
 
 def _reap(pid: int) -> int | None:
-    """Collect who has ended; the wait status of `pid` if it is among them."""
+    """Reap what has ended; return the wait status of `pid` if it is among them."""
     status = None
     with contextlib.suppress(ChildProcessError):
         while True:
@@ -186,10 +187,10 @@ def _reap(pid: int) -> int | None:
 
 
 def kill_tree(child: WalledChild) -> None:
-    """SIGKILL to all that descends from this process, until nothing does."""
+    """Send SIGKILL to every descendant of this process until none is left."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     while True:
-        # In a process namespace the first one's death is everybody's, and is waited for.
+        # In a process namespace, everything dies with the first process, and waiting covers it all.
         doomed = [child.pid] if child.has_own_processes else inside.descendants(os.getpid())
         for pid in doomed:
             with contextlib.suppress(ProcessLookupError):

@@ -1,8 +1,8 @@
 """Builds the root that an isolated child sees: every disk under a layer in memory.
 
-Runs in the launcher, inside its own user and mount namespace. An unprivileged overlay
-cannot be laid over a folder that has other mounts inside it (the kernel keeps them locked to
-it), so such a folder is rebuilt in memory, entry by entry, down to where no mounts are left.
+It runs in the launcher, inside a user and mount namespace of its own. An unprivileged overlay
+cannot cover a folder that has other mounts inside it (the kernel locks them to it), so such a
+folder is rebuilt in memory, entry by entry, down to where no mounts are left.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from . import kernel
 from .mounts import PSEUDO, MountLine, has_mount_beneath, mount_of, visible_mounts
 
-_MAX_OVERLAYS = 2000  # 0.3 ms each: a folder of thousands of mounts would cost seconds a trial
-_OTHER_DESCRIPTORS = 100  # each overlay keeps two open; these are for all else
-_MAX_OVERLAYS_HERE = 1000  # of one folder, so that the others get theirs
-_MAX_COPIED_BYTES = 1 << 20  # a file that lies beside mounts is copied into memory up to this
-_MAX_PREPARED = 1000  # folders of others looked through, for those that one may write in
+_MAX_OVERLAYS = 2000  # 0.3 ms each: thousands of mounts would cost a trial seconds
+_OTHER_DESCRIPTORS = 100  # each overlay keeps two open; these are for everything else
+_MAX_OVERLAYS_HERE = 1000  # in one folder, so that others get theirs too
+_MAX_COPIED_BYTES = 1 << 20  # a file beside mounts is copied into memory up to this size
+_MAX_PREPARED = 1000  # folders of other users that are searched for writable ones
 _KERNELS_OWN = ("/proc", "/sys", "/dev")
 
 
@@ -30,7 +30,7 @@ _KERNELS_OWN = ("/proc", "/sys", "/dev")
 class Layer:
     """One folder of the user's: as it is (`lower`) and what was written over it (`upper`).
 
-    Both are descriptors, so that they can be read when the child's root is gone. `is_rebuilt`:
+    Both are descriptors, so they can be read when the child's root is gone. With `is_rebuilt`,
     `upper` holds the whole folder and not only the changes.
     """
 
@@ -42,7 +42,7 @@ class Layer:
 
 @dataclass(slots=True, kw_only=True)
 class Layers:
-    """The root in the making: `memory` is where the tmpfs is mounted."""
+    """The root that is being built; `memory` is where the tmpfs is mounted."""
 
     memory: str
     folder: str
@@ -50,26 +50,26 @@ class Layers:
     made: list[Layer] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     read_only: list[str] = field(default_factory=list)
-    """What is too much to be laid over."""
+    """Folders beyond the number of possible overlays."""
     num_overlays: int = 0
     max_overlays: int = _MAX_OVERLAYS
 
     @property
     def root(self) -> str:
-        """The new root, as a path of the old one."""
+        """The new root, as a path in the old one."""
         return f"{self.memory}/tree"
 
 
 def build_root(folder: str, layer_bytes: int, *, has_own_network: bool) -> Layers:
-    """Mount everything for the new root but /proc; the caller makes it the root.
+    """Mount everything for the new root except /proc; the caller makes it the root.
 
     Args:
         folder: the only place that is really writable.
         layer_bytes: how much may be written elsewhere, in memory.
-        has_own_network: this host's name is to lead to the loopback.
+        has_own_network: whether this host's name must lead to the loopback.
 
     Raises:
-        OSError: something cannot be mounted without which there is no isolation.
+        OSError: something that isolation needs cannot be mounted.
     """
     mounts = visible_mounts()
     real = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -94,7 +94,7 @@ def build_root(folder: str, layer_bytes: int, *, has_own_network: bool) -> Layer
 
 
 def _raise_limit() -> int:
-    """Let this process open as many files as it may; the command gets the limit it had."""
+    """Raise this process's limit on open files; the command gets the original limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * _MAX_OVERLAYS + _OTHER_DESCRIPTORS
     limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
@@ -107,7 +107,7 @@ def _open_folder(path: str) -> int:
 
 
 def _rebuild(layers: Layers, place: str) -> None:
-    """Fill a folder of the new root, whose original has mounts inside it, entry by entry."""
+    """Fill a folder of the new root entry by entry, because its original has mounts inside it."""
     target = layers.root + place
     _copy_attributes(place, target)
     upper = _open_folder(target)
@@ -117,7 +117,7 @@ def _rebuild(layers: Layers, place: str) -> None:
     before, read_only = layers.num_overlays, len(layers.read_only)
     for entry in found:
         path = entry.path
-        with contextlib.suppress(FileNotFoundError):  # went away meanwhile
+        with contextlib.suppress(FileNotFoundError):  # removed in the meantime
             if entry.is_symlink():
                 os.symlink(os.readlink(path), layers.root + path)
             elif entry.is_dir(follow_symlinks=False):
@@ -128,8 +128,8 @@ def _rebuild(layers: Layers, place: str) -> None:
                 _add_file(layers, path)
     if (num := len(layers.read_only) - read_only) > 0:
         layers.reasons.append(
-            f"{num} folders in {place}, {layers.read_only[read_only]} say, can be read but not "
-            "written: they lie beside mounts, and are too many"
+            f"{num} folders in {place}, such as {layers.read_only[read_only]}, can be read but not "
+            "written: they lie beside mounts, and there are too many of them"
         )
 
 
@@ -159,7 +159,7 @@ def _add_folder(layers: Layers, place: str, *, is_full: bool = False) -> None:
 
 
 def _overlay(layers: Layers, place: str) -> None:
-    """Lay a folder in memory over one that has no mounts inside it."""
+    """Put a folder in memory over one that has no mounts inside it."""
     number = layers.num_overlays
     layers.num_overlays += 1
     upper, work = f"{layers.memory}/upper-{number}", f"{layers.memory}/aside-{number}"
@@ -168,7 +168,7 @@ def _overlay(layers: Layers, place: str) -> None:
     _copy_attributes(place, upper)
     lower = _open_folder(place)
     _prepare(lower, upper)
-    # Descriptors for names: a path may hold the commas and colons that options are split at.
+    # Descriptors instead of names: a path may contain commas and colons, which separate options.
     options = f"lowerdir=/proc/self/fd/{lower},upperdir={upper},workdir={work},userxattr"
     try:
         kernel.mount("steptime", layers.root + place, "overlay", 0, options)
@@ -181,10 +181,11 @@ def _overlay(layers: Layers, place: str) -> None:
 
 
 def _prepare(lower: int, upper: str) -> None:
-    """Make folders of other users ours in the layer, where the kernel could not.
+    """Make folders of other users ours in the layer, where the kernel cannot.
 
-    It copies a folder into the layer before the first write in it, and fails where its owner has
-    no number in this namespace: then nothing could be written in /data/me under root's /data.
+    The kernel copies a folder into the layer before the first write in it. That fails where the
+    folder's owner has no number in this namespace: nothing could be written in /data/me under
+    root's /data.
     """
     known = _known_owners()
     if known is None:
@@ -199,7 +200,7 @@ def _prepare(lower: int, upper: str) -> None:
                     continue
                 facts = entry.stat(follow_symlinks=False)
                 if facts.st_uid in known[0] and facts.st_gid in known[1]:
-                    continue  # ours: the kernel does it, and for all that is in it
+                    continue  # ours: the kernel copies it and everything in it
                 path = f"{inside}/{entry.name}"
                 if os.access(entry.path, os.X_OK) and path.count("/") <= 3:
                     os.mkdir(upper + path)
@@ -208,7 +209,7 @@ def _prepare(lower: int, upper: str) -> None:
 
 
 def _known_owners() -> tuple[set[int], set[int]] | None:
-    """User and group that have a number here, or None if all have."""
+    """Return the users and groups that have a number here; None if all have one."""
     with open("/proc/self/uid_map") as file:
         num_users = sum(int(line.split()[2]) for line in file)
     if num_users > 1:
@@ -217,7 +218,7 @@ def _known_owners() -> tuple[set[int], set[int]] | None:
 
 
 def _bind(layers: Layers, place: str) -> None:
-    """Show a folder or a file as it is, with all that is mounted in it."""
+    """Show a folder or a file as it is, with everything mounted in it."""
     kernel.mount(place, layers.root + place, None, kernel.MS_BIND | kernel.MS_REC)
 
 
@@ -228,7 +229,7 @@ def _bind_read_only(layers: Layers, place: str, why: str) -> None:
 
 
 def _add_file(layers: Layers, place: str) -> None:
-    """A file that lies beside mounts, or is one itself, as /etc/hosts in a container."""
+    """Add a file beside mounts, or one that is itself a mount, as /etc/hosts in a container."""
     facts = os.lstat(place)
     target = layers.root + place
     is_small = stat.S_ISREG(facts.st_mode) and facts.st_size <= _MAX_COPIED_BYTES
@@ -250,12 +251,12 @@ def _copy_attributes(place: str, target: str) -> None:
 
 
 def _copy_owner(facts: os.stat_result, target: str) -> None:
-    with contextlib.suppress(OSError):  # another user's, who has no number here
+    with contextlib.suppress(OSError):  # it belongs to a user without a number here
         os.chown(target, facts.st_uid, facts.st_gid)
 
 
 def _add_devices(layers: Layers) -> None:
-    """/dev: every device works, no file can be made, and shared memory is private."""
+    """Add /dev: every device works, no file can be created, and shared memory is private."""
     _bind(layers, "/dev")
     kernel.make_read_only(f"{layers.root}/dev", recursive=False)
     shared = "/dev/shm"
@@ -271,7 +272,7 @@ def _add_devices(layers: Layers) -> None:
 
 
 def _add_staged(layers: Layers, shared: str) -> None:
-    """Folders in shared memory are data that somebody put there for speed: show them."""
+    """Show folders in shared memory: they are data that somebody put there for speed."""
     with os.scandir(shared) as entries:
         names = sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
     for name in names:
@@ -281,12 +282,12 @@ def _add_staged(layers: Layers, shared: str) -> None:
 
 
 def _add_processes(layers: Layers) -> None:
-    """/proc as it is; the caller mounts a fresh one over it where it can."""
+    """Add /proc as it is; the caller mounts a new one over it where it can."""
     _bind(layers, "/proc")
 
 
 def _add_system(layers: Layers) -> None:
-    """/sys to be read: root could switch the machine's settings there."""
+    """Add /sys read-only: root could change the machine's settings there."""
     _bind(layers, "/sys")
     with contextlib.suppress(OSError):
         kernel.make_read_only(f"{layers.root}/sys")
@@ -296,7 +297,7 @@ _KERNELS_FOLDERS = {"/proc": _add_processes, "/sys": _add_system, "/dev": _add_d
 
 
 def _name_loopback(layers: Layers) -> None:
-    """Let this host's own name lead to the loopback, the only network there is."""
+    """Let this host's own name lead to the loopback, which is the only network there."""
     hosts = "/etc/hosts"
     if not os.path.exists(layers.root + hosts) or os.path.islink(hosts):
         return

@@ -1,7 +1,6 @@
-"""What is mounted, and which of it a trial may write to as it is: nothing.
+"""What is mounted in this namespace.
 
-In: /proc/self/mountinfo. Out: the mounts that can be seen, by place. Mounting is left to
-`layers`.
+In: /proc/self/mountinfo. Out: the visible mounts, by their place. `layers` does the mounting.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-# File systems that hold no files of anybody's, or cannot lie under an overlay.
+# File systems that hold nobody's files, or cannot be under an overlay.
 PSEUDO = frozenset(
     (
         *("autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts"),
@@ -34,7 +33,7 @@ class MountLine:
 
 
 def parse_mountinfo(text: str) -> tuple[MountLine, ...]:
-    """The mounts, in the order in which they were made."""
+    """Return the mounts in the order in which they were made."""
     found = []
     for line in text.splitlines():
         front, _, back = line.partition(" - ")
@@ -52,12 +51,12 @@ def parse_mountinfo(text: str) -> tuple[MountLine, ...]:
 
 
 def _unescape(place: str) -> str:
-    """Blanks, tabs, newlines and backslashes stand as a backslash and three octal digits."""
+    """Decode blanks, tabs, newlines and backslashes: a backslash and three octal digits."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), place)
 
 
 def visible_mounts() -> dict[str, MountLine]:
-    """The mounts that a path leads to, by place; others are hidden under later ones."""
+    """Return the mounts that a path leads to, by place; later mounts hide others."""
     text = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     return {mount.place: mount for mount in parse_mountinfo(text) if _is_seen(mount)}
 
@@ -75,13 +74,13 @@ def _is_seen(mount: MountLine) -> bool:
 
 
 def mount_of(place: str, mounts: Mapping[str, MountLine]) -> MountLine:
-    """The mount that a path lies on; `mounts` has one at the root."""
+    """Return the mount that a path is on; `mounts` has one at the root."""
     while place not in mounts and place != "/":
         place = os.path.dirname(place)
     return mounts[place]
 
 
 def has_mount_beneath(place: str, places: Iterable[str]) -> bool:
-    """Whether something else is mounted somewhere inside that folder."""
+    """Return whether something else is mounted inside that folder."""
     inside = place.rstrip("/") + "/"
     return any(other.startswith(inside) and other != place for other in places)

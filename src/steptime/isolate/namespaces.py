@@ -1,7 +1,7 @@
-"""Puts the launcher into namespaces of its own, where it may mount and its child may not harm.
+"""Puts the launcher into namespaces of its own, where it may mount and its child can do no harm.
 
-No capability is needed but what every process has: mapping its own user. Where it may map all
-(root), files of every user keep their owners.
+It needs only what every process may do: map its own user. Where it may map all users (root), every
+user's files keep their owners.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 def enter_namespaces(
     *, has_own_mounts: bool, has_own_network: bool, has_own_processes: bool
 ) -> None:
-    """Leave the host's: users, and as asked mounts with shared memory, network, processes.
+    """Leave the host's users and, if asked, its mounts with shared memory, network, processes.
 
-    The next child of this process is the first of the new process namespace.
+    The next child of this process is the first one in the new process namespace.
 
     Raises:
-        OSError: the kernel, or who set it up, does not allow it.
+        OSError: the kernel or its configuration does not allow it.
     """
     flags = kernel.CLONE_NEWUSER
     flags |= kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC if has_own_mounts else 0
@@ -54,9 +54,9 @@ def _is_in_new_namespace(maps: dict[str, str]) -> bool:
 
 
 def _start_mapper(pid: int, maps: dict[str, str]) -> tuple[int, int]:
-    """A process that stays outside and there maps every user and group to itself.
+    """Start a process that stays outside and maps every user and group to itself.
 
-    Only from outside can more be mapped than one's own, and only with the right to.
+    More than the own user can be mapped only from outside, and only with the right to do so.
     """
     waiting, go = os.pipe()
     helper = os.fork()
@@ -69,7 +69,7 @@ def _start_mapper(pid: int, maps: dict[str, str]) -> tuple[int, int]:
             for kind, text in maps.items():
                 rows = [line.split() for line in text.splitlines()]
                 identity = "\n".join(f"{inside} {inside} {num}" for inside, _, num in rows)
-                with contextlib.suppress(OSError):  # then this process maps itself alone
+                with contextlib.suppress(OSError):  # then this process maps only itself
                     Path(f"/proc/{pid}/{kind}_map").write_text(identity)
     finally:
         os._exit(0)

@@ -1,4 +1,4 @@
-"""Finds the best tier that works here, by doing: mount, write, compare. Once a study."""
+"""Finds the best tier that works here by trying it: mount, write, compare. Once for each study."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from steptime.isolate.child import start_contained
 from steptime.isolate.tiers import Containment, Tier
 
 _LIMIT_S = 20.0  # a disk that hangs must not hang the study
-_MEMORY_FRACTION = 0.5  # of what is free: the script needs the rest
+_MEMORY_FRACTION = 0.5  # of the free memory: the script needs the rest
 _LEAST_LAYER_BYTES = 64 << 20
 
-# Writes beside its folder in each way that a layer must take, and says how that went. The last
-# line: a folder removed and made again needs attributes that tmpfs has from Linux 6.6 on.
+# Writes outside its folder in each way that a layer must accept, and reports how that went. At the
+# end: a folder that is removed and made again needs attributes that tmpfs has since Linux 6.6.
 _ATTEMPTS = """\
 import os, socket, sys
 there, folder = sys.argv[1:3]
@@ -65,11 +65,11 @@ def probe(
     best: Tier = Tier.ISOLATED,
     share_network: bool = False,
 ) -> Containment:
-    """The best containment that works here.
+    """Return the best containment that works here.
 
     Args:
         scratch: a folder of ours on the disk that the script works on; left as it was.
-        allow_unsafe: go on where nothing can be contained.
+        allow_unsafe: continue where nothing can be contained.
         best: try no better tier than this.
         share_network: leave the host's network to the child, for data that comes over it.
 
@@ -93,14 +93,14 @@ def probe(
         return Containment(tier=Tier.UNSAFE, reasons=tuple(reasons))
     why = "; ".join(reasons) or "no tier was allowed"
     raise ContainmentError(
-        f"a trial could write over your files here: {why}",
-        hint="Run where user namespaces or Landlock work (outside the container, say), or accept "
-        "it with --unsafe-trials.",
+        f"a trial could overwrite your files here: {why}",
+        hint="Run it where user namespaces or Landlock work (outside the container, for example), "
+        "or accept the risk with --unsafe-trials.",
     )
 
 
 def _wanted(tier: Tier, *, share_network: bool) -> Iterator[Containment]:
-    """What to try of a tier, best first."""
+    """Yield what to try of a tier, best first."""
     is_isolated = tier is Tier.ISOLATED
     for has_own_processes in (True, False) if is_isolated else (False,):
         for has_own_network in (False,) if share_network else (True, False):
@@ -126,12 +126,12 @@ def _first_that_works(
 
 
 def _try(wanted: Containment, scratch: Path) -> tuple[str | None, tuple[str, ...]]:
-    """Why it does not work, or None; and what this tier's walls lack here."""
+    """Return why it does not work, or None, and what this tier's walls lack here."""
     with _prepared(scratch) as there:
         folder = there / "trial"
         folder.mkdir()
         before = _snapshot(there)
-        # Not -I: the redirection of the guarded tier comes in by PYTHONPATH.
+        # Not -I: the redirection of the guarded tier comes in through PYTHONPATH.
         argv = (sys.executable, "-s", "-c", _ATTEMPTS, str(there), str(folder))
         plain = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         try:
@@ -144,7 +144,7 @@ def _try(wanted: Containment, scratch: Path) -> tuple[str | None, tuple[str, ...
             child.kill()
             return f"writing took more than {_LIMIT_S:.0f} s", ()
         if _snapshot(there) != before:
-            return "a write came through", ()
+            return "a write reached the disk", ()
         if not (folder / "report").exists():
             last = (folder / "stderr").read_text(errors="replace").strip().rpartition("\n")[2]
             return f"a write failed: {last}", ()
@@ -156,7 +156,7 @@ def _try(wanted: Containment, scratch: Path) -> tuple[str | None, tuple[str, ...
 
 @contextlib.contextmanager
 def _prepared(scratch: Path) -> Iterator[Path]:
-    """A folder with something in it, gone afterwards."""
+    """Provide a folder with something in it, and remove it afterwards."""
     there = Path(tempfile.mkdtemp(prefix="probe-", dir=scratch)).resolve()
     try:
         for name in ("kept", "removed", "moved"):
@@ -168,7 +168,7 @@ def _prepared(scratch: Path) -> Iterator[Path]:
 
 
 def _snapshot(there: Path) -> dict[str, tuple[object, ...]]:
-    """Everything in a folder that must stay: bytes, rights and times; not the trial's folder."""
+    """Return everything in a folder that must stay: bytes, rights and times."""
     found: dict[str, tuple[object, ...]] = {}
     for path in sorted(there.iterdir()):
         if path.name != "trial":
@@ -186,7 +186,7 @@ def _layer_bytes() -> int:
 
 
 def _group_limit_bytes() -> int:
-    """What the control group may use (version 2); raises where there is no limit."""
+    """Return what the control group may use (version 2); raise where there is no limit."""
     text = Path("/proc/self/cgroup").read_text()
     (place,) = (line[3:] for line in text.splitlines() if line.startswith("0::"))
     folder = Path("/sys/fs/cgroup") / place.lstrip("/")

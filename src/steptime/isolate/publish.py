@@ -1,7 +1,8 @@
-"""The variables under which a trial publishes nothing and meets nobody on a port.
+"""The variables under which a trial publishes nothing and collides with nobody on a port.
 
-What a script says in its own code goes before its environment: `wandb.init(mode="online")`, say.
-Against that stands a network of its own, where there is one, and an address that leads nowhere.
+What a script says in its own code, such as `wandb.init(mode="online")`, takes precedence over its
+environment. Against that help a network of its own, where there is one, and an address that leads
+nowhere.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ class Variable:
     """One switch; {private} in its value is a folder of the trial's own.
 
     Attributes:
-        is_offline: it also stops reading from the network: only where there is none to read from,
-            or none the user asked for.
+        is_offline: it also stops reading from the network, so it is not set where the user asked
+            for the network.
     """
 
     name: str
@@ -40,7 +41,7 @@ _HUB = "https://huggingface.co/docs/huggingface_hub/package_reference/environmen
 _DATASETS = "https://huggingface.co/docs/datasets/loading#offline"
 
 VARIABLES = (
-    # Disabled, not offline: that would start a process of its own beside the training.
+    # Disabled, not offline: offline would start a process of its own beside the training.
     Variable(name="WANDB_MODE", value="disabled", source=_WANDB),
     Variable(name="WANDB_BASE_URL", value=NOWHERE, source=_WANDB),
     Variable(name="WANDB_DIR", value="{private}", source=_WANDB),
@@ -75,7 +76,7 @@ VARIABLES = (
     ),
 )
 
-# Where torchrun's ranks, and scripts that read them by hand, meet.
+# Where torchrun's ranks meet, and scripts that read the variables themselves.
 # Source: https://pytorch.org/docs/stable/distributed.html#environment-variable-initialization
 _PORTS = ("MASTER_PORT", "PET_MASTER_PORT")
 
@@ -83,12 +84,12 @@ _PORTS = ("MASTER_PORT", "PET_MASTER_PORT")
 def quiet_environment(
     environment: Mapping[str, str], private: str, *, share_network: bool
 ) -> dict[str, str]:
-    """The environment with publishing off; the user's own settings of it do not count here.
+    """Return the environment with publishing off, whatever the user's own settings are.
 
     Args:
         environment: what the command would get.
-        private: a folder of the trial's own; made by the libraries that want it.
-        share_network: the user asked for the host's network, for the data.
+        private: a folder of the trial's own; the libraries that need it create it.
+        share_network: whether the user asked for the host's network, for the data.
     """
     quiet = {
         variable.name: variable.value.format(private=private)
@@ -99,9 +100,9 @@ def quiet_environment(
 
 
 def free_ports(environment: Mapping[str, str]) -> dict[str, str]:
-    """A free port for each variable that names one and that the user has not set.
+    """Return a free port for each variable that names one and that the user has not set.
 
-    For children that share the host's ports; another process may still take one before them.
+    It is for children that share the host's ports; another process may still take one first.
     """
     ports = {}
     for name in _PORTS:

@@ -1,7 +1,7 @@
-"""What remains of a child's output: the last 1 MiB of each stream, in a file.
+"""What is kept of a child's output: the last 1 MiB of each stream, in a file.
 
-A script that prints gigabytes fills neither the disk nor memory. The file is at most twice as
-long while the child runs.
+So a script that prints gigabytes fills neither the disk nor memory. While the child runs, the file
+is at most twice as long.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _READ_BYTES = 1 << 16
 
 
 class Tail:
-    """Moves what comes out of a pipe into a file, and forgets its beginning."""
+    """Moves what comes out of a pipe into a file, and drops the beginning."""
 
     def __init__(self, reader: int, path: str) -> None:
         os.set_blocking(reader, False)
@@ -24,7 +24,7 @@ class Tail:
         self._written = 0
 
     def read(self, *, max_rounds: int = 16) -> None:
-        """Take what is there now; a flood is taken in turns with everything else."""
+        """Take what is there now, but at most so much that everything else gets its turn."""
         for _ in range(max_rounds):
             try:
                 data = os.read(self.reader, _READ_BYTES)
@@ -38,7 +38,7 @@ class Tail:
                 del self._pending[:-MAX_BYTES]
 
     def write(self, *, is_last: bool = False) -> None:
-        """Put it on the disk."""
+        """Write it to the disk."""
         limit = MAX_BYTES if is_last else 2 * MAX_BYTES
         if self._written + len(self._pending) > limit:
             kept = os.pread(self._file, MAX_BYTES, max(0, self._written - MAX_BYTES))

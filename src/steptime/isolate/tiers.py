@@ -10,24 +10,24 @@ class Tier(str, Enum):
     """The three ways to start a child, best first."""
 
     ISOLATED = "isolated"
-    """Whatever it writes lands in a layer in memory that vanishes with it."""
+    """Whatever it writes goes to a layer in memory that disappears with it."""
     GUARDED = "guarded"
     """The kernel refuses writes outside its folder; Python's usual writers are redirected."""
     UNSAFE = "unsafe"
-    """Nothing keeps it from writing. Only where the user insists."""
+    """Nothing keeps it from writing. This happens only if the user insists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Containment:
-    """What children of this study run in.
+    """What the children of this study run in.
 
     Attributes:
         tier: the best one that worked when it was tried.
-        has_own_network: a loopback of its own and nothing else: no uploads, no port clashes.
-        has_own_processes: process ids of its own, so that no daemon can outlive it.
+        has_own_network: a loopback of its own and nothing else, so no uploads and no port clashes.
+        has_own_processes: process ids of its own, so no daemon can outlive it.
         share_network: the user asked for the host's network, for data that comes over it.
-        layer_bytes: how much it may write in memory, where isolated; then "no space left".
-        reasons: why it is no better, a sentence each.
+        layer_bytes: how much it may write in memory, if isolated; beyond that, "no space left".
+        reasons: why it is no better, one sentence each.
     """
 
     tier: Tier

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 FILE = "writes.json"
 LOG = "tried-writes"  # as in guest/redirect
 MAX_PATHS = 200
-_MAX_SEEN = 20_000  # entries of a layer looked at: a script may unpack a data set
-_MAX_IN_NEW_FOLDER = 8  # a new folder with more than that is one line
+_MAX_SEEN = 20_000  # entries of a layer that are read: a script may unpack a data set
+_MAX_IN_NEW_FOLDER = 8  # a new folder with more than this is one line
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 
 
 def tried_writes(folder: Path) -> tuple[str, ...]:
-    """The user's paths that the child of this folder tried to make, change or remove, sorted.
+    """Return the user's paths that this child tried to create, change or remove, sorted.
 
-    A folder that was new, or holds compiled Python, stands for all that is in it, with a `/` at
-    its end. At most 200.
+    A folder that is new, or holds compiled Python, represents everything in it and ends with a `/`.
+    There are at most 200 paths.
     """
     try:
         return tuple(map(str, json.loads((folder / FILE).read_bytes())["paths"]))
@@ -33,7 +33,7 @@ def tried_writes(folder: Path) -> tuple[str, ...]:
 
 
 def write_list(folder: str, paths: Iterable[str], *, but: str) -> None:
-    """Write the list into the child's folder, without what lies in one of our own.
+    """Write the list into the child's folder, without paths in our own folders.
 
     The first trial compiles the guest, which is nothing that the script did.
     """
@@ -46,7 +46,7 @@ def write_list(folder: str, paths: Iterable[str], *, but: str) -> None:
 
 
 def list_log(folder: str) -> Iterator[str]:
-    """What the guest in a guarded child noted: a path a line, from each of its processes."""
+    """Yield what the guest in a guarded child noted: one path a line, from all its processes."""
     try:
         with open(os.path.join(folder, LOG), errors="surrogateescape") as file:
             lines = file.read().split("\n")
@@ -59,7 +59,7 @@ def list_log(folder: str) -> Iterator[str]:
 
 
 def list_layers(layers: Iterable[Layer]) -> Iterator[str]:
-    """What was written over each of the user's folders."""
+    """Yield what was written over each of the user's folders."""
     left = [_MAX_SEEN]
     for layer in layers:
         if layer.is_rebuilt:
@@ -69,9 +69,9 @@ def list_layers(layers: Iterable[Layer]) -> Iterator[str]:
 
 
 def _entries(layer: Layer, inside: str) -> list[tuple[str, str, bool]]:
-    """Name, path and whether it is a folder, of what a folder of the layer holds.
+    """Return name, path and whether it is a folder, for each entry of a folder of the layer.
 
-    By descriptors: the launcher no longer sees itself in the child's /proc.
+    It uses descriptors, because the launcher no longer sees itself in the child's /proc.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -87,7 +87,7 @@ def _entries(layer: Layer, inside: str) -> list[tuple[str, str, bool]]:
 
 
 def _changes(layer: Layer, inside: str, left: list[int]) -> Iterator[str]:
-    """The changed paths in a folder of the layer; `left` is how many more may be looked at."""
+    """Yield the changed paths in a folder of the layer; `left` is how many more may be read."""
     for name, path, is_folder in _entries(layer, inside):
         left[0] -= 1
         if left[0] < 0:
@@ -96,14 +96,14 @@ def _changes(layer: Layer, inside: str, left: list[int]) -> Iterator[str]:
         if not is_folder:
             yield place
         elif name == "__pycache__":
-            if _entries(layer, path):  # an empty one was put there by `layers`
+            if _entries(layer, path):  # `layers` may have put an empty one there
                 yield place + "/"
         else:
             yield from _changes_of_folder(layer, path, left)
 
 
 def _changes_of_folder(layer: Layer, path: str, left: list[int]) -> Iterator[str]:
-    """What changed in a folder; the folder itself, with a `/`, where it is new or has other rights.
+    """Yield what changed in a folder, and the folder with a `/` if it is new or has other rights.
 
     The kernel copies each folder into the layer before it writes in it: that is no change.
     """
@@ -119,7 +119,7 @@ def _changes_of_folder(layer: Layer, path: str, left: list[int]) -> Iterator[str
 
 
 def _changes_beside_mounts(layer: Layer, left: list[int]) -> Iterator[str]:
-    """The same for a folder that was rebuilt; folders that were there have layers of their own."""
+    """Yield the same for a rebuilt folder; folders that were there have layers of their own."""
     for _, path, is_folder in _entries(layer, ""):
         before, now = _facts(layer.lower, path), _facts(layer.upper, path)
         if is_folder and before is None:

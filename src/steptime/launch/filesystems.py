@@ -1,4 +1,4 @@
-"""What kind of file system a run's folder and files lie on, as far as the machine tells.
+"""What kind of file system a run's folder and files are on, as far as the machine says.
 
 In: an argv and its folder. Out: a `Place` for the folder and for each existing path that the argv
 names. Nothing is opened: a data set on a slow network disk must not delay the command.
@@ -20,7 +20,7 @@ _MAX_PLACES = 20  # an argv of a thousand files names one data set
 def find_places(
     command: tuple[str, ...], *, folder: Path, mounts: Path = MOUNTS
 ) -> tuple[Place, ...]:
-    """The folder and what the command names in it, each with its file system; none where untold."""
+    """Return the folder and the command's paths in it with their file systems; empty if unknown."""
     kinds = _read_mounts(mounts)
     if not kinds:
         return ()
@@ -34,11 +34,11 @@ def find_places(
 
 
 def _read_mounts(path: Path) -> dict[str, str]:
-    """File system by mount point, the last of several on one point, as it hides the others."""
+    """Return the file system of each mount point; the last one mounted there hides the others."""
     found = {}
     with suppress(OSError):
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            # Fields as in proc(5): the mount point is the fifth, the kind the first behind ` - `.
+            # Fields as in proc(5): the mount point is the fifth, the kind is the first after ` - `.
             mounted, _, rest = line.partition(" - ")
             words, kind = mounted.split(), rest.split()
             if len(words) > 4 and kind:

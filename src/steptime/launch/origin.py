@@ -1,7 +1,7 @@
-"""Where a run comes from: its `command.json` as it stands before the command starts.
+"""Where a run comes from: its `command.json` before the command starts.
 
-In: the argv, the environment and the time. Out: a CommandRecord. Everything is read from files
-or the system directly: a process of ours (git, lscpu) would delay the user's command.
+In: the argv, the environment and the time. Out: a CommandRecord. Everything is read directly from
+files or the system, because a process of ours (git, lscpu) would delay the user's command.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ TOLD_VARIABLES = (
     *("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_MIN_NCHANNELS", "NCCL_SOCKET_NTHREADS"),
     *("PYTHONOPTIMIZE", "PYTHONHASHSEED", "PYTHONDEVMODE"),
 )
-"""Variables that decide how fast a training is, and that nobody puts a secret into."""
+"""Variables that affect how fast a training is and that never hold a secret."""
 
 
 def describe_run(
     run_id: str, argv: tuple[str, ...], *, environment: Mapping[str, str], started_unix_s: float
 ) -> CommandRecord:
-    """What is known before the command starts.
+    """Return what is known before the command starts.
 
-    Names of variables are kept; values only of `TOLD_VARIABLES`.
+    The names of all variables are kept, but values only of `TOLD_VARIABLES`.
     """
     try:
         cwd = Path.cwd()
@@ -69,7 +69,7 @@ def describe_run(
 
 
 def tell_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables whose values are kept, cut where they are long."""
+    """Return the variables whose values are kept, with long values cut."""
     return {
         name: environment[name][:_MAX_VALUE]
         for name in TOLD_VARIABLES
@@ -78,7 +78,7 @@ def tell_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_machine() -> MachineIdentity:
-    """This machine, its name hashed."""
+    """Return this machine, with its name hashed."""
     memory_bytes = None
     with suppress(ValueError, OSError):
         memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -100,7 +100,7 @@ def _cpu_model() -> str | None:
 
 
 def read_git_revision(folder: Path) -> str | None:
-    """The commit checked out in the folder or above it, from git's files; None if unknown."""
+    """Return the commit checked out in or above the folder, from git's files; None if unknown."""
     for place in (folder, *folder.parents):
         git = place / ".git"
         with suppress(OSError, ValueError):

@@ -1,8 +1,8 @@
-"""The kernel's leave to look into the command, where it asks for a word from the command itself.
+"""The kernel's permission to read the command's memory, which the command itself must grant.
 
-Under Yama's scope 1 (Ubuntu's default) a process may be looked at by its ancestors alone. We are
-one, the program that takes stacks is not; between fork and exec the command's process says that
-our children may look as we may. It gives nobody else anything, and the command cannot see it.
+Under Yama's scope 1 (Ubuntu's default) only its ancestors may read a process. We are an ancestor,
+but the program that takes stacks is not. So between fork and exec, the command's process grants to
+our children what we may do. Nobody else gets anything, and the command cannot see it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from pathlib import Path
 
 SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 _PR_SET_PTRACER = 0x59616D61  # linux/prctl.h
-_ASKS = "1"  # 0 needs no leave; 2 and 3 take none
+_ASKS = "1"  # 0 needs no permission; 2 and 3 accept none
 
 
 def load_permit(scope: Path = SCOPE) -> Callable[[int], None] | None:
-    """What lets a process and its children look into the process that calls it; None if needless.
+    """Return what lets a process and its children read its caller; None where it is not needed.
 
-    Loaded before the fork: between fork and exec nothing is imported.
+    It is loaded before the fork, because nothing may be imported between fork and exec.
     """
     try:
         if scope.read_text().strip() != _ASKS:
@@ -30,7 +30,7 @@ def load_permit(scope: Path = SCOPE) -> Callable[[int], None] | None:
         return None
 
     def permit(pid: int) -> None:
-        # The kernel's other answers leave all as it was.
+        # Whatever else the kernel answers changes nothing.
         prctl(_PR_SET_PTRACER, ctypes.c_ulong(pid), 0, 0, 0)
 
     return permit

@@ -1,7 +1,7 @@
 """The files that a command names: scripts, modules, settings, and one hash over them.
 
-In: an argv and the folder it is given in. Out: their names and the hash. What the script imports
-is not looked for: that would mean running it.
+In: an argv and the folder in which it is given. Out: their names and the hash. What the script
+imports is not included: finding that would mean running the script.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _MAX_BYTES = 1 << 20
 
 
 def hash_script(command: tuple[str, ...], *, folder: Path) -> tuple[tuple[str, ...], str | None]:
-    """The text files that the command names, and one hash over their contents.
+    """Return the text files that the command names, and one hash over their contents.
 
-    The hash is None where it names none.
+    The hash is None if it names none.
     """
     found: dict[str, bytes] = {}
     for name in named_files(command):
@@ -35,7 +35,7 @@ def hash_script(command: tuple[str, ...], *, folder: Path) -> tuple[tuple[str, .
 
 
 def named_files(command: tuple[str, ...]) -> Iterator[str]:
-    """The words that may be files, also those of `--config=x.yaml` and `-m package.module`."""
+    """Yield the words that may be files, also in `--config=x.yaml` and `-m package.module`."""
     for before, word in pairwise(("", *command)):
         if before == "-m":
             stem = word.replace(".", "/")
@@ -47,8 +47,8 @@ def named_files(command: tuple[str, ...]) -> Iterator[str]:
 
 
 def _text_of(path: Path) -> bytes | None:
-    """The content of a small file of text; None for anything else."""
-    with suppress(OSError, ValueError):  # a word may be no path at all
+    """Return the content of a small text file; None for anything else."""
+    with suppress(OSError, ValueError):  # a word may not be a path at all
         if path.is_file() and path.stat().st_size <= _MAX_BYTES:
             content = path.read_bytes()
             return None if b"\0" in content else content

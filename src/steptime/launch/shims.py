@@ -1,8 +1,8 @@
-"""The interpreter shims: small shell scripts put in front of PATH.
+"""The interpreter shims: small shell scripts that are put in front of PATH.
 
-A shell script that says `PYTHONPATH=. python train.py` throws our folder out. So each
-interpreter's name on PATH gets a script of the same name that puts the folder back in front
-and becomes the next interpreter of that name. In: folders. Out: the names that were made.
+A shell script with `PYTHONPATH=. python train.py` drops our folder. So each interpreter's name on
+PATH gets a script of the same name, which puts the folder back in front and becomes the next
+interpreter of that name. In: folders. Out: the names that got a shim.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 INTERPRETERS = ("python", "python3", *(f"python3.{minor}" for minor in range(6, 31)))
-"""Names that get a shim, if they are on PATH; an interpreter that is not named so gets none."""
+"""Names that get a shim if they are on PATH; an interpreter with another name gets none."""
 
 _TEMPLATE = """\
 #!/bin/sh
@@ -25,8 +25,8 @@ case ":${PYTHONPATH-}:" in
 *) PYTHONPATH=$site:$PYTHONPATH ;;
 esac
 export PYTHONPATH
-# Another tool's shim may look on PATH too, find this one and come back, in the same process
-# and for ever. A Python that starts itself again looks the same, but does it once or twice.
+# Another tool's shim may search PATH too, find this one and come back, in the same process
+# and forever. A Python that starts itself again seems the same, but does it once or twice.
 round=1 skip=
 case ${STEPTIME_SHIM-} in
 "$$:"*)
@@ -35,7 +35,7 @@ case ${STEPTIME_SHIM-} in
     [ "$round" -gt 3 ] && skip=${last#*:}
     ;;
 esac
-# Off PATH, it was called by the path that `which` gave before PATH was cleaned.
+# If its folder is not on PATH, `which` gave its path to somebody before PATH was cleaned.
 case ":${PATH-}:" in
 *":$here:"*) ;;
 *) [ -x "$first" ] && exec "$first" "$@" ;;
@@ -58,12 +58,12 @@ exit 127
 
 
 def write_shims(folder: Path, site: Path, search: Iterable[str]) -> tuple[str, ...]:
-    """Make a shim for each interpreter on the search path; the names that got one.
+    """Make a shim for each interpreter on the search path; return the names that got one.
 
     Args:
-        folder: where they go; created. It is to stand first on PATH.
-        site: the folder that each puts first on PYTHONPATH.
-        search: folders of the user's PATH.
+        folder: where they go; it is created, and must come first on PATH.
+        site: the folder that each shim puts first on PYTHONPATH.
+        search: the folders of the user's PATH.
     """
     places = tuple(search)
     found = {name: _first(places, name) for name in INTERPRETERS}
@@ -78,7 +78,7 @@ def write_shims(folder: Path, site: Path, search: Iterable[str]) -> tuple[str, .
 
 
 def _first(places: tuple[str, ...], name: str) -> str | None:
-    """The program of that name that a shell would run."""
+    """Return the program of that name that a shell would run."""
     found = (os.path.join(place, name) for place in places if _is_program(place, name))
     return next((os.path.abspath(path) for path in found), None)
 

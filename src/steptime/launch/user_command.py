@@ -1,8 +1,8 @@
-"""The one door through which the user's command is started, and waited for.
+"""Starts the user's command and waits for it; nothing else does.
 
-In: an argv and the run's folder. Out: how the command ended, a value. The child gets the
-descriptors, signal mask, dispositions and process group that this process was started with;
-our death never ends it. What is said about any of it is left to the cli.
+In: an argv and the run's folder. Out: how the command ended. The child gets the descriptors, signal
+mask, dispositions and process group that this process was started with, and our death never ends
+it. The cli decides what is said about any of it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _FORWARDED = frozenset(
 _WATCHED = _FORWARDED | {signal.SIGCHLD}
 # What Python itself ignores from its start on; `subprocess` resets the same.
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-_POLL_S = 0.05  # where there is no sigtimedwait: how late a signal or an end may be seen
+_POLL_S = 0.05  # without sigtimedwait: how late a signal or an end may be noticed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartedCommand:
-    """The started command; `mask` is the signal mask to go back to when it has ended."""
+    """The started command; `mask` is the signal mask to restore when it has ended."""
 
     pid: int
     mask: frozenset[int]
@@ -52,10 +52,10 @@ class _Signals:
 
 
 def user_environment() -> dict[str, str]:
-    """The environment this process was started with.
+    """Return the environment that this process was started with.
 
-    A Python that starts in the C locale sets LC_CTYPE for itself (PEP 538); the user's
-    command must not inherit that.
+    A Python that starts in the C locale sets LC_CTYPE for itself (PEP 538); the user's command must
+    not inherit that.
     """
     environment = dict(os.environ)
     try:
@@ -71,10 +71,10 @@ def user_environment() -> dict[str, str]:
 
 
 def observed_environment(environment: Mapping[str, str], run_folder: Path) -> dict[str, str]:
-    """The environment that lets the guest into each Python process of the command.
+    """Return the environment that lets the guest into each Python process of the command.
 
-    Makes the shims in the run's folder. A folder with the separator in its name cannot stand
-    on a search path; it is left out.
+    It makes the shims in the run's folder. A folder with the separator in its name cannot be on a
+    search path, so it is left out.
 
     Args:
         environment: the user's.
@@ -84,7 +84,7 @@ def observed_environment(environment: Mapping[str, str], run_folder: Path) -> di
         OSError: the shims cannot be written.
     """
     ours = {**environment, "STEPTIME_RUN": str(run_folder), "STEPTIME_GUEST": str(GUEST)}
-    ours.pop("STEPTIME_PROFILE", None)  # a wish about a run around this one
+    ours.pop("STEPTIME_PROFILE", None)  # it belongs to a run around this one
     if os.pathsep in str(SITE):
         return ours
     ours["PYTHONPATH"] = _in_front(SITE, environment.get("PYTHONPATH"))
@@ -105,18 +105,18 @@ def _in_front(folder: Path, search: str | None) -> str:
 
 
 def start(argv: tuple[str, ...], environment: Mapping[str, str]) -> StartedCommand | NotStarted:
-    """Start the command; from here on the watched signals wait for `wait`."""
+    """Start the command; from here on `wait` receives the watched signals."""
     path = find_executable(argv[0], environment)
     if isinstance(path, NotStarted):
         return path
     dispositions = _initial_dispositions()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would cost us the exit code
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it were ignored, we would lose the exit code
     mask = frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED))
     try:
         pid = _spawn(path, argv, environment, _Signals(mask=mask, dispositions=dispositions))
     except OSError as error:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        missing = error.errno == errno.ENOENT  # of the interpreter in its first line
+        missing = error.errno == errno.ENOENT  # the interpreter in its first line is missing
         reason = "names an interpreter that was not found" if missing else f"failed: {error}"
         return NotStarted(exit_code=127 if missing else 126, reason=reason)
     return StartedCommand(pid=pid, mask=mask)
@@ -132,7 +132,7 @@ def release_streams() -> None:
 
 
 def _initial_dispositions() -> dict[int, signal.Handlers]:
-    """What this process was started with, for the signals that Python or we have changed."""
+    """Return the original dispositions of the signals that Python or we have changed."""
     dispositions: dict[int, signal.Handlers] = {}
     for number in _IGNORED_BY_PYTHON:
         dispositions[number] = signal.SIG_DFL
@@ -145,10 +145,10 @@ def _initial_dispositions() -> dict[int, signal.Handlers]:
 def _spawn(
     path: str, argv: tuple[str, ...], environment: Mapping[str, str], signals: _Signals
 ) -> int:
-    """Fork and execute; the process id.
+    """Fork and execute; return the process id.
 
-    By hand: `subprocess` cannot set the signal mask, glibc's `posix_spawn` leaves two signals
-    ignored, and neither hands an ignored SIGCHLD on. This process has one thread.
+    This is done by hand: `subprocess` cannot set the signal mask, glibc's `posix_spawn` leaves two
+    signals ignored, and neither passes on an ignored SIGCHLD. This process has one thread.
     """
     permit, us = load_permit(), os.getpid()
     reader, writer = os.pipe()  # both are closed when the child executes
@@ -183,12 +183,12 @@ def _execute(
     except OSError as error:
         if error.errno != errno.ENOEXEC:
             raise
-        # No `#!` line: a shell runs such a file as a script.
+        # Without a `#!` line, a shell runs the file as a script.
         os.execve("/bin/sh", ("/bin/sh", path, *argv[1:]), environment)
 
 
 def wait(child: StartedCommand, tick: Callable[[], float], *, first_s: float = 1.0) -> ProcessEnd:
-    """Wait for the child, pass on what is sent to us, and call `tick` in between.
+    """Wait for the child, pass on the signals that we get, and call `tick` in between.
 
     Args:
         child: what `start` returned.
@@ -200,13 +200,13 @@ def wait(child: StartedCommand, tick: Callable[[], float], *, first_s: float = 1
     due = time.monotonic() + first_s
     while (end := _poll(child.pid)) is None:
         info = signal.sigtimedwait(_WATCHED, max(0.0, due - time.monotonic()))
-        # The kernel's own (Ctrl-C at the terminal) went to the whole foreground group.
+        # A signal from the kernel (Ctrl-C at the terminal) went to the whole foreground group.
         if info is not None and info.si_signo in _FORWARDED and info.si_code <= 0:
             _forward(child.pid, info.si_signo)
         if time.monotonic() >= due:
             due = time.monotonic() + tick()
     while signal.sigtimedwait(_WATCHED, 0) is not None:
-        pass  # meant for the command, which is gone
+        pass  # they were meant for the command, which is gone
     signal.pthread_sigmask(signal.SIG_SETMASK, child.mask)
     return end
 
@@ -214,7 +214,7 @@ def wait(child: StartedCommand, tick: Callable[[], float], *, first_s: float = 1
 def _wait_with_handlers(
     child: StartedCommand, tick: Callable[[], float], first_s: float
 ) -> ProcessEnd:
-    """The same without knowing the sender (macOS): SIGINT and SIGQUIT count as the terminal's."""
+    """Wait without knowing the sender (macOS): SIGINT and SIGQUIT count as the terminal's."""
 
     def forward(number: int, _frame: object) -> None:
         if number not in (signal.SIGINT, signal.SIGQUIT):
@@ -240,7 +240,7 @@ def _forward(pid: int, number: int) -> None:
 
 
 def _poll(pid: int) -> ProcessEnd | None:
-    """How the child ended, or None while it runs."""
+    """Return how the child ended, or None while it runs."""
     ended, status = os.waitpid(pid, os.WNOHANG)
     if ended == 0:
         return None
@@ -251,5 +251,5 @@ def _poll(pid: int) -> ProcessEnd | None:
 
 
 def shell_exit_code(end: ProcessEnd) -> int:
-    """The number a shell shows for it: the exit code, or 128 + signal."""
+    """Return the number that a shell shows: the exit code, or 128 + signal."""
     return end.exit_code if end.exit_code is not None else 128 + (end.signal or 0)

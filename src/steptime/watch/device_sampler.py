@@ -1,8 +1,9 @@
-"""NVIDIA devices while the command runs, as NVML says: lines `d` in `host.jsonl`.
+"""NVIDIA devices while the command runs, according to NVML: lines `d` in `host.jsonl`.
 
-In: NVIDIA's own binding (nvidia-ml-py). Out: a line a device and look. No driver, no binding, a
-device that does not tell something: all ordinary. It runs in a thread of its own, because a
-driver that hangs must not keep us from handing on signals and the end of the command.
+In: NVIDIA's own binding (nvidia-ml-py). Out: a line for each device and sample. It is quite
+ordinary that there is no driver or no binding, or that a device does not report something. This
+runs in a thread of its own, because a driver that hangs must not keep us from passing on signals
+and the end of the command.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from steptime.watch.host_sampler import append_line
 _INTERVAL_S = 1.0
 _NUM_LINES = 20_000  # as in `watch.host_sampler`
 _COST_FRACTION = 0.002  # of one core
-_END_S = 0.2  # how long the end of the command may wait for a look
+_END_S = 0.2  # how long the end of the command may wait for a sample
 _MAX_DEVICES = 16
 _DRIVERS = ("/dev/nvidiactl", "/dev/dxg")
 
-# Bits of NVML's clocks event reasons (nvml.h). An idle device, bit 0, is not held down.
+# Bits of NVML's clocks event reasons (nvml.h). An idle device, bit 0, is not throttled.
 _THROTTLE = {
     0x2: "clock_setting",
     0x4: "power_cap",
@@ -43,7 +44,7 @@ Line = dict[str, object]
 
 
 class DeviceReader:
-    """Asks each device; what one does not support it is not asked again.
+    """Asks each device, but never again for what it does not support.
 
     Args:
         nvml: the binding, initialized.
@@ -65,11 +66,11 @@ class DeviceReader:
         ]
 
     def heads(self) -> list[Line]:
-        """What stays as it is: a line a device."""
+        """Return a line for each device with what does not change."""
         return [device.head() for device in self._devices]
 
     def sample(self, job: frozenset[int]) -> list[Line]:
-        """A line a device; only of those it was seen on, once the command was seen on any.
+        """Return a line for each device, or only for those on which the command was seen.
 
         Args:
             job: ids of the command's processes.
@@ -86,7 +87,7 @@ class DeviceReader:
 
 
 def ask(nvml: Any, name: str, *arguments: Any) -> Any:
-    """What a function of NVML returns; None where it fails or an old binding has it not."""
+    """Return what a function of NVML returns; None if it fails or an old binding lacks it."""
     function = getattr(nvml, name, None)
     if function is None:
         return None
@@ -97,7 +98,7 @@ def ask(nvml: Any, name: str, *arguments: Any) -> Any:
 
 
 class _Device:
-    """One device and what it said last."""
+    """One device, and what it reported last."""
 
     def __init__(self, nvml: Any, handle: Any, index: int, clock_s: Callable[[], float]) -> None:
         self._nvml = nvml
@@ -124,7 +125,7 @@ class _Device:
         return {"k": kinds.DEVICE_FACTS, **_known(found)}
 
     def is_of(self, job: frozenset[int]) -> bool:
-        """Whether the command was ever seen on it; in a container the ids may be the host's."""
+        """Return whether the command was ever seen on it; in a container ids may be the host's."""
         if not self._is_of_job:
             running = self._ask("nvmlDeviceGetComputeRunningProcesses") or ()
             self._is_of_job = any(process.pid in job for process in running)
@@ -156,7 +157,7 @@ class _Device:
         return _known(found)
 
     def _ask(self, name: str, *arguments: Any) -> Any:
-        """None from then on where it is not supported; other failures may pass."""
+        """Ask, but never again where NVML says that it is not supported."""
         function = None if name in self._silent else getattr(self._nvml, name, None)
         if function is None:
             return None
@@ -168,7 +169,7 @@ class _Device:
             return None
 
     def _power(self) -> tuple[float | None, float | None]:
-        """Mean draw since the last look where the device counts energy, else as it reads now."""
+        """Return the mean power since the last sample if energy is counted, else the power now."""
         millijoules = self._ask("nvmlDeviceGetTotalEnergyConsumption")
         milliwatts = self._ask("nvmlDeviceGetPowerUsage")
         power_w = None if milliwatts is None else milliwatts / 1000
@@ -188,7 +189,7 @@ class _Device:
 
 
 class _Gpm:
-    """Activity counters of a device from Hopper on, between two samples."""
+    """Activity counters of a device between two samples, from Hopper on."""
 
     def __init__(self, nvml: Any, handle: Any, samples: list[Any]) -> None:
         self._nvml = nvml
@@ -198,7 +199,7 @@ class _Gpm:
 
     @classmethod
     def start(cls, nvml: Any, handle: Any) -> _Gpm | None:
-        """None where the device or the binding has none."""
+        """Return the counters; None where the device or the binding has none."""
         support = ask(nvml, "nvmlGpmQueryDeviceSupport", handle)
         if not getattr(support, "isSupportedDevice", False):
             return None
@@ -206,7 +207,7 @@ class _Gpm:
         return None if None in samples else cls(nvml, handle, samples)
 
     def sample(self) -> tuple[float, float] | None:
-        """Share of the time that multiprocessors worked, and of the memory's peak bandwidth."""
+        """Return the share of time that multiprocessors worked, and of the peak bandwidth."""
         self._samples.reverse()  # the newest is the second
         before, now = self._samples
         try:
@@ -230,7 +231,7 @@ class _Gpm:
 
 
 def _text(value: Any) -> str | None:
-    """Older bindings return bytes."""
+    """Return a text; older bindings return bytes."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     return value if isinstance(value, str) else None
@@ -244,11 +245,11 @@ def _known(found: Mapping[str, object]) -> Line:
 
 
 class DeviceWatch:
-    """Appends lines until `stop`, or one that says why there will be none.
+    """Appends lines until `stop`, or one line that says why there will be none.
 
     Args:
         path: of `host.jsonl`.
-        job: ids of the command's processes.
+        job: returns the ids of the command's processes.
         load: returns the binding, or why there is none, a machine word.
     """
 
@@ -267,7 +268,7 @@ class DeviceWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """No more looks; one that hangs is left behind."""
+        """Stop sampling; a sample that hangs is left behind."""
         self._ends.set()
         self._thread.join(_END_S)
 
@@ -293,11 +294,11 @@ class DeviceWatch:
 
 
 def watch_devices(path: Path, *, job: Callable[[], frozenset[int]]) -> DeviceWatch | None:
-    """Watch this machine's devices; None where there is no driver for any.
+    """Watch this machine's devices; return None where there is no driver.
 
     Args:
         path: of `host.jsonl`.
-        job: ids of the command's processes.
+        job: returns the ids of the command's processes.
     """
     if not any(map(os.path.exists, _DRIVERS)):
         return None
@@ -305,7 +306,7 @@ def watch_devices(path: Path, *, job: Callable[[], frozenset[int]]) -> DeviceWat
 
 
 def load_nvml() -> Any:
-    """The binding, initialized; or why there is none, a machine word."""
+    """Return the binding, initialized; or why there is none, a machine word."""
     try:
         import pynvml
     except (ImportError, RuntimeError):

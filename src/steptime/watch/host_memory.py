@@ -1,8 +1,8 @@
-"""Memory of the machine as the command feels it: swap, what is left, kills by the kernel.
+"""Memory of the machine as it affects the command: swap, what is left, kills by the kernel.
 
-In: the files of the kernel, or psutil where there are none. Out: a `HostMemory`, None for what the
-machine does not say. The limit of the command's control group is heeded, in both versions of
-control groups. When to look is left to `watch.host_sampler`.
+In: the files of the kernel, or psutil where there are none. Out: a `HostMemory`, with None for what
+the machine does not say. The limit of the command's control group counts, in both versions of
+control groups. `watch.host_sampler` decides when to sample.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ import psutil
 from steptime.core.control_groups import find_group
 
 _PROC = Path("/proc")
-_NO_LIMIT_BYTES = 1 << 60  # version 1 says "no limit" by a number near 2**63
+_NO_LIMIT_BYTES = 1 << 60  # version 1 writes a number near 2**63 for "no limit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostMemory:
-    """One look.
+    """One sample.
 
     Attributes:
         swap_in_bytes: read back from swap since the machine started.
-        available_bytes: what could be had without swapping.
-        oom_kills: processes killed for want of memory since the group or the machine started.
-        cached_bytes: page cache of the machine, without what lies in memory alone (tmpfs).
+        available_bytes: what can be allocated without swapping.
+        oom_kills: processes killed by the out-of-memory killer since the group or the machine
+            started.
+        cached_bytes: page cache of the machine, without what exists in memory only (tmpfs).
     """
 
     swap_in_bytes: int | None = None
@@ -40,7 +41,7 @@ class HostMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Files:
-    """What the files of a control group are called in one version, and the words in them."""
+    """The names of a control group's files in one version, and the words in them."""
 
     limit: str
     usage: str
@@ -63,7 +64,7 @@ _V2 = _Files(
 
 
 def memory_reader(pid: int, *, proc: Path = _PROC) -> Callable[[], HostMemory]:
-    """A reader for the group that the process is in now: a command rarely leaves its group."""
+    """Return a reader for the group that the process is in now: a command rarely leaves it."""
     if not (proc / "vmstat").is_file():
         return _read_psutil
     files, folders = _find_group(pid, proc=proc)
@@ -86,14 +87,14 @@ def memory_reader(pid: int, *, proc: Path = _PROC) -> Callable[[], HostMemory]:
 
 
 def read_group_limit(pid: int, *, proc: Path = _PROC) -> int | None:
-    """The most memory that the process's control groups let it have [bytes]; None without one."""
+    """Return the memory limit of the process's control groups [bytes]; None without one."""
     files, folders = _find_group(pid, proc=proc)
     limits = [_limit(files, folder) for folder in folders]
     return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _find_group(pid: int, *, proc: Path = _PROC) -> tuple[_Files, tuple[Path, ...]]:
-    """The folders of the process's memory group, from its own up to the mounted one."""
+    """Return the folders of the process's memory group, from its own up to the mounted one."""
     group = find_group("memory", v1_file=_V1.usage, v2_file=_V2.usage, pid=pid, proc=proc)
     if group is None:
         return _V2, ()
@@ -105,13 +106,13 @@ def _bytes(info: Mapping[str, int], word: str) -> int | None:
 
 
 def _cached(info: Mapping[str, int]) -> int | None:
-    """Files in memory: `Cached` has shared memory too, which no disk could give back."""
+    """Return the files in memory: `Cached` also counts shared memory, which is on no disk."""
     cached = _bytes(info, "Cached:")
     return None if cached is None else max(0, cached - (_bytes(info, "Shmem:") or 0))
 
 
 def _available_in(files: _Files, folder: Path) -> int | None:
-    """What the group may still take; file cache counts as free, for the kernel drops it first."""
+    """Return what the group may still take; file cache is free, as the kernel drops it first."""
     limit, usage = _limit(files, folder), _number(folder / files.usage)
     if limit is None or usage is None:
         return None
@@ -125,7 +126,7 @@ def _limit(files: _Files, folder: Path) -> int | None:
 
 
 def _read_words(path: Path) -> dict[str, int]:
-    """The lines `word number` of a file of the kernel; empty if it cannot be read."""
+    """Return the lines `word number` of a kernel file; empty if it cannot be read."""
     found = {}
     for line in _lines(path):
         parts = line.split(None, 2)

@@ -1,8 +1,8 @@
-"""The machine's load while the command runs: `host.jsonl`, a line a second.
+"""The machine's load while the command runs: `host.jsonl`, a line each second.
 
-In: readers of the clock, of the machine and of its processes. Out: lines in the file. A look may
-fail; that is counted and never raised. Where looks are dear they become rarer; those at the
-processes of the whole machine have a pace of their own. What the load means is left to others.
+In: readers of the clock, of the machine and of its processes. Out: lines in the file. A sample may
+fail; that is counted and never raised. Where samples are expensive they become rarer; those of all
+the machine's processes have a pace of their own. Others decide what the load means.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from steptime.watch.unwatched import Unwatched, UnwatchedFinder
 from steptime.watch.worker_processes import WorkerFinder, Workers
 
 _INTERVAL_S = 1.0
-_NUM_LINES = 20_000  # looks at an even pace; a day has 49,000, a month 117,000
-_SAMPLE_FRACTION = 0.003  # of one core, for each look
+_NUM_LINES = 20_000  # at an even pace; then rarer: a day has 49,000 samples, a month 117,000
+_SAMPLE_FRACTION = 0.003  # of one core, for each sample
 _SCAN_FRACTION = 0.002  # for the processes of the whole machine; the command's own are few
-_BUSY_FRACTION = 0.1  # of a core: processes below it say nothing of the clock
+_BUSY_FRACTION = 0.1  # of a core: processes below it say nothing about the clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readers:
-    """Where the numbers come from; tests bring their own.
+    """Where the numbers come from; tests pass their own.
 
     Attributes:
         clock_s: monotonic time [s].
@@ -60,7 +60,7 @@ class Readers:
         processes: these processes by id; with None every process of the machine.
         waited_s: CPU time of children that this process has waited for [s].
         memory: memory of the machine and of the command's control group.
-        unwatched: of the command's processes, Pythons without a guest; each is told once.
+        unwatched: of the command's processes, Pythons without a guest; each is returned once.
         workers: of the command's processes, DataLoader workers.
         disk: what a process moved to and from storage.
         shared_part: proportional set size of a process [bytes].
@@ -96,7 +96,7 @@ class _Sample:
 class HostSampler:
     """Appends a line to `host.jsonl` each time `take` is called, from the second time on.
 
-    `job` are the ids of the command's processes as they were last seen.
+    `job` has the ids of the command's processes as they were last seen.
     """
 
     def __init__(self, path: Path, *, root_pid: int, num_cores: int, readers: Readers) -> None:
@@ -118,7 +118,7 @@ class HostSampler:
         self.num_failures = 0
 
     def take(self) -> float:
-        """Look once; the time until the next look is due [s], longer where looking is dear."""
+        """Sample once; return the time until the next sample [s], longer where it is costly."""
         before_s = self._readers.cost_s()
         self._paced_s = 0.0
         self._try(lambda: self._sample(has_ended=False))
@@ -127,7 +127,7 @@ class HostSampler:
         return max(_INTERVAL_S, age_s / _NUM_LINES, spent_s / _SAMPLE_FRACTION)
 
     def take_last(self) -> None:
-        """Look once more when the command has ended and was waited for."""
+        """Sample a last time, when the command has ended and was waited for."""
         self._try(lambda: self._sample(has_ended=True))
 
     def _try(self, sample: Callable[[], None]) -> None:
@@ -166,7 +166,7 @@ class HostSampler:
         append_line(self._path, {name: v for name, v in line.items() if v is not None})
 
     def _find_job(self, clock_s: float) -> dict[int, ProcessTimes]:
-        """The command's processes; new ones are seen when the whole machine is looked at."""
+        """Return the command's processes; new ones appear when the whole machine is scanned."""
         known = self._last.job if self._last is not None else {}
         if self._last is not None and clock_s < self._scan_due_s:
             processes = self._readers.processes({self._root_pid, *known})
@@ -179,7 +179,7 @@ class HostSampler:
         return select_job(processes, self._root_pid, known)
 
     def _fields(self, last: _Sample, now: _Sample, *, has_ended: bool) -> dict[str, float | None]:
-        """A line's numbers; at the end there is no process left to ask."""
+        """Return a line's numbers; at the end there is no process left to ask."""
         dt_s = now.clock_s - last.clock_s
         before, after = last.job, now.job
         if has_ended:
@@ -215,7 +215,7 @@ class HostSampler:
         }
         workers = readers.workers(job)
         if workers.parents:
-            # A worker that ended gave its time to whoever waited for it.
+            # A worker that ended handed its time to the process that waited for it.
             worker_s = sum(used[pid].own_s + used[pid].waited_s for pid in workers.pids)
             worker_s += sum(used[pid].waited_s for pid in workers.parents & job.keys())
             fields["worker_cores"] = round(worker_s / dt_s, 3)
@@ -225,7 +225,7 @@ class HostSampler:
     def _with_us(
         self, before: Mapping[int, ProcessTimes], after: Mapping[int, ProcessTimes]
     ) -> tuple[dict[int, ProcessTimes], dict[int, ProcessTimes]]:
-        """Both with this process, to which the command handed all its time when it ended."""
+        """Return both with this process, which got all the command's time when it ended."""
         if self._root_pid not in before:
             return dict(before), dict(after)
         us = before[self._root_pid].parent
@@ -237,7 +237,7 @@ class HostSampler:
 def append_line(path: Path, line: Mapping[str, object]) -> None:
     """Append a line to a file of the run.
 
-    It is opened each time: the user may delete the folder, and no descriptor stays with us.
+    The file is opened each time: the user may delete the folder, and we hold no descriptor.
 
     Raises:
         OSError: it cannot be written.
@@ -250,7 +250,7 @@ def append_line(path: Path, line: Mapping[str, object]) -> None:
 
 
 def _memory_fields(first: HostMemory, last: HostMemory, now: HostMemory) -> dict[str, float | None]:
-    """Memory in a line: what was read from swap since the last look, kills since the first."""
+    """Return a line's memory: swap read since the last sample, kills since the first one."""
     return {
         "swap_in_bytes": _difference(now.swap_in_bytes, last.swap_in_bytes),
         "available_bytes": now.available_bytes,
@@ -278,7 +278,7 @@ def _rate(then: float | None, now: float | None, dt_s: float) -> float | None:
 
 
 def system_readers(run_folder: Path, root_pid: int) -> Readers:
-    """Readers of this machine, for the command that began as process `root_pid`."""
+    """Return the readers of this machine, for the command that began as process `root_pid`."""
     return Readers(
         clock_s=time.monotonic,
         unix_s=time.time,

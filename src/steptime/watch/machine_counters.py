@@ -1,7 +1,7 @@
-"""The whole machine, one look: its cores, its network, its clocks.
+"""One sample of the whole machine: its cores, its network, its clocks.
 
 In: the files of the kernel, or psutil where there are none. Out: counters since the machine
-started, and clocks as they are. What the command took of it is left to `watch.host_sampler`.
+started, and the clocks of this moment. `watch.host_sampler` knows the command's share of them.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import psutil
 from steptime.watch.processes import read_file
 
 _PROC, _SYS = Path("/proc"), Path("/sys")
-_MAX_CLOCKS = 8  # a read may ask the core itself
+_MAX_CLOCKS = 8  # a read may interrupt the core itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuTimes:
-    """Of all cores so far [s]; idle cores that waited for a disk are in `io_wait_s` alone."""
+    """CPU time of all cores so far [s]; idle cores that waited for a disk are in `io_wait_s`."""
 
     busy_s: float
     io_wait_s: float | None = None
@@ -29,7 +29,7 @@ class CpuTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkBytes:
-    """So far, by the interfaces that lead out of the machine, and over the loopback."""
+    """Traffic so far, over interfaces that lead out of the machine, and over the loopback."""
 
     received: int
     sent: int
@@ -37,9 +37,9 @@ class NetworkBytes:
 
 
 def read_cpu_times() -> CpuTimes:
-    """Time stolen by the hypervisor counts as busy: to us it is somebody else's work."""
+    """Return the CPU time; what the hypervisor stole counts as busy, as somebody else's work."""
     times = psutil.cpu_times()._asdict()
-    # Guests' time is in `user` and `nice` already; waiting for a disk keeps no core busy.
+    # The time of virtual guests is in `user` and `nice` already; a wait for a disk is not busy.
     idle = ("idle", "iowait", "guest", "guest_nice")
     busy_s = float(sum(value for name, value in times.items() if name not in idle))
     return CpuTimes(busy_s=busy_s, io_wait_s=times.get("iowait"))
@@ -48,10 +48,11 @@ def read_cpu_times() -> CpuTimes:
 def network_reader(
     *, proc: Path = _PROC, sys_folder: Path = _SYS
 ) -> Callable[[], NetworkBytes | None]:
-    """A reader of the traffic; None where the kernel does not say (macOS).
+    """Return a reader of the traffic; it returns None where the kernel does not say (macOS).
 
-    A bridge, bond or tunnel passes on what another interface counts too, so where the machine
-    has hardware for it, hardware alone counts; elsewhere (in a container) what stands on no other.
+    A bridge, bond or tunnel passes on what another interface counts too. So where there is network
+    hardware, only hardware counts; elsewhere (in a container), interfaces that are built on no
+    other.
     """
     counted: dict[frozenset[str], frozenset[str]] = {}
 
@@ -87,9 +88,9 @@ def _outward(names: Iterable[str], folder: Path) -> frozenset[str]:
 def clock_reader(
     *, proc: Path = _PROC, sys_folder: Path = _SYS
 ) -> Callable[[Iterable[int]], float | None]:
-    """A reader of the mean clock of some cores [Hz]; None where it is not measured.
+    """Return a reader of the mean clock of some cores [Hz]; None where it is not measured.
 
-    A guest of a hypervisor is often told the clock that is printed on the box: no observation.
+    A hypervisor often reports the nominal clock to its guests, which is no observation.
     """
     cpus = sys_folder / "devices" / "system" / "cpu"
     if (cpus / "cpu0" / "cpufreq" / "scaling_cur_freq").is_file():
@@ -130,7 +131,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def _lines(path: Path) -> list[str]:
-    """All of a file that one read may not give whole; none where it cannot be read."""
+    """Return the lines of a file that one read may not return whole; none if unreadable."""
     try:
         return path.read_text(errors="replace").splitlines()
     except OSError:

@@ -1,7 +1,7 @@
-"""All that is sampled from outside while the command runs: the machine and its devices.
+"""Everything that is sampled from outside while the command runs: the machine and its devices.
 
-In: the run folder and the command's first process. Out: lines in `host.jsonl`. When the next look
-is due is said at each; calling is left to whoever waits for the command.
+In: the run folder and the command's first process. Out: lines in `host.jsonl`. Each sample says
+when the next one is due; whoever waits for the command calls it then.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from steptime.watch.host_sampler import HostSampler, system_readers
 
 
 class Outside:
-    """Looks at once, and then when `take` is called."""
+    """Samples at once, and then each time `take` is called."""
 
     def __init__(self, run_folder: Path, *, root_pid: int) -> None:
         path = run_folder / HOST
@@ -30,20 +30,20 @@ class Outside:
 
     @property
     def job(self) -> frozenset[int]:
-        """Ids of the command's processes as they were last seen."""
+        """The ids of the command's processes as they were last seen."""
         return self._host.job
 
     @property
     def num_failures(self) -> int:
-        """Looks at the machine that failed."""
+        """The number of samples of the machine that failed."""
         return self._host.num_failures
 
     def take(self) -> float:
-        """Look once; the time until the next look is due [s]."""
+        """Sample once; return the time until the next sample [s]."""
         return self._host.take()
 
     def take_last(self) -> None:
-        """Look once more when the command has ended and was waited for."""
+        """Sample a last time, when the command has ended and was waited for."""
         if self._devices is not None:
             self._devices.stop()
         self._host.take_last()

@@ -1,9 +1,9 @@
-"""Python stacks of running processes, taken from outside, and what the kernel says of them.
+"""Python stacks of running processes, taken from outside, and what the kernel says about them.
 
-In: a process id. Out: a `ProcessProbe`. py-spy reads the process's memory and never stops it,
-so that no system call of the training is interrupted. Where that is not permitted there is a
-reason, and the kernel's word on the main thread. What the frames mean is left to
-`watch.stack_summary`.
+In: a process id. Out: a `ProcessProbe`. py-spy reads the process's memory and never stops it, so no
+system call of the training is interrupted. Where reading is not permitted, the probe holds the
+reason and what the kernel says about the main thread. `watch.stack_summary` knows what the frames
+mean.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from typing import Any
 from steptime.measure.values.stall import StackFrame, ThreadStack
 
 LIMIT_S = 10.0
-"""For one process; py-spy takes some 30 ms, a second where a machine has no core to spare."""
+"""For one process; py-spy takes about 30 ms, or a second where no core is free."""
 
 _GUEST = Path(__file__).resolve().parents[1] / "guest"
-"""Frames of ours are left out of a stack."""
+"""Our own frames are left out of a stack."""
 
 MAX_FRAMES = 60
 MAX_THREADS = 40
-"""Threads of a pool all look alike; the file stays small."""
+"""The threads of a pool are all alike, and the file stays small."""
 
 NOT_INSTALLED = "py-spy is not installed here (pip install py-spy)"
 _TRACING_LIMITED = (
@@ -38,7 +38,7 @@ _TRACING_LIMITED = (
 )
 _PROC = Path("/proc")
 
-# The system calls that say what a thread waits for, by their numbers (asm/unistd_64.h and the
+# The system calls that show what a thread waits for, by their numbers (asm/unistd_64.h and the
 # generic table); others are shown by number.
 _SYSCALLS: Mapping[str, str] = {
     "x86_64": "read 0 write 1 poll 7 pread64 17 pwrite64 18 select 23 nanosleep 35 recvfrom 45 "
@@ -60,9 +60,9 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelState:
-    """The main thread as the kernel sees it; None where it does not tell.
+    """The main thread as the kernel sees it; None for what the kernel does not say.
 
-    `is_file`: the system call works on a regular file.
+    `is_file` says that the system call works on a regular file.
     """
 
     state: str | None = None
@@ -73,9 +73,9 @@ class KernelState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessProbe:
-    """One process at one moment; `is_gone` where it has ended.
+    """One process at one moment; `is_gone` if it has ended.
 
-    `cpu_s` and `io_bytes` are of the process and its children so far.
+    `cpu_s` and `io_bytes` are the totals of the process and its children so far.
     """
 
     pid: int
@@ -92,7 +92,7 @@ class ProcessProbe:
 
 
 def find_py_spy() -> str | None:
-    """The program that comes with the package, or another one on PATH."""
+    """Return the program that comes with the package, or another one on PATH."""
     with suppress(PackageNotFoundError):
         found = distribution("py-spy")
         for file in found.files or ():
@@ -105,11 +105,11 @@ def find_py_spy() -> str | None:
 def probe_process(
     pid: int, *, run: Callable[[int], Mapping[str, Any] | str] | None = None
 ) -> ProcessProbe:
-    """The stacks of a process, and what it has done so far.
+    """Return the stacks of a process, and what it has done so far.
 
     Args:
         pid: of a Python process.
-        run: gives py-spy's document, or the reason why there is none; tests bring their own.
+        run: returns py-spy's document, or the reason why there is none; tests pass their own.
     """
     kernel = read_kernel(pid)
     if kernel.state is None or kernel.state == "Z":
@@ -127,7 +127,7 @@ def _refusal(pid: int, reason: str, kernel: KernelState) -> tuple[ThreadStack, .
 
 
 def describe_kernel(kernel: KernelState) -> str:
-    """What the kernel says of the main thread: `it is asleep in futex (futex_wait_queue)`."""
+    """Return the kernel's words: `the kernel says it is asleep in futex (futex_wait_queue)`."""
     state = _STATES.get(kernel.state or "", kernel.state or "gone")
     call = f" in {kernel.syscall}" if kernel.syscall else ""
     wchan = f" ({kernel.wchan})" if kernel.wchan else ""
@@ -135,7 +135,7 @@ def describe_kernel(kernel: KernelState) -> str:
 
 
 def _dump(pid: int) -> Mapping[str, Any] | str:
-    """What py-spy sees of a process, or why it sees nothing."""
+    """Return what py-spy sees of a process, or why it sees nothing."""
     program = find_py_spy()
     if program is None:
         return NOT_INSTALLED
@@ -160,7 +160,7 @@ def _dump(pid: int) -> Mapping[str, Any] | str:
 
 
 def explain_refusal(text: str) -> str:
-    """Why py-spy saw nothing, from what it printed, in one sentence."""
+    """Return in one sentence why py-spy saw nothing, from what it printed."""
     if "permission" not in text.lower() and "not permitted" not in text.lower():
         first = next(
             (line.strip() for line in text.splitlines() if line.strip()), "no reason given"
@@ -176,7 +176,7 @@ def explain_refusal(text: str) -> str:
 
 
 def read_threads(document: Mapping[str, Any], pid: int) -> tuple[ThreadStack, ...]:
-    """The threads in py-spy's document, the main one first, frames of ours left out."""
+    """Return the threads in py-spy's document without our frames, the main thread first."""
     threads: Sequence[Any] = document["threads"]
     found = [_thread(one, pid) for one in threads if isinstance(one, dict)]
     found = [one for one in found if one.frames]
@@ -187,7 +187,7 @@ def read_threads(document: Mapping[str, Any], pid: int) -> tuple[ThreadStack, ..
 
 def _thread(one: Mapping[str, Any], pid: int) -> ThreadStack:
     frames = [_frame(frame) for frame in one.get("frames") or () if isinstance(frame, dict)]
-    # The first thread of a process has its id.
+    # The first thread of a process has the process's id.
     number = one.get("os_thread_id")
     is_main = number == pid if isinstance(number, int) else one.get("thread_name") == "MainThread"
     active = one.get("active")
@@ -213,7 +213,7 @@ def _frame(frame: Mapping[str, Any]) -> StackFrame:
 
 
 def read_kernel(pid: int) -> KernelState:
-    """State, wait channel and system call of the main thread, as far as /proc may be read."""
+    """Return state, wait channel and system call of the main thread, where /proc is readable."""
     stat = _read_text(_PROC / str(pid) / "stat")
     if stat is None:
         return KernelState()
@@ -229,7 +229,7 @@ def read_kernel(pid: int) -> KernelState:
 
 
 def name_syscall(number: str, machine: str) -> str | None:
-    """The name of a system call; None where the thread is in none (`running`, -1)."""
+    """Return the name of a system call; None if the thread is in none (`running`, -1)."""
     if not number.isdigit():
         return None
     words = _SYSCALLS.get(machine, "").split()
@@ -245,12 +245,12 @@ def _is_file(pid: int, descriptor: str) -> bool:
 
 
 def _read_work(pid: int) -> tuple[float, int]:
-    """CPU time [s] and bytes through system calls of a process and its children so far."""
+    """Return CPU time [s] and bytes read and written by a process and its children so far."""
     tick_s = 1.0 / os.sysconf("SC_CLK_TCK")
     cpu_s, io_bytes = 0.0, 0
     for one in (pid, *descendants(pid)):
         fields = (_read_text(_PROC / str(one) / "stat") or "").rpartition(")")[2].split()
-        if len(fields) > 14:  # numbered as in proc(5), from the third on
+        if len(fields) > 14:  # the third field of proc(5) has index 0
             cpu_s += (int(fields[11]) + int(fields[12])) * tick_s
         for line in (_read_text(_PROC / str(one) / "io") or "").splitlines():
             name, _, value = line.partition(":")
@@ -260,7 +260,7 @@ def _read_work(pid: int) -> tuple[float, int]:
 
 
 def descendants(pid: int) -> tuple[int, ...]:
-    """Processes below this one: what its threads have started, and so on."""
+    """Return the processes below this one: what its threads have started, and so on."""
     found: list[int] = []
     pending = [pid]
     while pending:

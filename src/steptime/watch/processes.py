@@ -1,8 +1,8 @@
-"""The processes of a command: which they are, and what they used between two looks.
+"""The processes of a command: which they are, and what they used between two samples.
 
-In: what the machine says of each process. Out: `ProcessTimes`, and sums over the command. A process
-that ended hands all it used to the parent that waits for it; what was known of it is taken off
-there. When to look is left to `watch.host_sampler`.
+In: what the machine says about each process. Out: `ProcessTimes`, and sums over the command. When a
+process ends, the parent that waits for it inherits everything it used; what was already counted for
+it is subtracted there. `watch.host_sampler` decides when to sample.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import psutil
 class ProcessTimes:
     """CPU time of one process so far [s]: its own, and that of children it has waited for.
 
-    `started` tells it from a later process with the same id. `layout` is where its stack begins,
-    the same in a fork as in its mother; 0 where the machine does not say. `processor` is the core
-    that its first thread last ran on.
+    `started` distinguishes it from a later process with the same id. `layout` is where its stack
+    begins, which is the same in a fork and its parent; 0 where the machine does not say.
+    `processor` is the core that its first thread last ran on.
     """
 
     parent: int
@@ -35,7 +35,7 @@ class ProcessTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskBytes:
-    """Fetched from and sent to storage so far, by a process and the children it waited for."""
+    """Read from and written to storage so far, by a process and the children it waited for."""
 
     read: int
     written: int
@@ -43,7 +43,7 @@ class DiskBytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Used:
-    """CPU time of one process between two looks [s]: its own, and of children that ended."""
+    """CPU time of one process between two samples [s]: its own, and of children that ended."""
 
     own_s: float
     waited_s: float
@@ -53,7 +53,7 @@ Jobs = Mapping[int, ProcessTimes]
 
 
 def select_job(processes: Jobs, root_pid: int, known: Jobs) -> dict[int, ProcessTimes]:
-    """The command's processes: below its first one, or known from before (orphans stay)."""
+    """Return the command's processes: those below its first one, and known orphans."""
     job = {pid for pid, then in known.items() if is_same(processes.get(pid), then)}
     job |= {root_pid} & processes.keys()
     children: dict[int, list[int]] = {}
@@ -68,20 +68,20 @@ def select_job(processes: Jobs, root_pid: int, known: Jobs) -> dict[int, Process
 
 
 def is_same(now: ProcessTimes | None, then: ProcessTimes) -> bool:
-    """Whether an id still belongs to the process it belonged to."""
+    """Return whether an id still belongs to the same process."""
     return now is not None and now.started == then.started
 
 
 def job_cpu_s(before: Jobs, after: Jobs) -> float:
-    """CPU time the command's processes used between two looks [s], never negative.
+    """Return the CPU time of the command's processes between two samples [s], never negative.
 
-    Time of a process nobody waited for is lost.
+    The time of a process that nobody waited for is lost.
     """
     return sum(used.own_s + used.waited_s for used in cpu_by_process(before, after).values())
 
 
 def cpu_by_process(before: Jobs, after: Jobs) -> dict[int, Used]:
-    """The same for each process that is still there."""
+    """Return the same for each process that still exists."""
     ended = _ended(before, after)
     known_s: defaultdict[int, float] = defaultdict(float)
     for pid in ended:
@@ -100,13 +100,13 @@ def cpu_by_process(before: Jobs, after: Jobs) -> dict[int, Used]:
 def disk_growth(
     before: Jobs, after: Jobs, known: Mapping[int, DiskBytes], now: Mapping[int, DiskBytes]
 ) -> DiskBytes | None:
-    """Bytes between two looks over the processes that can be read; None where none can.
+    """Return the bytes between two samples of all readable processes; None without any.
 
     Args:
-        before: the command's processes at the look before.
-        after: those of this look.
-        known: bytes at the look before; a process that could not be read is missing.
-        now: bytes at this look.
+        before: the command's processes at the sample before.
+        after: those of this sample.
+        known: bytes at the sample before; a process that could not be read is missing.
+        now: bytes at this sample.
     """
     if not now:
         return None
@@ -132,7 +132,7 @@ def _ended(before: Jobs, after: Jobs) -> set[int]:
 
 
 def _heir(pid: int, before: Jobs, ended: set[int]) -> int:
-    """The nearest ancestor that is still there."""
+    """Return the nearest ancestor that still exists."""
     while pid in ended:
         pid = before[pid].parent
     return pid
@@ -142,18 +142,18 @@ def _heir(pid: int, before: Jobs, ended: set[int]) -> int:
 
 
 def process_reader() -> Callable[[Collection[int] | None], dict[int, ProcessTimes]]:
-    """What reads these processes, or with None all of the machine."""
+    """Return what reads these processes or, with None, all processes of the machine."""
     return read_proc if os.path.isfile("/proc/self/stat") else read_psutil
 
 
 def read_proc(pids: Collection[int] | None = None) -> dict[int, ProcessTimes]:
-    """One read a process: five times cheaper than psutil, and nodes with 2,000 of them exist."""
+    """Read each process once: five times cheaper than psutil, and some nodes have 2,000 of them."""
     tick_s, page_bytes = 1.0 / os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     names = filter(str.isdigit, os.listdir("/proc")) if pids is None else map(str, pids)
     found = {}
     for name in names:
         if (stat := read_file(f"/proc/{name}/stat")) is not None:
-            # Behind the name in brackets, which may hold anything; numbered as in proc(5).
+            # Behind the name in brackets, which may hold anything; fields as in proc(5).
             field = stat[stat.rindex(b")") + 2 :].split(None, 37)
             found[int(name)] = ProcessTimes(
                 parent=int(field[1]),
@@ -168,7 +168,7 @@ def read_proc(pids: Collection[int] | None = None) -> dict[int, ProcessTimes]:
 
 
 def read_file(path: str, size: int = 4096) -> bytes | None:
-    """The beginning of a file of the kernel, in one read; None where it is gone or not ours."""
+    """Return the beginning of a kernel file in one read; None if it is gone or not ours."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -180,7 +180,7 @@ def read_file(path: str, size: int = 4096) -> bytes | None:
 
 
 def read_disk_bytes(pid: int) -> DiskBytes | None:
-    """What a process moved to and from storage; None where the kernel does not say."""
+    """Return what a process moved to and from storage; None where the kernel does not say."""
     words = (read_file(f"/proc/{pid}/io") or b"").split()
     counts = dict(zip(words[::2], words[1::2], strict=False))
     if b"read_bytes:" not in counts or b"write_bytes:" not in counts:
@@ -189,7 +189,7 @@ def read_disk_bytes(pid: int) -> DiskBytes | None:
 
 
 def read_shared_part(pid: int) -> int | None:
-    """Proportional set size: each page divided by the processes that share it [bytes]."""
+    """Return the proportional set size [bytes]: shared pages are split among their processes."""
     for line in (read_file(f"/proc/{pid}/smaps_rollup") or b"").splitlines():
         if line.startswith(b"Pss:"):
             return int(line.split()[1]) * 1024
@@ -197,7 +197,7 @@ def read_shared_part(pid: int) -> int | None:
 
 
 def read_psutil(pids: Collection[int] | None = None) -> dict[int, ProcessTimes]:
-    """The same where there is no /proc."""
+    """Read the processes where there is no /proc."""
     found = {}
     for process in psutil.process_iter(["ppid", "create_time", "cpu_times", "memory_info"]):
         times, memory = process.info["cpu_times"], process.info["memory_info"]

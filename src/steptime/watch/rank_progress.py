@@ -23,7 +23,7 @@ from steptime.record.lines import Line, LineReader, kind_of
 from steptime.record.rows import BlockRow, Layout, MisshapenError, UpdateRow
 
 MAX_BYTES = 64 << 10
-"""Read of one rank at a look: some milliseconds of parsing, and 200 steps or more."""
+"""Read from one rank at a time: some milliseconds of parsing, and at least 200 steps."""
 
 NUM_STEPS = 256
 """The usual step time is the median of as many: it follows a run whose steps grow longer."""

@@ -1,7 +1,7 @@
-"""Where the ranks of a running command stand just now, for whoever asks.
+"""Where the ranks of a running command are right now.
 
-In: a run's folder. Out: a `StalledRank` each, by two looks half a second apart. Processes that
-imported torch and have not stepped yet have no rank. A run that has ended has none at all.
+In: a run's folder. Out: a `StalledRank` for each, from two probes half a second apart. Processes
+that imported torch but have not stepped yet have no rank. A run that has ended has no ranks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from steptime.watch.rank_progress import RankProgress, open_rank
 from steptime.watch.stack_summary import find_culprits, summarize_stack
 
 BETWEEN_S = 0.5
-"""Long enough to tell a process that computes from one that waits."""
+"""Long enough to distinguish a process that computes from one that waits."""
 
 
 def probe_ranks(
@@ -31,13 +31,13 @@ def probe_ranks(
     sleep: Callable[[float], None] = time.sleep,
     is_ours: Callable[[int, Path], bool] | None = None,
 ) -> tuple[tuple[StalledRank, ...], tuple[int, ...]]:
-    """The ranks as they stand, and those that the others wait for.
+    """Return the ranks as they are now, and those that the others wait for.
 
     Args:
         folder: of the run.
         probe: takes the stacks of one process.
-        sleep: between the two looks.
-        is_ours: whether a process belongs to the run; ids are used again.
+        sleep: waits between the two probes.
+        is_ours: whether a process belongs to the run, because process ids are reused.
     """
     belongs = is_ours or belongs_to
     ranks = [rank for rank in _read_ranks(folder) if belongs(rank.pid, folder)]
@@ -77,7 +77,7 @@ def _describe(
 
 
 def _read_cwd(folder: Path) -> str | None:
-    """The folder of the command, for short names of files."""
+    """Return the folder of the command, for short file names."""
     try:
         found = json.loads((folder / "command.json").read_bytes())["cwd"]
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
@@ -97,7 +97,7 @@ def _read_ranks(folder: Path) -> list[RankProgress]:
 
 
 def _torch_pids(folder: Path) -> list[int]:
-    """Processes that imported torch, and have not said that they end."""
+    """Return the processes that imported torch and have not said that they end."""
     lines = list(read_lines(folder / files.PROCESSES))
     ended = {line.get("pid") for line in lines if kind_of(line) == kinds.EXIT}
     pids = [line.get("pid") for line in lines if kind_of(line) == kinds.TORCH]
@@ -105,7 +105,7 @@ def _torch_pids(folder: Path) -> list[int]:
 
 
 def belongs_to(pid: int, folder: Path) -> bool:
-    """Whether the process was started with this run's folder in its environment."""
+    """Return whether the process was started with this run's folder in its environment."""
     try:
         words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:

@@ -1,8 +1,8 @@
-"""Resident memory of the command's processes, pages that several share counted once.
+"""Resident memory of the command's processes, with shared pages counted once.
 
-In: resident memory of each process, and its proportional part, which the kernel walks all pages
-for. Out: a sum a look. The dear number is asked for rarely; what it showed to be shared is taken
-off the cheap one until then.
+In: the resident memory of each process, and its proportional part, for which the kernel walks all
+pages. Out: a sum for each sample. The expensive number is read rarely; in between, the shared part
+that it showed is subtracted from the cheap one.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ MIN_BYTES = 32 << 20
 """Smaller processes share little but libraries."""
 
 MAX_BYTES = 8 << 30
-"""Larger ones are counted whole: the walk takes tens of milliseconds, in which some kernels let
-the process map no memory."""
+"""Larger processes are counted whole: the walk takes tens of milliseconds, during which some
+kernels let the process map no memory."""
 
 COST_FRACTION = 0.001
-"""Of one core, for the dear looks."""
+"""Of one core, for the expensive reads."""
 
-_CREDIT_S = 0.05  # to begin with: some twenty processes
+_CREDIT_S = 0.05  # at the start: about twenty processes
 _MAX_CREDIT_S = 0.1
 
 
@@ -37,7 +37,8 @@ class ResidentBytes:
     """Knows how much of each process is shared.
 
     Args:
-        read_part: proportional set size of a process, None where the machine does not say.
+        read_part: reads the proportional set size of a process, None where the machine does not
+            say.
         clock_s: monotonic time [s].
         cost_s: CPU time of this process [s].
     """
@@ -57,7 +58,7 @@ class ResidentBytes:
         self._last_s: float | None = None
 
     def update(self, job: Mapping[int, ProcessTimes]) -> None:
-        """Look closer at those that are due: new ones first, then whose look is longest ago."""
+        """Read the shared part of processes that are due: new ones first, then the oldest."""
         now_s = self._clock_s()
         if self._last_s is not None:
             earned_s = (now_s - self._last_s) * COST_FRACTION
@@ -80,7 +81,7 @@ class ResidentBytes:
             self._seen[pid] = _SeenProcess(process=job[pid], shared_bytes=shared, at_s=now_s)
 
     def total(self, job: Mapping[int, ProcessTimes], pids: Collection[int]) -> int | None:
-        """Of these processes [bytes]; None where the machine does not say."""
+        """Return the memory of these processes [bytes]; None where the machine does not say."""
         found = [
             max(0, size - (self._seen[pid].shared_bytes if pid in self._seen else 0))
             for pid in pids

@@ -1,7 +1,7 @@
-"""What a stack of a rank that stands still means: what it waits in, where, and who waits for whom.
+"""What the stack of a stalled rank means: what it waits in, where, and who waits for whom.
 
-Pure: in are frames and the kernel's words, out the machine words of `measure.values.stall`. The
-names of files and functions are those of torch 2.4 to 2.13 and of Python's standard library.
+A pure module. In: frames and the kernel's words. Out: the machine words of `measure.values.stall`.
+The names of files and functions are those of torch 2.4 to 2.13 and of Python's standard library.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FILE_CALLS = ("read", "pread64", "write", "pwrite64", "fsync", "fdatasync", "op
 
 BUSY_CORES = 0.1
 BUSY_BYTES_PER_S = 1 << 20
-"""Above either between two looks, a rank and its workers do something."""
+"""Above either one between two probes, a rank and its workers are doing something."""
 
 FLUSH_S = 0.2
 """Steps of the last 0.2 s may not be on disk (docs/reference/run-folder.md)."""
@@ -39,7 +39,7 @@ FLUSH_S = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackSummary:
-    """One process between two looks; `is_still`: neither its stack nor its work has moved."""
+    """One process between two probes; `is_still` if neither its stack nor its work moved."""
 
     probe: ProcessProbe
     waits_in: str | None
@@ -57,9 +57,9 @@ def summarize_stack(
     world_size: int = 1,
     evaluations: Collection[tuple[str, int]] = (),
 ) -> StackSummary:
-    """How a process stands now, against a look `dt_s` before.
+    """Return what a process does now, compared with a probe `dt_s` earlier.
 
-    In a collective the stack alone counts: torch may spin while it waits.
+    In a collective only the stack counts, because torch may spin while it waits.
     """
     is_busy = before is None or _is_busy(probe, before, dt_s)
     stack = probe.main
@@ -84,19 +84,19 @@ def _place(stack: ThreadStack | None) -> tuple[StackFrame, ...]:
 
 
 def is_library(file: str) -> bool:
-    """Whether the file is Python's own, or of an installed package."""
+    """Return whether the file is Python's own or belongs to an installed package."""
     return _LIBRARY.search(file) is not None
 
 
 def user_frame(frames: Sequence[StackFrame]) -> StackFrame | None:
-    """The innermost frame of the user's code; of a package but torch where there is none."""
+    """Return the innermost frame of the user's code, or else of a package other than torch."""
     users = (frame for frame in frames if not is_library(frame.file))
     packages = (f for f in frames if "-packages/" in f.file and "/torch/" not in f.file)
     return next(users, None) or next(packages, None)
 
 
 def where_of(stack: ThreadStack | None, *, cwd: str | None) -> str | None:
-    """`train.py:31`: the innermost line of the user's code, its file as seen from `cwd`."""
+    """Return the innermost line of the user's code, its file relative to `cwd`: `train.py:31`."""
     frame = None if stack is None else user_frame(stack.frames)
     if frame is None:
         return None
@@ -108,13 +108,13 @@ def where_of(stack: ThreadStack | None, *, cwd: str | None) -> str | None:
 def waits_in(
     stack: ThreadStack | None, kernel: KernelState, *, is_one_of_many: bool, is_busy: bool
 ) -> str | None:
-    """What the main thread waits in, a machine word of `StalledRank`; None where it is unknown.
+    """Return what the main thread waits in, a machine word of `StalledRank`; None if unknown.
 
     Args:
         stack: of the main thread, None if there is none.
-        kernel: what the kernel says of it.
-        is_one_of_many: there are other ranks to wait for.
-        is_busy: the process has used CPU time meanwhile.
+        kernel: what the kernel says about it.
+        is_one_of_many: whether there are other ranks to wait for.
+        is_busy: whether the process has used CPU time in between.
     """
     frames = () if stack is None else stack.frames
     inner = [frame.file for frame in _inside_user(frames)]
@@ -127,7 +127,7 @@ def waits_in(
     if _any(_INPUT, [frame.file for frame in frames]):
         return "input"
     if _any(_BACKWARD, inner):
-        # What DistributedDataParallel reduces is waited for inside the engine.
+        # The engine itself waits for what DistributedDataParallel reduces.
         return "collective" if is_one_of_many and not is_busy else "compute"
     if inner and _LOCK.search(inner[0]):
         return "lock"
@@ -135,7 +135,7 @@ def waits_in(
 
 
 def _waits_in_kernel(kernel: KernelState) -> str | None:
-    """What the system call says; a futex is what Python's locks are made of."""
+    """Return what the system call means; Python's locks are made of futexes."""
     if kernel.state == "D" or (kernel.is_file and kernel.syscall in _FILE_CALLS):
         return "disk"
     if kernel.syscall in _SLEEPS:
@@ -144,7 +144,7 @@ def _waits_in_kernel(kernel: KernelState) -> str | None:
 
 
 def _inside_user(frames: Sequence[StackFrame]) -> Sequence[StackFrame]:
-    """What the innermost function of the user's has called."""
+    """Return the frames that the user's innermost function has called."""
     first = next((i for i, f in enumerate(frames) if not is_library(f.file)), len(frames))
     return frames[:first]
 
@@ -154,7 +154,7 @@ def _any(pattern: re.Pattern[str], files: Sequence[str]) -> bool:
 
 
 def span_of(stack: ThreadStack | None, evaluations: Collection[tuple[str, int]] = ()) -> str | None:
-    """The span that the stack lies in, as far as it shows: one of `SPANS`.
+    """Return the span that the stack is in, one of `SPANS`, if it shows one.
 
     Args:
         stack: of the main thread.
@@ -176,11 +176,11 @@ def span_of(stack: ThreadStack | None, evaluations: Collection[tuple[str, int]] 
 def find_culprits(
     ranks: Sequence[StalledRank], *, gone: Collection[int], usual_s: float
 ) -> tuple[int, ...]:
-    """The ranks that the others wait for; empty where that cannot be told.
+    """Return the ranks that the others wait for; empty where that is unknown.
 
-    In this order: processes that have ended; those outside of a collective while the others
-    are in one; those that stand elsewhere than most; those that are behind by more steps than
-    may be missing on disk.
+    They are, in this order: processes that have ended; ranks outside a collective while the others
+    are in one; ranks at another line than most; ranks behind by more steps than may be missing on
+    disk.
 
     Args:
         ranks: as they were seen.
@@ -199,7 +199,7 @@ def find_culprits(
 
 
 def _elsewhere(ranks: Sequence[StalledRank]) -> tuple[int, ...]:
-    """The few that stand at another line than most."""
+    """Return the few ranks at another line than most."""
     places = Counter((one.waits_in, one.where) for one in ranks)
     (place, num), *others = places.most_common()
     if not others or 2 * num <= len(ranks):
@@ -208,7 +208,7 @@ def _elsewhere(ranks: Sequence[StalledRank]) -> tuple[int, ...]:
 
 
 def _behind(ranks: Sequence[StalledRank], usual_s: float) -> tuple[int, ...]:
-    """Those with fewer steps than the first, by more than what is not on disk yet."""
+    """Return ranks that are behind the first by more steps than are not on disk yet."""
     slack = 1 + (FLUSH_S / usual_s if usual_s > 0 else 0)
     most = max(one.num_steps for one in ranks)
     return _numbers(one for one in ranks if one.num_steps < most - slack)

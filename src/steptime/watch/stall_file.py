@@ -1,7 +1,7 @@
-"""`stalls.jsonl`: what the watch saw of a run that stood still, written once and read again.
+"""`stalls.jsonl`: the stalls of a run, written by the watch and read back later.
 
-A stall is one line when it is seen, and a second one if the run went on. What is in a stall is
-`measure.values.stall`'s, when there is one is left to `watch.stall_watch`.
+A stall is one line when it is seen, and a second line if the run continues. `measure.values.stall`
+defines what a stall holds; `watch.stall_watch` decides when there is one.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class _Over:
 
 
 class StallFile:
-    """Appends to the file; opened each time, for the user may delete the folder."""
+    """Appends to the file and opens it each time, because the user may delete the folder."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / files.STALLS
         self._num = 0
 
     def add(self, stall: Stall) -> int:
-        """Write a stall; its number.
+        """Write a stall and return its number.
 
         Raises:
             OSError: the file cannot be written.
@@ -58,7 +58,7 @@ class StallFile:
         return self._num - 1
 
     def close(self, number: int, *, duration_s: float) -> None:
-        """Say that the run went on.
+        """Write that the run continues.
 
         Raises:
             OSError: the file cannot be written.
@@ -74,7 +74,7 @@ class StallFile:
 
 
 def read_stalls(folder: Path, torn: Torn) -> tuple[Stall, ...]:
-    """The stalls of a run, in order, each with its duration if the run went on."""
+    """Return the stalls of a run in order, each with its duration if the run continued."""
     path = folder / files.STALLS
     lines = read_lines(path, torn)
     if take_head(_StallHead, lines, path, torn) is None:

@@ -1,8 +1,8 @@
-"""Watches a running command: no step for ten times the usual time, and where the ranks stand.
+"""Watches a running command for stalls: no step for ten times the usual time.
 
-In: the ranks' files as they grow, and probes at their processes. Out: lines of `stalls.jsonl`, one
-a stall. Nothing is stopped or killed, nothing printed; while steps come, no process is looked at.
-What a stack means is left to `watch.stack_summary`.
+In: the ranks' files as they grow, and probes of their processes. Out: lines of `stalls.jsonl`, one
+for each stall, with where each rank is. Nothing is stopped, killed or printed, and no process is
+probed while steps come. `watch.stack_summary` knows what a stack means.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from steptime.watch.stack_summary import StackSummary, find_culprits, summarize_
 from steptime.watch.stall_file import StallFile
 
 TIMES = 10
-"""As many times the usual step, or the longest span of its kind so far, and it is a stall."""
+"""A pause is a stall at this many times the usual step, or the longest span of its kind so far."""
 
 FLOOR_S = 10.0
-"""A shorter pause is over before anybody reads of it; it shows among the steps as an outlier."""
+"""A shorter pause ends before anybody reads about it; it shows as an outlier among the steps."""
 
 UNKNOWN_S = 300.0
-"""For what works on, and for a first span: half of the ten minutes after which NCCL gives up."""
+"""For ranks that are still working, and for a first span: half of NCCL's ten-minute timeout."""
 
 INTERVAL_S = 1.0
 MAX_COST_FRACTION = 0.003
-"""Of one core, for reading what the ranks write: with many of them it is read more rarely."""
+"""Of one core, to read what the ranks write: with many ranks it is read less often."""
 
 PROBE_AGAIN_S = 2.0
-"""Between two probes at the processes at first, to see whether they stand still."""
+"""Between the first two probes of the processes, which show whether they move."""
 
 MAX_PROBE_AGAIN_S = 60.0
 MAX_WORKERS = 4
-"""Processes below a rank that waits for input whose stacks are taken too."""
+"""Below a rank that waits for input, the stacks of this many processes are taken too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchReaders:
-    """Where the numbers come from; tests bring their own.
+    """Where the numbers come from; tests pass their own.
 
     Attributes:
         clock_s: monotonic time [s].
         cost_s: CPU time of this process [s].
         unix_s: time of day [s].
         probe: takes the stacks of one process.
-        children: the processes below one.
+        children: returns the processes below one.
     """
 
     clock_s: Callable[[], float] = time.monotonic
@@ -61,7 +61,7 @@ class WatchReaders:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Told:
-    """A stall that is written and lasts: its number, and how many updates each rank had."""
+    """A stall that is written and not over: its number, and how many updates each rank had."""
 
     number: int | None
     began_unix_s: float
@@ -78,14 +78,14 @@ class _Probes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SeenRank:
-    """A rank, and how it stands."""
+    """A rank, and what its process does."""
 
     rank: RankProgress
     summary: StackSummary
 
 
 class StallWatch:
-    """Looks at a run's folder each time `take` is called."""
+    """Checks a run's folder each time `take` is called."""
 
     def __init__(
         self, folder: Path, *, cwd: str | None, readers: WatchReaders | None = None
@@ -102,7 +102,7 @@ class StallWatch:
         self._told: _Told | None = None
 
     def take(self) -> float:
-        """Look once; the time until the next look is due [s].
+        """Check once; return the time until the next check [s].
 
         Raises:
             OSError: `stalls.jsonl` cannot be written.
@@ -121,11 +121,11 @@ class StallWatch:
             self._last_probes = None
         elif self._told is None and (self._last_probes is None or now_s >= self._due_s):
             self._examine(now_s, stuck)
-            self._last_s = self._readers.clock_s()  # many ranks take a while to look at
+            self._last_s = self._readers.clock_s()  # many ranks take a while to probe
         return self._interval_s
 
     def _forgive(self, now_s: float) -> None:
-        """Time in which we did not run either (Ctrl-Z, a suspended machine) is nobody's pause."""
+        """Subtract time in which we did not run either (Ctrl-Z, a suspended machine)."""
         late_s = 0.0 if self._last_s is None else now_s - self._last_s - self._interval_s
         if late_s > FLOOR_S / 2:
             for rank in self._ranks.values():
@@ -133,7 +133,7 @@ class StallWatch:
         self._last_s = now_s
 
     def _follow(self, now_s: float) -> bool:
-        """Read what is new in every rank's file; whether there were updates."""
+        """Read what is new in every rank's file; return whether there were updates."""
         for path in self._folder.glob(RANKS):
             if path not in self._ranks and (rank := open_rank(path, now_s=now_s)) is not None:
                 self._ranks[path] = rank
@@ -141,7 +141,7 @@ class StallWatch:
         return any(news)
 
     def newest(self) -> list[RankProgress]:
-        """One process of each rank that has stepped: a launcher may have started it again."""
+        """Return the latest process of each rank that stepped: a launcher may have restarted it."""
         found: dict[int, RankProgress] = {}
         for rank in sorted(self._ranks.values(), key=lambda one: one.began_unix_s):
             if rank.num_updates:
@@ -149,11 +149,11 @@ class StallWatch:
         return [found[number] for number in sorted(found)]
 
     def _open(self) -> list[RankProgress]:
-        """Those that have not ended in order."""
+        """Return the ranks that have not ended in order."""
         return [rank for rank in self.newest() if not rank.has_ended]
 
     def _close(self, told: _Told) -> None:
-        """The stall is over once a rank of it has stepped again."""
+        """Close the stall once one of its ranks has stepped again."""
         for path, num_updates in told.num_updates.items():
             rank = self._ranks[path]
             if rank.num_updates > num_updates:
@@ -163,10 +163,10 @@ class StallWatch:
                     self._file.close(told.number, duration_s=duration_s)
                 return
 
-    # -- looking at the processes
+    # -- probing the processes
 
     def _examine(self, now_s: float, stuck: list[RankProgress]) -> None:
-        """Look at each process; write the stall, or say when to look again."""
+        """Probe each process; write the stall, or set when to probe again."""
         ranks = self.newest()
         by_pid = {rank.pid: self._readers.probe(rank.pid) for rank in ranks}
         probes, before = _Probes(clock_s=now_s, by_pid=by_pid), self._last_probes
@@ -180,8 +180,8 @@ class StallWatch:
             _SeenRank(rank=rank, summary=self._summarize(rank, probes, before)) for rank in ranks
         ]
         if any(one.summary.probe.kernel.state in ("T", "t") for one in seen):
-            return  # somebody has stopped it, and knows
-        # What is gone has nobody to wait for it unless others stand still.
+            return  # somebody stopped it and knows about it
+        # A process that is gone stalls nobody unless others stand still.
         alive = [one for one in seen if one.rank in stuck and not one.summary.probe.is_gone]
         deciders = [one for one in alive if one.summary.waits_in != "collective"] or alive
         if deciders and pause_s > max(map(_patience_s, deciders)):
@@ -211,12 +211,12 @@ class StallWatch:
             culprits=find_culprits(ranks, gone=gone, usual_s=usual_s),
         )
         counts = {path: rank.num_updates for path, rank in self._ranks.items()}
-        # Before it is written: a full disk is complained of once, not each second.
+        # Set before it is written, so that a full disk is reported once and not each second.
         self._told = _Told(number=None, began_unix_s=began_unix_s, num_updates=counts)
         self._told = replace(self._told, number=self._file.add(stall))
 
     def _describe(self, rank: RankProgress, summary: StackSummary) -> StalledRank:
-        """A rank with its stacks; with those of the loader's workers where it waits for them."""
+        """Return a rank with its stacks, and with its loader workers' if it waits for input."""
         stacks = list(summary.probe.threads)
         if summary.waits_in == "input":
             for pid in self._readers.children(rank.pid)[:MAX_WORKERS]:
@@ -232,12 +232,12 @@ class StallWatch:
 
 
 def limit_s(rank: RankProgress) -> float:
-    """The pause after which its processes are looked at [s]."""
+    """Return the pause after which a rank's process is probed [s]."""
     return max(FLOOR_S, TIMES * (rank.usual_s or 0.0))
 
 
 def _patience_s(one: _SeenRank) -> float:
-    """The pause from which on a rank that stands like this has stalled [s]."""
+    """Return the pause after which a rank in this state has stalled [s]."""
     limit, summary = limit_s(one.rank), one.summary
     if summary.span is not None:
         longest_s = one.rank.longest_s.get(summary.span)

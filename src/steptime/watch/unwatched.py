@@ -1,9 +1,9 @@
 """Python processes of the command that the guest did not get into.
 
-In: the command's processes at each look, and what guests wrote about themselves. Out: those that
-have been Python for two looks and wrote nothing, once each. A fork writes nothing by design (loader
-workers, the children of a fork server), so it is told from a start: it has its mother's layout of
-memory. Helpers that are started (resource tracker, fork server, spawned workers) do write.
+In: the command's processes at each sample, and what guests wrote about themselves. Out: processes
+that were Python in three samples and wrote nothing, once each. A fork writes nothing by design
+(loader workers, the children of a fork server); it is recognized because it has its parent's memory
+layout. Helpers that are started (resource tracker, fork server, spawned workers) do write.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from pathlib import Path
 from steptime.record import files
 from steptime.record.lines import LineReader
 
-_NUM_SAMPLES = 3  # the one that saw it first, and two more: Python on a network disk starts slowly
+_NUM_SAMPLES = 3  # the first one and two more: Python on a network disk starts slowly
 _MAX_ARGUMENTS = 20  # as many as a `start` line has
-_FULL_BYTES = 1 << 20  # processes.jsonl takes no more lines then, so nobody can be blamed
+_FULL_BYTES = 1 << 20  # processes.jsonl then takes no more lines, so silence proves nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unwatched:
-    """A Python without the guest; `name` is its interpreter's."""
+    """A Python process without the guest; `name` is its interpreter's."""
 
     pid: int
     name: str
 
 
 class UnwatchedFinder:
-    """Looks at the same run again and again; Linux only, elsewhere it finds nothing."""
+    """Samples the same run repeatedly; on Linux only, elsewhere it finds nothing."""
 
     def __init__(self, run_folder: Path, *, proc: Path = Path("/proc")) -> None:
         self._run_folder = run_folder
@@ -44,10 +44,10 @@ class UnwatchedFinder:
         self._settled: set[int] = set()
 
     def find(self, layouts: Mapping[int, int]) -> list[Unwatched]:
-        """Those that are new to this look.
+        """Return those that are new in this sample.
 
         Args:
-            layouts: of each process of the command by id, where its stack begins; 0: not known.
+            layouts: for each process of the command, by id, where its stack begins; 0 if unknown.
         """
         self._read_new_lines()
         self._layouts |= {layouts[pid] for pid in layouts.keys() & self._watched} - {0}
@@ -73,7 +73,7 @@ class UnwatchedFinder:
                     self._commands.add(tuple(map(str, line["argv"])))
 
     def _python_name(self, pid: int) -> str | None:
-        """The interpreter's name if it is a Python; None too if it ended or is somebody else's."""
+        """Return the name of a Python interpreter; None for other, ended or foreign processes."""
         try:
             name = os.path.basename(os.readlink(self._proc / str(pid) / "exe"))
         except OSError:
@@ -82,7 +82,7 @@ class UnwatchedFinder:
         return name if name.startswith("python") else None
 
     def _is_alone(self, pid: int) -> bool:
-        """Whether nothing else explains its silence."""
+        """Return whether nothing else explains its silence."""
         with suppress(OSError):
             words = self._read(pid, "cmdline").split(b"\0")[:-1]
             command = tuple(os.fsdecode(word) for word in words[:_MAX_ARGUMENTS])
@@ -92,7 +92,7 @@ class UnwatchedFinder:
             runs = [v for v in self._read(pid, "environ").split(b"\0") if v.startswith(prefix)]
             if runs and runs[0] != prefix + os.fsencode(self._run_folder):
                 return False  # it belongs to a run inside this one
-            # Inside a namespace of process ids the guest knows another one.
+            # Inside a namespace of process ids, the guest knows another id.
             return not self._inner_ids(pid) & self._watched
         return False
 

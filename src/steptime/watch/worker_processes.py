@@ -1,7 +1,7 @@
 """Which of the command's processes are DataLoader workers.
 
-In: the files that the guest in each worker writes. Out: ids of processes. A file is read as far
-as it has grown, and only while there is a process that nobody has told of.
+In: the files that the guest in each worker writes. Out: process ids. A file is read as far as it
+has grown, and only while there is a process that is not explained yet.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from pathlib import Path
 from steptime.record import kinds
 from steptime.record.lines import LineReader, kind_of
 
-_NUM_SAMPLES = 10  # a worker that has not written by then is none: it writes with its first batch
+_NUM_SAMPLES = 10  # a worker writes with its first batch, so a process silent until then is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workers:
-    """Those that are there now, and the processes that workers ever belonged to."""
+    """The workers that exist now, and the processes that ever had workers."""
 
     pids: frozenset[int] = frozenset()
     parents: frozenset[int] = frozenset()
 
 
 class WorkerFinder:
-    """Looks at the same run again and again."""
+    """Examines the same run repeatedly."""
 
     def __init__(self, run_folder: Path) -> None:
         self._folder = run_folder
@@ -37,7 +37,7 @@ class WorkerFinder:
         self._parents: set[int] = set()
 
     def find(self, pids: Collection[int]) -> Workers:
-        """Which of the processes are workers."""
+        """Return which of the processes are workers."""
         known = {p: n for p, n in self._num_samples.items() if p in pids}
         self._workers &= set(pids)
         new = [pid for pid in pids if known.get(pid, 0) < _NUM_SAMPLES and pid not in self._workers]

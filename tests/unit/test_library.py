@@ -1,0 +1,118 @@
+"""What a Python program gets from the library calls, without a process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import steptime
+from steptime.app import tune as tune_app
+from steptime.app.command_words import as_argv
+from steptime.errors import RecipeError, UsageError
+from steptime.tune.study_options import StudyOptions
+from steptime.tune.values.study_progress import StudyProgress
+from steptime.tune.values.study_values import Study
+from study_cases import faster
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[StudyOptions]:
+    """The options of each study, which finds something faster at once."""
+    found: list[StudyOptions] = []
+
+    def run_study(options: StudyOptions, *, progress: Callable[[StudyProgress], None]) -> Study:
+        found.append(options)
+        progress(StudyProgress(study_id="s", phase="probe", trial=0))
+        return faster()
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tune_app, "run_study", run_study)
+    return found
+
+
+def test_tune_returns_the_study_and_writes_its_recipe(asked: list[StudyOptions]) -> None:
+    seen: list[StudyProgress] = []
+
+    tuned = steptime.tune("python train.py", budget_s=30, exclude=["compile"], progress=seen.append)
+
+    (options,) = asked
+    assert (options.command, options.budget_s) == (("python", "train.py"), 30)
+    assert "compile" in options.excluded
+    assert not options.reads_input, "the standard input belongs to the program"
+    assert tuned.recipe_file == Path("tuned.toml")
+    assert tuned.recipe_file.is_file()
+    assert tuned.outcome is tuned.study.outcome
+    assert tuned.speedup is tuned.study.speedup
+    assert tuned.study.study_id in repr(tuned)
+    assert "tuned.toml" in str(tuned)
+    assert tuned._repr_html_().startswith("<pre>")
+    assert len(seen) == 1
+
+
+def test_a_recipe_may_stay_in_the_folder_of_the_study(
+    asked: list[StudyOptions], tmp_path: Path
+) -> None:
+    assert steptime.tune(["python", "x.py"], output=None).recipe_file is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_no_recipe_is_never_written_over(asked: list[StudyOptions]) -> None:
+    Path("tuned.toml").write_text("[tool.poetry]\n")
+
+    with pytest.raises(RecipeError, match="is not a recipe"):
+        steptime.tune("python x.py")
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"levers": ["autocost"]}, "levers: there is no lever `autocost`"),
+        ({"exclude": ["zzz"]}, "exclude: there is no lever `zzz`"),
+        ({"budget_s": 0}, "budget_s must be above 0"),
+        ({"run_steps": 0}, "run_steps must be 1 or more"),
+    ],
+)
+def test_a_wrong_argument_is_named(
+    asked: list[StudyOptions], wrong: dict[str, object], says: str
+) -> None:
+    with pytest.raises(UsageError, match=says):
+        steptime.tune("python x.py", **wrong)  # type: ignore[arg-type]
+    assert asked == []
+
+
+def test_a_side_without_runs_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no run of B was named"):
+        steptime.compare([tmp_path], [])
+
+
+def test_a_command_is_its_words_or_one_string() -> None:
+    assert as_argv("python 'my train.py'", what="observe") == ("python", "my train.py")
+    assert as_argv(["python", Path("train.py")], what="observe") == ("python", "train.py")
+
+
+def test_windows_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "win32")
+
+    with pytest.raises(UsageError, match=r"`steptime\.observe` does not work on Windows"):
+        as_argv("python x.py", what="observe")
+
+
+@pytest.mark.parametrize("step", [0, -1])
+def test_a_profiled_step_is_one_from_one_on(step: int) -> None:
+    with pytest.raises(UsageError, match="from 1 on"):
+        steptime.observe("python x.py", profile=step)
+
+
+def test_a_room_of_the_same_name_never_hides_a_function() -> None:
+    import steptime.compare.judge
+    import steptime.tune.run_study
+
+    assert callable(steptime.compare)
+    assert callable(steptime.tune)
+    assert steptime.__version__
+    assert {"observe", "load", "compare", "tune"} <= set(dir(steptime))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        steptime.nothing  # noqa: B018
