@@ -22,6 +22,8 @@ from steptime.measure.values.over_time import RunSeries
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from steptime.report.document.run_document import RunDocument
+
 WIDTH = 100
 """Columns of a report that no terminal shows."""
 
@@ -52,6 +54,13 @@ class ObservedRun:
     def run_id(self) -> str:
         """The id, which `steptime show` and `steptime.load` take."""
         return self.run.run_id
+
+    @property
+    def document(self) -> RunDocument:
+        """The run as reports render it and as `--json` writes it."""
+        from steptime.app.describe_run import describe_run
+
+        return describe_run(self.measurement, self.diagnosis, self.picture)
 
     @property
     def folder(self) -> Path:
@@ -95,8 +104,7 @@ class ObservedRun:
         from steptime.report.text.run_text import render
 
         if not self.is_empty:
-            waterfall = self.picture.waterfall
-            render(self.measurement, self.diagnosis, console=console, waterfall=waterfall)
+            render(self.document, console=console)
             return
         text = f"steptime: {describe_empty(self.measurement, self.diagnosis)}"
         console.print(text, soft_wrap=True, markup=False, highlight=False)
