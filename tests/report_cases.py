@@ -513,5 +513,5 @@ def crowded() -> Measurement:
         workers=WorkerSummary(
             num_workers=64, num_batches=900, fetch_s_per_batch=1.2, collate_s_per_batch=0.3
         ),
-        notes=tuple(Note(code="lost_updates", facts={"count": n}) for n in "1234567"),
+        notes=tuple(Note(code="lost_updates", facts={"count": n}) for n in range(1, 8)),
     )

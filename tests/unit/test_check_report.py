@@ -16,13 +16,12 @@ from documents import check_document, check_fits
 from steptime.app import check_machine
 from steptime.cli.main import main
 from steptime.machine.checks.check_facts import CheckFacts
-from steptime.machine.checks.run_checks import RULES, judge
+from steptime.machine.checks.run_checks import CHECKS, ROWS, judge
 from steptime.report.document.check_document import check_envelope
 from steptime.report.document.json_schema import json_schema
 from steptime.report.text.check_text import check_lines, cost_text, seen_text
 from steptime.report.text.page import page_of
 from steptime.report.words.check_reasons import COST_OF, REASONS
-from steptime.report.words.check_words import WORDS
 from unit.check_cases import (
     CASES,
     FURTHER,
@@ -57,8 +56,12 @@ def ailing() -> CheckFacts:
 # -- words
 
 
-def test_every_check_has_words_and_no_words_are_without_one() -> None:
-    assert {rule.code for _, rule in RULES} == set(WORDS)
+def test_no_two_checks_have_one_code_and_all_words_are_said() -> None:
+    assert len(ROWS) == len(CHECKS)
+    for row in CHECKS:
+        assert row.title
+        assert row.seen
+        assert row.why.endswith(".")
 
 
 @pytest.mark.parametrize("code", CASES)
@@ -74,7 +77,7 @@ def test_what_was_seen_is_said_where_it_fires(code: str) -> None:
 @pytest.mark.parametrize("code", CASES)
 def test_words_name_nothing_that_is_never_seen(code: str) -> None:
     """Over all planted machines each named quantity is seen at least once."""
-    named = {name for part in WORDS[code].seen for _, name, _, _ in Formatter().parse(part) if name}
+    named = {name for part in ROWS[code].seen for _, name, _, _ in Formatter().parse(part) if name}
     facts = (CASES[code].fires, CASES[code].clean, *FURTHER.get(code, ()))
     seen = {
         name for one in facts for check in judge(one) if check.code == code for name in check.seen
@@ -172,8 +175,8 @@ def test_the_document_fits_its_schema(facts: CheckFacts) -> None:
 
     data = check_document(envelope, "check")["data"]
 
-    assert {check["code"] for check in data["checks"]} == {rule.code for _, rule in RULES}
-    assert data["words"].keys() == {rule.code for _, rule in RULES}
+    assert {check["code"] for check in data["checks"]} == {row.code for row in CHECKS}
+    assert data["words"].keys() == {row.code for row in CHECKS}
 
 
 def test_what_fires_comes_first_with_its_figures_and_its_words() -> None:
@@ -265,7 +268,7 @@ def test_an_option_of_the_checks_alone_is_refused(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["machine", *words]) == 2
-    assert f"{words[0]} belongs to --check" in capsys.readouterr().err
+    assert f"{words[0]} works only with --check" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["--inventory"], ["--again"], ["--budget", "9s"]])
@@ -273,7 +276,7 @@ def test_an_option_of_measuring_is_refused(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["machine", "--check", *words]) == 2
-    assert f"{words[0]} has no effect on --check" in capsys.readouterr().err
+    assert f"{words[0]} has no effect with --check" in capsys.readouterr().err
 
 
 def test_a_log_or_python_that_is_not_there_is_one_message(

@@ -30,7 +30,7 @@ USE = RecipeUse(
         LeverUse(name="compile", settings={}, is_in_guest=True),
         LeverUse(name="allocator", settings={}, is_in_guest=False, error="not installed here"),
     ),
-    differences=(Difference(what="num_cores", proven="2", here="4"),),
+    differences=(Difference(what="num_cores", proven=2, here=4),),
     device="cuda",
 )
 

@@ -14,8 +14,8 @@ from steptime.errors import UsageError
 if TYPE_CHECKING:
     from steptime.report.text.lever_text import LeverCard
 
-SUMMARY = "list what can be tried, or explain one lever"
-DESCRIPTION = "List the levers that tune can try, or explain one."
+SUMMARY = "list what tune can try, or explain one lever"
+DESCRIPTION = "List the levers that `steptime tune` can try, or explain one of them."
 USAGE = "steptime levers [NAME] [options]"
 EXAMPLES = """\
 examples:
@@ -27,7 +27,9 @@ examples:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `levers`."""
-    parser.add_argument("name", metavar="NAME", nargs="?", help="the lever to explain")
+    parser.add_argument(
+        "name", metavar="NAME", nargs="?", help="the lever to explain; without it, all are listed"
+    )
     output = parser.add_argument_group("output")
     add_json(output)
 

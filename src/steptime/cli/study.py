@@ -10,8 +10,11 @@ from steptime.cli.options import add_json, add_store, check_json, store_folder
 from steptime.cli.output import console_for, open_store, write_json
 from steptime.errors import UsageError
 
-SUMMARY = "list studies, or explain one choice by choice"
-DESCRIPTION = "List the studies of this folder, or explain every choice of one."
+SUMMARY = "list studies, or explain every choice of one"
+DESCRIPTION = """\
+List the studies that were made in this folder, or show one: what was tried, and
+the reason for every choice.
+"""
 USAGE = "steptime study list|show [ID] [options]"
 EXAMPLES = """\
 examples:
@@ -23,9 +26,17 @@ examples:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `study`."""
-    parser.add_argument("action", metavar="list|show", choices=("list", "show"), help="which")
     parser.add_argument(
-        "study", metavar="ID", nargs="?", help="study id, its beginning, or `last` (default)"
+        "action",
+        metavar="list|show",
+        choices=("list", "show"),
+        help="list all studies, or show one",
+    )
+    parser.add_argument(
+        "study",
+        metavar="ID",
+        nargs="?",
+        help="the id of a study, the beginning of it, or `last` for the newest (default)",
     )
     output = parser.add_argument_group("output")
     add_json(output)

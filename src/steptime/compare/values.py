@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from steptime.core.note import Note
+from steptime.core.note import Fact, Note
 from steptime.core.process_end import ProcessEnd
 
 
@@ -178,7 +178,7 @@ class Obstacle:
     """
 
     code: str
-    facts: Mapping[str, str]
+    facts: Mapping[str, Fact]
     is_final: bool = False
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+Fact = str | int | float | bool
+"""A number or a name behind a sentence, as it is: whoever shows it gives it its unit."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
@@ -16,4 +19,4 @@ class Note:
     """
 
     code: str
-    facts: Mapping[str, str] | None = None
+    facts: Mapping[str, Fact] | None = None

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from steptime.core.interval import Interval
+from steptime.core.note import Fact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,7 @@ class GcPauses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """A place in the user's code, over the few steps in which frames were looked at.
+    """A place in the user's code, over the few steps in which frames were walked.
 
     Attributes:
         what: the phase or span that was entered there; `other` for the code between two markers.
@@ -223,8 +224,8 @@ class Difference:
     """
 
     what: str
-    proven: str
-    here: str
+    proven: Fact
+    here: Fact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

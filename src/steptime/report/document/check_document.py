@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from steptime.machine.checks.run_checks import ROWS
 from steptime.machine.values.check_values import Basis, MachineCheck, most_costly_first
 from steptime.report.document.envelope import Envelope, ErrorItem, enclose
 from steptime.report.text.check_text import cost_text, describe_reason, seen_text
-from steptime.report.words.check_words import WORDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +73,10 @@ def check_envelope(
 
 
 def _text(check: MachineCheck) -> CheckText:
-    words = WORDS[check.code]
+    row = ROWS[check.code]
     return CheckText(
-        title=words.title,
-        why=words.why,
+        title=row.title,
+        why=row.why,
         seen=seen_text(check),
         cost=cost_text(check.cost) if check.severity is not None else None,
         reason=None if check.reason is None else describe_reason(check.reason),

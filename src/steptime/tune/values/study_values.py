@@ -12,6 +12,7 @@ from enum import Enum
 
 from steptime.core.evidence import Evidence
 from steptime.core.interval import Interval
+from steptime.core.note import Fact
 from steptime.core.schema import SCHEMA
 from steptime.verify.values import Verdict
 
@@ -40,7 +41,7 @@ class Ending:
 
     end: TrialEnd
     reason: str | None = None
-    facts: Mapping[str, str] | None = None
+    facts: Mapping[str, Fact] | None = None
 
     @property
     def is_well(self) -> bool:
@@ -105,7 +106,7 @@ class Trial:
     reference: State = ()
     quality: Verdict | None = None
     reason: str | None = None
-    facts: Mapping[str, str] | None = None
+    facts: Mapping[str, Fact] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +121,7 @@ class Choice:
 
     code: str
     lever: str | None = None
-    facts: Mapping[str, str] | None = None
+    facts: Mapping[str, Fact] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
