@@ -10,7 +10,7 @@ class Remedy:
     """Something that would free memory.
 
     Attributes:
-        name: a machine word.
+        name: what would be done, a machine word.
         frees_bytes: an estimate; None where nothing measured says how much.
         is_enough: it frees enough by itself; None where that is not known.
     """
@@ -25,7 +25,7 @@ class ModeFit:
     """What the parameters of a model would take under one way to train.
 
     Attributes:
-        name: the way.
+        name: precision and optimizer.
         bytes_per_parameter: weights, gradients and optimizer states.
         bytes: the same for this model; only trained parameters have gradients and states.
     """

@@ -12,15 +12,15 @@ class Utilization:
     Attributes:
         flops_per_s: work of a step over the median step time, on a device: the mean of the
             ranks [FLOP/s].
-        fraction: of the peak; None with a reason in `missing`.
+        fraction: share of the peak; None with a reason in `missing`.
         causal_fraction: the same if the masked half of causal attention is not counted.
         peak_flops_per_s: dense, of the type that did most of the work.
-        dtype: that type; `dtype_fraction` of the work was of it.
+        dtype: the type that most of the work was of.
         dtype_fraction: share of the work that is of that type.
-        device: the part.
+        device: the name of the device in the datasheet.
         source: where its peak was read.
         convention: what is in the work.
-        missing: machine word.
+        missing: why there is no fraction, a machine word.
     """
 
     flops_per_s: float | None = None
