@@ -22,10 +22,14 @@ VALUES = {
     "machine.values": {*BASE, "diagnose.values"},
     "verify.values": BASE,
     "compare.values": {*BASE, "measure.values", "diagnose.values"},
+    "plan.values": BASE,
     "tune.values": {*BASE, "measure.values", "verify.values"},
 }
 # Rooms whose rows hold rules and words together, so that whoever renders reads them too.
-ROWS = {"machine.checks": {*BASE, *VALUES, "machine"}}
+ROWS = {
+    "machine.checks": {*BASE, *VALUES, "machine"},
+    "diagnose.ailments": {*BASE, *VALUES, "diagnose"},
+}
 WINGS = {
     *ROWS,
     "launch",
@@ -54,13 +58,13 @@ ARROWS = {
     "launch": {*BASE, *VALUES, "watch"},
     "watch": {*BASE, *VALUES, "measure"},
     "measure": {*BASE, *VALUES, "watch"},
-    "diagnose": {*BASE, *VALUES},
+    "diagnose": {*BASE, *VALUES, "diagnose.ailments"},
     "compare": {*BASE, *VALUES},
     "verify": {*BASE, *VALUES},
     "plan": {*BASE, *VALUES},
     "machine": {*BASE, *VALUES},
     "isolate": {*BASE, *VALUES},
-    "report": {*BASE, *VALUES, *ROWS, "plan", "diagnose"},
+    "report": {*BASE, *VALUES, *ROWS},
     "export": {*BASE, *VALUES},
     "tune": {*BASE, *VALUES, *WINGS, "levers"},
     "testing": {*BASE, *VALUES, "levers"},

@@ -87,13 +87,13 @@ class Trial:
     """One thing that was tried, with how it ended.
 
     Attributes:
-        number: in order, from 0, the baseline.
+        number: number of the trial, in order; 0 is the command as written.
         state: what was on.
         end: how it ended.
         kind: `observe`, `live`, `process`, `confirm` or `quality`.
         speedup: over the reference it was compared with; None where it was not timed.
         reference: what it was compared with.
-        quality: of a judged trial.
+        quality: whether the training is as good, of a trial that was judged.
         reason: machine word: why it was not kept, or why it ended so.
         facts: the numbers for the sentence of the reason.
     """
@@ -149,13 +149,13 @@ class Study:
         study_id: name of the study's folder.
         command: the command as given.
         started_unix_s: its start, seconds since 1970.
-        ended_unix_s: its end; None while it has none.
+        ended_unix_s: its end [s since 1970]; None while it has none.
         tier: how the trials were kept from harm: isolated, guarded or unsafe.
-        outcome: None while it is not done.
+        outcome: what came of it; None while it is not done.
         recipe: what was proven, empty unless `faster`.
         speedup: of the recipe over the command as written, from the confirmation.
         noise_floor: how far the study's own A/A interval reaches from no change, a fraction.
-        quality: the recipe's verdict.
+        quality: whether the training is as good with the recipe.
         baseline_step_s: time of a step of the command as written [s].
         tuned_step_s: time of a step with the recipe [s].
         sample_unit: what is counted: `samples` or `tokens`.
@@ -165,10 +165,10 @@ class Study:
         tried_writes: what the script tried to write.
         break_even_steps: steps after which one-off costs (compile) are earned; None without any.
         is_interrupted: it was ended early.
-        tier_reasons: why not better.
+        tier_reasons: why the trials were not kept from harm better.
         samples_per_step: of the command as written, in `sample_unit`s, over all ranks.
         device: what it trains on, as its first rank said.
-        torch_version: that its first rank has.
+        torch_version: version of torch in its first rank.
         reason: machine word: why the outcome is what it is, where it needs one.
         schema: version of the record.
     """
