@@ -28,7 +28,7 @@ MAX_VALUES = 200
 """More are put together to medians of neighbors first: the test grows with the square."""
 
 MIN_VALUES = 24
-"""Fewer have no room for two sides, each long enough to be more than a spell."""
+"""Fewer have no room for two sides, each long enough to be more than chance."""
 
 MIN_SIDE_FRACTION = 0.15
 """Of the values on either side of a change, at least: near an end chance alone finds one."""
@@ -105,7 +105,7 @@ def _keep_lasting(logs: Sequence[float], places: Sequence[int]) -> tuple[ChangeP
 def find_one(values: Sequence[float]) -> int | None:
     """A change in a series that may have several; None if there is none.
 
-    Two of them look like dependence to a test for one, so each two thirds are asked too.
+    Two of them resemble dependence to a test for one, so each two thirds are asked too.
     """
     place = find_change(values)
     if place is not None:
