@@ -435,6 +435,7 @@ def profiled() -> Measurement:
         device=0,
         window_s=0.0471,
         busy_s=0.0353,
+        idle_s=0.0118,
         host_wait_s=0.0094,
         kernel_wait_s=0.0024,
         unknown_wait_s=0.0,

@@ -612,10 +612,10 @@ def test_lines_are_named_by_the_words_of_the_record():
 
 def test_a_file_of_lines_has_one_reader():
     documents = {  # one JSON document each, and no line of the record
-        *("app/run_index.py", "app/run_listing.py", "app/study_listing.py", "core/codec.py"),
+        *("app/run_index.py", "app/run_listing.py", "core/codec.py"),
         *("guest/trial/trial_plan.py", "measure/run_records.py", "measure/source/scan.py"),
-        *("report/words/compare_words.py", "testing/levers.py", "tune/trials/study_folder.py"),
-        *("tune/trials/recorded_answers.py", "watch/process_stacks.py", "watch/rank_stacks.py"),
+        *("report/words/compare_words.py", "testing/levers.py", "tune/study/study_folder.py"),
+        *("tune/study/recorded_answers.py", "watch/process_stacks.py", "watch/rank_stacks.py"),
     }
     wrong = [
         place(path, call)

@@ -11,9 +11,11 @@ Fact = str | int | float | bool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """Something a reader must know about the record: a stable code and its facts.
+    """Something a reader must know about the record.
 
-    `facts` are the numbers or names for the sentence; the wording is in `report/`.
+    Attributes:
+        code: a stable word.
+        facts: the numbers and names that belong to it.
     """
 
     code: str
