@@ -280,10 +280,11 @@ def test_run_never_writes_to_stdout(capsys: Capture) -> None:
 
 
 def test_a_document_that_cannot_be_written_is_an_error() -> None:
-    from steptime.report.document.envelope import Envelope
+    from steptime.report.document.envelope import Envelope, enclose
 
+    empty: Envelope[None] = enclose("show", None)
     with pytest.raises(SteptimeError, match=r"--json: .*No such file"):
-        output.write_json("no/such/file", Envelope(command="show", exit_code=0))
+        output.write_json("no/such/file", empty)
 
 
 # -- show and runs
@@ -302,7 +303,7 @@ def test_show_writes_the_document_on_stdout(tmp_path: Path, capsys: Capture) -> 
     assert main.main(["show", run.run_id[:8], "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["command"], document["status"]) == ("show", "partial")
-    assert document["data"]["end"]["exit_code"] == 3
+    assert document["data"]["measurement"]["end"]["exit_code"] == 3
 
 
 def test_show_of_an_unknown_run_names_the_nearest(tmp_path: Path, capsys: Capture) -> None:

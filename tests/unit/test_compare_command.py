@@ -53,11 +53,11 @@ def test_the_report_says_what_was_changed_and_what_it_did(capsys: Capture) -> No
     assert main([*words, "--price", "36/h"]) == 0
 
     said = " ".join(capsys.readouterr().out.split())
-    assert "B is slower: 100 ms to 120 ms a step, +20.0 %" in said
+    assert "B is slower: a step takes 100 ms in A and 120 ms in B, +20.0 %" in said
     assert "argument --lr: 0.1 -> 0.2" in said
     assert "variable OMP_NUM_THREADS: 4 -> not set" in said
-    assert "a run of 500 steps: 55.0 s to" in said
-    assert "0.55 to 0.65 (+0.1," in said
+    assert "a run of 500 steps takes 55.0 s in A and" in said
+    assert "0.55 in A and 0.65 in B (+0.1," in said
     assert "backward" in said
     assert f"steptime show {run_id_of(5)}" in said
 
@@ -67,17 +67,22 @@ def test_the_document_has_it_all(capsys: Capture) -> None:
 
     data = document["data"]
     assert (document["command"], document["status"], document["exit_code"]) == ("compare", "ok", 0)
-    assert data["outcome"] == "slower"
-    assert data["step"]["change"]["value"] == pytest.approx(0.2, abs=1e-3)
-    assert data["phases"]["backward"]["difference_s"]["low"] > 0
-    assert [run["run_id"] for run in data["a"]] == [run_id_of(i) for i in (0, 2, 4)]
-    assert (data["gate"], data["cost"], data["changes"]) == (None, None, [])
+    found = data["comparison"]
+    (backward,) = (phase for phase in found["phases"] if phase["name"] == "backward")
+    assert found["outcome"] == "slower"
+    assert found["step"]["change"]["value"] == pytest.approx(0.2, abs=1e-3)
+    assert backward["difference_s"]["low"] > 0
+    assert [run["run_id"] for run in found["a"]] == [run_id_of(i) for i in (0, 2, 4)]
+    assert (found["gate"], data["cost"], found["changes"]) == (None, None, [])
 
 
 def test_a_document_in_a_file_leaves_the_report_on_stdout(capsys: Capture) -> None:
     assert main([*store(QUIET, QUIET), "--json", "found.json"]) == 0
 
-    assert json.loads(Path("found.json").read_text())["data"]["outcome"] == "no_difference"
+    assert (
+        json.loads(Path("found.json").read_text())["data"]["comparison"]["outcome"]
+        == "no_difference"
+    )
     assert "no difference beyond the noise" in capsys.readouterr().out
 
 
@@ -85,7 +90,7 @@ def test_one_run_a_side_without_repeats_ends_with_4(capsys: Capture) -> None:
     assert main(store((0.1,), (0.2,))) == 4
 
     said = capsys.readouterr().out
-    assert "too noisy to tell: 100 ms to 200 ms" in said
+    assert "too noisy to tell: a step takes 100 ms in A and 200 ms in B" in said
     assert "no repeats" in said
 
 
@@ -149,7 +154,7 @@ def test_a_run_without_a_step_time_never_passes(step_s: float | None, capsys: Ca
 
     document = json.loads(capsys.readouterr().out)
     assert (code, document["errors"][0]["code"]) == (2, "not_comparable")
-    assert document["data"]["gate"]["outcome"] == "undecided"
+    assert document["data"]["comparison"]["gate"]["outcome"] == "undecided"
 
 
 def test_a_run_of_a_newer_schema_is_refused_with_its_name(capsys: Capture) -> None:
@@ -172,7 +177,7 @@ def test_runs_are_named_by_age_by_beginning_and_by_path(tmp_path: Path, capsys: 
     elsewhere = store_run(tmp_path / "base", 0.1, number=90)
 
     words = ["compare", "last~1", str(elsewhere.folder), "--", "last", run_id_of(3)]
-    data = document_of(words, capsys)["data"]
+    data = document_of(words, capsys)["data"]["comparison"]
 
     assert [run["run_id"] for run in data["a"]] == [run_id_of(4), run_id_of(90)]
     assert [run["run_id"] for run in data["b"]] == [run_id_of(5), run_id_of(3)]

@@ -84,7 +84,7 @@ def execute(options: argparse.Namespace) -> int:
     limit = None if limit is None else parse_percent(limit, flag="--fail-if-slower")
     price = None if price is None else parse_price(price, flag="--price")
     from steptime.app.compare import compare_runs
-    from steptime.report.document.compare_data import comparison_envelope
+    from steptime.report.document.comparison_document import comparison_envelope
     from steptime.report.text.compare_text import ComparisonRequest, render_comparison
 
     runs = _find(options, [*a, *b])

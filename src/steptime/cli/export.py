@@ -50,19 +50,20 @@ def execute(options: argparse.Namespace) -> int:
     check_json(options)
     from steptime.app.export import write_trace
     from steptime.app.run_listing import find_run
-    from steptime.report.document.envelope import Envelope
+    from steptime.report.document.envelope import enclose
+    from steptime.report.document.listings import ExportDocument
 
     run = find_run(open_store(store_folder(options)), options.run)
     trace = write_trace(run, Path(options.output))
     if options.json is None:
         tell(f"the trace is in {options.output}. Open it at https://ui.perfetto.dev")
     else:
-        data = {
-            "run_id": run.run_id,
-            "format": "chrome",
-            "path": options.output,
-            "bytes": trace.size_bytes,
-            "num_events": trace.num_events,
-        }
-        write_json(options.json, Envelope(command="export", exit_code=0, data=data))
+        written = ExportDocument(
+            run_id=run.run_id,
+            format="chrome",
+            path=options.output,
+            bytes=trace.size_bytes,
+            num_events=trace.num_events,
+        )
+        write_json(options.json, enclose("export", written))
     return 0

@@ -142,7 +142,7 @@ def _examine(options: argparse.Namespace, budget_s: float) -> int:
 
 
 def _report(options: argparse.Namespace, found: MachineFacts) -> int:
-    from steptime.report.document.machine_data import machine_envelope
+    from steptime.report.document.machine_document import machine_envelope
     from steptime.report.text.ceilings_text import machine_lines
     from steptime.report.text.page import page_of
 
@@ -196,7 +196,7 @@ def _check(options: argparse.Namespace) -> int:
         raise NotFoundError(f"--nccl-log: there is no file `{log}`.", hint="Name an existing one.")
     from steptime.app.check_machine import gather_facts
     from steptime.machine.checks.run_checks import judge
-    from steptime.report.document.check_data import check_envelope
+    from steptime.report.document.check_document import check_envelope
 
     store = Path(store_folder(options))
     facts = gather_facts(python=options.python, data=Path(options.data), store=store, nccl_log=log)

@@ -47,7 +47,8 @@ def execute(options: argparse.Namespace) -> int:
     from steptime.app.load import load_run
     from steptime.app.report import write_page
     from steptime.app.run_listing import find_run
-    from steptime.report.document.envelope import Envelope
+    from steptime.report.document.envelope import enclose
+    from steptime.report.document.listings import PageDocument
 
     run = find_run(open_store(store_folder(options)), options.run)
     target = None if options.output is None else Path(options.output).absolute()
@@ -59,8 +60,8 @@ def execute(options: argparse.Namespace) -> int:
 
             webbrowser.open(path.as_uri())
     else:
-        data = {"run_id": run.run_id, "page": str(path)}
-        write_json(options.json, Envelope(command="report", exit_code=0, data=data))
+        document = PageDocument(run_id=run.run_id, page=str(path))
+        write_json(options.json, enclose("report", document))
     return 0
 
 

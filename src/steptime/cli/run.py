@@ -157,6 +157,8 @@ def _report(options: argparse.Namespace, observed: ObservedRun) -> None:
     if options.report is not None:
         with Path(options.report).open("w", encoding="utf-8") as file:
             _render(options, observed, console_for(file, is_plain=True))
+    elif observed.is_empty:
+        say(observed.describe_empty())
     elif sys.stderr is not None:
         _render(options, observed, console_for(sys.stderr))
 
@@ -170,15 +172,16 @@ def _render(options: argparse.Namespace, observed: ObservedRun, console: Console
 def _write_document(
     target: str, observed: ObservedRun | None, notes: Sequence[str], code: int
 ) -> None:
-    from steptime.report.document.envelope import Envelope, ErrorItem, run_envelope
+    from steptime.report.document.envelope import ErrorItem, enclose
+    from steptime.report.document.run_document import run_envelope
 
-    if observed is not None:
-        m, diagnosis, picture = observed.measurement, observed.diagnosis, observed.picture
-        document = run_envelope(m, diagnosis, command="run", exit_code=code, picture=picture)
-    else:
+    if observed is None:
         item = ErrorItem(code="not_observed", message=" ".join(notes))
-        document = Envelope(command="run", exit_code=code, errors=(item,))
-    write_json(target, document)
+        write_json(target, enclose("run", None, exit_code=code, errors=(item,)))
+        return
+    m, diagnosis, picture = observed.measurement, observed.diagnosis, observed.picture
+    made = run_envelope(m, diagnosis, command="run", exit_code=code, picture=picture)
+    write_json(target, made)
 
 
 def _offer_page(observed: ObservedRun, told: Sequence[str]) -> None:

@@ -57,7 +57,7 @@ def _print_table(rows: tuple[RunSummary, ...]) -> None:
 
 
 def _write_document(target: str, store: Path, rows: tuple[RunSummary, ...]) -> None:
-    from steptime.report.document.envelope import Envelope, runs_data
+    from steptime.report.document.envelope import enclose
+    from steptime.report.document.listings import RunsDocument
 
-    data = runs_data(str(store), rows)
-    write_json(target, Envelope(command="runs", exit_code=0, data=data))
+    write_json(target, enclose("runs", RunsDocument(store=str(store), runs=rows)))

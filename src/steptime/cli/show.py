@@ -53,7 +53,7 @@ def execute(options: argparse.Namespace) -> int:
         )
     from steptime.app.load import load_run
     from steptime.app.run_listing import find_run
-    from steptime.report.document.envelope import run_envelope
+    from steptime.report.document.run_document import run_envelope
     from steptime.report.text.run_text import render, render_picture
 
     result = load_run(find_run(open_store(store_folder(options)), options.run))

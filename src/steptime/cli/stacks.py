@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from steptime.cli.options import add_json, add_run_id, add_store, check_json, store_folder
@@ -42,7 +41,8 @@ def execute(options: argparse.Namespace) -> int:
     check_json(options)
     from steptime.app.run_listing import find_run
     from steptime.app.stacks import take_stacks
-    from steptime.report.document.envelope import Envelope
+    from steptime.report.document.envelope import enclose
+    from steptime.report.document.listings import StacksDocument
 
     run = find_run(open_store(store_folder(options)), options.run)
     found = take_stacks(run)
@@ -51,13 +51,13 @@ def execute(options: argparse.Namespace) -> int:
     if options.json is None:
         _print(found.ranks, found.culprits)
         return 0
-    data = {
-        "run_id": run.run_id,
-        "taken_unix_s": round(time.time(), 3),
-        "ranks": [asdict(one) for one in found.ranks],
-        "culprits": list(found.culprits),
-    }
-    write_json(options.json, Envelope(command="stacks", exit_code=0, data=data))
+    seen = StacksDocument(
+        run_id=run.run_id,
+        taken_unix_s=round(time.time(), 3),
+        ranks=found.ranks,
+        culprits=found.culprits,
+    )
+    write_json(options.json, enclose("stacks", seen))
     return 0
 
 

@@ -59,22 +59,22 @@ def execute(options: argparse.Namespace) -> int:
 
 def _list(options: argparse.Namespace, store: Path) -> int:
     from steptime.app.study_listing import list_studies
-    from steptime.report.document.envelope import Envelope
-    from steptime.report.document.study_data import studies_data
+    from steptime.report.document.envelope import enclose
+    from steptime.report.document.listings import StudiesDocument, summarize
     from steptime.report.text.study_story import studies_table
 
     studies = list_studies(store)
     if options.json is None:
         studies_table(studies, console=console_for(sys.stdout))
     else:
-        data = studies_data(str(store), studies)
-        write_json(options.json, Envelope(command="study", exit_code=0, data=data))
+        rows = tuple(summarize(study) for study in studies)
+        write_json(options.json, enclose("study", StudiesDocument(store=str(store), studies=rows)))
     return 0
 
 
 def _show(options: argparse.Namespace, store: Path) -> int:
     from steptime.app.study_listing import find_study, recipe_of
-    from steptime.report.document.study_data import study_envelope
+    from steptime.report.document.study_document import study_envelope
     from steptime.report.text.study_story import render_story
 
     study = find_study(store, options.study or "last")

@@ -145,7 +145,7 @@ def _study_options(options: argparse.Namespace, command: tuple[str, ...]) -> Stu
 def _report(options: argparse.Namespace, tuned: TunedCommand, *, budget_s: float) -> int:
     """Say what was found where the options say; the exit code."""
     from steptime.report.document.envelope import ErrorItem
-    from steptime.report.document.study_data import study_envelope
+    from steptime.report.document.study_document import study_envelope
     from steptime.report.text.study_text import StudyRequest, render_study
     from steptime.report.words.study_words import describe_outcome
 
