@@ -21,7 +21,6 @@ from steptime.core.process_end import ProcessEnd
 from steptime.core.store import write_value
 from steptime.errors import NotFoundError, StoreError, UsageError
 from steptime.launch import user_command
-from steptime.launch.caller_child import start_child
 from steptime.measure.values.profiled import DEFAULT_STEP, TORCH, ProfileWish
 
 if TYPE_CHECKING:
@@ -149,6 +148,7 @@ def _wish(*, profile: bool | int) -> ProfileWish | None:
 def _run_as_child(plan: RunPlan, output: str | os.PathLike[str] | None) -> EndedRun:
     """Run the command as a child of a program that may do other things, too."""
     from steptime.app.observed_run import OUTPUT_FILE
+    from steptime.launch.caller_child import start_child
 
     if plan.run is None:
         raise StoreError(f"nothing was started: {' '.join(plan.notes)}")
