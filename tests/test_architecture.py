@@ -369,6 +369,25 @@ def test_only_the_command_line_prints_and_exits():
     assert not wrong, "\n".join(wrong)
 
 
+def test_the_library_knows_nothing_of_a_command_line():
+    ours = {"sys.argv", "sys.exit", "sys.stdin", "sys.stdout", "sys.stderr", "input"}
+    wrong = [
+        f"{place(path, node)}: {ast.unparse(node)}"
+        for path in modules()
+        if part_of(path) == "app"
+        for node in walk(path, ast.Attribute, ast.Name)
+        if ast.unparse(node) in ours
+    ] + [
+        f"{place(path, node)} imports argparse"
+        for path in modules()
+        if part_of(path) == "app"
+        for node, name in imported_names(path)
+        if name == "argparse"
+    ]
+
+    assert not wrong, "\n".join(wrong)
+
+
 def test_everything_is_caught_in_four_places_only():
     broad = {"Exception", "BaseException"}
     wrong = []
