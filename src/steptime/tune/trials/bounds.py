@@ -1,6 +1,6 @@
-"""How long trials last, and when they are given up: from the budget and the command as written.
+"""How long trials last and when they are given up, by the budget and the command as written.
 
-In: the budget, and what was observed. Out: windows and limits. Functions of their arguments.
+In: the budget, and what was observed. Out: windows and limits, as functions of their arguments.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from steptime.tune.trials.trial_process import TrialLimits
 from steptime.tune.trials.trial_watch import Process, TrialWatch
 
 _WARMUP_STEPS = 3  # counted by nobody; the steady window finds its own begin
-_ENDING_S = 1.0  # a look at the machine before, writing and killing after
+_ENDING_S = 1.0  # reading the load before, writing and killing after
 _LEAST_STEPS = 3  # a median of fewer says nothing, however slow they are
 
 

@@ -1,7 +1,7 @@
-"""Waits until others leave the machine alone, with a limit.
+"""Waits, up to a limit, until other programs leave the machine alone.
 
-In: how to read the load, and how long to wait. Out: whether it was quiet. A trial of ours does not
-run meanwhile, so that all that is busy is somebody else's.
+In: how to read the load, and how long to wait. Out: whether the machine became quiet. No trial of
+ours runs meanwhile, so all load is somebody else's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import psutil
 QUIET_CORES = 0.1
 """Below it wall times of a quiet and of this machine agreed."""
 
-_LOOK_S = 0.5
+_SAMPLE_S = 0.5
 _LONGEST_WAIT_SHARE = 1 / 60  # of the budget, at once: most neighbors stay longer, or go sooner
 _ALL_WAITS_SHARE = 1 / 10
 
@@ -39,7 +39,7 @@ def read_load() -> Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waited:
-    """What a wait came to: cores that others took last, and how long it was."""
+    """The result of a wait: how many cores others took at its end, and how long it was."""
 
     is_quiet: bool
     others_cores: float
@@ -47,7 +47,7 @@ class Waited:
 
 
 class QuietWatch:
-    """Waits before trials; `tell` hears of a wait that begins and of one that was in vain."""
+    """Waits before trials; `tell` gets the result of each wait."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class QuietWatch:
         """Return when others took less than a tenth of a core, or the limit is reached."""
         begin = last = self._read()
         while True:
-            self._sleep(_LOOK_S)
+            self._sleep(_SAMPLE_S)
             now = self._read()
             waited = _compare(begin, last, now)
             spent_s = waited.waited_s

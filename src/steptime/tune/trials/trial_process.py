@@ -38,7 +38,7 @@ _POLL_S = 0.05
 _TAIL_BYTES = 4096
 _TAIL_LINES = 12
 _SILENCE_STEPS = 10  # no step for this many medians is a hang, if it is long enough, too
-_WORKING_CORES, _WORKING_LOOKS = 0.1, 3  # a second each: one that waits for a lock takes none
+_WORKING_CORES, _WORKING_SAMPLES = 0.1, 3  # a second each: one that waits for a lock takes none
 _SILENCE_GAPS = 3  # nor is it one while it is no longer than this many of the longest gap known
 
 
@@ -234,7 +234,7 @@ class TrialProcess:
 
     def _is_working(self) -> bool:
         """Whether the command kept the processor busy in the last seconds."""
-        samples = read_host(self.folder / files.HOST, Torn()).samples[-_WORKING_LOOKS:]
+        samples = read_host(self.folder / files.HOST, Torn()).samples[-_WORKING_SAMPLES:]
         return any(sample.job_cores > _WORKING_CORES for sample in samples)
 
     def _judge(self, process: ProcessEnd) -> TrialEnded:
@@ -315,7 +315,7 @@ def _sampler(folder: Path, pid: int) -> HostSampler:
 
 
 def _is_memory(watch: TrialWatch, folder: Path) -> bool:
-    """Whether a command that failed did so for want of memory.
+    """Whether a command failed because it ran out of memory.
 
     Torch said so, or the kernel killed meanwhile: a launcher hands the signal of a rank on as an
     exit code of its own.

@@ -1,6 +1,6 @@
-"""The values of a study: trials, verdict, recipe. Frozen, and each survives JSON (`core.codec`).
+"""The values of a study: its trials, its verdict, its recipe.
 
-A study asks whether levers make one command's training faster and leave it as good. What is tried
+A study asks whether levers make one command's training faster and leave it as good. What it tries
 is a `State`: levers with their settings, in the order in which they were added.
 """
 
@@ -78,7 +78,10 @@ State = tuple[Applied, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One thing that was tried, with how it ended.
+    """One thing that was tried, and what came of it.
+
+    `end`, `reason` and `facts` are its own and no `Ending`: the reason of a trial that ended well
+    says why the search did not keep it.
 
     Attributes:
         number: in order, from 0, the baseline.
@@ -105,7 +108,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One decision of the search, for `steptime study show`: a machine word and its facts."""
+    """One decision of the search, for `steptime study show`: a machine word with its facts."""
 
     code: str
     lever: str | None = None
@@ -133,15 +136,15 @@ class Study:
         noise_floor: how far the study's own A/A interval reaches from no change, a fraction.
         quality: the recipe's verdict.
         tier: how the trials were kept from harm: isolated, guarded or unsafe.
-        tier_reasons: why not better.
+        tier_reasons: why no better tier was possible.
         samples_per_step: of the command as written, in `sample_unit`s, over all ranks.
         device: what it trains on, as its first rank said.
         torch_version: that its first rank has.
         break_even_steps: steps after which one-off costs (compile) are earned; None without any.
         choices: why each thing was done, in order.
         tried_writes: what the script tried to write.
-        is_interrupted: it was ended early.
-        reason: machine word: why the outcome is what it is, where it needs one.
+        is_interrupted: the user ended it early.
+        reason: machine word that explains the outcome, where it needs an explanation.
     """
 
     study_id: str
