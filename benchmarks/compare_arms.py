@@ -79,7 +79,7 @@ def run_arm(command: str, recipe: str | None, folder: Path, options: Any) -> dic
             ):
                 kill_command(store)
         try:
-            data = json.loads((store / "r.json").read_text())["data"]
+            data = json.loads((store / "r.json").read_text())["data"]["measurement"]
             steady = data["steady"]
             return {
                 "step_s": steady["step_time_s"]["estimate"],

@@ -97,8 +97,9 @@ def measure_matmul(python: Path) -> float:
 
 def row_of(name: str, form: Form, data: dict[str, Any], denominators: dict[str, float]) -> Any:
     """Counted beside the closed form, and rates over both of a step's times."""
-    count, step = data["count"], data["steady"]["step_time_s"]
-    cpu = data["steady"].get("step_cpu_s")
+    seen = data["measurement"]
+    count, step = seen["count"], seen["steady"]["step_time_s"]
+    cpu = seen["steady"].get("step_cpu_s")
     row: dict[str, Any] = {
         "script": name,
         "counted": {key: count[key] for key in ("forward", "backward", "recomputed")},
@@ -107,10 +108,10 @@ def row_of(name: str, form: Form, data: dict[str, Any], denominators: dict[str, 
         "mfu": data["mfu"],
         "step_time_s": step,
         "step_cpu_s": cpu,
-        "host": data["host"],
+        "host": seen["host"],
         "shares": [],
     }
-    conventions = {"operators": count["model_flops"], form.second_name: form.second}
+    conventions = {"operators": data["work"]["model_flops"], form.second_name: form.second}
     for convention, flops in conventions.items():
         for denominator, peak in denominators.items():
             for clock, time in (("wall", step), ("CPU", cpu)):

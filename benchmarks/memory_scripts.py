@@ -73,7 +73,8 @@ def row_of(name: str, form: Form, memory: dict[str, Any]) -> dict[str, Any]:
 def show(row: dict[str, Any]) -> str:
     memory = row["memory"]
     lines = [row["script"]]
-    for name, part in memory["parts"].items():
+    for part in memory["parts"]:
+        name = part["name"]
         if part["bytes"] is None:
             lines.append(f"  {name:14} not measured: {part['missing']}")
             continue
@@ -116,7 +117,7 @@ def main() -> int:
     rows = []
     for name, (title, form) in SCRIPTS.items():
         result = run_script(pins[name], options.root.resolve(), options.limit)
-        rows.append(row_of(title, form, result["data"]["memory"]))
+        rows.append(row_of(title, form, result["data"]["measurement"]["memory"]))
         print(show(rows[-1]), flush=True)
     figures = {"conditions": conditions(), "rows": rows}
     options.out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

@@ -90,17 +90,18 @@ def row_of(pin: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
     data = result["data"]
     if data is None:
         return {"counts": "no document"}
-    updates, backwards = data["num_optimizer_updates"], data["num_backwards"]
+    seen = data["measurement"]
+    updates, backwards = seen["num_optimizer_updates"], seen["num_backwards"]
     counts = f"{updates}/{backwards}"
     if "updates" in pin:
         is_right = (updates, backwards) == (pin["updates"], pin["backwards"])
         counts += " ok" if is_right else f" WRONG: {pin['updates']}/{pin['backwards']} bare"
-    steady, overhead = data["steady"] or {}, data["overhead"] or {}
+    steady, overhead = seen["steady"] or {}, seen["overhead"] or {}
     times = [(steady.get(name) or {}).get("estimate") for name in ("step_time_s", "step_cpu_s")]
-    phases = [(p["fraction"], name) for name, p in data["phases"].items() if p and p["fraction"]]
+    phases = [(p["fraction"], p["name"]) for p in seen["phases"] if p["fraction"]]
     findings = [describe(finding) for finding in data["diagnosis"]["findings"]]
     return {
-        "steps": data["num_steps"],
+        "steps": seen["num_steps"],
         "counts": counts,
         "step": " / CPU ".join("-" if t is None else f"{t * 1e3:.3g} ms" for t in times),
         "phases": ", ".join(
@@ -110,10 +111,10 @@ def row_of(pin: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
         ),
         "kind": data["diagnosis"]["kind"],
         "findings": "; ".join(findings),
-        "spans": ", ".join(f"{k} {v['total_s']:.2f} s" for k, v in data["spans"].items() if v),
-        "notes": ", ".join(note["code"] for note in data["notes"]),
+        "spans": ", ".join(f"{s['name']} {s['total_s']:.2f} s" for s in seen["spans"]),
+        "notes": ", ".join(note["code"] for note in seen["notes"]),
         "overhead": f"{overhead['cpu_s_per_step'] * 1e6:.0f} µs" if overhead else "-",
-        "others_cores": (data["host"] or {}).get("others_cores"),
+        "others_cores": (seen["host"] or {}).get("others_cores"),
     }
 
 

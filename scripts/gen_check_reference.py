@@ -1,4 +1,4 @@
-"""Writes docs/reference/checks.md from the checks of the machine and their words.
+"""Writes docs/reference/checks.md from the rows of the checks.
 
 Run it after a change to a check: `python scripts/gen_check_reference.py`; `--stdout` prints the
 page instead of writing it.
@@ -23,20 +23,18 @@ branch on it.
 
 def check_reference() -> str:
     """The whole page as Markdown."""
-    from steptime.machine.checks.run_checks import RULES
-    from steptime.report.words.check_words import WORDS
+    from steptime.machine.checks.run_checks import CHECKS
 
-    parts = [HEAD.format(num=len(RULES))]
+    parts = [HEAD.format(num=len(CHECKS))]
     last = None
-    for subject, rule in RULES:
-        if subject != last:
+    for row in CHECKS:
+        if row.subject != last:
             parts.append(
-                f"\n## {subject.capitalize()}\n\n| code | fires where | why it matters | rule |"
+                f"\n## {row.subject.capitalize()}\n\n| code | fires where | why it matters | rule |"
             )
             parts.append("\n|---|---|---|---|\n")
-            last = subject
-        words = WORDS[rule.code]
-        parts.append(f"| `{rule.code}` | {words.title} | {words.why} | {rule.source} |\n")
+            last = row.subject
+        parts.append(f"| `{row.code}` | {row.title} | {row.why} | {row.source} |\n")
     return "".join(parts)
 
 

@@ -435,6 +435,7 @@ def profiled() -> Measurement:
         device=0,
         window_s=0.0471,
         busy_s=0.0353,
+        idle_s=0.0118,
         host_wait_s=0.0094,
         kernel_wait_s=0.0024,
         unknown_wait_s=0.0,
@@ -512,5 +513,5 @@ def crowded() -> Measurement:
         workers=WorkerSummary(
             num_workers=64, num_batches=900, fetch_s_per_batch=1.2, collate_s_per_batch=0.3
         ),
-        notes=tuple(Note(code="lost_updates", facts={"count": n}) for n in "1234567"),
+        notes=tuple(Note(code="lost_updates", facts={"count": n}) for n in range(1, 8)),
     )

@@ -140,20 +140,20 @@ def faster() -> Study:
             NotTried(name="compile", reason="excluded"),
         ),
         choices=(
-            Choice(code="noise_floor", facts={"wall": "0.012", "n": "24"}),
-            Choice(code="offered", lever="autocast", facts={"headroom": "9.1", "is_aimed": "true"}),
+            Choice(code="noise_floor", facts={"wall": 0.012, "n": 24}),
+            Choice(code="offered", lever="autocast", facts={"headroom": 9.1, "is_aimed": True}),
             Choice(
                 code="alone",
                 lever="autocast",
                 facts={
                     "worth": "gain",
-                    "speedup": "1.41",
-                    "low": "1.37",
-                    "high": "1.46",
-                    "n": "12",
+                    "speedup": 1.41,
+                    "low": 1.37,
+                    "high": 1.46,
+                    "n": 12,
                 },
             ),
-            Choice(code="gremlin", lever="x", facts={"n": "3"}),
+            Choice(code="gremlin", lever="x", facts={"n": 3}),
         ),
     )
 
@@ -206,7 +206,7 @@ def failed_baseline() -> Study:
                 OBSERVED,
                 end=TrialEnd.FAILED,
                 reason="exit_code",
-                facts={"exit_code": "1", "last_line": "FileNotFoundError: data.bin"},
+                facts={"exit_code": 1, "last_line": "FileNotFoundError: data.bin"},
             ),
         ),
     )

@@ -24,7 +24,10 @@ VALUES = {
     "compare.values": {*BASE, "measure.values", "diagnose.values"},
     "tune.values": {*BASE, "measure.values", "verify.values"},
 }
+# Rooms whose rows hold rules and words together, so that whoever renders reads them too.
+ROWS = {"machine.checks": {*BASE, *VALUES, "machine"}}
 WINGS = {
+    *ROWS,
     "launch",
     "watch",
     "measure",
@@ -47,6 +50,7 @@ ARROWS = {
     "counting": {"guest", "measure.values", *BASE},
     "levers": set(),  # the guest loads them by file
     **VALUES,
+    **ROWS,
     "launch": {*BASE, *VALUES, "watch"},
     "watch": {*BASE, *VALUES, "measure"},
     "measure": {*BASE, *VALUES, "watch"},
@@ -56,7 +60,7 @@ ARROWS = {
     "plan": {*BASE, *VALUES},
     "machine": {*BASE, *VALUES},
     "isolate": {*BASE, *VALUES},
-    "report": {*BASE, *VALUES, "plan", "diagnose"},
+    "report": {*BASE, *VALUES, *ROWS, "plan", "diagnose"},
     "export": {*BASE, *VALUES},
     "tune": {*BASE, *VALUES, *WINGS, "levers"},
     "testing": {*BASE, *VALUES, "levers"},
@@ -82,7 +86,7 @@ PURE = (
     *(
         f"machine/checks/{subject}"
         for subject in (
-            *("_rule", "device_checks", "disk_checks", "run_checks", "environment_checks"),
+            *("check_row", "device_checks", "disk_checks", "run_checks", "environment_checks"),
             *("check_facts", "limit_checks", "memory_checks", "nccl_log", "network_checks"),
             *("precision_checks", "security_checks", "software_checks", "thread_checks"),
         )
@@ -118,8 +122,8 @@ def inside(path):
 def room(name):
     """The room that a dotted name of ours lies in: `measure.values` for measure.values.work."""
     parts = name.split(".")
-    if len(parts) > 1 and (wing_values := ".".join(parts[:2])) in VALUES:
-        return wing_values
+    if len(parts) > 1 and (part := ".".join(parts[:2])) in {*VALUES, *ROWS}:
+        return part
     return parts[0]
 
 
@@ -608,7 +612,7 @@ def test_lines_are_named_by_the_words_of_the_record():
 
 def test_a_file_of_lines_has_one_reader():
     documents = {  # one JSON document each, and no line of the record
-        *("app/run_index.py", "app/run_listing.py", "app/study_listing.py", "core/codec.py"),
+        *("app/run_index.py", "app/run_listing.py", "core/codec.py"),
         *("guest/trial/trial_plan.py", "measure/run_records.py", "measure/source/scan.py"),
         *("report/words/compare_words.py", "testing/levers.py", "tune/study/study_folder.py"),
         *("tune/study/recorded_answers.py", "watch/process_stacks.py", "watch/rank_stacks.py"),

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 import steptime
+from steptime import errors
 from steptime.cli.main import COMMANDS, build_parser
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -172,6 +173,31 @@ def test_the_check_reference_is_what_the_checks_say():
     assert done.returncode == 0, done.stderr
     page = text_of(ROOT / "docs" / "reference" / "checks.md")
     assert done.stdout == page, "run `python scripts/gen_check_reference.py`"
+
+
+def test_the_json_reference_is_what_the_values_say():
+    generator = ROOT / "scripts" / "gen_json_reference.py"
+
+    done = subprocess.run(
+        [sys.executable, str(generator), "--stdout"], capture_output=True, text=True, timeout=60
+    )
+
+    assert done.returncode == 0, done.stderr
+    page = text_of(ROOT / "docs" / "reference" / "json.md")
+    assert done.stdout == page, "run `python scripts/gen_json_reference.py`"
+
+
+def test_the_json_reference_names_every_error_code():
+    words = set(re.findall(r"[a-z0-9_]+", text_of(ROOT / "docs" / "reference" / "json.md")))
+    ours = {"too_noisy", "interrupted", "time_limit", "gate_not_met", "not_comparable"}
+    ours |= {"script_failed", "script_killed", "run_unfinished", "not_observed", "not_measured"}
+    ours |= {"trial_failed", "trial_timed_out", "trial_out_of_memory"}
+
+    assert ours | {error.code for error in all_errors(errors.SteptimeError)} <= words
+
+
+def all_errors(root):
+    return [root, *(error for sub in root.__subclasses__() for error in all_errors(sub))]
 
 
 def test_the_architecture_picture_is_what_the_imports_say():

@@ -92,7 +92,7 @@ def test_help_imports_no_wing_and_nothing_heavy():
 
 @needs_commands
 @pytest.mark.parametrize("words", [(), *((command,) for command in COMMANDS)], ids=str)
-def test_help_has_examples_and_fits_a_screen(words):
+def test_help_has_examples_and_fits_two_screens(words):
     done = help_of(*words)
 
     assert done.returncode == 0, done.stderr

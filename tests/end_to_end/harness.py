@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from end_to_end.forked import ForkedJob, can_fork
+from steptime.measure.values.measurement import INNER_PHASES, PHASES, SPANS
 
 HERE = Path(__file__).parent
 SCRIPTS = HERE / "scripts"
@@ -54,11 +55,41 @@ class Done:
     @property
     def data(self) -> Mapping[str, Any]:
         assert self.document is not None, self.stderr.decode()
-        return self.document["data"]
+        return by_name(self.document["data"])
 
     @property
     def notes(self) -> dict[str, Mapping[str, str]]:
         return {note["code"]: note["facts"] for note in self.data["notes"]}
+
+
+def by_name(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A run's document as the tests ask for it: the measurement, with phases and spans by name.
+
+    Beside it is what was concluded; another document stays as it is.
+    """
+    if "measurement" not in data:
+        return data.get("study", data)
+    seen = data["measurement"]
+    ranks = [{**rank, "phases": _observed(rank["phases"])} for rank in seen["ranks"]]
+    return {
+        **data,
+        **seen,
+        "ranks": ranks,
+        "phases": _observed(seen["phases"]),
+        "phases_missing": {p["name"]: p["missing"] for p in seen["phases"] if p["missing"]},
+        "memory": seen["memory"]
+        and {
+            **seen["memory"],
+            **data["memory_fit"],
+            "parts": {part["name"]: part for part in seen["memory"]["parts"]},
+        },
+        "spans": dict.fromkeys(SPANS) | {span["name"]: span for span in seen["spans"]},
+    }
+
+
+def _observed(phases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    found = {phase["name"]: phase for phase in phases if phase["median_s"] is not None}
+    return dict.fromkeys((*PHASES, *INNER_PHASES)) | found
 
 
 def environment(folder: Path, **variables: str) -> dict[str, str]:
@@ -206,7 +237,7 @@ def show(folder: Path, run: str = "last") -> Mapping[str, Any]:
         timeout=LIMIT_S,
     )
     assert done.returncode == 0, done.stderr.decode()
-    return json.loads(done.stdout)["data"]
+    return by_name(json.loads(done.stdout)["data"])
 
 
 def run_folder(folder: Path) -> Path:

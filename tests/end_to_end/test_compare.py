@@ -45,7 +45,7 @@ def compared(folder: Path, *words: str) -> tuple[int, dict[str, Any]]:
         capture_output=True,
         timeout=LIMIT_S,
     )
-    return done.returncode, json.loads(done.stdout)["data"]
+    return done.returncode, json.loads(done.stdout)["data"]["comparison"]
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_what_was_changed_is_seen_from_outside_and_from_within(folder: Path) -> 
 def test_the_step_is_divided_by_phase(folder: Path) -> None:
     _, data = compared(folder, "last~2", "--", "last~1")
 
-    phases = data["phases"]
+    phases = {phase["name"]: phase for phase in data["phases"]}
     assert {"input_wait", "forward", "backward", "optimizer"} <= set(phases)
     total_s = sum(phase["a_s"] for phase in phases.values())
     assert total_s == pytest.approx(data["step"]["a_s"], rel=1e-6)

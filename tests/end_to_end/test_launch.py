@@ -314,13 +314,13 @@ def test_our_death_leaves_the_command_running_and_the_run_showable(tmp_path: Pat
     job.kill()
     job.wait()
     os.kill(pid, 0)
-    assert show(tmp_path)["data"]["end"]["state"] == "running"
+    assert show(tmp_path)["data"]["measurement"]["end"]["state"] == "running"
     assert job.stdin is not None
     job.stdin.close()
     assert job.stdout.read() == b""  # closed by the last who had it: the command
     job.stdout.close()
     assert (tmp_path / "finished").exists()
-    assert show(tmp_path)["data"]["end"]["state"] == "unknown"
+    assert show(tmp_path)["data"]["measurement"]["end"]["state"] == "unknown"
     assert job.stderr is not None
     job.stderr.close()
 
@@ -505,7 +505,7 @@ def test_an_unwritable_folder_is_said_at_the_end_and_the_run_kept_elsewhere(tmp_
     done = run(tmp_path, "sh", "-c", "exit 3")
     assert done.returncode == 3
     assert f".steptime cannot be written; the run is in {tmp_path}/tmp/" in done.stderr.decode()
-    assert show(tmp_path)["data"]["end"]["state"] == "failed"
+    assert show(tmp_path)["data"]["measurement"]["end"]["state"] == "failed"
 
 
 def test_without_any_place_to_write_the_command_runs_unobserved(tmp_path: Path) -> None:
@@ -566,7 +566,7 @@ def test_the_report_and_the_document_go_to_the_named_files(tmp_path: Path) -> No
     assert "nothing to measure" in (tmp_path / "r.txt").read_text()
     document = json.loads((tmp_path / "r.json").read_text())
     assert (document["command"], document["exit_code"]) == ("run", 0)
-    assert document["data"]["run_id"] == run_folder(tmp_path).name
+    assert document["data"]["measurement"]["run_id"] == run_folder(tmp_path).name
 
 
 def test_a_document_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

@@ -223,7 +223,7 @@ def test_where_nothing_ends_a_step_it_is_said_what_was_seen(run_specimen: RunSpe
 
     (note,) = data["notes"]
     assert note["code"] == "no_steps_seen"
-    assert note["facts"] == {"forwards": "0", "backwards": "0", "batches": "20"}
+    assert note["facts"] == {"forwards": 0, "backwards": 0, "batches": 20}
     assert data["num_steps"] == nothing["num_steps"] == 0
     assert [note["code"] for note in nothing["notes"]] == ["no_steps_seen"]
 

@@ -49,8 +49,8 @@ def test_the_levers_of_a_recipe_are_on_and_the_report_names_it(tmp_path: Path) -
         "mmap_threshold_mib=32 (proven 1.52x, 95 % interval 1.47x to 1.58x)" in report
     )
     recipe = done.data["recipe"]
-    assert list(recipe["levers"]) == ["allocator", "matmul_precision"]
-    assert (recipe["failed"], recipe["differences"]) == ({}, [])
+    named = {one["name"]: one["error"] for one in recipe["levers"]}
+    assert (named, recipe["differences"]) == ({"allocator": None, "matmul_precision": None}, [])
     assert done.data["num_steps"] == 30
     assert not {note for note in done.notes if note.startswith("recipe")}
 
@@ -90,7 +90,7 @@ def test_a_lever_that_fails_is_off_and_reported(tmp_path: Path) -> None:
     done = run(tmp_path, make(tmp_path, PRECISE, wrong))
     assert (done.exit_code, done.data["num_steps"]) == (0, 30)
     assert done.stdout == b"medium None\n"
-    assert list(done.data["recipe"]["failed"]) == ["num_threads"]
+    assert [one["name"] for one in done.data["recipe"]["levers"] if one["error"]] == ["num_threads"]
     assert list(done.notes["recipe_lever_failed"]) == ["num_threads"]
     assert b"Levers of the recipe that are off, for they failed: num_threads" in done.stderr
 

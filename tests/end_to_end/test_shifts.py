@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from end_to_end.conftest import RunSpecimen
-from end_to_end.harness import LIMIT_S, SPECIMENS, environment, has_gpu, needs_torch
+from end_to_end.harness import LIMIT_S, SPECIMENS, by_name, environment, has_gpu, needs_torch
 from specimens.neighbor_starts import SECONDS
 from steptime.core.stats import median
 from steptime.measure.series.run_series import read_series
@@ -64,7 +64,7 @@ def test_a_device_that_holds_its_clock_down_is_the_cause_of_longer_steps(tmp_pat
         text=True,
         timeout=LIMIT_S,
     )
-    data = json.loads((tmp_path / "out.json").read_text())["data"]
+    data = by_name(json.loads((tmp_path / "out.json").read_text())["data"])
     shift = shift_at(int(re.search(r"changed (\d+)", done.stdout)[1]), data)
     assert {"throttle", "device_clock"} <= set(shift["causes"])
     assert "shift_throttle" in {f["cause"] for f in data["diagnosis"]["findings"]}

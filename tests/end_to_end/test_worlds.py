@@ -95,7 +95,7 @@ def test_a_script_that_fails_says_so_in_its_own_words(tmp_path: Path) -> None:
     assert baseline.ending.end is TrialEnd.FAILED
     assert baseline.ending.reason == "exit_code"
     assert baseline.ending.facts == {
-        "exit_code": "1",
+        "exit_code": 1,
         "last_line": "RuntimeError: the disk of this script is full",
     }
 

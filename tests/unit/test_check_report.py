@@ -5,25 +5,23 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 from string import Formatter
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
 from rich.console import Console
 
+from documents import check_document, check_fits
 from steptime.app import check_machine
 from steptime.cli.main import main
 from steptime.machine.checks.check_facts import CheckFacts
-from steptime.machine.checks.run_checks import RULES, judge
-from steptime.report.document.check_data import check_envelope
-from steptime.report.document.envelope import render_json
+from steptime.machine.checks.run_checks import CHECKS, ROWS, judge
+from steptime.report.document.check_document import check_envelope
+from steptime.report.document.json_schema import json_schema
 from steptime.report.text.check_text import check_lines, cost_text, seen_text
 from steptime.report.text.page import page_of
 from steptime.report.words.check_reasons import COST_OF, REASONS
-from steptime.report.words.check_words import WORDS
 from unit.check_cases import (
     CASES,
     FURTHER,
@@ -35,9 +33,6 @@ from unit.check_cases import (
     on_gpu,
     with_variable,
 )
-
-SCHEMAS = resources.files("steptime.report") / "schema"
-SCHEMA = json.loads((SCHEMAS / "check.schema.json").read_text())
 
 
 def text_of(facts: CheckFacts, *, is_all: bool = False) -> str:
@@ -61,8 +56,12 @@ def ailing() -> CheckFacts:
 # -- words
 
 
-def test_every_check_has_words_and_no_words_are_without_one() -> None:
-    assert {rule.code for _, rule in RULES} == set(WORDS)
+def test_no_two_checks_have_one_code_and_all_words_are_said() -> None:
+    assert len(ROWS) == len(CHECKS)
+    for row in CHECKS:
+        assert row.title
+        assert row.seen
+        assert row.why.endswith(".")
 
 
 @pytest.mark.parametrize("code", CASES)
@@ -78,7 +77,7 @@ def test_what_was_seen_is_said_where_it_fires(code: str) -> None:
 @pytest.mark.parametrize("code", CASES)
 def test_words_name_nothing_that_is_never_seen(code: str) -> None:
     """Over all planted machines each named quantity is seen at least once."""
-    named = {name for part in WORDS[code].seen for _, name, _, _ in Formatter().parse(part) if name}
+    named = {name for part in ROWS[code].seen for _, name, _, _ in Formatter().parse(part) if name}
     facts = (CASES[code].fires, CASES[code].clean, *FURTHER.get(code, ()))
     seen = {
         name for one in facts for check in judge(one) if check.code == code for name in check.seen
@@ -174,24 +173,36 @@ def test_control_characters_of_variables_do_no_harm() -> None:
 def test_the_document_fits_its_schema(facts: CheckFacts) -> None:
     envelope = check_envelope(judge(facts), basis=facts.basis, exit_code=0)
 
-    document = json.loads(render_json(envelope))
+    data = check_document(envelope, "check")["data"]
 
-    Draft202012Validator(SCHEMA).validate(document)
-    assert len(document["data"]["checks"]) == len(RULES)
+    assert {check["code"] for check in data["checks"]} == {row.code for row in CHECKS}
+    assert data["words"].keys() == {row.code for row in CHECKS}
 
 
-def test_the_example_is_what_the_code_makes(check_golden: Any) -> None:
+def test_what_fires_comes_first_with_its_figures_and_its_words() -> None:
     facts = ailing()
-    text = render_json(check_envelope(judge(facts), basis=facts.basis, exit_code=0))
 
-    with resources.as_file(SCHEMAS / "check.example.json") as path:
-        check_golden(path, text)
+    data = check_document(check_envelope(judge(facts), basis=facts.basis, exit_code=0), "check")[
+        "data"
+    ]
+
+    first = data["checks"][0]
+    assert (first["code"], first["status"], first["severity"]) == (
+        "launch_blocking",
+        "fires",
+        "critical",
+    )
+    assert first["commands"] == ["unset CUDA_LAUNCH_BLOCKING"]
+    words = data["words"]["launch_blocking"]
+    assert words["seen"] == "CUDA_LAUNCH_BLOCKING=1"
+    assert (words["cost"], words["reason"]) == ("not known", None)
+    assert data["basis"]["python"] == facts.basis.python
 
 
-def test_the_schema_is_one_and_knows_every_cost() -> None:
-    Draft202012Validator.check_schema(SCHEMA)
+def test_the_schema_names_every_cost() -> None:
+    said = json_schema("check")["$defs"]["Cost"]["properties"]["of"]["description"]
 
-    assert set(SCHEMA["$defs"]["Cost"]["properties"]["of"]["enum"]) == {*COST_OF, "failure"}
+    assert all(f"`{word}`" in said for word in (*COST_OF, "failure"))
 
 
 # -- the command
@@ -239,7 +250,7 @@ def test_a_gate_that_is_not_met_is_in_the_document(plant: Any, tmp_path: Path) -
     assert main(["machine", "--check", "--fail-on", "critical", "--json", str(file)]) == 5
     document = json.loads(file.read_text())
 
-    Draft202012Validator(SCHEMA).validate(document)
+    check_fits(document, "check")
     assert document["status"] == "partial"
     assert document["errors"][0]["code"] == "gate_not_met"
     assert document["data"]["checks"][0]["code"] == "launch_blocking"
@@ -257,7 +268,7 @@ def test_an_option_of_the_checks_alone_is_refused(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["machine", *words]) == 2
-    assert f"{words[0]} belongs to --check" in capsys.readouterr().err
+    assert f"{words[0]} works only with --check" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["--inventory"], ["--again"], ["--budget", "9s"]])
@@ -265,7 +276,7 @@ def test_an_option_of_measuring_is_refused(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["machine", "--check", *words]) == 2
-    assert f"{words[0]} has no effect on --check" in capsys.readouterr().err
+    assert f"{words[0]} has no effect with --check" in capsys.readouterr().err
 
 
 def test_a_log_or_python_that_is_not_there_is_one_message(

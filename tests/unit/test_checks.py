@@ -8,7 +8,7 @@ import pytest
 
 from steptime.diagnose.values.finding import Severity
 from steptime.machine.checks.check_facts import CheckFacts, Interface, Port, Sshd
-from steptime.machine.checks.run_checks import RULES, judge
+from steptime.machine.checks.run_checks import CHECKS, judge
 from steptime.machine.values.check_values import CheckStatus, MachineCheck, most_costly_first
 from unit.builders import make_rank
 from unit.check_cases import (
@@ -46,8 +46,8 @@ def check(code: str, facts: CheckFacts) -> MachineCheck:
 
 
 def test_every_check_has_its_cases() -> None:
-    assert {rule.code for _, rule in RULES} == set(CASES)
-    assert len(RULES) == len(CASES)
+    assert {row.code for row in CHECKS} == set(CASES)
+    assert len(CHECKS) == len(CASES)
 
 
 @pytest.mark.parametrize("code", CASES)

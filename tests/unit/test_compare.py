@@ -445,7 +445,7 @@ def test_others_on_the_machine_are_told() -> None:
     found = compare(make_set(STEADY_A), make_set(STEADY_B, first=1, others_cores=1.5))
 
     (remark,) = [r for r in found.remarks if r.code == "contended"]
-    assert remark.facts == {"count": "3", "of": "6", "cores": "1.5"}
+    assert remark.facts == {"count": 3, "of": 6, "cores": 1.5}
 
 
 def test_a_set_that_is_not_of_one_kind_is_told() -> None:

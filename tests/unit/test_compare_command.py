@@ -67,17 +67,22 @@ def test_the_document_has_it_all(capsys: Capture) -> None:
 
     data = document["data"]
     assert (document["command"], document["status"], document["exit_code"]) == ("compare", "ok", 0)
-    assert data["outcome"] == "slower"
-    assert data["step"]["change"]["value"] == pytest.approx(0.2, abs=1e-3)
-    assert data["phases"]["backward"]["difference_s"]["low"] > 0
-    assert [run["run_id"] for run in data["a"]] == [run_id_of(i) for i in (0, 2, 4)]
-    assert (data["gate"], data["cost"], data["changes"]) == (None, None, [])
+    found = data["comparison"]
+    (backward,) = (phase for phase in found["phases"] if phase["name"] == "backward")
+    assert found["outcome"] == "slower"
+    assert found["step"]["change"]["value"] == pytest.approx(0.2, abs=1e-3)
+    assert backward["difference_s"]["low"] > 0
+    assert [run["run_id"] for run in found["a"]] == [run_id_of(i) for i in (0, 2, 4)]
+    assert (found["gate"], data["cost"], found["changes"]) == (None, None, [])
 
 
 def test_a_document_in_a_file_leaves_the_report_on_stdout(capsys: Capture) -> None:
     assert main([*store(QUIET, QUIET), "--json", "found.json"]) == 0
 
-    assert json.loads(Path("found.json").read_text())["data"]["outcome"] == "no_difference"
+    assert (
+        json.loads(Path("found.json").read_text())["data"]["comparison"]["outcome"]
+        == "no_difference"
+    )
     assert "no difference beyond the noise" in capsys.readouterr().out
 
 
@@ -149,7 +154,7 @@ def test_a_run_without_a_step_time_never_passes(step_s: float | None, capsys: Ca
 
     document = json.loads(capsys.readouterr().out)
     assert (code, document["errors"][0]["code"]) == (2, "not_comparable")
-    assert document["data"]["gate"]["outcome"] == "undecided"
+    assert document["data"]["comparison"]["gate"]["outcome"] == "undecided"
 
 
 def test_a_run_of_a_newer_schema_is_refused_with_its_name(capsys: Capture) -> None:
@@ -172,7 +177,7 @@ def test_runs_are_named_by_age_by_beginning_and_by_path(tmp_path: Path, capsys: 
     elsewhere = store_run(tmp_path / "base", 0.1, number=90)
 
     words = ["compare", "last~1", str(elsewhere.folder), "--", "last", run_id_of(3)]
-    data = document_of(words, capsys)["data"]
+    data = document_of(words, capsys)["data"]["comparison"]
 
     assert [run["run_id"] for run in data["a"]] == [run_id_of(4), run_id_of(90)]
     assert [run["run_id"] for run in data["b"]] == [run_id_of(5), run_id_of(3)]
@@ -196,11 +201,11 @@ def test_options_may_stand_on_either_side(capsys: Capture) -> None:
         (["last", "--", "last", "--fail-if-slower", "0.05"], "must be a percentage, got `0.05`"),
         (["last", "--", "last", "--fail-if-slower", "nan%"], "must be a percentage"),
         (["last", "--", "last", "--fail-if-slower", "-3%"], "expected one argument"),
-        (["last", "--", "last", "--price", "cheap"], "--price must be a number above 0"),
+        (["last", "--", "last", "--price", "cheap"], "--price must be the price of an hour"),
         (["last", "--", "last", "--unknown"], "--unknown"),
         (["last~9", "--", "last"], "there is no run `last~9`"),
         (["no/such/folder", "--", "last"], "`no/such/folder` is no run folder"),
-        (["--json", "last~1", "last", "--", "last"], "--json took `last~1` for its file"),
+        (["--json", "last~1", "last", "--", "last"], "--json would write to `last~1`"),
     ],
 )
 def test_wrong_usage_says_what_is_wrong(words: list[str], says: str, capsys: Capture) -> None:

@@ -108,11 +108,11 @@ def test_without_a_device_there_is_no_kernel_to_look_at() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--profile", "0"], "--profile takes the number of a step from 1 on, got 0"),
-        (["--nsys", "-3"], "--nsys takes the number of a step from 1 on, got -3"),
+        (["--profile", "0"], "--profile takes a step number of 1 or more, got 0"),
+        (["--nsys", "-3"], "--nsys takes a step number of 1 or more, got -3"),
         (["--profile-stacks"], "--profile-stacks needs --profile"),
-        (["--profile", "--nsys"], "one profiler at a time"),
-        (["--nsys", "--perf"], "one profiler at a time"),
+        (["--profile", "--nsys"], "only one profiler can run at a time"),
+        (["--nsys", "--perf"], "only one profiler can run at a time"),
         (["--profile", "soon"], "invalid int value: 'soon'"),
     ],
 )

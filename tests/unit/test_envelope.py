@@ -1,96 +1,115 @@
-import copy
+"""The document of a run, the envelope around each, and the schema that describes them."""
+
+from __future__ import annotations
+
 import json
 import math
-import re
 from dataclasses import replace
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
-from report_cases import CASES, healthy, input_bound, no_steps
-from steptime import errors
+from documents import check_document, check_fits
+from report_cases import CASES, healthy, no_steps
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Severity
+from steptime.diagnose.values.reach_values import Picture, Roofline, Waterfall
 from steptime.errors import NotFoundError
-from steptime.measure.values.measurement import INNER_PHASES, PHASES, SPANS, Measurement
+from steptime.measure.values.measurement import INNER_PHASES, PHASES, Measurement
 from steptime.measure.values.run_summary import RunSummary
 from steptime.report.document.envelope import (
     Envelope,
     ErrorItem,
+    Status,
+    enclose,
     error_envelope,
     render_json,
-    run_data,
-    run_envelope,
-    runs_data,
 )
+from steptime.report.document.json_schema import DOCUMENTS, json_schema, take_apart
+from steptime.report.document.listings import RunsDocument
+from steptime.report.document.run_document import RunDocument, run_document, run_envelope
 
-SCHEMAS = resources.files("steptime.report") / "schema"
-SCHEMA = json.loads((SCHEMAS / "run.schema.json").read_text())
+KINDS = {
+    "profiled": ("BALANCED", [None]),
+    "healthy": ("COMPUTE_BOUND", [None]),
+    "input_bound": ("INPUT_BOUND", ["worker_fetch"]),
+    "straggler": ("STRAGGLER", ["backward"]),
+    "killed": ("COMPUTE_BOUND", [None]),
+    "no_steps": ("INCONCLUSIVE", ["no_steps"]),
+    "contended": ("CONTENDED", ["neighbor", None]),
+    "stalled": ("STRAGGLER", ["stalled_rank", "backward"]),
+    "dissected": ("COMPUTE_BOUND", [None]),
+    "out_of_memory": ("MEMORY_CAPACITY_BOUND", ["out_of_memory", "no_steps"]),
+    "counted": ("BALANCED", [None]),
+}
 
 
-def document(name: str = "healthy", **changes: Any) -> dict[str, Any]:
-    return parse(envelope_of(replace(CASES[name](), **changes)))
-
-
-def envelope_of(measurement: Measurement) -> Envelope:
+def envelope_of(measurement: Measurement) -> Envelope[RunDocument]:
     return run_envelope(measurement, diagnose(measurement), command="run", exit_code=0)
 
 
-def parse(envelope: Envelope) -> dict[str, Any]:
-    parsed: dict[str, Any] = json.loads(render_json(envelope))
-    return parsed
+def document(name: str = "healthy", **changes: Any) -> dict[str, Any]:
+    return check_document(envelope_of(replace(CASES[name](), **changes)), "run")
 
 
-def check(instance: dict[str, Any], schema: Any = SCHEMA) -> None:
-    Draft202012Validator(schema).validate(instance)
-
-
-def closed(schema: Any) -> Any:
-    """The schema with no key allowed but those it describes."""
-    schema = copy.deepcopy(schema)
-    todo = [schema]
-    while todo:
-        part = todo.pop()
-        if isinstance(part, dict):
-            if "properties" in part and "required" in part:
-                part["additionalProperties"] = False
-            todo += part.values()
-        elif isinstance(part, list):
-            todo += part
-    return schema
-
-
-def test_the_schema_is_a_valid_schema() -> None:
-    Draft202012Validator.check_schema(SCHEMA)
-
-
-def test_the_example_is_what_the_code_makes_and_fits_the_schema(check_golden: Any) -> None:
-    text = render_json(envelope_of(input_bound()))
-    with resources.as_file(SCHEMAS / "run.example.json") as path:
-        check_golden(path, text)
-    check(json.loads(text))
+def phase(data: dict[str, Any], name: str) -> dict[str, Any]:
+    (found,) = (one for one in data["measurement"]["phases"] if one["name"] == name)
+    return dict(found)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_document_fits_the_schema_and_has_no_key_it_does_not_describe(name: str) -> None:
-    check(document(name))
-    check(document(name), closed(SCHEMA))
+    found = document(name)
+
+    measured, diagnosis = found["data"]["measurement"], found["data"]["diagnosis"]
+    kind, causes = KINDS[name]
+    assert diagnosis["kind"] == kind
+    assert [finding["cause"] for finding in diagnosis["findings"]] == causes
+    assert measured["num_steps"] == CASES[name]().num_steps
+    assert {one["name"] for one in measured["phases"]} <= {*PHASES, *INNER_PHASES}
+    assert found["status"] == ("ok" if measured["end"]["state"] == "finished" else "partial")
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_the_documents_are_golden(name: str, check_golden: Any) -> None:
-    check_golden(f"{name}.json", render_json(envelope_of(CASES[name]())))
+def test_what_was_measured_beside_the_steps_is_in_the_document() -> None:
+    profile = document("profiled")["data"]["measurement"]["profile"]
+    assert profile["ranks"][0]["devices"][0]["idle_s"] == 0.0118
+    (stall,) = document("stalled")["data"]["measurement"]["stalls"]
+    assert stall["culprits"] == [1]
+    assert [rank["waits_in"] for rank in stall["ranks"]] == ["collective", "lock"]
+    (error,) = document("out_of_memory")["data"]["measurement"]["errors"]
+    assert (error["type"], error["is_memory"]) == ("RuntimeError", True)
+    (note,) = document("killed")["data"]["measurement"]["notes"]
+    assert note["code"] == "ended_abruptly"
+    assert document("contended")["data"]["measurement"]["host"]["others_cores"] > 1
+
+
+def test_figures_that_programs_would_have_to_compute_are_there() -> None:
+    data = document("counted")["data"]
+    assert data["work"] == {"model_flops": 38654705664, "total": 38654705664}
+    assert data["mfu"]["fraction"] == pytest.approx(0.004885, rel=1e-3)
+    assert document()["data"]["mfu"]["missing"] == "not_counted"
+    fit = document("dissected")["data"]["memory_fit"]
+    assert fit["states_bytes"] == 1992294400
+    assert fit["remedies"][0]["name"] == "half_micro_batch"
+    assert {"name", "bytes_per_parameter", "bytes"} == set(fit["would_take"][0])
+    assert document()["data"]["memory_fit"] is None
+
+
+def test_the_picture_is_in_the_document_where_it_was_made() -> None:
+    assert document()["data"]["waterfall"] is None
+    picture = Picture(
+        roofline=Roofline(missing="no_ceilings"), waterfall=Waterfall(missing="no_ceilings")
+    )
+    made = run_envelope(healthy(), None, command="show", exit_code=0, picture=picture)
+    data = check_document(made, "run")["data"]
+    assert (data["roofline"]["points"], data["waterfall"]["missing"]) == ([], "no_ceilings")
 
 
 def test_an_error_has_no_data_and_keeps_its_code_and_hint() -> None:
     error = NotFoundError("there is no run `x`.", hint="List them: steptime runs")
-    found = parse(error_envelope("show", error))
-    check(found, closed(SCHEMA))
+    found = check_document(error_envelope("show", error), "run")
     assert (found["status"], found["exit_code"], found["data"]) == ("error", 2, None)
     assert found["errors"] == [
         {
@@ -108,8 +127,7 @@ def test_the_list_of_runs_fits_the_schema() -> None:
         command=("python", "a.py"),
         state=RunState.RUNNING,
     )
-    found = parse(Envelope(command="runs", exit_code=0, data=runs_data("/x/.steptime", [row])))
-    check(found, closed(SCHEMA))
+    found = check_document(enclose("runs", RunsDocument(store="/x/.steptime", runs=(row,))), "runs")
     assert found["data"]["runs"][0]["num_steps"] is None
 
 
@@ -124,58 +142,67 @@ def test_the_list_of_runs_fits_the_schema() -> None:
 )
 def test_a_run_that_did_not_finish_in_order_is_partial(end: ProcessEnd, code: str) -> None:
     found = document(end=end)
-    check(found)
     assert found["status"] == "partial"
     assert [error["code"] for error in found["errors"]] == [code]
 
 
-def test_a_run_that_finished_is_ok() -> None:
-    assert document()["status"] == "ok"
-
-
-def test_an_ok_document_with_errors_does_not_fit_the_schema() -> None:
-    found = document() | {"errors": [{"code": "x", "message": "x", "hint": None}]}
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"errors": [{"code": "x", "message": "x", "hint": None}]},
+        {"status": "partial"},
+        {"status": "error"},
+        {"data": None},
+        {"schema": 2},
+        {"status": "fine"},
+    ],
+)
+def test_a_document_whose_status_is_not_true_does_not_fit_the_schema(wrong: Any) -> None:
     with pytest.raises(ValidationError):
-        check(found)
+        check_fits(document() | wrong, "run")
 
 
 def test_keys_are_sorted_and_the_text_is_one_ascii_document() -> None:
     measurement = replace(healthy(), command=("python", "tränén.py", "\udc80"))
     text = render_json(envelope_of(measurement))
+    read = json.loads(text)
     assert text.isascii()
-    assert list(json.loads(text)) == sorted(json.loads(text))
+    assert list(read) == sorted(read)
+    assert list(read["data"]["measurement"]) == sorted(read["data"]["measurement"])
     assert text.endswith("}\n")
-    assert json.loads(text)["data"]["command"] == ["python", "tränén.py", "\udc80"]
+    assert read["data"]["measurement"]["command"] == ["python", "tränén.py", "\udc80"]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_number_that_is_not_finite_is_null(value: float) -> None:
     found = document(copies_per_step=value)
-    check(found)
-    assert found["data"]["copies_per_step"] is None
+    assert found["data"]["measurement"]["copies_per_step"] is None
 
 
-def test_every_phase_has_its_key_and_the_unobserved_are_null_with_a_reason() -> None:
+def test_a_phase_that_was_not_observed_has_a_reason_and_no_time() -> None:
     data = document()["data"]
-    assert set(data["phases"]) == {*PHASES, *INNER_PHASES}
-    assert data["phases"]["h2d"] is None
-    assert data["phases_missing"]["h2d"] == "not_applicable_on_cpu"
-    assert data["phases"]["forward"]["median_s"] == 0.0412
+    assert (phase(data, "h2d")["median_s"], phase(data, "h2d")["missing"]) == (
+        None,
+        "not_applicable_on_cpu",
+    )
+    assert phase(data, "forward")["median_s"] == 0.0412
+    assert phase(data, "forward")["missing"] is None
 
 
 def test_a_phase_measured_as_zero_is_zero_and_not_null() -> None:
-    phase = document("input_bound")["data"]["phases"]["gradient_processing"]
-    assert phase["median_s"] == 0.0
+    assert phase(document("input_bound")["data"], "gradient_processing")["median_s"] == 0.0
 
 
 def test_a_run_without_steps_has_every_key() -> None:
-    data = run_data(no_steps(), None)
+    data = check_document(run_envelope(no_steps(), None, command="run", exit_code=0), "run")["data"]
     assert data.keys() == document()["data"].keys()
-    assert data["diagnosis"] is data["steady"] is data["overhead"] is None
+    assert data["measurement"].keys() == document()["data"]["measurement"].keys()
+    assert data["diagnosis"] is data["measurement"]["steady"] is None
+    assert data["measurement"]["overhead"] is None
 
 
-def test_the_contract_of_the_issue_is_kept() -> None:
-    data = document("killed")["data"]
+def test_the_contract_of_a_run_is_kept() -> None:
+    data = document("killed")["data"]["measurement"]
     assert (data["num_steps"], data["num_optimizer_updates"], data["num_backwards"]) == (
         212,
         212,
@@ -183,60 +210,67 @@ def test_the_contract_of_the_issue_is_kept() -> None:
     )
     assert set(data["steady"]["step_time_s"]) == {"estimate", "low", "high", "n"}
     assert set(data["steady"]["step_cpu_s"]) == {"estimate", "low", "high", "n"}
-    assert {"median_s", "fraction"} <= set(data["phases"]["forward"])
     assert set(data["overhead"]) == {"cpu_s_per_step", "fraction"}
     assert data["end"] == {"state": "killed", "exit_code": None, "signal": 9}
     finding = document("input_bound")["data"]["diagnosis"]["findings"][0]
-    assert set(finding) == {
-        "kind",
-        "cause",
-        "severity",
-        "evidence",
-        "where",
-        "headroom_speedup",
-        "missing",
-    }
+    assert {"kind", "cause", "severity", "evidence", "where", "headroom_speedup", "missing"} <= set(
+        finding
+    )
 
 
 def test_the_schema_knows_every_word_the_code_can_say() -> None:
-    defs = SCHEMA["$defs"]
-    assert set(defs["phases"]["properties"]) == {*PHASES, *INNER_PHASES}
-    assert set(defs["run"]["properties"]["spans"]["properties"]) == set(SPANS)
-    assert {k.value for k in BottleneckKind} <= set(defs["diagnosis"]["properties"]["kind"]["enum"])
-    severities = defs["finding"]["properties"]["severity"]["enum"]
-    assert severities == [s.value for s in Severity]
-    assert set(defs["end"]["properties"]["state"]["enum"]) == {s.value for s in RunState}
+    defs = json_schema("run")["$defs"]
+    assert set(defs["BottleneckKind"]["enum"]) == {kind.value for kind in BottleneckKind}
+    assert set(defs["Severity"]["enum"]) == {severity.value for severity in Severity}
+    assert set(defs["RunState"]["enum"]) == {state.value for state in RunState}
 
 
-def test_every_key_of_the_schema_is_described() -> None:
-    def undescribed(part: Any, where: str) -> list[str]:
-        found = []
-        for name, inner in part.get("properties", {}).items():
-            is_described = inner.get("description") or "$ref" in inner
-            found += [] if is_described else [f"{where}.{name}"]
-            found += undescribed(inner, f"{where}.{name}")
-        return found
-
-    parts = {"document": SCHEMA, **SCHEMA["$defs"]}
-    assert [name for key, part in parts.items() for name in undescribed(part, key)] == []
+def test_a_schema_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ValueError, match="`name` must be one of run, runs"):
+        json_schema("walk")
 
 
-def test_an_envelope_with_errors_and_data_is_partial() -> None:
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_key_of_every_document_is_described(name: str) -> None:
+    schema = json_schema(name)
+    parts = {"the envelope": schema, **schema["$defs"]}
+    undescribed = [
+        f"{where}.{key}"
+        for where, part in parts.items()
+        for key, inner in part.get("properties", {}).items()
+        if not inner.get("description")
+    ]
+
+    assert undescribed == []
+    assert [where for where, part in parts.items() if not part["description"]] == []
+
+
+def test_a_docstring_is_taken_apart_into_its_sentences_and_its_keys() -> None:
+    text = """What it is.
+
+        More of it.
+
+        Attributes:
+            low, high: the ends,
+                of an interval.
+            n: how many: all, or None.
+        """
+
+    assert take_apart(text) == (
+        "What it is. More of it.",
+        {
+            "low": "the ends, of an interval.",
+            "high": "the ends, of an interval.",
+            "n": "how many: all, or null.",
+        },
+    )
+    assert take_apart("Nothing more.") == ("Nothing more.", {})
+
+
+def test_the_status_follows_from_errors_and_data() -> None:
     item = ErrorItem(code="x", message="x")
-    assert Envelope(command="run", exit_code=1, errors=(item,)).status == "error"
-    assert Envelope(command="run", exit_code=1, errors=(item,), data={}).status == "partial"
-
-
-def test_the_page_on_json_names_every_key_and_every_error_code() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "reference" / "json.md").read_text("utf-8")
-    keys = {
-        key for part in (SCHEMA, *SCHEMA["$defs"].values()) for key in part.get("properties", ())
-    }
-    words = set(re.findall(r"[a-z0-9_]+", page))
-    assert keys <= words
-    codes = {error.code for error in (errors.SteptimeError, *all_errors(errors.SteptimeError))}
-    assert codes <= words
-
-
-def all_errors(root: type[errors.SteptimeError]) -> list[type[errors.SteptimeError]]:
-    return [e for sub in root.__subclasses__() for e in (sub, *all_errors(sub))]
+    data = run_document(healthy(), None)
+    failed: Envelope[None] = enclose("run", None, exit_code=1, errors=(item,))
+    assert failed.status is Status.ERROR
+    assert enclose("run", data, exit_code=1, errors=(item,)).status is Status.PARTIAL
+    assert enclose("run", data).status is Status.OK

@@ -51,6 +51,17 @@ def test_tune_returns_the_study_and_writes_its_recipe(asked: list[StudyOptions])
     assert len(seen) == 1
 
 
+def test_in_a_notebook_a_report_is_text_too(
+    asked: list[StudyOptions], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuned = steptime.tune("python train.py")
+    outside = str(tuned)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+
+    assert str(tuned) == outside
+    assert outside.splitlines()[0] in tuned._repr_html_()
+
+
 def test_a_recipe_may_stay_in_the_folder_of_the_study(
     asked: list[StudyOptions], tmp_path: Path
 ) -> None:

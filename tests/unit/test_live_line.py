@@ -55,7 +55,7 @@ def test_there_is_no_line_where_the_command_may_write_to_a_terminal(tmp_path: Pa
         for outputs in ((theirs, theirs), (log.fileno(), theirs), (theirs, log.fileno())):
             reason = live.why_no_line(outputs)
             assert reason is not None
-            assert reason.startswith("the command may write to this terminal, too.")
+            assert reason.startswith("the command may write to this terminal as well.")
             assert "> train.log 2>&1" in reason
     os.close(ours)
     os.close(theirs)
@@ -67,7 +67,7 @@ def test_there_is_no_line_where_a_pipe_may_lead_to_the_terminal(tmp_path: Path) 
     with (tmp_path / "log").open("wb") as log:
         reason = live.why_no_line((writer, log.fileno()))
     assert reason is not None
-    assert "through a pipe" in reason
+    assert "to a pipe" in reason
     os.close(reader)
     os.close(writer)
 

@@ -80,7 +80,7 @@ def notes_of(folder: Path, *, pids: tuple[int, ...], starts: tuple[int, ...]) ->
 
 def test_pythons_without_a_guest_are_counted_by_name(tmp_path: Path) -> None:
     found = notes_of(tmp_path, pids=(7, 8), starts=(100,))
-    facts = {"count": "2", "names": "python3.11"}
+    facts = {"count": 2, "names": "python3.11"}
     assert Note(code="python_without_guest", facts=facts) in found
 
 

@@ -195,7 +195,7 @@ def test_each_thing_that_differs_is_named_with_both_values() -> None:
     machine = replace(MACHINE, cpu="EPYC", num_cores=64)
     found = find_differences(make(), script=other, machine=machine)
     assert [difference.what for difference in found] == ["command", "script", "cpu", "num_cores"]
-    assert found[3] == Difference(what="num_cores", proven="2", here="64")
+    assert found[3] == Difference(what="num_cores", proven=2, here=64)
 
 
 def test_what_was_not_observed_is_no_difference() -> None:

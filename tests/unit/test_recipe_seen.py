@@ -9,13 +9,14 @@ from typing import Any
 
 from rich.console import Console
 
+from documents import check_document
 from report_cases import healthy
 from steptime.core.codec import from_json, to_json
 from steptime.core.interval import Interval
 from steptime.measure.run_fold import measure
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.observations import Difference, LeverUse, RecipeUse
-from steptime.report.document.envelope import render_json, run_envelope
+from steptime.report.document.run_document import run_envelope
 from steptime.report.text.run_text import render
 from unit.builders import make_end, make_head, make_row, read
 
@@ -28,7 +29,7 @@ USE = RecipeUse(
         LeverUse(name="compile", settings={}, is_in_guest=True),
         LeverUse(name="allocator", settings={}, is_in_guest=False, error="not installed here"),
     ),
-    differences=(Difference(what="num_cores", proven="2", here="4"),),
+    differences=(Difference(what="num_cores", proven=2, here=4),),
     device="cuda",
 )
 
@@ -86,9 +87,10 @@ def test_the_report_and_the_document_name_the_recipe() -> None:
         "recipe     tuned.toml: autocast bf16 + compile (proven 1.52x, 95 % interval 1.47x to "
         in (file.getvalue())
     )
-    document = render_json(run_envelope(measurement, None, command="run", exit_code=0))
-    recipe = json.loads(document)["data"]["recipe"]
-    assert recipe["failed"] == {"allocator": "not installed here"}
+    made = run_envelope(measurement, None, command="run", exit_code=0)
+    recipe = check_document(made, "run")["data"]["measurement"]["recipe"]
+    errors = {lever["name"]: lever["error"] for lever in recipe["levers"] if lever["error"]}
+    assert errors == {"allocator": "not installed here"}
     assert recipe["speedup"] == {"estimate": 1.52, "low": 1.47, "high": 1.58, "n": 8}
 
 

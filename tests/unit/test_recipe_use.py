@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from steptime.core.machine_identity import MachineIdentity
+from steptime.core.note import Fact
 from steptime.errors import RecipeError
 from steptime.levers import load_all
 from steptime.levers.base import Lever
@@ -81,10 +82,10 @@ def test_a_library_that_is_not_here_costs_its_lever_alone() -> None:
 @pytest.mark.parametrize(
     ("what", "proven", "here", "text"),
     [
-        ("num_cores", "2", "64", "it was proven with 2 cores; here there are 64"),
-        ("memory_bytes", str(8 << 30), str(4 << 30), "it was proven with 8.00 GiB of memory; here"),
+        ("num_cores", 2, 64, "it was proven with 2 cores; here there are 64"),
+        ("memory_bytes", 8 << 30, 4 << 30, "it was proven with 8.00 GiB of memory; here"),
         ("moon", "full", "new", "moon: full, here new"),
     ],
 )
-def test_a_difference_is_a_sentence(what: str, proven: str, here: str, text: str) -> None:
+def test_a_difference_is_a_sentence(what: str, proven: Fact, here: Fact, text: str) -> None:
     assert text in describe_difference(Difference(what=what, proven=proven, here=here))

@@ -115,7 +115,7 @@ def test_without_the_extra_the_install_line_is_said(tmp_path: Path, capsys: Capt
     check_failure(capsys, "report", "last", code=2, says=says)
     run_command._offer_page(load_run(run), ())
     assert capsys.readouterr().err == (
-        f"steptime: for a page of this run: {says}, then: steptime report {run.run_id}\n"
+        f"steptime: to get the page of this run: {says}, then: steptime report {run.run_id}\n"
     )
 
 

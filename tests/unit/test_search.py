@@ -222,7 +222,7 @@ def test_a_compilation_that_the_run_is_too_short_for_is_left_out_with_the_reason
     assert recipe(found) == ["lever_0"]
     trial = trials(found, "compile")[0]
     assert trial.reason == "not_earned"
-    assert trial.facts["run_steps"] == "1000"
+    assert trial.facts["run_steps"] == 1000
     assert found.break_even_steps is None
 
 
@@ -231,8 +231,8 @@ def test_a_run_of_unknown_length_is_assumed_and_the_assumption_is_said():
     found = run(bench, make_lever("compile"))
 
     choice = next(one for one in found.choices if one.code == "earned")
-    assert choice.facts["is_assumed"] == "true"
-    assert choice.facts["run_steps"] == "36000"
+    assert choice.facts["is_assumed"] is True
+    assert choice.facts["run_steps"] == 36000
 
 
 def test_compiling_must_earn_its_cost_beside_the_best_too():

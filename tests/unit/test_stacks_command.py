@@ -105,7 +105,7 @@ def test_of_a_run_that_ended_those_of_its_stall_are_shown(tmp_path: Path, capsys
     assert main.main(["stacks", "last", "--store", str(tmp_path)]) == 0
     out, err = capsys.readouterr()
     assert "rank 0 waits for a lock" in out
-    assert "taken while it stood still" in err
+    assert "taken while it was stalled" in err
 
 
 @pytest.mark.parametrize(

@@ -750,7 +750,7 @@ def test_a_run_without_steps_says_what_was_seen() -> None:
     found = note(measure(read({"processes.jsonl": [START, TORCH, exit_, exit_]})), "no_steps_seen")
 
     assert found is not None
-    assert found.facts == {"forwards": "6", "backwards": "8", "batches": "4"}
+    assert found.facts == {"forwards": 6, "backwards": 8, "batches": 4}
 
 
 def test_a_rank_without_an_end_ended_abruptly_if_the_command_is_over() -> None:
@@ -778,7 +778,7 @@ def test_lost_updates_and_torn_lines_are_counted() -> None:
     measurement = measure_lines(*updates_of(0, 0), cost, {"k": "u"}, make_end(2))
 
     assert [note.code for note in measurement.notes] == ["lost_updates", "torn_lines"]
-    assert [note.facts for note in measurement.notes] == [{"count": "7"}, {"count": "1"}]
+    assert [note.facts for note in measurement.notes] == [{"count": 7}, {"count": 1}]
 
 
 def test_updates_whose_numbers_are_missing_are_lost_too() -> None:
@@ -787,7 +787,7 @@ def test_updates_whose_numbers_are_missing_are_lost_too() -> None:
     measurement = measure_lines(first, last)
 
     assert [note.facts for note in measurement.notes if note.code == "lost_updates"] == [
-        {"count": "2"}
+        {"count": 2}
     ]
 
 

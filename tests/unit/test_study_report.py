@@ -175,7 +175,7 @@ def test_a_lever_is_named_with_its_settings(settings: dict[str, Any], text: str)
 def test_unknown_words_are_shown_as_they_are() -> None:
     items = [NotTried(name=name, reason="moon_phase") for name in "xy"]
     assert words.describe_not_tried(items) == ["x, y: moon_phase"]
-    odd = trial(1, BF16, reason="gremlin", facts={"n": "3"})
+    odd = trial(1, BF16, reason="gremlin", facts={"n": 3})
     assert words.describe_reason(odd) == "gremlin, n 3"
     assert words.describe_mark(odd) == "not kept"
     assert words.describe_check(QualityCheck(name="zeal", outcome=Outcome.FAIL)) == "zeal: failed"
@@ -184,12 +184,12 @@ def test_unknown_words_are_shown_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("facts", "text"),
     [
-        ({"exit_code": "7", "last_line": "boom"}, "the script ended with exit code 7: boom"),
-        ({"exit_code": "7"}, "the script ended with exit code 7"),
+        ({"exit_code": 7, "last_line": "boom"}, "the script ended with exit code 7: boom"),
+        ({"exit_code": 7}, "the script ended with exit code 7"),
         ({}, "the script ended with an error"),
     ],
 )
-def test_how_a_script_ended_is_told_as_far_as_it_is_known(facts: dict[str, str], text: str) -> None:
+def test_how_a_script_ended_is_told_as_far_as_it_is_known(facts: dict[str, Any], text: str) -> None:
     failed = trial(0, end=TrialEnd.FAILED, kind="observe", reason="exit_code", facts=facts)
     assert words.describe_reason(failed) == text
 
@@ -292,10 +292,13 @@ def test_the_noise_is_a_comparison_of_the_command_with_itself() -> None:
     assert words.describe_state(()) == "as written, repeated"
 
 
-def test_a_fact_that_is_no_number_is_shown_as_it_is() -> None:
-    assert words.describe_facts({"headroom": "unknown", "one_off_s": "30"}) == {
+def test_a_fact_is_shown_by_its_type() -> None:
+    assert words.describe_study_facts(
+        {"headroom": "unknown", "one_off_s": 30, "reason": "moon"}
+    ) == {
         "headroom": "unknown",
         "one_off_s": "30.0 s",
+        "reason": "moon",
     }
 
 

@@ -133,7 +133,7 @@ def test_a_command_that_fails_is_told_with_its_last_words(tmp_path: Path) -> Non
     ended = run(Child(tmp_path, end_s=3.0, end=EXIT_1))
 
     assert ended.end is TrialEnd.FAILED
-    assert ended.ending.facts == {"exit_code": "1", "last_line": "ValueError: no such label"}
+    assert ended.ending.facts == {"exit_code": 1, "last_line": "ValueError: no such label"}
 
 
 def test_a_signal_is_told(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_signal_is_told(tmp_path: Path) -> None:
     assert (ended.end, ended.reason, ended.ending.facts) == (
         TrialEnd.FAILED,
         "signal",
-        {"signal": "11"},
+        {"signal": 11},
     )
 
 

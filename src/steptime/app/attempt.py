@@ -1,6 +1,6 @@
-"""Tries an action that must not touch the user's command, whatever happens in it.
+"""Tries what must not touch the user's command, whatever happens in it.
 
-In: an action. Out: its result, or None and one sentence. A failure of ours is kept in a file, which
+What fails costs itself alone, and one sentence is told. A failure of ours is kept in a file, which
 the sentence names.
 """
 
@@ -8,25 +8,26 @@ from __future__ import annotations
 
 import tempfile
 import traceback
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from steptime.errors import SteptimeError
 
-T = TypeVar("T")
 
+@contextmanager
+def attempt(tell: Callable[[str], None]) -> Iterator[None]:
+    """Leave the block where it fails; `tell` gets a sentence that says why.
 
-def attempt(action: Callable[[], T], *, tell: Callable[[str], None]) -> T | None:
-    """The action's result; None where it failed, and then `tell` gets a sentence that says why."""
+    A value that is made in the block needs one before it, for the case that it fails.
+    """
     try:
-        return action()
+        yield
     except SteptimeError as error:
         tell(str(error))
     except OSError as error:
         tell(f"this failed: {error}")
     except Exception as error:
         tell(describe_failure(error))
-    return None
 
 
 def describe_failure(error: Exception) -> str:

@@ -60,19 +60,23 @@ class Beside:
         """Do what is due; seconds until the next part is."""
         for part in self._parts:
             if self._clock() >= part.due_s:
-                wait_s = attempt(part.take, tell=self.notes.append)
-                part.due_s = self._clock() + (_NEVER_S if wait_s is None else wait_s)
+                wait_s = _NEVER_S
+                with attempt(self.notes.append):
+                    wait_s = part.take()
+                part.due_s = self._clock() + wait_s
         due_s = min((part.due_s for part in self._parts), default=self._clock() + _NEVER_S)
         return max(0.0, due_s - self._clock())
 
     def finish(self) -> int | None:
         """The command has ended; how many samples of the machine failed, None if none was taken."""
         if self.line is not None:
-            attempt(self.line.clear, tell=self.notes.append)
+            with attempt(self.notes.append):
+                self.line.clear()
         if self.sampler is None:
             return None
         # A kill by the kernel came after the last sample.
-        attempt(self.sampler.take_last, tell=self.notes.append)
+        with attempt(self.notes.append):
+            self.sampler.take_last()
         return self.sampler.num_failures
 
 
@@ -87,32 +91,39 @@ def start_beside(
         cwd: the command's working folder.
         make_line: makes the live line; None where none is shown.
     """
+    # What is imported here would delay the start of the command.
     beside = Beside()
-    tell = beside.notes.append
-    beside.sampler = attempt(lambda: _start_sampler(folder, child_pid), tell=tell)
-    if beside.sampler is not None:
+    with attempt(beside.notes.append):
+        from steptime.watch.outside import Outside
+
+        beside.sampler = Outside(folder, root_pid=child_pid)  # it takes its first sample
         beside.add(beside.sampler.take)
-    watch = attempt(lambda: _start_watch(folder, cwd), tell=tell)
-    if watch is not None:
-        beside.add(watch.take)
-        if make_line is not None:
-            beside.line = attempt(lambda: make_line(folder, watch.newest), tell=tell)
-    if beside.line is not None:
-        beside.add(beside.line.show)
+    watch = _LateWatch(folder, cwd)
+    beside.add(watch.take)
+    if make_line is not None:
+        with attempt(beside.notes.append):
+            beside.line = make_line(folder, watch.newest)
+            beside.add(beside.line.show)
     return beside
 
 
-# Both bring much along that the command need not wait for at its start.
+class _LateWatch:
+    """A watch for stalls that is made when it is first asked: a run may be over by then."""
 
+    def __init__(self, folder: Path, cwd: str | None) -> None:
+        self._folder = folder
+        self._cwd = cwd
+        self._made: StallWatch | None = None
 
-def _start_sampler(folder: Path, child_pid: int) -> Outside:
-    """A sampler that has taken its first sample."""
-    from steptime.watch.outside import Outside
+    def take(self) -> float:
+        return self._watch().take()
 
-    return Outside(folder, root_pid=child_pid)
+    def newest(self) -> Sequence[RankProgress]:
+        return self._watch().newest()
 
+    def _watch(self) -> StallWatch:
+        if self._made is None:
+            from steptime.watch.stall_watch import StallWatch
 
-def _start_watch(folder: Path, cwd: str | None) -> StallWatch:
-    from steptime.watch.stall_watch import StallWatch
-
-    return StallWatch(folder, cwd=cwd)
+            self._made = StallWatch(self._folder, cwd=self._cwd)
+        return self._made

@@ -6,15 +6,14 @@ stores say how much equal runs differ.
 
 from __future__ import annotations
 
-import html
-import io
 import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from steptime.app.load import find, fold, load_measurement
-from steptime.app.observed_run import WIDTH, ObservedRun
+from steptime.app.observed_run import ObservedRun
+from steptime.app.plain_text import WIDTH, as_html, plain_text
 from steptime.app.run_listing import list_runs, read_end
 from steptime.compare import judge
 from steptime.compare.facts import take_run
@@ -52,14 +51,14 @@ class RunComparison:
 
     def text(self, *, width: int = WIDTH) -> str:
         """The report as plain text, folded to `width` columns; commands stay whole."""
-        from rich.console import Console
-
         from steptime.report.text.compare_text import ComparisonRequest, render_comparison
 
-        file = io.StringIO()
-        console = Console(file=file, width=width, force_terminal=False, color_system=None)
-        render_comparison(self.comparison, asked=ComparisonRequest(), console=console)
-        return file.getvalue()
+        return plain_text(
+            lambda console: render_comparison(
+                self.comparison, asked=ComparisonRequest(), console=console
+            ),
+            width=width,
+        )
 
     def __str__(self) -> str:
         return self.text().rstrip("\n")
@@ -69,7 +68,7 @@ class RunComparison:
         return f"<RunComparison of {num_a} and {num_b} runs: {self.outcome.value}>"
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        return as_html(str(self))
 
 
 def compare(

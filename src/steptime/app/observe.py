@@ -134,9 +134,9 @@ def conclude(
     Each act is tried by itself: a full disk costs the saved files, not the result.
     """
     notes = list(ended.notes)
-    observed = attempt(
-        lambda: _fold_and_save(ended, notes, counts=counts, tell=tell), tell=notes.append
-    )
+    observed = None
+    with attempt(notes.append):
+        observed = _fold_and_save(ended, notes, counts=counts, tell=tell)
     return observed, tuple(notes)
 
 
@@ -182,7 +182,8 @@ def _watch(plan: RunPlan, pid: int, wait: Wait, make_line: MakeLine | None) -> E
 
     notes = list(plan.notes)
     started = replace(plan, record=replace(plan.record, child_pid=pid))
-    attempt(lambda: _save_record(started), tell=notes.append)
+    with attempt(notes.append):
+        _save_record(started)
     beside = start_beside(plan.run.folder, child_pid=pid, cwd=plan.record.cwd, make_line=make_line)
     try:
         end = wait(beside.tick)
@@ -225,21 +226,31 @@ def _fold_and_save(ended: EndedRun, notes: list[str], *, counts: bool, tell: Tel
         )
     if run.instead_of is not None:
         notes.append(f"{run.instead_of} cannot be written; the run is in {run.folder}")
-    attempt(lambda: _save_record(ended.plan), tell=notes.append)
+    with attempt(notes.append):
+        _save_record(ended.plan)
     # All of it is needed once the command has ended, and would delay its start.
     from steptime.app.load import fold, save
     from steptime.app.run_listing import add_to_index
-    from steptime.measure.profile.profile_fold import pack_traces
     from steptime.measure.source.scan import write_source
 
-    attempt(lambda: write_source(run.folder, cwd=record.cwd), tell=notes.append)
-    attempt(lambda: pack_traces(run.folder), tell=notes.append)
+    with attempt(notes.append):
+        write_source(run.folder, cwd=record.cwd)
+    if record.profile is not None:
+        with attempt(notes.append):
+            _pack_traces(run.folder)
     observed = fold(run, ended.end)
     if counts and _counts_apart(ended.plan, observed, notes, tell):
         observed = fold(run, ended.end)
-    attempt(lambda: save(observed), tell=notes.append)
+    with attempt(notes.append):
+        save(observed)
     add_to_index(run)
     return observed
+
+
+def _pack_traces(folder: Path) -> None:
+    from steptime.measure.profile.profile_fold import pack_traces
+
+    pack_traces(folder)
 
 
 def _counts_apart(plan: RunPlan, observed: ObservedRun, notes: list[str], tell: Tell) -> bool:
@@ -250,5 +261,6 @@ def _counts_apart(plan: RunPlan, observed: ObservedRun, notes: list[str], tell: 
     if run is None or record is None or not wants_count(observed.measurement):
         return False
     tell("counting the work of a step in a short extra run, kept from doing harm")
-    attempt(lambda: count_apart(run, record), tell=notes.append)
+    with attempt(notes.append):
+        count_apart(run, record)
     return True

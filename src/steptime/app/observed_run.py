@@ -6,24 +6,21 @@ into the report that the command line shows.
 
 from __future__ import annotations
 
-import html
-import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steptime.core.store import Run
-from steptime.diagnose.values.finding import Diagnosis
-from steptime.diagnose.values.reach_values import Picture
-from steptime.machine.values.inventory_values import Ceilings
-from steptime.measure.values.measurement import Measurement
-from steptime.measure.values.over_time import RunSeries
+from steptime.app.plain_text import WIDTH, as_html, plain_text
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-WIDTH = 100
-"""Columns of a report that no terminal shows."""
+    from steptime.core.store import Run
+    from steptime.diagnose.values.finding import Diagnosis
+    from steptime.diagnose.values.reach_values import Picture
+    from steptime.machine.values.inventory_values import Ceilings
+    from steptime.measure.values.measurement import Measurement
+    from steptime.measure.values.over_time import RunSeries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -83,23 +80,24 @@ class ObservedRun:
 
     def text(self, *, width: int = WIDTH) -> str:
         """The report as plain text, folded to `width` columns; commands stay whole."""
-        from rich.console import Console
-
-        file = io.StringIO()
-        self.render(Console(file=file, width=width, force_terminal=False, color_system=None))
-        return file.getvalue()
+        return plain_text(self.render, width=width)
 
     def render(self, console: Console) -> None:
         """Write the report to a console of rich."""
-        from steptime.report.text.empty_text import describe_empty
+        if self.is_empty:
+            text = self.describe_empty()
+            console.print(text, soft_wrap=True, markup=False, highlight=False)
+            return
         from steptime.report.text.run_text import render
 
-        if not self.is_empty:
-            waterfall = self.picture.waterfall
-            render(self.measurement, self.diagnosis, console=console, waterfall=waterfall)
-            return
-        text = f"steptime: {describe_empty(self.measurement, self.diagnosis)}"
-        console.print(text, soft_wrap=True, markup=False, highlight=False)
+        waterfall = self.picture.waterfall
+        render(self.measurement, self.diagnosis, console=console, waterfall=waterfall)
+
+    def describe_empty(self) -> str:
+        """One paragraph for a run that `is_empty`."""
+        from steptime.report.text.empty_text import describe_empty
+
+        return f"steptime: {describe_empty(self.measurement, self.diagnosis)}"
 
     def __str__(self) -> str:
         return self.text().rstrip("\n")
@@ -111,7 +109,7 @@ class ObservedRun:
         )
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        return as_html(str(self))
 
 
 OUTPUT_FILE = "output.txt"

@@ -82,9 +82,8 @@ def prepare(options: RunOptions, environment: Mapping[str, str], *, tell: Tell) 
     _check_profiler(options.profile, environment)
     setup = None if options.recipe is None else _load_recipe(options, environment, tell)
     notes: list[str] = []
-    plan = attempt(lambda: _observed_plan(options, environment, setup), tell=notes.append)
-    if plan is not None:
-        return plan
+    with attempt(notes.append):
+        return _observed_plan(options, environment, setup)
     if setup is not None:
         raise RecipeError(
             f"nothing was started, because its recipe cannot be kept: {' '.join(notes)}"

@@ -6,15 +6,13 @@ In: a command and a budget. Out: a `TunedCommand`, a study with the place of its
 from __future__ import annotations
 
 import difflib
-import html
-import io
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from steptime.app.command_words import as_argv
-from steptime.app.observed_run import WIDTH
+from steptime.app.plain_text import WIDTH, as_html, plain_text
 from steptime.core.interval import Interval
 from steptime.errors import RecipeError, UsageError
 from steptime.levers import load_all
@@ -56,15 +54,13 @@ class TunedCommand:
 
     def text(self, *, width: int = WIDTH) -> str:
         """The report as plain text, folded to `width` columns; commands stay whole."""
-        from rich.console import Console
-
         from steptime.report.text.study_text import StudyRequest, render_study
 
-        file = io.StringIO()
-        console = Console(file=file, width=width, force_terminal=False, color_system=None)
         recipe = None if self.recipe_file is None else str(self.recipe_file)
-        render_study(self.study, console=console, asked=StudyRequest(recipe=recipe))
-        return file.getvalue()
+        asked = StudyRequest(recipe=recipe)
+        return plain_text(
+            lambda console: render_study(self.study, console=console, asked=asked), width=width
+        )
 
     def __str__(self) -> str:
         return self.text().rstrip("\n")
@@ -74,7 +70,7 @@ class TunedCommand:
         return f"<TunedCommand {self.study.study_id}: {outcome}>"
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        return as_html(str(self))
 
 
 def tune(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steptime.cli.options import (
+    BESIDE,
     Parser,
     add_json,
     add_store,
@@ -24,12 +25,23 @@ if TYPE_CHECKING:
     from steptime.compare.values import Comparison
     from steptime.core.store import Run
 
-SUMMARY = "compare two sets of runs, in CI too"
-DESCRIPTION = "Say what was changed between two sets of runs (3 each or more), and what it did."
+SUMMARY = "compare two sets of runs, by hand or in CI"
+DESCRIPTION = """\
+Compare two sets of runs, A and B: say what was changed between them, and what
+that did to the step time. Name at least three runs of each.
+"""
 USAGE = "steptime compare RUN [RUN ...] -- RUN [RUN ...] [options]"
 EXAMPLES = """\
-A run: an id, its beginning, `last`, `last~1`, or the path of its folder.
-Codes of P: 0 within, 5 slower, 4 too noisy, 2 not comparable, 3 a run failed.
+A run is named by its id, by the beginning of its id, as `last` or `last~1` (the
+one before the last), or by the path of its folder.
+
+Exit codes with --fail-if-slower:
+  0  B is not slower than A by more than P%
+  5  B is slower than A by more than P%
+  4  the runs differ too much among themselves to say
+  2  the runs cannot be compared
+  3  one of the commands failed
+
 examples:
   steptime compare last~5 last~3 last~1 -- last~4 last~2 last
   steptime compare base/runs/* -- new/runs/* --fail-if-slower 5% --json
@@ -40,13 +52,28 @@ _LIKE_A_RUN = re.compile(r"last(~\d+)?$|\d{8}-\d")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `compare`; all have None for "not given", as they may stand on both sides."""
-    parser.add_argument("runs", metavar="RUN", nargs="*", help="runs of A, then `--`, those of B")
+    parser.add_argument(
+        "runs", metavar="RUN", nargs="*", help="the runs of A, then `--`, then the runs of B"
+    )
     gate = parser.add_argument_group("judging")
-    gate.add_argument("--fail-if-slower", metavar="P%", help="exit 5 if B is, by more than P%%")
-    gate.add_argument("--anyway", action="store_true", default=None, help="judge unlike runs, too")
+    gate.add_argument(
+        "--fail-if-slower",
+        metavar="P%",
+        help="exit with code 5 if B is slower than A by more than P%%",
+    )
+    gate.add_argument(
+        "--anyway",
+        action="store_true",
+        default=None,
+        help="judge the runs even if they are unlike: from two machines, for example",
+    )
     output = parser.add_argument_group("output")
-    output.add_argument("--price", metavar="X/h", help="of an hour, to show costs")
-    add_json(output)
+    output.add_argument(
+        "--price",
+        metavar="X/h",
+        help="the price of the machine for an hour; the report then shows what a run costs",
+    )
+    add_json(output, what=BESIDE)
     add_store(output)
 
 
@@ -57,7 +84,7 @@ def execute(options: argparse.Namespace) -> int:
     limit = None if limit is None else parse_percent(limit, flag="--fail-if-slower")
     price = None if price is None else parse_price(price, flag="--price")
     from steptime.app.compare import compare_runs
-    from steptime.report.document.compare_data import comparison_envelope
+    from steptime.report.document.comparison_document import comparison_envelope
     from steptime.report.text.compare_text import ComparisonRequest, render_comparison
 
     runs = _find(options, [*a, *b])
@@ -98,7 +125,7 @@ def _sides(options: argparse.Namespace) -> tuple[list[str], list[str]]:
     """The names of the runs of A and of B; options behind `--` are put beside the others."""
     if options.command is None:
         raise UsageError(
-            "which runs are A and which are B? `--` must stand between them.",
+            "`--` must stand between the runs of A and the runs of B.",
             hint=f"usage: {USAGE}",
         )
     behind = _parse_behind(options.command)
@@ -106,8 +133,8 @@ def _sides(options: argparse.Namespace) -> tuple[list[str], list[str]]:
         if name != "runs" and value is not None:
             setattr(options, name, value)
     if options.json is not None and _LIKE_A_RUN.match(options.json):
-        message = f"--json took `{options.json}` for its file, which looks like a run."
-        raise UsageError(message, hint="Put --json at the end, or give it a file.")
+        message = f"--json would write to `{options.json}`, which looks like a run."
+        raise UsageError(message, hint="Put --json at the end, or name a file behind it.")
     check_json(options)
     for side, runs in (("A", options.runs), ("B", behind.runs)):
         if not runs:

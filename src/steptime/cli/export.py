@@ -8,15 +8,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-from steptime.cli.options import add_json, add_store, check_json, store_folder
+from steptime.cli.options import add_json, add_run_id, add_store, check_json, store_folder
 from steptime.cli.output import check_target, open_store, say, write_json
 from steptime.errors import SteptimeError, UsageError
 
 SUMMARY = "write a run as a trace for Perfetto"
 DESCRIPTION = """\
-Write a run as a Chrome trace: ranks as processes, steps, phases and events as
-slices, the load of the machine and its devices as counters. Open the file at
-https://ui.perfetto.dev (it stays in the browser) or in chrome://tracing."""
+Write a run as a Chrome trace. Each rank is a process; its steps, phases and
+events are slices; the load of the machine and of its devices are counters. Open
+the file in chrome://tracing or at https://ui.perfetto.dev, which does not
+upload it."""
 USAGE = "steptime export --chrome ID -o FILE [options]"
 EXAMPLES = """\
 examples:
@@ -30,10 +31,13 @@ _MAX_STEPS = 100_000
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `export`."""
-    parser.add_argument("run", metavar="ID", help="run id, its beginning, or `last`")
+    add_run_id(parser)
     formats = parser.add_argument_group("format")
     formats.add_argument(
-        "--chrome", action="store_true", required=True, help="Trace Event Format, as JSON"
+        "--chrome",
+        action="store_true",
+        required=True,
+        help="write the Trace Event Format of Chrome, which is JSON",
     )
     output = parser.add_argument_group("output")
     output.add_argument(
@@ -41,9 +45,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--output",
         metavar="FILE",
         required=True,
-        help="the trace; compressed where the name ends in .gz",
+        help="write the trace to FILE; it is compressed if the name ends in .gz",
     )
-    add_json(output, what="on it")
+    add_json(output, what="write one JSON document about the trace, to FILE or to stdout")
     add_store(output)
 
 
@@ -54,28 +58,30 @@ def execute(options: argparse.Namespace) -> int:
     from steptime.app.run_listing import find_run
     from steptime.export.chrome_trace import chrome_trace
     from steptime.measure.series.run_series import read_series, read_slices
-    from steptime.report.document.envelope import Envelope
+    from steptime.report.document.envelope import enclose
+    from steptime.report.document.listings import ExportDocument
 
     run = find_run(open_store(store_folder(options)), options.run)
     series = read_series(run.folder, None, max_steps=_MAX_STEPS)
     if not (series.steps or series.host):
         raise UsageError(
-            f"there is nothing to draw of {run.run_id}: no step and no load was recorded.",
-            hint=f"What is known of it: steptime show {run.run_id}",
+            f"there is nothing to draw for run {run.run_id}: neither a step nor the load of the "
+            "machine was recorded.",
+            hint=f"See what is known about it: steptime show {run.run_id}",
         )
     document = chrome_trace(series, read_slices(run.folder), run_id=run.run_id)
     size = _write(Path(options.output), document)
     if options.json is None:
-        say(f"steptime: {options.output} written. Open it at https://ui.perfetto.dev")
+        say(f"steptime: the trace is in {options.output}. Open it at https://ui.perfetto.dev")
     else:
-        data = {
-            "run_id": run.run_id,
-            "format": "chrome",
-            "path": options.output,
-            "bytes": size,
-            "num_events": len(document["traceEvents"]),
-        }
-        write_json(options.json, Envelope(command="export", exit_code=0, data=data))
+        written = ExportDocument(
+            run_id=run.run_id,
+            format="chrome",
+            path=options.output,
+            bytes=size,
+            num_events=len(document["traceEvents"]),
+        )
+        write_json(options.json, enclose("export", written))
     return 0
 
 

@@ -14,8 +14,8 @@ from steptime.errors import UsageError
 if TYPE_CHECKING:
     from steptime.report.text.lever_text import LeverCard
 
-SUMMARY = "list what can be tried, or explain one lever"
-DESCRIPTION = "List the levers that tune can try, or explain one."
+SUMMARY = "list what tune can try, or explain one lever"
+DESCRIPTION = "List the levers that `steptime tune` can try, or explain one of them."
 USAGE = "steptime levers [NAME] [options]"
 EXAMPLES = """\
 examples:
@@ -27,7 +27,9 @@ examples:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `levers`."""
-    parser.add_argument("name", metavar="NAME", nargs="?", help="the lever to explain")
+    parser.add_argument(
+        "name", metavar="NAME", nargs="?", help="the lever to explain; without it, all are listed"
+    )
     output = parser.add_argument_group("output")
     add_json(output)
 
@@ -37,15 +39,15 @@ def execute(options: argparse.Namespace) -> int:
     check_json(options)
     from steptime.app.lever_cards import card_of
     from steptime.levers import load_all
-    from steptime.report.document.envelope import Envelope
-    from steptime.report.text.lever_text import levers_data, levers_table, render_lever
+    from steptime.report.document.envelope import enclose
+    from steptime.report.document.listings import LeversDocument
+    from steptime.report.text.lever_text import levers_table, render_lever
 
     cards = [card_of(lever) for lever in load_all(tell)]
     if options.name is not None:
         cards = [_find_card(cards, options.name)]
     if options.json is not None:
-        envelope = Envelope(command="levers", exit_code=0, data=levers_data(cards))
-        write_json(options.json, envelope)
+        write_json(options.json, enclose("levers", LeversDocument(levers=tuple(cards))))
     elif options.name is not None:
         render_lever(cards[0], console=console_for(sys.stdout))
     else:

@@ -34,11 +34,11 @@ def why_no_line(outputs: Sequence[int] = (1, 2)) -> str | None:
     """
     elsewhere = "Send its output to a file: steptime run --live -- ... > train.log 2>&1"
     if os.environ.get("TERM", "dumb") == "dumb":
-        return "this terminal cannot take a line back (TERM)."
+        return "this terminal cannot overwrite a line (see the variable TERM)."
     if any(map(_is_terminal, outputs)):
-        return f"the command may write to this terminal, too. {elsewhere}"
+        return f"the command may write to this terminal as well. {elsewhere}"
     if not all(map(_is_file, outputs)):
-        return f"what the command writes goes through a pipe, maybe to this terminal. {elsewhere}"
+        return f"the command writes to a pipe, which may end in this terminal. {elsewhere}"
     try:
         os.close(os.open(_TERMINAL, os.O_WRONLY | os.O_NOCTTY))
     except OSError:
@@ -76,7 +76,7 @@ class RunLine:
         self._cores: tuple[float | None, int | None] = (None, None)
 
     def show(self) -> float:
-        """Show the line anew; the time until it is due again [s]."""
+        """Show the line again; the time until it is due again [s]."""
         for row in self._host.read():
             job, num = self._cores
             self._cores = (row.get("job_cores", job), row.get("num_cores", num))

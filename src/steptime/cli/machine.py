@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from steptime.machine.ceilings import Told
     from steptime.machine.values.check_values import Basis, MachineCheck
 
-SUMMARY = "show what this machine has and reaches"
+SUMMARY = "show what this machine has, and what it can reach"
 DESCRIPTION = """\
-Show what this machine has, and measure what it reaches: matrix products,
-memory, GPU copies, the disk, collectives. The figures are kept until the
-machine or its torch changes; no other file stays, and no cache is dropped.
---check looks instead for what holds a training back, and prints what mends it.
+Show what this machine has, and measure what it can reach: matrix products,
+memory, copies to the GPU, the disk and collectives. The figures are kept until
+the machine or its torch changes. No other file stays, and no cache is dropped.
+
+With --check, Steptime measures nothing: it checks the machine for what holds a
+training back, and prints the remedy.
 """
 USAGE = "steptime machine [options]"
 EXAMPLES = """\
@@ -48,14 +50,25 @@ _GATE_EXIT_CODE = 5
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `machine`."""
     parser.add_argument(
-        "--python", metavar="FILE", help="interpreter with the torch (default: on the PATH)"
+        "--python",
+        metavar="FILE",
+        help="the Python whose torch is measured (default: the first on the PATH)",
     )
     parser.add_argument(
-        "--data", metavar="DIR", default=".", help="where the data is (default: this folder)"
+        "--data",
+        metavar="DIR",
+        default=".",
+        help="the folder with the training data (default: the current folder)",
     )
-    parser.add_argument("--inventory", action="store_true", help="measure nothing")
-    parser.add_argument("--again", action="store_true", help="measure anew")
-    parser.add_argument("--budget", metavar="TIME", help="for all of it: 50s (default), 3m")
+    parser.add_argument("--inventory", action="store_true", help="only show what the machine has")
+    parser.add_argument(
+        "--again", action="store_true", help="measure again, even if the figures are known"
+    )
+    parser.add_argument(
+        "--budget",
+        metavar="TIME",
+        help="how long all measurements may take together, such as 3m (default: 50s)",
+    )
     _add_check_options(parser)
     output = parser.add_argument_group("output")
     add_json(output)
@@ -66,12 +79,25 @@ def _add_check_options(parser: argparse.ArgumentParser) -> None:
     """The options that belong to `--check`."""
     group = parser.add_argument_group("checks")
     group.add_argument(
-        "--check", action="store_true", help="what here holds a training back, and what mends it"
+        "--check",
+        action="store_true",
+        help="check for what holds a training back, and print the remedy",
     )
-    group.add_argument("--all", action="store_true", help="with what is clean or does not apply")
-    group.add_argument("--nccl-log", metavar="FILE", help="a log of NCCL_DEBUG=INFO to look into")
     group.add_argument(
-        "--fail-on", metavar="LEVEL", choices=_LEVELS, help="exit 5 at a warning, or at critical"
+        "--all",
+        action="store_true",
+        help="with --check: also show the checks that found nothing or do not apply",
+    )
+    group.add_argument(
+        "--nccl-log",
+        metavar="FILE",
+        help="with --check: also read FILE, a log written with NCCL_DEBUG=INFO",
+    )
+    group.add_argument(
+        "--fail-on",
+        metavar="LEVEL",
+        choices=_LEVELS,
+        help="with --check: exit with code 5 if something is `critical`, or at least a `warning`",
     )
 
 
@@ -116,7 +142,7 @@ def _examine(options: argparse.Namespace, budget_s: float) -> int:
 
 
 def _report(options: argparse.Namespace, found: MachineFacts) -> int:
-    from steptime.report.document.machine_data import machine_envelope
+    from steptime.report.document.machine_document import machine_envelope
     from steptime.report.text.ceilings_text import machine_lines
     from steptime.report.text.page import page_of
 
@@ -152,7 +178,7 @@ def _refuse_alone(options: argparse.Namespace) -> None:
     )
     for flag, value in given:
         if value and not options.check:
-            raise UsageError(f"{flag} belongs to --check.", hint="Add --check.")
+            raise UsageError(f"{flag} works only with --check.", hint="Add --check.")
     of_measuring = (
         ("--inventory", options.inventory),
         ("--again", options.again),
@@ -160,7 +186,7 @@ def _refuse_alone(options: argparse.Namespace) -> None:
     )
     for flag, value in of_measuring:
         if value and options.check:
-            raise UsageError(f"{flag} has no effect on --check.", hint=f"Leave {flag} out.")
+            raise UsageError(f"{flag} has no effect with --check.", hint=f"Leave {flag} out.")
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -170,7 +196,7 @@ def _check(options: argparse.Namespace) -> int:
         raise NotFoundError(f"--nccl-log: there is no file `{log}`.", hint="Name an existing one.")
     from steptime.app.check_machine import gather_facts
     from steptime.machine.checks.run_checks import judge
-    from steptime.report.document.check_data import check_envelope
+    from steptime.report.document.check_document import check_envelope
 
     store = Path(store_folder(options))
     facts = gather_facts(python=options.python, data=Path(options.data), store=store, nccl_log=log)

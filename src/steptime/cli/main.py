@@ -50,7 +50,7 @@ _WITH_SIDES = ("compare",)
 
 _EXAMPLES = """\
 examples:
-  steptime run -- python train.py --lr 3e-4    measure a training, unmodified
+  steptime run -- python train.py --lr 3e-4    measure a training
   steptime tune -- python train.py --lr 3e-4   make it faster, and prove it
   steptime show last                           print the newest report again
 """
@@ -93,7 +93,10 @@ def build_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="steptime",
         usage="steptime [--help | --version] VERB ...",
-        description="Measure a training command, unmodified; make it faster, and prove it.",
+        description=(
+            "Measure a training command without changing it, make it faster, and prove\n"
+            "that it trains as well as before."
+        ),
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

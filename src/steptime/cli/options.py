@@ -33,9 +33,7 @@ def take_command(options: argparse.Namespace, *, verb: str, usage: str) -> tuple
     """
     refuse_windows(verb)
     if options.words:
-        raise UsageError(
-            "the command must stand behind `--`.", hint=f"Write: {_corrected(options)}"
-        )
+        raise UsageError("the command must come after `--`.", hint=f"Write: {_corrected(options)}")
     if not options.command:
         raise UsageError("no command was given.", hint=f"usage: {usage}")
     return tuple(options.command)
@@ -56,25 +54,39 @@ def refuse_windows(verb: str) -> None:
     """
     if sys.platform == "win32":
         raise UsageError(
-            f"`steptime {verb}` does not work on Windows.", hint="Use it in WSL 2, a Linux."
+            f"`steptime {verb}` does not work on Windows.",
+            hint="Use it in WSL 2, which is a Linux.",
         )
 
 
-def add_json(group: argparse._ActionsContainer, *, what: str = "instead") -> None:
+INSTEAD = "write one JSON document instead, to FILE or to stdout"
+BESIDE = "write one JSON document to FILE beside the report, or to stdout instead of it"
+
+
+def add_json(group: argparse._ActionsContainer, *, what: str = INSTEAD) -> None:
     """`--json`, alone for stdout or with a file."""
     group.add_argument(
         "--json",
         metavar="FILE",
         nargs="?",
         const=STDOUT,
-        help=f"one JSON document {what} (default: on stdout)",
+        help=what,
+    )
+
+
+def add_run_id(parser: argparse.ArgumentParser) -> None:
+    """The run that is meant."""
+    parser.add_argument(
+        "run", metavar="ID", help="the id of a run, the beginning of it, or `last` for the newest"
     )
 
 
 def add_store(group: argparse._ActionsContainer) -> None:
     """`--store`; without it the current folder is meant."""
     group.add_argument(
-        "--store", metavar="DIR", help="folder that holds .steptime (default: this one)"
+        "--store",
+        metavar="DIR",
+        help="the folder that holds .steptime (default: the current folder)",
     )
 
 
@@ -113,7 +125,7 @@ def parse_price(text: str, *, flag: str) -> float:
     """
     found = _PRICE.fullmatch(text.strip())
     if found is None or float(found[1]) <= 0:
-        message = f"{flag} must be a number above 0 for an hour, got `{text}`."
+        message = f"{flag} must be the price of an hour, a number above 0, got `{text}`."
         raise UsageError(message, hint=f"Write: {flag} 2.5/h")
     return float(found[1])
 

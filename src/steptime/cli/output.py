@@ -73,7 +73,7 @@ def console_for(file: TextIO, *, is_plain: bool = False) -> Console:
     return Console(file=file)
 
 
-def write_json(target: str, envelope: Envelope) -> None:
+def write_json(target: str, envelope: Envelope[object]) -> None:
     """Write the one document to stdout or to the named file.
 
     Raises:

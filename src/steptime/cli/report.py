@@ -7,15 +7,15 @@ import os
 import sys
 from pathlib import Path
 
-from steptime.cli.options import add_json, add_store, check_json, store_folder
+from steptime.cli.options import add_json, add_run_id, add_store, check_json, store_folder
 from steptime.cli.output import check_target, open_store, write_json
 
-SUMMARY = "write one page on a run, with its course over time"
-DESCRIPTION = "Write one HTML page on a run: a single file that needs no network."
+SUMMARY = "write an HTML page about a run, with its course over time"
+DESCRIPTION = "Write one HTML page about a run: a single file that needs no network."
 USAGE = "steptime report ID [options]"
 EXAMPLES = """\
-The file's place is printed, and the page opened where there is a screen. It
-needs the extra: pip install 'steptime[report]'.
+The path of the page is printed, and the page is opened if there is a screen.
+Its plots need an extra: pip install 'steptime[report]'
 
 examples:
   steptime report last
@@ -25,18 +25,18 @@ examples:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `report`."""
-    parser.add_argument("run", metavar="ID", help="run id, its beginning, or `last`")
+    add_run_id(parser)
     output = parser.add_argument_group("output")
     output.add_argument(
         "-o",
         "--output",
         metavar="FILE",
-        help="write it there (default: into the run's folder)",
+        help="write the page to FILE (default: report.html in the folder of the run)",
     )
     output.add_argument(
-        "--open-never", action="store_true", help="do not open it, whatever the surroundings"
+        "--open-never", action="store_true", help="do not open the page in a browser"
     )
-    add_json(output, what="with its place")
+    add_json(output, what="write one JSON document with the path of the page, to FILE or to stdout")
     add_store(output)
 
 
@@ -47,7 +47,8 @@ def execute(options: argparse.Namespace) -> int:
     from steptime.app.load import load_run
     from steptime.app.report import write_page
     from steptime.app.run_listing import find_run
-    from steptime.report.document.envelope import Envelope
+    from steptime.report.document.envelope import enclose
+    from steptime.report.document.listings import PageDocument
 
     run = find_run(open_store(store_folder(options)), options.run)
     target = None if options.output is None else Path(options.output).absolute()
@@ -59,8 +60,8 @@ def execute(options: argparse.Namespace) -> int:
 
             webbrowser.open(path.as_uri())
     else:
-        data = {"run_id": run.run_id, "page": str(path)}
-        write_json(options.json, Envelope(command="report", exit_code=0, data=data))
+        document = PageDocument(run_id=run.run_id, page=str(path))
+        write_json(options.json, enclose("report", document))
     return 0
 
 

@@ -10,10 +10,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steptime.cli.counters import add_counter_options, write_counters
 from steptime.cli.options import add_store, store_folder, take_command
 from steptime.cli.output import check_target, console_for, say, tell, write_json
-from steptime.errors import NotStartedError, UsageError
+from steptime.cli.profilers import add_profile_options, profile_wish, write_counters
+from steptime.errors import NotStartedError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,14 +22,13 @@ if TYPE_CHECKING:
     from steptime.app.observe import EndedRun
     from steptime.app.observed_run import ObservedRun
     from steptime.app.prepare import RunOptions
-    from steptime.measure.values.profiled import ProfileWish
 
-SUMMARY = "measure a training command, unmodified"
+SUMMARY = "measure a training command without changing it"
 DESCRIPTION = "Run a training command as it is, measure its steps, and say what holds it back."
 USAGE = "steptime run [options] -- COMMAND [ARG ...]"
 EXAMPLES = """\
-The command keeps its input, output, signals and exit code. When it has ended,
-the report goes to stderr.
+The command keeps its input, its output, its signals and its exit code. When it
+has ended, Steptime writes its report to stderr.
 
 examples:
   steptime run -- python train.py --lr 3e-4
@@ -39,49 +38,38 @@ examples:
   steptime run --live -- python train.py > train.log 2>&1
 """
 
-_PROFILED_FROM = 30  # `measure.values.profiled.DEFAULT_STEP`: the help is built without it
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `run`."""
     training = parser.add_argument_group("training")
-    training.add_argument("--recipe", metavar="FILE", help="train with what `tune` has proven")
+    training.add_argument(
+        "--recipe",
+        metavar="FILE",
+        help="train with the recipe in FILE, which `steptime tune` wrote",
+    )
     training.add_argument(
         "--count",
         action="store_true",
-        help="count the work of a step in a short extra run where the script compiles",
+        help="if the script compiles its model, count the work of a step in a short extra run",
     )
-    _add_profile_options(parser)
+    add_profile_options(parser)
     output = parser.add_argument_group("output")
-    output.add_argument("--report", metavar="FILE", help="write the report there, as plain text")
-    output.add_argument("--json", metavar="FILE", help="write the result as one JSON document")
+    output.add_argument(
+        "--report",
+        metavar="FILE",
+        help="write the report to FILE as plain text, instead of to stderr",
+    )
+    output.add_argument(
+        "--json", metavar="FILE", help="write the result to FILE as one JSON document"
+    )
     output.add_argument(
         "--live",
         action="store_true",
-        help="show one line while it runs, if its output goes elsewhere",
+        help="show one line of progress in the terminal while the command runs; its own output "
+        "must go to a file",
     )
     add_store(output)
     parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-
-
-def _add_profile_options(parser: argparse.ArgumentParser) -> None:
-    """Options by which the user agrees to a profiler in the training."""
-    deeper = parser.add_argument_group("deeper looks (slower, and torch may print, for 4 steps)")
-    for name, tool in (("--profile", "torch.profiler"), ("--nsys", "Nsight Systems")):
-        deeper.add_argument(
-            name,
-            metavar="STEP",
-            nargs="?",
-            type=int,
-            const=_PROFILED_FROM,
-            help=f"{tool} around 3 steady steps from STEP on (default: {_PROFILED_FROM})",
-        )
-    deeper.add_argument(
-        "--profile-stacks",
-        action="store_true",
-        help="with --profile: the functions of the script that led there; slower again",
-    )
-    add_counter_options(deeper)
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -99,9 +87,10 @@ def execute(options: argparse.Namespace) -> int:
         raise
     code = shell_exit_code(ended.end)
     try:
-        attempt(lambda: _conclude(options, ended, code), tell=say)
+        with attempt(say):
+            _conclude(options, ended, code)
     except KeyboardInterrupt:
-        tell("the report was interrupted. Print it: steptime show last")
+        tell("the report was interrupted. To print it: steptime show last")
     return code
 
 
@@ -121,7 +110,7 @@ def _run_options(options: argparse.Namespace) -> RunOptions:
     command = take_command(options, verb="run", usage=USAGE)
     check_target("--report", options.report)
     check_target("--json", options.json)
-    profile = _profile_wish(options)
+    profile = profile_wish(options)
     from steptime.app.prepare import RunOptions
 
     return RunOptions(
@@ -133,37 +122,6 @@ def _run_options(options: argparse.Namespace) -> RunOptions:
     )
 
 
-def _profile_wish(options: argparse.Namespace) -> ProfileWish | None:
-    """The profiler that the options ask for; None if none."""
-    wants_counters = options.ncu is not None or options.perf
-    if options.nsys is not None and (options.profile is not None or wants_counters):
-        raise UsageError(
-            "--nsys goes with neither --profile nor --ncu nor --perf: one profiler at a time.",
-            hint="Make two runs.",
-        )
-    first_step = options.profile if options.nsys is None else options.nsys
-    if first_step is None and wants_counters:
-        first_step = _PROFILED_FROM  # its counts of kernels and its times are needed
-    if options.profile_stacks and (first_step is None or options.nsys is not None):
-        raise UsageError(
-            "--profile-stacks needs --profile.", hint="Add it: --profile --profile-stacks"
-        )
-    if first_step is None:
-        return None
-    if first_step < 1:
-        name = "--profile" if options.nsys is None else "--nsys"
-        raise UsageError(
-            f"{name} takes the number of a step from 1 on, got {first_step}.",
-            hint=f"Without a number it is {_PROFILED_FROM}.",
-        )
-    from steptime.measure.values import profiled
-
-    tool = profiled.TORCH if options.nsys is None else profiled.NSYS
-    return profiled.ProfileWish(
-        tool=tool, first_step=first_step, with_stacks=options.profile_stacks
-    )
-
-
 def _line_maker() -> MakeLine | None:
     """What makes the live line; where none can be shown, the reason is said now, and it is None."""
     from steptime.cli.live import RunLine, why_no_line
@@ -171,7 +129,7 @@ def _line_maker() -> MakeLine | None:
     reason = why_no_line()
     if reason is None:
         return RunLine
-    tell(f"no live line: {reason}")
+    tell(f"the live line cannot be shown: {reason}")
     return None
 
 
@@ -184,18 +142,23 @@ def _conclude(options: argparse.Namespace, ended: EndedRun, code: int) -> None:
     for note in dict.fromkeys(notes):  # a full disk says the same of each file
         tell(note)
     if observed is not None:
-        attempt(lambda: _report(options, observed), tell=tell)
+        with attempt(tell):
+            _report(options, observed)
     if options.json is not None:
-        attempt(lambda: _write_document(options.json, observed, notes, code), tell=tell)
+        with attempt(tell):
+            _write_document(options.json, observed, notes, code)
     if observed is not None and observed.measurement.num_steps > 0:
         # Last, for it takes longest and is the least to lose.
-        attempt(lambda: _offer_page(observed, notes), tell=tell)
+        with attempt(tell):
+            _offer_page(observed, notes)
 
 
 def _report(options: argparse.Namespace, observed: ObservedRun) -> None:
     if options.report is not None:
         with Path(options.report).open("w", encoding="utf-8") as file:
             _render(options, observed, console_for(file, is_plain=True))
+    elif observed.is_empty:
+        say(observed.describe_empty())
     elif sys.stderr is not None:
         _render(options, observed, console_for(sys.stderr))
 
@@ -209,15 +172,16 @@ def _render(options: argparse.Namespace, observed: ObservedRun, console: Console
 def _write_document(
     target: str, observed: ObservedRun | None, notes: Sequence[str], code: int
 ) -> None:
-    from steptime.report.document.envelope import Envelope, ErrorItem, run_envelope
+    from steptime.report.document.envelope import ErrorItem, enclose
+    from steptime.report.document.run_document import run_envelope
 
-    if observed is not None:
-        m, diagnosis, picture = observed.measurement, observed.diagnosis, observed.picture
-        document = run_envelope(m, diagnosis, command="run", exit_code=code, picture=picture)
-    else:
+    if observed is None:
         item = ErrorItem(code="not_observed", message=" ".join(notes))
-        document = Envelope(command="run", exit_code=code, errors=(item,))
-    write_json(target, document)
+        write_json(target, enclose("run", None, exit_code=code, errors=(item,)))
+        return
+    m, diagnosis, picture = observed.measurement, observed.diagnosis, observed.picture
+    made = run_envelope(m, diagnosis, command="run", exit_code=code, picture=picture)
+    write_json(target, made)
 
 
 def _offer_page(observed: ObservedRun, told: Sequence[str]) -> None:
@@ -230,7 +194,7 @@ def _offer_page(observed: ObservedRun, told: Sequence[str]) -> None:
 
     again = f"steptime report {observed.run_id}"
     if find_spec("bokeh") is None:
-        tell(f"for a page of this run: {INSTALL}, then: {again}")
+        tell(f"to get the page of this run: {INSTALL}, then: {again}")
         return
 
     def tell_why(note: str) -> None:
@@ -241,9 +205,7 @@ def _offer_page(observed: ObservedRun, told: Sequence[str]) -> None:
     # The place follows when it is written: in a second or two, longer on a busy machine.
     say("steptime: the page of this run: ", end="")
     try:
-        path = attempt(lambda: write_page(observed), tell=tell_why)
+        with attempt(tell_why):
+            say(str(write_page(observed)))
     except KeyboardInterrupt:
         say(f"interrupted. Write it: {again}")
-        return
-    if path is not None:
-        say(str(path))

@@ -13,8 +13,8 @@ from steptime.cli.output import console_for, open_store, write_json
 if TYPE_CHECKING:
     from steptime.measure.values.run_summary import RunSummary
 
-SUMMARY = "list the runs of this folder"
-DESCRIPTION = "List the runs of this folder, newest first."
+SUMMARY = "list the runs that were made in this folder"
+DESCRIPTION = "List the runs that were made in this folder, the newest first."
 USAGE = "steptime runs [options]"
 EXAMPLES = """\
 examples:
@@ -30,7 +30,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     store = parser.add_argument_group("store")
     add_store(store)
     store.add_argument(
-        "--reindex", action="store_true", help="build the index anew from the run folders"
+        "--reindex",
+        action="store_true",
+        help="build the index of the store again, from the folders of the runs",
     )
 
 
@@ -55,7 +57,7 @@ def _print_table(rows: tuple[RunSummary, ...]) -> None:
 
 
 def _write_document(target: str, store: Path, rows: tuple[RunSummary, ...]) -> None:
-    from steptime.report.document.envelope import Envelope, runs_data
+    from steptime.report.document.envelope import enclose
+    from steptime.report.document.listings import RunsDocument
 
-    data = runs_data(str(store), rows)
-    write_json(target, Envelope(command="runs", exit_code=0, data=data))
+    write_json(target, enclose("runs", RunsDocument(store=str(store), runs=rows)))

@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 
-from steptime.cli.counters import add_counter_options, write_counters
-from steptime.cli.options import add_json, add_store, check_json, store_folder
+from steptime.cli.options import add_json, add_run_id, add_store, check_json, store_folder
 from steptime.cli.output import console_for, open_store, write_json
+from steptime.cli.profilers import add_counter_options, write_counters
 from steptime.errors import UsageError
 
 SUMMARY = "print the report of a run again"
-DESCRIPTION = "Print the report of a run; of one that still runs, as far as it got."
+DESCRIPTION = """\
+Print the report of a run again. If the command is still running, the report
+covers what has happened so far.
+"""
 USAGE = "steptime show ID [options]"
 EXAMPLES = """\
 examples:
@@ -23,13 +26,13 @@ examples:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `show`."""
-    parser.add_argument("run", metavar="ID", help="run id, its beginning, or `last`")
-    add_counter_options(parser.add_argument_group("deeper looks, of a run with --profile"))
+    add_run_id(parser)
+    add_counter_options(parser.add_argument_group("counters, for a run that was profiled"))
     output = parser.add_argument_group("output")
     output.add_argument(
         "--waterfall",
         action="store_true",
-        help="where the time of a step went, by what the machine reaches",
+        help="show where the time of a step goes, compared with what this machine can reach",
     )
     add_json(output)
     add_store(output)
@@ -40,14 +43,17 @@ def execute(options: argparse.Namespace) -> int:
     check_json(options)
     if options.json is not None and (options.ncu is not None or options.perf):
         raise UsageError(
-            "--ncu and --perf print a command, and --json has one document.",
+            "--json cannot be combined with --ncu or --perf: those print a command.",
             hint="Leave --json out.",
         )
     if options.json is not None and options.waterfall:
-        raise UsageError("--json has the waterfall as it is.", hint="Leave --waterfall out.")
+        raise UsageError(
+            "--waterfall has no effect with --json: the document always holds the waterfall.",
+            hint="Leave --waterfall out.",
+        )
     from steptime.app.load import load_run
     from steptime.app.run_listing import find_run
-    from steptime.report.document.envelope import run_envelope
+    from steptime.report.document.run_document import run_envelope
     from steptime.report.text.run_text import render, render_picture
 
     result = load_run(find_run(open_store(store_folder(options)), options.run))

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from steptime.cli.options import add_json, add_store, check_json, store_folder
-from steptime.cli.output import open_store, say, write_json
+from steptime.cli.options import add_json, add_run_id, add_store, check_json, store_folder
+from steptime.cli.output import open_store, tell, write_json
 from steptime.errors import NotFoundError
 
 if TYPE_CHECKING:
     from steptime.core.store import Run
     from steptime.measure.values.stall import Stall, StalledRank
 
-SUMMARY = "show where each rank of a running command stands"
+SUMMARY = "show which line each rank of a running command is at"
 DESCRIPTION = """\
-Take the Python stack of every rank of a run that is still going, from outside:
-what each waits in, at which line, for whom. Nothing is stopped or changed.
+Show the Python stack of every rank of a run that is still going: at which line
+it is, what it waits for, and for which other rank. The stacks are read from
+outside; nothing is stopped or changed.
 """
 USAGE = "steptime stacks ID [options]"
 EXAMPLES = """\
-Of a run that has ended: the stacks that were taken while it stood still.
+If the run has ended, the stacks of its last stall are shown.
 
 examples:
   steptime stacks last
@@ -32,35 +32,36 @@ examples:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `stacks`."""
-    parser.add_argument("run", metavar="ID", help="run id, its beginning, or `last`")
+    add_run_id(parser)
     output = parser.add_argument_group("output")
     add_json(output)
     add_store(output)
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Look, and print what was seen."""
+    """Take the stacks, and print them."""
     check_json(options)
     from steptime.app.run_listing import find_run
-    from steptime.report.document.envelope import Envelope
+    from steptime.report.document.envelope import enclose
+    from steptime.report.document.listings import StacksDocument
     from steptime.watch.rank_stacks import probe_ranks
 
     run = find_run(open_store(store_folder(options)), options.run)
     ranks, culprits = probe_ranks(run.folder)
     if not ranks:
         stall = _last_stall(run)
-        say(f"steptime: run {run.run_id} goes on no more; these were taken while it stood still")
+        tell(f"run {run.run_id} has ended; these stacks were taken while it was stalled")
         ranks, culprits = stall.ranks, stall.culprits
     if options.json is None:
         _print(ranks, culprits)
         return 0
-    data = {
-        "run_id": run.run_id,
-        "taken_unix_s": round(time.time(), 3),
-        "ranks": [asdict(one) for one in ranks],
-        "culprits": list(culprits),
-    }
-    write_json(options.json, Envelope(command="stacks", exit_code=0, data=data))
+    seen = StacksDocument(
+        run_id=run.run_id,
+        taken_unix_s=round(time.time(), 3),
+        ranks=ranks,
+        culprits=culprits,
+    )
+    write_json(options.json, enclose("stacks", seen))
     return 0
 
 
@@ -68,7 +69,7 @@ def _last_stall(run: Run) -> Stall:
     """The newest stall of a run without processes.
 
     Raises:
-        NotFoundError: it never stood still.
+        NotFoundError: it was never stalled.
     """
     from steptime.app.run_listing import read_end
     from steptime.core.process_end import RunState
@@ -82,12 +83,12 @@ def _last_stall(run: Run) -> Stall:
     end = read_end(run)
     if end.state is RunState.RUNNING:
         raise NotFoundError(
-            f"run {run.run_id} has no Python process that uses torch, none yet or none here.",
-            hint="Try again when it trains, on the machine that it runs on.",
+            f"run {run.run_id} has no Python process that uses torch, or not on this machine.",
+            hint="Try again when the training has begun, on the machine where it runs.",
         )
     raise NotFoundError(
-        f"run {run.run_id} has ended ({describe_end(end)}), and never stood still while it ran: "
-        "there are no stacks.",
+        f"run {run.run_id} has ended ({describe_end(end)}) and was never stalled, so there are no "
+        "stacks.",
         hint=f"See its report: steptime show {run.run_id}",
     )
 

@@ -10,8 +10,11 @@ from steptime.cli.options import add_json, add_store, check_json, store_folder
 from steptime.cli.output import console_for, open_store, write_json
 from steptime.errors import UsageError
 
-SUMMARY = "list studies, or explain one choice by choice"
-DESCRIPTION = "List the studies of this folder, or explain every choice of one."
+SUMMARY = "list studies, or explain every choice of one"
+DESCRIPTION = """\
+List the studies that were made in this folder, or show one: what was tried, and
+the reason for every choice.
+"""
 USAGE = "steptime study list|show [ID] [options]"
 EXAMPLES = """\
 examples:
@@ -23,9 +26,17 @@ examples:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `study`."""
-    parser.add_argument("action", metavar="list|show", choices=("list", "show"), help="which")
     parser.add_argument(
-        "study", metavar="ID", nargs="?", help="study id, its beginning, or `last` (default)"
+        "action",
+        metavar="list|show",
+        choices=("list", "show"),
+        help="list all studies, or show one",
+    )
+    parser.add_argument(
+        "study",
+        metavar="ID",
+        nargs="?",
+        help="the id of a study, the beginning of it, or `last` for the newest (default)",
     )
     output = parser.add_argument_group("output")
     add_json(output)
@@ -48,22 +59,22 @@ def execute(options: argparse.Namespace) -> int:
 
 def _list(options: argparse.Namespace, store: Path) -> int:
     from steptime.app.study_listing import list_studies
-    from steptime.report.document.envelope import Envelope
-    from steptime.report.document.study_data import studies_data
+    from steptime.report.document.envelope import enclose
+    from steptime.report.document.listings import StudiesDocument, summarize
     from steptime.report.text.study_story import studies_table
 
     studies = list_studies(store)
     if options.json is None:
         studies_table(studies, console=console_for(sys.stdout))
     else:
-        data = studies_data(str(store), studies)
-        write_json(options.json, Envelope(command="study", exit_code=0, data=data))
+        rows = tuple(summarize(study) for study in studies)
+        write_json(options.json, enclose("study", StudiesDocument(store=str(store), studies=rows)))
     return 0
 
 
 def _show(options: argparse.Namespace, store: Path) -> int:
     from steptime.app.study_listing import find_study, recipe_of
-    from steptime.report.document.study_data import study_envelope
+    from steptime.report.document.study_document import study_envelope
     from steptime.report.text.study_story import render_story
 
     study = find_study(store, options.study or "last")

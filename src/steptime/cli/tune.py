@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steptime.cli.options import (
+    BESIDE,
     add_json,
     add_store,
     check_json,
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
     from steptime.tune.values.study_values import Study
 
 SUMMARY = "make a training command faster, and prove it"
-DESCRIPTION = "Try levers in trials; keep what is faster and trains as well; write a recipe."
+DESCRIPTION = """\
+Try levers on a training command, in trials that can do no harm. Keep those that
+make it faster while it trains as well as before, and write them to a recipe.
+"""
 USAGE = "steptime tune [options] -- COMMAND [ARG ...]"
 EXAMPLES = """\
 examples:
@@ -38,20 +42,57 @@ examples:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `tune`."""
     search = parser.add_argument_group("search")
-    search.add_argument("--budget", metavar="TIME", default="10m", help="30s, 10m (default), 1h")
-    search.add_argument("--levers", metavar="A,B", help="try these alone")
-    search.add_argument("--exclude", metavar="A,B", help="leave these out")
-    search.add_argument("--run-steps", metavar="N", type=int, help="length of the real run")
-    search.add_argument("--fresh", action="store_true", help="do not resume what was cut short")
+    search.add_argument(
+        "--budget",
+        metavar="TIME",
+        default="10m",
+        help="how long the whole study may take, such as 30s or 1h (default: 10m)",
+    )
+    search.add_argument(
+        "--levers", metavar="A,B", help="try only these levers; `steptime levers` lists them all"
+    )
+    search.add_argument("--exclude", metavar="A,B", help="try all levers but these")
+    search.add_argument(
+        "--run-steps",
+        metavar="N",
+        type=int,
+        help="how many steps your real training has; some levers take time to set up, which only "
+        "a long training earns back",
+    )
+    search.add_argument(
+        "--fresh",
+        action="store_true",
+        help="start from the beginning, even if an earlier study of this command was interrupted",
+    )
     trials = parser.add_argument_group("trials")
-    trials.add_argument("--share-network", action="store_true", help="let them use the network")
-    trials.add_argument("--unsafe-trials", action="store_true", help="even where they can do harm")
+    trials.add_argument(
+        "--share-network",
+        action="store_true",
+        help="let the trials use the network of this machine",
+    )
+    trials.add_argument(
+        "--unsafe-trials",
+        action="store_true",
+        help="run trials even if nothing here keeps them from changing your files",
+    )
     output = parser.add_argument_group("output")
-    output.add_argument("--output", metavar="FILE", default="tuned.toml", help="of the recipe")
-    output.add_argument("--report", metavar="FILE", help="put the report there, as plain text")
-    add_json(output, what="of the study")
     output.add_argument(
-        "--require-speedup", metavar="X", type=float, help="exit 5 unless proven to be at least X"
+        "--output",
+        metavar="FILE",
+        default="tuned.toml",
+        help="write the recipe to FILE (default: tuned.toml)",
+    )
+    output.add_argument(
+        "--report",
+        metavar="FILE",
+        help="write the report to FILE as plain text, instead of to stdout",
+    )
+    add_json(output, what=BESIDE)
+    output.add_argument(
+        "--require-speedup",
+        metavar="X",
+        type=float,
+        help="exit with code 5 unless the command was proven to be at least X times as fast",
     )
     add_store(output)
     parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -104,7 +145,7 @@ def _study_options(options: argparse.Namespace, command: tuple[str, ...]) -> Stu
 def _report(options: argparse.Namespace, tuned: TunedCommand, *, budget_s: float) -> int:
     """Say what was found where the options say; the exit code."""
     from steptime.report.document.envelope import ErrorItem
-    from steptime.report.document.study_data import study_envelope
+    from steptime.report.document.study_document import study_envelope
     from steptime.report.text.study_text import StudyRequest, render_study
     from steptime.report.words.study_words import describe_outcome
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from steptime.compare.values import ComparedRun, Obstacle, Trait, TraitChange
-from steptime.core.note import Note
+from steptime.core.note import Fact, Note
 from steptime.core.process_end import ProcessEnd, RunState
 
 Runs = Sequence[ComparedRun]
@@ -85,11 +85,11 @@ def find_obstacles(a: Runs, b: Runs) -> tuple[Obstacle, ...]:
 def _without_steps(runs: Runs) -> Iterator[Obstacle]:
     for run in runs:
         if run.step_s is None or run.num_counted < MIN_COUNTED:
-            facts = {
+            facts: dict[str, Fact] = {
                 "run": run.run_id,
-                "steps": str(run.num_steps),
-                "counted": str(run.num_counted),
-                "needed": str(MIN_COUNTED),
+                "steps": run.num_steps,
+                "counted": run.num_counted,
+                "needed": MIN_COUNTED,
             }
             yield Obstacle(code="too_few_steps", facts=facts, is_final=True)
 
@@ -146,7 +146,7 @@ def find_remarks(a: Runs, b: Runs) -> tuple[Note, ...]:
     busy = [run for run in runs if (run.others_cores or 0.0) > BUSY_CORES]
     if busy:
         most = max(run.others_cores or 0.0 for run in busy)
-        facts = {"count": str(len(busy)), "of": str(len(runs)), "cores": f"{most:.1f}"}
+        facts = {"count": len(busy), "of": len(runs), "cores": most}
         found.append(Note(code="contended", facts=facts))
     return tuple(found)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from steptime.core.note import Note
+from steptime.core.note import Fact, Note
 from steptime.core.process_end import ProcessEnd
 
 
@@ -36,7 +36,13 @@ class GateOutcome(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trait:
-    """One thing a run was made with: `version` of `torch`, `argument` `--lr`, and its value."""
+    """One thing that a run was made with.
+
+    Attributes:
+        what: the kind of thing: `version`, `argument`, `environment` and others.
+        name: which of its kind: `torch`, `--lr`.
+        value: its value, as text.
+    """
 
     what: str
     name: str
@@ -48,7 +54,13 @@ class ComparedRun:
     """One run as it is compared.
 
     Attributes:
+        run_id: name of its folder.
         place: its folder, as text.
+        command: the command that was measured.
+        started_unix_s: when it was started [s since 1970].
+        duration_s: wall time to its end [s].
+        end: how it ended.
+        num_steps: steps of the run.
         num_counted: steps of its steady window.
         step_s: mean time of a step; None where no step counted.
         error_fraction: standard error of the step time from within the run, of the step time.
@@ -83,10 +95,15 @@ class ComparedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A difference with its 95 % interval; the ends are None where the spread is not known.
+    """A difference with its 95 % interval.
 
     It is no `Interval`, whose ends are always known: two single runs have a difference, and nobody
     can say how sure it is. Each run is one value here, and `Comparison` holds the runs.
+
+    Attributes:
+        value: the number.
+        low: lower end; None where the spread of runs is not known.
+        high: upper end; None where the spread of runs is not known.
     """
 
     value: float
@@ -96,7 +113,15 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """A time of A and of B [s], and how they differ: by seconds, and as a fraction of A's."""
+    """A time of A and of B [s], and how they differ: by seconds, and as a fraction of A's.
+
+    Attributes:
+        name: the phase or span; `step` and `finish` for those two.
+        a_s: of A [s].
+        b_s: of B [s].
+        difference_s: time of B less that of A [s].
+        change: the same as a fraction of A's time; None for phases and spans.
+    """
 
     name: str
     a_s: float
@@ -124,7 +149,16 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraitChange:
-    """A trait that is not the same: the values of A's and of B's runs, empty where absent."""
+    """A trait that is not the same in A and in B.
+
+    Attributes:
+        what: the kind of thing: `argument`, `version`, `environment`, `variable`, `code`,
+            `revision`, `folder`, `place`, `machine`, `device`, `ranks`, `threads`,
+            `loader`, `input`, `lever` or `script`.
+        name: which of its kind; empty where there is only one.
+        a: values in A; empty where absent.
+        b: values in B; empty where absent.
+    """
 
     what: str
     name: str
@@ -134,19 +168,28 @@ class TraitChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obstacle:
-    """Why the sets cannot be judged, or only if the user insists: a machine word and its facts.
+    """Why the sets cannot be judged, or only if the user insists.
 
-    `is_final`: no flag helps.
+    Attributes:
+        code: a stable word: `too_few_steps`, `named_twice`, `failed`, `other_script`,
+            `other_machine`, `other_device`, `other_ranks`, `other_input`.
+        facts: the numbers and names that belong to it.
+        is_final: `--anyway` does not help.
     """
 
     code: str
-    facts: Mapping[str, str]
+    facts: Mapping[str, Fact]
     is_final: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """The limit that was set, a fraction, and what came of it."""
+    """The limit that was set with `--fail-if-slower`, and what came of it.
+
+    Attributes:
+        limit: a fraction of the step time.
+        outcome: what the interval alone says; the exit code heeds obstacles as well.
+    """
 
     limit: float
     outcome: GateOutcome
@@ -164,12 +207,13 @@ class Comparison:
         phases: the step's phases; their differences add up to the step's.
         spans: totals of a run kept apart from the steps.
         finish: the time of a whole run of `num_steps` steps.
+        num_steps: steps of the whole run that `finish` is about.
         spread: how much equal runs differ; None where that is not known.
-        needed_runs: about so many runs a side tell a difference of the limit, of 5 % where there
-            is none; None where the spread is not known.
         changes: what the runs of B were made with that those of A were not.
         obstacles: why the sets should not be judged.
         remarks: what else a reader must know.
+        needed_runs: about so many runs a side tell a difference of the limit, of 5 % where there
+            is none; None where the spread is not known.
         gate: None where no limit was set.
     """
 

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """One number behind a finding; `unit` is s, bytes, fraction, count, cores or x."""
+    """One number behind a finding.
+
+    Attributes:
+        name: what was measured, a machine word.
+        value: the value, in `unit`.
+        unit: `s`, `bytes`, `fraction`, `count`, `cores`, or `x` for a ratio.
+    """
 
     name: str
     value: float

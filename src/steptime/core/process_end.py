@@ -18,7 +18,13 @@ class RunState(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessEnd:
-    """How the command ended."""
+    """How the command ended.
+
+    Attributes:
+        state: how it ended, as far as is known.
+        exit_code: what it ended with; None where a signal ended it, or nobody saw the end.
+        signal: number of the signal that ended it.
+    """
 
     state: RunState
     exit_code: int | None = None

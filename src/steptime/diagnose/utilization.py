@@ -25,6 +25,7 @@ class Utilization:
         causal_fraction: the same if the masked half of causal attention is not counted.
         peak_flops_per_s: dense, of the type that did most of the work.
         dtype: that type; `dtype_fraction` of the work was of it.
+        dtype_fraction: share of the work that is of that type.
         device: the part.
         source: where its peak was read.
         convention: what is in the work.

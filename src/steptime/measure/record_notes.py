@@ -7,18 +7,21 @@ lists the codes. One small function a note, in a visible tuple; the wording is l
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from steptime.core.note import Note
+from steptime.core.note import Fact, Note
 from steptime.measure.recipe_use import find_recipe, unseen_levers
-from steptime.measure.run_records import ProcessExit, RunRecords, TorchLoaded
-from steptime.measure.steps.steady_window import StepWindow
-from steptime.measure.steps.step_fold import RankSteps
-from steptime.measure.stream import RankStream, StreamEnd
 from steptime.record.places import NUMBER
 
-Said = TorchLoaded | ProcessExit | StreamEnd
+if TYPE_CHECKING:
+    from steptime.measure.run_records import ProcessExit, RunRecords, TorchLoaded
+    from steptime.measure.steps.steady_window import StepWindow
+    from steptime.measure.steps.step_fold import RankSteps
+    from steptime.measure.stream import RankStream, StreamEnd
+
+    Said = TorchLoaded | ProcessExit | StreamEnd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +63,7 @@ def python_without_guest(seen: NoteFacts) -> Note | None:
     found = {python.pid: python.name for python in records.guestless if python.pid not in known}
     if not found:
         return None
-    facts = {"count": str(len(found)), "names": ", ".join(sorted(set(found.values())))}
+    facts: dict[str, Fact] = {"count": len(found), "names": ", ".join(sorted(set(found.values())))}
     return Note(code="python_without_guest", facts=facts)
 
 
@@ -111,9 +114,9 @@ def no_steps_seen(seen: NoteFacts) -> Note | None:
     if not records.exits:
         return Note(code="no_steps_seen")
     facts = {
-        "forwards": str(sum(exit_.forwards for exit_ in records.exits)),
-        "backwards": str(sum(exit_.backwards for exit_ in records.exits)),
-        "batches": str(sum(exit_.batches for exit_ in records.exits)),
+        "forwards": sum(exit_.forwards for exit_ in records.exits),
+        "backwards": sum(exit_.backwards for exit_ in records.exits),
+        "batches": sum(exit_.batches for exit_ in records.exits),
     }
     return Note(code="no_steps_seen", facts=facts)
 
@@ -123,7 +126,7 @@ def steps_by_backward(seen: NoteFacts) -> Note | None:
     rank = max(seen.ranks, key=lambda rank: rank.num_by_hand, default=None)
     if rank is None or not rank.num_by_hand:
         return None
-    facts = {"steps": str(rank.num_by_hand), "num_steps": str(rank.num_steps)}
+    facts = {"steps": rank.num_by_hand, "num_steps": rank.num_steps}
     return Note(code="steps_by_backward", facts=facts)
 
 
@@ -267,9 +270,8 @@ NOTES: tuple[Callable[[NoteFacts], Note | None], ...] = (
 
 
 def _listed(code: str, name: str, words: set[str]) -> Note | None:
-    facts: Mapping[str, str] = {name: ", ".join(sorted(words))}
-    return Note(code=code, facts=facts) if words else None
+    return Note(code=code, facts={name: ", ".join(sorted(words))}) if words else None
 
 
 def _counted(code: str, count: int) -> Note | None:
-    return Note(code=code, facts={"count": str(count)}) if count else None
+    return Note(code=code, facts={"count": count}) if count else None

@@ -63,6 +63,38 @@ class Remedy:
     is_enough: bool | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeFit:
+    """What the parameters of a model would take under one way to train.
+
+    Attributes:
+        name: the way.
+        bytes_per_parameter: weights, gradients and optimizer states.
+        bytes: the same for this model; only trained parameters have gradients and states.
+    """
+
+    name: str
+    bytes_per_parameter: float
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryFit:
+    """What the memory of a run comes to, and what would free some.
+
+    Attributes:
+        states_bytes: weights, buffers, gradients and optimizer states.
+        bytes_per_parameter: weights, gradients and optimizer states over the number of parameters.
+        would_take: other ways to train.
+        remedies: what would free memory, the cheapest first.
+    """
+
+    states_bytes: int
+    bytes_per_parameter: float | None
+    would_take: tuple[ModeFit, ...]
+    remedies: tuple[Remedy, ...]
+
+
 LOGITS_FRACTION = 0.2
 """Of what a step takes beside the states: above it the loss is worth being computed in chunks."""
 
@@ -71,6 +103,22 @@ KEPT_FRACTION = 0.2
 
 SHARDED_RANKS = 2
 """The least number of devices to share states among."""
+
+
+def fit_memory(measurement: Measurement) -> MemoryFit | None:
+    """What a run's memory comes to; None where no process told of it."""
+    found = measurement.memory
+    if found is None:
+        return None
+    return MemoryFit(
+        states_bytes=found.states_bytes,
+        bytes_per_parameter=found.bytes_per_parameter,
+        would_take=tuple(
+            ModeFit(name=mode.name, bytes_per_parameter=mode.total, bytes=size)
+            for mode, size in table_of(found)
+        ),
+        remedies=remedies(found, wanted_bytes=wanted_bytes(measurement)),
+    )
 
 
 def table_of(anatomy: Anatomy) -> tuple[tuple[Mode, int], ...]:

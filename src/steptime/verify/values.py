@@ -18,8 +18,14 @@ class Outcome(str, Enum):
 class QualityCheck:
     """One thing that was compared: a level's or a count's, with its numbers.
 
-    `name` is a machine word (`replay`, `one_step`, `lockstep`, `batches`, `updates`, `evaluations`,
-    `ranks_agree`, `graphs`, …); `estimate` and `limit` are what was found and what it may be.
+    Attributes:
+        name: a machine word: `replay`, `one_step`, `lockstep`, `batches`, `updates`,
+            `evaluations`, `ranks_agree`, `graphs`, …
+        outcome: what it says.
+        estimate: what was found.
+        limit: what it may be at most.
+        n: how many things were compared.
+        detail: what it was found in: the worst tensor's name, say.
     """
 
     name: str
@@ -35,7 +41,10 @@ class QualityCheck:
 class Verdict:
     """Whether the training is as good: the worst of its checks.
 
-    `level` is the highest that was reached, L0 to L3.
+    Attributes:
+        outcome: what the judgement says.
+        level: the highest level of proof that was reached, `L0` to `L3`.
+        checks: what was compared.
     """
 
     outcome: Outcome

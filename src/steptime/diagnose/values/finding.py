@@ -62,7 +62,15 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """The primary bottleneck kind, all findings, most severe first, and lasting changes."""
+    """The primary bottleneck kind, all findings, most severe first, and lasting changes.
+
+    Attributes:
+        schema: version of the record.
+        run_id: name of the run's folder.
+        kind: the primary bottleneck kind.
+        findings: all findings, most severe first.
+        shifts: lasting changes of the step time, in order.
+    """
 
     schema: int
     run_id: str
@@ -73,11 +81,18 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shift:
-    """The step time changed at step `index` of `rank` and stayed so.
+    """The step time changed at one step and stayed so.
 
-    `ratio` is the step time after over that before. `causes` are what changed with it, machine
-    words: `neighbor`, `cpu_clock`, `device_clock`, `throttle`, `page_cache`, `memory`, `swap`,
-    `disk`, `input_size`, `phase:NAME`; the first explains most.
+    Attributes:
+        rank: the rank whose steps were examined.
+        index: the first step that is different.
+        t_unix_s: when it was [s since 1970].
+        before_s: median step time before [s].
+        after_s: median step time after [s].
+        ratio: step time after over step time before.
+        causes: what changed with it, what explains most first: `neighbor`, `cpu_clock`,
+            `device_clock`, `throttle`, `page_cache`, `memory`, `swap`, `disk`,
+            `input_size`, `phase:NAME`.
     """
 
     rank: int

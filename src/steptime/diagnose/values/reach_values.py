@@ -53,6 +53,8 @@ class Roofs:
         peak_flops_per_s: dense peak of the datasheet by type; empty where there is none.
         part: the datasheet's name of the device.
         num_threads: of the measuring, and of the run.
+        run_threads: threads of the run.
+        measured_unix_s: when the ceilings were measured [s since 1970].
         is_contended: others were busy while it was measured; None where not known.
     """
 
@@ -81,6 +83,7 @@ class RooflinePoint:
         dtype: that most of it is of.
         flops_per_s, bytes_per_s: what it reached.
         roof: which binds, `compute` or `memory`; None where none is known.
+        roof_flops_per_s: what the lower roof allows at this intensity.
         position: what it reached of that roof, a fraction; above 1 the roof is too low, or caches
             helped.
         headroom_s: a step would be that much shorter if it reached the roof.
@@ -103,7 +106,13 @@ class RooflinePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roofline:
-    """The classes under the roofs; `missing` is why there are no points, or no roofs."""
+    """The classes of operators under the roofs.
+
+    Attributes:
+        roofs: the roofs; None where no ceiling was measured.
+        points: classes, those with most time first.
+        missing: why there are no points, or no roofs.
+    """
 
     roofs: Roofs | None = None
     points: tuple[RooflinePoint, ...] = ()
@@ -112,7 +121,13 @@ class Roofline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
-    """A number that a part was computed from; `unit` as `Evidence` has it, or a rate's."""
+    """A number that a part was computed from.
+
+    Attributes:
+        name: what it is, a machine word.
+        value: the number, in `unit`.
+        unit: `s`, `bytes`, `fraction`, `count`, `cores`, `x`, or the unit of a rate.
+    """
 
     name: str
     value: float
@@ -124,8 +139,12 @@ class WaterfallPart:
     """A part of the step.
 
     Attributes:
-        name: one of `PARTS`.
+        name: `arithmetic`, `ceiling`, `precision`, `threads`, `recomputation`, `shape`,
+            `bandwidth`, `slow_operators`, `device_operators`, `launch`, `loss`, `input`,
+            `preprocessing`, `copies`, `communication`, `sync`, `gradient_processing`,
+            `optimizer`, `script`, `contention` or `unexplained`.
         time_s: never negative [s].
+        fraction: of the step.
         formula: in words that name the terms.
         terms: the numbers in it.
         classes: time by class of operators, the largest first, where it has such.
@@ -136,13 +155,18 @@ class WaterfallPart:
     formula: str
     terms: tuple[Term, ...] = ()
     classes: Mapping[str, float] = field(default_factory=dict)
+    fraction: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exceeded:
     """A class that was faster than a roof allows, so that the roof is too low.
 
-    `ratio` is what it reached over the roof; `fraction` of the step it takes.
+    Attributes:
+        name: of the class.
+        roof: `compute` or `cache`.
+        ratio: what it reached over the roof.
+        fraction: of the step that it takes.
     """
 
     name: str
@@ -159,9 +183,9 @@ class Waterfall:
         step_time_s: the median step of the steady window [s].
         begins_at: `datasheet` or `ceiling`: what `arithmetic` is computed by.
         dtype: the type that the arithmetic could be done fastest in.
-        parts: those that are not zero, in the order of `PARTS`; `unexplained` always.
+        parts: those that are not zero, and always `unexplained`.
         exceeded: where a roof is too low.
-        is_conclusive: at most `MAX_UNEXPLAINED` of the step is unexplained.
+        is_conclusive: at most a tenth of the step is unexplained, and no roof was beaten.
         lacking: signals whose absence left time unexplained, machine words.
         missing: why there are no parts at all, a machine word.
     """
@@ -186,7 +210,7 @@ class Waterfall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """Both looks at what a run reaches of its machine."""
+    """Both views of what a run reaches of its machine."""
 
     roofline: Roofline
     waterfall: Waterfall

@@ -255,6 +255,7 @@ def conclude(
     unsure = (*lacking, *(("true_ceilings",) if too_low > MAX_UNEXPLAINED else ()))
     is_sure = max(left_s / cut.step_s, too_low) <= MAX_UNEXPLAINED
     best = fastest_type(cut.roofs)
+    shown = [replace(part, fraction=part.time_s / cut.step_s) for part in shown]
     return Waterfall(
         step_time_s=cut.step_s,
         begins_at="datasheet" if best in cut.roofs.peak_flops_per_s else "ceiling",

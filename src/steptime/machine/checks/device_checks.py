@@ -6,12 +6,14 @@ In: facts. Out: judgements.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from steptime.diagnose.values.finding import Severity
-from steptime.machine.checks._rule import (
+from steptime.machine.checks.check_facts import CheckFacts, GpuState
+from steptime.machine.checks.check_row import (
     FAILURE,
+    CheckRow,
     Judgement,
-    Rule,
     Value,
     clean,
     driven_gpus,
@@ -19,7 +21,6 @@ from steptime.machine.checks._rule import (
     not_applicable,
     not_checked,
 )
-from steptime.machine.checks.check_facts import CheckFacts, GpuState
 from steptime.machine.values.check_values import Certainty, Cost
 
 _SMI = "https://docs.nvidia.com/deploy/nvidia-smi/index.html"
@@ -43,7 +44,7 @@ def _list(states: Sequence[GpuState]) -> str:
 
 def _throttled(facts: CheckFacts) -> Judgement:
     states = _states(facts)
-    if isinstance(states, Judgement):
+    if isinstance(states, partial):
         return states
     slowed = _slowed_in_run(facts)
     if slowed is not None:
@@ -89,7 +90,7 @@ def _slowed_in_run(facts: CheckFacts) -> Judgement | None:
 
 def _power_limit(facts: CheckFacts) -> Judgement:
     states = _states(facts)
-    if isinstance(states, Judgement):
+    if isinstance(states, partial):
         return states
     told = [s for s in states if s.power_limit_w and s.default_power_limit_w]
     if not told:
@@ -118,7 +119,7 @@ def _power_fraction(state: GpuState) -> float:
 
 def _clocks_set(facts: CheckFacts) -> Judgement:
     states = _states(facts)
-    if isinstance(states, Judgement):
+    if isinstance(states, partial):
         return states
     low = [s for s in states if s.clock_mhz and (s.default_clock_mhz or 0) > s.clock_mhz]
     locked = [s for s in states if "clock_setting" in (s.held_down or ())]
@@ -148,7 +149,7 @@ def _clocks_set(facts: CheckFacts) -> Judgement:
 
 def _persistence_off(facts: CheckFacts) -> Judgement:
     states = _states(facts)
-    if isinstance(states, Judgement):
+    if isinstance(states, partial):
         return states
     told = [state for state in states if state.persistence is not None]
     if not told:
@@ -170,7 +171,7 @@ def _persistence_off(facts: CheckFacts) -> Judgement:
 
 def _memory_errors(facts: CheckFacts) -> Judgement:
     states = _states(facts)
-    if isinstance(states, Judgement):
+    if isinstance(states, partial):
         return states
     told = [s for s in states if s.num_uncorrected is not None or s.rows_pending is not None]
     if not told:
@@ -227,14 +228,71 @@ def _narrow_link(facts: CheckFacts) -> Judgement:
     )
 
 
-RULES = (
-    Rule(code="clocks_held_down", source=_SMI, judge=_throttled),
-    Rule(code="power_limit_lowered", source=_SMI, judge=_power_limit),
-    Rule(code="clocks_set_low", source=_SMI, judge=_clocks_set),
-    Rule(code="persistence_off", source=_PERSISTENCE, judge=_persistence_off),
-    Rule(code="memory_errors", source=_MEMORY_ERRORS, judge=_memory_errors),
-    Rule(
+CHECKS = (
+    CheckRow(
+        code="clocks_held_down",
+        subject="devices",
+        title="GPUs hold their clocks down",
+        seen=(
+            "GPU {gpus}",
+            "{reasons}",
+            "{temperature_c} °C",
+            "in the last run from step {step} of rank {rank} on",
+        ),
+        why="Heat, a fault, or a brake on power makes them slower; one slow GPU holds up all "
+        "ranks.",
+        source=_SMI,
+        judge=_throttled,
+    ),
+    CheckRow(
+        code="power_limit_lowered",
+        subject="devices",
+        title="the power limit is below the default",
+        seen=("GPU {gpus}", "{limit_w} W, by default {default_w} W"),
+        why="Under full load the clock follows the power it may draw.",
+        source=_SMI,
+        judge=_power_limit,
+    ),
+    CheckRow(
+        code="clocks_set_low",
+        subject="devices",
+        title="clocks were set below the default",
+        seen=("GPU {gpus}", "{clock_mhz} MHz, by default {default_clock_mhz} MHz"),
+        why="Fixed clocks make measurements steady, and work slow.",
+        source=_SMI,
+        judge=_clocks_set,
+    ),
+    CheckRow(
+        code="persistence_off",
+        subject="devices",
+        title="persistence mode is off",
+        seen=("GPU {gpus}",),
+        why="The driver lets go of a GPU that nobody uses, and sets it up again at each start; "
+        "clocks and limits that were set are lost.",
+        source=_PERSISTENCE,
+        judge=_persistence_off,
+    ),
+    CheckRow(
+        code="memory_errors",
+        subject="devices",
+        title="a GPU has memory errors that could not be corrected",
+        seen=(
+            "GPU {gpus}",
+            "{num_uncorrected} uncorrected since the driver was loaded, {num_ever} ever",
+            "rows to be replaced: {rows}",
+        ),
+        why="The process that meets one ends. Pending replacements are made at the next reset; "
+        "failed ones are a case for the vendor.",
+        source=_MEMORY_ERRORS,
+        judge=_memory_errors,
+    ),
+    CheckRow(
         code="pcie_link_narrow",
+        subject="devices",
+        title="a GPU's PCIe link has fewer lanes than it could",
+        seen=("GPU {gpus}", "{width} of {max_width}"),
+        why="Copies from and to the host, and between GPUs without NVLink, take longer in "
+        "proportion. A link that sleeps may be narrow for the moment.",
         source="https://docs.nvidia.com/deploy/nvidia-smi/index.html (PCIe link width)",
         judge=_narrow_link,
     ),

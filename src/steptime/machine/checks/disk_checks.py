@@ -6,17 +6,17 @@ In: facts. Out: judgements.
 from __future__ import annotations
 
 from steptime.diagnose.values.finding import Severity
-from steptime.machine.checks._rule import (
+from steptime.machine.checks.check_facts import CheckFacts, LastRun, Space
+from steptime.machine.checks.check_row import (
     FAILURE,
+    CheckRow,
     Judgement,
-    Rule,
     Value,
     clean,
     fires,
     not_applicable,
     not_checked,
 )
-from steptime.machine.checks.check_facts import CheckFacts, LastRun, Space
 from steptime.machine.values.check_values import Certainty, Cost
 
 _STORAGE = "https://github.com/stas00/ml-engineering/tree/master/storage"
@@ -130,8 +130,37 @@ def _turning_disk(facts: CheckFacts) -> Judgement:
     )
 
 
-RULES = (
-    Rule(code="data_on_network", source=_STORAGE, judge=_data_on_network),
-    Rule(code="disk_nearly_full", source=_STORAGE, judge=_disk_full),
-    Rule(code="data_on_turning_disk", source=_STORAGE, judge=_turning_disk),
+CHECKS = (
+    CheckRow(
+        code="data_on_network",
+        subject="disk",
+        title="the data lies on a network file system",
+        seen=("{folder} is on {kind}", "steps wait for input {input_wait_fraction} of their time"),
+        why="A server is asked for each file that is opened. A few large files, or a copy on a "
+        "local disk, ask it less often.",
+        source=_STORAGE,
+        judge=_data_on_network,
+    ),
+    CheckRow(
+        code="disk_nearly_full",
+        subject="disk",
+        title="a disk is nearly full",
+        seen=(
+            "{folder} ({what})",
+            "{free_bytes} free of {total_bytes}",
+            "{num_free} files may still be made",
+        ),
+        why="A checkpoint that does not fit is lost, and often the run with it.",
+        source=_STORAGE,
+        judge=_disk_full,
+    ),
+    CheckRow(
+        code="data_on_turning_disk",
+        subject="disk",
+        title="the data lies on a spinning disk",
+        seen=("{disk}", "{folder}"),
+        why="Reading samples in random order moves its head for each of them.",
+        source=_STORAGE,
+        judge=_turning_disk,
+    ),
 )

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from steptime.diagnose.values.finding import Severity
-from steptime.machine.checks._rule import (
+from steptime.machine.checks.check_facts import CheckFacts
+from steptime.machine.checks.check_row import (
+    CheckRow,
     Judgement,
-    Rule,
     Value,
     clean,
     driven_gpus,
@@ -19,7 +20,6 @@ from steptime.machine.checks._rule import (
     is_on,
     not_applicable,
 )
-from steptime.machine.checks.check_facts import CheckFacts
 from steptime.machine.values.check_values import Certainty
 
 _TORCH = "https://docs.pytorch.org/docs/stable/"
@@ -46,6 +46,8 @@ class _Variable:
     """A check over variables: any of `names` whose value `slows`."""
 
     code: str
+    title: str
+    why: str
     names: tuple[str, ...]
     source: str
     slows: Callable[[str], bool] = is_on
@@ -57,6 +59,8 @@ class _Variable:
 _VARIABLES = (
     _Variable(
         code="launch_blocking",
+        title="each launch waits for its kernel",
+        why="Host and GPU take turns instead of working side by side. It is meant for debugging.",
         names=("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING"),
         source=f"{_TORCH}notes/cuda.html#asynchronous-execution",
         severity=Severity.CRITICAL,
@@ -64,6 +68,9 @@ _VARIABLES = (
     ),
     _Variable(
         code="nccl_verbose",
+        title="NCCL writes a log",
+        why="NCCL's guide says to keep debug variables out of production. TRACE writes a line "
+        "for each call.",
         names=("NCCL_DEBUG",),
         source=f"{_NCCL}#nccl-debug",
         slows=_among("INFO", "TRACE"),
@@ -72,12 +79,16 @@ _VARIABLES = (
     ),
     _Variable(
         code="distributed_debug",
+        title="torch.distributed checks each collective",
+        why="DETAIL compares shapes among all ranks before each collective, over gloo.",
         names=("TORCH_DISTRIBUTED_DEBUG",),
         source=f"{_TORCH}distributed.html#torch-distributed-debug",
         slows=_among("DETAIL"),
     ),
     _Variable(
         code="no_memory_caching",
+        title="each tensor asks the driver for its memory",
+        why="Every allocation and release on the GPU goes to the driver and waits for the device.",
         names=("PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_NO_HIP_MEMORY_CACHING"),
         source=f"{_TORCH}cuda_environment_variables.html",
         severity=Severity.CRITICAL,
@@ -86,6 +97,8 @@ _VARIABLES = (
     ),
     _Variable(
         code="tf32_forbidden",
+        title="a variable forbids TF32",
+        why="It overrides whatever the script sets, in all of NVIDIA's libraries.",
         names=("NVIDIA_TF32_OVERRIDE",),
         source="https://developer.nvidia.com/blog/accelerating-ai-training-with-tf32-tensor-cores/",
         slows=_is_zero,
@@ -93,12 +106,16 @@ _VARIABLES = (
     ),
     _Variable(
         code="compile_disabled",
+        title="torch.compile does nothing",
+        why="Models that the script compiles run eagerly.",
         names=("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"),
         source=f"{_TORCH}torch.compiler_troubleshooting.html",
         certainty=Certainty.POSSIBLE,
     ),
     _Variable(
         code="compile_debug",
+        title="torch.compile writes what it does",
+        why="Logs and dumped code make each compilation longer.",
         names=("TORCH_COMPILE_DEBUG", "TORCH_LOGS"),
         source=f"{_TORCH}torch.compiler_troubleshooting.html",
         slows=_is_set,
@@ -107,18 +124,24 @@ _VARIABLES = (
     ),
     _Variable(
         code="library_verbose",
+        title="a library writes a line for each call",
+        why="Each matrix product or convolution is timed and printed.",
         names=("ONEDNN_VERBOSE", "DNNL_VERBOSE", "MKL_VERBOSE"),
         source="https://uxlfoundation.github.io/oneDNN/dev_guide_verbose.html",
         slows=lambda value: value.strip().lower() not in ("", "0", "none"),
     ),
     _Variable(
         code="malloc_debug",
+        title="memory is checked at each allocation",
+        why="Each block is filled or verified as it is taken and freed.",
         names=("MALLOC_CHECK_", "MALLOC_PERTURB_", "PYTHONMALLOC"),
         source="https://www.gnu.org/software/libc/manual/html_node/Heap-Consistency-Checking.html",
         slows=lambda value: value.endswith("debug") or (value.isdigit() and value != "0"),
     ),
     _Variable(
         code="python_debug",
+        title="Python runs in a debug mode",
+        why="Checks and traces of memory slow down each line of Python.",
         names=("PYTHONDEVMODE", "PYTHONTRACEMALLOC", "PYTHONPROFILEIMPORTTIME"),
         source="https://docs.python.org/3/library/devmode.html",
         severity=Severity.INFO,
@@ -126,6 +149,8 @@ _VARIABLES = (
     ),
     _Variable(
         code="modules_loaded_eagerly",
+        title="all kernels of CUDA are loaded at the start",
+        why="They take memory of the GPU and time at the start, whether they are used or not.",
         names=("CUDA_MODULE_LOADING",),
         source=_CUDA,
         slows=_among("EAGER"),
@@ -134,6 +159,8 @@ _VARIABLES = (
     ),
     _Variable(
         code="peer_access_disabled",
+        title="a variable forbids the short ways between GPUs",
+        why="NCCL then goes through the memory of the host, or even the network.",
         names=("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"),
         source=f"{_NCCL}#nccl-p2p-disable",
         certainty=Certainty.LIKELY,
@@ -141,6 +168,9 @@ _VARIABLES = (
     ),
     _Variable(
         code="nccl_choice_forced",
+        title="a variable forces NCCL's algorithm",
+        why="NCCL chooses by size and topology; what was best for one payload or machine is "
+        "not for all.",
         names=("NCCL_ALGO", "NCCL_PROTO"),
         source=f"{_NCCL}#nccl-algo",
         slows=_is_set,
@@ -169,9 +199,15 @@ def _judge(variable: _Variable, facts: CheckFacts) -> Judgement:
     )
 
 
-def _rule(variable: _Variable) -> Rule:
-    return Rule(
-        code=variable.code, source=variable.source, judge=lambda facts: _judge(variable, facts)
+def _row(variable: _Variable) -> CheckRow:
+    return CheckRow(
+        code=variable.code,
+        subject="environment",
+        title=variable.title,
+        seen=("{variables}",),
+        why=variable.why,
+        source=variable.source,
+        judge=lambda facts: _judge(variable, facts),
     )
 
 
@@ -215,7 +251,15 @@ def _shown(value: str, uuids: list[str]) -> int:
     return len(shown)
 
 
-RULES = (
-    *(_rule(variable) for variable in _VARIABLES),
-    Rule(code="gpus_hidden", source=_CUDA, judge=_gpus_hidden),
+CHECKS = (
+    *(_row(variable) for variable in _VARIABLES),
+    CheckRow(
+        code="gpus_hidden",
+        subject="environment",
+        title="CUDA_VISIBLE_DEVICES hides GPUs",
+        seen=("it is {value}", "{num_shown} of {num_gpus} GPUs are seen"),
+        why="What it does not name does not exist for CUDA. That may be on purpose.",
+        source=_CUDA,
+        judge=_gpus_hidden,
+    ),
 )

@@ -6,10 +6,11 @@ In: facts. Out: judgements.
 from __future__ import annotations
 
 from steptime.diagnose.values.finding import Severity
-from steptime.machine.checks._rule import (
+from steptime.machine.checks.check_facts import CheckFacts
+from steptime.machine.checks.check_row import (
     FAILURE,
+    CheckRow,
     Judgement,
-    Rule,
     Value,
     clean,
     driven_gpus,
@@ -19,7 +20,6 @@ from steptime.machine.checks._rule import (
     nvidia_gpus,
     spans_machines,
 )
-from steptime.machine.checks.check_facts import CheckFacts
 from steptime.machine.values.check_values import Certainty
 
 _TROUBLES = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
@@ -183,14 +183,53 @@ def _with_gpus(container: str) -> tuple[str, ...]:
     return (DOCKER_RUN,)
 
 
-RULES = (
-    Rule(code="shm_small", source=_TROUBLES, judge=_shm_small),
-    Rule(code="locked_memory_low", source=_TROUBLES, judge=_locked_memory_low),
-    Rule(code="open_files_low", source=_SHARING, judge=_open_files_low),
-    Rule(
+CHECKS = (
+    CheckRow(
+        code="shm_small",
+        subject="limits",
+        title="/dev/shm is small",
+        seen=("{shm_bytes}",),
+        why="DataLoader workers hand batches over through it, and NCCL its buffers. A full one "
+        "ends the run with a bus error. Docker's default is 64 MiB.",
+        source=_TROUBLES,
+        judge=_shm_small,
+    ),
+    CheckRow(
+        code="locked_memory_low",
+        subject="limits",
+        title="little memory may be locked",
+        seen=("limit {locked_bytes}",),
+        why="RDMA locks the memory that it reads and writes; NCCL fails to register its buffers.",
+        source=_TROUBLES,
+        judge=_locked_memory_low,
+    ),
+    CheckRow(
+        code="open_files_low",
+        subject="limits",
+        title="few files may be open",
+        seen=("limit {num_open_files}",),
+        why="Workers share each tensor by a file; many of them end with `too many open files`.",
+        source=_SHARING,
+        judge=_open_files_low,
+    ),
+    CheckRow(
         code="stack_small",
+        subject="limits",
+        title="the stack is small",
+        seen=("limit {stack_bytes}",),
+        why="Deep recursions of libraries end with a segmentation fault; NVIDIA starts its "
+        "containers with 64 MiB.",
         source="https://docs.nvidia.com/deeplearning/frameworks/user-guide/index.html",
         judge=_stack_small,
     ),
-    Rule(code="container_without_gpus", source=_TOOLKIT, judge=_container_without_gpus),
+    CheckRow(
+        code="container_without_gpus",
+        subject="container",
+        title="the container was started without its GPUs",
+        seen=("in {container}", "{num_gpus} GPU(s) of NVIDIA's on the bus, none passed in"),
+        why="The machine has GPUs that this container may not use, so the training runs on the "
+        "processor. In Kubernetes the plugin nvidia-device-plugin hands out nvidia.com/gpu.",
+        source=_TOOLKIT,
+        judge=_container_without_gpus,
+    ),
 )

@@ -6,11 +6,12 @@ In: facts. Out: judgements.
 from __future__ import annotations
 
 from steptime.diagnose.values.finding import Severity
-from steptime.machine.checks._rule import (
+from steptime.machine.checks.check_facts import CheckFacts
+from steptime.machine.checks.check_row import (
     FAILURE,
     OWN,
+    CheckRow,
     Judgement,
-    Rule,
     Value,
     clean,
     driven_gpus,
@@ -19,7 +20,6 @@ from steptime.machine.checks._rule import (
     not_applicable,
     not_checked,
 )
-from steptime.machine.checks.check_facts import CheckFacts
 from steptime.machine.values.check_values import Certainty, Cost
 from steptime.measure.values.measurement import RankSummary
 
@@ -159,29 +159,58 @@ def _numa_balancing(facts: CheckFacts) -> Judgement:
     )
 
 
-RULES = (
-    Rule(
+CHECKS = (
+    CheckRow(
         code="default_allocator",
+        subject="memory",
+        title="the allocator gives memory back at each step, and fetches it again",
+        seen=("{faults_per_step} page faults a step", "{fraction} of the step in the kernel"),
+        why="glibc returns large blocks to the system when they are freed; an allocator that "
+        "keeps them has no page faults in the next step. An untuned one can be slower: "
+        "`tune` tries.",
         source="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
         judge=_default_allocator,
     ),
-    Rule(
+    CheckRow(
         code="huge_pages_off",
+        subject="memory",
+        title="transparent huge pages are off",
+        seen=("the kernel's setting is `{huge_pages}`",),
+        why="Large arrays then take 512 times as many entries of the translation cache, and "
+        "programs that ask for huge pages get none.",
         source="https://docs.kernel.org/admin-guide/mm/transhuge.html",
         judge=_huge_pages_off,
     ),
-    Rule(
+    CheckRow(
         code="swap_in_use",
+        subject="memory",
+        title="memory comes back from swap",
+        seen=("{used_bytes} in swap", "{in_bytes_per_s} come back"),
+        why="A page that was put aside is read from disk while the training waits for it.",
         source="https://docs.kernel.org/admin-guide/sysctl/vm.html",
         judge=_swap_in_use,
     ),
-    Rule(
+    CheckRow(
         code="group_memory_tight",
+        subject="memory",
+        title="the container's memory is tight",
+        seen=(
+            "limit {limit_bytes}",
+            "{used_bytes} in use now",
+            "{peak_bytes} at the peak of the last run",
+            "{gpu_bytes} on the GPUs",
+        ),
+        why="Above the limit the kernel kills a process of the group, most often a DataLoader "
+        "worker. A rule of thumb wants as much host memory as the GPUs have.",
         source="https://github.com/stas00/ml-engineering (host memory at least that of the GPUs)",
         judge=_group_memory_tight,
     ),
-    Rule(
+    CheckRow(
         code="numa_balancing_on",
+        subject="memory",
+        title="the kernel moves memory between nodes by itself",
+        seen=("{num_nodes} NUMA nodes", "kernel.numa_balancing is on"),
+        why="AMD's guide for its accelerators switches it off: the moving takes time from the run.",
         source="https://rocm.docs.amd.com/en/latest/how-to/system-optimization/mi300x.html",
         judge=_numa_balancing,
     ),

@@ -6,12 +6,14 @@ In: facts. Out: judgements.
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from steptime.core.units import format_rate
 from steptime.diagnose.values.finding import Severity
-from steptime.machine.checks._rule import (
+from steptime.machine.checks.check_facts import CheckFacts, Interface
+from steptime.machine.checks.check_row import (
+    CheckRow,
     Judgement,
-    Rule,
     Value,
     clean,
     driven_gpus,
@@ -22,7 +24,6 @@ from steptime.machine.checks._rule import (
     run_on_gpu,
     spans_machines,
 )
-from steptime.machine.checks.check_facts import CheckFacts, Interface
 from steptime.machine.values.check_values import Certainty, Cost, NcclChoice
 
 _ENV = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
@@ -177,7 +178,7 @@ def _told(one: Interface) -> str:
 
 def _gpu_ranks_on_gloo(facts: CheckFacts) -> Judgement:
     run = run_on_gpu(facts)
-    if isinstance(run, Judgement):
+    if isinstance(run, partial):
         return run
     if run.measurement.num_ranks < 2:
         return not_applicable("one_rank")
@@ -255,14 +256,70 @@ def _without_gpu_direct(facts: CheckFacts) -> Judgement:
     )
 
 
-RULES = (
-    Rule(code="rdma_unused", source=_TROUBLES, judge=_rdma_unused),
-    Rule(code="infiniband_disabled", source=f"{_ENV}#nccl-ib-disable", judge=_ib_disabled),
-    Rule(code="slow_interface", source=f"{_ENV}#nccl-socket-ifname", judge=_slow_interface),
-    Rule(code="gpu_ranks_on_gloo", source=_BACKENDS, judge=_gpu_ranks_on_gloo),
-    Rule(code="peers_through_host", source=_TROUBLES, judge=_nccl_path),
-    Rule(
+CHECKS = (
+    CheckRow(
+        code="rdma_unused",
+        subject="network",
+        title="RDMA is there, and the traffic goes over sockets",
+        seen=(
+            "{device} is active",
+            "NCCL uses: {network}",
+            "log {log}",
+            "{absent} is not here, without which NCCL takes sockets",
+        ),
+        why="Sockets go through the kernel and the processor, at the speed of the slower network.",
+        source=_TROUBLES,
+        judge=_rdma_unused,
+    ),
+    CheckRow(
+        code="infiniband_disabled",
+        subject="network",
+        title="a variable forbids RDMA to NCCL",
+        seen=("{variables}",),
+        why="NCCL falls back to sockets, whatever the network could do.",
+        source=f"{_ENV}#nccl-ib-disable",
+        judge=_ib_disabled,
+    ),
+    CheckRow(
+        code="slow_interface",
+        subject="network",
+        title="NCCL takes a slow interface, and there is a faster one",
+        seen=(
+            "takes {taken}",
+            "the fastest is {fastest}",
+            "NCCL_SOCKET_IFNAME is {rule}",
+            "interfaces: {interfaces}",
+        ),
+        why="Without a rule NCCL takes those named ib*, else all but docker* and lo, in the "
+        "system's order; a rule that fits none ends the run.",
+        source=f"{_ENV}#nccl-socket-ifname",
+        judge=_slow_interface,
+    ),
+    CheckRow(
+        code="gpu_ranks_on_gloo",
+        subject="network",
+        title="ranks on GPUs reduce by gloo",
+        seen=("{num_ranks} ranks on GPUs", "the script says {words}"),
+        why="gloo takes gradients through the memory of the host; NCCL goes from GPU to GPU.",
+        source=_BACKENDS,
+        judge=_gpu_ranks_on_gloo,
+    ),
+    CheckRow(
+        code="peers_through_host",
+        subject="network",
+        title="GPUs with NVLink between them talk through the host",
+        seen=("{transports}", "{shapes}", "network {network}", "{algorithms}", "log {log}"),
+        why="SHM is what NCCL takes where peer access is forbidden: by a variable, by the PCI "
+        "bridges' access control, or in a virtual machine.",
+        source=_TROUBLES,
+        judge=_nccl_path,
+    ),
+    CheckRow(
         code="no_gpu_direct",
+        subject="network",
+        title="RDMA does not reach into the GPU's memory",
+        seen=("{transports}", "{shapes}", "{algorithms}", "log {log}"),
+        why="Without GPUDirect each message takes a detour through the memory of the host.",
         source="https://docs.nvidia.com/cuda/gpudirect-rdma/",
         judge=_without_gpu_direct,
     ),

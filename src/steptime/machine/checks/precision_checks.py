@@ -5,11 +5,14 @@ In: facts. Out: judgements.
 
 from __future__ import annotations
 
+from functools import partial
+
 from steptime.diagnose.values.finding import Severity
-from steptime.machine.checks._rule import (
+from steptime.machine.checks.check_facts import CheckFacts, LastRun
+from steptime.machine.checks.check_row import (
     OWN,
+    CheckRow,
     Judgement,
-    Rule,
     Value,
     clean,
     driven_gpus,
@@ -20,7 +23,6 @@ from steptime.machine.checks._rule import (
     software_of,
     version_of,
 )
-from steptime.machine.checks.check_facts import CheckFacts, LastRun
 from steptime.machine.values.check_values import Certainty, Cost
 
 _TF32 = "https://docs.pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices"
@@ -62,7 +64,7 @@ def _of_run(facts: CheckFacts, *, device: str, cost: Cost) -> Judgement:
 
 def _of_switch(facts: CheckFacts, *, device: str, cost: Cost) -> Judgement:
     software = software_of(facts)
-    if isinstance(software, Judgement):
+    if isinstance(software, partial):
         return software
     if software.matmul_precision is None:
         return not_checked("torch_did_not_tell")
@@ -74,7 +76,7 @@ def _of_switch(facts: CheckFacts, *, device: str, cost: Cost) -> Judgement:
 
 def _cudnn_benchmark(facts: CheckFacts) -> Judgement:
     run = run_on_gpu(facts)
-    if isinstance(run, Judgement):
+    if isinstance(run, partial):
         return run
     count = run.measurement.count
     if count is None or count.total == 0:
@@ -100,10 +102,32 @@ def _is_named(run: LastRun) -> bool:
     return any(word in run.script for word in ("cudnn.benchmark", "cudnn_benchmark"))
 
 
-RULES = (
-    Rule(code="matmul_precision_highest", source=_TF32, judge=_matmul_precision),
-    Rule(
+CHECKS = (
+    CheckRow(
+        code="matmul_precision_highest",
+        subject="precision",
+        title="matrix products of float32 run in full precision",
+        seen=(
+            "{fp32_fraction} of the FLOP of the last run were of float32 on {device}",
+            "a script finds the precision at `{precision}` on {device}",
+        ),
+        why="TF32 (GPU) or bf16 (CPU with AMX) multiply float32 several times faster with "
+        "fewer bits of the mantissa. That rounds differently, so `tune` proves that the "
+        "training stays as good.",
+        source=_TF32,
+        judge=_matmul_precision,
+    ),
+    CheckRow(
         code="cudnn_benchmark_off",
+        subject="precision",
+        title="cuDNN does not try its algorithms, though shapes are fixed",
+        seen=(
+            "convolutions are {convolution_fraction} of the FLOP of the last run",
+            "its inputs were all {shape}",
+            "the script names no cudnn.benchmark",
+        ),
+        why="With shapes that stay, the fastest algorithm is found once in the first steps and "
+        "used from then on.",
         source="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
         judge=_cudnn_benchmark,
     ),

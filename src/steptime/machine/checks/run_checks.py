@@ -17,51 +17,36 @@ from steptime.machine.checks import (
     software_checks,
     thread_checks,
 )
-from steptime.machine.checks._rule import Judgement, Rule, not_checked
 from steptime.machine.checks.check_facts import CheckFacts
+from steptime.machine.checks.check_row import CheckRow, not_checked
 from steptime.machine.values.check_values import MachineCheck
 
-_IN_CONTAINERS = ("container_without_gpus",)
-
-RULES: tuple[tuple[str, Rule], ...] = tuple(
-    ("container" if rule.code in _IN_CONTAINERS else subject, rule)
-    for subject, rules in (
-        ("software", software_checks.RULES),
-        ("precision", precision_checks.RULES),
-        ("threads", thread_checks.RULES),
-        ("memory", memory_checks.RULES),
-        ("limits", limit_checks.RULES),
-        ("network", network_checks.RULES),
-        ("devices", device_checks.RULES),
-        ("environment", environment_checks.RULES),
-        ("disk", disk_checks.RULES),
-        ("security", security_checks.RULES),
-    )
-    for rule in rules
+CHECKS: tuple[CheckRow, ...] = (
+    *software_checks.CHECKS,
+    *precision_checks.CHECKS,
+    *thread_checks.CHECKS,
+    *memory_checks.CHECKS,
+    *limit_checks.CHECKS,
+    *network_checks.CHECKS,
+    *device_checks.CHECKS,
+    *environment_checks.CHECKS,
+    *disk_checks.CHECKS,
+    *security_checks.CHECKS,
 )
-"""Subject and rule of every check."""
+"""Every check, in the order of the subjects."""
+
+ROWS = {row.code: row for row in CHECKS}
+"""The same by code, for the words."""
 
 
 def judge(facts: CheckFacts) -> tuple[MachineCheck, ...]:
     """What every check says of the facts; one of ours that fails is not checked, no more."""
-    return tuple(_judge(subject, rule, facts) for subject, rule in RULES)
+    return tuple(_judge(row, facts) for row in CHECKS)
 
 
-def _judge(subject: str, rule: Rule, facts: CheckFacts) -> MachineCheck:
-    found: Judgement
+def _judge(row: CheckRow, facts: CheckFacts) -> MachineCheck:
     try:
-        found = rule.judge(facts)
+        found = row.judge(facts)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         found = not_checked("failed")
-    return MachineCheck(
-        code=rule.code,
-        subject=subject,
-        status=found.status,
-        source=rule.source,
-        seen=found.seen,
-        reason=found.reason,
-        severity=found.severity,
-        certainty=found.certainty,
-        cost=found.cost,
-        commands=found.commands,
-    )
+    return found(code=row.code, subject=row.subject, source=row.source)

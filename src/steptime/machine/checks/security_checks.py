@@ -7,8 +7,15 @@ nothing is ever connected to.
 from __future__ import annotations
 
 from steptime.diagnose.values.finding import Severity
-from steptime.machine.checks._rule import Judgement, Rule, clean, fires, not_applicable, not_checked
 from steptime.machine.checks.check_facts import CheckFacts
+from steptime.machine.checks.check_row import (
+    CheckRow,
+    Judgement,
+    clean,
+    fires,
+    not_applicable,
+    not_checked,
+)
 from steptime.machine.values.check_values import Certainty
 
 _SSH_PORT = 22
@@ -82,14 +89,24 @@ def _open_ports(facts: CheckFacts) -> Judgement:
     )
 
 
-RULES = (
-    Rule(
+CHECKS = (
+    CheckRow(
         code="ssh_passwords",
+        subject="security",
+        title="SSH takes passwords",
+        seen=("{file}: PasswordAuthentication is {passwords}", "the server listens"),
+        why="Passwords of machines with GPUs are guessed all day long. First make sure that "
+        "your key logs you in.",
         source="https://man.openbsd.org/sshd_config#PasswordAuthentication",
         judge=_ssh_passwords,
     ),
-    Rule(
+    CheckRow(
         code="ports_open",
+        subject="security",
+        title="services of a training box listen to the whole network",
+        seen=("ports {ports}",),
+        why="Some ask for no password: whoever reaches them reads the work, or runs code. A "
+        "firewall may stand before them, which cannot be seen from here.",
         source="https://github.com/pytorch/pytorch/security/policy (distributed features)",
         judge=_open_ports,
     ),

@@ -6,12 +6,14 @@ In: facts. Out: judgements.
 from __future__ import annotations
 
 import shlex
+from functools import partial
 
 from steptime.diagnose.values.finding import Severity
-from steptime.machine.checks._rule import (
+from steptime.machine.checks.check_facts import CheckFacts, Pin, Software
+from steptime.machine.checks.check_row import (
     FAILURE,
+    CheckRow,
     Judgement,
-    Rule,
     Value,
     clean,
     driven_gpus,
@@ -22,7 +24,6 @@ from steptime.machine.checks._rule import (
     software_of,
     version_of,
 )
-from steptime.machine.checks.check_facts import CheckFacts, Pin, Software
 from steptime.machine.values.check_values import Certainty, Cost
 
 COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"
@@ -95,7 +96,7 @@ def _cpu_build(facts: CheckFacts) -> Judgement:
     if known and all(capability and capability < _OLDEST for capability in known):
         return not_applicable("gpu_too_old")
     software = software_of(facts)
-    if isinstance(software, Judgement):
+    if isinstance(software, partial):
         return software
     if software.cuda is not None:
         return clean({"torch": software.torch, "cuda": software.cuda})
@@ -129,7 +130,7 @@ def _cuda_build(facts: CheckFacts) -> Software | Judgement:
 
 def _driver_too_old(facts: CheckFacts) -> Judgement:
     software = _cuda_build(facts)
-    if isinstance(software, Judgement):
+    if isinstance(software, partial):
         return software
     driver, cuda = version_of(facts.inventory.nvidia_driver), version_of(software.cuda)
     if not driver or not cuda:
@@ -170,7 +171,7 @@ def _runs(major: int, driver: tuple[int, ...]) -> bool:
 
 def _no_device(facts: CheckFacts) -> Judgement:
     software = _cuda_build(facts)
-    if isinstance(software, Judgement):
+    if isinstance(software, partial):
         return software
     if software.num_devices is None:
         return not_checked("torch_did_not_tell")
@@ -194,7 +195,7 @@ def _no_device(facts: CheckFacts) -> Judgement:
 
 def _architecture(facts: CheckFacts) -> Judgement:
     software = _cuda_build(facts)
-    if isinstance(software, Judgement):
+    if isinstance(software, partial):
         return software
     gpus = [gpu for gpu in driven_gpus(facts) if gpu.compute_capability]
     if not gpus or not software.architectures:
@@ -242,7 +243,7 @@ def _is_covered(here: tuple[int, ...], architectures: tuple[str, ...]) -> bool:
 
 def _cudnn_differs(facts: CheckFacts) -> Judgement:
     software = _cuda_build(facts)
-    if isinstance(software, Judgement):
+    if isinstance(software, partial):
         return software
     built, here = software.cudnn_built, software.cudnn_here
     if not built or not here:
@@ -267,7 +268,7 @@ def _cudnn_differs(facts: CheckFacts) -> Judgement:
 
 def _packages_differ(facts: CheckFacts) -> Judgement:
     software = software_of(facts)
-    if isinstance(software, Judgement):
+    if isinstance(software, partial):
         return software
     if software.cuda is None:
         return not_applicable("torch_without_cuda")
@@ -289,7 +290,7 @@ def _describe(pin: Pin) -> str:
 
 def _without_nccl(facts: CheckFacts) -> Judgement:
     software = _cuda_build(facts)
-    if isinstance(software, Judgement):
+    if isinstance(software, partial):
         return software
     if len(driven_gpus(facts)) < 2:
         return not_applicable("one_gpu")
@@ -316,7 +317,7 @@ _ONE_MODEL = Cost(
 
 def _old_torch(facts: CheckFacts) -> Judgement:
     software = _cuda_build(facts)
-    if isinstance(software, Judgement):
+    if isinstance(software, partial):
         return software
     version = version_of(software.torch)[:2]
     seen: dict[str, Value] = {"torch": software.torch}
@@ -334,50 +335,102 @@ def _old_torch(facts: CheckFacts) -> Judgement:
     return fires(Severity.INFO, Certainty.POSSIBLE, seen=seen, cost=_ONE_MODEL, commands=upgrade)
 
 
-RULES = (
-    Rule(
+CHECKS = (
+    CheckRow(
         code="driver_missing",
+        subject="software",
+        title="NVIDIA's driver is missing",
+        seen=("{num_gpus} GPU(s) of NVIDIA's on the PCI bus, and no driver that speaks for them",),
+        why="Without it no program can use the GPU: a script trains on the processor, or fails.",
         source="https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/",
         judge=_driver_missing,
     ),
-    Rule(
+    CheckRow(
         code="driver_silent",
+        subject="software",
+        title="NVIDIA's driver is there and does not answer",
+        seen=(
+            "driver and library are of different versions ({mismatch})",
+            "asked, it says: {silence}",
+        ),
+        why="After an update the old driver stays in the kernel until it is loaded again; a "
+        "GPU that fell off the bus can silence it too. CUDA cannot start.",
         source="https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceEnumvs.html",
         judge=_driver_silent,
     ),
-    Rule(
+    CheckRow(
         code="cpu_build_beside_gpu",
+        subject="software",
+        title="torch was built without CUDA, beside a GPU",
+        seen=("torch {torch}", "{num_gpus} GPU(s) of NVIDIA's"),
+        why="This torch cannot use the GPU: everything runs on the processor.",
         source="https://pytorch.org/get-started/locally/",
         judge=_cpu_build,
     ),
-    Rule(code="driver_too_old", source=COMPATIBILITY, judge=_driver_too_old),
-    Rule(
+    CheckRow(
+        code="driver_too_old",
+        subject="software",
+        title="the driver is too old for torch's CUDA",
+        seen=("driver {driver}", "torch with CUDA {cuda}, which needs {lowest_driver}"),
+        why="Within a major release CUDA runs on any driver from a lowest one on; this one is "
+        "below it, so CUDA does not start.",
+        source=COMPATIBILITY,
+        judge=_driver_too_old,
+    ),
+    CheckRow(
         code="torch_sees_no_gpu",
+        subject="software",
+        title="torch sees no GPU though the driver does",
+        seen=("{num_gpus} GPU(s) answer the driver, none torch {torch}", "{error}"),
+        why="A script that asks whether there is a GPU is told no, and trains on the processor.",
         source="https://docs.pytorch.org/docs/stable/generated/torch.cuda.is_available.html",
         judge=_no_device,
     ),
-    Rule(
+    CheckRow(
         code="architecture_not_built",
+        subject="software",
+        title="torch holds no code for this GPU",
+        seen=("{gpu} has capability {capability}", "torch {torch} has code for {architectures}"),
+        why="The first kernel ends with `no kernel image is available`.",
         source="https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility",
         judge=_architecture,
     ),
-    Rule(
+    CheckRow(
         code="cudnn_differs",
+        subject="software",
+        title="another cuDNN is loaded than torch was built with",
+        seen=("built with {built}, loaded {loaded}",),
+        why="torch refuses a cuDNN of another major or an older minor version; most often "
+        "LD_LIBRARY_PATH puts a system's one in front.",
         source="torch/backends/cudnn/__init__.py (its own rule: same major, no older minor)",
         judge=_cudnn_differs,
     ),
-    Rule(
+    CheckRow(
         code="cuda_packages_differ",
+        subject="software",
+        title="NVIDIA's libraries are not those that torch asks for",
+        seen=("{packages}",),
+        why="torch was tested with the versions it asks for. A newer NCCL or cuDNN may be on "
+        "purpose; one that another package brought along is not.",
         source="requirements of the installed torch (its package metadata)",
         judge=_packages_differ,
     ),
-    Rule(
+    CheckRow(
         code="torch_without_nccl",
+        subject="software",
+        title="torch was built without NCCL, beside several GPUs",
+        seen=("torch {torch}", "{num_gpus} GPUs"),
+        why="Ranks on GPUs can then only reduce by gloo, through the memory of the host.",
         source="https://docs.pytorch.org/docs/stable/distributed.html#which-backend-to-use",
         judge=_without_nccl,
     ),
-    Rule(
+    CheckRow(
         code="old_torch",
+        subject="software",
+        title="a newer torch is known to be faster on such a GPU",
+        seen=("torch {torch}",),
+        why="Before 2.2 attention ran without FlashAttention-2; from 2.11 to 2.12 the training "
+        "of one published model became faster.",
         source="https://github.com/pytorch/pytorch/releases",
         judge=_old_torch,
     ),

@@ -6,13 +6,15 @@ In: facts. Out: judgements.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from steptime.diagnose.values.finding import Severity
 from steptime.machine._files import parse_cpu_list
-from steptime.machine.checks._rule import (
+from steptime.machine.checks.check_facts import CheckFacts
+from steptime.machine.checks.check_row import (
     OWN,
+    CheckRow,
     Judgement,
-    Rule,
     Value,
     clean,
     driven_gpus,
@@ -25,7 +27,6 @@ from steptime.machine.checks._rule import (
     software_of,
     version_of,
 )
-from steptime.machine.checks.check_facts import CheckFacts
 from steptime.machine.values.check_values import Certainty, Cost
 from steptime.machine.values.inventory_values import QUIET_CORES, NumaNode
 
@@ -45,7 +46,7 @@ _THROTTLED = 0.05  # of the periods: below it a step in twenty was cut at most
 
 def _threads_over_cores(facts: CheckFacts) -> Judgement:
     software = software_of(facts)
-    if isinstance(software, Judgement):
+    if isinstance(software, partial):
         return software
     usable = facts.inventory.cpu.num_usable
     threads, ranks = software.num_threads, _ranks_here(facts)
@@ -75,7 +76,7 @@ def _ranks_here(facts: CheckFacts) -> int:
 
 def _spin_waiting(facts: CheckFacts) -> Judgement:
     software = software_of(facts)
-    if isinstance(software, Judgement):
+    if isinstance(software, partial):
         return software
     threads, others = software.num_threads, facts.system.others_cores
     if threads is None or others is None:
@@ -225,19 +226,74 @@ def _thread_pinning(facts: CheckFacts) -> Judgement:
     return not_applicable("not_set")
 
 
-RULES = (
-    Rule(code="threads_over_cores", source=_TUNING, judge=_threads_over_cores),
-    Rule(
+CHECKS = (
+    CheckRow(
+        code="threads_over_cores",
+        subject="threads",
+        title="more threads than cores",
+        seen=(
+            "{num_threads} threads in each of {num_ranks} process(es)",
+            "{num_usable} usable cores",
+        ),
+        why="Threads of an operator wait for each other; those without a core hold up the "
+        "rest. torch counts the cores of the machine, not those that a quota leaves.",
+        source=_TUNING,
+        judge=_threads_over_cores,
+    ),
+    CheckRow(
         code="spin_waiting",
+        subject="threads",
+        title="threads spin while others use the cores",
+        seen=(
+            "{num_threads} threads",
+            "other processes kept {others_cores} of {num_cores} cores busy just now",
+            "{run_others_cores} during the last run",
+        ),
+        why="A thread that is done spins in the hope of more work. It keeps the very thread "
+        "that it waits for off its core.",
         source="https://gcc.gnu.org/onlinedocs/libgomp/OMP_005fWAIT_005fPOLICY.html",
         judge=_spin_waiting,
     ),
-    Rule(
+    CheckRow(
         code="cpu_quota_below_cores",
+        subject="threads",
+        title="a quota allows fewer cores than are seen",
+        seen=(
+            "quota {quota_cores} cores, {num_cores} seen",
+            "torch takes {num_threads} threads",
+            "stopped in {throttled_fraction} of the quota's periods",
+        ),
+        why="A group that uses more is stopped for the rest of each period, all threads at "
+        "once. Programs size their pools of threads by the cores that they see.",
         source="https://docs.kernel.org/scheduler/sched-bwc.html",
         judge=_quota_below_cores,
     ),
-    Rule(code="affinity_across_nodes", source=_BINDING, judge=_affinity_across_nodes),
-    Rule(code="cores_far_from_gpu", source=_BINDING, judge=_far_from_gpu),
-    Rule(code="threads_pinned_alike", source=_TUNING, judge=_thread_pinning),
+    CheckRow(
+        code="affinity_across_nodes",
+        subject="threads",
+        title="processes may run on any NUMA node",
+        seen=("cores {cpus} span {num_spanned} of {num_nodes} nodes",),
+        why="Memory and GPU of the other socket are farther away. One process a node, bound to "
+        "it, stays near.",
+        source=_BINDING,
+        judge=_affinity_across_nodes,
+    ),
+    CheckRow(
+        code="cores_far_from_gpu",
+        subject="threads",
+        title="the allowed cores are not those near the GPU",
+        seen=("cores {cpus}", "{gpu}, nearest to cores {near}"),
+        why="Each launch and copy crosses from one socket to the other.",
+        source=_BINDING,
+        judge=_far_from_gpu,
+    ),
+    CheckRow(
+        code="threads_pinned_alike",
+        subject="threads",
+        title="a variable pins threads, and there are several processes",
+        seen=("{name}={value}", "{num_ranks} rank(s) in the last run"),
+        why="Each process obeys the same list, so that all of them may share its first cores.",
+        source=_TUNING,
+        judge=_thread_pinning,
+    ),
 )

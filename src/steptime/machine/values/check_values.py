@@ -39,6 +39,7 @@ class Cost:
             `start`), or `failure`: a training ends by it, or never begins.
         low, high: time with it over time without it; of `start` seconds more (`unit`). None of a
             failure.
+        unit: `x`: time with it over time without it; `s`: seconds more.
         source: of the figures.
     """
 
@@ -57,11 +58,12 @@ class MachineCheck:
         code: its machine word.
         subject: `software`, `precision`, `threads`, `memory`, `limits`, `container`, `network`,
             `devices`, `environment`, `disk` or `security`.
+        status: what came of it.
+        source: of the rule.
         seen: what it rests on, by name; quantities end in their unit.
         reason: why it was not checked, or does not apply, a machine word.
-        commands: that mend it, for a shell; printed, never run.
-        source: of the rule.
         severity, certainty, cost: only where it fires; no cost is one that is not known.
+        commands: that mend it, for a shell; printed, never run.
     """
 
     code: str
@@ -110,7 +112,9 @@ class Basis:
     Attributes:
         python: that was asked; None where none was found.
         torch: its version; None where it could not be asked: `missing` and `detail` say why.
-        run_id: of the run that was looked into; None without one.
+        missing: why torch could not be asked, a machine word.
+        detail: the words of what failed.
+        run_id: of the run that was examined; None without one.
         nccl: what a log of NCCL says.
     """
 

@@ -18,7 +18,14 @@ from steptime.core.schema import SCHEMA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cache:
-    """Caches of one level and kind (`data`, `instruction`, `unified`): `num` of `size_bytes`."""
+    """Caches of one level and kind.
+
+    Attributes:
+        level: 1 is the nearest.
+        kind: `data`, `instruction` or `unified`.
+        size_bytes: of one of them.
+        num: how many there are.
+    """
 
     level: int
     kind: str
@@ -55,7 +62,14 @@ class Cpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumaNode:
-    """A node: its cores as the kernel lists them (`0-3,8`), its memory, and distances to all."""
+    """A NUMA node: cores and the memory that is near them.
+
+    Attributes:
+        node: its number.
+        cpus: its logical cores as the kernel lists them, `0-3,8`.
+        memory_bytes: its memory.
+        distances: to each node, as the kernel weighs them; 10 is itself.
+    """
 
     node: int
     cpus: str
@@ -65,7 +79,13 @@ class NumaNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ram:
-    """The memory of the machine, whatever a control group allows of it."""
+    """The memory of the machine, whatever a control group allows of it.
+
+    Attributes:
+        total_bytes: all of it.
+        available_bytes: what can be had without swapping.
+        swap_bytes: room for swapping.
+    """
 
     total_bytes: int | None = None
     available_bytes: int | None = None
@@ -78,13 +98,20 @@ class Gpu:
 
     Attributes:
         index: NVML's; by order of bus ids where there is no NVML.
-        name: such as `NVIDIA H100 80GB HBM3`; the bus alone tells none.
         vendor: `nvidia`, `amd`, `intel`, or the PCI number.
-        bus_id: such as `0000:3b:00.0`.
-        pcie_width, max_pcie_width: lanes now, and as built; a sleeping link may be narrower.
-        cpus: cores near it, as the kernel lists them.
         has_driver: NVML speaks for it.
-        used_bytes, busy_fraction: of its memory, and of its time, at the moment of the look.
+        name: such as `NVIDIA H100 80GB HBM3`; the bus alone tells none.
+        uuid: as NVML names it.
+        memory_bytes: all of it.
+        bus_id: such as `0000:3b:00.0`.
+        compute_capability: such as `9.0`.
+        power_limit_w: what it may draw.
+        pcie_generation: of the link now; a sleeping link is slower.
+        max_pcie_generation: of the link as built.
+        pcie_width, max_pcie_width: lanes now, and as built; a sleeping link may be narrower.
+        numa_node: the node it is near; None where the kernel does not say.
+        cpus: cores near it, as the kernel lists them.
+        used_bytes, busy_fraction: of its memory, and of its time, at that moment.
     """
 
     index: int
@@ -108,10 +135,12 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """How two devices (`GPU0`, `mlx5_0`) reach each other, in the words of `nvidia-smi topo -m`.
+    """How two devices reach each other, in the words of `nvidia-smi topo -m`.
 
-    `NV18`: that many NVLinks; `PIX`, `PXB`, `PHB`, `NODE`, `SYS`: one PCIe switch, several, the
-    host bridge, several host bridges of a NUMA node, between nodes.
+    Attributes:
+        first: `GPU0`, or an RDMA device.
+        second: another one.
+        kind: `NV18` (that many NVLinks), or from near to far `PIX`, `PXB`, `PHB`, `NODE`, `SYS`.
     """
 
     first: str
@@ -121,7 +150,15 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nic:
-    """A network interface with hardware behind it; `speed_bits_per_s` as the link was agreed."""
+    """A network interface with hardware behind it.
+
+    Attributes:
+        name: the interface.
+        is_up: whether its link is up.
+        speed_bits_per_s: as the link was agreed.
+        driver: the kernel's driver.
+        numa_node: the node it is near.
+    """
 
     name: str
     is_up: bool
@@ -132,7 +169,16 @@ class Nic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RdmaDevice:
-    """A device for remote memory; `link_layer` is `InfiniBand` or `Ethernet` (RoCE)."""
+    """A device for remote memory.
+
+    Attributes:
+        name: such as `mlx5_0`.
+        is_active: whether its port is.
+        speed_bits_per_s: of its first port.
+        link_layer: `InfiniBand`, or `Ethernet` for RoCE.
+        nics: interfaces of the same device.
+        numa_node: the node it is near.
+    """
 
     name: str
     is_active: bool
@@ -144,7 +190,15 @@ class RdmaDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disk:
-    """A block device; `transport` is `nvme`, `virtio`, `scsi` or what else the kernel tells."""
+    """A block device.
+
+    Attributes:
+        name: the block device.
+        size_bytes: its size.
+        model: as it names itself.
+        transport: `nvme`, `virtio`, `scsi` or what else the kernel tells.
+        is_rotational: whether it turns; None where it is virtual.
+    """
 
     name: str
     size_bytes: int | None = None
@@ -155,7 +209,15 @@ class Disk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """A file system; `disks` are the block devices under it, none for a network or memory one."""
+    """A file system that is mounted.
+
+    Attributes:
+        folder: where it is mounted.
+        kind: of file system.
+        source: what is mounted.
+        is_network: whether it lies behind a network.
+        disks: block devices under it.
+    """
 
     folder: str
     kind: str
@@ -166,7 +228,14 @@ class Mount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFolder:
-    """The folder that the training reads from, and the file system it lies on."""
+    """The folder that the training reads from, and the file system it lies on.
+
+    Attributes:
+        folder: the data folder, in full.
+        mount: what it lies on.
+        total_bytes: size of the file system.
+        free_bytes: what is free on it for a user.
+    """
 
     folder: str
     mount: Mount | None = None
@@ -183,6 +252,7 @@ class ProcessLimits:
         group_version: 1 or 2, of the control group that limits memory or cores.
         cpu_quota_cores: core-seconds a second.
         cpus: the cores that are allowed, as the kernel lists them.
+        memory_bytes: memory that a control group allows.
         num_processes: threads count too.
         shm_bytes: size of /dev/shm.
         locked_bytes, num_open_files, stack_bytes: soft limits of this shell.
@@ -205,8 +275,22 @@ class Inventory:
     """All that the machine tells of itself.
 
     Attributes:
-        missing: why a part could not be read, by part (`gpus`, `numa`, `caches`, ...).
+        cpu: processors.
+        ram: memory.
+        limits: what a container, a control group or the shell allows.
+        data: the data folder.
+        numa: NUMA nodes.
+        gpus: GPUs.
+        links: how GPUs and RDMA devices reach each other, each pair once.
+        nics: network interfaces with hardware behind them.
+        rdma: devices for remote memory.
+        disks: disks.
+        mounts: file systems that data may lie on, the first 64.
         num_mounts: all of them; `mounts` holds those that data may lie on, the first 64.
+        nvidia_driver: version of NVIDIA's driver.
+        cuda_driver: CUDA version that the driver supports.
+        kernel: release of the kernel.
+        missing: why a part could not be read, by part (`gpus`, `numa`, `caches`, ...).
     """
 
     cpu: Cpu
@@ -252,7 +336,12 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One setting of a search and its rate, the median of a few repetitions."""
+    """One setting of a search and its rate, the median of a few repetitions.
+
+    Attributes:
+        setting: what it was measured at.
+        rate: median of a few repetitions.
+    """
 
     setting: Setting
     rate: float
@@ -300,10 +389,13 @@ class BenchProcess:
 
     Attributes:
         python: its interpreter.
+        python_version: of the interpreter.
+        torch_version: of its torch.
         num_threads: of the processor, given to torch.
-        num_cores: on which others were looked for.
+        num_cores: on which the load of others was measured.
         wait_policy: how its idle threads waited, a word of OpenMP.
         device_names: of the GPUs, as torch names them.
+        cuda_version: that torch was built for.
     """
 
     python: str
@@ -318,14 +410,19 @@ class BenchProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceilings:
-    """What one look at the machine measured.
+    """What was measured of the machine at one time.
 
     Attributes:
         fingerprint: of the machine, the interpreter and its torch.
+        measured_unix_s: when it began.
+        took_s: how long it took.
+        budget_s: how long it was allowed to take.
         bench: what measured; None where nothing could.
+        ceilings: one for each kind, device and type.
+        is_partial: the time was up, or it was interrupted, before all was measured.
         missing: why there are no ceilings at all, a machine word.
         detail: the words of what failed.
-        is_partial: the time was up, or it was interrupted, before all was measured.
+        schema: version of the record.
     """
 
     fingerprint: str

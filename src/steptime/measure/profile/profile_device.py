@@ -47,6 +47,7 @@ def _fold(works: Sequence[DeviceWork], trace: Trace, launchers: Launchers) -> De
         device=works[0].device,
         window_s=(end - start) * NS,
         busy_s=length(busy) * NS,
+        idle_s=(host + kernel + unknown) * NS,
         host_wait_s=host * NS,
         kernel_wait_s=kernel * NS,
         unknown_wait_s=unknown * NS,

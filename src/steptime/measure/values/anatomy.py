@@ -35,7 +35,8 @@ class MemoryPart:
     """Bytes of one part, each storage once; those of this rank where it is sharded.
 
     Attributes:
-        name: one of `PARTS`.
+        name: `weights`, `buffers`, `gradients`, `optimizer`, `activations`, `logits`, `inputs`,
+            `others`, `temporaries`, `communication`; on a device `context` and `fragmentation`.
         bytes: None where it was not measured.
         by_dtype: the same by type: `fp32`, `bf16`, `int8`.
         by_device: the same by device: `cpu`, `cuda:0`.
@@ -55,7 +56,13 @@ class MemoryPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """Bytes that the graph keeps for the backward, by what made them: a module, a kind of node."""
+    """Bytes that the graph keeps for the backward, by what made them: a module, a kind of node.
+
+    Attributes:
+        name: a module by its path, or a kind of graph node.
+        bytes: held at the beginning of the backward.
+        kind: the class of a module; None for a node.
+    """
 
     name: str
     bytes: int
@@ -66,7 +73,11 @@ class Kept:
 class Instant:
     """Bytes held at one moment of the step that was followed, by part.
 
-    `at_fraction`: of the events of the step, so that looking closer does not stretch it.
+    Attributes:
+        at_fraction: where in the step, as a share of its events, so that following the step
+            does not stretch it.
+        phase: the phase that was open.
+        by_part: bytes by part.
     """
 
     at_fraction: float
@@ -102,8 +113,16 @@ class MemoryTimeline:
 class Allocator:
     """What torch's allocator and the driver said of the device after an update [bytes].
 
-    `split` is free but in pieces of blocks in use; `largest_free_block` is the most that could be
-    given out of what is reserved; `free` and `total` are the driver's; `pinned` is of the host.
+    Attributes:
+        allocated: given out by torch's allocator [bytes].
+        reserved: held by it.
+        peak_allocated: the most given out since the start.
+        peak_reserved: the most held.
+        split: free, but in pieces of blocks in use.
+        largest_free_block: the most it could give in one piece of what it holds.
+        free: free on the device, as the driver says.
+        total: of the device, as the driver says.
+        pinned: host memory that torch has pinned.
     """
 
     allocated: int | None = None
@@ -119,7 +138,14 @@ class Allocator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderMemory:
-    """What the first batch of a DataLoader takes, and how many may wait at a time."""
+    """What the first batch of a DataLoader takes, and how many may wait at a time.
+
+    Attributes:
+        batch_bytes: of its first batch.
+        num_workers: its workers.
+        num_waiting: batches that may wait at a time.
+        is_pinned: batches are copied to pinned memory.
+    """
 
     batch_bytes: int
     num_workers: int = 0
@@ -129,7 +155,12 @@ class LoaderMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """What was still held when a process ended for want of memory, by part."""
+    """What was still held when a process ended for want of memory, by part.
+
+    Attributes:
+        by_part: bytes by part; `others` are tensors that belong to none.
+        allocator: of the device; None without one.
+    """
 
     by_part: Mapping[str, int]
     allocator: Allocator | None = None
@@ -137,10 +168,10 @@ class Death:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """What there was more of, so many updates after the first look, where memory grew.
+    """What there was more of, so many updates after the first snapshot, where memory grew.
 
     Attributes:
-        num_updates: between the two looks.
+        num_updates: between the two snapshots.
         held_bytes: more that the process held, on its device or resident.
         tensor_bytes: of tensors that are no weights, gradients or states.
         largest: type and shape of those that grew most: `fp32 [64, 1000]`.
@@ -162,11 +193,11 @@ class Anatomy:
 
     Attributes:
         rank: it.
-        moment: how far the looks came: `call` (a model was called), `backward`, `update`.
-        num_updates: that were done at the last look.
+        moment: how far the snapshots came: `call` (a model was called), `backward`, `update`.
+        num_updates: that were done at the last snapshot.
         num_parameters: elements, those of this rank where they are sharded.
         num_trainable: of them.
-        parts: one for each of `PARTS`.
+        parts: every part, those that were not measured as well.
         optimizers: their classes, in order of first step.
         by_kind: saved activations by kind of graph node, the largest first.
         by_module: the same by module, what it calls included; empty where none were followed.
@@ -174,9 +205,9 @@ class Anatomy:
         timeline_missing: why, a machine word.
         allocator: of the device; None without one.
         loader: None without a DataLoader.
-        worker_bytes: what its workers held together, in the median of the looks.
+        worker_bytes: what its workers held together, in the median of the samples.
         resident_bytes: the most that the process was seen to hold.
-        growth: None unless memory grew between two looks.
+        growth: None unless memory grew between two snapshots.
         death: None unless the process ended for want of memory and could say so.
     """
 

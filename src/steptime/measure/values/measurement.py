@@ -61,7 +61,7 @@ class Step:
     not `is_detailed`, all CPU time is in `other`, and `fetch` and `collate` are in
     `input_wait`: the guest takes them apart on sampled updates only. `prepare_s` is the part of
     `other` between a batch's arrival and the model's call, `gc_s` what collections of garbage
-    took, in whatever phase they fell. Where `is_disturbed`, a look of ours made it longer,
+    took, in whatever phase they fell. Where `is_disturbed`, a probe of ours made it longer,
     or the run stood still in it.
     """
 
@@ -101,7 +101,9 @@ class Phase:
     """One phase over the steady window; None where it was not observed.
 
     Attributes:
-        name: one of `PHASES` or `INNER_PHASES`.
+        name: `input_wait`, `h2d`, `forward`, `loss`, `forward_and_loss` (compiled together),
+            `backward`, `gradient_processing`, `communication`, `optimizer`, `sync` or `other`,
+            whose fractions sum to 1; or a part of `input_wait`, `fetch` or `collate`.
         median_s: median wall time a step [s].
         fraction: the phase's total over the total of the steady window.
         cpu_median_s: median process CPU time a step [s].
@@ -119,7 +121,13 @@ class Phase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Time kept apart from the steps, summed over the whole run of one rank."""
+    """Time kept apart from the steps, summed over the whole run of one rank.
+
+    Attributes:
+        name: `evaluation`, `checkpoint`, `epoch_start` or `compile`.
+        total_s: total wall time [s].
+        num_steps_touched: number of steps it fell into.
+    """
 
     name: str
     total_s: float
@@ -128,9 +136,17 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteadyWindow:
-    """The steps that count: those after warmup, without steps disturbed by a look of ours.
+    """The steps that count: those after warmup, without steps that a probe of ours disturbed.
 
-    `mean_s` is the mean of their times by `core.stats.bounded_mean`: what runs are compared by.
+    Attributes:
+        first_step: index of its first step, from 0.
+        num_steps: steps counted.
+        num_warmup_steps: steps cut off before it.
+        rule: the rule that chose it, a sentence.
+        step_time_s: wall time of a step [s], spans taken out.
+        step_cpu_s: CPU time of the process a step, all threads [s], spans taken out.
+        mean_s: mean wall time of a step [s], the outermost hundredth at each end pulled in:
+            what runs are compared by.
     """
 
     first_step: int
@@ -146,8 +162,32 @@ class SteadyWindow:
 class RankSummary:
     """One process that stepped.
 
-    `versions` are those of imported libraries; `input_shapes` of the models' first tensors, as
-    `64x3x224x224 float32`, where two early steps agree in them.
+    Attributes:
+        rank: rank as in torch.distributed, else in order of the first step.
+        pid: process id.
+        world_size: number of ranks the process was told of.
+        python_version: Python of the process.
+        torch_version: torch of the process.
+        device: device it trained on.
+        num_threads: threads torch computes with.
+        num_steps: optimizer steps: rounds of updates. With several ranks, those of one
+            rank.
+        num_optimizer_updates: calls of an optimizer's `step` that ended; more than
+            `num_steps` where several optimizers take turns.
+        num_backwards: backward passes; more than `num_steps` under gradient accumulation.
+        step_time_s: wall time of a step of this rank [s].
+        step_cpu_s: CPU time of a step of this rank [s].
+        phases: its phases of a step.
+        ended_cleanly: false: killed, crashed or left by `os._exit`; at most the last 0.2 s
+            of its steps are missing.
+        host_memory: its resident memory.
+        device_memory: memory allocated on its device.
+        gc: collections of garbage.
+        device_name: the device as torch names it.
+        versions: versions of imported libraries beside torch.
+        input_shapes: shapes and types of the models' first tensors, as `64x3x224x224
+            float32`, where two early steps agree in them.
+        loaders: the loaders that training reads from.
     """
 
     rank: int
@@ -175,7 +215,15 @@ class RankSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSummary:
-    """What the DataLoader's worker processes reported, over all of them."""
+    """What the DataLoader's worker processes reported, over all of them.
+
+    Attributes:
+        num_workers: worker processes seen.
+        num_batches: batches they made.
+        fetch_s_per_batch: mean time to read the samples of a batch, in the worker [s].
+        collate_s_per_batch: mean time to make a batch of them, in the worker [s].
+        cpu_s_per_batch: mean CPU time a batch, in the worker [s].
+    """
 
     num_workers: int
     num_batches: int
@@ -188,8 +236,15 @@ class WorkerSummary:
 class HostLoad:
     """Load of the machine while the steady window ran, in cores; means over samples.
 
-    `swap_in_bytes_per_s` is the whole machine's mean over the window; `min_available_bytes` and
-    `num_oom_kills` (by the kernel, in the command's group or its machine) are of the whole run.
+    Attributes:
+        num_cores: cores of the machine.
+        job_cores: cores this command kept busy.
+        others_cores: cores that others kept busy.
+        num_samples: samples behind the means.
+        swap_in_bytes_per_s: read back from swap on the whole machine over the window
+            [bytes/s].
+        min_available_bytes: least memory that was to be had in the run [bytes].
+        num_oom_kills: processes the kernel killed for want of memory in the run.
     """
 
     num_cores: int
@@ -203,7 +258,12 @@ class HostLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overhead:
-    """What Steptime itself cost inside the training process."""
+    """What Steptime itself cost inside the training process.
+
+    Attributes:
+        cpu_s_per_step: CPU time a step [s].
+        fraction: the same over the step's CPU time.
+    """
 
     cpu_s_per_step: float
     fraction: float | None
@@ -213,11 +273,52 @@ class Overhead:
 class Measurement:
     """What was seen of one run.
 
-    `prepare_fraction` is the share of the steady window between a batch's arrival and the
-    model's call, a part of `other`; None where no loader or no call of a model was seen. `count`
-    is the work of one sampled step on one rank; `count_missing` why it is not known. `memory` is of
-    the rank that holds most; None where no process told of its memory. `profile` is there where the
-    user asked for one.
+    Attributes:
+        schema: version of the record.
+        run_id: name of the run's folder.
+        command: the command that was measured, as given.
+        started_unix_s: when it was started [s since 1970, UTC].
+        duration_s: wall time from start to end [s].
+        end: how the command ended.
+        num_steps: steps: rounds of optimizer updates. With several ranks, those of one
+            rank.
+        num_optimizer_updates: calls of an optimizer's `step` that ended; more than
+            `num_steps` where several optimizers take turns.
+        num_backwards: backward passes; more than `num_steps` under gradient accumulation.
+        num_skipped_updates: updates that the gradient scaler skipped.
+        num_ranks: processes that stepped.
+        period: number of steps after which kinds of step repeat, where they do.
+        steady: the steady window; None where there are too few steps.
+        phases: the phases of a step, over the steady window; one that was not observed says
+            why.
+        spans: what was kept apart from the steps, where any was seen.
+        copies_per_step: host-to-device copies a step, a mean.
+        syncs_per_step: calls a step that make the host wait for the device, or would with
+            one; a mean.
+        ranks: each process that stepped.
+        workers: the DataLoader's worker processes; None where there were none.
+        host: load of the machine in the steady window, or in the whole run where there is
+            none; None where it was not sampled.
+        overhead: cost of measuring; None where it is not known.
+        notes: what is missing, and why.
+        prepare_fraction: share of the steady window between a batch's arrival and the
+            model's call, a part of the phase `other`; None where no loader or no call of a
+            model was seen.
+        sites: places in the user's code, the longest first.
+        operators: operators of one eager step.
+        compilation: what torch.compile did; None where it was not used.
+        switches: debug switches found on.
+        suspicions: what looks wrong in the source.
+        errors: exceptions that ended processes of the command.
+        recipe: the recipe that the run trained with, and what came of its levers; None
+            without `--recipe`.
+        stalls: when the run stood still, in order.
+        count: the work of one sampled step on one rank.
+        count_missing: why the work is not known, a machine word; None where it is known, or
+            where nothing was said.
+        memory: who holds the memory, in the rank that holds most; None where no process
+            reported its memory.
+        profile: what a profiler saw; None where nobody asked for it.
     """
 
     schema: int

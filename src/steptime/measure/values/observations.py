@@ -10,17 +10,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from steptime.core.interval import Interval
+from steptime.core.note import Fact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUse:
     """Memory of one process: resident, or allocated on its device.
 
-    `first_bytes` is the steady window's first sample (the run's, where none fell into it),
-    `last_bytes` the run's last, `peak_bytes` the run's largest. `slope_bytes_per_step` is the trend
-    over the steady window with its interval; None where it is too short. `limit_bytes` is what
-    there is at most. Faults and the system's CPU time (`system_cpu_s_per_step`) are of the host
-    process, over the window.
+    Attributes:
+        first_bytes: at the first sample of the steady window, or of the run where none fell
+            into the window.
+        last_bytes: at the last sample of the run [bytes].
+        peak_bytes: largest sample [bytes].
+        num_samples: samples.
+        slope_bytes_per_step: trend over the steady window; None where it is too short.
+        limit_bytes: what there is at most.
+        minor_faults_per_step: page faults a step that need no read from disk, of the host
+            process.
+        major_faults_per_step: page faults a step that need a read from disk.
+        system_cpu_s_per_step: CPU time a step inside the operating system [s].
     """
 
     first_bytes: int
@@ -36,7 +44,13 @@ class MemoryUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GcPauses:
-    """What Python's collections of garbage took of one rank's steady window."""
+    """What Python's collections of garbage took of one rank's steady window.
+
+    Attributes:
+        pauses_per_step: collections a step.
+        s_per_step: their time a step [s].
+        fraction: their share of the steady window.
+    """
 
     pauses_per_step: float
     s_per_step: float
@@ -45,16 +59,17 @@ class GcPauses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """A place in the user's code, over the few steps in which frames were looked at.
+    """A place in the user's code, over the few steps in which frames were walked.
 
     Attributes:
         what: the phase or span that was entered there; `other` for the code between two markers.
         file: relative to the folder of the command where it lies below it.
         line: its line; with `end_line` above it, the lines between two markers.
-        text: the line as it stands in the file, None if it could not be read.
+        end_line: last line; above `line` for the code between two markers.
         calls_per_step: how often it ran in a step; for a span, how often in the run.
         s_per_step: wall time in a step (for a span, in the run) [s]; None where a call is only
             counted, as a read of a tensor on the CPU.
+        text: the line as it stands in the file, None if it could not be read.
     """
 
     what: str
@@ -74,7 +89,13 @@ class Site:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileEvent:
-    """A graph break, or a compilation made again: torch's reason, and the place it names."""
+    """A graph break, or a compilation made again: torch's reason, and the place it names.
+
+    Attributes:
+        reason: torch's reason.
+        count: how often.
+        where: the place torch names.
+    """
 
     reason: str
     count: int
@@ -83,7 +104,15 @@ class CompileEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compilation:
-    """What torch.compile did in the busiest rank; counts of the whole run."""
+    """What torch.compile did in the busiest rank; counts of the whole run.
+
+    Attributes:
+        num_graphs: graphs that were compiled.
+        num_steps_touched: steps in which something was compiled.
+        total_s: time of compiling [s].
+        breaks: graph breaks.
+        recompiles: compilations made again.
+    """
 
     num_graphs: int
     num_steps_touched: int
@@ -96,8 +125,12 @@ class Compilation:
 class Operators:
     """Operators of torch in the model's calls and the backward of one eager step.
 
-    Tiny ones took under 20 µs each; `tiny_s` and `large_s` are sums [s]. `missing` says why
-    none were counted, a machine word.
+    Attributes:
+        num: how many operators ran.
+        num_tiny: how many of them took under 20 µs.
+        tiny_s: time of the tiny ones [s].
+        large_s: time of the others [s].
+        missing: why none were counted, a machine word.
     """
 
     num: int = 0
@@ -109,7 +142,16 @@ class Operators:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderUse:
-    """How a loader that training reads from is set."""
+    """How a loader that training reads from is set.
+
+    Attributes:
+        dataset: the class of its data set.
+        batch_size: samples of a batch, where it is fixed.
+        num_workers: worker processes.
+        pin_memory: batches go to pinned memory.
+        persistent_workers: workers live from epoch to epoch.
+        prefetch_factor: batches that a worker makes ahead.
+    """
 
     dataset: str
     batch_size: int | None = None
@@ -121,7 +163,12 @@ class LoaderUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switch:
-    """A debug switch that was on while the training ran; `where` if the source shows it."""
+    """A debug switch that was on while the training ran.
+
+    Attributes:
+        name: which switch, a machine word.
+        where: the line that turns it on; None where the source does not show it.
+    """
 
     name: str
     where: str | None = None
@@ -129,7 +176,13 @@ class Switch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspicion:
-    """Something in the script's source that looks wrong: a code, and where."""
+    """Something in the script's source that looks wrong.
+
+    Attributes:
+        code: what it is, a machine word.
+        where: file and line.
+        text: the line as it is in the file.
+    """
 
     code: str
     where: str
@@ -163,20 +216,27 @@ class ScriptError:
 class Difference:
     """Something that is not as it was when the recipe was proven.
 
-    `what` is a machine word: `command`, `script`, `cpu`, `num_cores`, `memory_bytes`, `device` or
-    `torch_version`.
+    Attributes:
+        what: `command`, `script`, `cpu`, `num_cores`, `memory_bytes`, `device` or
+            `torch_version`.
+        proven: as in the proof.
+        here: as in this run.
     """
 
     what: str
-    proven: str
-    here: str
+    proven: Fact
+    here: Fact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeverUse:
     """One lever that a run was told to use.
 
-    `is_in_guest`: it acts inside the training process, which says so. `error` is why it was off.
+    Attributes:
+        name: the lever.
+        settings: its settings.
+        is_in_guest: it acts inside the training process, which reports on it.
+        error: why it was off after all; None where it was on.
     """
 
     name: str

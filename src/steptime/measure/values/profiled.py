@@ -28,7 +28,13 @@ DEFAULT_STEP = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileWish:
-    """What the user asked for: a tool, the first step that may be profiled, and stacks or not."""
+    """What the user asked for with `--profile`.
+
+    Attributes:
+        tool: the profiler: `torch` or `nsys`.
+        first_step: the first step that might be profiled.
+        with_stacks: whether functions of Python were recorded.
+    """
 
     tool: str = TORCH
     first_step: int
@@ -42,9 +48,13 @@ class ProfileWish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassTime:
-    """The time of one class of operators or kernels, each instant given to one class [s].
+    """The time of one class of operators or kernels; each instant is given to one class [s].
 
-    `fraction` is of the window; `num` counts those that ran.
+    Attributes:
+        name: class of what ran.
+        time_s: instants given to it, over the window [s].
+        fraction: of the window, 0 to 1.
+        num: how many ran.
     """
 
     name: str
@@ -59,7 +69,7 @@ class OperatorTime:
 
     Attributes:
         name: torch's own, or the kernel's.
-        kind: one of `CLASSES`.
+        kind: its class of operators.
         num: how often it ran.
         self_s: its time without what it called [s].
         shapes: of its inputs, those that took most of its time; None where not recorded.
@@ -81,7 +91,13 @@ class OperatorTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """A time in which no operator ran, between two that are named."""
+    """A time in which no operator ran, between two that are named.
+
+    Attributes:
+        time_s: how long [s].
+        after: the operator before it.
+        before: the operator after it.
+    """
 
     time_s: float
     after: str
@@ -90,7 +106,13 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadTime:
-    """One thread of the process: the time in operators of its own, nested ones once [s]."""
+    """One thread of the process: the time in operators of its own, nested ones once [s].
+
+    Attributes:
+        name: what it is for.
+        busy_s: in operators of its own, nested ones once [s].
+        num_operators: operators that ran in it.
+    """
 
     name: str
     busy_s: float
@@ -136,6 +158,7 @@ class DeviceProfile:
         device: its number.
         window_s: the classes and the idle times sum to it.
         busy_s: in which anything ran.
+        idle_s: in which nothing ran: the three waits.
         host_wait_s: idle, and what came next had not been launched yet.
         kernel_wait_s: idle between work that was queued already.
         unknown_wait_s: idle, and the launch of what came next was not recorded.
@@ -151,6 +174,7 @@ class DeviceProfile:
     device: int
     window_s: float
     busy_s: float
+    idle_s: float
     host_wait_s: float
     kernel_wait_s: float
     unknown_wait_s: float
@@ -161,17 +185,14 @@ class DeviceProfile:
     classes: tuple[ClassTime, ...]
     kernels: tuple[OperatorTime, ...]
 
-    @property
-    def idle_s(self) -> float:
-        """In which nothing ran [s]."""
-        return self.host_wait_s + self.kernel_wait_s + self.unknown_wait_s
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankProfile:
-    """The window of one rank; `missing` says why nothing is known, a machine word.
+    """The profiled window of one rank.
 
     Attributes:
+        rank: its number.
+        missing: why nothing is known, a machine word.
         file: the trace, relative to the run's folder.
         first_step: number of the first profiled step, from 0.
         num_steps: whole steps in it.
@@ -180,6 +201,8 @@ class RankProfile:
         start_s: when the window began, after the start of the command; None if not known.
         duration_s: from its begin to its end.
         write_s: what it took the process to write the trace.
+        host: the process.
+        devices: each device.
     """
 
     rank: int
@@ -200,7 +223,11 @@ class RankProfile:
 class Profile:
     """A run's window under a profiler, rank by rank.
 
-    `missing` says why there is none in any rank; `file` is what a tool of the system's wrote.
+    Attributes:
+        wish: what was asked for.
+        ranks: the window of each rank.
+        missing: why there is no profile of any rank, a machine word.
+        file: what a tool of the system's wrote, relative to the run's folder.
     """
 
     wish: ProfileWish

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackFrame:
-    """One frame of a Python stack, innermost first."""
+    """One frame of a Python stack, innermost first.
+
+    Attributes:
+        function: its name.
+        file: the file of the code.
+        line: the line that it was at.
+    """
 
     function: str
     file: str
@@ -16,7 +22,16 @@ class StackFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadStack:
-    """One thread; `missing` says why there is no stack, as a sentence."""
+    """One thread of a process, and where it is.
+
+    Attributes:
+        pid: the process of the thread.
+        thread: its name.
+        frames: calls, the innermost first.
+        is_main: whether it is the first thread of its process.
+        is_active: whether it ran just then; None where that is not known.
+        missing: why there is no stack, a sentence; None where there is one.
+    """
 
     pid: int
     thread: str
@@ -30,8 +45,15 @@ class ThreadStack:
 class StalledRank:
     """One rank while the run stood still.
 
-    `waits_in`: `collective`, `input`, `lock`, `disk`, `sleep`, `compute`, or None where unknown;
-    `where` is the innermost line of the user's code.
+    Attributes:
+        rank: its number, None where it has none.
+        pid: its process.
+        num_steps: steps of it that were on disk.
+        waits_in: what its main thread waited in: `collective`, `input`, `lock`, `disk`,
+            `sleep` or `compute`; None where that is not known.
+        where: innermost line of the user's code, `FILE:LINE`.
+        stacks: its threads, the main one first, and the main threads of loader workers it
+            waited for.
     """
 
     rank: int | None
@@ -44,10 +66,16 @@ class StalledRank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """No step for `limit_s`, ten times the usual step and more.
+    """No step for `limit_s`, which is ten times the usual step or more.
 
-    `duration_s` is None while it lasts, or where the run never went on. `culprits` are the ranks
-    the others wait for; empty where that is not known.
+    Attributes:
+        began_unix_s: when the last step before it ended [s since 1970].
+        seen_unix_s: when the stacks were taken [s since 1970].
+        usual_step_s: median step time before it [s].
+        limit_s: the pause after which the processes were probed [s].
+        ranks: what each rank was doing.
+        culprits: ranks that the others waited for; empty where that is not known.
+        duration_s: until the next step [s]; None where none came, or none yet.
     """
 
     began_unix_s: float

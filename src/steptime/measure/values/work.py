@@ -33,7 +33,8 @@ class ClassCount:
     """The work of one class of operators, all passes together.
 
     Attributes:
-        name: one of `CLASSES`.
+        name: `matmul`, `convolution`, `attention`, `recurrent`, `normalization`, `elementwise`,
+            `embedding`, `sparse` (graphs, too) or `other`.
         num: operators that ran.
         flops: part of the total [FLOP].
         pointwise_flops: one for each element of what has no product; never part of the total.
@@ -64,9 +65,16 @@ class GroupCount:
     """Operators of one class that are alike: of one type, of about one intensity or one size.
 
     Attributes:
+        name: its class.
         dtype: of what was multiplied; None where nothing was.
         is_tiny: each took so little time on the host that calling it was most of it; False where
             they ran on a device.
+        num: operators that ran.
+        flops: part of the total.
+        pointwise_flops: one for each element of what has no product.
+        moved_bytes: read and written, if no cache helps between operators.
+        time_s: time on the host [s].
+        device_time_s: time on the device, with what it waited for the host to start it [s].
     """
 
     name: str
@@ -82,7 +90,15 @@ class GroupCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleCount:
-    """The work inside one module, what it calls included [FLOP]."""
+    """The work inside one module, what it calls included [FLOP].
+
+    Attributes:
+        name: path of the module from the outermost one.
+        kind: its class.
+        forward: forward.
+        backward: gradients.
+        recomputed: forward work that was done again in the backward.
+    """
 
     name: str
     kind: str

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from steptime.core.units import format_bytes, format_count, format_percent, format_rate
 from steptime.diagnose.values.finding import Severity
+from steptime.machine.checks.run_checks import ROWS
 from steptime.machine.values.check_values import (
     Basis,
     CheckStatus,
@@ -22,7 +22,7 @@ from steptime.machine.values.check_values import (
 )
 from steptime.report.text.page import Page, joined, printable
 from steptime.report.words.check_reasons import CERTAINTY, COST_OF, REASONS
-from steptime.report.words.check_words import WORDS
+from steptime.report.words.fact_words import describe_facts
 
 _STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "bold yellow", Severity.INFO: "bold"}
 _TIMES = 1.5  # below it people think in percent
@@ -54,12 +54,12 @@ def check_lines(
 
 
 def _full(check: MachineCheck, *, page: Page) -> list[Text]:
-    words = WORDS[check.code]
+    row = ROWS[check.code]
     severity = check.severity or Severity.INFO
-    head = Text.assemble((words.title, _STYLES[severity]), (f"  {check.code}", "dim"))
+    head = Text.assemble((row.title, _STYLES[severity]), (f"  {check.code}", "dim"))
     lines = page.block(severity.value, head)
     lines += page.block("  seen", seen_text(check))
-    lines += page.block("  why", words.why)
+    lines += page.block("  why", row.why)
     lines += page.block("  cost", cost_text(check.cost))
     for command in check.commands:
         # As it is typed: not wrapped, so that it can be copied.
@@ -71,7 +71,7 @@ def _full(check: MachineCheck, *, page: Page) -> list[Text]:
 
 
 def _asked(basis: Basis) -> list[str]:
-    """The Python that was asked, and the run that was looked into."""
+    """The Python that was asked, and the run that was examined."""
     parts = []
     if basis.torch is not None:
         parts.append(f"torch {printable(basis.torch)} under {printable(basis.python or '?')}")
@@ -102,7 +102,7 @@ def _nccl(choice: NcclChoice) -> list[str]:
 
 def _remark(check: MachineCheck) -> str:
     command = f": {printable(check.commands[0])}" if check.commands else ""
-    return f"{WORDS[check.code].title} ({seen_text(check)}){command}"
+    return f"{ROWS[check.code].title} ({seen_text(check)}){command}"
 
 
 def _counts(checks: Sequence[MachineCheck]) -> str:
@@ -144,9 +144,9 @@ def describe_reason(word: str) -> str:
 
 def seen_text(check: MachineCheck) -> str:
     """What was seen, as far as there are words for it."""
-    told = {name: _value(name, value) for name, value in check.seen.items()}
+    told = {name: printable(text) for name, text in describe_facts(check.seen).items()}
     parts = []
-    for part in WORDS[check.code].seen:
+    for part in ROWS[check.code].seen:
         names = _NAME.findall(part)
         if all(told.get(name) for name in names) and (names or not _differs(check)):
             parts.append(part.format_map(told))
@@ -156,21 +156,6 @@ def seen_text(check: MachineCheck) -> str:
 def _differs(check: MachineCheck) -> bool:
     """A part without a quantity is said of what fires alone."""
     return check.status is not CheckStatus.FIRES
-
-
-def _value(name: str, value: str | int | float) -> str:
-    if isinstance(value, str):
-        return printable(value)
-    for ending, unit in (("_bytes_per_s", "bytes_per_s"), ("_bits_per_s", "bits_per_s")):
-        if name.endswith(ending):
-            return format_rate(value, unit)
-    if name.endswith("_bytes"):
-        return format_bytes(value)
-    if name.endswith("fraction"):
-        return format_percent(value)
-    if name.endswith(("_mhz", "_w", "_c")):
-        return str(value)
-    return format_count(value)
 
 
 def cost_text(cost: Cost | None) -> str:

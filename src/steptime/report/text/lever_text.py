@@ -1,13 +1,12 @@
 """The list of levers, and one of them explained: for people, for programs and for the docs.
 
-In: a LeverCard a lever, made of what it declares. Out: lines on a console, plain data, Markdown.
+In: a LeverCard a lever, made of what it declares. Out: lines on a console, Markdown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.text import Text
@@ -35,9 +34,21 @@ _MIN_TITLE = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeverCard:
-    """What a lever declares, as machine words and sentences; `settings` has the values tried.
+    """What a lever declares, as machine words and sentences.
 
-    `preserves` is the weakest class that the lever has anywhere; `edit` is for its first settings.
+    Attributes:
+        name: the lever.
+        title: what it does.
+        preserves: `EXACT`, `NUMERIC`, `STATISTICAL` or `NOTHING`: the weakest class that it
+            has anywhere.
+        moment: `ENVIRONMENT`, `STARTUP` or `LIVE`: when it acts.
+        relieves: the bottleneck kinds that it helps against.
+        phases: the phases that it makes shorter.
+        when: where it applies.
+        settings: each setting with the values that are tried; empty for a switch.
+        costs: what it costs.
+        source: where the idea comes from.
+        edit: the lines that make it permanent, with its first settings.
     """
 
     name: str
@@ -51,11 +62,6 @@ class LeverCard:
     costs: str
     source: str
     edit: str
-
-
-def levers_data(cards: Sequence[LeverCard]) -> dict[str, Any]:
-    """The `data` of `levers`."""
-    return {"levers": [asdict(card) for card in cards]}
 
 
 def levers_table(cards: Sequence[LeverCard], *, console: Console) -> None:

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from steptime.core.note import Note
 from steptime.core.units import format_seconds, format_speedup
 from steptime.report.text.page import printable, shortened
+from steptime.report.words.fact_words import describe_facts, fill, listed
 from steptime.report.words.study_words import (
     TIERS,
     describe_interval,
     describe_mark,
     describe_state,
-    fill,
 )
 from steptime.tune.values.study_progress import StudyProgress
 from steptime.tune.values.study_values import Trial
@@ -51,9 +51,9 @@ def describe_tier(tier: str, reasons: tuple[str, ...]) -> str:
 
 def describe_note(note: Note) -> str:
     """A note that is shown once."""
-    shown = {name: printable(value) for name, value in (note.facts or {}).items()}
-    listed = ", ".join(f"{name} {value}" for name, value in shown.items())
-    return fill(NOTES.get(note.code), shown) or f"{note.code} {listed}".rstrip()
+    facts = describe_facts(note.facts or {})
+    shown = {name: printable(text) for name, text in facts.items()}
+    return fill(NOTES.get(note.code), shown) or f"{note.code} {listed(shown)}".rstrip()
 
 
 def live_line(progress: StudyProgress, *, width: int) -> str:

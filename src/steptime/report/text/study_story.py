@@ -16,6 +16,7 @@ from steptime.core.units import format_count, format_speedup
 from steptime.report.text.page import Page, columns, page_of, printable, shortened
 from steptime.report.text.study_text import StudyRequest, render_study
 from steptime.report.words import study_words as words
+from steptime.report.words.fact_words import fill
 from steptime.tune.values.study_values import Choice, Study
 
 _MIN_COMMAND = 8
@@ -87,8 +88,8 @@ def _story(study: Study, page: Page) -> list[Text]:
 
 def describe_choice(choice: Choice) -> str:
     """The sentence of a choice; its code and facts where there is none for them."""
-    facts = words.describe_facts(choice.facts or {})
-    sentence = words.fill(CHOICES.get(choice.code), {"lever": choice.lever or "it", **facts})
+    facts = words.describe_study_facts(choice.facts or {})
+    sentence = fill(CHOICES.get(choice.code), {"lever": choice.lever or "it", **facts})
     if sentence is not None:
         return sentence[:1].upper() + sentence[1:] if choice.lever is None else sentence
     listed = ", ".join(f"{name} {value}" for name, value in facts.items())

@@ -1,14 +1,12 @@
-"""The waterfall of a step and the roofline of its operators, as lines, words and JSON.
+"""The waterfall of a step and the roofline of its operators, as lines and words.
 
-In: a `Waterfall` and a `Roofline`. Out: lines of a page, the words that page and plots share, and
-the `data` of `--json`. A part always stands with its arithmetic.
+In: a `Waterfall` and a `Roofline`. Out: lines of a page, and the words that page
+and plots share. A part always stands with its arithmetic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
 
 from rich.text import Text
 
@@ -103,7 +101,7 @@ def describe_exceeded(found: Exceeded) -> str:
             "It is that of matrix products: measured on a busy machine, or these kernels do better "
             "or need less than is counted (Winograd)"
         )
-    return f"{fact}: the roof is too low. {why}. To measure anew"
+    return f"{fact}: the roof is too low. {why}. To measure again"
 
 
 def describe_lacking(word: str) -> str:
@@ -271,23 +269,3 @@ def describe_headroom(point: RooflinePoint) -> str:
     if point.headroom_s is None:
         return describe_missing(point.missing or "no_roof")
     return f"{format_seconds(point.headroom_s)} a step less at the roof"
-
-
-# -- data
-
-
-def waterfall_data(waterfall: Waterfall | None) -> dict[str, Any] | None:
-    """A waterfall with each part's share of the step."""
-    if waterfall is None:
-        return None
-    step_s = waterfall.step_time_s
-    parts = [
-        asdict(part) | {"fraction": part.time_s / step_s if step_s else None}
-        for part in waterfall.parts
-    ]
-    return asdict(waterfall) | {"parts": parts}
-
-
-def roofline_data(roofline: Roofline | None) -> dict[str, Any] | None:
-    """The points and the roofs over them."""
-    return None if roofline is None else asdict(roofline)

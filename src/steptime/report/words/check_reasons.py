@@ -1,4 +1,4 @@
-"""Words of the checks for what costs, how sure, and why one was not made, by machine word."""
+"""Words that all checks share: what takes longer, how sure it is, why a check was not made."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COST_OF: Mapping[str, str] = {
 CERTAINTY: Mapping[str, str] = {
     "certain": "certain",
     "likely": "likely",
-    "possible": "possible: it depends on the script, or is meant",
+    "possible": "possible: it depends on the script, or is on purpose",
 }
 
 REASONS: Mapping[str, str] = {
@@ -55,28 +55,28 @@ REASONS: Mapping[str, str] = {
     "work_not_counted": "the work of the last run was not counted",
     "faults_not_told": "page faults of the last run were not seen",
     "no_nccl_log": "there is no log of NCCL: NCCL_DEBUG=INFO NCCL_DEBUG_FILE=nccl.log writes one, "
-    "--nccl-log names it",
+    "and --nccl-log names it",
     "log_cannot_be_read": "the log of NCCL cannot be read",
     "log_is_not_of_nccl": "the log has no line of NCCL's",
-    "log_without_channels": "the log has no channels: it wants NCCL_DEBUG=INFO from the start",
+    "log_without_channels": "the log has no channels: it needs NCCL_DEBUG=INFO from the start",
     "no_torch": "no torch in that Python: --python names another",
     "no_python": "no Python on the PATH: --python names one",
     "torch_does_not_load": "torch does not load in that Python",
     "python_does_not_start": "that Python does not start",
     "no_answer_in_time": "that Python gave no answer in time",
-    "torch_did_not_tell": "torch did not tell",
+    "torch_did_not_tell": "torch did not say",
     "no_binding": "the library that asks NVIDIA's driver (nvidia-ml-py) is not installed",
     "driver_gave_no_answer": "the driver gave no answer",
-    "driver_not_told": "the driver's version is not told",
+    "driver_not_told": "the driver's version is not known",
     "no_rule_for_this_cuda": "no rule is known for this CUDA",
     "no_figure_for_these_gpus": "no figure is known for such GPUs",
-    "architecture_not_told": "the architecture is not told",
-    "affinity_not_told": "the allowed cores are not told",
-    "load_not_told": "the load of the machine is not told",
-    "file_system_not_told": "the file system is not told",
-    "speeds_not_told": "the speeds of the interfaces are not told",
+    "architecture_not_told": "the architecture is not known",
+    "affinity_not_told": "the allowed cores are not known",
+    "load_not_told": "the load of the machine is not known",
+    "file_system_not_told": "the file system is not known",
+    "speeds_not_told": "the speeds of the interfaces are not known",
     "ports_not_told": "the kernel does not list the ports",
     "no_right_to_read": "the file may not be read by this user",
-    "not_told": "this system does not tell",
+    "not_told": "this system does not say",
     "failed": "the check itself failed",
 }

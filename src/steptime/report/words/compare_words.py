@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 
 from steptime.compare.values import (
     CompareOutcome,
@@ -20,8 +19,9 @@ from steptime.compare.values import (
     Spread,
     TraitChange,
 )
-from steptime.core.note import Note
+from steptime.core.note import Fact, Note
 from steptime.core.units import format_count, format_percent, format_seconds
+from steptime.report.words.fact_words import describe_facts, fill, listed
 from steptime.report.words.run_words import describe_phase
 from steptime.report.words.study_words import describe_lever
 
@@ -219,11 +219,9 @@ def describe_remark(remark: Note) -> str:
     return _fill(REMARKS, remark.code, remark.facts or {})
 
 
-def _fill(table: Mapping[str, str], code: str, facts: Mapping[str, str]) -> str:
-    with suppress(KeyError):
-        return table[code].format_map(facts)
-    listed = ", ".join(f"{name} {value}" for name, value in facts.items())
-    return f"{code} {listed}".rstrip()
+def _fill(table: Mapping[str, str], code: str, facts: Mapping[str, Fact]) -> str:
+    told = describe_facts(facts)
+    return fill(table.get(code), told) or f"{code} {listed(told)}".rstrip()
 
 
 def describe_trait(change: TraitChange) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 
 from steptime.core.evidence import Evidence
 from steptime.core.note import Note
@@ -18,6 +17,7 @@ from steptime.diagnose.ailments.ailment import Removal
 from steptime.diagnose.ailments.all_ailments import ailment_of
 from steptime.diagnose.values.finding import BottleneckKind, Finding
 from steptime.measure.values.observations import ScriptError
+from steptime.report.words.fact_words import describe_facts, fill, listed
 
 PHASES: Mapping[str, str] = {
     "input_wait": "input wait",
@@ -138,7 +138,7 @@ NOTES: Mapping[str, str] = {
     ),
     "recipe_differs": (
         "Not as when the recipe was proven: {facts}. It may give another speedup here, or none; "
-        "`steptime tune` proves it anew."
+        "`steptime tune` proves it again."
     ),
 }
 
@@ -182,10 +182,10 @@ def describe_missing(word: str) -> str:
 
 def describe_note(note: Note) -> str:
     """The sentence of a note; its code and facts where there is no sentence for them."""
-    facts = note.facts or {}
-    listed = _listed(facts)
-    sentence = _fill(NOTES.get(note.code), {**facts, "facts": listed})
-    return f"{note.code} {listed}".rstrip() if sentence is None else sentence.replace(" ()", "")
+    facts = describe_facts(note.facts or {})
+    together = listed(facts)
+    sentence = fill(NOTES.get(note.code), {**facts, "facts": together})
+    return f"{note.code} {together}".rstrip() if sentence is None else sentence.replace(" ()", "")
 
 
 def describe_finding(finding: Finding, step_time_s: float | None) -> str:
@@ -206,7 +206,7 @@ def _describe_unknown(finding: Finding) -> str:
     """The machine words and the numbers of a finding that there are no words for."""
     word = finding.cause or (finding.kind.value if finding.kind else "")
     numbers = {e.name: _value(e) for e in finding.evidence}
-    return f"{word} {_listed(numbers)}".rstrip() + "."
+    return f"{word} {listed(numbers)}".rstrip() + "."
 
 
 def _describe_place(finding: Finding) -> str | None:
@@ -229,7 +229,7 @@ def _describe_wants(finding: Finding) -> str | None:
 
 def fill_in(sentence: str | None, finding: Finding) -> str | None:
     """The sentence with the finding's evidence in it; None if some of it is not there."""
-    return _fill(sentence, _values(finding))
+    return fill(sentence, _values(finding))
 
 
 def _values(finding: Finding) -> dict[str, str]:
@@ -250,16 +250,6 @@ def _value(evidence: Evidence) -> str:
     if evidence.unit == "cores":
         return format_count(evidence.value)
     return format_value(evidence.value, evidence.unit)
-
-
-def _fill(sentence: str | None, values: Mapping[str, str]) -> str | None:
-    with suppress(KeyError):
-        return None if sentence is None else sentence.format_map(values)
-    return None
-
-
-def _listed(values: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 def describe_headroom(finding: Finding, step_time_s: float | None) -> str | None:

@@ -7,10 +7,10 @@ as it is. Layout is left to `study_text`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 
 from steptime.core.evidence import Evidence
 from steptime.core.interval import Interval
+from steptime.core.note import Fact
 from steptime.core.units import (
     format_count,
     format_percent,
@@ -19,6 +19,7 @@ from steptime.core.units import (
     format_value,
 )
 from steptime.measure.values.observations import Difference
+from steptime.report.words.fact_words import describe_fact, describe_facts, fill
 from steptime.tune.values.study_values import (
     Applied,
     NotTried,
@@ -209,11 +210,10 @@ DIFFERENCES: Mapping[str, str] = {
 
 def describe_difference(difference: Difference) -> str:
     """What is not as it was when the recipe was proven."""
-    values = {"proven": difference.proven, "here": difference.here}
-    if difference.what == "memory_bytes":
-        values = {name: format_value(float(text), "bytes") for name, text in values.items()}
-    sentence = fill(DIFFERENCES.get(difference.what), values)
-    return sentence or f"{difference.what}: {difference.proven}, here {difference.here}"
+    what = difference.what
+    proven, here = (describe_fact(what, fact) for fact in (difference.proven, difference.here))
+    sentence = fill(DIFFERENCES.get(what), {"proven": proven, "here": here})
+    return sentence or f"{what}: {proven}, here {here}"
 
 
 def describe_applied(applied: Applied) -> str:
@@ -275,7 +275,7 @@ def describe_reason(trial: Trial) -> str:
     """Why a trial was not kept, a sentence without its end."""
     if trial.quality is not None and trial.quality.outcome is not Outcome.PASS:
         return describe_worst(trial.quality)
-    facts = describe_facts(trial.facts or {})
+    facts = describe_study_facts(trial.facts or {})
     reason = trial.reason or ""
     tables = (REASONS, SHORT_REASONS, BARE_REASONS)
     known = next((text for table in tables if (text := fill(table.get(reason), facts))), None)
@@ -390,34 +390,15 @@ def _value(evidence: Evidence) -> str:
     return format_value(evidence.value, evidence.unit)
 
 
-_UNITS: Mapping[str, str] = {
-    **dict.fromkeys(("speedup", "low", "high", "headroom"), "x"),
-    **dict.fromkeys(("floor", "noise_floor", "wall", "cpu"), "fraction"),
-    **dict.fromkeys(("steps", "run_steps"), "count"),
-}
 _FACT_WORDS = ("reason", "worth")
 """Facts that are machine words themselves."""
 
 
-def describe_facts(facts: Mapping[str, str]) -> dict[str, str]:
+def describe_study_facts(facts: Mapping[str, Fact]) -> dict[str, str]:
     """The facts of a trial or choice as people read them: with units, reasons in words."""
-    return {name: _describe_fact(name, value) for name, value in facts.items()}
+    told = describe_facts(facts)
+    return told | {name: _reason(told[name]) for name in _FACT_WORDS if name in told}
 
 
-def _describe_fact(name: str, text: str) -> str:
-    if name in _FACT_WORDS:
-        return WORTH.get(text) or REASONS.get(text) or OUTCOME_REASONS.get(text) or text
-    unit = "s" if name.endswith("_s") else _UNITS.get(name)
-    if unit is None:
-        return text
-    try:
-        return format_value(float(text), unit)
-    except (ValueError, OverflowError):
-        return text
-
-
-def fill(sentence: str | None, values: Mapping[str, str]) -> str | None:
-    """The sentence with the values in it; None where one is missing."""
-    with suppress(KeyError):
-        return None if sentence is None else sentence.format_map(values)
-    return None
+def _reason(word: str) -> str:
+    return WORTH.get(word) or REASONS.get(word) or OUTCOME_REASONS.get(word) or word

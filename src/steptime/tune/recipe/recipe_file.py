@@ -343,7 +343,7 @@ def find_differences(
     for name in ("cpu", "num_cores", "memory_bytes"):
         before, now = getattr(recipe.machine, name), getattr(machine, name)
         if before is not None and now is not None and not _is_same(name, before, now):
-            found.append(Difference(what=name, proven=str(before), here=str(now)))
+            found.append(Difference(what=name, proven=before, here=now))
     return tuple(found)
 
 

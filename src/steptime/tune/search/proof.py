@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from steptime.core.interval import Interval
+from steptime.core.note import Fact
 from steptime.tune.search.budget import break_even_steps
 from steptime.tune.search.comparison_series import ComparisonSeries
 from steptime.tune.search.lab import COMPILE, Lab
@@ -86,7 +87,7 @@ def prove(lab: Lab, build: Build) -> Found:
     while state := _first_that_trains_as_well(lab, build, refused):
         series = _confirm(lab, state)
         if series is not None and _is_faster(lab, series):
-            lab.notes.choose("confirmed", state=names_of(state), **_numbers(lab, series))
+            lab.notes.choose("confirmed", None, state=names_of(state), **_numbers(lab, series))
             return _faster(lab, state, series)
         attempts_left -= 1
         if not attempts_left or not _leave_processes_out(lab, state, refused):
@@ -261,7 +262,7 @@ def _is_faster(lab: Lab, series: ComparisonSeries) -> bool:
         return True
     facts = _numbers(lab, series)
     lab.notes.explain("confirm", series.state, (), reason, facts)
-    lab.notes.choose("not_confirmed", reason=reason, state=names_of(series.state), **facts)
+    lab.notes.choose("not_confirmed", None, reason=reason, state=names_of(series.state), **facts)
     return False
 
 
@@ -281,7 +282,7 @@ def _doubt(lab: Lab, series: ComparisonSeries) -> str | None:
     return series.ending.reason if is_above else "not_confirmed"
 
 
-def _numbers(lab: Lab, series: ComparisonSeries) -> dict[str, str]:
+def _numbers(lab: Lab, series: ComparisonSeries) -> dict[str, Fact]:
     """The confirmation's numbers as facts."""
     found = lab.log_speedup(series)
     numbers = {} if found is None else numbers_of(to_speedup(found))

@@ -109,7 +109,7 @@ def _note_floors(lab: Lab, series: ComparisonSeries, reason: str) -> bool:
     """Take the noise floors from an A/A, by wall and by CPU time."""
     found = interval(series.wall)
     if series.is_over or found is None or found.n < MIN_PAIRS:
-        lab.notes.choose("no_noise_floor", reason=reason, n=str(len(series.wall)))
+        lab.notes.choose("no_noise_floor", reason=reason, n=len(series.wall))
         return False
     lab.floors[False] = floor_of(found)
     by_cpu = interval(series.cpu)
@@ -117,7 +117,7 @@ def _note_floors(lab: Lab, series: ComparisonSeries, reason: str) -> bool:
         lab.floors[True] = floor_of(by_cpu)
     words = {False: "wall", True: "cpu"}
     facts = {words[is_cpu]: number(floor) for is_cpu, floor in lab.floors.items()}
-    lab.notes.choose("noise_floor", n=str(found.n), **facts)
+    lab.notes.choose("noise_floor", None, n=found.n, **facts)
     return True
 
 
@@ -155,7 +155,7 @@ def screen(
             alive = [one for one in alive if one not in told or not is_told(lab, one)]
         share = KEEP_WHILE_ALONE + lab.keep / 2 if due > FIRST_ROUNDS else lab.keep
         if alive and not lab.live(fixed, [one.state for one in alive], due, keep=share):
-            lab.notes.choose("out_of_time", phase="live", rounds=str(due))
+            lab.notes.choose("out_of_time", phase="live", rounds=due)
             if due == FIRST_ROUNDS:
                 _ask_one_by_one(lab, [one for one in alive if not one.asked])
             break
@@ -256,8 +256,8 @@ def earns(lab: Lab, series: ComparisonSeries, gain: float) -> bool:
     facts = {
         "one_off_s": number(one_off_s),
         "steps": number(needed),
-        "run_steps": str(length),
-        "is_assumed": str(lab.options.run_steps is None).lower(),
+        "run_steps": length,
+        "is_assumed": lab.options.run_steps is None,
     }
     name = series.state[-1].name
     if needed <= length:

@@ -75,7 +75,7 @@ def _worth_trying(lab: Lab, offers: Sequence[Offer]) -> tuple[Offer, ...]:
     lab.notes.leave_out(refused)
     for one in kept:
         share = "unknown" if one.headroom is None else number(1 / (1 - one.headroom))
-        lab.notes.choose("offered", one.name, headroom=share, is_aimed=str(one.is_aimed).lower())
+        lab.notes.choose("offered", one.name, headroom=share, is_aimed=one.is_aimed)
     return kept
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from steptime.core.interval import Interval
+from steptime.core.note import Fact
 from steptime.tune.search.pairs import to_speedup
 from steptime.tune.values.study_values import (
     WELL,
@@ -49,18 +50,18 @@ def label(applied: Applied) -> str:
     return f"{applied.name}({settings})" if settings else applied.name
 
 
-def number(value: float) -> str:
-    """A number for a fact: four significant digits."""
-    return f"{value:.4g}"
+def number(value: float) -> float:
+    """A number for a fact: four significant digits, so that one decision noted twice is one."""
+    return float(f"{value:.4g}")
 
 
-def numbers_of(found: Interval) -> dict[str, str]:
+def numbers_of(found: Interval) -> dict[str, Fact]:
     """A speedup as facts."""
     return {
         "speedup": number(found.estimate),
         "low": number(found.low),
         "high": number(found.high),
-        "n": str(found.n),
+        "n": found.n,
     }
 
 
@@ -110,7 +111,7 @@ class Notes:
 
     def __init__(self) -> None:
         self._trials: dict[tuple[str, Key, Key], Trial] = {}
-        self._choices: dict[tuple[str, str | None, tuple[tuple[str, str], ...]], Choice] = {}
+        self._choices: dict[tuple[str, str | None, tuple[tuple[str, Fact], ...]], Choice] = {}
         self._not_tried: dict[str, NotTried] = {}
         self._latest: tuple[str, Key, Key] | None = None
 
@@ -136,7 +137,7 @@ class Notes:
         missed = tuple(NotTried(name=name, reason="no_time") for name in late)
         return tuple(self._not_tried.values()) + missed
 
-    def choose(self, code: str, lever: str | None = None, **facts: str) -> None:
+    def choose(self, code: str, lever: str | None = None, **facts: Fact) -> None:
         """Note a decision; the same one twice is one."""
         choice = Choice(code=code, lever=lever, facts=facts or None)
         self._choices.setdefault((code, lever, tuple(sorted(facts.items()))), choice)
@@ -177,7 +178,7 @@ class Notes:
         state: State,
         reference: State,
         reason: str | None,
-        facts: Mapping[str, str] | None = None,
+        facts: Mapping[str, Fact] | None = None,
     ) -> None:
         """Say why a trial that is noted was not kept; one that ended badly keeps its reason.
 

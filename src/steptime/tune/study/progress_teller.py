@@ -50,7 +50,7 @@ class ProgressTeller:
     def wait(self, waited: Waited) -> None:
         """A wait for a quiet machine is over."""
         if not waited.is_quiet:
-            facts = {"others_cores": f"{waited.others_cores:.1f}"}
+            facts = {"others_cores": waited.others_cores}
             self._tell(phase="quiet", note=Note(code="not_quiet", facts=facts))
 
     def ask(self, asked: AskedQuestion) -> None:

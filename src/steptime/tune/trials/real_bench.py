@@ -58,7 +58,7 @@ from steptime.verify.values import Verdict
 
 SHARED_NETWORK = "shared_network"
 COMPILER_CACHE = "TORCHINDUCTOR_CACHE_DIR"
-_CHECK_S = 0.5
+_POLL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,13 +273,13 @@ def step_s_of(baseline: Baseline) -> float:
 
 def _recording_is_complete(folder: Path) -> Callable[[TrialWatch], bool]:
     """Asks now and then whether a quality run has recorded all that it was to."""
-    due_s, recordings = time.monotonic() + _CHECK_S, RecordingWatch(folder)
+    due_s, recordings = time.monotonic() + _POLL_S, RecordingWatch(folder)
 
     def is_done(watch: TrialWatch) -> bool:
         nonlocal due_s
         if time.monotonic() < due_s:
             return False
-        due_s = time.monotonic() + _CHECK_S
+        due_s = time.monotonic() + _POLL_S
         return recordings.is_complete()
 
     return is_done

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from steptime.core.executable import NotStarted
+from steptime.core.note import Fact
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.stats import median
 from steptime.core.store import Run, write_text, write_value
@@ -107,17 +108,19 @@ class TrialEnded:
         """How it ended, with the facts for the sentence of the reason."""
         return Ending(end=self.end, reason=self.reason, facts=self._facts())
 
-    def _facts(self) -> dict[str, str] | None:
+    def _facts(self) -> dict[str, Fact] | None:
         if self.end is TrialEnd.FINISHED:
             return None
         if self.reason == LEVER_FAILED:
             return {"lever": str(self.lever), "error": self.text}
-        found = {"last_line": self.text.rpartition("\n")[2]} if self.text else {}
+        found: dict[str, Fact] = {}
+        if self.text:
+            found["last_line"] = self.text.rpartition("\n")[2]
         process = self.process
         if process is not None and process.exit_code is not None:
-            found["exit_code"] = str(process.exit_code)
+            found["exit_code"] = process.exit_code
         elif process is not None and process.signal is not None:
-            found["signal"] = str(process.signal)
+            found["signal"] = process.signal
         return found or None
 
 
@@ -173,7 +176,7 @@ class TrialProcess:
             if self.watch.read():
                 self._last_update = self._clock()
             if process is not None:
-                self._sampler.take_last()  # a kill by the kernel came after the last look
+                self._sampler.take_last()  # a kill by the kernel came after the last sample
                 self._ended = self._judge(process)
             elif is_done(self.watch):
                 return None

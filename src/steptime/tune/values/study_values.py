@@ -12,6 +12,7 @@ from enum import Enum
 
 from steptime.core.evidence import Evidence
 from steptime.core.interval import Interval
+from steptime.core.note import Fact
 from steptime.core.schema import SCHEMA
 from steptime.verify.values import Verdict
 
@@ -40,7 +41,7 @@ class Ending:
 
     end: TrialEnd
     reason: str | None = None
-    facts: Mapping[str, str] | None = None
+    facts: Mapping[str, Fact] | None = None
 
     @property
     def is_well(self) -> bool:
@@ -66,7 +67,12 @@ class StudyOutcome(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """One lever with its settings."""
+    """One lever with its settings.
+
+    Attributes:
+        name: the lever.
+        settings: its settings; empty for a lever that is a switch.
+    """
 
     name: str
     settings: Mapping[str, str | int | float | bool]
@@ -103,21 +109,34 @@ class Trial:
     reference: State = ()
     quality: Verdict | None = None
     reason: str | None = None
-    facts: Mapping[str, str] | None = None
+    facts: Mapping[str, Fact] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One decision of the search, for `steptime study show`: a machine word with its facts."""
+    """One decision of the search, for `steptime study show`.
+
+    Attributes:
+        code: what was decided, a machine word.
+        lever: the lever that it is about.
+        facts: the numbers and names behind it.
+    """
 
     code: str
     lever: str | None = None
-    facts: Mapping[str, str] | None = None
+    facts: Mapping[str, Fact] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotTried:
-    """A lever that was not tried; `reason` is a machine word, `text` the lever's own sentence."""
+    """A lever that was not tried.
+
+    Attributes:
+        name: the lever.
+        reason: why, a machine word.
+        text: the lever's own sentence, where it has one.
+        evidence: the numbers that it rests on.
+    """
 
     name: str
     reason: str
@@ -130,21 +149,31 @@ class Study:
     """All trials of one `tune`, and what came of them.
 
     Attributes:
+        study_id: name of the study's folder.
+        command: the command as given.
+        started_unix_s: its start, seconds since 1970.
+        ended_unix_s: its end; None while it has none.
+        tier: how the trials were kept from harm: isolated, guarded or unsafe.
         outcome: None while it is not done.
         recipe: what was proven, empty unless `faster`.
         speedup: of the recipe over the command as written, from the confirmation.
         noise_floor: how far the study's own A/A interval reaches from no change, a fraction.
         quality: the recipe's verdict.
-        tier: how the trials were kept from harm: isolated, guarded or unsafe.
+        baseline_step_s: time of a step of the command as written [s].
+        tuned_step_s: time of a step with the recipe [s].
+        sample_unit: what is counted: `samples` or `tokens`.
+        trials: all that was tried, in order.
+        not_tried: levers that were not tried.
+        choices: why each thing was done, in order.
+        tried_writes: what the script tried to write.
+        break_even_steps: steps after which one-off costs (compile) are earned; None without any.
+        is_interrupted: the user ended it early.
         tier_reasons: why no better tier was possible.
         samples_per_step: of the command as written, in `sample_unit`s, over all ranks.
         device: what it trains on, as its first rank said.
         torch_version: that its first rank has.
-        break_even_steps: steps after which one-off costs (compile) are earned; None without any.
-        choices: why each thing was done, in order.
-        tried_writes: what the script tried to write.
-        is_interrupted: the user ended it early.
         reason: machine word that explains the outcome, where it needs an explanation.
+        schema: version of the record.
     """
 
     study_id: str

@@ -1,15 +1,20 @@
-"""What a check is made of: a row of words and sources, and a function of facts that judges."""
+"""What a check is made of: one row holds its rule, its words and its source.
+
+The rows lie beside their rules, one file a subject; `run_checks` gathers them. `report` renders
+their words and owns no others.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 
 from steptime.diagnose.values.finding import Severity
 from steptime.machine.checks.check_facts import CheckFacts, LastRun, Software
-from steptime.machine.values.check_values import Certainty, CheckStatus, Cost
+from steptime.machine.values.check_values import Certainty, CheckStatus, Cost, MachineCheck
 from steptime.machine.values.inventory_values import Gpu
 
 Value = str | int | float
@@ -21,24 +26,31 @@ OWN = "own measurement: 2 cores with AVX-512 and AMX, torch 2.13 without GPU, sm
 FAILURE = Cost(of="failure")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
-    """What a rule says of the facts; the fields are those of `Check`."""
-
-    status: CheckStatus
-    seen: Seen = field(default_factory=dict)
-    reason: str | None = None
-    severity: Severity | None = None
-    certainty: Certainty | None = None
-    cost: Cost | None = None
-    commands: tuple[str, ...] = ()
+Judgement = partial[MachineCheck]
+"""What a rule says of the facts: a check that lacks only what its row says of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """One check: its code, where its rule comes from, and who judges."""
+class CheckRow:
+    """One check; no part has a default, so none can be forgotten.
+
+    Attributes:
+        code: its machine word, which is stable.
+        subject: what it belongs to, as `MachineCheck.subject` has it.
+        title: what is wrong where it fires, in a few words.
+        seen: parts of a sentence on what was seen; in braces stands what the judgement saw. A part
+            is said where all that it names was seen.
+        why: why it matters.
+        source: where the rule comes from.
+        judge: looks at the facts. What mends it and what it costs depend on them, so the judgement
+            has both.
+    """
 
     code: str
+    subject: str
+    title: str
+    seen: tuple[str, ...]
+    why: str
     source: str
     judge: Callable[[CheckFacts], Judgement]
 
@@ -52,7 +64,8 @@ def fires(
     commands: tuple[str, ...] = (),
 ) -> Judgement:
     """It holds the training back, or may."""
-    return Judgement(
+    return partial(
+        MachineCheck,
         status=CheckStatus.FIRES,
         seen=seen,
         severity=severity,
@@ -63,18 +76,18 @@ def fires(
 
 
 def clean(seen: Seen | None = None) -> Judgement:
-    """It was looked at, and is as it should be."""
-    return Judgement(status=CheckStatus.CLEAN, seen=seen or {})
+    """It was checked, and it is as it should be."""
+    return partial(MachineCheck, status=CheckStatus.CLEAN, seen=seen or {})
 
 
 def not_checked(reason: str) -> Judgement:
-    """It could not be looked at, and why, a machine word."""
-    return Judgement(status=CheckStatus.NOT_CHECKED, reason=reason)
+    """It could not be checked, and why, a machine word."""
+    return partial(MachineCheck, status=CheckStatus.NOT_CHECKED, reason=reason)
 
 
 def not_applicable(reason: str) -> Judgement:
     """There is nothing of the kind here, a machine word."""
-    return Judgement(status=CheckStatus.NOT_APPLICABLE, reason=reason)
+    return partial(MachineCheck, status=CheckStatus.NOT_APPLICABLE, reason=reason)
 
 
 # -- what several rules ask

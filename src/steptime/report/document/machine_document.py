@@ -1,20 +1,32 @@
 """The document of `steptime machine`.
 
-In: an `Inventory` and `Ceilings`. Out: an Envelope, as `report/schema/machine.schema.json`
-describes its rendering.
+In: an `Inventory` and `Ceilings`. Out: a `MachineDocument` in its envelope.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import dataclass
 
 from steptime.errors import InterruptedByUserError
 from steptime.machine.values.inventory_values import Ceilings, Inventory
-from steptime.report.document.envelope import Envelope, ErrorItem
+from steptime.report.document.envelope import Envelope, ErrorItem, enclose
 from steptime.report.words.machine_words import describe_next, describe_reason
 
 
-def machine_envelope(inventory: Inventory, found: Ceilings | None) -> Envelope:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineDocument:
+    """What the machine has and what it reaches.
+
+    Attributes:
+        inventory: what it has.
+        ceilings: what it reaches; null with `--inventory`.
+    """
+
+    inventory: Inventory
+    ceilings: Ceilings | None
+
+
+def machine_envelope(inventory: Inventory, found: Ceilings | None) -> Envelope[MachineDocument]:
     """The machine; partial where not all was measured, or nothing.
 
     Args:
@@ -27,12 +39,9 @@ def machine_envelope(inventory: Inventory, found: Ceilings | None) -> Envelope:
         code = "interrupted" if was_interrupted else "not_measured"
         told = describe_reason(found.missing) + (f": {found.detail}" if found.detail else "")
         errors = (ErrorItem(code=code, message=told, hint=describe_next(found.missing)),)
-    return Envelope(
-        command="machine",
+    return enclose(
+        "machine",
+        MachineDocument(inventory=inventory, ceilings=found),
         exit_code=InterruptedByUserError.exit_code if was_interrupted else 0,
-        data={
-            "inventory": asdict(inventory),
-            "ceilings": None if found is None else asdict(found),
-        },
         errors=errors,
     )

@@ -1,0 +1,83 @@
+"""The document of `steptime machine --check`.
+
+In: `MachineCheck` values. Out: a `CheckDocument` in its envelope.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from steptime.machine.checks.run_checks import ROWS
+from steptime.machine.values.check_values import Basis, MachineCheck, most_costly_first
+from steptime.report.document.envelope import Envelope, ErrorItem, enclose
+from steptime.report.text.check_text import cost_text, describe_reason, seen_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckText:
+    """One check in words for people, which may change.
+
+    Attributes:
+        title: the check in a few words.
+        why: why it matters.
+        seen: what was seen.
+        cost: what it can cost; null unless it fires.
+        reason: why it was not checked, or does not apply.
+    """
+
+    title: str
+    why: str
+    seen: str
+    cost: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckDocument:
+    """What about the machine holds a training back.
+
+    Attributes:
+        basis: what the checks rest on.
+        checks: all of them, those that fire first, the most costly first.
+        words: the code of a check to its words.
+    """
+
+    basis: Basis
+    checks: tuple[MachineCheck, ...]
+    words: Mapping[str, CheckText]
+
+
+def check_envelope(
+    checks: tuple[MachineCheck, ...],
+    *,
+    basis: Basis,
+    exit_code: int,
+    gate: str | None = None,
+) -> Envelope[CheckDocument]:
+    """What fires first, most costly first, then the others.
+
+    Args:
+        checks: all of them.
+        basis: what they rest on.
+        exit_code: of the command.
+        gate: the words of a gate that was not met.
+    """
+    fired = most_costly_first(checks)
+    codes = {check.code for check in fired}
+    ordered = (*fired, *(check for check in checks if check.code not in codes))
+    words = {check.code: _text(check) for check in ordered}
+    document = CheckDocument(basis=basis, checks=ordered, words=words)
+    errors = () if gate is None else (ErrorItem(code="gate_not_met", message=gate),)
+    return enclose("machine", document, exit_code=exit_code, errors=errors)
+
+
+def _text(check: MachineCheck) -> CheckText:
+    row = ROWS[check.code]
+    return CheckText(
+        title=row.title,
+        why=row.why,
+        seen=seen_text(check),
+        cost=cost_text(check.cost) if check.severity is not None else None,
+        reason=None if check.reason is None else describe_reason(check.reason),
+    )

@@ -1,0 +1,117 @@
+"""The JSON Schema of every document, made from the values themselves.
+
+In: the name of a document. Out: a schema of the draft 2020-12. msgspec makes it from the
+annotations; the words come from the values' docstrings. It is made when it is asked for and kept
+nowhere, so it always describes the Steptime that is installed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from steptime.core.schema import SCHEMA
+from steptime.report.document.check_document import CheckDocument
+from steptime.report.document.comparison_document import ComparisonDocument
+from steptime.report.document.envelope import Envelope
+from steptime.report.document.listings import (
+    ExportDocument,
+    LeversDocument,
+    PageDocument,
+    RunsDocument,
+    StacksDocument,
+    StudiesDocument,
+)
+from steptime.report.document.machine_document import MachineDocument
+from steptime.report.document.run_document import RunDocument
+from steptime.report.document.study_document import StudyDocument
+
+DOCUMENTS: Mapping[str, Any] = {
+    "run": Envelope[RunDocument],
+    "runs": Envelope[RunsDocument],
+    "tune": Envelope[StudyDocument],
+    "studies": Envelope[StudiesDocument],
+    "compare": Envelope[ComparisonDocument],
+    "machine": Envelope[MachineDocument],
+    "check": Envelope[CheckDocument],
+    "levers": Envelope[LeversDocument],
+    "stacks": Envelope[StacksDocument],
+    "report": Envelope[PageDocument],
+    "export": Envelope[ExportDocument],
+}
+"""Name of a document to its class. `run` is of `steptime run` and `show`, `tune` of
+`tune` and `study show`, `studies` of `study list`, `check` of `machine --check`."""
+
+
+def json_schema(name: str) -> dict[str, Any]:
+    """The JSON Schema of one document of `--json`.
+
+    Args:
+        name: one of `DOCUMENTS`.
+
+    Raises:
+        ValueError: there is no document of that name.
+    """
+    import msgspec
+
+    if name not in DOCUMENTS:
+        raise ValueError(f"`name` must be one of {', '.join(DOCUMENTS)}, got {name!r}")
+    _, parts = msgspec.json.schema_components([DOCUMENTS[name]], ref_template="#/$defs/{name}")
+    parts = {_title(key): _described(part) for key, part in parts.items()}
+    schema = parts.pop("Envelope")
+    schema["properties"]["schema"]["const"] = SCHEMA
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"Steptime: {name}",
+        **schema,
+        # What the status says of the other keys.
+        "oneOf": [_status("ok", 0, 0), _status("partial", 1), _status("error", 1)],
+        "$defs": parts,
+    }
+
+
+def _status(word: str, least: int, most: int | None = None) -> dict[str, Any]:
+    """What holds under one status: how many errors there are, and whether there is data."""
+    errors = {"minItems": least} if most is None else {"minItems": least, "maxItems": most}
+    data = {"type": "null"} if word == "error" else {"not": {"type": "null"}}
+    return {"properties": {"status": {"const": word}, "errors": errors, "data": data}}
+
+
+def _title(key: str) -> str:
+    """`Envelope` for the name that msgspec gives an envelope of something."""
+    return key.partition("_")[0]
+
+
+def _described(part: dict[str, Any]) -> dict[str, Any]:
+    """A part with the words of its docstring; each key is always written, whatever its default."""
+    intro, words = take_apart(part.get("description", ""))
+    part = {"title": _title(part["title"].partition("[")[0]), **part, "description": intro}
+    keys = part.get("properties")
+    if keys is None:
+        return part
+    for name, key in keys.items():
+        key.pop("default", None)
+        if name in words:
+            key["description"] = words[name]
+    return {**part, "required": list(keys)}
+
+
+@cache
+def take_apart(text: str) -> tuple[str, dict[str, str]]:
+    """A docstring as its sentences, and as the words of each attribute."""
+    intro, _, section = inspect.cleandoc(text).partition("\n\nAttributes:\n")
+    words: dict[str, str] = {}
+    for entry in re.split(r"\n(?=    \S)", "\n" + section):
+        names, _, meaning = entry.partition(":")
+        for name in names.split(","):
+            if meaning:
+                words[name.strip()] = _as_json(meaning)
+    return _as_json(intro), words
+
+
+def _as_json(text: str) -> str:
+    """The text in one line, in the words of JSON."""
+    return re.sub(r"\bNone\b", "null", " ".join(text.split()))

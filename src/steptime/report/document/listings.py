@@ -1,0 +1,139 @@
+"""The documents of the commands that list things, or write one file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from steptime.core.interval import Interval
+from steptime.measure.values.run_summary import RunSummary
+from steptime.measure.values.stall import StalledRank
+from steptime.report.text.lever_text import LeverCard
+from steptime.tune.values.study_values import State, Study, StudyOutcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunsDocument:
+    """The runs of a store.
+
+    Attributes:
+        store: its path.
+        runs: the runs, newest first.
+    """
+
+    store: str
+    runs: tuple[RunSummary, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudySummary:
+    """One study in a list; the keys mean what they mean in a study.
+
+    Attributes:
+        study_id: name of the study's folder.
+        command: the command as given.
+        started_unix_s: its start, seconds since 1970.
+        ended_unix_s: its end; None while it has none.
+        is_interrupted: it was ended early.
+        outcome: how it ended; None while it has not.
+        speedup: of the recipe over the command as written, from the confirmation.
+        recipe: what was proven; empty unless the outcome is `faster`.
+        num_trials: trials so far.
+    """
+
+    study_id: str
+    command: tuple[str, ...]
+    started_unix_s: float
+    ended_unix_s: float | None
+    is_interrupted: bool
+    outcome: StudyOutcome | None
+    speedup: Interval | None
+    recipe: State
+    num_trials: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudiesDocument:
+    """The studies of a store.
+
+    Attributes:
+        store: its path.
+        studies: the studies, newest first.
+    """
+
+    store: str
+    studies: tuple[StudySummary, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeversDocument:
+    """What Steptime can try: every lever, or the one that was named.
+
+    Attributes:
+        levers: the levers.
+    """
+
+    levers: tuple[LeverCard, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StacksDocument:
+    """Where each rank of a command is.
+
+    Attributes:
+        run_id: name of the run's folder.
+        taken_unix_s: when the stacks were taken.
+        ranks: the ranks with their stacks.
+        culprits: the ranks that the others wait for; empty where that is not known.
+    """
+
+    run_id: str
+    taken_unix_s: float
+    ranks: tuple[StalledRank, ...]
+    culprits: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportDocument:
+    """The trace that was written.
+
+    Attributes:
+        run_id: name of the run's folder.
+        format: `chrome`.
+        path: of the file.
+        bytes: its size.
+        num_events: that are in it.
+    """
+
+    run_id: str
+    format: str
+    path: str
+    bytes: int
+    num_events: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageDocument:
+    """The page that was written.
+
+    Attributes:
+        run_id: name of the run's folder.
+        page: path of the file.
+    """
+
+    run_id: str
+    page: str
+
+
+def summarize(study: Study) -> StudySummary:
+    """The study in one row."""
+    return StudySummary(
+        study_id=study.study_id,
+        command=study.command,
+        started_unix_s=study.started_unix_s,
+        ended_unix_s=study.ended_unix_s,
+        is_interrupted=study.is_interrupted,
+        outcome=study.outcome,
+        speedup=study.speedup,
+        recipe=study.recipe,
+        num_trials=len(study.trials),
+    )
