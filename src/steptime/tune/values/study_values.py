@@ -1,6 +1,6 @@
-"""The values of a study: trials, verdict, recipe. Frozen, and each survives JSON (`core.codec`).
+"""The values of a study: its trials, its verdict, its recipe.
 
-A study asks whether levers make one command's training faster and leave it as good. What is tried
+A study asks whether levers make one command's training faster and leave it as good. What it tries
 is a `State`: levers with their settings, in the order in which they were added.
 """
 
@@ -84,7 +84,10 @@ State = tuple[Applied, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One thing that was tried, with how it ended.
+    """One thing that was tried, and what came of it.
+
+    `end`, `reason` and `facts` are its own and no `Ending`: the reason of a trial that ended well
+    says why the search did not keep it.
 
     Attributes:
         number: number of the trial, in order; 0 is the command as written.
@@ -164,12 +167,12 @@ class Study:
         choices: why each thing was done, in order.
         tried_writes: what the script tried to write.
         break_even_steps: steps after which one-off costs (compile) are earned; None without any.
-        is_interrupted: it was ended early.
-        tier_reasons: why the trials were not kept from harm better.
+        is_interrupted: the user ended it early.
+        tier_reasons: why no better tier was possible.
         samples_per_step: of the command as written, in `sample_unit`s, over all ranks.
         device: what it trains on, as its first rank said.
         torch_version: version of torch in its first rank.
-        reason: machine word: why the outcome is what it is, where it needs one.
+        reason: machine word that explains the outcome, where it needs an explanation.
         schema: version of the record.
     """
 
