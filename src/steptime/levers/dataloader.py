@@ -144,7 +144,7 @@ LEVER = Lever(
     moment=Moment.STARTUP,
     apply=apply,
     edit=edit,
-    costs="Memory for each worker and for batches in waiting. Kept workers see that an attribute "
-    "of the data set was set anew, but not what was changed inside one.",
+    costs="Memory for each worker and for batches in waiting. Kept workers notice that an "
+    "attribute of the data set was set again, but not what was changed inside it.",
     source="https://docs.pytorch.org/docs/stable/data.html",
 )

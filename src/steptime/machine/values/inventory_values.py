@@ -111,7 +111,7 @@ class Gpu:
         pcie_width, max_pcie_width: lanes now, and as built; a sleeping link may be narrower.
         numa_node: the node it is near; None where the kernel does not say.
         cpus: cores near it, as the kernel lists them.
-        used_bytes, busy_fraction: of its memory, and of its time, at the moment of the look.
+        used_bytes, busy_fraction: of its memory, and of its time, when it was read.
     """
 
     index: int

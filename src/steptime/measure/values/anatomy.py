@@ -155,7 +155,7 @@ class LoaderMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """What was still held when a process ended for want of memory, by part.
+    """What was still held when a process ended because memory ran out, by part.
 
     Attributes:
         by_part: bytes by part; `others` are tensors that belong to none.
@@ -171,7 +171,7 @@ class Growth:
     """What there was more of, so many updates after the first look, where memory grew.
 
     Attributes:
-        num_updates: between the two looks.
+        num_updates: between the two counts.
         held_bytes: more that the process held, on its device or resident.
         tensor_bytes: of tensors that are no weights, gradients or states.
         largest: type and shape of those that grew most: `fp32 [64, 1000]`.
@@ -193,7 +193,7 @@ class Anatomy:
 
     Attributes:
         rank: it.
-        moment: how far the looks came: `call` (a model was called), `backward`, `update`.
+        moment: how far the probes came: `call` (a model was called), `backward`, `update`.
         num_updates: that were done at the last look.
         num_parameters: elements, those of this rank where they are sharded.
         num_trainable: of them.
@@ -205,10 +205,10 @@ class Anatomy:
         timeline_missing: why, a machine word.
         allocator: of the device; None without one.
         loader: None without a DataLoader.
-        worker_bytes: what its workers held together, in the median of the looks.
+        worker_bytes: what its workers held together, in the median of the samples.
         resident_bytes: the most that the process was seen to hold.
-        growth: None unless memory grew between two looks.
-        death: None unless the process ended for want of memory and could say so.
+        growth: None unless memory grew between two counts.
+        death: None unless the process ended because memory ran out and could say so.
     """
 
     rank: int
