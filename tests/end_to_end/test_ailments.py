@@ -13,8 +13,8 @@ from end_to_end.harness import has_gpu
 
 pytestmark = pytest.mark.slow("a process of its own, and as many steps as a diagnosis needs")
 
-CORE = ("slow fetch", "slow rank", "out of memory", "healthy")
-"""In the fast check, too: one of a phase, one of ranks, one that dies, one with nothing."""
+CORE = ("slow fetch", "out of memory", "healthy")
+"""In the fast check, too: one of a phase, one that dies, one with nothing."""
 
 
 def marks(name: str) -> list[pytest.MarkDecorator]:

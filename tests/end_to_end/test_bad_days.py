@@ -82,7 +82,7 @@ def test_an_exception_in_the_middle_leaves_every_step_and_the_report(tmp_path: P
 
 @needs_torch
 def test_a_segmentation_fault_in_the_middle_leaves_all_but_the_last_moment(tmp_path: Path) -> None:
-    done = run_observed(tmp_path, "python", SCRIPTS / "dying.py", "60", "crash")
+    done = run_forked(tmp_path, "python", SCRIPTS / "dying.py", "60", "crash")
     assert done.exit_code == 128 + signal.SIGSEGV
     assert "killed by SIGSEGV" in said_by_us(done)
     assert 30 <= done.data["num_steps"] <= 60  # 60 steps take 0.6 s and more
@@ -323,8 +323,11 @@ COMMANDS: dict[str, tuple[Damage, str]] = {
     "a folder": (lambda run: as_folder(run / "command.json"), "no file command.json is in it"),
     "empty": (lambda run: (run / "command.json").write_text(""), "is not JSON"),
     "rubbish": (lambda run: (run / "command.json").write_bytes(b"\x93\0\xff"), "is not JSON"),
-    "an array": (lambda run: (run / "command.json").write_text("[]"), "must be an object, got []"),
-    "of a wrong type": (replace_command(argv=["python", 3]), "argv[1]` must be str, got 3"),
+    "an array": (
+        lambda run: (run / "command.json").write_text("[]"),
+        "must be `object`, got `array`",
+    ),
+    "of a wrong type": (replace_command(argv=["python", 3]), "argv[1]` must be `str`, got `int`"),
     "of a later schema": (replace_command(schema=2), "schema 2 is newer than this Steptime"),
     "another program's": (
         lambda run: (run / "command.json").write_text('{"lr": 3}'),
@@ -378,7 +381,7 @@ def test_a_file_that_cannot_be_read_is_named(damaged: Path, name: str) -> None:
     shown = show(damaged)
     code, message, hint = shown.error
     assert (shown.exit_code, code) == (1, "store")
-    assert f"{path}: Is a directory" in message
+    assert f"{path}: this is no regular file" in message
     assert "move it away" in hint
     path.rmdir()
     assert show(damaged).exit_code == 0

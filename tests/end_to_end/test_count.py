@@ -93,6 +93,7 @@ def test_a_graph_with_a_sparse_matrix_is_counted_in_a_child(tmp_path: Path) -> N
     assert data["count"]["is_executed"] is True
 
 
+@pytest.mark.slow("a child behind walls that imports torch and compiles")
 def test_a_script_that_ends_early_in_the_child_leaves_a_reason(tmp_path: Path) -> None:
     require(Tier.ISOLATED)
 

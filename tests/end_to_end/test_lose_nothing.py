@@ -26,7 +26,7 @@ from end_to_end.harness import (
     rows,
     run_both,
     run_folder,
-    run_observed,
+    run_forked,
     show,
     start_observed,
     updates,
@@ -193,7 +193,7 @@ def test_a_turned_clock_does_not_reach_the_record(rude: tuple[Path, Done, Done])
 
 
 def test_odd_optimizers_lose_no_update_and_count_none_twice(tmp_path: Path) -> None:
-    done = run_observed(tmp_path, "python", SCRIPTS / "odd_optimizers.py")
+    done = run_forked(tmp_path, "python", SCRIPTS / "odd_optimizers.py")
     assert done.data["num_optimizer_updates"] == int(done.stdout)
     assert "guest_failures" not in done.notes
 
@@ -237,6 +237,7 @@ def test_a_full_disk_costs_lines_and_nothing_else(tmp_path: Path) -> None:
     assert done.stdout == bare
 
 
+@pytest.mark.slow("a true process without a home, in a folder of the kernel")
 def test_without_a_home_and_a_writable_folder_the_run_is_kept_elsewhere(tmp_path: Path) -> None:
     env = environment(tmp_path, HOME="/nowhere/at/all")
     result = tmp_path / "result.json"
@@ -249,6 +250,7 @@ def test_without_a_home_and_a_writable_folder_the_run_is_kept_elsewhere(tmp_path
     assert list((tmp_path / "tmp").glob(f"steptime-*/.steptime/runs/{data['run_id']}"))
 
 
+@pytest.mark.slow("a true process that trains on for a while")
 def test_a_run_folder_deleted_in_mid_run_does_not_stop_the_training(tmp_path: Path) -> None:
     job = start_observed(tmp_path, "python", SCRIPTS / "steady.py", "80")
     wait_until(lambda: len(logged(tmp_path)) >= 20)

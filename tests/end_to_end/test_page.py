@@ -19,6 +19,8 @@ from steptime.report.html.html_plots import draw
 
 pytestmark = needs_chromium
 
+OTHER = "every page is drawn four times: two of them show all widths and all themes"
+
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
@@ -34,8 +36,15 @@ def written(folder: Path, facts: PageFacts) -> tuple[Path, int]:
     return path, len(plots.plots)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1400, 420])
+@pytest.mark.parametrize(
+    ("width", "theme"),
+    [
+        (1400, "light"),
+        (420, "dark"),
+        pytest.param(1400, "dark", marks=pytest.mark.slow(OTHER)),
+        pytest.param(420, "light", marks=pytest.mark.slow(OTHER)),
+    ],
+)
 @pytest.mark.parametrize("name", PAGES)
 def test_all_plots_are_drawn_without_a_complaint_or_a_request(
     browser: Browser, tmp_path: Path, name: str, width: int, theme: str

@@ -72,7 +72,7 @@ def test_another_command_and_a_changed_script_are_warned_of(tmp_path: Path) -> N
     done = run(tmp_path, recipe, "more")
     assert done.stdout == b"medium None more\n"
     first, second, *_ = done.stderr.decode().splitlines()
-    assert first.startswith("steptime: tuned.toml: proven for another command: ")
+    assert first.startswith("steptime: tuned.toml: it was proven for another command: ")
     assert second == "steptime: tuned.toml: the script has changed since the proof (tuned.py)"
     assert [one["what"] for one in done.data["recipe"]["differences"]] == ["command", "script"]
     assert set(done.notes["recipe_differs"]) == {"command", "script"}

@@ -86,6 +86,7 @@ def test_no_line_of_memory_stands_before_the_updates_it_counts(observe: Observe)
 # -- garbage
 
 
+@pytest.mark.slow("two full collections a step of all that torch holds")
 def test_collections_are_counted_in_the_updates_they_fell_into(observe: Observe) -> None:
     folder = observe("collect")
     assert counts(folder, "gc_pauses") == [0, *[2] * 19]
@@ -123,6 +124,7 @@ def test_a_profiler_is_seen_unless_it_watches_a_few_steps(observe: Observe) -> N
     assert switches(observe("profile", "2")) == set()
 
 
+@pytest.mark.slow("two full collections a step of all that torch holds")
 def test_a_training_without_switches_has_none(observe: Observe) -> None:
     assert switches(observe("collect")) == set()
 

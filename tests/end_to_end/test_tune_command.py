@@ -77,5 +77,5 @@ def test_ctrl_c_ends_with_what_was_found_and_the_same_command_goes_on(tmp_path: 
     again = start(tmp_path, "--sleep", "0.002")
     wait_until(lambda: any(not s["is_interrupted"] for s in studies(tmp_path) if "trials" in s))
     again.process.send_signal(signal.SIGINT)
-    assert b"going on with the study that was cut short" in again.finish().stderr
+    assert b"this continues the study that was cut short" in again.finish().stderr
     assert len(studies(tmp_path)) == 1

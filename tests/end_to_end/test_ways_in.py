@@ -162,7 +162,6 @@ def test_accelerate_launch_is_watched(tmp_path: Path) -> None:
 
 @needs_torch
 @pytest.mark.slow("three processes import torch")
-@pytest.mark.core
 def test_spawned_processes_are_ranks_and_their_parent_is_none(tmp_path: Path) -> None:
     done, said = launched(tmp_path, "python", SCRIPTS / "children.py", "spawn")
     counts = {pid: len(updates(path)) for pid, path in streams(tmp_path).items()}
@@ -181,9 +180,10 @@ def test_forked_children_that_train_are_ranks_of_their_own(tmp_path: Path) -> No
 
 
 @needs_torch
-@pytest.mark.parametrize("context", ["fork", "spawn"])
-@pytest.mark.slow("spawned workers import torch")
-@pytest.mark.core
+@pytest.mark.parametrize(
+    "context",
+    ["fork", pytest.param("spawn", marks=pytest.mark.slow("spawned workers import torch"))],
+)
 def test_loader_workers_are_no_ranks_and_leave_their_sums(tmp_path: Path, context: str) -> None:
     done, said = launched(tmp_path, "python", SCRIPTS / "children.py", "workers", context)
     ((pid, words),) = said.items()
@@ -207,7 +207,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("elsewhere") / "env"
     venv.create(folder, symlinks=True)
     (site,) = folder.glob("lib/python*/site-packages")
-    for name in ("steptime", "rich", "psutil", "markdown_it", "mdurl", "pygments"):
+    for name in ("steptime", "rich", "psutil", "markdown_it", "mdurl", "msgspec", "pygments"):
         spec = find_spec(name)
         if spec is not None and spec.submodule_search_locations:
             (site / name).symlink_to(spec.submodule_search_locations[0])

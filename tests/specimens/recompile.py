@@ -1,4 +1,4 @@
-"""Compiled model without dynamic shapes; the sequences grow, and each length compiles anew."""
+"""Compiled model without dynamic shapes; the sequences grow, and each length compiles again."""
 
 import time
 

@@ -53,11 +53,11 @@ def test_the_report_says_what_was_changed_and_what_it_did(capsys: Capture) -> No
     assert main([*words, "--price", "36/h"]) == 0
 
     said = " ".join(capsys.readouterr().out.split())
-    assert "B is slower: 100 ms to 120 ms a step, +20.0 %" in said
+    assert "B is slower: a step takes 100 ms in A and 120 ms in B, +20.0 %" in said
     assert "argument --lr: 0.1 -> 0.2" in said
     assert "variable OMP_NUM_THREADS: 4 -> not set" in said
-    assert "a run of 500 steps: 55.0 s to" in said
-    assert "0.55 to 0.65 (+0.1," in said
+    assert "a run of 500 steps takes 55.0 s in A and" in said
+    assert "0.55 in A and 0.65 in B (+0.1," in said
     assert "backward" in said
     assert f"steptime show {run_id_of(5)}" in said
 
@@ -90,7 +90,7 @@ def test_one_run_a_side_without_repeats_ends_with_4(capsys: Capture) -> None:
     assert main(store((0.1,), (0.2,))) == 4
 
     said = capsys.readouterr().out
-    assert "too noisy to tell: 100 ms to 200 ms" in said
+    assert "too noisy to tell: a step takes 100 ms in A and 200 ms in B" in said
     assert "no repeats" in said
 
 

@@ -25,11 +25,12 @@ def step_of(found: Comparison) -> tuple[str, str | None] | None:
         ("slower", "Look at a run of B:", "steptime show 20260921-191320-0005"),
         (
             "no_difference",
-            "Make about 14 runs a side, in turns, to tell 5.0 %; on a quiet machine fewer will do:",
+            "Make about 14 runs on each side, in turns, to tell a difference of 5.0 %; fewer are "
+            "enough on a quiet machine:",
             AGAIN,
         ),
-        ("single", "Make 3 runs a side at least, in turns:", AGAIN),
-        ("two_runs", "Make 3 runs a side at least, in turns:", AGAIN),
+        ("single", "Make at least 3 runs on each side, in turns:", AGAIN),
+        ("two_runs", "Make at least 3 runs on each side, in turns:", AGAIN),
         ("without_steps", "See why it failed:", "steptime show 20260921-151320-0001"),
     ],
 )
@@ -43,9 +44,10 @@ def test_nothing_is_left_to_do_where_runs_are_equal_within_the_limit() -> None:
 
 def test_runs_far_apart_are_not_called_equal() -> None:
     assert describe_reach(CASES["no_difference"]()) == (
-        "That does not show them equal: B may be 13.4 % slower, or 6.7 % faster."
+        "This does not show that they are equal: B may be up to 13.4 % slower, or up to 6.7 % "
+        "faster."
     )
-    assert describe_reach(CASES["passed"]()) == "B is slower by 3.3 % at most."
+    assert describe_reach(CASES["passed"]()) == "B is at most 3.3 % slower."
     assert describe_reach(CASES["slower"]()) is None
     assert describe_reach(CASES["single"]()) is None
 
@@ -54,7 +56,7 @@ def test_a_claim_that_does_not_reach_the_limit_needs_more_runs() -> None:
     a, b = make_set((0.100, 0.101, 0.099)), make_set((0.104, 0.105, 0.103), first=1)
     found = step_of(compare(a, b, limit=0.05))
 
-    assert found == ("Make some more runs, in turns:", AGAIN)
+    assert found == ("Make a few more runs, in turns:", AGAIN)
 
 
 def test_noise_that_many_runs_would_not_mend_is_said() -> None:
@@ -71,7 +73,7 @@ def test_noise_that_many_runs_would_not_mend_is_said() -> None:
     [
         ("too_few_steps", "Let each run train longer"),
         ("named_twice", "Name each run once"),
-        ("other_script", "Make runs of B as those of A were made"),
+        ("other_script", "Make the runs of B as those of A were made"),
     ],
 )
 def test_an_obstacle_says_how_to_get_past_it(code: str, says: str) -> None:

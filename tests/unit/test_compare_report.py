@@ -129,7 +129,7 @@ def test_the_phase_that_most_of_it_went_to_is_named_only_where_it_is_sure() -> N
         for phase in found.phases
     )
 
-    assert "most of it in input wait: 10.0 ms to 30.0 ms a step (+20.0 ms)" in text_of(found)
+    assert "most of it is in input wait: 10.0 ms in A and 30.0 ms in B (+20.0 ms)" in text_of(found)
     assert "most of it" not in text_of(replace(found, phases=unsure))
     assert "most of it" not in text_of(replace(found, phases=()))
 
@@ -163,7 +163,7 @@ def test_numbers_have_their_sign() -> None:
     assert (signed_percent(0.05), signed_percent(-0.05)) == ("+5.0 %", "-5.0 %")
     assert (signed_percent(0.0), signed_percent(-1e-6)) == ("0.0 %", "0.0 %")
     assert (signed_seconds(0.001), signed_seconds(-0.001)) == ("+1.00 ms", "-1.00 ms")
-    assert describe_change(Estimate(value=0.05)) == "+5.0 %, interval not known"
+    assert describe_change(Estimate(value=0.05)) == "+5.0 % (its interval is not known)"
 
 
 def test_words_that_are_not_in_the_tables_are_shown_as_they_are() -> None:
@@ -177,7 +177,7 @@ def test_words_that_are_not_in_the_tables_are_shown_as_they_are() -> None:
     [
         (TraitChange(what="variable", name="A", a=(), b=("set",)), ("not set", "set")),
         (TraitChange(what="environment", name="A", a=("1",), b=()), ("1", "not set")),
-        (TraitChange(what="argument", name="-x", a=(), b=("",)), ("not there", "given")),
+        (TraitChange(what="argument", name="-x", a=(), b=("",)), ("absent", "given")),
         (TraitChange(what="version", name="torch", a=("1", "2"), b=("3",)), ("1, 2", "3")),
         (
             TraitChange(what="lever", name="autocast", a=(), b=('{"dtype": "bf16"}',)),
@@ -189,7 +189,7 @@ def test_words_that_are_not_in_the_tables_are_shown_as_they_are() -> None:
         ),
         (
             TraitChange(what="code", name="a.py", a=("sha256:" + "0" * 64,), b=()),
-            ("00000000", "not there"),
+            ("00000000", "absent"),
         ),
     ],
 )
@@ -218,4 +218,4 @@ def test_a_gate_that_is_undecided_says_why() -> None:
 
     assert found.gate is not None
     assert found.gate.outcome is GateOutcome.UNDECIDED
-    assert "no interval to hold against the limit of 5.0 %" in " ".join(text_of(found).split())
+    assert "no interval to compare with the limit of 5.0 %" in " ".join(text_of(found).split())

@@ -142,7 +142,7 @@ def test_an_entry_point_may_name_the_value_itself(package):
         ("import no_such_module", "no_such_module"),
         ("def f(:", "SyntaxError"),
         ("LEVER = 1", "must be a Lever"),
-        (OUTSIDE.replace('"outside"', '"autocast"'), "there is one of that name"),
+        (OUTSIDE.replace('"outside"', '"autocast"'), "that name is taken"),
     ],
 )
 def test_a_broken_one_is_named_and_the_others_are_there(package, text, says, capsys):

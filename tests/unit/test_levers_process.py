@@ -45,7 +45,7 @@ def test_the_ranks_of_a_machine_share_its_cores():
         ({"sets_threads": True}, "The script sets"),
         ({"environment_names": ("OMP_NUM_THREADS",)}, "OMP_NUM_THREADS is set"),
         ({"environment_names": ("MKL_NUM_THREADS",)}, "MKL_NUM_THREADS is set"),
-        ({"num_threads": None}, "not seen"),
+        ({"num_threads": None}, "not observed"),
         ({"num_cores": 1, "num_threads": 1}, "one core"),
     ],
 )
@@ -84,7 +84,7 @@ def test_threads_of_each_openmp_are_told_to_sleep():
     ("fields", "words"),
     [
         ({"num_threads": 1}, "waits for no other"),
-        ({"num_threads": None}, "not seen"),
+        ({"num_threads": None}, "not observed"),
         ({"device": "cuda"}, "device"),
         ({"environment_names": ("KMP_BLOCKTIME",)}, "KMP_BLOCKTIME is set"),
     ],

@@ -82,8 +82,8 @@ def test_a_library_that_is_not_here_costs_its_lever_alone() -> None:
 @pytest.mark.parametrize(
     ("what", "proven", "here", "text"),
     [
-        ("num_cores", 2, 64, "proven with 2 cores, here there are 64"),
-        ("memory_bytes", 8 << 30, 4 << 30, "proven with 8.00 GiB of memory, here"),
+        ("num_cores", 2, 64, "it was proven with 2 cores; here there are 64"),
+        ("memory_bytes", 8 << 30, 4 << 30, "it was proven with 8.00 GiB of memory; here"),
         ("moon", "full", "new", "moon: full, here new"),
     ],
 )

@@ -115,7 +115,7 @@ def test_many_trials_leave_room_for_what_decided_something() -> None:
     dull = [trial(n, FUSED, speedup=speedup(1, 0.99, 1.01), reason="no_gain") for n in range(1, 60)]
     study = replace(faster(), trials=(*faster().trials, *dull))
     text = show(study)
-    assert "more trials: 40; steptime study show 20261120-101500-3fa2" in text
+    assert "40 more trials: steptime study show 20261120-101500-3fa2" in text
     assert "proof" in text
 
 
@@ -178,7 +178,7 @@ def test_unknown_words_are_shown_as_they_are() -> None:
     odd = trial(1, BF16, reason="gremlin", facts={"n": 3})
     assert words.describe_reason(odd) == "gremlin, n 3"
     assert words.describe_mark(odd) == "not kept"
-    assert words.describe_check(QualityCheck(name="zeal", outcome=Outcome.FAIL)) == "zeal: not so"
+    assert words.describe_check(QualityCheck(name="zeal", outcome=Outcome.FAIL)) == "zeal: failed"
 
 
 @pytest.mark.parametrize(
@@ -197,8 +197,8 @@ def test_how_a_script_ended_is_told_as_far_as_it_is_known(facts: dict[str, Any],
 def test_a_verdict_without_checks_still_says_that_it_is_none() -> None:
     unsure = Verdict(outcome=Outcome.INCONCLUSIVE, level=None)
     judged = trial(1, BF16, kind="quality", quality=unsure)
-    assert words.describe_reason(judged) == "its quality could not be judged"
-    assert words.describe_quality(unsure) == "INCONCLUSIVE"
+    assert words.describe_reason(judged) == "the quality of its training could not be judged"
+    assert words.describe_quality(unsure) == "training stays as good: not certain"
 
 
 TUNE = Path(words.__file__).parents[2] / "tune"
@@ -243,24 +243,39 @@ def test_a_study_under_way_has_no_end_and_no_tier_yet() -> None:
     text = show(replace(interrupted(), tier=None, ended_unix_s=None, is_interrupted=False))
     assert "3 trials · cpu" in text
     assert "isolated" not in text
-    assert "not decided: best so far autocast bf16" in text
+    assert "undecided: the best so far is autocast bf16" in text
 
 
 def test_a_diverged_trial_is_refused() -> None:
     diverged = trial(1, BF16, end=TrialEnd.DIVERGED, reason="not_finite")
     text = show(replace(faster(), trials=(*faster().trials, diverged)))
-    assert "refused    autocast bf16: the loss was no finite number any more" in text
+    assert "refused    autocast bf16: the loss was no longer a finite number" in text
 
 
-def test_checks_without_a_number_are_counted_where_they_are_many() -> None:
+def test_a_verdict_answers_first_and_lists_its_checks_in_the_details() -> None:
     checks = tuple(QualityCheck(name=f"c{n}", outcome=Outcome.PASS) for n in range(9))
     verdict = Verdict(outcome=Outcome.PASS, level="L0", checks=checks)
-    assert words.describe_quality(verdict) == "PASS at L0: 9 other checks passed"
+    answer = "training stays as good: yes (9 checks, details below)"
+    assert words.describe_quality(verdict) == answer
+    names = " · ".join(f"c{n}" for n in range(9))
+    assert words.describe_checks(verdict) == f"all 9 passed, up to level L0: {names}"
+
+
+def test_a_check_that_failed_comes_first_in_the_details() -> None:
+    checks = (
+        QualityCheck(name="batches", outcome=Outcome.PASS),
+        QualityCheck(name="moves", outcome=Outcome.FAIL),
+    )
+    verdict = Verdict(outcome=Outcome.FAIL, level=None, checks=checks)
+    answer = "training stays as good: no (2 checks, details below)"
+    assert words.describe_quality(verdict) == answer
+    details = "1 of 2 passed: updates change the weights: failed · the same batches"
+    assert words.describe_checks(verdict) == details
 
 
 def test_what_cannot_be_told_says_why() -> None:
     assert words.describe_check(UNSURE.checks[0]) == (
-        "losses in lockstep: cannot tell (too few steps)"
+        "losses in lockstep: not certain (too few steps)"
     )
 
 
@@ -270,11 +285,11 @@ def test_how_far_the_losses_could_be_foreseen_is_told_where_they_are_alike_too()
         name="lockstep", outcome=Outcome.PASS, estimate=0.05, limit=0.2, n=3, detail=detail
     )
 
-    assert words.describe_check(check) == f"losses in lockstep: 0.05 of at most 0.2, {detail}"
+    assert words.describe_check(check) == f"losses in lockstep: 0.05 (at most 0.2), {detail}"
 
 
 def test_the_noise_is_a_comparison_of_the_command_with_itself() -> None:
-    assert words.describe_state(()) == "as written, twice"
+    assert words.describe_state(()) == "as written, repeated"
 
 
 def test_a_fact_is_shown_by_its_type() -> None:
@@ -290,7 +305,7 @@ def test_a_fact_is_shown_by_its_type() -> None:
 def test_how_many_trials_there_will_be_may_not_be_known() -> None:
     progress = StudyProgress(study_id="x", phase="probe", trial=0)
     assert live_line(progress, width=80) == (
-        "looking how trials can be contained · trial 0 · 0 s left"
+        "finding out how trials can be contained · trial 0 · 0 s left"
     )
     told = describe_ended(progress, trial(0, kind="observe"))
     assert told == "trial 0 · the command as written · 0 s left"

@@ -224,8 +224,8 @@ def test_the_report_goes_to_stdout_and_the_conversation_to_stderr(
     last = "steptime run --recipe tuned.toml -- python train.py --lr 3e-4"
     assert out.splitlines()[-1].strip() == last
     assert err.splitlines() == [
-        "steptime: trials are isolated: whatever a trial writes lands in memory and vanishes "
-        "with it"
+        "steptime: trials are isolated: everything that a trial writes lands in memory and "
+        "vanishes with it"
     ]
 
 
@@ -363,7 +363,7 @@ def test_a_note_is_said_once() -> None:
     teller(make_progress(note=Note(code="moon", facts={"phase": "full"})))
     lines = file.getvalue().splitlines()
     assert len(lines) == 3
-    assert lines[1].startswith("steptime: going on with the study")
+    assert lines[1].startswith("steptime: this continues the study")
     assert lines[2] == "steptime: moon phase full"
 
 
@@ -371,7 +371,7 @@ def test_why_the_trials_are_not_better_contained_is_said_first() -> None:
     file = io.StringIO()
     ProgressPrinter(file)(make_progress(tier="guarded", tier_reasons=("No user namespaces here.",)))
     assert "guarded: " in file.getvalue()
-    assert "(no better: No user namespaces here)" in file.getvalue()
+    assert "(nothing better is possible here: No user namespaces here)" in file.getvalue()
 
 
 def test_a_live_line_is_never_wider_than_the_terminal() -> None:
@@ -413,9 +413,9 @@ def test_a_study_is_explained_choice_by_choice(tmp_path: Path, capsys: Capture) 
     store_study(tmp_path, faster())
     assert main.main(["study", "show", "last"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "1. The command was compared with itself, 24 times" in out
-    assert "2. autocast applies; it could give 9.10x at most." in out
-    assert "3. autocast alone, over the reference: 1.41x, 1.37x to 1.46x, n 12: a gain." in out
+    assert "1. The command was compared with itself 24 times" in out
+    assert "2. autocast applies here. It could give at most 9.10x." in out
+    assert "3. autocast alone, over the reference: 1.41x (1.37x to 1.46x, n = 12), a gain." in out
     assert "4. gremlin x n 3" in out
     assert "outcome faster: 1.52x" in out
 

@@ -17,6 +17,7 @@ from steptime.app.attempt import attempt
 if TYPE_CHECKING:
     from steptime.watch.outside import Outside
     from steptime.watch.rank_progress import RankProgress
+    from steptime.watch.stall_watch import StallWatch
 
 _NEVER_S = 1e6
 
@@ -97,12 +98,32 @@ def start_beside(
 
         beside.sampler = Outside(folder, root_pid=child_pid)  # it takes its first sample
         beside.add(beside.sampler.take)
-    with attempt(beside.notes.append):
-        from steptime.watch.stall_watch import StallWatch
-
-        watch = StallWatch(folder, cwd=cwd)
-        beside.add(watch.take)
-        if make_line is not None:
+    watch = _LateWatch(folder, cwd)
+    beside.add(watch.take)
+    if make_line is not None:
+        with attempt(beside.notes.append):
             beside.line = make_line(folder, watch.newest)
             beside.add(beside.line.show)
     return beside
+
+
+class _LateWatch:
+    """A watch for stalls that is made when it is first asked: a run may be over by then."""
+
+    def __init__(self, folder: Path, cwd: str | None) -> None:
+        self._folder = folder
+        self._cwd = cwd
+        self._made: StallWatch | None = None
+
+    def take(self) -> float:
+        return self._watch().take()
+
+    def newest(self) -> Sequence[RankProgress]:
+        return self._watch().newest()
+
+    def _watch(self) -> StallWatch:
+        if self._made is None:
+            from steptime.watch.stall_watch import StallWatch
+
+            self._made = StallWatch(self._folder, cwd=self._cwd)
+        return self._made

@@ -20,12 +20,10 @@ from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import Diagnosis
 from steptime.diagnose.waterfall.step_waterfall import make_picture
 from steptime.errors import DamagedRunError, SteptimeError
-from steptime.measure.profile.profile_fold import read_profile
-from steptime.measure.rank_fold import fold_ranks
-from steptime.measure.run_fold import measure_ranks
+from steptime.measure.bare_measurement import measure_bare
 from steptime.measure.run_records import read_records
-from steptime.measure.series.run_series import make_series
 from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.over_time import RunSeries
 
 MAX_STEPS = 4000
 """Points over time: a change is placed to within a four-thousandth of the run."""
@@ -100,19 +98,32 @@ def load_measurement(run: Run) -> Measurement:
 
 def fold(run: Run, end: ProcessEnd) -> ObservedRun:
     """Read the raw files of a run, measure and diagnose it."""
-    folded = fold_ranks(read_records(run.folder))
+    records = read_records(run.folder)
+    if not records.streams and records.command.profile is None:
+        return _judge(run, measure_bare(records, end=end), None)
+    # A command that makes no step should not pay for these.
+    from steptime.measure.profile.profile_fold import read_profile
+    from steptime.measure.rank_fold import fold_ranks
+    from steptime.measure.run_fold import measure_ranks
+    from steptime.measure.series.run_series import make_series
+
+    folded = fold_ranks(records)
     profile = read_profile(run.folder, folded)
     measurement = replace(measure_ranks(folded, end=end), profile=profile)
     course = make_series(run.folder, folded, measurement=measurement, max_steps=MAX_STEPS)
+    return _judge(run, measurement, course)
+
+
+def _judge(run: Run, measurement: Measurement, series: RunSeries | None) -> ObservedRun:
     ceilings = find_ceilings(run, measurement)
     picture = make_picture(measurement, ceilings)
     return ObservedRun(
         run=run,
         measurement=measurement,
-        diagnosis=diagnose(measurement, course, picture.waterfall),
+        diagnosis=diagnose(measurement, series, picture.waterfall),
         picture=picture,
         ceilings=ceilings,
-        series=course,
+        series=series,
     )
 
 

@@ -231,13 +231,13 @@ def _fold_and_save(ended: EndedRun, notes: list[str], *, counts: bool, tell: Tel
     # All of it is needed once the command has ended, and would delay its start.
     from steptime.app.load import fold, save
     from steptime.app.run_listing import add_to_index
-    from steptime.measure.profile.profile_fold import pack_traces
     from steptime.measure.source.scan import write_source
 
     with attempt(notes.append):
         write_source(run.folder, cwd=record.cwd)
-    with attempt(notes.append):
-        pack_traces(run.folder)
+    if record.profile is not None:
+        with attempt(notes.append):
+            _pack_traces(run.folder)
     observed = fold(run, ended.end)
     if counts and _counts_apart(ended.plan, observed, notes, tell):
         observed = fold(run, ended.end)
@@ -245,6 +245,12 @@ def _fold_and_save(ended: EndedRun, notes: list[str], *, counts: bool, tell: Tel
         save(observed)
     add_to_index(run)
     return observed
+
+
+def _pack_traces(folder: Path) -> None:
+    from steptime.measure.profile.profile_fold import pack_traces
+
+    pack_traces(folder)
 
 
 def _counts_apart(plan: RunPlan, observed: ObservedRun, notes: list[str], tell: Tell) -> bool:

@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steptime.app.plain_text import WIDTH, as_html, plain_text
-from steptime.core.store import Run
-from steptime.diagnose.values.finding import Diagnosis
-from steptime.diagnose.values.reach_values import Picture
-from steptime.machine.values.inventory_values import Ceilings
-from steptime.measure.values.measurement import Measurement
-from steptime.measure.values.over_time import RunSeries
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from steptime.core.store import Run
+    from steptime.diagnose.values.finding import Diagnosis
+    from steptime.diagnose.values.reach_values import Picture
+    from steptime.machine.values.inventory_values import Ceilings
+    from steptime.measure.values.measurement import Measurement
+    from steptime.measure.values.over_time import RunSeries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -83,15 +84,20 @@ class ObservedRun:
 
     def render(self, console: Console) -> None:
         """Write the report to a console of rich."""
-        from steptime.report.text.empty_text import describe_empty
+        if self.is_empty:
+            text = self.describe_empty()
+            console.print(text, soft_wrap=True, markup=False, highlight=False)
+            return
         from steptime.report.text.run_text import render
 
-        if not self.is_empty:
-            waterfall = self.picture.waterfall
-            render(self.measurement, self.diagnosis, console=console, waterfall=waterfall)
-            return
-        text = f"steptime: {describe_empty(self.measurement, self.diagnosis)}"
-        console.print(text, soft_wrap=True, markup=False, highlight=False)
+        waterfall = self.picture.waterfall
+        render(self.measurement, self.diagnosis, console=console, waterfall=waterfall)
+
+    def describe_empty(self) -> str:
+        """One paragraph for a run that `is_empty`."""
+        from steptime.report.text.empty_text import describe_empty
+
+        return f"steptime: {describe_empty(self.measurement, self.diagnosis)}"
 
     def __str__(self) -> str:
         return self.text().rstrip("\n")

@@ -101,7 +101,7 @@ def list_runs(store: Path) -> tuple[RunSummary, ...]:
 
 
 def reindex(store: Path) -> tuple[RunSummary, ...]:
-    """Build the index anew from the folders."""
+    """Build the index again from the folders."""
     run_index.discard(store / "index.sqlite")
     return list_runs(store)
 

@@ -76,7 +76,7 @@ class RunLine:
         self._cores: tuple[float | None, int | None] = (None, None)
 
     def show(self) -> float:
-        """Show the line anew; the time until it is due again [s]."""
+        """Show the line again; the time until it is due again [s]."""
         for row in self._host.read():
             job, num = self._cores
             self._cores = (row.get("job_cores", job), row.get("num_cores", num))

@@ -157,6 +157,8 @@ def _report(options: argparse.Namespace, observed: ObservedRun) -> None:
     if options.report is not None:
         with Path(options.report).open("w", encoding="utf-8") as file:
             _render(options, observed, console_for(file, is_plain=True))
+    elif observed.is_empty:
+        say(observed.describe_empty())
     elif sys.stderr is not None:
         _render(options, observed, console_for(sys.stderr))
 

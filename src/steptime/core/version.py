@@ -1,10 +1,23 @@
-"""The version of the installed package, read when somebody asks: the metadata costs 20 ms."""
+"""The version of the installed package, read when somebody asks."""
 
 from __future__ import annotations
+
+import os
+import re
+import sys
+from contextlib import suppress
+
+_INFO = re.compile(r"steptime-([^-]+)\.dist-info")
 
 
 def installed_version() -> str:
     """The version, or `0+unknown` for a checkout that was never installed."""
+    # By the name of the folder that every installer makes: to read what is in it costs 20 ms.
+    for folder in sys.path:
+        with suppress(OSError):
+            for name in os.listdir(folder or "."):
+                if (found := _INFO.fullmatch(name)) is not None:
+                    return found[1]
     from importlib import metadata
 
     try:

@@ -1,7 +1,8 @@
-"""The levers that Steptime ships, one file each and this list; and those of other packages.
+"""The levers that Steptime ships, one file each and this list, and those of other packages.
 
-Another package offers levers by entry points of the group `steptime.levers`, each naming a module
-that holds a `LEVER`, or that value itself.
+In: a name. Out: a `Lever`. Another package offers levers through entry points of the group
+`steptime.levers`; each names a module that holds a `LEVER`, or that value itself. Start with
+`base.py`, the contract; then read any lever.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ BROKEN = (
 
 
 def load(name: str) -> Lever:
-    """A lever by its name.
+    """Return a lever by its name.
 
     Raises:
         ValueError: there is none of that name.
@@ -58,7 +59,7 @@ def load(name: str) -> Lever:
 def load_all(
     tell: Callable[[str], None] = _LOGGER.warning,
 ) -> tuple[Lever, ...]:
-    """All levers, the built-in ones first; one that cannot be loaded is told of and left out."""
+    """Return all levers, built-in ones first, without those that cannot be loaded."""
     levers = {name: load(name) for name in NAMES}
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
         try:
@@ -67,17 +68,17 @@ def load_all(
             tell(f"the lever {entry.name} ({entry.value}) is left out: {error!r}")
             continue
         if lever.name in levers:
-            tell(f"the lever {lever.name} of {entry.value} is left out: there is one of that name")
+            tell(f"the lever {lever.name} of {entry.value} is left out: that name is taken")
             continue
         levers[lever.name] = lever
     return tuple(levers.values())
 
 
 def load_outside(entry: EntryPoint) -> Lever:
-    """The lever that an entry point names.
+    """Return the lever that an entry point names.
 
     Raises:
-        TypeError: it names something else; and whatever its module raises.
+        TypeError: it names something else. Whatever its module raises is raised too.
     """
     found = entry.load()
     lever = getattr(found, "LEVER", found)
@@ -87,7 +88,7 @@ def load_outside(entry: EntryPoint) -> Lever:
 
 
 def file_of(lever: Lever) -> str:
-    """The file that the guest is to load for a lever: where its functions stand.
+    """Return the file that the guest must load for a lever: the one with its functions.
 
     Raises:
         ValueError: it has no function of its own.

@@ -1,6 +1,6 @@
-"""What the levers of the loader share: a data set's attributes, and a cache that distrusts it.
+"""What the loader's levers share: a data set's attributes, and a cache that checks the data set.
 
-No lever: it has no `LEVER`. Like them it imports the standard library alone.
+This is no lever, as it has no `LEVER`. Like the levers, it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from numbers import Integral
 from typing import Any
 
 MAX_WRAPPERS = 5
-"""Data sets around a data set; one that holds itself must have an end."""
+"""Data sets around a data set; the search must end for one that contains itself."""
 
 NUM_FIRST = 16
 EVERY = 64
-"""Of the samples that are read again the first are compared, then one in so many: 1.6 %."""
+"""Of the samples that are asked for again, the first 16 are compared, then one in 64: 1.6 %."""
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 def copy_of(sample: Any) -> tuple[Any, int]:
-    """A copy and how many bytes it holds; a TypeError where a copy may not be the same."""
+    """Return a copy and its bytes; raise a TypeError where a copy may differ."""
     kind = type(sample)
     if kind in PLAIN:
         return sample, sys.getsizeof(sample)
@@ -42,14 +42,14 @@ def copy_of(sample: Any) -> tuple[Any, int]:
 
 
 def content_of(sample: Any) -> Any:
-    """What makes two samples of kinds that can be copied equal: containers, dtypes and bits."""
+    """Return what two equal samples have in common: containers, dtypes and bits."""
     kind = type(sample)
     if kind in (tuple, list):
         return kind, [content_of(part) for part in sample]
     if kind is dict:
         return kind, list(sample), [content_of(part) for part in sample.values()]
     if kind in PLAIN:
-        return kind, repr(sample)  # a NaN is equal to itself here, and -0.0 not to 0.0
+        return kind, repr(sample)  # here a NaN equals itself, and -0.0 differs from 0.0
     if hasattr(sample, "dtype") and hasattr(sample, "tobytes"):
         return kind, sample.dtype, sample.shape, sample.tobytes()
     whole = sample.detach().cpu().contiguous()
@@ -58,14 +58,14 @@ def content_of(sample: Any) -> Any:
 
 
 def random_states(torch: Any) -> bytes:
-    """The states of the generators that everybody shares."""
+    """Return the states of the generators that everybody shares."""
     numpy = sys.modules.get("numpy")
     known = numpy.random.get_state() if numpy else None
     return pickle.dumps((random.getstate(), torch.get_rng_state().tolist(), known))
 
 
 class Samples:
-    """What was read of one data set, until it turns out to differ."""
+    """What was read from one data set, until a sample turns out to differ."""
 
     def __init__(self, torch: Any, dataset: Any) -> None:
         self.torch = torch
@@ -75,14 +75,14 @@ class Samples:
         self.is_off = False
 
     def is_due(self, index: Any) -> bool:
-        """Whether it is to be read: it is not kept, or is to be compared."""
+        """Return whether it must be read, because it is not kept or must be compared."""
         if index not in self.kept:
             return True
         self.num_hits += 1
         return self.num_hits <= NUM_FIRST or self.num_hits % EVERY == 0
 
     def note(self, index: Any, sample: Any, room: int) -> None:
-        """Keep what was read, if there is room for it [bytes], or compare it with what is kept."""
+        """Keep what was read, if there is room [bytes], or compare it with what is kept."""
         copy, size = copy_of(sample)
         if index in self.kept:
             self.is_off |= content_of(copy) != content_of(self.kept[index])
@@ -92,21 +92,21 @@ class Samples:
 
 
 class Cached:
-    """Stands before the fetcher in the place of the data set."""
+    """Takes the place of the data set for the fetcher."""
 
     def __init__(self, dataset: Any, samples: Samples, limit_bytes: int, is_copied: bool) -> None:  # noqa: FBT001
         self.dataset, self.samples = dataset, samples
         self.limit_bytes, self.is_copied = limit_bytes, is_copied
 
     def read(self, indices: list[Any]) -> list[Any]:
-        """The data set's own samples."""
+        """Return the data set's own samples."""
         read_all = getattr(self.dataset, "__getitems__", None)
         if read_all:
             return list(read_all(indices))
         return [self.dataset[index] for index in indices]
 
     def __getitems__(self, indices: Any) -> list[Any]:
-        """Samples, copied where the collate would hand them on as they are."""
+        """Return samples, copied where the collate would pass them on as they are."""
         samples = self.samples
         if samples.is_off or not all(isinstance(index, Integral) for index in indices):
             return self.read(indices)
@@ -119,7 +119,7 @@ class Cached:
         return [next(fresh) if is_due else old for is_due, old in zip(due, kept, strict=True)]
 
     def read_and_note(self, indices: list[Any]) -> list[Any]:
-        """The data set's own samples, watched and kept."""
+        """Return the data set's own samples, and watch and keep them."""
         samples = self.samples
         is_watched = samples.num_reads < NUM_FIRST
         before = random_states(samples.torch) if is_watched else b""
@@ -137,7 +137,7 @@ class Cached:
 
 
 def chain_of(dataset: Any) -> list[Any]:
-    """The data set, what it wraps, and so on."""
+    """Return the data set, what it wraps, and so on."""
     found = [dataset]
     while len(found) < MAX_WRAPPERS and hasattr(found[-1], "dataset"):
         found.append(found[-1].dataset)
@@ -145,14 +145,14 @@ def chain_of(dataset: Any) -> list[Any]:
 
 
 def innermost(dataset: Any) -> Any:
-    """What is wrapped by all the others."""
+    """Return the data set that all others wrap."""
     return chain_of(dataset)[-1]
 
 
 def attributes_of(dataset: Any) -> list[Mapping[str, Any]]:
-    """The attributes of a data set and of what it wraps: has the script set one since?
+    """Return the attributes of a data set and of what it wraps, to see whether one was set.
 
-    Values that compare at a glance, else which object it is.
+    Simple values are returned as they are; for others, the object's id.
     """
     plain = (bool, int, float, str)
     return [

@@ -1,4 +1,4 @@
-"""Where and how optimizers keep what belongs to a weight: shared by several levers."""
+"""Where and how optimizers keep what belongs to a weight; several levers share this."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 
 def parameters_of(optimizer: Any) -> list[Any]:
-    """All parameters of an optimizer."""
+    """Return all parameters of an optimizer."""
     return [one for group in optimizer.param_groups for one in group["params"]]
 
 
 def lay_out_gradients(torch: Any, parameters: Iterable[Any]) -> None:
-    """Lay out gradients like their parameters; those that a script set by hand may not be."""
+    """Lay out gradients like their parameters; gradients that a script set may differ."""
     for one in parameters:
         if (grad := one.grad) is not None:
             moved = laid_out_like(torch, one, grad)
@@ -21,7 +21,7 @@ def lay_out_gradients(torch: Any, parameters: Iterable[Any]) -> None:
 
 
 def lay_out_states(torch: Any, optimizer: Any) -> None:
-    """Lay out what an optimizer keeps of each parameter's shape like the parameter."""
+    """Lay out the optimizer states of a parameter's shape like the parameter."""
     for one in parameters_of(optimizer):
         state = optimizer.state.get(one, {})
         for key, value in list(state.items()):
@@ -30,17 +30,17 @@ def lay_out_states(torch: Any, optimizer: Any) -> None:
 
 
 def laid_out_like(torch: Any, parameter: Any, value: Any) -> Any:
-    """The value in the parameter's order in memory; itself where it is so already."""
+    """Return the value in the parameter's order of memory; unchanged if it is so already."""
     if value.is_sparse or value.stride() == parameter.stride():
         return value
     strides = zip(parameter.shape, parameter.stride(), value.stride())  # noqa: B905
     if all(size < 2 or one == other for size, one, other in strides):
-        return value  # where there is one element, its stride is never taken
+        return value  # with one element, a stride is never used
     return torch.empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
 
 
 def count_steps_there(torch: Any, optimizer: Any) -> None:
-    """Keep each count of steps where the implementation looks for it, and in its type."""
+    """Keep each step count on the device and in the dtype that the implementation expects."""
     wide = torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32
     for group in optimizer.param_groups:
         is_fused = group.get("fused")

@@ -1,8 +1,9 @@
 """Loss scaling for scripts that have none: part of the lever autocast, for fp16.
 
-Small gradients vanish in fp16, so the loss is multiplied before each backward and the gradients
-are divided right after it: clipping, accumulation and logging see true gradients. Scales are
-powers of two, so that this rounds nothing. An update whose gradients are not finite is left out.
+Small gradients vanish in fp16, so the loss is multiplied before each backward and the gradients are
+divided right after it: clipping, accumulation and logging see the true gradients. Scales are powers
+of two, so nothing is rounded. An update whose gradients are not finite is skipped.
+
 Source: Micikevicius et al., Mixed Precision Training (2018); torch.amp.GradScaler's numbers.
 """
 
@@ -19,12 +20,12 @@ from .base import Session, Undo
 FIRST_SCALE, GROWTH, BACKOFF, GROWTH_INTERVAL = 2.0**16, 2.0, 0.5, 2000
 
 CHECK_EVERY, NUM_CHECKS = 100, 3
-"""The graph is searched for leaves that no model and no optimizer has in the first backward
-calls of each hundred, and in all once one was found: it takes a microsecond a node."""
+"""The graph is searched for leaves that no model and no optimizer has, in the first three backward
+calls of each hundred, and in all calls once one was found: it takes a microsecond for each node."""
 
 
 def scale_losses(session: Session) -> Undo:
-    """Scale each loss before its backward, and the gradients back after it."""
+    """Scale each loss before its backward, and scale the gradients back after it."""
     scaling = LossScaling(session.torch, session.count)
     undos = (
         session.for_each_model(lambda model: scaling.learn(model.parameters())),
@@ -41,7 +42,7 @@ def scale_losses(session: Session) -> Undo:
 
 
 class LossScaling:
-    """The scale, and which gradients are not to be used."""
+    """The scale, and the gradients that must not be used."""
 
     def __init__(self, torch: Any, count: Callable[[str], None]) -> None:
         self.torch = torch
@@ -53,7 +54,7 @@ class LossScaling:
         self.overflowed: set[int] = set()
 
     def learn(self, parameters: Iterable[Any]) -> None:
-        """Remember what will have gradients."""
+        """Remember what will get gradients."""
         self.known.update((id(one), weakref.ref(one)) for one in parameters)
 
     def backward(self, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -68,7 +69,7 @@ class LossScaling:
             return call(*args, **kwargs)  # gradients that are part of a graph stay as they are
         leaves = self.leaves_of(tensors)
         self.overflowed -= {id(leaf) for leaf in leaves if leaf.grad is None}
-        # What was accumulated before is scaled as well, so that all can be divided alike.
+        # Gradients accumulated before are scaled as well, so that all can be divided alike.
         self.multiply(leaves, self.scale)
         with torch.enable_grad():
             scaled = [one * self.scale for one in tensors]
@@ -82,7 +83,7 @@ class LossScaling:
                 self.overflowed |= {id(leaf) for leaf in leaves if not is_finite(leaf.grad)}
 
     def leaves_of(self, tensors: list[Any]) -> list[Any]:
-        """All that a backward from the tensors may give a gradient."""
+        """Return everything to which a backward from the tensors may give a gradient."""
         alive = (ref() for ref in self.known.values())
         found = {id(one): one for one in alive if one is not None and one.requires_grad}
         if self.has_strangers or self.num_backwards % CHECK_EVERY < NUM_CHECKS:
@@ -93,7 +94,7 @@ class LossScaling:
         return list(found.values())
 
     def multiply(self, leaves: list[Any], factor: float) -> bool:
-        """Multiply the gradients in place; whether all were finite."""
+        """Multiply the gradients in place; return whether all were finite."""
         torch = self.torch
         groups: dict[Any, list[Any]] = {}
         for leaf in leaves:
@@ -109,7 +110,7 @@ class LossScaling:
         return are_finite
 
     def before_update(self, optimizer: Any) -> None:
-        """Take the gradients away from an update that must not happen, and set the scale."""
+        """Remove the gradients of an update that must not happen, and adjust the scale."""
         parameters = parameters_of(optimizer)
         if any(id(one) in self.overflowed for one in parameters):
             for one in parameters:
@@ -125,14 +126,14 @@ class LossScaling:
 
 
 def is_finite(grad: Any) -> bool:
-    """Whether a gradient, if any, can be used."""
+    """Return whether a gradient, if any, can be used."""
     if grad is None:
         return True
     return bool((grad._values() if grad.is_sparse else grad).isfinite().all())
 
 
 def search_graph(tensors: list[Any]) -> list[Any]:
-    """The leaves that a backward from the tensors reaches."""
+    """Return the leaves that a backward from the tensors reaches."""
     leaves = [one for one in tensors if one.grad_fn is None and one.requires_grad]
     pending = [one.grad_fn for one in tensors if one.grad_fn is not None]
     seen = set(pending)

@@ -1,4 +1,4 @@
-"""Tensors inside what a model takes or returns, replaced: shared by several levers."""
+"""Replaces tensors inside what a model takes or returns; several levers share this."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 MAX_DEPTH = 8
-"""Of containers in containers; one that holds itself ends here."""
+"""How deep containers are searched; the search must end for one that contains itself."""
 
 
 def map_tensors(torch: Any, value: Any, convert: Callable[[Any], Any], depth: int = 0) -> Any:
-    """The value with `convert(tensor)` for each tensor; if none changes, the value itself.
+    """Return the value with `convert(tensor)` for each tensor; if none changes, the value itself.
 
-    Looks into tuples, lists, dicts, dataclasses and objects with tensors among their attributes.
-    Containers are copied, for somebody may hold the first one.
+    It searches tuples, lists, dicts, dataclasses and objects with tensors among their attributes.
+    Containers are copied, because somebody may hold the original.
     """
     if isinstance(value, torch.Tensor):
         return convert(value)
@@ -36,10 +36,10 @@ def map_tensors(torch: Any, value: Any, convert: Callable[[Any], Any], depth: in
 
 
 def parts_of(value: Any) -> tuple[list[tuple[Any, Any]], Callable[[Any, Any, Any], None]]:
-    """What a container holds, by key, and how to put something there."""
+    """Return what a container holds, by key, and how to put something there."""
     if isinstance(value, (tuple, list)):
         return list(enumerate(value)), list.__setitem__
-    if isinstance(value, dict):  # a subclass may keep attributes in step with its items
+    if isinstance(value, dict):  # a subclass may keep its attributes equal to its items
         return list(value.items()), type(value).__setitem__
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value)]

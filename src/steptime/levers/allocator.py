@@ -1,9 +1,9 @@
-"""Another way to hand out memory, which keeps what was freed for the next step.
+"""Another allocator, or a tuned one, which keeps freed memory for the next step.
 
-glibc gives large blocks back to the operating system when they are freed; the next step asks for
-them again, and each page is cleared and mapped anew. tcmalloc, jemalloc (told never to give
-back: as it comes it hurt, x0.72 on an LSTM) and glibc with higher thresholds keep them. On a device
-the same trouble is fragmentation, and segments that can grow are the remedy.
+glibc returns large blocks to the operating system when they are freed. The next step asks for them
+again, and each page is cleared and mapped once more. tcmalloc, jemalloc (set to never return
+memory: with its defaults it hurt, x0.72 on an LSTM) and glibc with higher thresholds keep them. On
+a device the corresponding problem is fragmentation, and expandable segments are the remedy.
 
 Source: https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html ("Switch memory
 allocator"), https://jemalloc.net/jemalloc.3.html, mallopt(3),
@@ -18,10 +18,11 @@ from collections.abc import Mapping
 from .base import Facts, Lever, Moment, Preserves, Settings
 
 MIN_FAULTS = 256.0
-"""Page faults a step; fewer than these 0.5 ms (1.8 µs each, measured) are start-up and noise."""
+"""Page faults a step; fewer than these, 0.5 ms at a measured 1.8 µs each, are start-up and
+noise."""
 
 MIN_SYSTEM_FRACTION = 0.02
-"""Of the CPU time, in the kernel: the most this can save, and a study tells no less apart."""
+"""The share of CPU time in the kernel is the most this can save; a study cannot resolve less."""
 
 MIB = 1 << 20
 NEVER = str(1 << 40)
@@ -41,36 +42,36 @@ DEVICE_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 
 
 def applies(facts: Facts) -> str | None:
-    """Where page faults cost something, and nobody has chosen an allocator."""
+    """It applies where page faults cost something and nobody has chosen an allocator."""
     if space(facts):
         return None
     if facts.device == "cuda":
-        return "The allocator of the device is set in the environment."
+        return "The device's allocator is already set in the environment."
     few = too_few_faults(facts)
     if few is not None:
         return few
     names = {name for names in SYSTEM_VARIABLES.values() for name in names}
     own = sorted(names & set(facts.environment_names))
     if own:
-        return f"{', '.join(own)} is set: the allocator is your choice."
-    return f"No other allocator was found here; install one: {INSTALL}."
+        return f"{', '.join(own)} is set, so the choice of allocator stays yours."
+    return f"No other allocator was found here. Install one: {INSTALL}."
 
 
 def too_few_faults(facts: Facts) -> str | None:
-    """Why another allocator can save nothing, with the numbers; None where it may."""
+    """Return why another allocator can save nothing, with the numbers; None where it may."""
     faults, system = facts.minor_faults_per_step, facts.system_cpu_fraction
     if faults is None or system is None:
-        return "Page faults were not observed, and without them no allocator pays."
+        return "Page faults were not observed, and only with them does another allocator pay off."
     if faults < MIN_FAULTS or system < MIN_SYSTEM_FRACTION:
         return (
-            f"There is little to save: {faults:.0f} page faults a step, and {system:.1%} of the "
-            f"CPU time in the kernel (it takes {MIN_FAULTS:.0f} and {MIN_SYSTEM_FRACTION:.0%})."
+            f"There is little to save: {faults:.0f} page faults a step, and {system:.1%} of CPU "
+            f"time in the kernel (it needs {MIN_FAULTS:.0f} and {MIN_SYSTEM_FRACTION:.0%})."
         )
     return None
 
 
 def space(facts: Facts) -> tuple[Settings, ...]:
-    """What is found here and not set by the user, the least intrusive first."""
+    """Return what is installed here and not set by the user, the least intrusive first."""
     kinds = []
     if too_few_faults(facts) is None:
         for kind, names in SYSTEM_VARIABLES.items():
@@ -83,9 +84,10 @@ def space(facts: Facts) -> tuple[Settings, ...]:
 
 
 def settings_of(kind: str, libraries: Mapping[str, str]) -> Settings:
-    """The settings of one allocator; for glibc with the largest threshold that it takes.
+    """Return the settings of one allocator; for glibc with the largest threshold it accepts.
 
-    Above half a heap (32 MiB) older ones refuse it, and stay at 128 KiB; 2.36 takes it.
+    Older versions refuse a threshold above half a heap (32 MiB) and stay at 128 KiB; 2.36 accepts
+    it.
     """
     if kind != "glibc_tuned":
         return {"library": kind}
@@ -94,14 +96,14 @@ def settings_of(kind: str, libraries: Mapping[str, str]) -> Settings:
 
 
 def variables(settings: Settings, libraries: Mapping[str, str]) -> Mapping[str, str]:
-    """The variables of one allocator."""
+    """Return the variables of one allocator."""
     kind = settings["library"]
     if kind == "tcmalloc":
-        # By default it tells of each allocation above 1 GiB on stderr.
+        # By default it reports each allocation above 1 GiB on stderr.
         return {"LD_PRELOAD": libraries[kind], "TCMALLOC_LARGE_ALLOC_REPORT_THRESHOLD": NEVER}
     if kind == "jemalloc":
-        # The threshold of 1 is no size class: that switches off the arena of large blocks,
-        # which are given back at once whatever the decay is.
+        # A threshold of 1 is no size class: it switches off the arena for large blocks, which
+        # returns them at once whatever the decay is.
         keep = "oversize_threshold:1,dirty_decay_ms:-1,muzzy_decay_ms:-1"
         return {"LD_PRELOAD": libraries[kind], "MALLOC_CONF": keep}
     if kind == "cuda_expandable":
@@ -116,7 +118,7 @@ def variables(settings: Settings, libraries: Mapping[str, str]) -> Mapping[str, 
 
 
 def edit(settings: Settings) -> str:
-    """The launch line, with the library by its usual name."""
+    """Return the launch line, with the library by its usual name."""
     names = {"jemalloc": "libjemalloc.so.2", "tcmalloc": "libtcmalloc_minimal.so.4"}
     settable = variables(settings, names).items()
     return " ".join(f"{name}={value}" for name, value in settable) + " python train.py"
@@ -128,13 +130,13 @@ LEVER = Lever(
     relieves=("COMPUTE_BOUND", "HOST_BOUND", "MEMORY_CAPACITY_BOUND"),
     phases=("forward", "loss", "forward_and_loss", "backward", "optimizer", "other"),
     preserves=Preserves.EXACT,
-    when=f"With {MIN_FAULTS:.0f} page faults a step or more; on a CUDA device always.",
+    when=f"With at least {MIN_FAULTS:.0f} page faults a step; on a CUDA device always.",
     applies=applies,
     space=space,
     moment=Moment.ENVIRONMENT,
     judged_by_cpu_time=True,
     variables=variables,
     edit=edit,
-    costs=f"Memory once taken is kept. tcmalloc and jemalloc must be there: {INSTALL}.",
+    costs=f"Memory is kept once it was taken. tcmalloc and jemalloc must be installed: {INSTALL}.",
     source="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
 )

@@ -1,7 +1,8 @@
 """Matrix products and convolutions in 16 bits; weights, updates and outputs stay float32.
 
-Autocast is entered and left around each outermost call of a model: left open, its cache of cast
-weights outlives the update, and the model goes on training with stale ones.
+Autocast is entered and left around each outermost call of a model. If it stayed open, its cache of
+cast weights would outlive the update, and the model would train with stale weights.
+
 Source: torch.amp, "Automatic Mixed Precision package"; Micikevicius et al., Mixed Precision
 Training (2018), whose loss scaling fp16 needs (`_loss_scaling.py`).
 """
@@ -21,32 +22,32 @@ HARDWARE = {
     ("cuda", "bf16"): ("sm_80",),
     ("cuda", "fp16"): ("sm_70",),
 }
-"""What a device must have (CUDA: at least) to be faster in a dtype than in float32."""
+"""What a device must have (on CUDA: at least) to be faster in a dtype than in float32."""
 
 ROUNDOFF = {"bf16": 2.0**-8, "fp16": 2.0**-11}
 """Unit roundoff: half the distance from 1 to the next number."""
 
 
 def applies(facts: Facts) -> str | None:
-    """Why it does not apply, if so."""
+    """Return why it does not apply, if so."""
     if facts.uses_autocast:
         return "The script uses autocast itself."
     if facts.uses_scaler:
-        return "The script scales its loss itself, as one does for autocast."
+        return "The script scales its loss itself, as scripts with autocast do."
     if any(dtype != "float32" for dtype in facts.parameter_dtypes):
         return f"Not all parameters are float32: {', '.join(facts.parameter_dtypes)}."
     if not space(facts):
-        return f"Nothing says that this {facts.device} is faster in 16 bits{missing(facts.device)}."
+        return f"This {facts.device} is not known to be faster in 16 bits{missing(facts.device)}."
     return None
 
 
 def space(facts: Facts) -> tuple[Settings, ...]:
-    """The dtypes that the device computes fast in."""
+    """Return the dtypes in which the device computes fast."""
     return tuple({"dtype": dtype} for dtype in ROUNDOFF if is_fast(facts, dtype))
 
 
 def is_fast(facts: Facts, dtype: str) -> bool:
-    """Whether the device has what `HARDWARE` asks for."""
+    """Return whether the device has what `HARDWARE` asks for."""
     wanted = HARDWARE.get((facts.device, dtype), ())
     if facts.device != "cuda":
         return any(word in facts.capabilities for word in wanted)
@@ -55,13 +56,13 @@ def is_fast(facts: Facts, dtype: str) -> bool:
 
 
 def missing(device: str) -> str:
-    """What such a device would have, in words."""
+    """Return in words what such a device would have."""
     words = [word for (one, _), words in HARDWARE.items() if one == device for word in words]
     return f": it has none of {', '.join(words)}" if words else ""
 
 
 def apply(settings: Settings, session: Session) -> Undo:
-    """Put autocast around each outermost call; for fp16, scaling around each backward."""
+    """Put autocast around each outermost call and, for fp16, scaling around each backward."""
     torch = session.torch
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[str(settings["dtype"])]
 
@@ -73,7 +74,7 @@ def apply(settings: Settings, session: Session) -> Undo:
             with torch.autocast(device, dtype=dtype):
                 result = call(model, *args, **kwargs)
         finally:
-            torch.clear_autocast_cache()  # which leaving does not do inside another context
+            torch.clear_autocast_cache()  # leaving does not clear it inside another context
         return map_tensors(torch, result, widen)
 
     def widen(tensor: Any) -> Any:
@@ -91,7 +92,7 @@ def apply(settings: Settings, session: Session) -> Undo:
 
 
 def edit(settings: Settings) -> str:
-    """The lines that do it in the script."""
+    """Return the lines that do it in the script."""
     name = {"bf16": "bfloat16", "fp16": "float16"}[str(settings["dtype"])]
     lines = [
         f"with torch.autocast(inputs.device.type, dtype=torch.{name}):",
@@ -124,7 +125,7 @@ LEVER = Lever(
     judged_by_cpu_time=True,
     apply=apply,
     edit=edit,
-    costs="Small models may get slower by the casts; an operator may refuse 16 bits; fp16 skips "
-    "an update now and then, where its scale was too large.",
+    costs="The casts may make small models slower; an operator may refuse 16 bits; fp16 skips an "
+    "update now and then, when its scale was too large.",
     source="https://docs.pytorch.org/docs/stable/amp.html",
 )

@@ -1,9 +1,10 @@
 """Images and convolution weights with the channels side by side in memory (NHWC).
 
-Vectorized and tensor-core convolutions read them so; in the other order they are turned at each
-operator. Weights are turned in place, and their gradients and optimizer states with them: a
-fused optimizer would else apply them to the wrong elements. Dropout draws its numbers in the
-order of memory, so it is given images in the usual order: the same elements are dropped.
+Vectorized and tensor-core convolutions read them in this order; in the other order they are
+converted at each operator. Weights are converted in place, and their gradients and optimizer states
+with them: otherwise a fused optimizer would apply them to the wrong elements. Dropout draws its
+numbers in the order of memory, so it gets images in the usual order and drops the same elements.
+
 Source: PyTorch tutorial "Channels Last Memory Format in PyTorch" (Ma, 2020); Composer's
 algorithm of this name.
 """
@@ -21,9 +22,9 @@ from .base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
 
 
 def applies(facts: Facts) -> str | None:
-    """Why it does not apply, if so."""
+    """Return why it does not apply, if so."""
     if facts.device not in ("cpu", "cuda"):
-        return f"It has not been tried on {facts.device}."
+        return f"It has not been tested on {facts.device}."
     if facts.is_channels_last:
         return "The script uses channels_last itself."
     if not facts.has_convolution:
@@ -32,7 +33,7 @@ def applies(facts: Facts) -> str | None:
 
 
 def apply(settings: Settings, session: Session) -> Undo:
-    """Turn the weights of each model and the images that go into it."""
+    """Convert the weights of each model and the images that go into it."""
     turned = Turned(session.torch)
 
     def run(call: Callable[..., Any], model: Any, args: Any, kwargs: Any) -> Any:
@@ -55,7 +56,7 @@ def apply(settings: Settings, session: Session) -> Undo:
 
 
 class Turned:
-    """Which weights were turned, and how they were laid out before."""
+    """The weights that were converted, and how they were laid out before."""
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
@@ -63,13 +64,13 @@ class Turned:
         self.optimizers: list[weakref.ref[Any]] = []
 
     def turn_input(self, tensor: Any) -> Any:
-        """The images of a batch, channels last; anything else as it is."""
+        """Return the images of a batch with channels last, and anything else unchanged."""
         if tensor.dim() != 4 or not tensor.is_floating_point():
             return tensor
         return tensor.contiguous(memory_format=self.torch.channels_last)
 
     def turn_model(self, model: Any) -> None:
-        """Turn the weights of a model, and what belongs to them."""
+        """Convert the weights of a model, and what belongs to them."""
         fresh = [one for one in model.parameters() if one.dim() == 4]
         fresh = [one for one in fresh if self.turn_input(one.data).stride() != one.stride()]
         self.weights += [(weakref.ref(one), one.stride()) for one in fresh]
@@ -102,7 +103,7 @@ class Turned:
 
 
 def drop_as_before(torch: Any) -> Undo:
-    """Let dropout see four-dimensional tensors in the usual order of memory."""
+    """Give dropout four-dimensional tensors in the usual order of memory."""
     functional, turned = torch.nn.functional, torch.channels_last
     original = functional.dropout
 
@@ -124,7 +125,7 @@ def drop_as_before(torch: Any) -> Undo:
 
 
 def edit(settings: Settings) -> str:
-    """The lines that do it in the script."""
+    """Return the lines that do it in the script."""
     return (
         "model = model.to(memory_format=torch.channels_last)  # before the optimizer is made\n"
         "images = images.to(memory_format=torch.channels_last)  # each batch"
@@ -137,13 +138,13 @@ LEVER = Lever(
     relieves=("COMPUTE_BOUND",),
     phases=("forward", "forward_and_loss", "backward"),
     preserves=Preserves.NUMERIC,
-    when="The model convolves images, in PyTorch's usual order of memory.",
+    when="The model convolves images that are in PyTorch's usual order of memory.",
     applies=applies,
     space=lambda facts: ({},),
     moment=Moment.LIVE,
     judged_by_cpu_time=True,
     apply=apply,
     edit=edit,
-    costs="A model that flattens images with `view` may refuse them: `reshape` does not.",
+    costs="A model that flattens images with `view` may raise an error; `reshape` works.",
     source="https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html",
 )

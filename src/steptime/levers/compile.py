@@ -1,8 +1,9 @@
 """Models compiled by torch.compile while they train; evaluation stays as it is.
 
-The compiled function stands in a table of ours, never on the model: checkpoints and copies hold
-what they held. Random numbers are drawn as without (`fallback_random`), so that dropout drops
-the same.
+The compiled function is in a table of ours, never on the model, so checkpoints and copies hold what
+they always held. Random numbers are drawn as without compiling (`fallback_random`), so dropout
+drops the same elements.
+
 Source: Ansel et al., PyTorch 2: Faster Machine Learning Through Dynamic Python Bytecode
 Transformation and Graph Compilation (2024).
 """
@@ -21,30 +22,30 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "default": {"fallback_random": True},
     "reduce-overhead": {"fallback_random": True, "triton.cudagraphs": True},
 }
-"""What torch calls these modes, and the same random numbers; both cannot be said by `mode`."""
+"""What torch's modes of these names set, and the same random numbers; `mode` cannot say both."""
 
 MAX_MODELS = 8
-"""Compiled models that are kept; a script that makes one a fold would else keep them all."""
+"""Compiled models that are kept; a script with a model for each fold would otherwise keep all."""
 
 compiled_models: dict[tuple[int, str], Any] = {}
-"""By number and mode; each holds its model, so that its number stays its own. Kept while the
-lever is off, for turning it on again must not compile again."""
+"""By id and mode; each holds its model, so its id is not reused. They are kept while the lever is
+off, because switching it on again must not compile again."""
 
 
 def applies(facts: Facts) -> str | None:
-    """Why it does not apply, if so."""
+    """Return why it does not apply, if so."""
     if facts.uses_compile:
-        return "The script compiles itself."
+        return "The script uses torch.compile itself."
     if facts.device not in ("cpu", "cuda"):
-        return f"It has not been tried on {facts.device}."
+        return f"It has not been tested on {facts.device}."
     compiler = os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
     if shutil.which(compiler.split()[0]) is None:
-        return f"Torch needs a C++ compiler, and there is no {compiler} (install it, or set CXX)."
+        return f"Torch needs a C++ compiler, but {compiler} was not found (install it, or set CXX)."
     return None
 
 
 def space(facts: Facts) -> tuple[Settings, ...]:
-    """CUDA graphs, which reduce the overhead, are there on CUDA devices alone."""
+    """Return the modes; CUDA graphs, which reduce the overhead, exist on CUDA devices only."""
     modes = ("default", "reduce-overhead") if facts.device == "cuda" else ("default",)
     return tuple({"mode": mode} for mode in modes)
 
@@ -65,7 +66,7 @@ def apply(settings: Settings, session: Session) -> Undo:
 
 
 def compiled(torch: Any, model: Any, mode: str) -> Any:
-    """The compiled form of a model, which is compiled when it is first called."""
+    """Return the compiled form of a model, which is compiled when it is first called."""
     key = (id(model), mode)
     if key not in compiled_models:
         while len(compiled_models) >= MAX_MODELS:
@@ -78,7 +79,7 @@ def compiled(torch: Any, model: Any, mode: str) -> Any:
 
 
 def edit(settings: Settings) -> str:
-    """The lines that do it in the script."""
+    """Return the lines that do it in the script."""
     options = str(OPTIONS[str(settings["mode"])]).replace("'", '"')
     return (
         f"compiled = torch.compile(model, options={options})  # once\n"
@@ -92,14 +93,14 @@ LEVER = Lever(
     relieves=("HOST_BOUND", "COMPUTE_BOUND", "MEMORY_BANDWIDTH_BOUND"),
     phases=("forward", "loss", "forward_and_loss", "backward"),
     preserves=Preserves.NUMERIC,
-    when="The script does not compile itself, and a C++ compiler is installed.",
+    when="The script does not use torch.compile itself, and a C++ compiler is installed.",
     applies=applies,
     space=space,
     moment=Moment.LIVE,
     judged_by_cpu_time=True,
     apply=apply,
     edit=edit,
-    costs="Compiling takes from seconds to minutes at the start, and again for new shapes; past "
+    costs="Compiling takes seconds to minutes at the start, and again for new shapes; beyond "
     "torch's limit a model runs uncompiled, which is counted.",
     source="https://docs.pytorch.org/docs/stable/generated/torch.compile.html",
 )

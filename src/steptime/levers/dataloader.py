@@ -1,9 +1,9 @@
 """Another number of DataLoader workers, kept over epochs; pinned memory where there is a device.
 
-A loader is changed when it is first iterated with gradients on: what feeds an evaluation alone
-stays as it is, for its time is not the steps'. The order of samples stays too: with persistent
-workers torch draws no base seed at the start of an epoch, which would change all that is drawn
-later, so it is drawn here. Source: https://docs.pytorch.org/docs/stable/data.html.
+A loader is changed when it is first iterated with gradients on: what feeds only an evaluation stays
+as it is, as its time is not part of a step. The order of samples stays too. With persistent workers
+torch draws no base seed at an epoch's start, which would change all later draws, so it is drawn
+here. Source: https://docs.pytorch.org/docs/stable/data.html.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from ._datasets import attributes_of, innermost
 from .base import Facts, Lever, LoaderFacts, Moment, Preserves, Session, Settings, Undo
 
 MAX_WORKERS = 16  # each is a process with a copy of what the data set holds
-PREFETCH, DEEP_PREFETCH = 2, 8  # torch's own; against samples that take unequal time
-MAX_PREFETCH_BYTES = 32 << 20  # of shared memory, which in a container is 64 MiB as it comes
+PREFETCH, DEEP_PREFETCH = 2, 8  # torch's default; and one for samples that take unequal time
+MAX_PREFETCH_BYTES = 32 << 20  # of shared memory, whose default in a container is 64 MiB
 
 
 def map_style(facts: Facts) -> list[LoaderFacts]:
-    """The loaders that can have workers."""
+    """Return the loaders that can have workers."""
     return [loader for loader in facts.loaders if not loader.is_iterable]
 
 
 def applies(facts: Facts) -> str | None:
-    """Where a map-style data set feeds the training, and not with all workers already."""
+    """It applies where a map-style data set feeds the training and not all workers are used."""
     if not facts.loaders:
         return "No DataLoader fed the training."
     if not map_style(facts):
-        return "The data set is iterable: workers would repeat its samples or mix their order."
-    done = "The loader has a worker for each core already, and keeps them over epochs."
+        return "The data set is iterable: workers would repeat its samples or change their order."
+    done = "The loader already has a worker for each core and keeps them over epochs."
     return None if space(facts) else done
 
 
 def space(facts: Facts) -> tuple[Settings, ...]:
-    """No workers where there are some; powers of two up to a process's cores; a deeper queue."""
+    """Return no workers if there are some, powers of two up to the cores, and a deeper queue."""
     loaders = map_style(facts)
     if not loaders:
         return ()
@@ -61,7 +61,7 @@ def space(facts: Facts) -> tuple[Settings, ...]:
 
 
 def class_here(facts: Facts, settings: Settings) -> Preserves | None:
-    """The same bits where a worker draws nothing and no sampler draws as it goes."""
+    """The bits are the same where workers draw nothing and no sampler draws in mid-epoch."""
     is_exact = all(
         loader.is_deterministic and loader.is_collate_deterministic and not loader.has_own_sampler
         for loader in map_style(facts)
@@ -70,21 +70,21 @@ def class_here(facts: Facts, settings: Settings) -> Preserves | None:
 
 
 def can_change(torch: Any, loader: Any, num_workers: int) -> bool:
-    """Whether this loader gives the same samples with that many workers."""
+    """Return whether this loader gives the same samples with that many workers."""
     data, inner = torch.utils.data, innermost(loader.dataset)
     if isinstance(inner, data.IterableDataset):
         return False
-    # Workers that the script keeps itself draw a seed once: it must not be drawn again.
+    # Workers that the script itself keeps draw a seed once: it must not be drawn again.
     if loader.persistent_workers and (num_workers == 0 or loader._iterator is not None):
         return False
     if num_workers == 0:
         return loader.worker_init_fn is None
-    # What lies on a device cannot be read in a forked process.
+    # What is on a device cannot be read in a forked process.
     return not (type(inner) is data.TensorDataset and any(t.is_cuda for t in inner.tensors))
 
 
 def is_reusable(loader: Any) -> bool:
-    """Whether nobody else reads from the loader's kept workers, or all they had has come."""
+    """Return whether nobody else reads from the kept workers, or they have delivered all."""
     iterator = loader.__dict__.get("_iterator")
     if iterator is None or iterator._rcvd_idx >= iterator._send_idx:
         return True
@@ -104,11 +104,11 @@ def apply(settings: Settings, session: Session) -> Undo:
     def change_and_iterate(self: Any) -> Any:
         if self not in changed and torch.is_grad_enabled() and can_change(torch, self, num):
             changed[self] = None if self.persistent_workers else []
-            vars(self).update(off | dict(settings))  # torch refuses to set some once it is made
+            vars(self).update(off | dict(settings))  # torch refuses to set some of them later
         if num and changed.get(self) is not None:
             now = attributes_of(self.dataset)
             if changed[self] != now or not is_reusable(self):
-                self._iterator = None  # the old workers end with the last who reads from them
+                self._iterator = None  # the old workers end with their last reader
             changed[self] = now
         return iterate(self)
 
@@ -125,7 +125,7 @@ def apply(settings: Settings, session: Session) -> Undo:
 
 
 def edit(settings: Settings) -> str:
-    """The arguments, and what they change beside the time."""
+    """Return the arguments, and what they change besides the time."""
     words = ", ".join(f"{name}={value}" for name, value in settings.items())
     note = "# from the second epoch on, samples come in another random order\n"
     return note * bool(settings["num_workers"]) + f"DataLoader(..., {words})"
@@ -138,13 +138,13 @@ LEVER = Lever(
     phases=("input_wait", "epoch_start"),
     preserves=Preserves.STATISTICAL,
     class_here=class_here,
-    when="A map-style data set feeds the training and a core is left for a worker.",
+    when="A map-style data set feeds the training, and a core is free for a worker.",
     applies=applies,
     space=space,
     moment=Moment.STARTUP,
     apply=apply,
     edit=edit,
-    costs="Memory for each worker and for batches in waiting. Kept workers notice that an "
-    "attribute of the data set was set again, but not what was changed inside it.",
+    costs="Memory for each worker and for waiting batches. Kept workers notice an attribute of the "
+    "data set that was set again, but not a change inside one.",
     source="https://docs.pytorch.org/docs/stable/data.html",
 )

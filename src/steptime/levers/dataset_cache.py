@@ -1,8 +1,8 @@
-"""Keeps the samples of a data set in memory once they were read, in the training process.
+"""Keeps the samples of a data set in the memory of the training process once they were read.
 
-It is for data sets that give the same sample each time, and makes sure of it (`_datasets.Cached`).
-Worker processes read for themselves: each would hold a copy of its own, and forget it when the
-epoch ends. What feeds an evaluation is kept too, if it is read in the training process.
+It is for data sets that give the same sample each time, and it checks that (`_datasets.Cached`).
+Worker processes are left alone: each would hold its own copy and lose it at the end of the epoch.
+What feeds an evaluation is kept too, if the training process reads it.
 
 Source: the idea of `cache` in https://www.tensorflow.org/guide/data_performance;
 https://docs.pytorch.org/docs/stable/data.html.
@@ -18,11 +18,11 @@ from .base import Facts, Lever, LoaderFacts, Moment, Preserves, Session, Setting
 
 IN_MEMORY = ("list", "tuple", "dict", "TensorDataset")
 MEMORY_FRACTION = 0.25
-"""Of the available memory: the script's own peak may still be ahead."""
+"""Of the available memory: the script's own peak may still come."""
 
 
 def usable(facts: Facts) -> list[LoaderFacts]:
-    """Loaders whose reading could be saved."""
+    """Return the loaders whose reading could be saved."""
     return [
         loader
         for loader in facts.loaders
@@ -33,32 +33,34 @@ def usable(facts: Facts) -> list[LoaderFacts]:
 
 
 def applies(facts: Facts) -> str | None:
-    """Where a data set that gives the same each time is read in process, and fits."""
+    """It applies where a data set with constant samples is read in the process and fits."""
     if not facts.loaders:
         return "No DataLoader fed the training."
     if not usable(facts):
         return (
-            "No data set was seen that is read in the training process and gave equal samples "
+            "No data set was seen that is read in the training process and gives the same samples "
             "twice without moving a random state."
         )
     sizes = [(loader.num_samples, loader.sample_bytes) for loader in usable(facts)]
     if facts.available_bytes is None or any(None in size for size in sizes):
-        return "How much memory the data set takes, or how much there is, is not known."
+        return "The size of the data set or the free memory is not known."
     total = sum((num or 0) * (size or 0) for num, size in sizes)
     limit = space(facts)[0]["limit_bytes"]
     if total > int(limit):
-        return f"The data set takes {total / 2**30:.1f} GiB, a quarter of the free memory is less."
+        return (
+            f"The data set takes {total / 2**30:.1f} GiB, more than a quarter of the free memory."
+        )
     return None
 
 
 def space(facts: Facts) -> tuple[Settings, ...]:
-    """A switch; the limit stands beside it, each rank's share."""
+    """Return a switch, with the limit for each rank beside it."""
     available = facts.available_bytes or 0
     return ({"limit_bytes": int(MEMORY_FRACTION * available / facts.world_size)},)
 
 
 def can_be_key(dataset: Any) -> bool:
-    """Whether a dictionary can hold it without keeping it alive."""
+    """Return whether a dictionary can hold it without keeping it alive."""
     return type(dataset).__weakrefoffset__ != 0 and type(dataset).__hash__ is not None
 
 
@@ -96,7 +98,7 @@ LEVER = Lever(
     preserves=Preserves.EXACT,
     when=(
         "The training process itself reads a map-style data set that gives the same samples each "
-        "time and fits into a quarter of the free memory; it pays from the second epoch on."
+        "time and fits into a quarter of the free memory. It pays off from the second epoch on."
     ),
     applies=applies,
     space=space,
@@ -110,6 +112,6 @@ LEVER = Lever(
         "        self.samples[index] = self.read(index)  # what was __getitem__\n"
         "    return self.samples[index]"
     ),
-    costs="Memory for the whole data set, in each rank. Nothing is gained in the first epoch.",
+    costs="Memory for the whole data set in each rank. The first epoch gains nothing.",
     source="https://www.tensorflow.org/guide/data_performance",
 )

@@ -1,7 +1,7 @@
-"""Machines and scripts that show what levers are for: each applies in one of them.
+"""Example machines and scripts for levers: each lever applies in one of them.
 
-The list of levers takes its settings from here, and the contract in `steptime.testing` asks each
-lever about all of them.
+The list of levers takes its settings from here, and the contract suite in `steptime.testing` asks
+each lever about all of them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CPU = Facts(
     minor_faults_per_step=20_000.0,
     system_cpu_fraction=0.12,
 )
-"""A CPU with everything, and a script that uses none of it."""
+"""A CPU with every capability, and a script that uses none of them."""
 
 GPU = Facts(
     torch_version="2.9.0",
@@ -61,7 +61,7 @@ GPU = Facts(
     optimizers=CPU.optimizers,
     loaders=(LOADER,),
 )
-"""A CUDA device of our days, and a script as one begins it."""
+"""A current CUDA device, and a plain script."""
 
 WORLDS: tuple[Facts, ...] = (
     CPU,
@@ -89,4 +89,4 @@ WORLDS: tuple[Facts, ...] = (
         loaders=(LoaderFacts(dataset="Stream", num_workers=4, is_iterable=True),),
     ),
 )
-"""Machines and scripts that a lever must have an answer for."""
+"""Machines and scripts that each lever must have an answer for."""

@@ -1,8 +1,9 @@
-"""The optimizer's update in one kernel (fused), or in one a kind of operator (foreach).
+"""The optimizer's update in one kernel (fused), or in one kernel for each operator (foreach).
 
-Flipped in the parameter groups between steps, with the state the optimizer has. A fused kernel
-on a CPU does not look at strides: a gradient or a state laid out in another way than its weight
-would silently be applied to the wrong elements, so all are laid out alike.
+It is switched in the parameter groups between steps, and the optimizer keeps its state. A fused
+kernel on a CPU ignores strides: a gradient or state with another layout than its weight would
+silently be applied to the wrong elements, so all are laid out alike.
+
 Source: torch.optim, "Algorithms"; PyTorch 2.4 release notes for CPUs.
 """
 
@@ -19,11 +20,11 @@ HAVE_FOREACH = (
     *("ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax"),
     *("NAdam", "RAdam", "RMSprop", "Rprop", "SGD"),
 )
-"""Optimizers of torch that update by foreach; it is their default on a CUDA device alone."""
+"""Torch's optimizers that can update by foreach; it is their default on CUDA devices only."""
 
 
 def applies(facts: Facts) -> str | None:
-    """Why it does not apply, if so."""
+    """Return why it does not apply, if so."""
     if not facts.optimizers:
         return "No optimizer of torch was seen."
     if all(one.is_fused for one in facts.optimizers):
@@ -35,7 +36,7 @@ def applies(facts: Facts) -> str | None:
 
 
 def space(facts: Facts) -> tuple[Settings, ...]:
-    """Fused where an optimizer can be; foreach where it is not used already."""
+    """Return fused where an optimizer can be fused, and foreach where it is not used already."""
     settings: list[Settings] = []
     if any(one.can_fuse and not one.is_fused for one in facts.optimizers):
         settings.append({"implementation": "fused"})
@@ -45,14 +46,14 @@ def space(facts: Facts) -> tuple[Settings, ...]:
 
 
 def is_foreach_new(optimizer: OptimizerFacts, device: str) -> bool:
-    """Whether the optimizer could use foreach and does not."""
+    """Return whether the optimizer could use foreach and does not."""
     if optimizer.is_fused or optimizer.is_foreach or optimizer.name not in HAVE_FOREACH:
         return False
     return optimizer.is_foreach is False or device == "cpu"
 
 
 def apply(settings: Settings, session: Session) -> Undo:
-    """Flip each optimizer that can be, before its next step."""
+    """Switch each optimizer that can be switched, before its next step."""
     torch = session.torch
     name = str(settings["implementation"])
     flipped: dict[int, tuple[weakref.ref[Any], list[dict[str, Any]]]] = {}
@@ -88,7 +89,7 @@ def apply(settings: Settings, session: Session) -> Undo:
 
 
 def can_flip(torch: Any, optimizer: Any, name: str) -> bool:
-    """Whether the optimizer has that implementation, does not use it, and torch lets it."""
+    """Return whether torch accepts that implementation, and the optimizer does not use it yet."""
     if name not in optimizer.defaults:
         return False
     for group in optimizer.param_groups:
@@ -100,7 +101,7 @@ def can_flip(torch: Any, optimizer: Any, name: str) -> bool:
 
 
 def can_fuse(torch: Any, parameter: Any) -> bool:
-    """Whether a fused kernel takes it: real numbers in dense memory, with a dense gradient."""
+    """Return whether a fused kernel accepts it: dense real numbers with a dense gradient."""
     if not parameter.is_floating_point() or getattr(parameter.grad, "is_sparse", False):
         return False
     like = torch.empty_like(parameter, device="meta")
@@ -108,7 +109,7 @@ def can_fuse(torch: Any, parameter: Any) -> bool:
 
 
 def restore(torch: Any, optimizer: Any, before: list[dict[str, Any]]) -> None:
-    """Give defaults and groups back what they had; a group that came since gets the defaults."""
+    """Restore defaults and groups; a group that was added since gets the defaults."""
     defaults, *groups = before
     optimizer.defaults.update(defaults)
     for group, values in zip_longest(optimizer.param_groups, groups, fillvalue=defaults):
@@ -117,24 +118,24 @@ def restore(torch: Any, optimizer: Any, before: list[dict[str, Any]]) -> None:
 
 
 def edit(settings: Settings) -> str:
-    """The line that does it in the script."""
+    """Return the line that does it in the script."""
     name = settings["implementation"]
     return f"optimizer = torch.optim.AdamW(model.parameters(), lr=lr, {name}=True)  # or your own"
 
 
 LEVER = Lever(
     name="fused_optimizer",
-    title="Update all parameters in few kernels: fused into one, or foreach.",
+    title="Update all parameters in a few kernels: fused into one, or foreach.",
     relieves=("HOST_BOUND", "COMPUTE_BOUND"),
     phases=("optimizer",),
     preserves=Preserves.NUMERIC,
-    when="An optimizer of torch is used that has such an implementation and does not use it.",
+    when="An optimizer of torch has such an implementation and does not use it.",
     applies=applies,
     space=space,
     moment=Moment.LIVE,
     judged_by_cpu_time=True,
     apply=apply,
     edit=edit,
-    costs="Foreach needs temporary memory of about the size of the weights.",
+    costs="Foreach needs temporary memory, about as much as the weights.",
     source="https://docs.pytorch.org/docs/stable/optim.html",
 )

@@ -1,8 +1,10 @@
 """Matrix products of float32 tensors in bf16 (CPU) or TF32 (CUDA); all else stays float32.
 
+On a CPU it affects only matrix products: with their own switch, convolutions gained 4 % or nothing
+and recurrent layers gained nothing, so those are left as they are.
+
 Source: torch.set_float32_matmul_precision; NVIDIA, "Accelerating AI Training with NVIDIA TF32
-Tensor Cores" (2021). On a CPU it reaches matrix products alone: convolutions gained 4 % or
-nothing by their own switch, recurrent layers nothing, so those are left as they are.
+Tensor Cores" (2021).
 """
 
 from __future__ import annotations
@@ -14,16 +16,16 @@ from .base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
 BF16_HARDWARE = ("amx_bf16", "avx512_bf16")
 
 FIRST_TF32 = 80
-"""Compute capability of the first devices with TF32 [major and minor digit]."""
+"""The compute capability of the first devices with TF32 [major and minor digit]."""
 
 ROUNDOFF = {"medium": 2.0**-8, "high": 2.0**-11}
-"""Unit roundoff of bf16 and of TF32."""
+"""The unit roundoff of bf16 and of TF32."""
 
 
 def applies(facts: Facts) -> str | None:
-    """Why it does not apply, if so."""
+    """Return why it does not apply, if so."""
     if facts.uses_autocast:
-        return "The script uses autocast, whose matrix products are in 16 bits already."
+        return "The script uses autocast, whose matrix products already run in 16 bits."
     if facts.parameter_dtypes and "float32" not in facts.parameter_dtypes:
         return f"No parameter is float32: {', '.join(facts.parameter_dtypes)}."
     if facts.matmul_precision not in (None, "highest"):
@@ -35,7 +37,7 @@ def applies(facts: Facts) -> str | None:
 
 
 def space(facts: Facts) -> tuple[Settings, ...]:
-    """TF32 on a CUDA device; bf16 on a CPU, where `high` does nothing."""
+    """Return TF32 on a CUDA device, and bf16 on a CPU, where `high` does nothing."""
     if facts.device == "cuda":
         found = [int(word[3:]) for word in facts.capabilities if word[:3] == "sm_"]
         return ({"precision": "high"},) if any(sm >= FIRST_TF32 for sm in found) else ()
@@ -45,16 +47,16 @@ def space(facts: Facts) -> tuple[Settings, ...]:
 
 
 def apply(settings: Settings, session: Session) -> Undo:
-    """Set the precision, and each switch that it moves back to what it was."""
+    """Set the precision; the result restores it and each switch that it moves."""
     torch = session.torch
-    # What torch 2.9 and later keep an operator apart; the old switch does not restore `none`.
+    # Torch 2.9 and later have one for each operator; the old switch does not restore `none`.
     switches = [
         (owner.matmul, "fp32_precision", owner.matmul.fp32_precision)
         for owner in (torch.backends.mkldnn, torch.backends.cuda)
         if hasattr(getattr(owner, "matmul", None), "fp32_precision")
     ]
     precision = read_precision(torch)
-    if torch.backends.cudnn.is_available():  # convolutions; on unless the script says otherwise
+    if torch.backends.cudnn.is_available():  # for convolutions; on unless the script says otherwise
         switches.append((torch.backends.cudnn, "allow_tf32", torch.backends.cudnn.allow_tf32))
         torch.backends.cudnn.allow_tf32 = True
     torch.set_float32_matmul_precision(settings["precision"])
@@ -69,7 +71,7 @@ def apply(settings: Settings, session: Session) -> Undo:
 
 
 def read_precision(torch: Any) -> str | None:
-    """What the old switch says; None where the script set the new ones, and torch refuses."""
+    """Return the old switch; None if the script set the new ones, where torch refuses to say."""
     try:
         return str(torch.get_float32_matmul_precision())
     except RuntimeError:
@@ -77,7 +79,7 @@ def read_precision(torch: Any) -> str | None:
 
 
 def edit(settings: Settings) -> str:
-    """The line that does it in the script."""
+    """Return the line that does it in the script."""
     return f'torch.set_float32_matmul_precision("{settings["precision"]}")'
 
 
@@ -89,13 +91,13 @@ LEVER = Lever(
     preserves=Preserves.NUMERIC,
     roundoff=lambda settings: ROUNDOFF[str(settings["precision"])],
     when="There are float32 parameters, the device has bf16 or TF32 products, and the script "
-    "has neither autocast nor set the precision.",
+    "neither uses autocast nor sets the precision.",
     applies=applies,
     space=space,
     moment=Moment.LIVE,
     judged_by_cpu_time=True,
     apply=apply,
     edit=edit,
-    costs="Nothing in memory. Evaluation and whatever else multiplies matrices is rounded too.",
+    costs="No memory. Evaluation, and whatever else multiplies matrices, is rounded too.",
     source="https://docs.pytorch.org/docs/stable/generated/torch.set_float32_matmul_precision.html",
 )

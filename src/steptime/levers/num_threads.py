@@ -1,7 +1,7 @@
 """The number of threads that share one operator's work on the CPU.
 
-torch takes one thread a core, which is right alone and wrong beside other programs or for
-operators too small to share. The threads between operators are left alone.
+Torch takes one thread for each core. That is right on a machine of one's own, and wrong beside
+other programs or for operators too small to share. Threads between operators are left alone.
 
 Source: https://docs.pytorch.org/docs/stable/notes/cpu_threading_torchscript_inference.html and
 our own measurement: two threads on two cores gave x1.7 to x1.8 alone, x0.1 to x0.3 when shared.
@@ -15,23 +15,23 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def applies(facts: Facts) -> str | None:
-    """Where the number is torch's own choice and there is another to try."""
+    """It applies where torch chose the number and there is another one to try."""
     if facts.device != "cpu":
         return "The arithmetic runs on the device, not in threads of the CPU."
     if facts.sets_threads:
         return "The script sets the number of threads itself."
     for name in THREAD_VARIABLES:
         if name in facts.environment_names:
-            return f"{name} is set: the number of threads is your choice."
+            return f"{name} is set, so the number of threads stays your choice."
     if facts.num_threads is None:
-        return "How many threads torch uses was not seen."
+        return "The number of threads that torch uses was not observed."
     if not space(facts):
-        return f"There is one core for each process, and torch uses {facts.num_threads} thread."
+        return f"Each process has one core, and torch uses {facts.num_threads} thread."
     return None
 
 
 def space(facts: Facts) -> tuple[Settings, ...]:
-    """One thread, half the cores, one a physical core, one a core; not what is in use."""
+    """Return one, half the cores, the physical cores and all cores, without the current number."""
     cores = max(1, facts.num_cores // facts.world_size)
     physical = max(1, (facts.num_physical_cores or facts.num_cores) // facts.world_size)
     counts = {1, max(1, cores // 2), min(physical, cores), cores} - {facts.num_threads}
@@ -69,8 +69,8 @@ LEVER = Lever(
         f"torch.set_num_threads({settings['num_threads']})  # before the first operator"
     ),
     costs=(
-        "More threads want cores that are free: shared with other programs they wait for each "
-        "other and can be several times slower. Sums are added up in another order."
+        "More threads need free cores: if they share cores with other programs, they wait for "
+        "each other and can be several times slower. Sums are added up in another order."
     ),
     source="https://docs.pytorch.org/docs/stable/notes/cpu_threading_torchscript_inference.html",
 )

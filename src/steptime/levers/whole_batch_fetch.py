@@ -1,7 +1,7 @@
-"""Takes a whole batch out of a TensorDataset at once, not sample by sample.
+"""Takes a whole batch out of a TensorDataset at once instead of sample by sample.
 
-torch's loader cuts each sample out of the tensors and stacks the pieces to a batch again. Where
-all the data is in tensors, one `index_select` a tensor gives the same bits.
+Torch's loader cuts each sample out of the tensors and stacks the pieces to a batch again. Where all
+data is in tensors, one `index_select` for each tensor gives the same bits.
 
 Source: https://docs.pytorch.org/docs/stable/data.html (`Subset.__getitems__` and "Loading Batched
 and Non-Batched Data") and our own reading of the default collate.
@@ -15,9 +15,9 @@ from .base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
 
 
 class WholeBatches:
-    """Stands before the fetcher in the place of the data set; gives batches that are collated.
+    """Takes the place of the data set for the fetcher, and gives batches that are collated already.
 
-    `parts` are the tensors; `subsets`, the outermost first, say which samples of them are meant.
+    `parts` are the tensors; `subsets`, outermost first, say which of their samples are meant.
     """
 
     def __init__(self, torch: Any, dataset: Any, subsets: list[Any], parts: Any) -> None:
@@ -27,7 +27,7 @@ class WholeBatches:
         self.parts = parts
 
     def __getitems__(self, indices: Any) -> Any:
-        """A batch: a list of tensors, as torch's collate makes of samples that are tuples."""
+        """Return a batch: a list of tensors, as torch's collate makes it from samples in tuples."""
         rows = indices
         if all(type(index) is int for index in rows):
             for subset in self.subsets:
@@ -35,31 +35,31 @@ class WholeBatches:
             if rows and min(rows) >= 0:
                 index = self.torch.tensor(rows)
                 return [part.index_select(0, index.to(part.device)) for part in self.parts]
-        return self.collate_samples(indices)  # as written: keys of another kind, from the end
+        return self.collate_samples(indices)  # other keys, or indices from the end
 
     def collate_samples(self, indices: Any) -> Any:
-        """The batch as torch makes it."""
+        """Return the batch as torch makes it."""
         return self.torch.utils.data.default_collate([self.dataset[index] for index in indices])
 
     def gives_the_same(self) -> bool:
-        """Whether two batches are equal to torch's in kind and in their places in memory."""
+        """Return whether two batches equal torch's in dtype and layout."""
         try:
             for indices in ([0], [0, len(self.dataset) - 1]):
                 ours, theirs = self.__getitems__(indices), self.collate_samples(indices)
                 if [describe(part) for part in ours] != [describe(part) for part in theirs]:
                     return False
-        except (RuntimeError, LookupError, TypeError):  # a dtype that cannot be selected from
+        except (RuntimeError, LookupError, TypeError):  # a dtype without index_select
             return False
         return True
 
 
 def describe(part: Any) -> tuple[Any, ...]:
-    """What two tensors of the same numbers may still differ in."""
+    """Return what two tensors with the same numbers may still differ in."""
     return type(part), part.dtype, part.device, tuple(part.shape), part.stride()
 
 
 def find_whole(torch: Any, dataset: Any) -> WholeBatches | None:
-    """The data set as whole batches; None where its samples are not plain rows of tensors."""
+    """Return the data set as whole batches; None if its samples are not plain rows of tensors."""
     data = torch.utils.data
     subsets, inner = [], dataset
     while type(inner) is data.Subset:
@@ -78,17 +78,17 @@ def find_whole(torch: Any, dataset: Any) -> WholeBatches | None:
 
 
 def as_it_is(batch: Any) -> Any:
-    """The collate of a batch that is one already; workers must be able to pickle it."""
+    """Return a batch unchanged, as its collate; workers must be able to pickle this."""
     return batch
 
 
 def applies(facts: Facts) -> str | None:
-    """Where a loader of a TensorDataset fed training."""
+    """It applies where a loader of a TensorDataset feeds training."""
     if not facts.loaders:
         return "No DataLoader fed the training."
     if not any(loader.is_tensor_dataset for loader in facts.loaders):
         names = ", ".join(sorted({loader.dataset for loader in facts.loaders}))
-        return f"The data set ({names}) is no TensorDataset with torch's own collate."
+        return f"The data set ({names}) is not a TensorDataset with torch's own collate."
     return None
 
 
@@ -120,11 +120,11 @@ def apply(settings: Settings, session: Session) -> Undo:
 
 LEVER = Lever(
     name="whole_batch_fetch",
-    title="Take each batch out of a TensorDataset at once, not sample by sample.",
+    title="Take each batch out of a TensorDataset at once instead of sample by sample.",
     relieves=("INPUT_BOUND",),
     phases=("input_wait",),
     preserves=Preserves.EXACT,
-    when="A TensorDataset, or a Subset of one, collated by torch's default, feeds the training.",
+    when="A TensorDataset or a Subset of one feeds the training, with torch's default collate.",
     applies=applies,
     space=lambda facts: ({},),
     moment=Moment.STARTUP,
@@ -137,6 +137,6 @@ LEVER = Lever(
         "\n\n"
         "loader = DataLoader(Batches(x, y), ..., collate_fn=lambda batch: batch)"
     ),
-    costs="None that was seen; a batch from workers is copied once more on its way.",
+    costs="None were seen. A batch from workers is copied once more on its way.",
     source="https://docs.pytorch.org/docs/stable/data.html",
 )

@@ -1,4 +1,4 @@
-"""Small files of the kernel: their text, a number, a list; None or empty where they are not."""
+"""Small files of the kernel: a text, a number or a list; None or empty where there is none."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ class KernelFiles:
 
 
 def read_text(path: Path) -> str | None:
-    """The text without blanks around it; None where it cannot be read or is empty."""
+    """Return the text without blanks around it; None if it cannot be read or is empty."""
     try:
         with path.open("rb") as file:
             return file.read(_MAX_BYTES).decode(errors="replace").strip() or None
-    except (OSError, ValueError):  # a path of the machine may hold a zero byte
+    except (OSError, ValueError):  # a path of the machine may contain a zero byte
         return None
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines; none where it cannot be read."""
+    """Return the lines; none if the file cannot be read."""
     return (read_text(path) or "").splitlines()
 
 
 def read_int(path: Path) -> int | None:
-    """The number; None for a word such as `max`, and for no file."""
+    """Return the number; None for a word such as `max`, and without a file."""
     with suppress(ValueError):
         return int(read_text(path) or "")
     return None
 
 
 def read_kib(path: Path, word: str) -> int | None:
-    """Bytes of a line `word: 1234 kB`, as in meminfo; a node's lines begin with its number."""
+    """Return the bytes of a line `word: 1234 kB`, as in meminfo; a node's lines have a prefix."""
     for line in read_lines(path):
         name, _, rest = line.partition(":")
         if name.split()[-1:] == [word]:
@@ -52,7 +52,7 @@ def read_kib(path: Path, word: str) -> int | None:
 
 
 def names_in(folder: Path) -> list[str]:
-    """The names in a folder, numbers in order of their value; none where it cannot be read."""
+    """Return the names in a folder, numbers in order of value; none if it cannot be read."""
     try:
         return sorted((path.name for path in folder.iterdir()), key=_natural)
     except OSError:
@@ -60,14 +60,14 @@ def names_in(folder: Path) -> list[str]:
 
 
 def link_name(path: Path) -> str | None:
-    """The last word of what a link points to: a driver, a subsystem."""
+    """Return the last part of what a link points to, such as a driver or a subsystem."""
     with suppress(OSError, ValueError):
         return path.resolve(strict=True).name
     return None
 
 
 def parse_cpu_list(text: str | None) -> set[int]:
-    """The numbers of a list such as `0-3,8`; what cannot be read is left out."""
+    """Return the numbers of a list such as `0-3,8`; unreadable parts are left out."""
     found: set[int] = set()
     for part in (text or "").split(","):
         first, _, last = part.strip().partition("-")
@@ -77,7 +77,7 @@ def parse_cpu_list(text: str | None) -> set[int]:
 
 
 def format_cpu_list(cpus: Iterable[int]) -> str:
-    """The list of numbers as the kernel writes it."""
+    """Return the list of numbers as the kernel writes it."""
     runs: list[list[int]] = []
     for cpu in sorted(set(cpus)):
         if runs and cpu == runs[-1][1] + 1:

@@ -1,7 +1,7 @@
-"""The ceilings: asked of a process that measures, kept under the machine's fingerprint.
+"""The ceilings: measured by another process, and kept under the machine's fingerprint.
 
-In: an interpreter, the inventory, a budget, a store. Out: `Ceilings`, complete or not, and why.
-What measures is in `child`, and runs in the user's Python.
+In: an interpreter, the inventory, a budget, a store. Out: `Ceilings`, complete or with the reason
+why not. The measuring code is in `child` and runs in the user's Python.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ from steptime.machine.values.inventory_values import (
 )
 
 VERSION = 1
-"""Of what is measured and how: figures of another one are measured anew."""
+"""The version of what is measured and how; figures of another version are measured again."""
 
 UNKNOWN_CACHE_BYTES = 64 << 20
-"""Where the caches are not told: more than most processors that torch runs on have."""
+"""Used where the caches are unknown: more than most processors that torch runs on have."""
 
 MEMORY_SHARE = 1 / 16
-"""Of what is available, for one set of arrays: six of them live at once, four of half the size."""
+"""Of the available memory, for one set of arrays: six sets exist at once, four of half the size."""
 PROBE_S = 20.0  # a Python on a cold network disk starts slowly
 GRACE_S = 6.0  # from the end of the budget until the process is killed
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-# Bindings that a shell left would keep all threads on the cores of another job.
+# Bindings left over in a shell would keep all threads on the cores of another job.
 _BINDINGS = (
     *("OMP_PROC_BIND", "OMP_PLACES", "OMP_THREAD_LIMIT", "OMP_DYNAMIC", "GOMP_CPU_AFFINITY"),
     *("KMP_AFFINITY", "KMP_BLOCKTIME", "GOMP_SPINCOUNT", "MKL_DYNAMIC"),
 )
 WAIT_POLICY = "passive"
-"""Threads that sleep while they wait: on a shared machine spinning ones slow each other down."""
+"""Waiting threads sleep: on a shared machine, spinning threads slow each other down."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Python:
-    """An interpreter, as it says itself; `missing` is why it cannot measure.
+    """An interpreter, as it describes itself; `missing` is why it cannot measure.
 
-    What it is started by may be a script around it; `executable` is itself.
+    `path` may be a script around the interpreter; `executable` is the interpreter itself.
     """
 
     path: str
@@ -69,10 +69,10 @@ class Python:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CeilingRequest:
-    """What to measure with, on what, for how long.
+    """What to measure with, on what, and for how long.
 
     Attributes:
-        folder: of the store, for the disk's file and the result; None where none can be written.
+        folder: of the store, for the disk's file and the result; None if it cannot be written.
         is_launched: this process is one of several that a launcher started.
     """
 
@@ -86,7 +86,7 @@ class CeilingRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """How far the measuring is: what is measured now, or what just was; time left of the budget."""
+    """How far the measuring is: what is measured now or was just measured, and the time left."""
 
     left_s: float
     device: str | None = None
@@ -96,7 +96,7 @@ class Told:
 
 @dataclass(slots=True)
 class _Heard:
-    """What the process said so far."""
+    """What the process has said so far."""
 
     bench: BenchProcess | None = None
     ceilings: list[Ceiling] = field(default_factory=list)
@@ -106,7 +106,7 @@ class _Heard:
 
 
 def find_python(name: str | None, environment: Mapping[str, str]) -> str:
-    """The interpreter that a name means, or the one on the PATH.
+    """Return the interpreter of that name, or the one on the PATH.
 
     Raises:
         NotFoundError: there is none.
@@ -121,7 +121,7 @@ def find_python(name: str | None, environment: Mapping[str, str]) -> str:
 
 
 def ask_python(path: str, *, environment: Mapping[str, str]) -> Python:
-    """What an interpreter is, and which torch is installed for it; torch is not imported."""
+    """Return what an interpreter is and which torch it has; torch is not imported."""
     found: list[Python] = []
 
     def hear(line: Line) -> None:
@@ -160,7 +160,7 @@ def ask_python(path: str, *, environment: Mapping[str, str]) -> Python:
 
 
 def fingerprint_of(machine: MachineIdentity, inventory: Inventory, python: Python) -> str:
-    """Of what the figures depend on: the machine, its limits, its devices, the file system."""
+    """Return a hash of what the figures depend on: machine, limits, devices, file system."""
     mount = inventory.data.mount
     facts = [
         VERSION,
@@ -176,7 +176,7 @@ def fingerprint_of(machine: MachineIdentity, inventory: Inventory, python: Pytho
 
 
 def load(asked: CeilingRequest) -> Ceilings | None:
-    """Figures of this machine that were measured before, for as long at least."""
+    """Return figures of this machine from before, if they had at least as much time."""
     if asked.folder is None:
         return None
     path = asked.folder / f"{asked.fingerprint}.json"
@@ -190,7 +190,7 @@ def load(asked: CeilingRequest) -> Ceilings | None:
 
 
 def unmeasured(asked: CeilingRequest, *, now_s: float) -> Ceilings:
-    """No figures, and why: the interpreter cannot measure."""
+    """Return ceilings without figures, and why: the interpreter cannot measure."""
     return Ceilings(
         fingerprint=asked.fingerprint,
         measured_unix_s=now_s,
@@ -203,7 +203,7 @@ def unmeasured(asked: CeilingRequest, *, now_s: float) -> Ceilings:
 
 
 def keep(ceilings: Ceilings, asked: CeilingRequest) -> None:
-    """Write the figures into the store; a store that cannot be written is no failure."""
+    """Write the figures into the store; it is no failure if the store cannot be written."""
     if asked.folder is not None:
         with suppress(OSError):
             path = asked.folder / f"{asked.fingerprint}.json"
@@ -217,12 +217,12 @@ def measure(
     tell: Callable[[Told], None],
     now_s: Callable[[], float] = time.time,
 ) -> Ceilings:
-    """Measure until all is done, the budget is spent, or Ctrl-C: what is known then is kept.
+    """Measure until everything is done, the budget is spent, or Ctrl-C; keep what is known then.
 
     Args:
-        asked: with what, on what, for how long.
-        environment: of this process; threads are set anew in it.
-        tell: hears how far it is.
+        asked: with what, on what, and for how long.
+        environment: of this process; its thread variables are replaced.
+        tell: is told how far it is.
         now_s: the time of day.
     """
     began_s, heard = time.monotonic(), _Heard()
@@ -265,7 +265,7 @@ def measure(
 
 
 def _why(heard: _Heard, ended: ChildEnd | None) -> tuple[str | None, str | None]:
-    """Why it is not whole: a machine word, and the words of what failed."""
+    """Return why it is incomplete: a machine word, and the message of what failed."""
     if heard.is_whole or heard.missing is not None:
         return heard.missing, heard.detail
     if ended is None:
@@ -320,7 +320,7 @@ def _take(line: Line, heard: _Heard) -> None:
 
 
 def read_ceiling(line: Line) -> Ceiling:
-    """The value of a line: its repetitions become a median with its interval."""
+    """Return the value of a line: its repetitions become a median with its interval."""
     rates = [float(rate) for rate in line.get("rates") or ()]
     setting = line.get("setting")
     found = from_json(Ceiling, {**line, "setting": None, "points": line.get("points") or []})
@@ -335,9 +335,9 @@ def read_ceiling(line: Line) -> Ceiling:
 
 
 def join_ranks(python: Python, *, budget_s: float, environment: Mapping[str, str]) -> str | None:
-    """Be one rank of a launcher's in the collectives; why not, where it could not.
+    """Be one rank of a launcher in the collectives; return why not, if that failed.
 
-    The first rank measures all else, and has the results.
+    The first rank measures everything else and has the results.
     """
     heard = _Heard()
     request = {"role": "join", "left_s": budget_s, "num_threads": 1}

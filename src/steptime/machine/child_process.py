@@ -1,7 +1,7 @@
-"""A process of the user's Python that runs what is in `child`, and the lines that it says.
+"""Runs what is in `child` in a process of the user's Python, and reads its lines.
 
-In: the interpreter and a request. Out: each line of JSON as it comes, and how the process ended. It
-has a process group of its own, and nothing of it is left at the end, whatever ends us.
+In: the interpreter and a request. Out: each line of JSON as it comes, and how the process ended.
+The process has a group of its own, and nothing of it is left at the end, whatever ends us.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import IO, Any
 
 FOLDER = Path(__file__).resolve().parent / "child"
 
-# No name of ours, and none of the folder we stand in, can shadow one of the user's.
+# No name of ours, and no name in the current folder, can shadow one of the user's.
 BOOT = """\
 import sys
 sys.path[:] = [place for place in sys.path if place]
@@ -49,7 +49,7 @@ Line = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildEnd:
-    """How it ended: its exit code, below zero a signal; late where its time was up; last words."""
+    """How it ended: exit code (negative: a signal), whether its time was up, and last words."""
 
     exit_code: int | None
     is_late: bool
@@ -66,16 +66,16 @@ def run_child(
     on_line: Callable[[Line], None],
     tick: Callable[[], None] = lambda: None,
 ) -> ChildEnd:
-    """Run it to its end, or to the limit.
+    """Run it to its end or to the limit.
 
     Args:
         python: the interpreter.
-        request: for `child.bench.main`.
-        folder: of ours alone, where its standard error is kept.
+        request: for `child.ceiling_bench.main`.
+        folder: a folder of ours only, where its standard error is kept.
         environment: of the process.
-        limit_s: after which it is killed.
-        on_line: hears each line.
-        tick: is called a few times a second.
+        limit_s: the time after which it is killed.
+        on_line: gets each line.
+        tick: called a few times a second.
     """
     words = [python, "-c", BOOT, str(FOLDER), json.dumps(request)]
     with (folder / "stderr").open("w+b") as stderr:
@@ -102,7 +102,7 @@ def _listen(
     on_line: Callable[[Line], None],
     tick: Callable[[], None],
 ) -> bool:
-    """Hear all lines; whether the limit came first."""
+    """Read all lines; return whether the limit came first."""
     lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     assert child.stdout is not None
     threading.Thread(target=_read, args=(child.stdout, lines), daemon=True).start()
@@ -112,7 +112,7 @@ def _listen(
         with suppress(queue.Empty):
             text = lines.get(timeout=_TICK_S)
             if text is None:
-                # Closed at its end; what else it has to do is short.
+                # It closed its output at its end; what is left to do is short.
                 with suppress(subprocess.TimeoutExpired):
                     child.wait(timeout=max(_TICK_S, until_s - time.monotonic()))
                 return child.poll() is None

@@ -1,8 +1,8 @@
-"""GPUs as NVML tells of them, or as the PCI bus does where it cannot.
+"""GPUs as NVML describes them, or as the PCI bus does where NVML cannot.
 
-In: NVIDIA's own binding, initialized, and the kernel's files. Out: `Gpu` values and versions. A
-device that does not tell something, or a driver that is broken: both are ordinary. How devices
-reach each other is left to `topology`.
+In: NVIDIA's own binding, initialized, and the kernel's files. Out: `Gpu` values and versions. It is
+quite ordinary that a device does not report something or that a driver is broken. `topology` finds
+how devices reach each other.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from steptime.machine.values.inventory_values import Gpu
 MAX_GPUS = 64
 
 _VENDORS = {"0x10de": "nvidia", "0x1002": "amd", "0x8086": "intel"}
-# Display controllers (VGA, 3D, other) and processing accelerators, by class of PCI's code list.
+# Display controllers (VGA, 3D, other) and processing accelerators, by PCI class code.
 _CLASSES = ("0x0300", "0x0302", "0x0380", "0x1200")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handle:
-    """A GPU with what NVML calls it by."""
+    """A GPU and NVML's handle for it."""
 
     gpu: Gpu
     nvml: Any
@@ -31,7 +31,7 @@ class Handle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundGpus:
-    """What was found: GPUs, those of NVML with their handles, versions, and why NVML is silent."""
+    """What was found: GPUs, NVML's handles, versions, and why NVML is silent."""
 
     gpus: tuple[Gpu, ...] = ()
     handles: tuple[Handle, ...] = ()
@@ -41,7 +41,7 @@ class FoundGpus:
 
 
 def read_gpus(kernel: KernelFiles, nvml: Any) -> FoundGpus:
-    """The GPUs.
+    """Return the GPUs.
 
     Args:
         kernel: where the kernel's files are.
@@ -70,7 +70,7 @@ def read_gpus(kernel: KernelFiles, nvml: Any) -> FoundGpus:
 
 
 def ask(nvml: Any, name: str, *arguments: Any) -> Any:
-    """What a function of NVML returns; None where it fails or the binding has it not."""
+    """Return what a function of NVML returns; None if it fails or the binding lacks it."""
     try:
         return getattr(nvml, name)(*arguments)
     except (nvml.NVMLError, AttributeError, TypeError, ValueError, OSError):
@@ -78,21 +78,21 @@ def ask(nvml: Any, name: str, *arguments: Any) -> Any:
 
 
 def as_text(value: Any) -> str | None:
-    """Older bindings return bytes."""
+    """Return a text; older bindings return bytes."""
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
     return value.strip("\0 ") or None if isinstance(value, str) else None
 
 
 def bus_id_of(value: Any) -> str | None:
-    """`0000:3b:00.0`, as the kernel writes NVML's `00000000:3B:00.0`."""
+    """Return NVML's `00000000:3B:00.0` as the kernel writes it: `0000:3b:00.0`."""
     text = as_text(value)
     domain, _, rest = (text or "").lower().partition(":")
     return f"{domain[-4:]}:{rest}" if rest else None
 
 
 def device_folder(kernel: KernelFiles, bus_id: str | None) -> Path:
-    """Where the kernel describes a device of the PCI bus."""
+    """Return the folder in which the kernel describes a PCI device."""
     return kernel.sys / "bus" / "pci" / "devices" / (bus_id or "none")
 
 
@@ -134,7 +134,7 @@ def _gpu(nvml: Any, handle: Any, index: int, kernel: KernelFiles) -> Gpu:
 
 
 def _on_bus(kernel: KernelFiles) -> tuple[Gpu, ...]:
-    """GPUs by their PCI class and vendor; the graphics of a server's board are none."""
+    """Return GPUs by PCI class and vendor; a server board's own graphics do not count."""
     folder = kernel.sys / "bus" / "pci" / "devices"
     found: list[Gpu] = []
     for name in names_in(folder):

@@ -1,4 +1,4 @@
-"""The whole inventory: each part read by its own module, its gaps named.
+"""The whole inventory: each part is read by its own module, and gaps are named.
 
 In: where the kernel's files are, NVML's binding or why there is none, the data folder. Out: an
 `Inventory`. Nothing is measured and nothing is started.
@@ -26,7 +26,8 @@ from steptime.machine.values.inventory_values import Inventory
 T = TypeVar("T")
 
 DRIVER_WAIT_S = 10.0
-"""A driver that hangs never answers; one that wakes eight sleeping devices takes a few seconds."""
+"""A hanging driver never answers; a driver that wakes eight sleeping devices takes a few
+seconds."""
 
 HERE = KernelFiles()
 
@@ -39,14 +40,14 @@ def read_inventory(
     kernel: KernelFiles = HERE,
     wait_s: float = DRIVER_WAIT_S,
 ) -> Inventory:
-    """What this machine has.
+    """Return what this machine has.
 
     Args:
         data: the folder that a training reads from.
         load_nvml: returns NVIDIA's binding, initialized, or why there is none, a machine word.
-        environment: of this process; some containers are known by it.
+        environment: of this process; some containers are recognized by it.
         kernel: where the kernel's files are.
-        wait_s: for the driver, at most.
+        wait_s: how long to wait for the driver.
     """
     limits = read_limits(kernel, environment=environment)
     cpu = read_cpu(kernel, num_usable=count_usable(limits))
@@ -94,7 +95,7 @@ def _with_gpus(whole: Inventory, found: FoundGpus, *, links: tuple[Any, ...]) ->
 
 
 def _gaps(whole: Inventory) -> dict[str, str]:
-    """Parts that every machine has, and this one did not tell of."""
+    """Return the parts that every machine has but this one did not report."""
     told = {
         "cpu_model": whole.cpu.model,
         "caches": whole.cpu.caches,
@@ -109,7 +110,7 @@ def _gaps(whole: Inventory) -> dict[str, str]:
 
 
 def within(wait_s: float, read: Callable[[], T]) -> T | None:
-    """What it returns; None where it does not in time, or fails: the thread is left alone then."""
+    """Return what it returns; None if it fails or is too late, and its thread is left behind."""
     found: list[T] = []
 
     def run() -> None:

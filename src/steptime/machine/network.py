@@ -1,4 +1,4 @@
-"""Network interfaces with hardware behind them, and devices for remote memory.
+"""Network interfaces with hardware behind them, and RDMA devices.
 
 In: the kernel's files. Out: `Nic` and `RdmaDevice` values.
 """
@@ -11,12 +11,12 @@ from pathlib import Path
 from steptime.machine._files import KernelFiles, link_name, names_in, read_int, read_text
 from steptime.machine.values.inventory_values import Nic, RdmaDevice
 
-_UNKNOWN_SPEEDS = (-1, 0, 0xFFFFFFFF)  # a link that is down, and drivers that do not know
+_UNKNOWN_SPEEDS = (-1, 0, 0xFFFFFFFF)  # a link that is down, or a driver that does not know
 _LINK_BITS = re.compile(r"([\d.]+)\s*Gb/sec")
 
 
 def read_nics(kernel: KernelFiles) -> tuple[Nic, ...]:
-    """Interfaces that a device stands behind; bridges, tunnels and pairs are left out."""
+    """Return the interfaces with a device behind them, without bridges, tunnels and pairs."""
     folder = kernel.sys / "class" / "net"
     return tuple(_nic(folder / name) for name in names_in(folder) if _is_hardware(folder / name))
 
@@ -39,7 +39,7 @@ def _nic(folder: Path) -> Nic:
 
 
 def read_rdma(kernel: KernelFiles) -> tuple[RdmaDevice, ...]:
-    """InfiniBand and RoCE devices, as their first port says."""
+    """Return InfiniBand and RoCE devices, according to their first port."""
     folder = kernel.sys / "class" / "infiniband"
     return tuple(_rdma(folder / name) for name in names_in(folder))
 
@@ -59,6 +59,6 @@ def _rdma(folder: Path) -> RdmaDevice:
 
 
 def _node(path: Path) -> int | None:
-    """The NUMA node; the kernel's -1 is none."""
+    """Return the NUMA node; the kernel writes -1 for none."""
     number = read_int(path)
     return None if number is None or number < 0 else number

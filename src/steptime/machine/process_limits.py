@@ -1,7 +1,7 @@
-"""What a container, a control group or the shell lets a process of ours have.
+"""What a container, a control group or the shell allows a process of ours.
 
-In: the kernel's files, in both versions of control groups. Out: `ProcessLimits`, and how many
-cores can be used.
+In: the kernel's files, in both versions of control groups. Out: `ProcessLimits`, and how many cores
+can be used.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from steptime.machine._files import (
 )
 from steptime.machine.values.inventory_values import ProcessLimits
 
-_NO_LIMIT = 1 << 60  # version 1 says "no limit" by a number near 2**63
+_NO_LIMIT = 1 << 60  # version 1 writes a number near 2**63 for "no limit"
 
 
 def read_limits(kernel: KernelFiles, *, environment: Mapping[str, str]) -> ProcessLimits:
-    """The limits that hold for this process; children inherit them."""
+    """Return the limits of this process; children inherit them."""
     memory = _group(kernel, "memory", "memory.limit_in_bytes", "memory.max")
     cpu = _group(kernel, "cpu", "cpu.cfs_quota_us", "cpu.max")
     cpus = _group(kernel, "cpuset", "cpuset.cpus", "cpuset.cpus.effective")
@@ -48,7 +48,7 @@ def read_limits(kernel: KernelFiles, *, environment: Mapping[str, str]) -> Proce
 
 
 def count_usable(limits: ProcessLimits) -> int:
-    """Logical cores that processes of ours can keep busy, at least 1."""
+    """Return how many logical cores our processes can keep busy, at least 1."""
     cores = len(parse_cpu_list(limits.cpus)) or os.cpu_count() or 1
     quota = limits.cpu_quota_cores
     # Threads beyond a quota are stopped for the rest of each period.
@@ -60,7 +60,7 @@ def _group(kernel: KernelFiles, controller: str, v1_file: str, v2_file: str) -> 
 
 
 def _allowed(group: Group | None) -> str | None:
-    """The cores of this process's affinity, which a cpuset narrows too; the cpuset elsewhere."""
+    """Return the cores of this process's affinity, which a cpuset limits too, or the cpuset."""
     if hasattr(os, "sched_getaffinity"):
         with suppress(OSError):
             return format_cpu_list(os.sched_getaffinity(0))
@@ -87,7 +87,7 @@ def _shm_bytes(path: Path) -> int | None:
 
 
 def _soft(name: str) -> int | None:
-    """The soft limit; None for no limit, and where there is no such limit."""
+    """Return the soft limit; None where there is none."""
     with suppress(AttributeError, OSError, ValueError):
         soft, _ = resource.getrlimit(getattr(resource, name))
         return None if soft in (resource.RLIM_INFINITY, -1) else soft
@@ -95,7 +95,7 @@ def _soft(name: str) -> int | None:
 
 
 def _container(kernel: KernelFiles, environment: Mapping[str, str]) -> str | None:
-    """What runs the container, by the marks that each leaves; None where there are none."""
+    """Return what runs the container, by the traces that it leaves; None without traces."""
     if "KUBERNETES_SERVICE_HOST" in environment:
         return "kubernetes"
     if (kernel.root / ".dockerenv").exists():

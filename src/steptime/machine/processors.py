@@ -1,4 +1,4 @@
-"""The processors, their caches, the memory and its nodes.
+"""The processors, their caches, the memory and its NUMA nodes.
 
 In: the kernel's files, or psutil where there are none. Out: `Cpu`, `Ram` and `NumaNode` values.
 """
@@ -24,7 +24,7 @@ from steptime.machine._files import (
 )
 from steptime.machine.values.inventory_values import Cache, Cpu, NumaNode, Ram
 
-# What kernels of training libraries ask for; x86 in the order of its history, then ARM.
+# What the kernels of training libraries need; x86 in the order of its history, then ARM.
 _FLAGS = (
     *("fma", "f16c", "avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16"),
     *("avx_vnni", "amx_tile", "amx_int8", "amx_bf16", "amx_fp16"),
@@ -34,7 +34,7 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def read_cpu(kernel: KernelFiles, *, num_usable: int) -> Cpu:
-    """The processors; `num_usable` is what a process of ours may have of them."""
+    """Return the processors; `num_usable` is how many logical cores our process may use."""
     info = _cpuinfo(kernel)
     cores = list(_topology(kernel, info))
     flags = set((info[0].get("flags") or info[0].get("Features") or "").split()) if info else set()
@@ -52,7 +52,7 @@ def read_cpu(kernel: KernelFiles, *, num_usable: int) -> Cpu:
 
 
 def _cpuinfo(kernel: KernelFiles) -> list[dict[str, str]]:
-    """The blocks of /proc/cpuinfo, one a logical core."""
+    """Return the blocks of /proc/cpuinfo, one for each logical core."""
     blocks: list[dict[str, str]] = []
     for line in read_lines(kernel.proc / "cpuinfo"):
         name, colon, value = (part.strip() for part in line.partition(":"))
@@ -64,7 +64,7 @@ def _cpuinfo(kernel: KernelFiles) -> list[dict[str, str]]:
 
 
 def _model(info: list[dict[str, str]]) -> str | None:
-    """The name; ARM's files have numbers alone, and then there is none."""
+    """Return the name; None on ARM, whose files have only numbers."""
     name = info[0].get("model name") or info[0].get("Model") if info else None
     return " ".join(name.split()) if name else None
 
@@ -72,7 +72,7 @@ def _model(info: list[dict[str, str]]) -> str | None:
 def _topology(
     kernel: KernelFiles, info: list[dict[str, str]]
 ) -> Iterator[tuple[str | None, tuple[str | None, str]]]:
-    """Package and core of each logical core that is on."""
+    """Yield package and core of each logical core that is online."""
     folder = kernel.sys / "devices" / "system" / "cpu"
     online = parse_cpu_list(read_text(folder / "online"))
     for number in sorted(online):
@@ -87,7 +87,7 @@ def _topology(
 
 
 def _caches(folder: Path) -> tuple[Cache, ...]:
-    """Each cache counted once, however many cores share it."""
+    """Return the caches, each counted once however many cores share it."""
     seen = set()
     for name in names_in(folder):
         if not name.removeprefix("cpu").isdigit():
@@ -106,14 +106,14 @@ def _caches(folder: Path) -> tuple[Cache, ...]:
 
 
 def _size(text: str | None) -> int | None:
-    """Bytes of `32K`."""
+    """Return the bytes of a size such as `32K`."""
     if text and text[:-1].isdigit() and text[-1] in _UNITS:
         return int(text[:-1]) * _UNITS[text[-1]]
     return int(text) if text and text.isdigit() else None
 
 
 def read_ram(kernel: KernelFiles) -> Ram:
-    """The memory of the machine."""
+    """Return the memory of the machine."""
     path = kernel.proc / "meminfo"
     if read_text(path) is None:
         memory = psutil.virtual_memory()
@@ -126,7 +126,7 @@ def read_ram(kernel: KernelFiles) -> Ram:
 
 
 def read_numa(kernel: KernelFiles) -> tuple[NumaNode, ...]:
-    """The nodes; none where the kernel tells of none."""
+    """Return the NUMA nodes; none where the kernel reports none."""
     folder = kernel.sys / "devices" / "system" / "node"
     found = []
     for name in names_in(folder):

@@ -1,7 +1,7 @@
-"""The disks, the mounts, and what file system the data lies on.
+"""The disks, the mounts, and the file system of the data.
 
-In: the kernel's files. Out: `Disk`, `Mount` and `DataFolder` values. No file system but that of
-the data folder is asked anything: one on a network that is gone would never answer.
+In: the kernel's files. Out: `Disk`, `Mount` and `DataFolder` values. Only the file system of the
+data folder is asked anything: one on a network that is gone would never answer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from steptime.machine._files import (
 from steptime.machine.values.inventory_values import DataFolder, Disk, Mount
 
 MAX_MOUNTS = 64
-"""Kept; a machine with hundreds has containers, whose mounts are views of the same disks."""
+"""How many are kept; hundreds come from containers, whose mounts show the same disks."""
 
 _NETWORK = re.compile(
     r"nfs\d?|cifs|smb\d?|smbfs|lustre|ceph|fuse\.(?!overlay).*|gpfs|beegfs|glusterfs|9p|"
@@ -35,11 +35,11 @@ _NO_DATA = re.compile(
 )
 _VIRTUAL = ("loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd")
 _SYSTEM = re.compile(r"/(proc|sys|dev(?!/shm))(/.*)?")
-_SECTOR_BYTES = 512  # of /sys/block/*/size, whatever the disk's own
+_SECTOR_BYTES = 512  # the unit of /sys/block/*/size, whatever the disk's own sector is
 
 
 def read_mounts(kernel: KernelFiles) -> tuple[Mount, ...]:
-    """All mounts that data could lie on, in the order of mounting."""
+    """Return all mounts that data could be on, in the order of mounting."""
     found = []
     for line in read_lines(kernel.proc / "self" / "mountinfo"):
         before, _, after = line.partition(" - ")
@@ -62,7 +62,7 @@ def read_mounts(kernel: KernelFiles) -> tuple[Mount, ...]:
 
 
 def find_mount(folder: Path, mounts: tuple[Mount, ...]) -> Mount | None:
-    """The mount that a folder lies on: the longest, and of equal ones the last, which hides."""
+    """Return a folder's mount: the longest match and, of equal ones, the last, which hides."""
     path = str(folder)
     found = [m for m in mounts if path == m.folder or path.startswith(m.folder.rstrip("/") + "/")]
     longest = max((len(m.folder) for m in found), default=0)
@@ -70,7 +70,7 @@ def find_mount(folder: Path, mounts: tuple[Mount, ...]) -> Mount | None:
 
 
 def read_data_folder(folder: Path, mounts: tuple[Mount, ...]) -> DataFolder:
-    """The folder with its file system; the space is None where it cannot be asked."""
+    """Return the folder with its file system; the space is None where it is unknown."""
     real = Path(os.path.realpath(folder))
     mount = find_mount(real, mounts)
     try:
@@ -87,9 +87,9 @@ def read_data_folder(folder: Path, mounts: tuple[Mount, ...]) -> DataFolder:
 
 
 def read_disks(kernel: KernelFiles) -> tuple[Disk, ...]:
-    """The disks, without what is made of others (loop, md, dm).
+    """Return the disks, without those made from others (loop, md, dm).
 
-    A virtual disk says it turns, whatever it is made of.
+    A virtual disk claims to be rotational, whatever it is made of.
     """
     folder = kernel.sys / "block"
     found = []
@@ -121,7 +121,7 @@ def _transport(folder: Path, name: str) -> str | None:
 
 
 def _disks_under(number: str, sys_folder: Path) -> tuple[str, ...]:
-    """Disks below a mounted device, by its `major:minor`; partitions and dm stacks are followed."""
+    """Return the disks below a device, by its `major:minor`, through partitions and dm stacks."""
     with suppress(OSError, ValueError):
         return tuple(sorted(_below((sys_folder / "dev" / "block" / number).resolve(strict=True))))
     return ()
@@ -129,7 +129,7 @@ def _disks_under(number: str, sys_folder: Path) -> tuple[str, ...]:
 
 def _below(device: Path, depth: int = 0) -> set[str]:
     slaves = names_in(device / "slaves")
-    if slaves and depth < 8:  # a stack of raid, encryption and volumes has three
+    if slaves and depth < 8:  # a stack of RAID, encryption and volumes has three levels
         roots = (device / "slaves" / name for name in slaves)
         return set().union(*(_below(root.resolve(), depth + 1) for root in roots))
     is_partition = (device / "partition").exists()
@@ -137,5 +137,5 @@ def _below(device: Path, depth: int = 0) -> set[str]:
 
 
 def _unescape(text: str) -> str:
-    """The path with its blanks, which mountinfo writes as a backslash and octal digits."""
+    """Return the path with its blanks, which mountinfo writes as octal escapes."""
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), text)

@@ -1,7 +1,7 @@
-"""How GPUs and devices for remote memory reach each other, as `nvidia-smi topo -m` draws it.
+"""How GPUs and RDMA devices reach each other, as `nvidia-smi topo -m` shows it.
 
-In: NVML's handles and the paths of the PCI bus. Out: `Link` values, one a pair. Where NVML does not
-tell the way between two GPUs, the kernel's paths do.
+In: NVML's handles and the paths of the PCI bus. Out: `Link` values, one for each pair. Where NVML
+does not report the path between two GPUs, the kernel's tree shows it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from steptime.machine._files import KernelFiles, read_int
 from steptime.machine.gpus import Handle, ask, bus_id_of, device_folder
 from steptime.machine.values.inventory_values import Gpu, Link, RdmaDevice
 
-# nvmlGpuTopologyLevel_t of nvml.h; two GPUs of one board count as behind one switch.
+# nvmlGpuTopologyLevel_t in nvml.h; two GPUs of one board count as behind one switch.
 _LEVELS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 _MAX_LINKS = 18  # NVML_NVLINK_MAX_LINKS
 _SWITCH = 2  # NVML_NVLINK_DEVICE_TYPE_SWITCH
@@ -25,7 +25,7 @@ _SWITCH_HOPS = 2  # a port of the switch, and the device behind it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _NvLinks:
-    """NVLinks of one GPU that are up: by the GPU at the other end, and to switches."""
+    """The active NVLinks of one GPU: by the GPU at the other end, and to switches."""
 
     to_gpus: Mapping[str, int]
     to_switches: int
@@ -34,7 +34,7 @@ class _NvLinks:
 def read_links(
     kernel: KernelFiles, nvml: Any, handles: tuple[Handle, ...], rdma: tuple[RdmaDevice, ...]
 ) -> tuple[Link, ...]:
-    """Each pair of GPUs and devices for remote memory once; unknown ways are left out."""
+    """Return each pair of GPUs and RDMA devices once; unknown paths are left out."""
     lines = {one.gpu.index: _nvlinks(nvml, one) for one in handles}
     found = []
     for one, other in combinations(handles, 2):
@@ -79,14 +79,14 @@ def _nvlinks(nvml: Any, one: Handle) -> _NvLinks:
 
 
 def _nvlink_kind(one: Gpu, other: Gpu, lines: Mapping[int, _NvLinks]) -> str | None:
-    """`NV` and how many; through switches each GPU reaches each with all of its links."""
+    """Return `NV` and the number; through switches, each GPU reaches others with all its links."""
     here, there = lines[one.index], lines[other.index]
     num = here.to_gpus.get(other.bus_id or "", 0) or min(here.to_switches, there.to_switches)
     return f"NV{num}" if num else None
 
 
 def _way(one: Path, other: Path) -> str | None:
-    """The way between two devices of the PCI bus, from where the kernel puts them."""
+    """Return the path between two PCI devices, from their place in the kernel's tree."""
     try:
         first, second = one.resolve(strict=True), other.resolve(strict=True)
     except (OSError, ValueError):
@@ -95,7 +95,7 @@ def _way(one: Path, other: Path) -> str | None:
     if not ours or not theirs:
         return None
     shared = sum(1 for _ in _common(ours, theirs))
-    if shared > 1:  # a bridge beside the root itself
+    if shared > 1:  # a bridge in addition to the root itself
         longest = max(len(ours), len(theirs)) - shared
         return "PIX" if longest <= _SWITCH_HOPS else "PXB"
     if shared == 1:
@@ -105,7 +105,7 @@ def _way(one: Path, other: Path) -> str | None:
 
 
 def _below_root(path: Path) -> list[str]:
-    """The path from its host bridge on, such as `pci0000:3a`."""
+    """Return the path from its host bridge on, such as `pci0000:3a`."""
     parts = path.parts
     roots = [place for place, part in enumerate(parts) if part.startswith("pci0")]
     return list(parts[roots[0] :]) if roots else []

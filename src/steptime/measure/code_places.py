@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from steptime.core.stats import median
-from steptime.measure.run_records import ErrorSeen, RunRecords
-from steptime.measure.source.scan import Source
-from steptime.measure.steps.step_fold import NS, RankSteps
 from steptime.measure.values.measurement import SPANS, Span
 from steptime.measure.values.observations import (
     Compilation,
@@ -25,7 +23,13 @@ from steptime.measure.values.observations import (
     Suspicion,
     Switch,
 )
-from steptime.record.rows import EventRow, SiteRow
+from steptime.record.places import NS
+
+if TYPE_CHECKING:
+    from steptime.measure.run_records import ErrorSeen, RunRecords
+    from steptime.measure.source.scan import Source
+    from steptime.measure.steps.step_fold import RankSteps
+    from steptime.record.rows import EventRow, SiteRow
 
 MAX_TIMED_SITES = 20
 MAX_COUNTED_SITES = 10

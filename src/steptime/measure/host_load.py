@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from steptime.measure.host_lines import HostSample
-from steptime.measure.run_records import RunRecords
-from steptime.measure.steps.steady_window import StepWindow
-from steptime.measure.steps.step_fold import RankSteps
 from steptime.measure.values.measurement import HostLoad
+
+if TYPE_CHECKING:
+    from steptime.measure.run_records import RunRecords
+    from steptime.measure.steps.steady_window import StepWindow
+    from steptime.measure.steps.step_fold import RankSteps
 
 _Weighted = Sequence[tuple[float, HostSample]]
 

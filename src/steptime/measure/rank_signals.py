@@ -159,7 +159,7 @@ class SignalLines:
         self.memory[sample.t] = sample
 
     def set_sites(self, line: Line) -> None:
-        """Places of the updates looked at: the second spell's replace the first's."""
+        """Places of the walked updates: those of the second window replace the first's."""
         num_updates = rows.whole_number(line, "updates")
         if num_updates < 1:
             raise ValueError(f"`updates` must be above zero, got {num_updates}")

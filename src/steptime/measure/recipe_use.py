@@ -7,9 +7,12 @@ what differs from the proof as the training process itself saw it.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from steptime.measure.run_records import RunRecords
 from steptime.measure.values.observations import Difference, LeverUse, RecipeUse
+
+if TYPE_CHECKING:
+    from steptime.measure.run_records import RunRecords
 
 
 def find_recipe(records: RunRecords) -> RecipeUse | None:

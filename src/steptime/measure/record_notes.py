@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from steptime.core.note import Fact, Note
 from steptime.measure.recipe_use import find_recipe, unseen_levers
-from steptime.measure.run_records import ProcessExit, RunRecords, TorchLoaded
-from steptime.measure.steps.steady_window import StepWindow
-from steptime.measure.steps.step_fold import RankSteps
-from steptime.measure.stream import RankStream, StreamEnd
 from steptime.record.places import NUMBER
 
-Said = TorchLoaded | ProcessExit | StreamEnd
+if TYPE_CHECKING:
+    from steptime.measure.run_records import ProcessExit, RunRecords, TorchLoaded
+    from steptime.measure.steps.steady_window import StepWindow
+    from steptime.measure.steps.step_fold import RankSteps
+    from steptime.measure.stream import RankStream, StreamEnd
+
+    Said = TorchLoaded | ProcessExit | StreamEnd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

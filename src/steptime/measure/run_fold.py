@@ -11,26 +11,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from statistics import median
 
-from steptime.core.note import Note
-from steptime.core.process_end import ProcessEnd, RunState
-from steptime.core.schema import SCHEMA
+from steptime.core.process_end import ProcessEnd
+from steptime.measure.bare_measurement import measure_bare, worker_bytes_of
 from steptime.measure.code_places import (
     find_compilation,
-    find_errors,
     find_operators,
     find_sites,
     find_suspicions,
-    find_switches,
     places_of,
 )
-from steptime.measure.host_load import load_in_window, load_of_run
+from steptime.measure.host_load import load_in_window
 from steptime.measure.memory.memory_anatomy import find_anatomy
 from steptime.measure.memory.memory_use import device_memory, gc_pauses, host_memory, place_samples
 from steptime.measure.rank_fold import Folded, fold_ranks
-from steptime.measure.recipe_use import find_recipe
-from steptime.measure.record_notes import NoteFacts, make_notes
 from steptime.measure.run_records import RunRecords
 from steptime.measure.stalled_steps import count_steps
 from steptime.measure.step_work import find_count
@@ -45,8 +39,9 @@ from steptime.measure.steps.steady_window import (
     series_of,
     window_of,
 )
-from steptime.measure.steps.step_fold import NS, RankSteps, fold_nothing
-from steptime.measure.values.measurement import Measurement, Overhead, RankSummary, WorkerSummary
+from steptime.measure.steps.step_fold import RankSteps, fold_nothing
+from steptime.measure.values.measurement import Measurement, Overhead, RankSummary
+from steptime.record.places import NS
 
 
 def measure(records: RunRecords, *, end: ProcessEnd | None = None) -> Measurement:
@@ -63,48 +58,10 @@ def measure(records: RunRecords, *, end: ProcessEnd | None = None) -> Measuremen
 def measure_ranks(folded: Folded, *, end: ProcessEnd | None = None) -> Measurement:
     """The same, of ranks that were folded already."""
     records = folded.records
-    end = _end_of(records) if end is None else end
-    has_ended = end.state in (RunState.FINISHED, RunState.FAILED, RunState.KILLED)
-    seen = NoteFacts(
-        records=records, has_ended=has_ended, ranks=folded.steps, windows=folded.windows
-    )
-    bare = _without_steps(records, end, make_notes(seen))
+    bare = measure_bare(records, end=end, ranks=folded.steps, windows=folded.windows)
     if not folded.ranks:
         return replace(bare, ranks=_ranks_without_steps(records))
     return _with_steps(bare, folded)
-
-
-def _without_steps(records: RunRecords, end: ProcessEnd, notes: tuple[Note, ...]) -> Measurement:
-    command, places = records.command, places_of(records)
-    return Measurement(
-        schema=SCHEMA,
-        run_id=command.run_id,
-        command=command.argv,
-        started_unix_s=command.started_unix_s,
-        duration_s=_duration_s(records),
-        end=end,
-        num_steps=0,
-        num_optimizer_updates=0,
-        num_backwards=0,
-        num_skipped_updates=0,
-        num_ranks=0,
-        period=None,
-        steady=None,
-        phases=summarize_phases([], {}),
-        spans=(),
-        copies_per_step=None,
-        syncs_per_step=None,
-        ranks=(),
-        workers=_workers_of(records),
-        host=load_of_run(records),
-        overhead=None,
-        notes=notes,
-        switches=find_switches(records, places),
-        errors=find_errors(records, places),
-        recipe=find_recipe(records),
-        stalls=records.stalls,
-        memory=find_anatomy(records.memory, (), worker_bytes=_worker_bytes(records)),
-    )
 
 
 def _ranks_without_steps(records: RunRecords) -> tuple[RankSummary, ...]:
@@ -144,26 +101,8 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
         compilation=find_compilation(busiest, spans, places),
         suspicions=find_suspicions(busiest, places),
         stalls=count_steps(records.stalls, ranks),
-        memory=find_anatomy(records.memory, ranks, worker_bytes=_worker_bytes(records)),
+        memory=find_anatomy(records.memory, ranks, worker_bytes=worker_bytes_of(records)),
     )
-
-
-def _end_of(records: RunRecords) -> ProcessEnd:
-    command = records.command
-    if command.signal is not None:
-        return ProcessEnd(state=RunState.KILLED, signal=command.signal)
-    if command.exit_code is None:
-        return ProcessEnd(state=RunState.UNKNOWN)
-    state = RunState.FAILED if command.exit_code else RunState.FINISHED
-    return ProcessEnd(state=state, exit_code=command.exit_code)
-
-
-def _duration_s(records: RunRecords) -> float | None:
-    """None while it runs, and where the time of day was set back meanwhile."""
-    command = records.command
-    if command.ended_unix_s is None or command.ended_unix_s < command.started_unix_s:
-        return None
-    return command.ended_unix_s - command.started_unix_s
 
 
 def _summarize(rank: RankSteps, window: StepWindow, records: RunRecords) -> RankSummary:
@@ -194,32 +133,6 @@ def _summarize(rank: RankSteps, window: StepWindow, records: RunRecords) -> Rank
         gc=gc_pauses(rank, window),
         device_name=rank.head.device_name,
     )
-
-
-def _workers_of(records: RunRecords) -> WorkerSummary | None:
-    """Sums over all worker processes; those of a later epoch take the place of the earlier."""
-    num_batches = sum(sums.batches for _, sums in records.workers)
-    if num_batches == 0:
-        return None
-    cpu_ns = [sums.cpu_ns for _, sums in records.workers if sums.cpu_ns is not None]
-    has_cpu = len(cpu_ns) == len(records.workers)
-    return WorkerSummary(
-        num_workers=len({(head.ppid, head.worker) for head, _ in records.workers}),
-        num_batches=num_batches,
-        fetch_s_per_batch=sum(sums.fetch_ns for _, sums in records.workers) * NS / num_batches,
-        collate_s_per_batch=sum(sums.collate_ns for _, sums in records.workers) * NS / num_batches,
-        cpu_s_per_batch=sum(cpu_ns) * NS / num_batches if has_cpu else None,
-    )
-
-
-def _worker_bytes(records: RunRecords) -> int | None:
-    """What the DataLoader's workers held together, pages that several share once: the median.
-
-    The first look at a worker counts what it shares with its parent whole.
-    """
-    sizes = [sample.worker_resident_bytes for sample in records.host]
-    known = [size for size in sizes if size]
-    return round(median(known)) if known else None
 
 
 def _prepare_fraction(

@@ -8,23 +8,25 @@ left to `measure.steps.step_fold`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from steptime.core.codec import from_json
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
 from steptime.launch.values import CommandRecord
 from steptime.measure.host_lines import GuestlessPython, HostSample, read_host
 from steptime.measure.jsonl import take_all, take_head
-from steptime.measure.memory.memory_anatomy import MemorySeen
-from steptime.measure.rank_signals import CountSeen, read_count
 from steptime.measure.source.scan import Source, read_source
-from steptime.measure.stream import RankStream, read_stream
-from steptime.measure.values.stall import Stall
 from steptime.record import files, kinds
-from steptime.record.lines import Torn, kind_of, read_lines
-from steptime.watch.stall_file import read_stalls
+from steptime.record.lines import Line, Torn, kind_of, read_lines
+
+if TYPE_CHECKING:
+    from steptime.measure.memory.memory_anatomy import MemorySeen
+    from steptime.measure.rank_signals import CountSeen
+    from steptime.measure.stream import RankStream
+    from steptime.measure.values.stall import Stall
 
 _OTHERS = "Without it nothing can be shown of this run. Show another: steptime runs lists them."
 
@@ -146,15 +148,15 @@ def _read_folder(folder: Path) -> RunRecords:
     torn = Torn()
     processes = list(read_lines(folder / files.PROCESSES, torn))
     host = read_host(folder / files.HOST, torn)
-    streams = [read_stream(path, torn) for path in sorted(folder.glob(files.RANKS))]
+    streams = _read_streams(sorted(folder.glob(files.RANKS)), torn)
     worker_files = sorted(folder.glob(files.WORKERS))
-    stalls = read_stalls(folder, torn)
+    stalls = _read_stalls(folder, torn)
     return RunRecords(
         command=_read_command(folder / "command.json"),
-        streams=tuple(stream for stream in streams if stream is not None),
+        streams=streams,
         starts=take_all(ProcessStart, processes, (kinds.START, kinds.OLD_PYTHON), torn),
         torches=take_all(TorchLoaded, processes, (kinds.TORCH,), torn),
-        memory=take_all(MemorySeen, processes, (kinds.MEMORY_HELD,), torn),
+        memory=_take_memory(processes, torn),
         exits=take_all(ProcessExit, processes, (kinds.EXIT,), torn),
         workers=tuple(found for path in worker_files for found in _read_workers(path, torn)),
         num_cores=host.num_cores,
@@ -168,8 +170,40 @@ def _read_folder(folder: Path) -> RunRecords:
     )
 
 
+# What follows brings much along that a run without steps has no use for.
+
+
+def _read_streams(paths: Sequence[Path], torn: Torn) -> tuple[RankStream, ...]:
+    if not paths:
+        return ()
+    from steptime.measure.stream import read_stream
+
+    streams = [read_stream(path, torn) for path in paths]
+    return tuple(stream for stream in streams if stream is not None)
+
+
+def _read_stalls(folder: Path, torn: Torn) -> tuple[Stall, ...]:
+    if not (folder / files.STALLS).exists():
+        return ()
+    from steptime.watch.stall_file import read_stalls
+
+    return read_stalls(folder, torn)
+
+
+def _take_memory(processes: Sequence[Line], torn: Torn) -> tuple[MemorySeen, ...]:
+    if not any(kind_of(line) == kinds.MEMORY_HELD for line in processes):
+        return ()
+    from steptime.measure.memory.memory_anatomy import MemorySeen
+
+    return take_all(MemorySeen, processes, (kinds.MEMORY_HELD,), torn)
+
+
 def _read_counted(path: Path, torn: Torn) -> CountSeen | None:
     """What an extra child counted, or why it did not."""
+    if not path.exists():
+        return None
+    from steptime.measure.rank_signals import read_count
+
     found = None
     for line in read_lines(path, torn):
         try:

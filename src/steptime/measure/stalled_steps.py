@@ -34,7 +34,7 @@ def _holds(steps: StepTable, place: int, offsets_s: Sequence[float]) -> bool:
 
 
 def count_steps(stalls: Sequence[Stall], ranks: Sequence[RankSteps]) -> tuple[Stall, ...]:
-    """The stalls with the steps that each rank had made when it was looked at.
+    """The stalls with the steps that each rank had made when it was probed.
 
     The watch counts updates, and those of the last 0.2 s were not on disk yet.
     """

@@ -63,7 +63,7 @@ class BlockTime:
     """The counted updates of one state in one round, of one rank or of all, from `first_number` on.
 
     Of all ranks, `wall_s` is the longest and `cpu_s` the sum. `void` is a machine word why it
-    does not count: `compiled`, `disturbed` (a look of ours), `fell_back` (torch.compile gave
+    does not count: `compiled`, `disturbed` (a probe of ours), `fell_back` (torch.compile gave
     something up in this state), `ranks_differ`, `times_missing`.
     """
 

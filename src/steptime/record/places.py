@@ -14,5 +14,8 @@ NUM_LEADING = len(LEADING)
 DISTURBED = 2
 """`detail` of an update that a probe of ours made longer: it does not count."""
 
+NS, US = 1e-9, 1e-6
+"""Times in rows are whole nanoseconds; of rounds, and of updates in the making, microseconds."""
+
 BY_HAND = -1
 """`optimizer` of a row that a backward call has ended, while no optimizer has stepped."""

@@ -224,7 +224,7 @@ class _Run:
         return tuple(sorted({path for f in folders for path in tried_writes(f)}))[:_MAX_WRITES]
 
     def _forget_a_failed_command(self) -> None:
-        """A command that fails as written is no answer to keep: the next call tries it anew."""
+        """A command that fails as written is no answer to keep: the next call tries it again."""
         baseline = self._bench.baseline if self._bench is not None else None
         if baseline is not None and not baseline.ending.is_well:
             for path in self._folder.answers.glob("*.json"):

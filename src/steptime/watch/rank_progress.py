@@ -16,10 +16,10 @@ from pathlib import Path
 from steptime.core.codec import from_json
 from steptime.core.stats import median
 from steptime.errors import DamagedRunError
-from steptime.measure.steps.step_fold import NS, US
 from steptime.measure.values.measurement import SPANS
 from steptime.record import kinds, rows
 from steptime.record.lines import Line, LineReader, kind_of
+from steptime.record.places import NS, US
 from steptime.record.rows import BlockRow, Layout, MisshapenError, UpdateRow
 
 MAX_BYTES = 64 << 10

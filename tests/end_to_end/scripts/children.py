@@ -75,7 +75,7 @@ def workers(context):
     rows = TensorDataset(torch.randn(32, 4))
     kept = DataLoader(rows, batch_size=4, persistent_workers=True, **more)
     num_batches = sum(use(model, optimizer, kept) for _ in range(2))
-    if context == "fork":  # each spawned worker imports torch anew
+    if context == "fork":  # each spawned worker imports torch again
         num_batches += use(model, optimizer, DataLoader(rows, batch_size=4, **more))
         num_batches += use(model, optimizer, DataLoader(Lines(), batch_size=4, **more))
     print(os.getpid(), num_batches, flush=True)

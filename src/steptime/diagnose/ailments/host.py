@@ -50,7 +50,7 @@ PAGE_FAULT_S = Threshold(
     why="measured on a virtual machine: 20,000 faults a step of a convnet took 36 ms",
 )
 
-_LOOKED_AT = ("forward", "loss", "forward_and_loss", "backward")
+_PROBED = ("forward", "loss", "forward_and_loss", "backward")
 """Phases whose operators are counted on the sampled step."""
 
 _NOT_LAUNCHING = ("input_wait", "h2d", "sync", "communication", "other")
@@ -62,20 +62,20 @@ def find_tiny_operators(measurement: Measurement) -> Finding | None:
     operators, step_s = measurement.operators, median_step_s(measurement)
     if operators is None or operators.missing or not step_s or is_on_device(measurement):
         return None
-    num_looks = max(1.0, measurement.num_optimizer_updates / max(1, measurement.num_steps))
-    phases = [p for p in (phase_of(measurement, name) for name in _LOOKED_AT) if p]
+    num_probed = max(1.0, measurement.num_optimizer_updates / max(1, measurement.num_steps))
+    phases = [p for p in (phase_of(measurement, name) for name in _PROBED) if p]
     wall_s = math.fsum(p.median_s or 0.0 for p in phases)
     cpu_s = math.fsum(p.cpu_median_s or 0.0 for p in phases)
     # Several threads take more CPU time than wall time; a lost core takes wall time alone.
     busy_s = min(wall_s, cpu_s) if cpu_s > 0 else wall_s
-    # What took long in the look alone is no large operator either.
-    rest_s = max(busy_s - operators.large_s * num_looks, operators.tiny_s * num_looks)
+    # What took long only in the probed update is no large operator either.
+    rest_s = max(busy_s - operators.large_s * num_probed, operators.tiny_s * num_probed)
     rest_s = min(rest_s, busy_s)
-    tiny_s = min(rest_s, operators.num_tiny * num_looks * TINY_OPERATOR_COST_S.value)
+    tiny_s = min(rest_s, operators.num_tiny * num_probed * TINY_OPERATOR_COST_S.value)
     if busy_s <= 0 or tiny_s < MIN_EXPLAINED.value * rest_s:
         return None
     # A median of each phase may add up to more than that of the step.
-    fraction = min(tiny_s / step_s, sum_fractions(measurement, _LOOKED_AT))
+    fraction = min(tiny_s / step_s, sum_fractions(measurement, _PROBED))
     severity = severity_of(fraction)
     if severity is None:
         return None
@@ -84,8 +84,8 @@ def find_tiny_operators(measurement: Measurement) -> Finding | None:
         severity=severity,
         evidence=(
             share("tiny_operators", fraction),
-            count("num_operators", operators.num * num_looks),
-            count("num_tiny", operators.num_tiny * num_looks),
+            count("num_operators", operators.num * num_probed),
+            count("num_tiny", operators.num_tiny * num_probed),
         ),
         fraction=fraction,
         site=site_of(measurement, "forward"),

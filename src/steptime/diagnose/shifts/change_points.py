@@ -28,7 +28,7 @@ MAX_VALUES = 200
 """More are put together to medians of neighbors first: the test grows with the square."""
 
 MIN_VALUES = 24
-"""Fewer have no room for two sides, each long enough to be more than a spell."""
+"""Fewer have no room for two sides, each long enough to be more than a passing disturbance."""
 
 MIN_SIDE_FRACTION = 0.15
 """Of the values on either side of a change, at least: near an end chance alone finds one."""

@@ -53,7 +53,7 @@ SHIFT_THRESHOLDS = (
 _Point = TypeVar("_Point", HostPoint, DevicePoint)
 
 MIN_POINTS = 3
-"""Samples of the machine on either side, at least: one may be a spell."""
+"""Samples of the machine on either side, at least: one may be a passing disturbance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -210,7 +210,7 @@ class Waterfall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """Both looks at what a run reaches of its machine."""
+    """Both views of what a run reaches of its machine."""
 
     roofline: Roofline
     waterfall: Waterfall

@@ -76,12 +76,12 @@ def fires(
 
 
 def clean(seen: Seen | None = None) -> Judgement:
-    """It was looked at, and is as it should be."""
+    """It was checked, and it is as it should be."""
     return partial(MachineCheck, status=CheckStatus.CLEAN, seen=seen or {})
 
 
 def not_checked(reason: str) -> Judgement:
-    """It could not be looked at, and why, a machine word."""
+    """It could not be checked, and why, a machine word."""
     return partial(MachineCheck, status=CheckStatus.NOT_CHECKED, reason=reason)
 
 

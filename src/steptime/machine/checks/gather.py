@@ -27,13 +27,13 @@ from steptime.machine.values.inventory_values import Inventory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is to be looked at.
+    """What to check.
 
     Attributes:
         python: the interpreter that trains; None where none was found.
         environment: of this shell.
         folders: whose space matters, by what lies there.
-        nccl_log: named by the user; None to look where NCCL was told to write.
+        nccl_log: named by the user; None to search where NCCL was told to write.
         run: the last run, or why there is none.
     """
 
@@ -51,7 +51,7 @@ def gather(
     load_nvml: Callable[[], Any],
     kernel: KernelFiles = HERE,
 ) -> CheckFacts:
-    """Look at everything; nothing is changed and nothing is reached over the network."""
+    """Read everything; nothing is changed and nothing is reached over the network."""
     missing: dict[str, str] = {}
     # First, while no process of ours is at work.
     system = read_system(kernel, folders=request.folders)

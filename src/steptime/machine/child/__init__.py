@@ -1,5 +1,6 @@
-"""What measures, in a process of the user's Python: the standard library, and its torch.
+"""The code that measures, in a process of the user's Python: standard library and its torch.
 
-Loaded by file under a private name, because Steptime may not be installed there. It talks by lines
-of JSON on its standard output; `bench` has them.
+In: a request, one JSON object. Out: lines of JSON on the standard output. It is loaded by file
+under a private name, because Steptime may not be installed there. Start with `ceiling_bench.py`;
+each other file measures one thing, and `repeat.py` repeats and searches for all of them.
 """

@@ -1,8 +1,8 @@
-"""The process that measures: one line of JSON for each thing it knows, as soon as it knows it.
+"""The process that measures: it prints one line of JSON for each result as soon as it is known.
 
-`{"k": "python"}` first, then `{"k": "head"}` with what torch is here, `{"k": "stage"}` before each
-kind, `{"k": "ceiling"}` after it, `{"k": "missing"}` where nothing can be measured, and at the end
-`{"k": "end"}`. Whatever torch or a library prints goes to the standard error instead.
+`{"k": "python"}` comes first, then `{"k": "head"}` about torch, `{"k": "stage"}` before each kind,
+`{"k": "ceiling"}` after it, `{"k": "missing"}` where nothing can be measured, and `{"k": "end"}` at
+the end. Whatever torch or a library prints goes to the standard error instead.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from . import collectives, disk_reads, matmul, memory_bandwidth, transfers
 from .other_load import Others
 from .repeat import Clock
 
-# Shares of the time. The processor's come first: others may need it later, and a GPU warms up.
+# Shares of the time. The processor comes first: others may need it later, and a GPU warms up.
 CPU_STAGES = {
     "matmul fp32": 4.0,
     "matmul bf16": 4.0,
@@ -35,18 +35,18 @@ GPU_STAGES = {
     **dict.fromkeys(("h2d pinned", "h2d pageable", "d2h pinned", "d2h pageable"), 1.0),
 }
 FURTHER_GPU_STAGES = {"matmul bf16": 0.5, "copy": 0.5}
-CPU_BESIDE_GPU = 0.5  # of the processor's time, where a GPU is there to be measured
+CPU_BESIDE_GPU = 0.5  # of the processor's time, if there is a GPU to measure
 DISK_SHARE, COLLECTIVES_SHARE = 4.0, 7.0  # two more processes import torch
 GPU_MEMORY_SHARE = 0.15
 GPU_CACHE_BYTES = 64 << 20
-"""More than the last cache of a GPU that is sold today; four times it is a small array there."""
+"""More than the last-level cache of any GPU sold today; four times this is a small array there."""
 
 
 def main(request: dict[str, Any], boot: list[str]) -> None:
-    """Measure what the request asks for, and say it line by line.
+    """Measure what the request asks for, and print it line by line.
 
     Args:
-        request: `role` (`probe`, `bench`, `join` or `rank`) and what each needs.
+        request: `role` (`probe`, `bench`, `join` or `rank`) and what each role needs.
         boot: the words that start a process of ours, without its request.
     """
     out = _take_stdout()
@@ -74,7 +74,7 @@ def main(request: dict[str, Any], boot: list[str]) -> None:
 
 
 def _take_stdout() -> Any:
-    """The standard output for us alone: a library that prints would tear our lines apart."""
+    """Return the standard output for us only: a library that prints would break our lines."""
     ours = os.dup(1)
     os.dup2(2, 1)
     return os.fdopen(ours, "w", encoding="ascii")
@@ -85,7 +85,7 @@ def _python() -> dict[str, Any]:
 
 
 def _torch_version() -> str | None:
-    """Of the installed package, without importing it."""
+    """Return the version of the installed package, without importing it."""
     from importlib import metadata
 
     try:
@@ -97,7 +97,7 @@ def _torch_version() -> str | None:
 def _import_torch(say: Any) -> Any:
     try:
         import torch
-    except (ImportError, RuntimeError, OSError) as error:  # its libraries may not load
+    except (ImportError, RuntimeError, OSError) as error:  # its libraries may fail to load
         is_there = _torch_version() is not None
         word = "torch_broken" if is_there else "no_torch"
         lines = str(error).splitlines()
@@ -107,7 +107,7 @@ def _import_torch(say: Any) -> Any:
 
 
 class CeilingBench:
-    """All stages in order, each with its share of what time is left."""
+    """All stages in order, each with its share of the remaining time."""
 
     def __init__(self, torch: Any, request: dict[str, Any], clock: Clock, boot: list[str]) -> None:
         self.torch = torch
@@ -120,7 +120,7 @@ class CeilingBench:
         self.chosen: dict[str, Any] = {}  # settings of the first GPU, by stage
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """Every line, as soon as it is known."""
+        """Yield every line as soon as it is known."""
         self.torch.set_num_threads(self.num_threads)
         self.torch.set_grad_enabled(False)
         yield self._head()
@@ -155,7 +155,7 @@ class CeilingBench:
         }
 
     def _stages(self) -> list[tuple[str, str, float]]:
-        """Device, name and share of each."""
+        """Return device, name and share of each stage."""
         together: list[tuple[str, str, float]] = []
         if self.request.get("is_launched"):  # the other ranks wait for us
             together = [("ranks", "collectives", COLLECTIVES_SHARE)]

@@ -1,9 +1,10 @@
-"""Bus bandwidth of collectives over payloads, between the ranks that there are.
+"""Bus bandwidth of collectives over payloads, between the available ranks.
 
-Under a launcher (torchrun) each rank has a process of ours, and they join as the training's would.
-Else two processes are started here: one a GPU with NCCL, or two on the processor with gloo. The
-time of a repetition is that of the slowest rank; the bus bandwidth is the payload over that time,
-times 2 (n - 1) / n for all-reduce and (n - 1) / n for the others, so that numbers of ranks compare.
+Under a launcher (torchrun) each rank has a process of ours, and they join as the training's ranks
+would. Otherwise processes are started here: one for each GPU with NCCL, or two on the processor
+with gloo. The time of a repetition is that of the slowest rank. The bus bandwidth is the payload
+over that time, times 2 (n - 1) / n for all-reduce and (n - 1) / n for the others, so that different
+numbers of ranks can be compared.
 
 Source of the factors and of what a payload is: NVIDIA nccl-tests, doc/PERFORMANCE.md.
 """
@@ -25,14 +26,14 @@ CPU_PAYLOADS = (64 << 10, 1 << 20, 16 << 20, 64 << 20)
 GPU_PAYLOADS = (1 << 20, 16 << 20, 128 << 20, 1 << 30)
 GRACE_S = 2.0
 JOIN_S = 20.0
-"""For all ranks to be there: each imports torch first."""
+"""The time for all ranks to join: each one imports torch first."""
 
 REPETITION_S, MIN_REPETITIONS, MAX_REPETITIONS, MAX_CALLS = 0.02, 3, 20, 200
-NUM_TIMED = 2 + MIN_REPETITIONS  # calls of a payload, at least
+NUM_TIMED = 2 + MIN_REPETITIONS  # calls for each payload, at least
 
 
 def factor(kind: str, num_ranks: int) -> float:
-    """Bus bandwidth over payload and time."""
+    """Return the bus bandwidth divided by payload over time."""
     share = (num_ranks - 1) / num_ranks
     return 2 * share if kind == "all_reduce" else share
 
@@ -40,12 +41,12 @@ def factor(kind: str, num_ranks: int) -> float:
 def measure_here(
     torch: Any, request: dict[str, Any], clock: Clock, *, boot: list[str]
 ) -> Iterator[dict[str, Any]]:
-    """The ceilings between processes of this machine; started, and gone at the end.
+    """Yield the ceilings between processes of this machine, which end with this call.
 
     Args:
         torch: the module.
         request: of this process.
-        clock: ends at the end of the time.
+        clock: ends with the time.
         boot: the words that start a process of ours, without its request.
     """
     num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -117,12 +118,12 @@ def _head(kind: str, backend: str, num_ranks: int) -> dict[str, Any]:
 
 
 def join(torch: Any, request: dict[str, Any], clock: Clock) -> Iterator[dict[str, Any]]:
-    """Be one rank; only the first one yields.
+    """Be one rank; only the first one yields lines.
 
     Args:
         torch: the module.
         request: `meet`, `rank`, `num_ranks` and `backend`; or none of them under a launcher.
-        clock: ends at the end of the time for all kinds.
+        clock: ends with the time for all kinds.
     """
     distributed = torch.distributed
     is_launched = "meet" not in request
@@ -161,7 +162,7 @@ def join(torch: Any, request: dict[str, Any], clock: Clock) -> Iterator[dict[str
 
 
 class Ranks:
-    """One rank of the group; all of them do the same calls, agreed on by the slowest one's time."""
+    """One rank of the group; all make the same calls, agreed on by the slowest rank's time."""
 
     def __init__(self, torch: Any, device: str, *, rank: int, num_ranks: int) -> None:
         self.torch = torch
@@ -170,7 +171,7 @@ class Ranks:
         self.num_ranks = num_ranks
 
     def measure(self, kind: str, clock: Clock) -> dict[str, Any]:
-        """What the line of a kind says beyond its head."""
+        """Return what the line of a kind says beyond its head."""
         payloads = CPU_PAYLOADS if self.device == "cpu" else GPU_PAYLOADS
         points: list[dict[str, Any]] = []
         best: list[float] = []
@@ -219,7 +220,7 @@ class Ranks:
         clock = Clock(until_s=0.0)
         self._finish()
         self.torch.distributed.barrier()
-        self._finish()  # on a GPU a barrier may only have been queued
+        self._finish()  # on a GPU, a barrier may only have been queued
         began_s = clock.read()
         for _ in range(calls):
             call()
@@ -234,7 +235,7 @@ class Ranks:
         return self._slowest([value])[0]
 
     def _slowest(self, values: list[float]) -> list[float]:
-        """Of each value the largest that a rank has."""
+        """Return, for each value, the largest one of all ranks."""
         tensor = self.torch.tensor(values, dtype=self.torch.float64, device=self.device)
         self.torch.distributed.all_reduce(tensor, op=self.torch.distributed.ReduceOp.MAX)
         found: list[float] = tensor.tolist()

@@ -1,9 +1,10 @@
 """Reads from the file system of the data: in sequence, and at random places.
 
-One temporary file in the store; its name is gone before the first byte is written, so nothing stays
-behind, however this process ends. It is read past the page cache where the file system allows that
-(`direct`); else it comes from the page cache, which has just taken it in (`warm`). No cache is
-dropped. A cache of the disk itself, or of the machine that a virtual one runs on, may still help.
+It uses one temporary file in the store, whose name is removed before the first byte is written, so
+nothing stays behind however this process ends. The file is read past the page cache where the file
+system allows that (`direct`); otherwise from the page cache, which has just taken it in (`warm`).
+No cache is dropped. A cache of the disk itself, or of the host of a virtual machine, may still
+help.
 """
 
 from __future__ import annotations
@@ -22,22 +23,22 @@ from typing import Any
 from .repeat import Candidate, Clock, RepeatedWork, Search, describe
 
 BLOCK = 4096
-"""Of a random read, and what direct reads are aligned to: the page, and the largest sector."""
+"""The size of a random read and the alignment of direct reads: a page, and the largest sector."""
 
 CHUNK_BYTES = 1 << 20  # of a sequential read
 MAX_BYTES, MIN_BYTES = 1 << 30, 16 << 20
-MAX_WARMED_BYTES = 128 << 20  # read once beforehand, over a network say
+MAX_WARMED_BYTES = 128 << 20  # read once beforehand, perhaps over a network
 FREE_SHARE = 0.05  # of what is free on the file system
 WRITE_SHARE = 0.3  # of the time
-READS = 64  # random ones a call and thread
+READS = 64  # random reads for each call and thread
 SEQUENTIAL_THREADS, RANDOM_THREADS = (1, 4), (1, 16)
-MAX_SEEN = 5000  # files of the data folder that are looked at
+MAX_SEEN = 5000  # files of the data folder that are examined
 _ERRORS = (OSError,)
 
 
 @dataclass(frozen=True)
 class Readable:
-    """A file that can be read: an open descriptor, how many bytes, and past the cache or not."""
+    """A file to read: an open descriptor, its bytes, and whether reads bypass the cache."""
 
     descriptor: int
     size: int
@@ -45,17 +46,17 @@ class Readable:
 
     @property
     def variant(self) -> str:
-        """What the figure is of."""
+        """The word for how it is read."""
         return "direct" if self.is_direct else "warm"
 
 
 def measure(request: dict[str, Any], clock: Clock) -> Iterator[dict[str, Any]]:
-    """The ceilings of sequential and random reads.
+    """Yield the ceilings of sequential and random reads.
 
     Args:
         request: `store`, the folder for the file, or None; `data`, the data folder; `in_memory`,
-            whether its file system is: what is read past a cache there is memory all the same.
-        clock: ends at the end of the time for both.
+            whether its file system is in memory, where even reads past the cache come from memory.
+        clock: ends with the time for both.
     """
     found = _open(request.get("store"), request["data"], clock)
     kinds = (("disk_sequential", "bytes_per_s"), ("disk_random", "reads_per_s"))
@@ -76,14 +77,14 @@ def measure(request: dict[str, Any], clock: Clock) -> Iterator[dict[str, Any]]:
 
 
 def _open(store: str | None, data: str, clock: Clock) -> Readable | str:
-    """What to read, or why there is nothing, a machine word."""
+    """Return what to read, or why there is nothing, a machine word."""
     try:
         device = os.stat(data).st_dev
         if store is not None and os.stat(store).st_dev == device:
             return _make(store, clock)
     except OSError:
         return "not_writable"
-    # The data lies elsewhere, where we write nothing: one of its own files is read.
+    # The data is elsewhere, where we write nothing: one of its own files is read.
     path = _largest(data, device, clock)
     if path is None:
         return "no_store" if store is None else "data_elsewhere"
@@ -94,7 +95,7 @@ def _open(store: str | None, data: str, clock: Clock) -> Readable | str:
 
 
 def _make(store: str, clock: Clock) -> Readable | str:
-    """A new file without a name."""
+    """Return a new file without a name."""
     status = os.statvfs(store)
     size = min(MAX_BYTES, int(FREE_SHARE * status.f_bavail * status.f_frsize))
     if size < MIN_BYTES:
@@ -123,12 +124,12 @@ def _close(*descriptors: int | None) -> None:
 
 
 def _write(descriptor: int, size: int, clock: Clock) -> int:
-    """Bytes that compress to nothing less and repeat nowhere, down to the disk; how many."""
+    """Write bytes that neither compress nor repeat to the disk; return how many."""
     until_s = clock.read() + WRITE_SHARE * clock.left_s()
     chunk = bytearray(os.urandom(4 * CHUNK_BYTES))
     written = 0
     while written < size and (written < MIN_BYTES or clock.read() < until_s):
-        for place in range(0, len(chunk), BLOCK):  # else a file system may keep one copy
+        for place in range(0, len(chunk), BLOCK):  # otherwise a file system may store one copy
             chunk[place : place + 8] = (written + place).to_bytes(8, "little")
         written += os.write(descriptor, chunk)
     os.fsync(descriptor)
@@ -136,7 +137,7 @@ def _write(descriptor: int, size: int, clock: Clock) -> int:
 
 
 def _largest(data: str, device: int, clock: Clock) -> str | None:
-    """A large file of the data folder on its own file system; None in the time and files given."""
+    """Return the largest file of the data found in the time; None if none is large enough."""
     best, size, seen = None, MIN_BYTES - 1, 0
     until_s = clock.read() + 0.1 * clock.left_s()
     for folder, _, names in os.walk(data):
@@ -154,7 +155,7 @@ def _largest(data: str, device: int, clock: Clock) -> str | None:
 
 
 def _reopen(path: str, size: int) -> Readable:
-    """A file of the user's, to read alone; where it must come from the page cache, put there."""
+    """Open a file of the user's for reading; warm it if it must come from the page cache."""
     size = min(MAX_BYTES, size) // CHUNK_BYTES * CHUNK_BYTES
     direct = _open_direct(path)
     if direct is not None and _can_read(direct):
@@ -168,7 +169,7 @@ def _reopen(path: str, size: int) -> Readable:
 
 
 def _open_direct(path: str) -> int | None:
-    """A descriptor past the page cache; None where the system or the file system has none."""
+    """Return a descriptor that bypasses the page cache; None where that is not possible."""
     flag = getattr(os, "O_DIRECT", None)
     if flag is None:
         return None
@@ -179,7 +180,7 @@ def _open_direct(path: str) -> int | None:
 
 
 def _can_read(descriptor: int) -> bool:
-    """Some file systems open so, and refuse only the read."""
+    """Return whether reads work: some file systems refuse only the read, not the open."""
     try:
         with mmap.mmap(-1, BLOCK) as page:
             return os.preadv(descriptor, [page], 0) >= 0
@@ -188,13 +189,13 @@ def _can_read(descriptor: int) -> bool:
 
 
 def _sequential(file: Readable, clock: Clock) -> dict[str, Any]:
-    """Chunks one after the other, each thread in a part of its own."""
+    """Measure chunks one after the other, each thread in a part of its own."""
 
     def candidates() -> Iterator[Candidate]:
         for threads in SEQUENTIAL_THREADS:
             pool = _Pool(file.descriptor, threads, CHUNK_BYTES)
             each = file.size // threads // CHUNK_BYTES
-            # A call is long against starting it, short against the time there is.
+            # A call is long compared with its start, and short compared with the available time.
             count = max(1, min(each, 16))
             places = _Rounds(each, count, threads)
             setting = {"payload_bytes": CHUNK_BYTES, "num_threads": threads}
@@ -207,7 +208,7 @@ def _sequential(file: Readable, clock: Clock) -> dict[str, Any]:
 
 
 def _random(file: Readable, clock: Clock) -> dict[str, Any]:
-    """Blocks at random places."""
+    """Measure blocks at random places."""
     chance = random.Random(0)
     num_blocks = file.size // BLOCK
 
@@ -233,14 +234,14 @@ def _work(pool: _Pool, places: Callable[[], list[list[int]]]) -> RepeatedWork:
 
 
 class _Rounds:
-    """Places of one call after the other, through the whole file and round again."""
+    """The places of one call after the other, repeatedly through the whole file."""
 
     def __init__(self, each: int, count: int, threads: int) -> None:
         self._each, self._count, self._threads = each, count, threads
         self._at = 0
 
     def next(self) -> list[list[int]]:
-        """For each thread the places of its next chunks."""
+        """Return, for each thread, the places of its next chunks."""
         chunks = [(self._at + i) % self._each for i in range(self._count)]
         self._at = (self._at + self._count) % self._each
         return [
@@ -258,7 +259,7 @@ class _Pool:
         self._buffers = [mmap.mmap(-1, size) for _ in range(threads)]
 
     def read(self, places: list[list[int]]) -> None:
-        """Read at all places of each thread, and wait for all."""
+        """Read at all places of each thread, and wait for all threads."""
         if self._pool is None:
             self._read(self._buffers[0], places[0])
             return

@@ -1,7 +1,7 @@
-"""The rate of matrix products by type, over a search of shapes.
+"""The rate of matrix products by dtype, over a search of shapes.
 
-Operands are random: on a GPU zeros draw less power, and clocks would be higher than in training.
-They stay where the last product left them, in a cache where they fit.
+Operands are random: on a GPU, zeros draw less power, and clocks would be higher than in training.
+Operands stay where the last product left them, in a cache if they fit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .repeat import Candidate, Clock, RepeatedWork, Search, Setting, describe, n
 CPU_SIZES = (256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 GPU_SIZES = (1024, 2048, 4096, 6144, 8192, 12288, 16384)
 LAYOUTS = ("nn", "nt")
-# Of the best square: long, wide and deep ones, as the layers of a transformer have them.
+# From the best square: long, wide and deep products, as in the layers of a transformer.
 RECTANGLES = ((4, 1, 1), (1, 4, 1), (1, 1, 4), (2, 2, 0.5))
 
 DTYPES = {
@@ -27,7 +27,7 @@ DTYPES = {
 
 
 class Products:
-    """Candidates of one type on one device."""
+    """The candidates of one dtype on one device."""
 
     def __init__(
         self, torch: Any, device: str, dtype: str, *, num_threads: int, limit_bytes: int
@@ -40,19 +40,19 @@ class Products:
         self.is_cpu = device == "cpu"
 
     def first(self) -> Iterator[Candidate]:
-        """Both layouts: for some types one has no fast kernel, and is several times slower."""
+        """Yield both layouts: for some dtypes, one has no fast kernel and is much slower."""
         size = (CPU_SIZES if self.is_cpu else GPU_SIZES)[1]
         for layout in LAYOUTS:
             yield self.candidate((size, size, size), layout=layout)
 
     def squares(self, best: Setting) -> Iterator[Candidate]:
-        """From small to large, so that each tells how long the next one takes."""
+        """Yield squares from small to large, so that each shows how long the next one takes."""
         for size in CPU_SIZES if self.is_cpu else GPU_SIZES:
             if [size] * 3 != best["shape"]:
                 yield self.candidate((size, size, size), layout=best["layout"])
 
     def near(self, best: Setting) -> Iterator[Candidate]:
-        """The other layout, one thread alone, and rectangles of the same kind."""
+        """Yield the other layout, a single thread, and rectangles of the same kind."""
         shape, layout = best["shape"], best["layout"]
         other = next(one for one in LAYOUTS if one != layout)
         yield self.candidate(tuple(shape), layout=other)
@@ -69,7 +69,7 @@ class Products:
         layout: str,
         num_threads: int | None = None,
     ) -> Candidate:
-        """A product of (m, k) and (k, n); `nt`: the second is stored as (n, k), as by a layer."""
+        """Return a product of (m, k) and (k, n); with `nt`, the second is stored as (n, k)."""
         threads = (num_threads or self.num_threads) if self.is_cpu else None
         setting = {"shape": list(shape), "layout": layout, "num_threads": threads}
         m, n, k = shape
@@ -84,7 +84,7 @@ class Products:
         m, n, k = shape
         dtype = getattr(torch, DTYPES[self.dtype])
         if (m * k + k * n) * dtype.itemsize + m * n * 4 > self.limit_bytes:
-            raise RuntimeError("it does not fit the memory that is free")
+            raise RuntimeError("it does not fit into the free memory")
         left = self._operand(m, k, dtype)
         right = self._operand(n, k, dtype).t() if layout == "nt" else self._operand(k, n, dtype)
         product: Callable[..., object]
@@ -115,7 +115,7 @@ class Products:
 def measure(
     torch: Any, device: str, dtype: str, clock: Clock, *, num_threads: int, limit_bytes: int
 ) -> dict[str, Any]:
-    """The ceiling of one type on one device; no product takes more than `limit_bytes`."""
+    """Return the ceiling of one dtype on a device; no product takes more than `limit_bytes`."""
     more = {"dtype": dtype}
     unit = "ops_per_s" if dtype == "int8" else "flops_per_s"
     products = Products(torch, device, dtype, num_threads=num_threads, limit_bytes=limit_bytes)
@@ -134,7 +134,7 @@ def measure(
 def measure_again(
     torch: Any, device: str, dtype: str, clock: Clock, *, setting: Setting, limit_bytes: int
 ) -> dict[str, Any]:
-    """The ceiling of a further device of the same machine, at the setting the first one chose."""
+    """Return the ceiling of another device of the machine, at the setting of the first one."""
     products = Products(torch, device, dtype, num_threads=1, limit_bytes=limit_bytes)
     search = Search(clock, errors=(RuntimeError,))
     shape = tuple(setting["shape"])

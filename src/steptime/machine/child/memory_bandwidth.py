@@ -1,12 +1,12 @@
-"""Bandwidth of memory and caches by the size of what is worked on.
+"""The bandwidth of memory and caches, by the size of the working set.
 
-`copy` is b = a, `triad` is a = b + s * c; each array counts once, read or written, as in STREAM
-(McCalpin 1995): what the processor reads only to write over it is not counted. Sets of four
-times the last cache and more count as memory, smaller ones as cache.
+`copy` is b = a, `triad` is a = b + s * c. Each array counts once, read or written, as in STREAM
+(McCalpin 1995): what the processor reads only to overwrite it is not counted. Sets of at least four
+times the last cache count as memory, smaller ones as cache.
 
-Where the pages of an array lie decides too: on which node, behind which channel. Two allocations in
-one process differed by up to 45 % in a virtual machine, the first ones being the slowest, so as
-many are tried as there is time for.
+The place of an array's pages matters too: on which node, behind which channel. Two allocations in
+one process differed by up to 45 % in a virtual machine, and the first ones were slowest, so as many
+are tried as time allows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .repeat import Candidate, Clock, RepeatedWork, Search, Setting, describe, n
 
 NUM_ARRAYS = {"copy": 2, "triad": 3}
 SMALLEST_BYTES = 256 << 10
-"""Of all arrays; below it the call takes longer than the copy."""
+"""For all arrays together; below this, the call takes longer than the copy."""
 
 MAX_PLACES = 24
 MEMORY_FACTOR = 4  # STREAM's rule: arrays of four times the caches
@@ -27,11 +27,11 @@ SCALAR = 3.0
 
 
 def sizes(*, cache_bytes: int, limit_bytes: int) -> tuple[list[int], list[int]]:
-    """Sizes of sets [bytes]: those that a cache may hold, and those that only memory can.
+    """Return the sizes of sets [bytes] that may fit into a cache, and of those that do not.
 
     Args:
         cache_bytes: of all caches of the last level.
-        limit_bytes: the largest set that may be taken.
+        limit_bytes: of the largest set allowed.
     """
     bound = MEMORY_FACTOR * cache_bytes
     small, size = [], SMALLEST_BYTES
@@ -43,7 +43,7 @@ def sizes(*, cache_bytes: int, limit_bytes: int) -> tuple[list[int], list[int]]:
 
 
 class Sweep:
-    """Candidates of one kind on one device."""
+    """The candidates of one kind on one device."""
 
     def __init__(self, torch: Any, device: str, kind: str, num_threads: int) -> None:
         self.torch = torch
@@ -54,23 +54,23 @@ class Sweep:
         self._arrays: dict[tuple[int, int], list[Any]] = {}
 
     def in_cache(self, sizes: list[int]) -> Iterator[Candidate]:
-        """Each size; all of them are the first part of one set of arrays."""
+        """Yield each size; all of them are the first part of one set of arrays."""
         for size in sizes:
             yield from self._candidates(size, (sizes[-1], 0))
 
     def in_memory(self, sizes: list[int]) -> Iterator[Candidate]:
-        """Each size in one place."""
+        """Yield each size in one place."""
         for size in sizes:
             yield from self._candidates(size, (size, 0))
 
     def places(self, best: Setting, limit_bytes: int) -> Iterator[Candidate]:
-        """More places for the best so far, as long as all of them together fit below the limit."""
+        """Yield more places for the best so far, as long as all together stay below the limit."""
         size = best["payload_bytes"]
         for number in range(1, min(MAX_PLACES, limit_bytes // size)):
             yield self._candidate(size, best["num_threads"], (size, number))
 
     def _candidates(self, size: int, place: tuple[int, int]) -> Iterator[Candidate]:
-        """With all threads and with one: small sets gain nothing by more."""
+        """Yield all threads and one thread: small sets gain nothing from more."""
         counts = [self.num_threads, 1] if self.num_threads > 1 else [1]
         for threads in counts if self.is_cpu else [None]:
             yield self._candidate(size, threads, place)
@@ -84,9 +84,9 @@ class Sweep:
         return size // (4 * NUM_ARRAYS[self.kind])
 
     def arrays(self, place: tuple[int, int]) -> list[Any]:
-        """The arrays of a place: size of the set, and which one of that size.
+        """Return the arrays of a place: the size of the set, and its number among that size.
 
-        They stay, so that no place is given twice.
+        They are kept, so no place is used twice.
         """
         if place not in self._arrays:
             num = self._elements(place[0])
@@ -123,12 +123,12 @@ def measure(
     cache_bytes: int,
     limit_bytes: int,
 ) -> Iterator[dict[str, Any]]:
-    """The ceilings of cache and memory for `copy` or `triad`."""
+    """Yield the ceilings of cache and memory for `copy` or `triad`."""
     small, large = sizes(cache_bytes=cache_bytes, limit_bytes=limit_bytes)
     sweep = Sweep(torch, device, kind, num_threads)
     end_s, errors = clock.until_s, (RuntimeError,)
     begin_s = clock.read()
-    if device == "cpu":  # on a GPU a call takes longer than what its cache holds
+    if device == "cpu":  # on a GPU, a call takes longer than its cache's content
         clock.until_s = begin_s + (end_s - begin_s) / 2
         search = Search(clock, errors=errors)
         search.try_all(sweep.in_cache(small))

@@ -1,4 +1,4 @@
-"""How many cores other processes keep busy, between two looks."""
+"""How many cores other processes keep busy between two samples."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import resource
 import time
 
 _MIN_S = 0.1
-"""Ticks are of 0.01 s; over less time they tell nothing, and what was found before holds."""
+"""A tick is 0.01 s; over a shorter time ticks say nothing, and the last result holds."""
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class Others:
-    """Busy time of the cores that we may run on, less our own and our ended children's."""
+    """Busy time of the cores that we may use, without our own and our ended children's."""
 
     def __init__(self) -> None:
         self._cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
@@ -22,13 +22,13 @@ class Others:
         self._found: float | None = None
 
     def sample(self) -> float | None:
-        """Cores since the last look; None where the system does not tell."""
+        """Return the busy cores since the last sample; None where the system does not say."""
         now = self._read()
         if now is None or self._last is None:
             return None
         took_s, busy_s, own_s = (new - old for new, old in zip(now, self._last, strict=True))
         if took_s >= _MIN_S:
-            # The two come from different counters, so the difference may fall below zero.
+            # The two come from different counters, so the difference may be negative.
             self._found = round(max(0.0, busy_s - own_s) / took_s, 3)
             self._last = now
         return self._found
@@ -44,7 +44,7 @@ class Others:
         return time.monotonic(), busy_s, own_s
 
     def _busy(self, line: str) -> float:
-        """User, nice, system, interrupts and stolen time of one of our cores."""
+        """Return user, nice, system, interrupt and stolen time of one of our cores."""
         name, *fields = line.split()
         number = name.removeprefix("cpu")
         if not number.isdigit() or (self._cores and int(number) not in self._cores):

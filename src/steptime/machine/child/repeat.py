@@ -1,7 +1,7 @@
-"""Repeats a piece of work, searches settings for the fastest, and measures that one anew.
+"""Repeats work, searches for the fastest setting, and measures that one again.
 
-In: candidates that can be made and repeated, and the time there is. Out: the settings that were
-tried with their rates, and the repetitions of the winner, which the search did not choose by.
+In: candidates that can be made and repeated, and the time available. Out: the settings that were
+tried with their rates, and repetitions of the winner that played no part in the choice.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 REPETITION_S = 0.02
-"""Long against the clock and a thread that wakes up, short against a neighbor's time slice."""
+"""Long compared with the clock and a waking thread, short compared with a neighbor's time slice."""
 
 SEARCH_REPETITIONS = 3
 MIN_REPETITIONS, MAX_REPETITIONS = 5, 60
@@ -25,7 +25,7 @@ Setting = dict[str, Any]
 
 
 def nothing() -> None:
-    """Work on the processor is done when its call returns."""
+    """Do nothing: work on the processor is done when its call returns."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class RepeatedWork:
     Attributes:
         call: does it once.
         finish: returns when all calls so far are done.
-        prepare: to do before a repetition that follows on another work's, unmeasured.
+        prepare: called, unmeasured, before a repetition that follows other work.
     """
 
     call: Callable[[], object]
@@ -45,7 +45,7 @@ class RepeatedWork:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A setting, how much work a call does there, and how to get ready for it."""
+    """A setting, how much work one call does with it, and how to make that work."""
 
     setting: Setting
     amount: float
@@ -54,40 +54,40 @@ class Candidate:
 
 @dataclass
 class Tried:
-    """A candidate with what its repetitions reached; none where it could not be done."""
+    """A candidate with the rates of its repetitions; none if it could not be done."""
 
     candidate: Candidate
     calls: int = 1
     rates: list[float] = field(default_factory=list)
 
     def median(self) -> float:
-        """Of the repetitions, 0 where there are none."""
+        """Return the median of the repetitions, 0 without any."""
         ordered = sorted(self.rates)
         return ordered[len(ordered) // 2] if ordered else 0.0
 
     def fastest(self) -> float:
-        """Of the repetitions: of three, the one that neighbors disturbed least tells most."""
+        """Return the fastest repetition: of three, the least disturbed one says most."""
         return max(self.rates, default=0.0)
 
 
 @dataclass
 class Clock:
-    """The time, and when what is measured now has to end [s]."""
+    """The time, and when the current measurement must end [s]."""
 
     until_s: float
     read: Callable[[], float] = time.perf_counter
 
     def left_s(self) -> float:
-        """Time until then; below zero behind it."""
+        """Return the time until then; negative after it."""
         return self.until_s - self.read()
 
 
 class Search:
-    """Tries candidates while there is time, then repeats the fastest in turns.
+    """Tries candidates while there is time, then repeats the fastest ones in turns.
 
     Args:
-        clock: ends at the end of the time for all of it.
-        errors: what a candidate that cannot be done raises.
+        clock: ends with the time for all of it.
+        errors: what a candidate raises if it cannot be done.
     """
 
     def __init__(self, clock: Clock, *, errors: tuple[type[Exception], ...] = ()) -> None:
@@ -98,7 +98,7 @@ class Search:
         self.failure: str | None = None
 
     def try_all(self, candidates: Iterable[Candidate]) -> None:
-        """A few repetitions each; those that would take too long are left out."""
+        """Try each with a few repetitions, except those that would take too long."""
         for candidate in candidates:
             left_s = self._search_until_s - self._clock.read()
             if self.tried and (left_s <= 0 or self._expected_s(candidate) > left_s):
@@ -109,11 +109,11 @@ class Search:
                 self.failure = _first_line(error)
 
     def best(self) -> Tried | None:
-        """The fastest so far."""
+        """Return the fastest so far."""
         return max(self.tried, key=Tried.fastest, default=None)
 
     def finish(self) -> Tried | None:
-        """The winner, with repetitions made in turns with its nearest rivals; None without any."""
+        """Return the winner, after repetitions in turns with its nearest rivals, or None."""
         ranked = sorted(self.tried, key=Tried.fastest, reverse=True)[:NUM_FINALISTS]
         finalists, works = [], []
         for one in ranked:
@@ -128,7 +128,7 @@ class Search:
         return max(finalists, key=Tried.median, default=None)
 
     def points(self) -> list[dict[str, Any]]:
-        """All that was tried."""
+        """Return everything that was tried."""
         return [{"setting": one.candidate.setting, "rate": one.median()} for one in self.tried]
 
     def _try(self, candidate: Candidate) -> None:
@@ -143,7 +143,7 @@ class Search:
         self.tried.append(one)
 
     def _warm(self, work: RepeatedWork) -> float:
-        """Seconds of a call once its code and data are there."""
+        """Return the seconds of a call once its code and data are loaded."""
         work.prepare()
         self._timed(work, 1)
         calls = 1
@@ -169,13 +169,13 @@ class Search:
         return candidate.amount * calls / max(1e-9, self._timed(work, calls))
 
     def _expected_s(self, candidate: Candidate) -> float:
-        """Of all of its repetitions, at the rate of the last one that was tried."""
+        """Return the expected time of its repetitions, at the rate of the last one tried."""
         rate = self.tried[-1].median()
         return (2 + SEARCH_REPETITIONS) * candidate.amount / rate if rate > 0 else 0.0
 
 
 def describe(kind: str, device: str, unit: str, search: Search, **more: Any) -> dict[str, Any]:
-    """The line of a ceiling: the winner's repetitions, or why there are none."""
+    """Return the line of a ceiling: the winner's repetitions, or why there are none."""
     winner = search.finish()
     line = {"k": "ceiling", "kind": kind, "device": device, "unit": unit, **more}
     if winner is None:

@@ -1,6 +1,6 @@
-"""What torch says of itself, as one line of JSON: run by file in a process of the user's Python.
+"""What torch says about itself, as one line of JSON; run by file in the user's Python.
 
-It imports torch, asks, and ends; no tensor is made, and no GPU is initialized but to be counted.
+It imports torch, asks and ends. No tensor is made, and GPUs are initialized only to be counted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def main() -> None:
-    """Print what there is; a question that fails is left out."""
+    """Print the answers; a question that fails is left out."""
     told: dict[str, Any] = {"python": sys.executable, "python_version": platform.python_version()}
     try:
         import torch
@@ -24,12 +24,12 @@ def main() -> None:
         told["missing"], told["detail"] = "torch_does_not_load", str(error)[:500]
     else:
         told.update(ask_torch(torch))
-    # A library may have printed before.
+    # A library may have printed something before.
     sys.stdout.write("\n" + json.dumps(told) + "\n")
 
 
 def ask_torch(torch: Any) -> dict[str, Any]:
-    """Each answer by the name of its question."""
+    """Return each answer by the name of its question."""
     questions = {
         "torch": lambda: str(torch.__version__),
         "cuda": lambda: torch.version.cuda,
@@ -56,7 +56,7 @@ def ask_torch(torch: Any) -> dict[str, Any]:
 
 
 def count_devices(torch: Any) -> dict[str, Any]:
-    """How many GPUs it can use, and what it says where there are none."""
+    """Return how many GPUs it can use, and what it says if there are none."""
     import warnings
 
     with warnings.catch_warnings(record=True) as caught:
@@ -71,7 +71,7 @@ def count_devices(torch: Any) -> dict[str, Any]:
 
 
 def read_pins() -> list[list[str]]:
-    """Packages of NVIDIA's that torch asks for: name, version, and that of the one here."""
+    """Return NVIDIA's packages that torch requires: name, version, and the installed version."""
     import importlib.metadata as metadata
     import re
 

@@ -1,4 +1,4 @@
-"""Copies between the host and a GPU, from pinned memory and from ordinary memory."""
+"""Copies between the host and a GPU, with pinned memory and with ordinary memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SIZES = (1 << 20, 16 << 20, 64 << 20, 256 << 20)
 
 
 def measure(torch: Any, device: str, kind: str, clock: Clock, *, is_pinned: bool) -> dict[str, Any]:
-    """The ceiling of `h2d` or `d2h` copies."""
+    """Return the ceiling of `h2d` or `d2h` copies."""
 
     def make(size: int) -> RepeatedWork:
         host = torch.ones(size, dtype=torch.uint8, pin_memory=is_pinned)

@@ -114,7 +114,7 @@ class Basis:
         torch: its version; None where it could not be asked: `missing` and `detail` say why.
         missing: why torch could not be asked, a machine word.
         detail: the words of what failed.
-        run_id: of the run that was looked into; None without one.
+        run_id: of the run that was examined; None without one.
         nccl: what a log of NCCL says.
     """
 

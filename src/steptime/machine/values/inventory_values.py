@@ -111,7 +111,7 @@ class Gpu:
         pcie_width, max_pcie_width: lanes now, and as built; a sleeping link may be narrower.
         numa_node: the node it is near; None where the kernel does not say.
         cpus: cores near it, as the kernel lists them.
-        used_bytes, busy_fraction: of its memory, and of its time, when it was read.
+        used_bytes, busy_fraction: of its memory, and of its time, at that moment.
     """
 
     index: int
@@ -392,7 +392,7 @@ class BenchProcess:
         python_version: of the interpreter.
         torch_version: of its torch.
         num_threads: of the processor, given to torch.
-        num_cores: on which others were looked for.
+        num_cores: on which the load of others was measured.
         wait_policy: how its idle threads waited, a word of OpenMP.
         device_names: of the GPUs, as torch names them.
         cuda_version: that torch was built for.
@@ -410,7 +410,7 @@ class BenchProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceilings:
-    """What one look at the machine measured.
+    """What was measured of the machine at one time.
 
     Attributes:
         fingerprint: of the machine, the interpreter and its torch.

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from steptime.measure.steps.step_fold import RankSteps
 from steptime.measure.values.anatomy import (
     PARTS,
     Allocator,
@@ -23,6 +23,9 @@ from steptime.measure.values.anatomy import (
     MemoryPart,
     MemoryTimeline,
 )
+
+if TYPE_CHECKING:
+    from steptime.measure.steps.step_fold import RankSteps
 
 DEATH = "death"
 

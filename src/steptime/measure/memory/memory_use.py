@@ -15,9 +15,10 @@ from itertools import accumulate, chain, compress, pairwise, repeat
 from steptime.core.stats import trend
 from steptime.measure.rank_signals import MemorySample
 from steptime.measure.steps.steady_window import StepWindow
-from steptime.measure.steps.step_fold import NS, RankSteps
+from steptime.measure.steps.step_fold import RankSteps
 from steptime.measure.values.measurement import SPANS
 from steptime.measure.values.observations import GcPauses, MemoryUse
+from steptime.record.places import NS
 
 Read = Callable[[MemorySample], int | None]
 

@@ -20,8 +20,9 @@ from steptime.measure.profile.trace_file import DamagedTraceError, compress, rea
 from steptime.measure.rank_fold import Folded
 from steptime.measure.rank_signals import WindowSeen
 from steptime.measure.run_records import RunRecords
-from steptime.measure.steps.step_fold import NS, RankSteps
+from steptime.measure.steps.step_fold import RankSteps
 from steptime.measure.values.profiled import FOLDER, NSYS, Profile, RankProfile
+from steptime.record.places import NS
 
 
 def read_profile(folder: Path, folded: Folded) -> Profile | None:

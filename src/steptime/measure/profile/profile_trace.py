@@ -27,7 +27,7 @@ _COMPILED = "## Call CompiledFxGraph"
 
 
 class TooLargeError(Exception):
-    """More events than are looked at."""
+    """More events than are read."""
 
 
 class Op(NamedTuple):

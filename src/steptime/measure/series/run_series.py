@@ -19,10 +19,11 @@ from steptime.measure.run_records import read_records
 from steptime.measure.series.host_points import read_points
 from steptime.measure.series.thin_steps import Marks, begin_of, thin_steps
 from steptime.measure.steps.markers import slices_of
-from steptime.measure.steps.step_fold import NS, RankSteps
+from steptime.measure.steps.step_fold import RankSteps
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.over_time import Event, RunSeries, Slice, StepPoint
 from steptime.record import files
+from steptime.record.places import NS
 
 _ORDER = ("evaluation", "checkpoint", "epoch_start", "compile")
 """How spans of one step are laid out where only their sums are known."""

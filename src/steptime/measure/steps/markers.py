@@ -10,10 +10,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from steptime.measure.steps.step_fold import NS
 from steptime.measure.stream import RankStream
 from steptime.measure.values.over_time import Slice
-from steptime.record.places import END_NS, NUMBER, START_NS, THREAD
+from steptime.record.places import END_NS, NS, NUMBER, START_NS, THREAD
 
 _OTHER = "other"
 

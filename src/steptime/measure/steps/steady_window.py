@@ -24,7 +24,7 @@ from steptime.measure.steps.step_table import Numbers, StepTable
 from steptime.measure.values.measurement import SteadyWindow
 
 WINDOW_RULE = (
-    "the first step, steps that compile, steps that a look of ours made longer and steps in which "
+    "the first step, steps that compile, steps that a probe of ours made longer and steps in which "
     "the run stood still do not count; "
     "nothing counts before a step of the first half that compiles; then "
     f"{MSER5_RULE}; the window begins at a whole period"
@@ -102,7 +102,7 @@ def series_of(rank: RankSteps) -> StepTimes:
     steps = rank.steps
     restarts = {0} if steps else set()
     restarts.update(index for index, value_s in enumerate(steps.span("compile")) if value_s > 0)
-    looked_at = {index for index, flag in enumerate(steps.is_disturbed) if flag}
+    probed = {index for index, flag in enumerate(steps.is_disturbed) if flag}
     for block in rank.blocks:
         if block.spans_s["compile"] > 0:
             restarts.update(range(block.first_index, block.first_index + block.num_steps))
@@ -111,7 +111,7 @@ def series_of(rank: RankSteps) -> StepTimes:
         times_s=array("d", chain(steps.times_s, *(block.times_s for block in blocks))),
         cpu_times_s=array("d", chain(steps.cpu_times_s, *(block.cpu_times_s for block in blocks))),
         restarts=frozenset(restarts),
-        disturbed=frozenset(restarts | looked_at),
+        disturbed=frozenset(restarts | probed),
     )
 
 

@@ -24,16 +24,15 @@ from steptime.record.places import (
     DETAIL,
     DISTURBED,
     END_NS,
+    NS,
     NUMBER,
     OPTIMIZER,
     SKIPPED,
     THREAD,
+    US,
 )
 from steptime.record.rows import BlockRow
 from steptime.record.table import UpdateTable
-
-NS = 1e-9
-US = 1e-6
 
 _NO_THREAD = -1  # threads are numbered from 0
 

@@ -168,10 +168,10 @@ class Death:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """What there was more of, so many updates after the first look, where memory grew.
+    """What there was more of, so many updates after the first snapshot, where memory grew.
 
     Attributes:
-        num_updates: between the two counts.
+        num_updates: between the two snapshots.
         held_bytes: more that the process held, on its device or resident.
         tensor_bytes: of tensors that are no weights, gradients or states.
         largest: type and shape of those that grew most: `fp32 [64, 1000]`.
@@ -193,8 +193,8 @@ class Anatomy:
 
     Attributes:
         rank: it.
-        moment: how far the probes came: `call` (a model was called), `backward`, `update`.
-        num_updates: that were done at the last look.
+        moment: how far the snapshots came: `call` (a model was called), `backward`, `update`.
+        num_updates: that were done at the last snapshot.
         num_parameters: elements, those of this rank where they are sharded.
         num_trainable: of them.
         parts: every part, those that were not measured as well.
@@ -207,7 +207,7 @@ class Anatomy:
         loader: None without a DataLoader.
         worker_bytes: what its workers held together, in the median of the samples.
         resident_bytes: the most that the process was seen to hold.
-        growth: None unless memory grew between two counts.
+        growth: None unless memory grew between two snapshots.
         death: None unless the process ended because memory ran out and could say so.
     """
 

@@ -61,7 +61,7 @@ class Step:
     not `is_detailed`, all CPU time is in `other`, and `fetch` and `collate` are in
     `input_wait`: the guest takes them apart on sampled updates only. `prepare_s` is the part of
     `other` between a batch's arrival and the model's call, `gc_s` what collections of garbage
-    took, in whatever phase they fell. Where `is_disturbed`, a look of ours made it longer,
+    took, in whatever phase they fell. Where `is_disturbed`, a probe of ours made it longer,
     or the run stood still in it.
     """
 

@@ -59,7 +59,7 @@ class GcPauses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """A place in the user's code, over the few steps in which frames were looked at.
+    """A place in the user's code, over the few steps in which frames were walked.
 
     Attributes:
         what: the phase or span that was entered there; `other` for the code between two markers.

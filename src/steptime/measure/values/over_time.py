@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPoint:
-    """The machine over the `dt_s` seconds before `t_unix_s`, from one look to the next.
+    """The machine over the `dt_s` seconds before `t_unix_s`, from one sample to the next.
 
     Attributes:
         busy_cores: CPU time of all, over the time [cores]; the others' is what `job_cores` leaves.
@@ -85,7 +85,7 @@ class StepPoint:
 
     `wall_s` has every phase that partitions a step; it is empty where they are not known, as of
     one step out of those that the guest writes in sums. An outlier took far longer than its
-    neighbors; steps that compile, and those that a look of ours made longer, are disturbed.
+    neighbors; steps that compile, and those that a probe of ours made longer, are disturbed.
     """
 
     rank: int
@@ -144,7 +144,7 @@ class RunSeries:
     def energy_per_step_j(self) -> float | None:
         """What the devices drew a step, over the steps that count [J]; None where unknown.
 
-        Evaluations and checkpoints between these steps are in it. Energy between two looks grows
+        Evaluations and checkpoints between these steps are in it. Energy between two samples grows
         evenly; a device that does not count it has its power times the time.
         """
         ranks = {point.rank for point in self.steps if point.is_steady}
@@ -165,14 +165,14 @@ class RunSeries:
 def _energy_between(
     points: Sequence[DevicePoint], begin_unix_s: float, last: StepPoint
 ) -> float | None:
-    """Of one device, from a time to the end of a step [J]; None where its looks do not span it."""
+    """Of one device, from a time to the end of a step [J]; None if its samples do not span it."""
     course = _energy_course(points)
     begin, end = (_at(course, t) for t in (begin_unix_s, last.end_unix_s))
     return None if begin is None or end is None else end - begin
 
 
 def _energy_course(points: Sequence[DevicePoint]) -> list[tuple[float, float]]:
-    """Energy at each look: as counted, else summed up from the power."""
+    """Energy at each sample: as counted, else summed up from the power."""
     counted = [(p.t_unix_s, p.energy_j) for p in points if p.energy_j is not None]
     if len(counted) >= 2:
         return counted
@@ -186,7 +186,7 @@ def _energy_course(points: Sequence[DevicePoint]) -> list[tuple[float, float]]:
 
 
 def _at(course: Sequence[tuple[float, float]], t_unix_s: float) -> float | None:
-    """Between two looks, or up to one interval before the first or after the last."""
+    """Between two samples, or up to one interval before the first or after the last."""
     if len(course) < 2:
         return None
     place = min(max(1, bisect_left(course, (t_unix_s, 0.0))), len(course) - 1)

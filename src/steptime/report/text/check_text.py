@@ -71,7 +71,7 @@ def _full(check: MachineCheck, *, page: Page) -> list[Text]:
 
 
 def _asked(basis: Basis) -> list[str]:
-    """The Python that was asked, and the run that was looked into."""
+    """The Python that was asked, and the run that was examined."""
     parts = []
     if basis.torch is not None:
         parts.append(f"torch {printable(basis.torch)} under {printable(basis.python or '?')}")

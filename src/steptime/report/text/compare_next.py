@@ -12,7 +12,7 @@ from steptime.core.units import format_percent
 from steptime.report.words.compare_words import wanted_of
 
 USUAL_RUNS = 3
-"""A side: so many stand on their own."""
+"""On each side: so many need no stored runs beside them."""
 
 _CLAIMS = (CompareOutcome.SLOWER, CompareOutcome.FASTER)
 
@@ -25,10 +25,10 @@ def describe_reach(found: Comparison) -> str | None:
     if change.low is None or change.high is None:
         return None
     if _is_within(change, wanted_of(found)):
-        return f"B is slower by {format_percent(max(change.high, 0.0))} at most."
+        return f"B is at most {format_percent(max(change.high, 0.0))} slower."
     return (
-        f"That does not show them equal: B may be {format_percent(change.high)} slower, or "
-        f"{format_percent(-change.low)} faster."
+        f"This does not show that they are equal: B may be up to {format_percent(change.high)} "
+        f"slower, or up to {format_percent(-change.low)} faster."
     )
 
 
@@ -60,8 +60,11 @@ def _past(obstacle: Obstacle) -> tuple[str, str | None]:
     if obstacle.code == "too_few_steps":
         return "Let each run train longer, or see what was measured:", f"steptime show {run}"
     if obstacle.code == "named_twice":
-        return "Name each run once, A before the `--`, B behind it. To list them:", "steptime runs"
-    return "Make runs of B as those of A were made, but for what is to be judged.", None
+        return (
+            "Name each run once, those of A before the `--`, those of B after it. This lists them:",
+            "steptime runs",
+        )
+    return "Make the runs of B as those of A were made, except for what is to be judged.", None
 
 
 def _more_runs(found: Comparison) -> tuple[str, str | None]:
@@ -70,15 +73,17 @@ def _more_runs(found: Comparison) -> tuple[str, str | None]:
     num = max(len(found.a), len(found.b))
     needed = found.needed_runs
     if found.outcome is CompareOutcome.TOO_NOISY and num < USUAL_RUNS:
-        sentence = f"Make {USUAL_RUNS} runs a side at least, in turns"
+        sentence = f"Make at least {USUAL_RUNS} runs on each side, in turns"
     elif found.spread is None:
         sentence = "Make more runs, in turns"
     elif needed is None:
-        sentence = "More runs would not help much: equal ones differ too far"
+        sentence = "More runs would not help much, because equal runs differ too much"
     elif needed > num:
         wanted = format_percent(wanted_of(found))
-        sentence = f"Make about {needed} runs a side, in turns, to tell {wanted}"
+        sentence = (
+            f"Make about {needed} runs on each side, in turns, to tell a difference of {wanted}"
+        )
     else:
-        sentence = "Make some more runs, in turns"
+        sentence = "Make a few more runs, in turns"
     is_busy = any(remark.code == "contended" for remark in found.remarks)
-    return f"{sentence}{'; on a quiet machine fewer will do' if is_busy else ''}:", command
+    return f"{sentence}{'; fewer are enough on a quiet machine' if is_busy else ''}:", command

@@ -82,7 +82,7 @@ def _side(label: str, runs: Sequence[ComparedRun], page: Page) -> list[Text]:
     parts = [f"{len(runs)} runs" if len(runs) > 1 else "1 run", *map(printable, shown)]
     if times:
         low, high = format_seconds(min(times)), format_seconds(max(times))
-        parts.append(f"step {low}" if low == high else f"steps {low} to {high}")
+        parts.append(f"a step takes {low}" if low == high else f"a step takes {low} to {high}")
     return page.block(label, joined(parts))
 
 
@@ -148,7 +148,7 @@ def _changes(changes: Sequence[TraitChange], page: Page) -> list[Text]:
         lines += page.block("" if number else "changed", text)
     if len(ordered) > MAX_CHANGES:
         rest = len(ordered) - MAX_CHANGES
-        lines += page.block("", f"and {rest} more; --json has them all")
+        lines += page.block("", f"and {rest} more; --json lists them all")
     return lines
 
 
@@ -166,7 +166,7 @@ def _table(found: Comparison, page: Page) -> list[Text]:
     lines = [Text(), *columns(rows)]
     spans = [_row(describe_span(effect.name), effect) for effect in found.spans]
     if spans:
-        heading = ["apart, in a run", "A", "B", "difference", "95 % interval"]
+        heading = ["beside the steps", "A", "B", "difference", "95 % interval"]
         lines += [Text(), *columns([heading, *spans])]
     return lines
 
@@ -191,7 +191,7 @@ def _noise(found: Comparison, page: Page) -> list[Text]:
     text = words.describe_spread(found.spread)
     if found.needed_runs is not None:
         wanted = format_percent(words.wanted_of(found))
-        text += f" To tell a difference of {wanted} takes about {found.needed_runs} runs a side."
+        text += f" About {found.needed_runs} runs on each side can tell a difference of {wanted}."
     return page.block("noise", text)
 
 

@@ -24,7 +24,7 @@ class Pace:
         usual_s: median time from update to update of the last few hundred [s].
         silent_s: since the last update was heard of [s].
         num_ranks: that have stepped.
-        job_cores: its CPU time over the last look [cores].
+        job_cores: its CPU time over the last sample [cores].
         num_cores: of the machine.
     """
 

@@ -1,6 +1,6 @@
 """How far a study is, in words: the live line, the line of a finished trial, the first line.
 
-In: a Progress. Out: text without layout.
+In: a StudyProgress. Out: text without layout.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from steptime.tune.values.study_progress import StudyProgress
 from steptime.tune.values.study_values import Trial
 
 PHASES: Mapping[str, str] = {
-    "probe": "looking how trials can be contained",
+    "probe": "finding out how trials can be contained",
     "observe": "running the command as written",
     "noise": "measuring the noise",
     "live": "trying levers",
-    "process": "trying levers in processes of their own",
-    "confirm": "confirming",
-    "quality": "judging the quality",
+    "process": "trying levers in separate processes",
+    "confirm": "confirming the gain",
+    "quality": "judging the quality of the training",
     "quiet": "waiting for a quiet machine",
     "done": "done",
 }
 
 NOTES: Mapping[str, str] = {
-    "resumed": "going on with the study that was cut short; --fresh begins anew",
-    "shared_network": "the trials share the machine's network",
+    "resumed": "this continues the study that was cut short; --fresh begins a new one",
+    "shared_network": "the trials use the machine's network",
     "not_quiet": (
-        "other programs keep {others_cores} cores busy, and did not stop: intervals will be wide"
+        "other programs keep {others_cores} cores busy and did not stop, so intervals will be wide"
     ),
 }
 
@@ -44,11 +44,13 @@ NOTES: Mapping[str, str] = {
 def describe_tier(tier: str, reasons: tuple[str, ...]) -> str:
     """How the trials are kept from harm, and why not better."""
     why = "; ".join(printable(reason.rstrip(".")) for reason in reasons)
-    return f"trials are {TIERS.get(tier, tier)}" + (f" (no better: {why})" if why else "")
+    return f"trials are {TIERS.get(tier, tier)}" + (
+        f" (nothing better is possible here: {why})" if why else ""
+    )
 
 
 def describe_note(note: Note) -> str:
-    """Something to say once."""
+    """A note that is shown once."""
     facts = describe_facts(note.facts or {})
     shown = {name: printable(text) for name, text in facts.items()}
     return fill(NOTES.get(note.code), shown) or f"{note.code} {listed(shown)}".rstrip()

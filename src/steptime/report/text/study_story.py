@@ -25,38 +25,43 @@ _NUMBER_WIDTH = 4
 # Why each thing was done, by the code of the choice; `{lever}` is its lever.
 CHOICES: Mapping[str, str] = {
     "noise_floor": (
-        "The command was compared with itself, {n} times: nothing smaller than {wall} of time a "
-        "sample is seen."
+        "The command was compared with itself {n} times. A difference below {wall} of the time per "
+        "sample cannot be seen."
     ),
-    "no_noise_floor": "How noisy it is could not be found out: {reason}, after {n} comparisons.",
-    "offered": "{lever} applies; it could give {headroom} at most.",
-    "processes_first": "{levers} goes first: it relieves what holds the steps back.",
-    "alone": "{lever} alone, over the reference: {speedup}, {low} to {high}, n {n}: {worth}.",
-    "halved": "{state} was given up: others of its settings are faster.",
-    "pruned": "{state} was stopped: it cannot win any more.",
-    "first": "{lever} is the base to build on: alone it gives most.",
-    "added": "{lever} was added: {speedup}, {low} to {high}, n {n}.",
+    "no_noise_floor": "The noise could not be measured in {n} comparisons: {reason}.",
+    "offered": "{lever} applies here. It could give at most {headroom}.",
+    "processes_first": "{levers} is tried first, because it relieves the bottleneck.",
+    "alone": "{lever} alone, over the reference: {speedup} ({low} to {high}, n = {n}), {worth}.",
+    "halved": "{state} was given up, because other settings of the lever are faster.",
+    "pruned": "{state} was stopped, because it could no longer win.",
+    "first": "The search builds on {lever}, which gives most by itself.",
+    "added": "{lever} was added: {speedup} ({low} to {high}, n = {n}).",
     "not_added": "{lever} was not added: {reason}.",
-    "interaction": "{state} does less or more together with the others than alone.",
-    "exchanged": "{state} took the place of {instead_of}: it is faster.",
-    "without_the_first": "The same was built without the first: {levers}.",
+    "interaction": "{state} does less or more beside the others than by itself.",
+    "exchanged": "{state} replaced {instead_of}, because it is faster.",
+    "without_the_first": "The search also built on the others, without the first: {levers}.",
     "earned": (
-        "{lever} costs {one_off_s} once, earned after {steps} steps; the run has {run_steps}."
+        "{lever} costs {one_off_s} once, and earns it back after {steps} steps. The run has "
+        "{run_steps}."
     ),
     "not_earned": (
-        "{lever} costs {one_off_s} once, earned after {steps} steps only; the run has {run_steps}."
+        "{lever} costs {one_off_s} once, and earns it back only after {steps} steps. The run has "
+        "{run_steps}."
     ),
-    "refused": "{state} was refused: its quality is {outcome}.",
-    "harmful": "{state} was left out: it makes the training worse.",
-    "quality_undecided": "{state} was left out: whether it trains as well could not be told.",
-    "harmful_together": "{state} is worse only together; {lever} was taken out.",
-    "confirmed": "{state} was confirmed afresh: {speedup}, {low} to {high}, n {n}.",
+    "refused": "{state} was refused: the verdict on its quality is {outcome}.",
+    "harmful": "{state} was left out, because it makes the training worse.",
+    "quality_undecided": (
+        "{state} was left out, because it is not certain that the training stays as good."
+    ),
+    "harmful_together": "{state} does harm only together, so {lever} was taken out.",
+    "confirmed": "Fresh repeats confirmed {state}: {speedup} ({low} to {high}, n = {n}).",
     "not_confirmed": "{state} could not be confirmed: {reason}.",
     "live_levers_alone": (
-        "{state} is gone on with alone: {without} would need processes of its own to confirm."
+        "The search continued with {state} alone, because {without} would need processes of its "
+        "own to be confirmed."
     ),
     "out_of_time": "There was no time left for more ({phase}).",
-    "ends": "So the study ends: {reason}.",
+    "ends": "The study ends here: {reason}.",
 }
 
 
@@ -71,7 +76,7 @@ def render_story(study: Study, *, console: Console, recipe: str | None) -> None:
 
 
 def _story(study: Study, page: Page) -> list[Text]:
-    lines = [Text("why, in order", style="dim")]
+    lines = [Text("Why each thing was done, in order:", style="dim")]
     for number, choice in enumerate(study.choices, start=1):
         body = Text(printable(describe_choice(choice)))
         rows = body.wrap(page.console, page.width - _NUMBER_WIDTH)
@@ -95,7 +100,12 @@ def studies_table(studies: Sequence[Study], *, console: Console) -> None:
     """Print the list of studies as given, and the next command."""
     page = page_of(console)
     if not studies:
-        page.write([Text("no studies yet; make one:"), Text("  steptime tune -- python train.py")])
+        page.write(
+            [
+                Text("There are no studies yet. Make one:"),
+                Text("  steptime tune -- python train.py"),
+            ]
+        )
         return
     heading = ["study", "outcome", "speedup", "trials"]
     lines = columns([heading, *(_cells(study) for study in studies)], left=2)

@@ -1,7 +1,7 @@
 """The terminal report of a study: what was won, by what, how sure that is, and what else was tried.
 
 In: a Study. Out: lines on a console. The sections are a visible list; words come from
-`study_words`, drawings from `intervals`, layout from `page`.
+`study_words`, drawings from `interval_bars`, layout from `page`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MARK_STYLES = {"helps": "green", "proof": "green", "as good": "green", "slower"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyRequest:
-    """What of the command line the last line repeats.
+    """What the last line repeats of the command line.
 
     `recipe` is where the recipe was put; `options` are the user's own, `budget_s` the time.
     """
@@ -73,7 +73,12 @@ def render_study(
 def _report(study: Study, *, page: Page, asked: StudyRequest, num_rows: int) -> list[Text]:
     gap = [Text()]
     table = _trials(study, page, num_rows=num_rows)
-    blocks = [*_refused(study, page), *_not_tried(study, page), *_writes(study, page)]
+    blocks = [
+        *_checks(study, page),
+        *_refused(study, page),
+        *_not_tried(study, page),
+        *_writes(study, page),
+    ]
     return [
         *_header(study, page),
         *gap,
@@ -101,7 +106,7 @@ def _header(study: Study, page: Page) -> list[Text]:
     ]
     if study.tier is not None:
         why = [printable(reason.rstrip(".")) for reason in study.tier_reasons]
-        because = f" (no better: {'; '.join(why)})" if why else ""
+        because = f" (nothing better is possible here: {'; '.join(why)})" if why else ""
         lines += page.block("trials", words.TIERS.get(study.tier, study.tier) + because)
     return lines
 
@@ -132,7 +137,7 @@ def _pace(study: Study, page: Page) -> list[Text]:
             lines += page.block(label, pace)
     if study.break_even_steps is not None and study.recipe:
         steps = format_count(study.break_even_steps)
-        text = f"after {steps} steps of the real run; until then its one-off costs weigh more"
+        text = f"after {steps} steps of the real run, when its one-off costs are earned back"
         lines += page.block("pays back", text)
     return lines
 
@@ -140,11 +145,20 @@ def _pace(study: Study, page: Page) -> list[Text]:
 def _quality(study: Study, page: Page) -> list[Text]:
     if study.quality is None:
         return []
-    text = printable(words.describe_quality(study.quality))
+    text = words.describe_quality(study.quality)
+    answer = words.STAYS_AS_GOOD[study.quality.outcome]
+    begin = text.index(": ") + 2
     line = Text(text)
     style = "green" if study.quality.outcome is Outcome.PASS else "red"
-    line.stylize(style, 0, len(study.quality.outcome.value))
+    line.stylize(style, begin, begin + len(answer))
     return page.block("quality", line)
+
+
+def _checks(study: Study, page: Page) -> list[Text]:
+    """The details of the quality."""
+    if study.quality is None or not study.quality.checks:
+        return []
+    return page.block("checks", printable(words.describe_checks(study.quality)))
 
 
 def _recipe(study: Study, page: Page) -> list[Text]:
@@ -176,7 +190,7 @@ def _trials(study: Study, page: Page, *, num_rows: int) -> list[Text]:
     shown = _most_telling(trials, num_rows)
     lines = _table(shown, [_name(trial, study) for trial in shown], page)
     if len(trials) > len(shown):
-        left_out = f"more trials: {len(trials) - len(shown)}; steptime study show {study.study_id}"
+        left_out = f"{len(trials) - len(shown)} more trials: steptime study show {study.study_id}"
         lines.append(Text(left_out, style="dim"))
     return lines
 
@@ -281,7 +295,7 @@ def _writes(study: Study, page: Page) -> list[Text]:
     shown = [printable(path) for path in study.tried_writes[:_MAX_WRITES]]
     num_more = len(study.tried_writes) - len(shown)
     more = [f"{num_more} more"] if num_more else []
-    kept = "" if study.tier == "unsafe" else "; nothing of it is left"
+    kept = "" if study.tier == "unsafe" else "; nothing of it was kept"
     text = "the script tried to write " + joined([*shown, *more]) + kept
     return page.block("writes", text, style="dim")
 
@@ -303,13 +317,13 @@ def next_act(study: Study, asked: StudyRequest) -> tuple[str, str]:
         recipe = shlex.quote(asked.recipe or "tuned.toml")
         return "Train with it:", f"steptime run --recipe {recipe} -- {command}"
     if study.outcome is StudyOutcome.NOTHING_HELPS:
-        return "Why, choice by choice:", f"steptime study show {study.study_id}"
+        return "See why, choice by choice:", f"steptime study show {study.study_id}"
     options = list(asked.options)
     baseline = next((trial for trial in study.trials if trial.kind == "observe"), None)
     if study.outcome is None and baseline is not None and baseline.end is TrialEnd.FAILED:
-        return "See that it trains by itself:", f"steptime run -- {command}"
+        return "Make sure that it trains by itself:", f"steptime run -- {command}"
     if study.is_interrupted:
-        sentence = "Go on from here:"
+        sentence = "Continue from here:"
         options = [word for word in options if word != "--fresh"]
     else:
         sentence = "Try again with more time, when the machine is quiet:"

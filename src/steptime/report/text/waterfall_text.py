@@ -101,7 +101,7 @@ def describe_exceeded(found: Exceeded) -> str:
             "It is that of matrix products: measured on a busy machine, or these kernels do better "
             "or need less than is counted (Winograd)"
         )
-    return f"{fact}: the roof is too low. {why}. To measure anew"
+    return f"{fact}: the roof is too low. {why}. To measure again"
 
 
 def describe_lacking(word: str) -> str:

@@ -36,62 +36,65 @@ OUTCOMES: Mapping[CompareOutcome, str] = {
 GATES: Mapping[GateOutcome, str] = {
     GateOutcome.PASSED: "passed: the whole interval is within the limit of {limit}.",
     GateOutcome.FAILED: (
-        "failed: B is slower by more than the limit of {limit}, and the whole interval is above "
+        "failed: B is slower by more than the limit of {limit}, and the whole interval lies above "
         "no change."
     ),
     GateOutcome.UNDECIDED: (
-        "too noisy to tell: the interval reaches beyond the limit of {limit}, and B is not surely "
-        "slower by more than that."
+        "too noisy to tell: the interval reaches beyond the limit of {limit}, but it is not "
+        "certain that B is slower by more than that."
     ),
 }
-UNKNOWN_GATE = "too noisy to tell: there is no interval to hold against the limit of {limit}."
-UNJUDGED = "not judged: see above. `--anyway` judges runs that were not made alike."
+UNKNOWN_GATE = "too noisy to tell: there is no interval to compare with the limit of {limit}."
+UNJUDGED = "not judged: see above. `--anyway` also judges runs that were not made alike."
 UNJUDGED_FOR_GOOD = "not judged: see above."
 
 # Why there is no interval.
 REASONS: Mapping[str, str] = {
     "single_runs": (
-        "With one run a side, how much equal runs differ must be known from others, and no repeats "
-        "of this script, on this machine, are in the store."
+        "With one run on each side, other runs must show how much equal runs differ. The store has "
+        "no repeats of this script on this machine."
     ),
     "few_stored": (
-        "With one run a side, how much equal runs differ must be known from others, and the store "
-        "has too few repeats of this script on this machine: it takes fifteen."
+        "With one run on each side, other runs must show how much equal runs differ. The store has "
+        "too few repeats of this script on this machine: fifteen are needed."
     ),
     "two_runs": (
-        "Two runs a side say too little of how much equal runs differ, and no repeats of this "
-        "script, on this machine, are in the store."
+        "Two runs on each side say too little about how much equal runs differ, and the store has "
+        "no repeats of this script on this machine."
     ),
     "hosts_differ": (
-        "The runs of A and of B come from different machines, and how much such machines differ "
-        "is not known: make runs of both on one machine, or several on each of several."
+        "The runs of A and B come from different machines, and it is not known how much such "
+        "machines differ. Make runs of both on one machine, or several runs of each on several."
     ),
 }
 
 OBSTACLES: Mapping[str, str] = {
     "too_few_steps": (
-        "The run {run} has {counted} steps that count, of {steps}; a comparison needs {needed}."
+        "The run {run} has {counted} steps that count, out of {steps}; a comparison needs {needed}."
     ),
     "named_twice": "The run {run} is named more than once.",
-    "failed": "The run {run} failed ({end}); what it measured before is shown.",
-    "other_script": "A trains `{a}`, B trains `{b}`: their steps may not be the same work.",
-    "other_machine": "The machines are not alike: {a}; {b}.",
-    "other_device": "The devices are not the same: {a}; {b}.",
-    "other_ranks": "The number of ranks is {a} in A, {b} in B: the steps are not the same work.",
-    "other_input": "Models are called with {a} in A and {b} in B: the steps are not the same work.",
+    "failed": "The run {run} failed ({end}). What it measured before that is shown.",
+    "other_script": "A trains `{a}` and B trains `{b}`, so their steps may not do the same work.",
+    "other_machine": "The machines differ: {a}; {b}.",
+    "other_device": "The devices differ: {a}; {b}.",
+    "other_ranks": "A has {a} ranks and B has {b}, so their steps do not do the same work.",
+    "other_input": (
+        "The models get {a} in A and {b} in B, so their steps do not do the same work."
+    ),
 }
 
 REMARKS: Mapping[str, str] = {
-    "other_lengths": "A has {a} steps, B {b}; step times are compared a step.",
-    "mixed": "The runs of {side} were not made alike: {names}.",
-    "unfinished": "The run {run} has no end on record; it is compared as far as it got.",
+    "other_lengths": "A has {a} steps and B has {b}. The comparison is about the time of one step.",
+    "mixed": "The runs of {side} differ among themselves: {names}.",
+    "unfinished": "The run {run} has no recorded end. It is compared as far as it got.",
     "not_interleaved": (
-        "All runs of one side came before those of the other: a machine that changed meanwhile "
-        "would look the same. Runs made in turns (A B A B) rule that out."
+        "All runs of one side were made before those of the other. A machine that changed in "
+        "between would look the same. Runs made in turns (A B A B) rule that out."
     ),
-    "other_hosts": "A and B were not made on one machine, though on machines of one kind.",
+    "other_hosts": "A and B were made on different machines of one kind.",
     "contended": (
-        "In {count} of {of} runs others kept more than half a core busy, up to {cores} cores."
+        "In {count} of {of} runs other programs kept more than half a core busy, up to {cores} "
+        "cores."
     ),
 }
 
@@ -113,7 +116,7 @@ TRAITS: Mapping[str, str] = {
     "lever": "lever",
 }
 USUAL_LIMIT = 0.05
-"""What is asked of a comparison without a limit, as in `compare.judge`."""
+"""What a comparison without a limit is asked for, as in `compare.judge`."""
 
 FEW_DEGREES = 4
 """With three, the spread may well be 3.7 times what was seen (95 % interval of chi squared)."""
@@ -128,16 +131,20 @@ def describe_outcome(found: Comparison) -> str:
     step = found.step
     if step is None or step.change is None:
         return f"{OUTCOMES[found.outcome]}."
-    times = f"{format_seconds(step.a_s)} to {format_seconds(step.b_s)} a step"
     change = describe_change(step.change)
-    return f"{OUTCOMES[found.outcome]}: {times}, {change}."
+    return f"{OUTCOMES[found.outcome]}: a step takes {_both(step)}, {change}."
+
+
+def _both(effect: Effect) -> str:
+    """The times of A and of B."""
+    return f"{format_seconds(effect.a_s)} in A and {format_seconds(effect.b_s)} in B"
 
 
 def describe_change(change: Estimate) -> str:
     """`+6.3 % (95 % interval +3.9 % to +8.8 %)`."""
     text = signed_percent(change.value)
     if change.low is None or change.high is None:
-        return f"{text}, interval not known"
+        return f"{text} (its interval is not known)"
     return f"{text} (95 % interval {signed_percent(change.low)} to {signed_percent(change.high)})"
 
 
@@ -154,10 +161,9 @@ def signed_seconds(value_s: float) -> str:
 
 
 def describe_where(phase: Effect) -> str:
-    """The phase that most of it went to."""
-    times = f"{format_seconds(phase.a_s)} to {format_seconds(phase.b_s)}"
+    """The phase that has most of the difference."""
     difference = signed_seconds(phase.difference_s.value)
-    return f"most of it in {describe_phase(phase.name)}: {times} a step ({difference})"
+    return f"most of it is in {describe_phase(phase.name)}: {_both(phase)} ({difference})"
 
 
 def describe_finish(effect: Effect, num_steps: int) -> str:
@@ -167,8 +173,7 @@ def describe_finish(effect: Effect, num_steps: int) -> str:
     ends = (
         "" if low is None or high is None else f", {signed_seconds(low)} to {signed_seconds(high)}"
     )
-    times = f"{format_seconds(effect.a_s)} to {format_seconds(effect.b_s)}"
-    return f"a run of {format_count(num_steps)} steps: {times} ({gain}{ends})"
+    return f"a run of {format_count(num_steps)} steps takes {_both(effect)} ({gain}{ends})"
 
 
 def describe_cost(effect: Effect, price: float) -> str:
@@ -178,7 +183,7 @@ def describe_cost(effect: Effect, price: float) -> str:
     ends = ""
     if low is not None and high is not None:
         ends = f", {low / 3600 * price:+.3g} to {high / 3600 * price:+.3g}"
-    return f"{a:.3g} to {b:.3g} ({b - a:+.3g}{ends}) at {price:g} an hour"
+    return f"{a:.3g} in A and {b:.3g} in B ({b - a:+.3g}{ends}) at {price:g} an hour"
 
 
 def describe_gate(found: Comparison, *, is_forced: bool) -> str:
@@ -244,7 +249,7 @@ def describe_values(change: TraitChange) -> tuple[str, str]:
 
 def _values(what: str, values: tuple[str, ...]) -> str:
     if not values:
-        return _ABSENT.get(what, "not there")
+        return _ABSENT.get(what, "absent")
     return ", ".join(_value(what, value) or "given" for value in values)
 
 
@@ -265,11 +270,11 @@ def wanted_of(found: Comparison) -> float:
 
 
 def describe_spread(spread: Spread) -> str:
-    """How much equal runs differ, and how that is known."""
+    """How much equal runs differ, and how we know."""
     text = f"equal runs differ by {format_percent(spread.fraction)} (one standard deviation"
     if spread.degrees < FEW_DEGREES:
-        text += ", as far as so few runs tell"
+        text += ", as far as so few runs can tell"
     if spread.num_stored:
         other = ", some of them of other code" if spread.is_of_other_code else ""
-        text += f", from {format_count(spread.num_stored)} stored runs too{other}"
+        text += f", with {format_count(spread.num_stored)} stored runs{other}"
     return text + ")."

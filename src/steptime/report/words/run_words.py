@@ -138,7 +138,7 @@ NOTES: Mapping[str, str] = {
     ),
     "recipe_differs": (
         "Not as when the recipe was proven: {facts}. It may give another speedup here, or none; "
-        "`steptime tune` proves it anew."
+        "`steptime tune` proves it again."
     ),
 }
 

@@ -34,16 +34,16 @@ from steptime.verify.values import Outcome, QualityCheck, Verdict
 Setting = str | int | float | bool
 
 TIERS: Mapping[str, str] = {
-    "isolated": "isolated: whatever a trial writes lands in memory and vanishes with it",
-    "guarded": "guarded: a trial can write to its own folder alone",
-    "unsafe": "unsafe: nothing keeps a trial from writing where the script writes",
+    "isolated": "isolated: everything that a trial writes lands in memory and vanishes with it",
+    "guarded": "guarded: a trial can write only to its own folder",
+    "unsafe": "unsafe: nothing keeps a trial from writing wherever the script writes",
 }
 
 OUTCOMES: Mapping[StudyOutcome | None, str] = {
     StudyOutcome.FASTER: "faster",
     StudyOutcome.NOTHING_HELPS: "nothing helps",
     StudyOutcome.TOO_NOISY: "too noisy to tell",
-    None: "not decided",
+    None: "undecided",
 }
 
 # What a row of the table says at its end, by the reason of the trial; at most nine letters.
@@ -54,7 +54,7 @@ MARKS: Mapping[str, str] = {
     "cannot_tell": "unclear",
     "halved": "given up",
     "pruned": "given up",
-    "not_earned": "no use",
+    "not_earned": "no payoff",
     "not_confirmed": "unclear",
     "too_few_repeats": "unclear",
     "repeats_disagree": "unclear",
@@ -63,63 +63,63 @@ _END_MARKS: Mapping[TrialEnd, str] = {
     TrialEnd.FAILED: "failed",
     TrialEnd.OUT_OF_MEMORY: "no memory",
     TrialEnd.TIMED_OUT: "too long",
-    TrialEnd.PRUNED: "pruned",
+    TrialEnd.PRUNED: "given up",
     TrialEnd.DIVERGED: "diverged",
     TrialEnd.INTERRUPTED: "cut short",
 }
 _QUALITY_MARKS: Mapping[Outcome, str] = {
     Outcome.PASS: "as good",
     Outcome.FAIL: "refused",
-    Outcome.INCONCLUSIVE: "unsure",
+    Outcome.INCONCLUSIVE: "uncertain",
 }
 
 ENDS: Mapping[TrialEnd, str] = {
     TrialEnd.FINISHED: "it finished",
-    TrialEnd.FAILED: "it ended the script",
-    TrialEnd.OUT_OF_MEMORY: "memory ran out",
-    TrialEnd.TIMED_OUT: "it hung or took too long, and was killed",
-    TrialEnd.PRUNED: "it could not win any more, and was stopped",
-    TrialEnd.DIVERGED: "the loss was no finite number any more",
+    TrialEnd.FAILED: "the script failed with it",
+    TrialEnd.OUT_OF_MEMORY: "the script ran out of memory",
+    TrialEnd.TIMED_OUT: "it hung or took too long, and was stopped",
+    TrialEnd.PRUNED: "it could no longer win, and was stopped",
+    TrialEnd.DIVERGED: "the loss was no longer a finite number",
     TrialEnd.INTERRUPTED: "the study was interrupted",
 }
 
 # Why a trial was not kept or ended so; in braces stands the fact of that name.
 REASONS: Mapping[str, str] = {
-    "slower": "slower",
-    "no_gain": "no gain beyond the noise",
-    "undecided": "its interval reaches from below the noise to above it",
-    "cannot_tell": "the machine was too busy with other things to tell",
-    "halved": "others of its settings are faster",
-    "pruned": "it could not win any more",
-    "not_earned": "compiling for it costs {one_off_s}, earned after {steps} steps only",
+    "slower": "it is slower",
+    "no_gain": "it gives no gain beyond the noise",
+    "undecided": "its interval reaches from below the noise floor to above it",
+    "cannot_tell": "other programs kept the machine too busy to tell",
+    "halved": "other settings of the lever are faster",
+    "pruned": "it could no longer win",
+    "not_earned": "it compiles for {one_off_s}, and earns that back only after {steps} steps",
     "harmful": "it makes the training worse",
-    "quality_undecided": "whether it trains as well could not be told",
-    "not_confirmed": "what it gave could not be seen again",
+    "quality_undecided": "it is not certain that the training stays as good",
+    "not_confirmed": "fresh repeats did not confirm the gain",
     "too_few_repeats": "there was no time for enough repeats",
-    "repeats_disagree": "its repeats disagree",
+    "repeats_disagree": "its fresh repeats disagree",
     "interrupted": "the study was interrupted",
     "lever_failed": "the lever itself failed: {error}",
     "exit_code": "the script ended with exit code {exit_code}: {last_line}",
     "signal": "the script was killed by signal {signal}",
-    "out_of_memory": "memory ran out",
-    "time_limit": "it took too long and was ended",
-    "no_first_step": "it came to no step in time and was ended",
-    "hung": "it hung, and was ended",
-    "ended_itself": "the script ended before enough was seen",
-    "no_steps": "no training step of it was seen",
-    "too_few_steps": "the script ended before enough was seen",
-    "ends_too_soon": "the script ended before enough was seen",
-    "too_slow": "it was far slower, and was ended",
-    "not_finite": "the loss was no finite number any more",
-    "no_valid_block": "none of its steps could be timed: something was compiled in each",
+    "out_of_memory": "the script ran out of memory",
+    "time_limit": "it took too long and was stopped",
+    "no_first_step": "no step ended in time, so it was stopped",
+    "hung": "it hung and was stopped",
+    "ended_itself": "the script ended before enough steps were measured",
+    "no_steps": "no training step was seen",
+    "too_few_steps": "the script ended before enough steps were measured",
+    "ends_too_soon": "the script ended before enough steps were measured",
+    "too_slow": "it was far slower and was stopped",
+    "not_finite": "the loss was no longer a finite number",
+    "no_valid_block": "none of its steps could be timed, because each of them compiled something",
 }
 SHORT_REASONS: Mapping[str, str] = {
     "exit_code": "the script ended with exit code {exit_code}",
 }
 """Where the script said nothing."""
 BARE_REASONS: Mapping[str, str] = {
-    "shared_network": "it did not run without the machine's network",
-    "not_earned": "compiling for it costs more than the run earns back",
+    "shared_network": "the script needs the machine's network",
+    "not_earned": "it compiles for longer than the run can earn back",
     "lever_failed": "the lever itself failed",
     "exit_code": "the script ended with an error",
     "signal": "the script was killed by a signal",
@@ -128,44 +128,50 @@ BARE_REASONS: Mapping[str, str] = {
 
 NOT_TRIED: Mapping[str, str] = {
     "excluded": "left out by --exclude",
-    "not_chosen": "not among --levers",
-    "no_time": "no time was left",
+    "not_chosen": "not listed in --levers",
+    "no_time": "there was no time left",
     "no_settings": "it has no setting for this machine",
     "changes_training": "it would change the training",
     "headroom_below_noise": (
-        "it could give {headroom} at most, and the noise floor is {noise_floor}"
+        "it could give at most {headroom}, and the noise floor is {noise_floor}"
     ),
 }
 
 # What a check compares.
 CHECKS: Mapping[str, str] = {
-    "replay": "losses bit for bit",
+    "replay": "losses, bit for bit",
     "one_step": "one step against float64",
-    "one_step_gradient": "its gradients",
-    "one_step_change": "its change of weights",
+    "one_step_gradient": "gradients of one step",
+    "one_step_change": "weight changes of one step",
     "lockstep": "losses in lockstep",
-    "lockstep_bias": "no drift",
-    "lockstep_late": "nor at the end",
-    "lockstep_beyond": "further on, losses of the same size",
-    "lockstep_evaluation": "losses of evaluations",
+    "lockstep_bias": "drift of the losses",
+    "lockstep_late": "drift at the end",
+    "lockstep_beyond": "size of the later losses",
+    "lockstep_evaluation": "evaluation losses",
     "batches": "the same batches",
-    "inputs": "the same inputs of the models",
+    "inputs": "the same model inputs",
     "samples": "the same samples",
-    "updates": "as many updates",
-    "evaluations": "as many evaluations",
-    "ranks_agree": "ranks agree",
+    "updates": "the same number of updates",
+    "evaluations": "the same number of evaluations",
+    "ranks_agree": "all ranks agree",
     "graphs": "compiled where it should be",
     "learning_rates": "the same learning rates",
-    "gradients": "every gradient is there",
-    "backwards": "as many backward passes",
-    "optimizers": "the same settings of optimizers",
-    "tensors": "tensors of the same shapes and types",
-    "modes": "layers in the same modes",
-    "statistics": "the same buffers move",
-    "moves": "updates change weights",
+    "gradients": "no gradient is missing",
+    "backwards": "the same number of backward passes",
+    "optimizers": "the same optimizer settings",
+    "tensors": "the same shapes and types of tensors",
+    "modes": "the same layer modes",
+    "statistics": "the same buffers change",
+    "moves": "updates change the weights",
     "finite": "finite losses",
-    "recording": "a whole recording",
+    "recording": "a complete recording",
     "class": "what the lever preserves",
+}
+
+STAYS_AS_GOOD: Mapping[Outcome, str] = {
+    Outcome.PASS: "yes",
+    Outcome.FAIL: "no",
+    Outcome.INCONCLUSIVE: "not certain",
 }
 
 # What an interval says beside the noise floor.
@@ -173,31 +179,32 @@ WORTH: Mapping[str, str] = {
     "gain": "a gain",
     "slower": "slower",
     "no_gain": "no gain",
-    "undecided": "not clear",
+    "undecided": "unclear",
 }
 
 # Why an outcome is what it is.
 OUTCOME_REASONS: Mapping[str, str] = {
     "interrupted": "it was interrupted before anything could be confirmed",
-    "no_noise_floor": "how noisy it is could not be found out in time",
+    "no_noise_floor": "there was no time to find out how noisy the machine is",
     "noise_floor": "on this machine an effect of 10 % would be lost in the noise",
-    "not_confirmed": "something seemed faster, and the confirmation could not settle it",
-    "cannot_tell": "the machine was busy with other things in all that was tried",
-    "undecided": "what was tried may give 10 %, for all that could be seen",
-    "too_few_repeats": "something seemed faster, and there was no time to confirm it",
-    "repeats_disagree": "something seemed faster, and its fresh repeats disagree",
+    "not_confirmed": "something seemed faster, but fresh repeats did not settle it",
+    "cannot_tell": "other programs kept the machine busy during everything that was tried",
+    "undecided": "something that was tried may give 10 %, but the measurements cannot tell",
+    "too_few_repeats": "something seemed faster, but there was no time to confirm it",
+    "repeats_disagree": "something seemed faster, but its fresh repeats disagree",
     "nothing_applies": "none of the levers applies here",
+    "nothing_helps": "the command as written is the fastest that could be proven",
 }
 
 
 DIFFERENCES: Mapping[str, str] = {
-    "command": "proven for another command: {proven}",
+    "command": "it was proven for another command: {proven}",
     "script": "the script has changed since the proof ({proven})",
-    "cpu": "proven on another CPU: {proven}, here {here}",
-    "num_cores": "proven with {proven} cores, here there are {here}",
-    "memory_bytes": "proven with {proven} of memory, here there are {here}",
-    "device": "proven on {proven}, here it trains on {here}",
-    "torch_version": "proven with torch {proven}, here it is {here}",
+    "cpu": "it was proven on another CPU: {proven}; here it is {here}",
+    "num_cores": "it was proven with {proven} cores; here there are {here}",
+    "memory_bytes": "it was proven with {proven} of memory; here there are {here}",
+    "device": "it was proven on {proven}; here it trains on {here}",
+    "torch_version": "it was proven with torch {proven}; here it is {here}",
 }
 
 
@@ -207,10 +214,6 @@ def describe_difference(difference: Difference) -> str:
     proven, here = (describe_fact(what, fact) for fact in (difference.proven, difference.here))
     sentence = fill(DIFFERENCES.get(what), {"proven": proven, "here": here})
     return sentence or f"{what}: {proven}, here {here}"
-
-
-_FEW = 3
-"""More checks that have no number are counted, not named."""
 
 
 def describe_applied(applied: Applied) -> str:
@@ -241,7 +244,7 @@ def _number(value: str | int | float) -> str:
 def describe_state(state: State, *, reference: State = ()) -> str:
     """What is on; what was added, where it was compared with more than the command as written."""
     if not state:
-        return "as written, twice"  # against itself, for the noise
+        return "as written, repeated"  # against itself, for the noise
     added = tuple(one for one in state if one not in reference)
     if reference and added:
         return "+ " + " + ".join(map(describe_applied, added))
@@ -287,38 +290,44 @@ def describe_worst(quality: Verdict) -> str:
     """The checks that are not passed."""
     failed = [check for check in quality.checks if check.outcome is not Outcome.PASS]
     if not failed:
-        return "its quality could not be judged"
+        return "the quality of its training could not be judged"
     return "; ".join(map(describe_check, failed))
 
 
 def describe_quality(quality: Verdict) -> str:
-    """The outcome with its level and the checks behind it."""
-    level = "" if quality.level is None else f" at {quality.level}"
+    """Whether the training stays as good, and by how many checks."""
+    num = len(quality.checks)
+    checks = "1 check" if num == 1 else f"{num} checks"
+    details = f" ({checks}, details below)" if num else ""
+    return f"training stays as good: {STAYS_AS_GOOD[quality.outcome]}{details}"
+
+
+def describe_checks(quality: Verdict) -> str:
+    """How many checks passed, up to which level, and what they compared."""
+    num = len(quality.checks)
+    num_passed = sum(check.outcome is Outcome.PASS for check in quality.checks)
+    counted = f"all {num} passed" if num_passed == num else f"{num_passed} of {num} passed"
+    level = "" if quality.level is None else f", up to level {quality.level}"
     told = [c for c in quality.checks if c.outcome is not Outcome.PASS or c.estimate is not None]
     alike = [c for c in quality.checks if c not in told]
-    parts = list(map(describe_check, told))
-    if len(alike) > _FEW:
-        parts.insert(0, f"{len(alike)} other checks passed")
-    else:
-        parts = [*map(describe_check, alike), *parts]
-    return f"{quality.outcome.value}{level}" + (f": {' · '.join(parts)}" if parts else "")
+    return f"{counted}{level}: {' · '.join(map(describe_check, [*told, *alike]))}"
 
 
 def describe_check(check: QualityCheck) -> str:
-    """What was compared, with its numbers: `one step against float64: 0.31, at most 0.031`."""
+    """What was compared, with its numbers: `one step against float64: 0.31 (at most 0.031)`."""
     name = CHECKS.get(check.name, check.name)
     if check.outcome is Outcome.INCONCLUSIVE:
-        return f"{name}: cannot tell" + (f" ({check.detail})" if check.detail else "")
+        return f"{name}: not certain" + (f" ({check.detail})" if check.detail else "")
     parts = []
     if check.estimate is not None:
-        limit = "" if check.limit is None else f" of at most {check.limit:.2g}"
+        limit = "" if check.limit is None else f" (at most {check.limit:.2g})"
         parts.append(f"{check.estimate:.2g}{limit}")
     if check.detail and check.name == "lockstep":
         parts.append(check.detail)
     elif check.detail and check.outcome is Outcome.FAIL:
         parts.append(f"worst in {check.detail}" if parts else check.detail)
     if not parts and check.outcome is Outcome.FAIL:
-        parts.append("not so")
+        parts.append("failed")
     return name + (f": {', '.join(parts)}" if parts else "")
 
 
@@ -340,13 +349,14 @@ def describe_outcome(study: Study) -> str:
         baseline = next((t for t in study.trials if t.kind == "observe"), None)
         if baseline is not None and baseline.end is not TrialEnd.FINISHED:
             return f"the command fails as written: {describe_reason(baseline)}"
-        return "not decided: " + _describe_best(study)
+        return "undecided: " + _describe_best(study)
     word = OUTCOMES[study.outcome]
     if study.outcome is StudyOutcome.FASTER and study.speedup is not None:
         return f"{word}: {describe_interval(study.speedup)}"
-    reason = OUTCOME_REASONS.get(study.reason or "", study.reason)
-    if study.outcome is StudyOutcome.NOTHING_HELPS and reason is None:
-        reason = "the command as written is the fastest that could be proven"
+    code = study.reason
+    if study.outcome is StudyOutcome.NOTHING_HELPS and code is None:
+        code = study.outcome.value
+    reason = OUTCOME_REASONS.get(code or "", code)
     return word if reason is None else f"{word}: {reason}"
 
 
@@ -355,9 +365,9 @@ def _describe_best(study: Study) -> str:
     timed = [t for t in study.trials if t.speedup is not None and t.reason is None]
     best = max(timed, key=lambda t: t.speedup.low if t.speedup else 0.0, default=None)
     if best is None or best.speedup is None or best.speedup.low <= 1:
-        return "nothing faster was found so far"
+        return "nothing faster has been found so far"
     state = describe_state(best.state)
-    return f"best so far {state}, {describe_interval(best.speedup)}; not proven yet"
+    return f"the best so far is {state}: {describe_interval(best.speedup)}; it is not proven yet"
 
 
 def describe_noise(noise_floor: float | None) -> str | None:

@@ -12,7 +12,7 @@ from steptime.tune.trials.trial_process import TrialLimits
 from steptime.tune.trials.trial_watch import Process, TrialWatch
 
 _WARMUP_STEPS = 3  # counted by nobody; the steady window finds its own begin
-_ENDING_S = 1.0  # a look at the machine before, writing and killing after
+_ENDING_S = 1.0  # a sample of the machine before, writing and killing after
 _LEAST_STEPS = 3  # a median of fewer says nothing, however slow they are
 
 

@@ -15,7 +15,7 @@ import psutil
 QUIET_CORES = 0.1
 """Below it wall times of a quiet and of this machine agreed."""
 
-_LOOK_S = 0.5
+_POLL_S = 0.5
 _LONGEST_WAIT_SHARE = 1 / 60  # of the budget, at once: most neighbors stay longer, or go sooner
 _ALL_WAITS_SHARE = 1 / 10
 
@@ -67,7 +67,7 @@ class QuietWatch:
         """Return when others took less than a tenth of a core, or the limit is reached."""
         begin = last = self._read()
         while True:
-            self._sleep(_LOOK_S)
+            self._sleep(_POLL_S)
             now = self._read()
             waited = _compare(begin, last, now)
             spent_s = waited.waited_s

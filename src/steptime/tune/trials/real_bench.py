@@ -58,7 +58,7 @@ from steptime.verify.values import Verdict
 
 SHARED_NETWORK = "shared_network"
 COMPILER_CACHE = "TORCHINDUCTOR_CACHE_DIR"
-_LOOK_S = 0.5
+_POLL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +241,7 @@ class RealBench:
     def _shares_compiled(self) -> bool:
         """Whether trials find the code that earlier ones compiled.
 
-        A trial's disk is gone with it, and compiling anew takes most of a minute. A script that
+        A trial's disk is gone with it, and compiling again takes most of a minute. A script that
         compiles itself finds the cache of the machine, as it does without us.
         """
         is_known = self.baseline is not None and not self.baseline.facts.uses_compile
@@ -273,13 +273,13 @@ def step_s_of(baseline: Baseline) -> float:
 
 def _recording_is_complete(folder: Path) -> Callable[[TrialWatch], bool]:
     """Asks now and then whether a quality run has recorded all that it was to."""
-    due_s, recordings = time.monotonic() + _LOOK_S, RecordingWatch(folder)
+    due_s, recordings = time.monotonic() + _POLL_S, RecordingWatch(folder)
 
     def is_done(watch: TrialWatch) -> bool:
         nonlocal due_s
         if time.monotonic() < due_s:
             return False
-        due_s = time.monotonic() + _LOOK_S
+        due_s = time.monotonic() + _POLL_S
         return recordings.is_complete()
 
     return is_done

@@ -39,7 +39,7 @@ _POLL_S = 0.05
 _TAIL_BYTES = 4096
 _TAIL_LINES = 12
 _SILENCE_STEPS = 10  # no step for this many medians is a hang, if it is long enough, too
-_WORKING_CORES, _WORKING_LOOKS = 0.1, 3  # a second each: one that waits for a lock takes none
+_WORKING_CORES, _WORKING_SAMPLES = 0.1, 3  # a second each: one that waits for a lock takes none
 _SILENCE_GAPS = 3  # nor is it one while it is no longer than this many of the longest gap known
 
 
@@ -176,7 +176,7 @@ class TrialProcess:
             if self.watch.read():
                 self._last_update = self._clock()
             if process is not None:
-                self._sampler.take_last()  # a kill by the kernel came after the last look
+                self._sampler.take_last()  # a kill by the kernel came after the last sample
                 self._ended = self._judge(process)
             elif is_done(self.watch):
                 return None
@@ -237,7 +237,7 @@ class TrialProcess:
 
     def _is_working(self) -> bool:
         """Whether the command kept the processor busy in the last seconds."""
-        samples = read_host(self.folder / files.HOST, Torn()).samples[-_WORKING_LOOKS:]
+        samples = read_host(self.folder / files.HOST, Torn()).samples[-_WORKING_SAMPLES:]
         return any(sample.job_cores > _WORKING_CORES for sample in samples)
 
     def _judge(self, process: ProcessEnd) -> TrialEnded:

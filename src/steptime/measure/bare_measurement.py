@@ -1,0 +1,136 @@
+"""What is known of a run beside its steps, which is all there is of one without any.
+
+In: `RunRecords`. Out: a `Measurement` with no steps in it. It is made without the modules that fold
+steps: a command that is no training should not pay for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from steptime.core.process_end import ProcessEnd, RunState
+from steptime.core.schema import SCHEMA
+from steptime.core.stats import median
+from steptime.measure.code_places import find_errors, find_switches, places_of
+from steptime.measure.host_load import load_of_run
+from steptime.measure.recipe_use import find_recipe
+from steptime.measure.record_notes import NoteFacts, make_notes
+from steptime.measure.run_records import RunRecords
+from steptime.measure.values.measurement import (
+    INNER_PHASES,
+    PHASES,
+    Measurement,
+    Phase,
+    WorkerSummary,
+)
+from steptime.record.places import NS
+
+if TYPE_CHECKING:
+    from steptime.measure.steps.steady_window import StepWindow
+    from steptime.measure.steps.step_fold import RankSteps
+    from steptime.measure.values.anatomy import Anatomy
+
+_INSIDE = (*PHASES, *INNER_PHASES)
+
+
+def measure_bare(
+    records: RunRecords,
+    *,
+    end: ProcessEnd | None = None,
+    ranks: Sequence[RankSteps] = (),
+    windows: Sequence[StepWindow] = (),
+) -> Measurement:
+    """The measurement without its steps.
+
+    Args:
+        records: what its folder holds.
+        end: how its command ended; None where `command.json` says it.
+        ranks: those that stepped, for the notes.
+        windows: theirs.
+    """
+    end = _end_of(records) if end is None else end
+    has_ended = end.state in (RunState.FINISHED, RunState.FAILED, RunState.KILLED)
+    seen = NoteFacts(records=records, has_ended=has_ended, ranks=ranks, windows=windows)
+    command, places = records.command, places_of(records)
+    return Measurement(
+        schema=SCHEMA,
+        run_id=command.run_id,
+        command=command.argv,
+        started_unix_s=command.started_unix_s,
+        duration_s=_duration_s(records),
+        end=end,
+        num_steps=0,
+        num_optimizer_updates=0,
+        num_backwards=0,
+        num_skipped_updates=0,
+        num_ranks=0,
+        period=None,
+        steady=None,
+        phases=tuple(Phase(name=name, missing="no_steady_steps") for name in _INSIDE),
+        spans=(),
+        copies_per_step=None,
+        syncs_per_step=None,
+        ranks=(),
+        workers=_workers_of(records),
+        host=load_of_run(records),
+        overhead=None,
+        notes=make_notes(seen),
+        switches=find_switches(records, places),
+        errors=find_errors(records, places),
+        recipe=find_recipe(records),
+        stalls=records.stalls,
+        memory=_anatomy_of(records),
+    )
+
+
+def _anatomy_of(records: RunRecords) -> Anatomy | None:
+    if not records.memory:
+        return None
+    from steptime.measure.memory.memory_anatomy import find_anatomy
+
+    return find_anatomy(records.memory, (), worker_bytes=worker_bytes_of(records))
+
+
+def _end_of(records: RunRecords) -> ProcessEnd:
+    command = records.command
+    if command.signal is not None:
+        return ProcessEnd(state=RunState.KILLED, signal=command.signal)
+    if command.exit_code is None:
+        return ProcessEnd(state=RunState.UNKNOWN)
+    state = RunState.FAILED if command.exit_code else RunState.FINISHED
+    return ProcessEnd(state=state, exit_code=command.exit_code)
+
+
+def _duration_s(records: RunRecords) -> float | None:
+    """None while it runs, and where the time of day was set back meanwhile."""
+    command = records.command
+    if command.ended_unix_s is None or command.ended_unix_s < command.started_unix_s:
+        return None
+    return command.ended_unix_s - command.started_unix_s
+
+
+def _workers_of(records: RunRecords) -> WorkerSummary | None:
+    """Sums over all worker processes; those of a later epoch take the place of the earlier."""
+    num_batches = sum(sums.batches for _, sums in records.workers)
+    if num_batches == 0:
+        return None
+    cpu_ns = [sums.cpu_ns for _, sums in records.workers if sums.cpu_ns is not None]
+    has_cpu = len(cpu_ns) == len(records.workers)
+    return WorkerSummary(
+        num_workers=len({(head.ppid, head.worker) for head, _ in records.workers}),
+        num_batches=num_batches,
+        fetch_s_per_batch=sum(sums.fetch_ns for _, sums in records.workers) * NS / num_batches,
+        collate_s_per_batch=sum(sums.collate_ns for _, sums in records.workers) * NS / num_batches,
+        cpu_s_per_batch=sum(cpu_ns) * NS / num_batches if has_cpu else None,
+    )
+
+
+def worker_bytes_of(records: RunRecords) -> int | None:
+    """What the DataLoader's workers held together, pages that several share once: the median.
+
+    The first look at a worker counts what it shares with its parent whole.
+    """
+    sizes = [sample.worker_resident_bytes for sample in records.host]
+    known = [size for size in sizes if size]
+    return round(median(known)) if known else None
