@@ -155,7 +155,7 @@ class LoaderMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """What was still held when a process ended for want of memory, by part.
+    """What was still held when a process ended because memory ran out, by part.
 
     Attributes:
         by_part: bytes by part; `others` are tensors that belong to none.
@@ -207,9 +207,14 @@ class Anatomy:
         loader: what waits in the DataLoader; None without one.
         worker_bytes: what its workers held together, in the median of the samples.
         resident_bytes: the most that the process was seen to hold.
+<<<<<<< HEAD
         growth: what there was more of; None unless memory grew between two snapshots.
         death: what was held at the end; None unless the process ended because memory ran out,
             and could say so.
+=======
+        growth: None unless memory grew between two snapshots.
+        death: None unless the process ended because memory ran out and could say so.
+>>>>>>> docs
     """
 
     rank: int

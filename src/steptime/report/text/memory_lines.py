@@ -12,7 +12,6 @@ from rich.text import Text
 
 from steptime.core.units import format_bytes, format_count
 from steptime.measure.values.anatomy import Anatomy, Growth
-from steptime.measure.values.measurement import Measurement
 from steptime.plan.values import MemoryFit, Remedy
 from steptime.report.document.run_document import RunDocument
 from steptime.report.text.empty_text import ran_out
