@@ -207,14 +207,9 @@ class Anatomy:
         loader: what waits in the DataLoader; None without one.
         worker_bytes: what its workers held together, in the median of the samples.
         resident_bytes: the most that the process was seen to hold.
-<<<<<<< HEAD
         growth: what there was more of; None unless memory grew between two snapshots.
         death: what was held at the end; None unless the process ended because memory ran out,
             and could say so.
-=======
-        growth: None unless memory grew between two snapshots.
-        death: None unless the process ended because memory ran out and could say so.
->>>>>>> docs
     """
 
     rank: int
