@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import io
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -29,4 +28,6 @@ def plain_text(render: Callable[[Console], None], *, width: int) -> str:
 
 def as_html(text: str) -> str:
     """A text as a notebook shows it: letter by letter."""
+    import html  # a notebook asks for it, a command never does
+
     return f"<pre>{html.escape(text)}</pre>"

@@ -6,7 +6,6 @@ no index is summarized from its folder.
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -81,6 +80,8 @@ def match_id(store: Path, wanted: str, ids: Sequence[str], *, what: str) -> str:
     if matches:
         hint = f"Write more of it: {', '.join(matches[-3:])}."
         raise NotFoundError(f"{len(matches)} {many} begin with `{wanted}`.", hint=hint)
+    import difflib  # only a wrong id needs it
+
     near = difflib.get_close_matches(wanted, ["last", *ids], n=3, cutoff=0.4)
     hint = f"Nearest: {', '.join(near)}." if near else f"List them: {lister}"
     raise NotFoundError(f"there is no {what} `{wanted}` in {store}.", hint=hint)
