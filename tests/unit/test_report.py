@@ -21,6 +21,7 @@ from report_cases import (
     make_steady,
     no_steps,
 )
+from steptime.app.describe_run import describe_run
 from steptime.core.evidence import Evidence
 from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd, RunState
@@ -50,11 +51,8 @@ def show(
     measurement: Measurement, diagnosis: Diagnosis | None = None, *, width: int = 80, **options: Any
 ) -> str:
     file = io.StringIO()
-    render(
-        measurement,
-        diagnosis or diagnose(measurement),
-        console=Console(file=file, width=width, **options),
-    )
+    document = describe_run(measurement, diagnosis or diagnose(measurement))
+    render(document, console=Console(file=file, width=width, **options))
     return file.getvalue()
 
 
@@ -120,7 +118,7 @@ def test_a_file_that_takes_ascii_only_gets_ascii_only() -> None:
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding="ascii")
     measurement = replace(healthy(), command=("python", "trän.py"))
-    render(measurement, diagnose(measurement), console=Console(file=file, width=80))
+    render(describe_run(measurement, diagnose(measurement)), console=Console(file=file, width=80))
     file.flush()
     assert b"####" in raw.getvalue()
     assert rb"tr\xe4n.py" in raw.getvalue()
@@ -229,7 +227,7 @@ def test_a_run_without_steps_is_a_few_lines() -> None:
 
 def test_a_report_without_a_diagnosis_has_no_line_for_it() -> None:
     file = io.StringIO()
-    render(healthy(), None, console=Console(file=file, width=80))
+    render(describe_run(healthy(), None), console=Console(file=file, width=80))
     assert "diagnosis" not in file.getvalue()
     assert file.getvalue().endswith(f"steptime show {RUN_ID}\n")
 
