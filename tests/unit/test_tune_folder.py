@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from steptime.errors import StoreError
+from steptime.tune.study import study_folder as module
 from steptime.tune.study.study_folder import (
     StudyFolder,
     find_unfinished,
@@ -16,7 +17,6 @@ from steptime.tune.study.study_folder import (
     open_study,
     read_input,
 )
-from steptime.tune.trials import study_folder as module
 from steptime.tune.values.study_values import Study, StudyOutcome
 
 STUDY = Study(

@@ -9,13 +9,16 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from steptime.core.codec import decode
 from steptime.core.store import Run, read_value
 from steptime.errors import DamagedRunError
 from steptime.launch.values import CommandRecord
-from steptime.machine.values.inventory_values import Ceilings
 from steptime.measure.values.measurement import Measurement
+
+if TYPE_CHECKING:
+    from steptime.machine.values.inventory_values import Ceilings
 
 CEILINGS_FILE = "ceilings.json"
 _FOLDER = "machine"
@@ -23,6 +26,10 @@ _FOLDER = "machine"
 
 def read_ceilings(run: Run) -> Ceilings | None:
     """Those that the run was judged by when it ended."""
+    if not (run.folder / CEILINGS_FILE).exists():
+        return None
+    from steptime.machine.values.inventory_values import Ceilings
+
     try:
         return read_value(run, CEILINGS_FILE, Ceilings)
     except (OSError, DamagedRunError):
@@ -51,6 +58,8 @@ def find_ceilings(run: Run, measurement: Measurement) -> Ceilings | None:
 
 
 def _kept(folder: Path) -> Iterator[Ceilings]:
+    from steptime.machine.values.inventory_values import Ceilings
+
     try:
         paths = sorted(folder.glob("*.json"))
     except OSError:

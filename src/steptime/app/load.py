@@ -10,6 +10,7 @@ import os
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from steptime.app.kept_ceilings import CEILINGS_FILE, find_ceilings, read_ceilings
 from steptime.app.observed_run import ObservedRun
@@ -23,7 +24,9 @@ from steptime.errors import DamagedRunError, SteptimeError
 from steptime.measure.bare_measurement import measure_bare
 from steptime.measure.run_records import read_records
 from steptime.measure.values.measurement import Measurement
-from steptime.measure.values.over_time import RunSeries
+
+if TYPE_CHECKING:
+    from steptime.measure.values.over_time import RunSeries
 
 MAX_STEPS = 4000
 """Points over time: a change is placed to within a four-thousandth of the run."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from steptime.core.schema import SCHEMA
 from steptime.diagnose.ailments import memory_limits, stalled, verdicts
@@ -19,7 +20,9 @@ from steptime.diagnose.shifts.lasting_shifts import find_shifts
 from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity
 from steptime.diagnose.values.reach_values import Waterfall
 from steptime.measure.values.measurement import Measurement
-from steptime.measure.values.over_time import RunSeries
+
+if TYPE_CHECKING:
+    from steptime.measure.values.over_time import RunSeries
 
 WITH_HEADROOM = (
     BottleneckKind.INPUT_BOUND,

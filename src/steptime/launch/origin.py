@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import platform
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -57,7 +57,7 @@ def describe_run(
         environment_names=tuple(sorted(environment)),
         started_unix_s=started_unix_s,
         steptime_version=installed_version(),
-        python_version=platform.python_version(),
+        python_version=sys.version.split()[0],
         git_revision=None if cwd is None else read_git_revision(cwd),
         machine=read_machine(),
         parent_pid=os.getpid(),
@@ -83,7 +83,7 @@ def read_machine() -> MachineIdentity:
     with suppress(ValueError, OSError):
         memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return MachineIdentity(
-        hostname_hash=hashlib.sha256(platform.node().encode()).hexdigest()[:16],
+        hostname_hash=hashlib.sha256(os.uname().nodename.encode()).hexdigest()[:16],
         cpu=_cpu_model(),
         num_cores=os.cpu_count(),
         memory_bytes=memory_bytes,
@@ -96,7 +96,7 @@ def _cpu_model() -> str | None:
         for line in file:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
-    return platform.machine() or None
+    return os.uname().machine or None
 
 
 def read_git_revision(folder: Path) -> str | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from statistics import median
 
+from steptime.core.stats import median
 from steptime.diagnose.ailments.ailment import Ailment, Asked, without
 from steptime.diagnose.ailments.contention import missing_beside_phases
 from steptime.diagnose.ailments.scale import (
@@ -92,7 +92,8 @@ def _communication(ranks: Iterable[RankSummary]) -> list[float]:
 def _largest_excess(late: RankSummary, others: list[RankSummary]) -> tuple[str, float]:
     """The phase in which the late rank spends most beyond the others' median, and how much."""
     excess = {
-        name: (fraction_of(late, name) or 0.0) - median(fraction_of(r, name) or 0.0 for r in others)
+        name: (fraction_of(late, name) or 0.0)
+        - median([fraction_of(r, name) or 0.0 for r in others])
         for name in PHASES
         if name != "communication"
     }

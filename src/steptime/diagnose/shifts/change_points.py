@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from statistics import NormalDist, fmean, stdev
 
 from steptime.core.interval import Interval
 from steptime.core.stats import (
@@ -105,7 +104,7 @@ def _keep_lasting(logs: Sequence[float], places: Sequence[int]) -> tuple[ChangeP
 def find_one(values: Sequence[float]) -> int | None:
     """A change in a series that may have several; None if there is none.
 
-    Two of them look like dependence to a test for one, so each two thirds are asked too.
+    Two of them resemble dependence to a test for one, so each two thirds are asked too.
     """
     place = find_change(values)
     if place is not None:
@@ -202,6 +201,8 @@ def middle_mean(values: Sequence[float]) -> Interval:
     """
     n, inside = len(values), 1 - 2 * TRIMMED_FRACTION
     num_outer = int(TRIMMED_FRACTION * n)
+    from statistics import NormalDist, fmean, stdev  # 10 ms, which few runs need
+
     mean = fmean(sorted(values)[num_outer : n - num_outer])
     error = stdev(winsorize(values, fraction=TRIMMED_FRACTION)) / (
         inside * math.sqrt(effective_size(values))

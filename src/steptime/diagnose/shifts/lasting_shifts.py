@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from steptime.core.stats import median
 from steptime.diagnose.ailments.memory_limits import MIN_SWAP_BYTES_PER_S
@@ -18,7 +18,9 @@ from steptime.diagnose.ailments.scale import MIN_EXPLAINED, Threshold
 from steptime.diagnose.ailments.signals import COMPUTE_PHASES
 from steptime.diagnose.shifts.change_points import ChangePoint, find_changes
 from steptime.diagnose.values.finding import Shift
-from steptime.measure.values.over_time import DevicePoint, HostPoint, RunSeries, StepPoint
+
+if TYPE_CHECKING:
+    from steptime.measure.values.over_time import DevicePoint, HostPoint, RunSeries, StepPoint
 
 MIN_CLOCK_FRACTION = Threshold(
     name="MIN_CLOCK_FRACTION",
@@ -50,7 +52,7 @@ SHIFT_THRESHOLDS = (
     SAME_TIME_FRACTION,
 )
 
-_Point = TypeVar("_Point", HostPoint, DevicePoint)
+_Point = TypeVar("_Point", "HostPoint", "DevicePoint")
 
 MIN_POINTS = 3
 """Samples of the machine on either side, at least: one may be a passing disturbance."""

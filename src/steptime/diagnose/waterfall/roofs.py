@@ -6,10 +6,14 @@ repetition: the median of a busy machine is what a neighbor left, and no roof.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from steptime.core.hardware import find_accelerator
 from steptime.diagnose.values.reach_values import Roofs
-from steptime.machine.values.inventory_values import QUIET_CORES, Ceiling, Ceilings
 from steptime.measure.values.measurement import RankSummary
+
+if TYPE_CHECKING:
+    from steptime.machine.values.inventory_values import Ceiling, Ceilings
 
 TRAINING_TYPES = ("fp32", "tf32", "bf16", "fp16")
 """In which the products of a training can be done without changing the model."""
@@ -78,6 +82,8 @@ def _fastest(near: list[Ceiling], variant: str) -> Ceiling | None:
 
 def _is_contended(used: list[Ceiling]) -> bool | None:
     seen = [one.others_cores for one in used if one.others_cores is not None]
+    from steptime.machine.values.inventory_values import QUIET_CORES  # few runs need it
+
     return max(seen) > QUIET_CORES if seen else None
 
 

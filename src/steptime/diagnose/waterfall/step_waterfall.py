@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from steptime.diagnose.ailments.contention import MIN_IDLE_CORES
 from steptime.diagnose.ailments.signals import (
@@ -42,9 +43,11 @@ from steptime.diagnose.waterfall.cut import (
 )
 from steptime.diagnose.waterfall.roofline import make_roofline
 from steptime.diagnose.waterfall.roofs import find_roofs
-from steptime.machine.values.inventory_values import Ceilings
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.work import Count, GroupCount
+
+if TYPE_CHECKING:
+    from steptime.machine.values.inventory_values import Ceilings
 
 ROOF_TOLERANCE = 1.05
 """Ceilings are within 5 % of the best hand-written loop; a class that beats one by more shows that

@@ -21,8 +21,6 @@ from typing import Any
 
 from steptime.core.schema import SCHEMA
 from steptime.core.store import write_text
-from steptime.measure.source.accumulation import find_suspicions
-from steptime.measure.source.source_switches import find_switches
 from steptime.record import files, kinds, rows
 from steptime.record.lines import Line, kind_of, read_lines
 
@@ -76,6 +74,9 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
     data = {file: found for file in named if (found := _read(file)) is not None}
     if not data:
         return
+    from steptime.measure.source.accumulation import find_suspicions
+    from steptime.measure.source.source_switches import find_switches
+
     lines = {file: _lines(content) for file, content in data.items()}
     suspicions: list[list[object]] = []
     switches: list[list[object]] = []

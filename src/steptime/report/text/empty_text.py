@@ -8,13 +8,20 @@ from __future__ import annotations
 from steptime.core.process_end import RunState
 from steptime.diagnose.values.finding import Diagnosis
 from steptime.measure.values.measurement import Measurement
-from steptime.report.text.memory_lines import ran_out
 from steptime.report.words.run_words import describe_end, describe_finding, describe_note
 
 
 def is_empty(m: Measurement) -> bool:
     """Whether a paragraph says all: no step was seen, and no death for want of memory."""
     return m.num_steps == 0 and not ran_out(m)
+
+
+def ran_out(m: Measurement) -> bool:
+    """Whether the run died for want of memory, and something is known of who held it."""
+    if m.memory is None or m.end.state not in (RunState.FAILED, RunState.KILLED):
+        return False
+    num_kills = (m.host.num_oom_kills or 0) if m.host is not None else 0
+    return num_kills > 0 or any(error.is_memory for error in m.errors)
 
 
 def describe_empty(m: Measurement, diagnosis: Diagnosis) -> str:
