@@ -34,7 +34,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BUDGET_S = 525.0  # nine minutes, less the time to say how it ended
-NEEDED = ("pytest", "hypothesis", "msgspec", "psutil", "rich")
+NEEDED = ("pytest", "hypothesis", "psutil", "rich", "msgspec")
 WANTED = ("pytest_cov", "xdist", "jsonschema", "bokeh", "pynvml", "numpy")
 DEVICE_QUESTION = """\
 import json, torch

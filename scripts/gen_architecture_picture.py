@@ -207,9 +207,9 @@ def _mean(place: dict[str, float], names: list[str]) -> float:
 
 # --- the picture ----------------------------------------------------------------------
 
-BOX_W, BOX_H, GAP_X, GAP_Y = 184, 66, 62, 14
+BOX_W, BOX_H, GAP_X, GAP_Y = 176, 66, 36, 14
 BEND_H, MARGIN, HEAD = 8, 24, 40
-LINE_CHARS, MAX_LINES = 29, 3
+LINE_CHARS, MAX_LINES = 28, 3
 
 Places = dict[str, tuple[float, float]]  # the left end of a box's or a bend's middle line
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from report_cases import GPT_SPANS, healthy, input_bound, make_rank, straggler
+from steptime.app.describe_run import describe_run
 from steptime.core.interval import Interval
 from steptime.core.machine_identity import MachineIdentity
 from steptime.core.note import Note
@@ -271,8 +272,7 @@ def with_devices() -> PageFacts:
 
 def _facts(m: Measurement, series: RunSeries) -> PageFacts:
     return PageFacts(
-        measurement=m,
-        diagnosis=diagnose(m),
+        document=describe_run(m, diagnose(m)),
         record=make_record(argv=m.command),
         series=series,
         version="0.1.0",
@@ -282,7 +282,7 @@ def _facts(m: Measurement, series: RunSeries) -> PageFacts:
 def hostile(text: str) -> PageFacts:
     """A run in which everything that can be named has this name."""
     facts = two_ranks()
-    m = facts.measurement
+    m, diagnosis = facts.document.measurement, facts.document.diagnosis
     sites = tuple(replace(site, file=text, text=text) for site in m.sites)
     ranks = tuple(replace(rank, device=text, torch_version=text) for rank in m.ranks)
     crash = ScriptError(type=text, text=text, num_updates=1, where=text)
@@ -297,12 +297,12 @@ def hostile(text: str) -> PageFacts:
         notes=(Note(code=text, facts={text: text}),),
     )
     assert facts.record is not None
-    assert facts.diagnosis is not None
+    assert diagnosis is not None
     record = replace(
         facts.record, argv=(text,), cwd=text, environment_names=(text,), git_revision=text
     )
     findings = tuple(
-        replace(f, where=text, where_text=text, cause=text) for f in facts.diagnosis.findings
+        replace(f, where=text, where_text=text, cause=text) for f in diagnosis.findings
     )
     stall = make_stall()
     frames = tuple(replace(f, function=text, file=text) for f in stall.ranks[0].stacks[0].frames)
@@ -313,9 +313,8 @@ def hostile(text: str) -> PageFacts:
     )
     return replace(
         facts,
-        measurement=m,
+        document=describe_run(m, replace(diagnosis, findings=findings)),
         record=record,
-        diagnosis=replace(facts.diagnosis, findings=findings),
         stalls=(stall,),
         shifts=(make_shift(causes=(text,)),),
         version=text,

@@ -67,7 +67,7 @@ def test_each_package_that_promises_names_keeps_them():
 
 
 def test_import_is_light():
-    heavy = ("torch", "numpy", "rich", "psutil", "asyncio", "subprocess")
+    heavy = ("torch", "numpy", "rich", "msgspec", "psutil", "asyncio", "subprocess")
     code = f"import sys, steptime; print([name for name in {heavy} if name in sys.modules])"
 
     done = python("-c", code)
@@ -82,7 +82,7 @@ def test_help_imports_no_wing_and_nothing_heavy():
         "from steptime.cli.main import build_parser\n"
         "build_parser().format_help()\n"
         "print(sorted({n.split('.')[1] for n in sys.modules if n.startswith('steptime.')}))\n"
-        "print([n for n in ('torch', 'numpy', 'rich', 'psutil') if n in sys.modules])"
+        "print([n for n in ('torch', 'numpy', 'rich', 'msgspec', 'psutil') if n in sys.modules])"
     )
 
     done = python("-c", code)

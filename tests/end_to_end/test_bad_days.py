@@ -164,7 +164,7 @@ def test_pythons_that_keep_us_out_beside_one_that_does_not_are_said(tmp_path: Pa
     done = run_observed(tmp_path, "bash", "-c", lines)
     assert (done.exit_code, done.data["num_steps"]) == (0, 5)
     assert done.notes["python_without_guest"]["count"] == "2"
-    assert "Python processes that Steptime did not get into" in said_by_us(done)
+    assert "Steptime did not get into these Python processes" in said_by_us(done)
 
 
 def test_a_python_that_keeps_us_out_is_named_in_the_place_of_none_at_all(tmp_path: Path) -> None:

@@ -79,6 +79,8 @@ def try_lever(tmp_path_factory: pytest.TempPathFactory) -> Try:
 
 
 @pytest.mark.parametrize(("name", "case", "settings"), EXACT)
+@pytest.mark.slow("every case is trained three times, with workers")
+@pytest.mark.core
 def test_the_training_is_the_same_bit_for_bit(
     try_lever: Try, name: str, case: str, settings: Settings
 ) -> None:

@@ -30,7 +30,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 def written(folder: Path, facts: PageFacts) -> tuple[Path, int]:
     """The page in a file, and how many plots it has."""
-    plots = draw(facts.measurement, facts.series, facts.stalls, facts.shifts)
+    plots = draw(facts.document.measurement, facts.series, facts.stalls, facts.shifts)
     path = folder / "report.html"
     path.write_text(render_page(facts, plots), encoding="utf-8")
     return path, len(plots.plots)
@@ -66,7 +66,7 @@ def test_the_same_names_that_harm_nothing_in_text_harm_nothing_in_plots(
     facts = hostile(everything)
     devices = tuple(replace(p, device=everything, throttle=(everything,)) for p in make_devices())
     event = Event(
-        what=everything, rank=0, t_unix_s=facts.measurement.started_unix_s, text=everything
+        what=everything, rank=0, t_unix_s=facts.document.measurement.started_unix_s, text=everything
     )
     series = replace(facts.series, devices=devices, events=(event,))
     path, num_plots = written(tmp_path, replace(facts, series=series))
@@ -116,7 +116,7 @@ def tooltip(browser: Browser) -> dict[str, Any]:
 def test_hovering_shows_text_as_text(browser: Browser, tmp_path: Path) -> None:
     text = '<img src=x onerror="document.title=1"><b>bold</b>'
     facts = gpt()
-    start = facts.measurement.started_unix_s
+    start = facts.document.measurement.started_unix_s
     event = Event(what="gc", rank=0, t_unix_s=start + 30, seconds=0.5, text=text)
     facts = replace(facts, series=RunSeries(steps=facts.series.steps, events=(event,)))
     path, _ = written(tmp_path, facts)

@@ -243,6 +243,8 @@ done
 """Notes its arguments, leaves a file, and becomes the command, as far as we know Nsight Systems."""
 
 
+@pytest.mark.slow("a true process behind a made-up tool")
+@pytest.mark.core
 def test_nsight_systems_is_put_around_the_command(tmp_path: Path) -> None:
     tool = tmp_path / "bin" / "nsys"
     tool.parent.mkdir()

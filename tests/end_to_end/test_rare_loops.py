@@ -260,6 +260,8 @@ def test_a_kill_loses_no_step_by_hand_but_the_last_moment(tmp_path: Path) -> Non
     assert set(done.notes) == {"ended_abruptly", BY_HAND_NOTE}
 
 
+@pytest.mark.slow("a true process that steps until it is interrupted")
+@pytest.mark.core
 def test_an_endless_loop_that_is_interrupted_loses_nothing(tmp_path: Path) -> None:
     job, said = start_and_wait(tmp_path, 60, "endless.py", "--steps", "-1")
     os.killpg(job.process.pid, signal.SIGINT)

@@ -92,7 +92,7 @@ def test_a_lever_that_fails_is_off_and_reported(tmp_path: Path) -> None:
     assert done.stdout == b"medium None\n"
     assert [one["name"] for one in done.data["recipe"]["levers"] if one["error"]] == ["num_threads"]
     assert list(done.notes["recipe_lever_failed"]) == ["num_threads"]
-    assert b"Levers of the recipe that are off, for they failed: num_threads" in done.stderr
+    assert b"These levers of the recipe are off because they failed: num_threads" in done.stderr
 
 
 def test_a_recipe_that_cannot_be_used_starts_nothing(tmp_path: Path) -> None:

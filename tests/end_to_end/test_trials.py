@@ -156,7 +156,15 @@ def test_evaluation_and_losses_are_left_alone(tried: Tried) -> None:
 
 
 @pytest.mark.parametrize(
-    ("way", "wrapper"), [("compiled", "OptimizedModule"), ("ranks", "DistributedDataParallel")]
+    ("way", "wrapper"),
+    [
+        ("compiled", "OptimizedModule"),
+        pytest.param(
+            "ranks",
+            "DistributedDataParallel",
+            marks=pytest.mark.slow("torchrun and two ranks import torch"),
+        ),
+    ],
 )
 def test_the_outermost_call_is_the_wrappers(tried: Tried, way: str, wrapper: str) -> None:
     folder = tried(way)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -256,3 +258,17 @@ def test_a_setting_of_another_type_is_damage() -> None:
         match=r"`Applied\.settings\[\.\.\.\]` must be `bool \| int \| float \| str`",
     ):
         from_json(Applied, {"name": "x", "settings": {"count": [1]}})
+
+
+def test_writing_needs_no_msgspec_so_that_a_script_does_not_wait_for_its_import() -> None:
+    code = (
+        "import sys\n"
+        "from steptime.core.codec import encode\n"
+        "from steptime.core.note import Note\n"
+        "encode(Note(code='x'))\n"
+        "print('msgspec' in sys.modules)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert done.stdout == "False\n", done.stderr

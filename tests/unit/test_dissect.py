@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from report_cases import dissected, make_anatomy, out_of_memory
+from steptime.app.describe_run import describe_run
 from steptime.guest.memory.dissect import read_failure
 from steptime.guest.memory.memory_probe import largest_free_block, read_device
 from steptime.measure.values.anatomy import Allocator, Death, Growth
@@ -101,7 +102,7 @@ def test_what_was_free_is_not_wanting() -> None:
 
 def growth_line(growth: Growth) -> str:
     grown = replace(dissected(), memory=make_anatomy(growth=growth))
-    lines = memory_lines(grown, unwrapped_page())
+    lines = memory_lines(describe_run(grown, None), unwrapped_page())
     return lines[-1].plain.strip()
 
 

@@ -12,6 +12,7 @@ from jsonschema.exceptions import ValidationError
 
 from documents import check_document, check_fits
 from report_cases import CASES, healthy, no_steps
+from steptime.app.describe_run import describe_run
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Severity
@@ -29,7 +30,7 @@ from steptime.report.document.envelope import (
 )
 from steptime.report.document.json_schema import DOCUMENTS, json_schema, take_apart
 from steptime.report.document.listings import RunsDocument
-from steptime.report.document.run_document import RunDocument, run_document, run_envelope
+from steptime.report.document.run_document import RunDocument, run_envelope
 
 KINDS = {
     "profiled": ("BALANCED", [None]),
@@ -47,7 +48,8 @@ KINDS = {
 
 
 def envelope_of(measurement: Measurement) -> Envelope[RunDocument]:
-    return run_envelope(measurement, diagnose(measurement), command="run", exit_code=0)
+    made = describe_run(measurement, diagnose(measurement))
+    return run_envelope(made, command="run", exit_code=0)
 
 
 def document(name: str = "healthy", **changes: Any) -> dict[str, Any]:
@@ -102,7 +104,7 @@ def test_the_picture_is_in_the_document_where_it_was_made() -> None:
     picture = Picture(
         roofline=Roofline(missing="no_ceilings"), waterfall=Waterfall(missing="no_ceilings")
     )
-    made = run_envelope(healthy(), None, command="show", exit_code=0, picture=picture)
+    made = run_envelope(describe_run(healthy(), None, picture), command="show", exit_code=0)
     data = check_document(made, "run")["data"]
     assert (data["roofline"]["points"], data["waterfall"]["missing"]) == ([], "no_ceilings")
 
@@ -194,7 +196,9 @@ def test_a_phase_measured_as_zero_is_zero_and_not_null() -> None:
 
 
 def test_a_run_without_steps_has_every_key() -> None:
-    data = check_document(run_envelope(no_steps(), None, command="run", exit_code=0), "run")["data"]
+    data = check_document(
+        run_envelope(describe_run(no_steps(), None), command="run", exit_code=0), "run"
+    )["data"]
     assert data.keys() == document()["data"].keys()
     assert data["measurement"].keys() == document()["data"]["measurement"].keys()
     assert data["diagnosis"] is data["measurement"]["steady"] is None
@@ -269,7 +273,7 @@ def test_a_docstring_is_taken_apart_into_its_sentences_and_its_keys() -> None:
 
 def test_the_status_follows_from_errors_and_data() -> None:
     item = ErrorItem(code="x", message="x")
-    data = run_document(healthy(), None)
+    data = describe_run(healthy(), None)
     failed: Envelope[None] = enclose("run", None, exit_code=1, errors=(item,))
     assert failed.status is Status.ERROR
     assert enclose("run", data, exit_code=1, errors=(item,)).status is Status.PARTIAL

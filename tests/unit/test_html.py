@@ -10,6 +10,7 @@ import pytest
 
 from page_cases import HOSTILE, PAGES, gpt, hostile, make_devices, make_shift, make_stall, two_ranks
 from report_cases import CASES, crowded, healthy
+from steptime.app.describe_run import describe_run
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.diagnose.ailments.shifted import BY_CHANGE
 from steptime.diagnose.diagnosis import diagnose
@@ -56,12 +57,15 @@ def page_of(facts: PageFacts) -> str:
 
 def bare(measurement, **more) -> PageFacts:
     return PageFacts(
-        measurement=measurement,
-        diagnosis=diagnose(measurement),
+        document=describe_run(measurement, diagnose(measurement)),
         record=None,
         series=RunSeries(),
         **more,
     )
+
+
+def diagnosed(facts: PageFacts, diagnosis: Diagnosis | None) -> PageFacts:
+    return replace(facts, document=replace(facts.document, diagnosis=diagnosis))
 
 
 # -- elements
@@ -143,14 +147,16 @@ def test_the_first_finding_opens_the_page_and_the_next_command_follows() -> None
 
 def test_lines_that_cost_little_are_folded_and_those_of_the_run_stand_apart() -> None:
     facts = gpt()
-    first = facts.measurement.sites[0]
+    first = facts.document.measurement.sites[0]
     more = (
         replace(first, what="other", line=99, s_per_step=1e-5),
         replace(first, what="evaluation", line=55, s_per_step=6.0),
         replace(first, what="fetch", line=22, s_per_step=0.002),
     )
-    m = replace(facts.measurement, sites=(*facts.measurement.sites, *more))
-    _, page = page_of(replace(facts, measurement=m)).split("<h2>Lines of the script</h2>")
+    m = replace(facts.document.measurement, sites=(*facts.document.measurement.sites, *more))
+    _, page = page_of(replace(facts, document=replace(facts.document, measurement=m))).split(
+        "<h2>Lines of the script</h2>"
+    )
     folded = page.index("1 more, below 0.5 % of these or only counted")
     dear, small, apart = (page.index(f"train.py:{line}</code>") for line in (22, 99, 55))
     assert dear < folded < small < apart
@@ -169,9 +175,9 @@ def test_a_page_without_plots_has_no_word_on_how_to_zoom() -> None:
 
 
 def test_a_page_without_a_diagnosis_or_with_an_empty_one_is_whole() -> None:
-    assert "Environment" in page_of(replace(bare(healthy()), diagnosis=None))
+    assert "Environment" in page_of(diagnosed(bare(healthy()), None))
     empty = Diagnosis(schema=1, run_id="x", kind=BottleneckKind.BALANCED, findings=())
-    assert "<h2>balanced</h2>" in page_of(replace(bare(healthy()), diagnosis=empty))
+    assert "<h2>balanced</h2>" in page_of(diagnosed(bare(healthy()), empty))
 
 
 def test_what_ended_a_script_comes_first() -> None:

@@ -7,17 +7,18 @@ from dataclasses import replace
 
 from report_cases import dissected, make_anatomy, out_of_memory
 from steptime.measure.values.anatomy import Instant, MemoryTimeline
+from steptime.plan.memory_fit import fit_memory
 from steptime.report.html.html_memory import anatomy_part
 
 
 def part_of(anatomy) -> str:
-    made = anatomy_part(anatomy)
+    made = anatomy_part(anatomy, fit_memory(replace(dissected(), memory=anatomy)))
     assert made is not None
     return made.text
 
 
 def test_a_run_that_told_nothing_has_no_part() -> None:
-    assert anatomy_part(None) is None
+    assert anatomy_part(None, None) is None
 
 
 def test_the_step_is_drawn_with_a_band_a_part_and_its_peak() -> None:

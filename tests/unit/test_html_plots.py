@@ -19,7 +19,7 @@ LIMIT_BYTES = 2_000_000
 
 
 def plots_of(facts: PageFacts) -> Plots:
-    return draw(facts.measurement, facts.series, facts.stalls, facts.shifts)
+    return draw(facts.document.measurement, facts.series, facts.stalls, facts.shifts)
 
 
 def titles(facts: PageFacts) -> list[str]:
@@ -72,7 +72,7 @@ def test_every_kind_of_run_can_be_drawn_without_a_series(name: str) -> None:
 
 
 def test_the_page_of_a_long_run_of_many_devices_stays_small() -> None:
-    m = gpt().measurement
+    m = gpt().document.measurement
     long = RunSeries(
         host=make_host(num=20_000),
         devices=make_devices(num=3_000, num_devices=8),

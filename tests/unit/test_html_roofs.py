@@ -23,8 +23,13 @@ def make_page_picture() -> Picture:
     return make_picture(run, make_ceilings())
 
 
+def with_picture(facts: PageFacts, picture: Picture) -> PageFacts:
+    document = replace(facts.document, roofline=picture.roofline, waterfall=picture.waterfall)
+    return replace(facts, document=document)
+
+
 def text_of(picture: Picture | None) -> str:
-    found = waterfall_part(picture)
+    found = waterfall_part(None if picture is None else picture.waterfall)
     return "" if found is None else found.text
 
 
@@ -49,7 +54,7 @@ def test_without_ceilings_the_page_says_how_to_get_them_and_without_a_count_noth
     assert "<code>steptime machine</code>" in text_of(empty)
     compiled = replace(empty, waterfall=Waterfall(missing="compiled"))
     assert text_of(compiled) == text_of(None) == ""
-    assert roofline_part(empty) is None
+    assert roofline_part(empty.roofline) is None
     assert roofline_part(None) is None
 
 
@@ -70,7 +75,7 @@ def test_the_page_has_both_sections() -> None:
     pytest.importorskip("bokeh", reason="the extra steptime[report] is not installed")
     from steptime.report.html.html_plots import Plots
 
-    page = render_page(replace(gpt(), picture=make_page_picture()), Plots())
+    page = render_page(with_picture(gpt(), make_page_picture()), Plots())
     assert "<h2>Where did my MFU go</h2>" in page
     assert "<h2>Operators under the roofs</h2>" in page
     assert "Roofs: bf16 200 GFLOPS" in page or "fp32 100 GFLOPS" in page
@@ -98,5 +103,5 @@ def test_a_page_with_a_roofline_is_drawn_with_the_others() -> None:
 
     facts: PageFacts = gpt()
     picture = make_page_picture()
-    plots = draw(facts.measurement, facts.series, (), (), picture.roofline)
+    plots = draw(facts.document.measurement, facts.series, (), (), picture.roofline)
     assert [plot.title for plot in plots.plots if plot.part == "roofline"] == ["Roofline"]

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
-from steptime.core.executable import NotStarted, find_executable
+from steptime.core.executable import (
+    NotStarted,
+    find_executable,
+    need_executable,
+    why_not_started,
+)
 from steptime.core.process_end import ProcessEnd, RunState
+from steptime.errors import NotStartedError
 from steptime.launch import user_command
 from steptime.launch.shims import write_shims
 from steptime.launch.user_command import observed_environment
@@ -122,3 +129,16 @@ def test_the_locale_that_is_passed_on_is_the_users(
     monkeypatch.setenv("LC_CTYPE", "C.UTF-8")
     monkeypatch.setattr(Path, "read_bytes", read)
     assert user_command.user_environment().get("LC_CTYPE") == passed_on
+
+
+def test_a_script_named_as_a_command_is_an_error_that_names_its_interpreter() -> None:
+    with pytest.raises(NotStartedError, match=r"`train\.py` was not found") as caught:
+        need_executable(("train.py", "--lr", "3"), {"PATH": ""})
+
+    assert caught.value.exit_code == 127
+    assert caught.value.hint == "Name its interpreter: python train.py --lr 3"
+
+
+@pytest.mark.parametrize(("number", "code"), [(errno.ENOENT, 127), (errno.EACCES, 126)])
+def test_what_the_kernel_refuses_to_run_has_the_code_of_a_shell(number: int, code: int) -> None:
+    assert why_not_started(OSError(number, "why")).exit_code == code

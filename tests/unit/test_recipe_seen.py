@@ -11,6 +11,7 @@ from rich.console import Console
 
 from documents import check_document
 from report_cases import healthy
+from steptime.app.describe_run import describe_run
 from steptime.core.codec import from_json, to_json
 from steptime.core.interval import Interval
 from steptime.measure.run_fold import measure
@@ -82,12 +83,13 @@ def test_what_only_the_training_knows_is_compared_with_the_proof() -> None:
 def test_the_report_and_the_document_name_the_recipe() -> None:
     measurement = replace(healthy(), recipe=USE)
     file = io.StringIO()
-    render(measurement, None, console=Console(file=file, width=100))
+    document = describe_run(measurement, None)
+    render(document, console=Console(file=file, width=100))
     assert (
         "recipe     tuned.toml: autocast bf16 + compile (proven 1.52x, 95 % interval 1.47x to "
         in (file.getvalue())
     )
-    made = run_envelope(measurement, None, command="run", exit_code=0)
+    made = run_envelope(document, command="run", exit_code=0)
     recipe = check_document(made, "run")["data"]["measurement"]["recipe"]
     errors = {lever["name"]: lever["error"] for lever in recipe["levers"] if lever["error"]}
     assert errors == {"allocator": "not installed here"}

@@ -21,6 +21,7 @@ from report_cases import (
     make_steady,
     no_steps,
 )
+from steptime.app.describe_run import describe_run
 from steptime.core.evidence import Evidence
 from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd, RunState
@@ -50,11 +51,8 @@ def show(
     measurement: Measurement, diagnosis: Diagnosis | None = None, *, width: int = 80, **options: Any
 ) -> str:
     file = io.StringIO()
-    render(
-        measurement,
-        diagnosis or diagnose(measurement),
-        console=Console(file=file, width=width, **options),
-    )
+    document = describe_run(measurement, diagnosis or diagnose(measurement))
+    render(document, console=Console(file=file, width=width, **options))
     return file.getvalue()
 
 
@@ -120,7 +118,7 @@ def test_a_file_that_takes_ascii_only_gets_ascii_only() -> None:
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding="ascii")
     measurement = replace(healthy(), command=("python", "trän.py"))
-    render(measurement, diagnose(measurement), console=Console(file=file, width=80))
+    render(describe_run(measurement, diagnose(measurement)), console=Console(file=file, width=80))
     file.flush()
     assert b"####" in raw.getvalue()
     assert rb"tr\xe4n.py" in raw.getvalue()
@@ -229,7 +227,7 @@ def test_a_run_without_steps_is_a_few_lines() -> None:
 
 def test_a_report_without_a_diagnosis_has_no_line_for_it() -> None:
     file = io.StringIO()
-    render(healthy(), None, console=Console(file=file, width=80))
+    render(describe_run(healthy(), None), console=Console(file=file, width=80))
     assert "diagnosis" not in file.getvalue()
     assert file.getvalue().endswith(f"steptime show {RUN_ID}\n")
 
@@ -393,7 +391,7 @@ def sync_bound() -> Diagnosis:
 def test_the_next_command_names_the_levers_that_relieve_what_was_found() -> None:
     act = next_act(healthy(), diagnose(healthy()))
 
-    assert act.sentence.endswith("Let Steptime try these levers and prove the result:")
+    assert act.sentence.endswith("Or let Steptime try these levers and prove the result:")
     levers = "autocast,compile,fused_optimizer,num_threads"
     assert act.command == f"steptime tune --levers {levers} -- python train.py --lr 3e-4"
 
@@ -416,6 +414,7 @@ def test_a_run_that_failed_is_not_tuned() -> None:
     [
         ("compile", {"compilation": Compilation(num_graphs=2, num_steps_touched=2, total_s=1.0)}),
         ("num_threads", {"ranks": (replace(healthy().ranks[0], device="cuda"),)}),
+        ("num_threads", {"ranks": (replace(healthy().ranks[0], num_threads=1),)}),
         ("channels_last", {}),
     ],
 )
@@ -450,7 +449,7 @@ def test_what_the_recipe_does_already_is_not_advised() -> None:
     wait = diagnosis_of(finding(BottleneckKind.INPUT_BOUND, None))
     every = next_act(with_recipe("dataloader"), wait)
 
-    assert "The recipe already uses autocast; other levers may help as well." in some.sentence
+    assert "The recipe already uses autocast. Let Steptime try other levers" in some.sentence
     assert "mixed precision" not in some.sentence
     assert some.command.startswith("steptime tune --levers autocast,compile")
     assert "The recipe already uses what relieves this (dataloader)." in every.sentence
@@ -514,10 +513,10 @@ def test_a_note_without_numbers_has_no_empty_brackets() -> None:
     assert text.startswith("torch was used, but nothing that ends a step was seen")
 
 
-def test_a_finding_says_what_would_make_it_surer() -> None:
+def test_a_finding_says_what_would_make_it_more_certain() -> None:
     doubtful = finding(BottleneckKind.INPUT_BOUND, None, missing=("quiet_machine", "fetch"))
     assert run_words.describe_finding(doubtful, None).endswith(
-        "It would be surer with a quiet machine."
+        "It would be more certain with a quiet machine."
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from report_cases import GPT_PHASES, make_measurement, make_rank
+from steptime.app.describe_run import describe_run
 from steptime.core.units import format_flops
 from steptime.diagnose.utilization import hardware_utilization, model_utilization
 from steptime.measure.run_fold import measure
@@ -49,7 +50,7 @@ H100 = "NVIDIA H100 80GB HBM3"
 
 def text_of(m: Measurement) -> str:
     page = page_of(Console(width=200, force_terminal=False))
-    return " ".join(line.plain.strip() for line in work_lines(m, page))
+    return " ".join(line.plain.strip() for line in work_lines(describe_run(m, None), page))
 
 
 def test_mfu_is_forward_and_backward_over_the_step_and_the_dense_peak() -> None:

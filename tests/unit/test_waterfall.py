@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from steptime.app.describe_run import describe_run
 from steptime.core.codec import from_json, to_json
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind
@@ -575,7 +576,7 @@ def test_a_picture_with_a_hole_changes_no_verdict() -> None:
 
 def shown(picture: Picture, run: Measurement) -> str:
     file = io.StringIO()
-    render_picture(picture, run, console=Console(file=file, width=100))
+    render_picture(describe_run(run, None, picture), console=Console(file=file, width=100))
     return file.getvalue()
 
 
@@ -603,7 +604,7 @@ def test_without_ceilings_the_picture_and_the_report_say_how_to_get_it() -> None
     picture = make_picture(run, None)
     assert "Measure it: steptime machine" in shown(picture, run)
     file = io.StringIO()
-    render(run, None, console=Console(file=file, width=100), waterfall=picture.waterfall)
+    render(describe_run(run, None, picture), console=Console(file=file, width=100))
     assert "`steptime machine` measures" in file.getvalue()
 
 

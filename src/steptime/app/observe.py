@@ -16,13 +16,11 @@ from typing import TYPE_CHECKING
 
 from steptime.app.attempt import attempt
 from steptime.app.command_words import as_argv
-from steptime.app.prepare import RunOptions, RunPlan, not_started, prepare
-from steptime.core.executable import NotStarted
+from steptime.app.prepare import RunOptions, RunPlan, prepare
 from steptime.core.process_end import ProcessEnd
 from steptime.core.store import write_value
 from steptime.errors import NotFoundError, StoreError, UsageError
 from steptime.launch import user_command
-from steptime.launch.caller_child import start_child
 from steptime.measure.values.profiled import DEFAULT_STEP, TORCH, ProfileWish
 
 if TYPE_CHECKING:
@@ -120,8 +118,6 @@ def run_in_foreground(
         NotStartedError: the command cannot be started.
     """
     child = user_command.start(plan.argv, plan.environment)
-    if isinstance(child, NotStarted):
-        raise not_started(plan.argv, child)
     on_start()
     return _watch(plan, child.pid, lambda tick: user_command.wait(child, tick), make_line)
 
@@ -152,6 +148,7 @@ def _wish(*, profile: bool | int) -> ProfileWish | None:
 def _run_as_child(plan: RunPlan, output: str | os.PathLike[str] | None) -> EndedRun:
     """Run the command as a child of a program that may do other things, too."""
     from steptime.app.observed_run import OUTPUT_FILE
+    from steptime.launch.caller_child import start_child
 
     if plan.run is None:
         raise StoreError(f"nothing was started: {' '.join(plan.notes)}")
@@ -162,8 +159,6 @@ def _run_as_child(plan: RunPlan, output: str | os.PathLike[str] | None) -> Ended
         child = start_child(plan.argv, plan.environment, output=file)
     except OSError as error:
         raise StoreError(f"output: {error}") from error
-    if isinstance(child, NotStarted):
-        raise not_started(plan.argv, child)
     has_ended = False
     try:
         ended = _watch(plan, child.pid, child.wait, None)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from steptime.machine.values.inventory_values import Ceilings
     from steptime.measure.values.measurement import Measurement
     from steptime.measure.values.over_time import RunSeries
+    from steptime.report.document.run_document import RunDocument
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -49,6 +50,13 @@ class ObservedRun:
     def run_id(self) -> str:
         """The id, which `steptime show` and `steptime.load` take."""
         return self.run.run_id
+
+    @property
+    def document(self) -> RunDocument:
+        """The run as reports render it and as `--json` writes it."""
+        from steptime.app.describe_run import describe_run
+
+        return describe_run(self.measurement, self.diagnosis, self.picture)
 
     @property
     def folder(self) -> Path:
@@ -90,8 +98,7 @@ class ObservedRun:
             return
         from steptime.report.text.run_text import render
 
-        waterfall = self.picture.waterfall
-        render(self.measurement, self.diagnosis, console=console, waterfall=waterfall)
+        render(self.document, console=console)
 
     def describe_empty(self) -> str:
         """One paragraph for a run that `is_empty`."""

@@ -7,7 +7,6 @@ error: then nothing was started.
 from __future__ import annotations
 
 import json
-import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -15,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steptime.app.attempt import attempt
-from steptime.core.executable import NotStarted, find_executable
+from steptime.core.executable import NotStarted, find_executable, need_executable
 from steptime.core.store import Run, create_run, write_text, write_value
-from steptime.errors import NotStartedError, RecipeError, UsageError
+from steptime.errors import RecipeError, UsageError
 from steptime.launch.origin import describe_run
 from steptime.launch.user_command import observed_environment
 from steptime.launch.values import CommandRecord
@@ -76,9 +75,7 @@ def prepare(options: RunOptions, environment: Mapping[str, str], *, tell: Tell) 
         UsageError: the profiler that is wanted is not installed.
         RecipeError: the recipe cannot be used.
     """
-    found = find_executable(options.command[0], environment)
-    if isinstance(found, NotStarted):
-        raise not_started(options.command, found)
+    need_executable(options.command, environment)
     _check_profiler(options.profile, environment)
     setup = None if options.recipe is None else _load_recipe(options, environment, tell)
     notes: list[str] = []
@@ -89,16 +86,6 @@ def prepare(options: RunOptions, environment: Mapping[str, str], *, tell: Tell) 
             f"nothing was started, because its recipe cannot be kept: {' '.join(notes)}"
         )
     return RunPlan(argv=options.command, environment=environment, notes=tuple(notes))
-
-
-def not_started(command: tuple[str, ...], found: NotStarted) -> NotStartedError:
-    """The error that says why nothing was started."""
-    hint = "Check the name, and PATH."
-    if command[0].endswith(".py"):
-        hint = f"Name its interpreter: {shlex.join(['python', *command])}"
-    return NotStartedError(
-        f"the command `{command[0]}` {found.reason}.", hint=hint, exit_code=found.exit_code
-    )
 
 
 def _observed_plan(

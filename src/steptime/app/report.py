@@ -31,7 +31,7 @@ def write_page(observed: ObservedRun, target: Path | None = None) -> Path:
     plotting = _plotting()
     facts = _gather(observed)
     roofline = observed.picture.roofline
-    plots = plotting.draw(facts.measurement, facts.series, facts.stalls, facts.shifts, roofline)
+    plots = plotting.draw(observed.measurement, facts.series, facts.stalls, facts.shifts, roofline)
     page, path = render_page(facts, plots), target or observed.folder / NAME
     try:
         if target is None:
@@ -59,14 +59,12 @@ def _plotting() -> ModuleType:
 
 def _gather(observed: ObservedRun) -> PageFacts:
     return PageFacts(
-        measurement=observed.measurement,
-        diagnosis=observed.diagnosis,
+        document=observed.document,
         record=_read_record(observed.run),
         series=observed.series or read_series(observed.folder, observed.measurement),
         stalls=relevant_stalls(observed.measurement),
         shifts=observed.diagnosis.shifts,
         version=installed_version(),
-        picture=observed.picture,
     )
 
 

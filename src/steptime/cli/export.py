@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 from pathlib import Path
-from typing import Any
 
 from steptime.cli.options import add_json, add_run_id, add_store, check_json, store_folder
-from steptime.cli.output import check_target, open_store, say, write_json
-from steptime.errors import SteptimeError, UsageError
+from steptime.cli.output import check_target, open_store, tell, write_json
 
 SUMMARY = "write a run as a trace for Perfetto"
 DESCRIPTION = """\
@@ -24,9 +20,6 @@ examples:
   steptime export --chrome last -o trace.json
   steptime export --chrome 20261120-1015 -o trace.json.gz
 """
-
-_MAX_STEPS = 100_000
-"""Above it neighboring steps are drawn as their mean: a trace of 40 MB is slow to open."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -55,41 +48,22 @@ def execute(options: argparse.Namespace) -> int:
     """Write the trace."""
     check_target("--output", options.output)
     check_json(options)
+    from steptime.app.export import write_trace
     from steptime.app.run_listing import find_run
-    from steptime.export.chrome_trace import chrome_trace
-    from steptime.measure.series.run_series import read_series, read_slices
     from steptime.report.document.envelope import enclose
     from steptime.report.document.listings import ExportDocument
 
     run = find_run(open_store(store_folder(options)), options.run)
-    series = read_series(run.folder, None, max_steps=_MAX_STEPS)
-    if not (series.steps or series.host):
-        raise UsageError(
-            f"there is nothing to draw for run {run.run_id}: neither a step nor the load of the "
-            "machine was recorded.",
-            hint=f"See what is known about it: steptime show {run.run_id}",
-        )
-    document = chrome_trace(series, read_slices(run.folder), run_id=run.run_id)
-    size = _write(Path(options.output), document)
+    trace = write_trace(run, Path(options.output))
     if options.json is None:
-        say(f"steptime: the trace is in {options.output}. Open it at https://ui.perfetto.dev")
+        tell(f"the trace is in {options.output}. Open it at https://ui.perfetto.dev")
     else:
         written = ExportDocument(
             run_id=run.run_id,
             format="chrome",
             path=options.output,
-            bytes=size,
-            num_events=len(document["traceEvents"]),
+            bytes=trace.size_bytes,
+            num_events=trace.num_events,
         )
         write_json(options.json, enclose("export", written))
     return 0
-
-
-def _write(path: Path, document: dict[str, Any]) -> int:
-    """The file's size [bytes]."""
-    data = json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
-    try:
-        path.write_bytes(gzip.compress(data, 6, mtime=0) if path.suffix == ".gz" else data)
-        return path.stat().st_size
-    except OSError as error:
-        raise SteptimeError(f"--output: {error}") from error

@@ -179,9 +179,7 @@ def _write_document(
         item = ErrorItem(code="not_observed", message=" ".join(notes))
         write_json(target, enclose("run", None, exit_code=code, errors=(item,)))
         return
-    m, diagnosis, picture = observed.measurement, observed.diagnosis, observed.picture
-    made = run_envelope(m, diagnosis, command="run", exit_code=code, picture=picture)
-    write_json(target, made)
+    write_json(target, run_envelope(observed.document, command="run", exit_code=code))
 
 
 def _offer_page(observed: ObservedRun, told: Sequence[str]) -> None:

@@ -56,18 +56,14 @@ def execute(options: argparse.Namespace) -> int:
     from steptime.report.document.run_document import run_envelope
     from steptime.report.text.run_text import render, render_picture
 
-    result = load_run(find_run(open_store(store_folder(options)), options.run))
-    measurement, diagnosis, picture = result.measurement, result.diagnosis, result.picture
+    document = load_run(find_run(open_store(store_folder(options)), options.run)).document
     console = console_for(sys.stdout)
     if options.json is not None:
-        document = run_envelope(
-            measurement, diagnosis, command="show", exit_code=0, picture=picture
-        )
-        write_json(options.json, document)
+        write_json(options.json, run_envelope(document, command="show", exit_code=0))
     elif options.waterfall:
-        render_picture(picture, measurement, console=console)
+        render_picture(document, console=console)
     else:
-        render(measurement, diagnosis, console=console, waterfall=picture.waterfall)
+        render(document, console=console)
     if options.json is None:
-        write_counters(measurement, console, kernel=options.ncu, perf=options.perf)
+        write_counters(document.measurement, console, kernel=options.ncu, perf=options.perf)
     return 0

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 
 from steptime.cli.options import add_json, add_run_id, add_store, check_json, store_folder
 from steptime.cli.output import open_store, tell, write_json
-from steptime.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from steptime.core.store import Run
-    from steptime.measure.values.stall import Stall, StalledRank
+    from steptime.measure.values.stall import StalledRank
 
 SUMMARY = "show which line each rank of a running command is at"
 DESCRIPTION = """\
@@ -42,55 +40,25 @@ def execute(options: argparse.Namespace) -> int:
     """Take the stacks, and print them."""
     check_json(options)
     from steptime.app.run_listing import find_run
+    from steptime.app.stacks import take_stacks
     from steptime.report.document.envelope import enclose
     from steptime.report.document.listings import StacksDocument
-    from steptime.watch.rank_stacks import probe_ranks
 
     run = find_run(open_store(store_folder(options)), options.run)
-    ranks, culprits = probe_ranks(run.folder)
-    if not ranks:
-        stall = _last_stall(run)
+    found = take_stacks(run)
+    if found.is_past:
         tell(f"run {run.run_id} has ended; these stacks were taken while it was stalled")
-        ranks, culprits = stall.ranks, stall.culprits
     if options.json is None:
-        _print(ranks, culprits)
+        _print(found.ranks, found.culprits)
         return 0
     seen = StacksDocument(
         run_id=run.run_id,
         taken_unix_s=round(time.time(), 3),
-        ranks=ranks,
-        culprits=culprits,
+        ranks=found.ranks,
+        culprits=found.culprits,
     )
     write_json(options.json, enclose("stacks", seen))
     return 0
-
-
-def _last_stall(run: Run) -> Stall:
-    """The newest stall of a run without processes.
-
-    Raises:
-        NotFoundError: it was never stalled.
-    """
-    from steptime.app.run_listing import read_end
-    from steptime.core.process_end import RunState
-    from steptime.record.lines import Torn
-    from steptime.report.words.run_words import describe_end
-    from steptime.watch.stall_file import read_stalls
-
-    stalls = read_stalls(run.folder, Torn())
-    if stalls:
-        return stalls[-1]
-    end = read_end(run)
-    if end.state is RunState.RUNNING:
-        raise NotFoundError(
-            f"run {run.run_id} has no Python process that uses torch, or not on this machine.",
-            hint="Try again when the training has begun, on the machine where it runs.",
-        )
-    raise NotFoundError(
-        f"run {run.run_id} has ended ({describe_end(end)}) and was never stalled, so there are no "
-        "stacks.",
-        hint=f"See its report: steptime show {run.run_id}",
-    )
 
 
 def _print(ranks: tuple[StalledRank, ...], culprits: tuple[int, ...]) -> None:

@@ -1,7 +1,7 @@
-"""Which runs may be set beside each other, and what was changed between two sets.
+"""Which runs may be compared, and what was changed between two sets of runs.
 
-In: compared runs. Out: changes, obstacles and remarks, as machine words with their facts. The
-words for people are in `report`, what the step times say is left to `judge`.
+In: compared runs. Out: changes, obstacles and remarks, as machine words with their facts. `report`
+has the words for people; `judge` says what the step times mean.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _values(runs: Runs, what: str, name: str) -> tuple[str, ...]:
 
 
 def find_obstacles(a: Runs, b: Runs) -> tuple[Obstacle, ...]:
-    """Why the sets should not be judged, what no flag helps against first."""
+    """Why the sets should not be judged; those that no flag can overrule come first."""
     runs = (*a, *b)
     return (*_without_steps(runs), *_named_twice(runs), *_failed(runs), *_unlike(a, b))
 
@@ -95,7 +95,7 @@ def _without_steps(runs: Runs) -> Iterator[Obstacle]:
 
 
 def _named_twice(runs: Runs) -> Iterator[Obstacle]:
-    """A run beside itself would look as if there were no noise."""
+    """A run that is compared with itself would look as if there were no noise."""
     places = Counter(run.place for run in runs)
     for run in runs:
         if places.pop(run.place, 1) > 1:
@@ -135,7 +135,7 @@ def _unlike(a: Runs, b: Runs) -> Iterator[Obstacle]:
 
 
 def find_remarks(a: Runs, b: Runs) -> tuple[Note, ...]:
-    """What a reader must know beside the numbers."""
+    """What else a reader of the numbers must know."""
     runs = (*a, *b)
     found = [*_lengths(a, b), *_mixed("A", a), *_mixed("B", b)]
     found += [Note(code="unfinished", facts={"run": r.run_id}) for r in runs if _is_open(r)]

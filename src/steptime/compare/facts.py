@@ -1,7 +1,6 @@
-"""A run as it is compared.
+"""Takes from a measured run what a comparison needs.
 
-In: a Measurement and the CommandRecord of its run. Out: a ComparedRun. Where they are read from
-is left to the command line.
+In: a Measurement and the CommandRecord of its run. Out: a ComparedRun.
 """
 
 from __future__ import annotations

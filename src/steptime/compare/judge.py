@@ -1,7 +1,7 @@
-"""Compares two sets of runs: the second value chain's one function, `compare`.
+"""Compares two sets of runs with one function, `compare`.
 
-In: compared runs of A and of B, stored runs of the same script, and the limit of the gate. Out: a
-`Comparison`. The intervals are those of `spread`, what may be compared is decided by `alike`.
+In: the runs of A and of B, stored runs of the same script, and the limit of the gate. Out: a
+`Comparison`. `spread` makes the intervals, `alike` decides what may be compared.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from steptime.measure.values.measurement import PHASES, SPANS
 
 Runs = Sequence[ComparedRun]
 USUAL_LIMIT = 0.05
-"""What runs are asked to tell where no limit says it."""
+"""The difference that runs are to show where no limit is given."""
 
 Measure = Callable[[ComparedRun], float | None]
 """A number of a run; None where a stored run lacks it, the compared ones never do."""

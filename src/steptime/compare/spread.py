@@ -38,7 +38,7 @@ badly), both sides agree with themselves and differ in one case of eight, howeve
 apart. No factor mends that, a fifth run does."""
 
 MIN_OWN_DEGREES = 4
-"""Three runs a side stand on their own: stored runs then add little but the odd day among them."""
+"""Three runs on each side are enough: stored runs would add little, and now and then an odd day."""
 
 MAX_RUNS = 50
 """Nobody makes more runs a side by hand."""
@@ -129,7 +129,7 @@ def runs_for(spread: float, *, wanted: float) -> int | None:
 
 
 def combine(own: Pool, stored: Pool) -> Pool:
-    """What to judge with: stored runs beside the own ones, unless those are far noisier."""
+    """What to judge with: own and stored runs together, unless the own ones are far noisier."""
     stored_variance, own_variance = stored.variance, own.variance
     if stored_variance is None:
         return own

@@ -1,7 +1,7 @@
-"""What a run was made with, as traits that can be set side by side.
+"""What a run was made with, as traits that can be compared.
 
-In: a Measurement and the CommandRecord of its run. Out: traits. Which of them matter, and which
-differ, is left to `alike`.
+In: a Measurement and the CommandRecord of its run. Out: traits. `alike` decides which of them
+matter, and finds those that differ.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class ComparedRun:
 
     Attributes:
         run_id: name of its folder.
-        place: its folder, as text.
+        place: path of its folder.
         command: the command that was measured.
         started_unix_s: when it was started [s since 1970].
         duration_s: wall time to its end [s].
@@ -201,7 +201,7 @@ class Comparison:
 
     Attributes:
         a, b: the runs.
-        outcome: of the step time.
+        outcome: what the runs say about the step time.
         reason: machine word: why it is too noisy or cannot be compared.
         step: the step time; None where a run has none.
         phases: the step's phases; their differences add up to the step's.

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from steptime.errors import NotStartedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,3 +34,32 @@ def find_executable(name: str, environment: Mapping[str, str]) -> str | NotStart
         kind = "is a folder" if os.path.isdir(found[0]) else "is not executable"
         return NotStarted(exit_code=126, reason=kind)
     return NotStarted(exit_code=127, reason="was not found")
+
+
+def need_executable(command: tuple[str, ...], environment: Mapping[str, str]) -> str:
+    """The file that a shell would run for a command.
+
+    Raises:
+        NotStartedError: there is none.
+    """
+    found = find_executable(command[0], environment)
+    if isinstance(found, NotStarted):
+        raise not_started(command, found)
+    return found
+
+
+def why_not_started(error: OSError) -> NotStarted:
+    """Why the kernel did not run a file that is there."""
+    missing = error.errno == errno.ENOENT  # of the interpreter in its first line
+    reason = "names an interpreter that was not found" if missing else f"failed: {error}"
+    return NotStarted(exit_code=127 if missing else 126, reason=reason)
+
+
+def not_started(command: tuple[str, ...], found: NotStarted) -> NotStartedError:
+    """The error that says why nothing was started."""
+    hint = "Check the name, and PATH."
+    if command[0].endswith(".py"):
+        hint = f"Name its interpreter: {shlex.join(['python', *command])}"
+    return NotStartedError(
+        f"the command `{command[0]}` {found.reason}.", hint=hint, exit_code=found.exit_code
+    )

@@ -7,41 +7,12 @@ gives no fraction.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from steptime.core.hardware import find_accelerator
+from steptime.diagnose.values.utilization_values import Utilization
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.work import Count
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Utilization:
-    """A rate of work on one device, and its share of what the datasheet promises.
-
-    Attributes:
-        flops_per_s: work of a step over the median step time, on a device: the mean of the
-            ranks [FLOP/s].
-        fraction: of the peak; None with a reason in `missing`.
-        causal_fraction: the same if the masked half of causal attention is not counted.
-        peak_flops_per_s: dense, of the type that did most of the work.
-        dtype: that type; `dtype_fraction` of the work was of it.
-        dtype_fraction: share of the work that is of that type.
-        device: the part.
-        source: where its peak was read.
-        convention: what is in the work.
-        missing: machine word.
-    """
-
-    flops_per_s: float | None = None
-    fraction: float | None = None
-    causal_fraction: float | None = None
-    peak_flops_per_s: float | None = None
-    dtype: str | None = None
-    dtype_fraction: float | None = None
-    device: str | None = None
-    source: str | None = None
-    convention: str | None = None
-    missing: str | None = None
 
 
 def model_utilization(measurement: Measurement) -> Utilization:

@@ -7,7 +7,6 @@ may have threads, children and a prompt of its own.
 
 from __future__ import annotations
 
-import errno
 import signal
 import subprocess
 import time
@@ -15,7 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from steptime.core.executable import NotStarted, find_executable
+from steptime.core.executable import need_executable, not_started, why_not_started
 from steptime.core.process_end import ProcessEnd, RunState
 
 _POLL_S = 0.5  # how late Ctrl-C and what is due beside the command may be seen
@@ -72,7 +71,7 @@ class CallerChild:
 
 def start_child(
     argv: tuple[str, ...], environment: Mapping[str, str], *, output: Path | None = None
-) -> CallerChild | NotStarted:
+) -> CallerChild:
     """Start the command. It inherits the standard streams.
 
     Args:
@@ -81,11 +80,10 @@ def start_child(
         output: the file that takes what it writes to stdout and stderr; None to inherit them.
 
     Raises:
+        NotStartedError: it cannot be started.
         OSError: the file of `output` cannot be written.
     """
-    path = find_executable(argv[0], environment)
-    if isinstance(path, NotStarted):
-        return path
+    path = need_executable(argv, environment)
     with ExitStack() as files:
         file = None if output is None else files.enter_context(output.open("wb"))
         try:
@@ -93,7 +91,5 @@ def start_child(
                 argv, executable=path, env=environment, stdout=file, stderr=file
             )
         except OSError as error:
-            missing = error.errno == errno.ENOENT  # of the interpreter in its first line
-            reason = "names an interpreter that was not found" if missing else f"failed: {error}"
-            return NotStarted(exit_code=127 if missing else 126, reason=reason)
+            raise not_started(argv, why_not_started(error)) from error
     return CallerChild(process)

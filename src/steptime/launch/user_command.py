@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from steptime.core.executable import NotStarted as NotStarted
-from steptime.core.executable import find_executable
+from steptime.core.executable import need_executable, not_started, why_not_started
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.launch.ptrace_leave import load_permit
 from steptime.launch.shims import write_shims
@@ -104,11 +104,13 @@ def _in_front(folder: Path, search: str | None) -> str:
     return f"{folder}{os.pathsep}{search}"
 
 
-def start(argv: tuple[str, ...], environment: Mapping[str, str]) -> StartedCommand | NotStarted:
-    """Start the command; from here on `wait` receives the watched signals."""
-    path = find_executable(argv[0], environment)
-    if isinstance(path, NotStarted):
-        return path
+def start(argv: tuple[str, ...], environment: Mapping[str, str]) -> StartedCommand:
+    """Start the command; from here on `wait` receives the watched signals.
+
+    Raises:
+        NotStartedError: it cannot be started.
+    """
+    path = need_executable(argv, environment)
     dispositions = _initial_dispositions()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it were ignored, we would lose the exit code
     mask = frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED))
@@ -116,9 +118,7 @@ def start(argv: tuple[str, ...], environment: Mapping[str, str]) -> StartedComma
         pid = _spawn(path, argv, environment, _Signals(mask=mask, dispositions=dispositions))
     except OSError as error:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        missing = error.errno == errno.ENOENT  # the interpreter in its first line is missing
-        reason = "names an interpreter that was not found" if missing else f"failed: {error}"
-        return NotStarted(exit_code=127 if missing else 126, reason=reason)
+        raise not_started(argv, why_not_started(error)) from error
     return StartedCommand(pid=pid, mask=mask)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from steptime.measure.values.anatomy import Anatomy
 from steptime.measure.values.measurement import Measurement
+from steptime.plan.values import MemoryFit, ModeFit, Remedy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,53 +47,6 @@ MODES = (
 """Autocast alone keeps fp32 weights and no half copy but for the time of a step: it is fp32 here.
 Adafactor's factored states are near none for matrices; 4 bytes are its upper bound, with momentum.
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remedy:
-    """Something that would free memory.
-
-    Attributes:
-        name: a machine word.
-        frees_bytes: an estimate; None where nothing measured says how much.
-        is_enough: it frees enough by itself; None where that is not known.
-    """
-
-    name: str
-    frees_bytes: int | None = None
-    is_enough: bool | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModeFit:
-    """What the parameters of a model would take under one way to train.
-
-    Attributes:
-        name: the way.
-        bytes_per_parameter: weights, gradients and optimizer states.
-        bytes: the same for this model; only trained parameters have gradients and states.
-    """
-
-    name: str
-    bytes_per_parameter: float
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryFit:
-    """What the memory of a run comes to, and what would free some.
-
-    Attributes:
-        states_bytes: weights, buffers, gradients and optimizer states.
-        bytes_per_parameter: weights, gradients and optimizer states over the number of parameters.
-        would_take: other ways to train.
-        remedies: what would free memory, the cheapest first.
-    """
-
-    states_bytes: int
-    bytes_per_parameter: float | None
-    would_take: tuple[ModeFit, ...]
-    remedies: tuple[Remedy, ...]
 
 
 LOGITS_FRACTION = 0.2

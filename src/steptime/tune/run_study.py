@@ -1,7 +1,7 @@
-"""One study from its options to its `Study`: the folder, the bench, the search, the end.
+"""Runs one study: opens its folder, builds the bench, lets the search ask, and ends it.
 
-In: `StudyOptions`. Out: a `Study`, on disk after each answer. What is tried and why is left to
-`tune.search.search`, how a trial is run to `tune.trials.real_bench`.
+In: `StudyOptions`. Out: a `Study`, which is on disk after each answer. `tune.search.search` decides
+what is tried and why; `tune.trials.real_bench` runs the trials.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Tell = Callable[[StudyProgress], None]
 
 
 def run_study(options: StudyOptions, *, progress: Tell) -> Study:
-    """Find the fastest state that provably trains as well; go on with an unfinished study.
+    """Find the fastest state that provably trains as well, or resume an unfinished study.
 
     Ctrl-C ends it early: the Study says `is_interrupted` and holds what was found so far. Where
     the command fails as written, the Study has no outcome, and its first trial says how.
@@ -66,7 +66,7 @@ def run_study(options: StudyOptions, *, progress: Tell) -> Study:
 
 
 class _Run:
-    """A study under way."""
+    """A study while it runs."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class _Run:
         self._found = search(bench, wanted, tell=self._keep)
 
     def _keep(self, summary: SearchSummary) -> None:
-        """The search has come so far: keep it."""
+        """Keep what the search has found so far."""
         self._found = summary.found
         # What it means is not known before the search is over.
         study = self._study(is_interrupted=False, has_ended=False)
@@ -224,7 +224,7 @@ class _Run:
         return tuple(sorted({path for f in folders for path in tried_writes(f)}))[:_MAX_WRITES]
 
     def _forget_a_failed_command(self) -> None:
-        """A command that fails as written is no answer to keep: the next call tries it again."""
+        """A command that fails as written gives no answer to keep: the next call tries it again."""
         baseline = self._bench.baseline if self._bench is not None else None
         if baseline is not None and not baseline.ending.is_well:
             for path in self._folder.answers.glob("*.json"):

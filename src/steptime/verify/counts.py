@@ -1,8 +1,7 @@
-"""What must be equal between two runs, whatever was rounded: batches, updates, modes, settings.
+"""Checks what must be equal between two runs, however they round: batches, updates, settings.
 
-In: the recordings of the baseline and of the candidate. Out: one `QualityCheck` a count, in the
-words of `tune.values.study_values.Check`. A lever that trains on fewer batches, or with fewer
-layers, ends here.
+In: the recordings of the baseline and of the candidate. Out: one `QualityCheck` for each count. A
+lever that trains on fewer batches, or with fewer layers, fails here.
 """
 
 from __future__ import annotations

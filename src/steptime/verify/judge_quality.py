@@ -1,8 +1,8 @@
 """Judges whether a candidate trains as the baseline does, by the class of its levers.
 
-In: recordings of whole runs. Out: a `Verdict`. EXACT is judged by replay (L0), NUMERIC by one
-step against float64 (L1) and in lockstep (L2), STATISTICAL by its samples and in lockstep; all by
-the counts. docs/explanation/quality.md says how, and what this cannot see.
+In: recordings of whole runs. Out: a `Verdict`. Replay (L0) judges EXACT; one step against
+float64 (L1) and lockstep (L2) judge NUMERIC; the samples and lockstep judge STATISTICAL. The counts
+judge all of them. docs/explanation/quality.md says how, and what this cannot see.
 """
 
 from __future__ import annotations

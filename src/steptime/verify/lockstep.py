@@ -1,7 +1,7 @@
-"""Losses of two runs side by side (L2): within what another rounding, or other draws, do?
+"""Compares the losses of two runs in lockstep (L2): do they differ by more than rounding or chance?
 
-In: recordings of whole runs of one script, with the same batches. Out: checks. The envelope is
-that of the perturbed (or redrawn) runs; its factor was calibrated: docs/explanation/quality.md.
+In: recordings of whole runs of one script, with the same batches. Out: checks. Perturbed (or
+redrawn) runs give the envelope; its factor was calibrated, see docs/explanation/quality.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STRETCH = 12
 """Updates after which the difference of two perturbed runs has forgotten itself; of redrawn: 1."""
 
 MIN_UPDATES = 20
-"""For lockstep, where the training goes on: a drift shows in fewer only where it is gross."""
+"""For lockstep over a longer training: in fewer steps only a gross drift shows."""
 
 WIDEST_BIAS = 0.5
 """Where the mean of the losses may differ by more (a half), chance hides whatever else does."""

@@ -1,8 +1,8 @@
-"""One step (L1): whether another rounding is all that a candidate's first update differs by.
+"""Compares one step (L1): does a candidate's first update differ by its rounding alone?
 
-In: recordings. Out: checks. Two rulers are laid on the candidate: the baseline's own error against
-float64, and the baseline with the last bits of its weights changed at the levers' precision.
-The factors were calibrated on right and wrong levers: docs/explanation/quality.md.
+In: recordings. Out: checks. Two rulers measure the candidate: the baseline's own error against
+float64, and the baseline with the last bits of its weights changed at the precision of the levers.
+The factors were calibrated on right and wrong levers, see docs/explanation/quality.md.
 """
 
 from __future__ import annotations

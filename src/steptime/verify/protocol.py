@@ -1,8 +1,8 @@
 """Which whole runs a judgement needs, in the order in which they should be made.
 
 In: the class of a candidate's levers and their roundoff. Out: requests, for whoever starts runs.
-Those of the baseline are the same for all candidates of a class and a roundoff: each is made
-once. `judge` may be asked after each run: a FAIL stands, so the rest need not be made.
+Those of the baseline are the same for all candidates of a class and a roundoff, so each is made
+once. `judge` may be called after each run: a FAIL is final, so the other runs need not be made.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SEED = 20241
 class RunRequest:
     """One whole run: of the candidate, or of the command as written.
 
-    `quality` stands in the run's plan under that name. Its recording is kept under `name`.
+    The run's plan has `quality` under that name. Its recording is kept under `name`.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """Reads what a quality run left: `quality-N.jsonl` and `quality-N.bin` of each rank.
 
-In: a trial's folder. Out: a `Recording`. Lines that a kill cut short are left out. What the
-lines hold is written down in `guest/quality/quality_run.py`; what they mean is left to the
-modules beside.
+In: a trial's folder. Out: a `Recording`. Lines that a kill cut short are left out.
+`guest/quality/quality_run.py` says what the lines hold; the other modules of this room say what
+they mean.
 """
 
 from __future__ import annotations

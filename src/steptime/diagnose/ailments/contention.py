@@ -60,7 +60,7 @@ NEIGHBOR = Ailment(
     sentence="other programs kept {others_cores} of {num_cores} cores busy meanwhile.",
     explanation="Trust the shares of a step more than its times.",
     removal=None,
-    remedy="Train when the machine is quiet, or with fewer threads that sleep while they wait.",
+    remedy="Train when the machine is quiet.",
     levers=("num_threads", "wait_policy"),
 )
 AILMENTS = (NEIGHBOR,)

@@ -104,7 +104,7 @@ def _keep_lasting(logs: Sequence[float], places: Sequence[int]) -> tuple[ChangeP
 def find_one(values: Sequence[float]) -> int | None:
     """A change in a series that may have several; None if there is none.
 
-    Two of them look like dependence to a test for one, so each two thirds are asked too.
+    Two of them resemble dependence to a test for one, so each two thirds are asked too.
     """
     place = find_change(values)
     if place is not None:

@@ -51,8 +51,8 @@ class Roofs:
         bytes_per_s: of memory, with the threads of the run [bytes/s].
         cache_bytes_per_s: of the fastest cache.
         peak_flops_per_s: dense peak of the datasheet by type; empty where there is none.
-        part: the datasheet's name of the device.
-        num_threads: of the measuring, and of the run.
+        part: name of the device in its datasheet.
+        num_threads: threads of the measurement of the ceilings.
         run_threads: threads of the run.
         measured_unix_s: when the ceilings were measured [s since 1970].
         is_contended: others were busy while it was measured; None where not known.
@@ -76,11 +76,11 @@ class RooflinePoint:
     """One class of operators under the roofs.
 
     Attributes:
-        name: of the class.
+        name: the class of operators.
         time_s: in its operators, in one step [s]; None where that is not known.
-        fraction: of the time of all operators.
+        fraction: share of the time of all operators.
         intensity: FLOP a byte; elements count as FLOP where nothing is multiplied.
-        dtype: that most of it is of.
+        dtype: the type that most of it is of.
         flops_per_s, bytes_per_s: what it reached.
         roof: which binds, `compute` or `memory`; None where none is known.
         roof_flops_per_s: what the lower roof allows at this intensity.
@@ -143,11 +143,11 @@ class WaterfallPart:
             `bandwidth`, `slow_operators`, `device_operators`, `launch`, `loss`, `input`,
             `preprocessing`, `copies`, `communication`, `sync`, `gradient_processing`,
             `optimizer`, `script`, `contention` or `unexplained`.
-        time_s: never negative [s].
-        fraction: of the step.
-        formula: in words that name the terms.
+        time_s: time of the part [s], never negative.
+        formula: how it is computed, in words that name the terms.
         terms: the numbers in it.
         classes: time by class of operators, the largest first, where it has such.
+        fraction: its share of the step.
     """
 
     name: str
@@ -163,10 +163,10 @@ class Exceeded:
     """A class that was faster than a roof allows, so that the roof is too low.
 
     Attributes:
-        name: of the class.
+        name: the class of operators.
         roof: `compute` or `cache`.
         ratio: what it reached over the roof.
-        fraction: of the step that it takes.
+        fraction: share of the step that it takes.
     """
 
     name: str
@@ -184,7 +184,7 @@ class Waterfall:
         begins_at: `datasheet` or `ceiling`: what `arithmetic` is computed by.
         dtype: the type that the arithmetic could be done fastest in.
         parts: those that are not zero, and always `unexplained`.
-        exceeded: where a roof is too low.
+        exceeded: classes that beat a roof, which is then too low.
         is_conclusive: at most a tenth of the step is unexplained, and no roof was beaten.
         lacking: signals whose absence left time unexplained, machine words.
         missing: why there are no parts at all, a machine word.

@@ -40,7 +40,7 @@ class Cost:
         low, high: time with it over time without it; of `start` seconds more (`unit`). None of a
             failure.
         unit: `x`: time with it over time without it; `s`: seconds more.
-        source: of the figures.
+        source: source of the figures.
     """
 
     of: str
@@ -59,7 +59,7 @@ class MachineCheck:
         subject: `software`, `precision`, `threads`, `memory`, `limits`, `container`, `network`,
             `devices`, `environment`, `disk` or `security`.
         status: what came of it.
-        source: of the rule.
+        source: source of the rule.
         seen: what it rests on, by name; quantities end in their unit.
         reason: why it was not checked, or does not apply, a machine word.
         severity, certainty, cost: only where it fires; no cost is one that is not known.
@@ -83,8 +83,8 @@ class NcclChoice:
     """What NCCL said it chose, from a log of NCCL_DEBUG=INFO.
 
     Attributes:
-        path: of the file.
-        version: of NCCL.
+        path: path of the log.
+        version: version of NCCL.
         network: `IB`, `Socket`, or the name of a plugin.
         interface: of the first connections.
         transports: number of channels by transport: `P2P/CUMEM`, `SHM`, `NET/IB/GDRDMA`.

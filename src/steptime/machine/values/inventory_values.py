@@ -23,7 +23,7 @@ class Cache:
     Attributes:
         level: 1 is the nearest.
         kind: `data`, `instruction` or `unified`.
-        size_bytes: of one of them.
+        size_bytes: size of one of them.
         num: how many there are.
     """
 
@@ -65,9 +65,9 @@ class NumaNode:
     """A NUMA node: cores and the memory that is near them.
 
     Attributes:
-        node: its number.
+        node: number of the node.
         cpus: its logical cores as the kernel lists them, `0-3,8`.
-        memory_bytes: its memory.
+        memory_bytes: size of its memory.
         distances: to each node, as the kernel weighs them; 10 is itself.
     """
 
@@ -82,7 +82,7 @@ class Ram:
     """The memory of the machine, whatever a control group allows of it.
 
     Attributes:
-        total_bytes: all of it.
+        total_bytes: size of the memory.
         available_bytes: what can be had without swapping.
         swap_bytes: room for swapping.
     """
@@ -102,7 +102,7 @@ class Gpu:
         has_driver: NVML speaks for it.
         name: such as `NVIDIA H100 80GB HBM3`; the bus alone tells none.
         uuid: as NVML names it.
-        memory_bytes: all of it.
+        memory_bytes: size of its memory.
         bus_id: such as `0000:3b:00.0`.
         compute_capability: such as `9.0`.
         power_limit_w: what it may draw.
@@ -388,9 +388,9 @@ class BenchProcess:
     """The process that measured.
 
     Attributes:
-        python: its interpreter.
-        python_version: of the interpreter.
-        torch_version: of its torch.
+        python: path of the interpreter.
+        python_version: version of the interpreter.
+        torch_version: version of its torch.
         num_threads: of the processor, given to torch.
         num_cores: on which the load of others was measured.
         wait_policy: how its idle threads waited, a word of OpenMP.
@@ -414,7 +414,7 @@ class Ceilings:
 
     Attributes:
         fingerprint: of the machine, the interpreter and its torch.
-        measured_unix_s: when it began.
+        measured_unix_s: when the measuring began [s since 1970].
         took_s: how long it took.
         budget_s: how long it was allowed to take.
         bench: what measured; None where nothing could.

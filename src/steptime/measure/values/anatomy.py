@@ -40,7 +40,7 @@ class MemoryPart:
         bytes: None where it was not measured.
         by_dtype: the same by type: `fp32`, `bf16`, `int8`.
         by_device: the same by device: `cpu`, `cuda:0`.
-        num_tensors: that it is made of.
+        num_tensors: tensors that it is made of.
         is_sharded: each rank holds a part of its own.
         missing: why it was not measured, a machine word.
     """
@@ -96,9 +96,9 @@ class MemoryTimeline:
 
     Attributes:
         instants: in order, the peak among them.
-        peak: where most was held.
+        peak: the moment at which most was held.
         module: whose call, or whose gradient, was being computed at the peak.
-        operator: that ran at the peak.
+        operator: the operator that ran at the peak.
         num_storages: that were made and let go in the step.
     """
 
@@ -115,9 +115,9 @@ class Allocator:
 
     Attributes:
         allocated: given out by torch's allocator [bytes].
-        reserved: held by it.
+        reserved: held by torch's allocator, in use or not.
         peak_allocated: the most given out since the start.
-        peak_reserved: the most held.
+        peak_reserved: the most that it held.
         split: free, but in pieces of blocks in use.
         largest_free_block: the most it could give in one piece of what it holds.
         free: free on the device, as the driver says.
@@ -141,8 +141,8 @@ class LoaderMemory:
     """What the first batch of a DataLoader takes, and how many may wait at a time.
 
     Attributes:
-        batch_bytes: of its first batch.
-        num_workers: its workers.
+        batch_bytes: bytes of its first batch.
+        num_workers: worker processes of the loader.
         num_waiting: batches that may wait at a time.
         is_pinned: batches are copied to pinned memory.
     """
@@ -155,7 +155,7 @@ class LoaderMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """What was still held when a process ended for want of memory, by part.
+    """What was still held when a process ended because memory ran out, by part.
 
     Attributes:
         by_part: bytes by part; `others` are tensors that belong to none.
@@ -171,7 +171,7 @@ class Growth:
     """What there was more of, so many updates after the first snapshot, where memory grew.
 
     Attributes:
-        num_updates: between the two snapshots.
+        num_updates: updates between the two snapshots.
         held_bytes: more that the process held, on its device or resident.
         tensor_bytes: of tensors that are no weights, gradients or states.
         largest: type and shape of those that grew most: `fp32 [64, 1000]`.
@@ -192,23 +192,24 @@ class Anatomy:
     """The memory of the rank that holds most.
 
     Attributes:
-        rank: it.
+        rank: the rank that holds most.
         moment: how far the snapshots came: `call` (a model was called), `backward`, `update`.
-        num_updates: that were done at the last snapshot.
-        num_parameters: elements, those of this rank where they are sharded.
-        num_trainable: of them.
+        num_updates: updates that were done at the last snapshot.
+        num_parameters: elements of the parameters, those of this rank where they are sharded.
+        num_trainable: how many of them are trained.
         parts: every part, those that were not measured as well.
         optimizers: their classes, in order of first step.
         by_kind: saved activations by kind of graph node, the largest first.
         by_module: the same by module, what it calls included; empty where none were followed.
-        timeline: of one step; None where it was not followed.
-        timeline_missing: why, a machine word.
-        allocator: of the device; None without one.
-        loader: None without a DataLoader.
+        timeline: one step over its course; None where it was not followed.
+        timeline_missing: why no step was followed, a machine word.
+        allocator: what the allocator of the device said; None without a device.
+        loader: what waits in the DataLoader; None without one.
         worker_bytes: what its workers held together, in the median of the samples.
         resident_bytes: the most that the process was seen to hold.
-        growth: None unless memory grew between two snapshots.
-        death: None unless the process ended for want of memory and could say so.
+        growth: what there was more of; None unless memory grew between two snapshots.
+        death: what was held at the end; None unless the process ended because memory ran out,
+            and could say so.
     """
 
     rank: int

@@ -244,7 +244,7 @@ class HostLoad:
         swap_in_bytes_per_s: read back from swap on the whole machine over the window
             [bytes/s].
         min_available_bytes: least memory that was to be had in the run [bytes].
-        num_oom_kills: processes the kernel killed for want of memory in the run.
+        num_oom_kills: processes the kernel killed in the run because memory ran out.
     """
 
     num_cores: int

@@ -21,8 +21,8 @@ class MemoryUse:
         first_bytes: at the first sample of the steady window, or of the run where none fell
             into the window.
         last_bytes: at the last sample of the run [bytes].
-        peak_bytes: largest sample [bytes].
-        num_samples: samples.
+        peak_bytes: the largest sample [bytes].
+        num_samples: samples that were taken.
         slope_bytes_per_step: trend over the steady window; None where it is too short.
         limit_bytes: what there is at most.
         minor_faults_per_step: page faults a step that need no read from disk, of the host
@@ -194,12 +194,12 @@ class ScriptError:
     """The exception that ended a process of the command.
 
     Attributes:
-        type: its class.
-        text: its message, cut.
-        where: innermost line of the user's code.
-        phase: the phase it came from, as far as the traceback shows.
+        type: the class of the exception.
+        text: its message, cut to a length.
         num_updates: updates that were done.
         is_memory: it says that memory ran out.
+        where: innermost line of the user's code.
+        phase: the phase it came from, as far as the traceback shows.
         requested_bytes: what was asked for in vain, if the message says so.
     """
 
@@ -251,9 +251,9 @@ class RecipeUse:
 
     Attributes:
         path: as the user named it.
-        study_id: of its proof.
-        speedup: as proven.
-        levers: what it puts on.
+        study_id: the study that proved it.
+        speedup: the speedup that was proven.
+        levers: the levers that it puts on.
         differences: what is not as in the proof.
         device, torch_version: of the proof, to be compared with what the run says.
     """

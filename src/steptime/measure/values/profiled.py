@@ -191,11 +191,11 @@ class RankProfile:
     """The profiled window of one rank.
 
     Attributes:
-        rank: its number.
+        rank: number of the rank.
         missing: why nothing is known, a machine word.
         file: the trace, relative to the run's folder.
         first_step: number of the first profiled step, from 0.
-        num_steps: whole steps in it.
+        num_steps: whole steps in the window.
         is_cut: the process ended before all of them.
         is_mixed: something else than steps fell into it: an evaluation, a compilation, a save.
         start_s: when the window began, after the start of the command; None if not known.

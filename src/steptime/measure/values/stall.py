@@ -10,7 +10,7 @@ class StackFrame:
     """One frame of a Python stack, innermost first.
 
     Attributes:
-        function: its name.
+        function: name of the function.
         file: the file of the code.
         line: the line that it was at.
     """
@@ -25,8 +25,8 @@ class ThreadStack:
     """One thread of a process, and where it is.
 
     Attributes:
-        pid: the process of the thread.
-        thread: its name.
+        pid: id of the process that the thread is of.
+        thread: name of the thread.
         frames: calls, the innermost first.
         is_main: whether it is the first thread of its process.
         is_active: whether it ran just then; None where that is not known.
@@ -46,8 +46,8 @@ class StalledRank:
     """One rank while the run stood still.
 
     Attributes:
-        rank: its number, None where it has none.
-        pid: its process.
+        rank: number of the rank; None where it has none.
+        pid: id of its process.
         num_steps: steps of it that were on disk.
         waits_in: what its main thread waited in: `collective`, `input`, `lock`, `disk`,
             `sleep` or `compute`; None where that is not known.

@@ -94,9 +94,9 @@ class ModuleCount:
 
     Attributes:
         name: path of the module from the outermost one.
-        kind: its class.
-        forward: forward.
-        backward: gradients.
+        kind: the class of the module.
+        forward: work of the forward pass.
+        backward: work of its gradients.
         recomputed: forward work that was done again in the backward.
     """
 
@@ -118,7 +118,7 @@ class Count:
 
     Attributes:
         forward: without what activation checkpointing runs again.
-        backward: gradients.
+        backward: work of the gradients.
         recomputed: forward work that activation checkpointing did again in the backward.
         macs: multiply-accumulates of all passes; sums by index have none.
         classes: the work by operator class, those that ran.
@@ -132,7 +132,7 @@ class Count:
         again_flops: scores that fused attention computes once more; part of none.
         outside_flops: backward of what was computed outside of every module that was seen.
         rank_flops: the total of every rank, where all were counted; else empty.
-        convention: how was counted.
+        convention: the convention by which it was counted.
         is_executed: whether this is what ran; else the work of the model as it is written,
             which a compiler may have arranged otherwise.
     """

@@ -99,9 +99,9 @@ class ExportDocument:
     Attributes:
         run_id: name of the run's folder.
         format: `chrome`.
-        path: of the file.
+        path: path of the file.
         bytes: its size.
-        num_events: that are in it.
+        num_events: events that are in it.
     """
 
     run_id: str

@@ -1,7 +1,7 @@
-"""The document of one run, as `steptime run`, `show` and Python callers have it.
+"""All that is known about one run, as one value: reports render it, and `--json` writes it.
 
-In: the values of the chain. Out: a `RunDocument`, which adds the figures that programs would have
-to compute from them. The rules behind those figures are `diagnose`'s and `plan`'s.
+It holds the values of the chain, and the figures that readers would have to compute from them;
+`app.describe_run` makes it. Here it is put into its envelope.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from steptime.core.process_end import ProcessEnd, RunState
-from steptime.diagnose.utilization import Utilization, hardware_utilization, model_utilization
 from steptime.diagnose.values.finding import Diagnosis
-from steptime.diagnose.values.reach_values import Picture, Roofline, Waterfall
+from steptime.diagnose.values.reach_values import Roofline, Waterfall
+from steptime.diagnose.values.utilization_values import Utilization
 from steptime.measure.values.measurement import Measurement
-from steptime.plan.memory_fit import MemoryFit, fit_memory
+from steptime.plan.values import MemoryFit
 from steptime.report.document.envelope import Envelope, ErrorItem, enclose
 
 
@@ -56,34 +56,10 @@ class RunDocument:
     waterfall: Waterfall | None
 
 
-def run_document(
-    measurement: Measurement, diagnosis: Diagnosis | None, picture: Picture | None = None
-) -> RunDocument:
-    """The document of a run; `picture` is what it reaches of the machine's ceilings."""
-    m, count = measurement, measurement.count
-    return RunDocument(
-        measurement=m,
-        diagnosis=diagnosis,
-        work=None if count is None else WorkSums(total=count.total, model_flops=count.model_flops),
-        mfu=model_utilization(m),
-        hfu=hardware_utilization(m),
-        memory_fit=fit_memory(m),
-        roofline=None if picture is None else picture.roofline,
-        waterfall=None if picture is None else picture.waterfall,
-    )
-
-
-def run_envelope(
-    measurement: Measurement,
-    diagnosis: Diagnosis | None,
-    *,
-    command: str,
-    exit_code: int,
-    picture: Picture | None = None,
-) -> Envelope[RunDocument]:
+def run_envelope(document: RunDocument, *, command: str, exit_code: int) -> Envelope[RunDocument]:
     """The envelope of a run; a script that failed makes it partial, and says so."""
-    document = run_document(measurement, diagnosis, picture)
-    return enclose(command, document, exit_code=exit_code, errors=_end_errors(measurement.end))
+    errors = _end_errors(document.measurement.end)
+    return enclose(command, document, exit_code=exit_code, errors=errors)
 
 
 def _end_errors(end: ProcessEnd) -> tuple[ErrorItem, ...]:

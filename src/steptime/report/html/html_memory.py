@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from steptime.core.units import format_bytes, format_percent
 from steptime.measure.values.anatomy import PARTS, Anatomy, Instant, MemoryPart, MemoryTimeline
-from steptime.plan.memory_fit import table_of
+from steptime.plan.values import MemoryFit
 from steptime.report.html.html_tags import Html, joined_html, table, tag
 from steptime.report.text.memory_lines import MISSING, NAMES
 
@@ -30,15 +30,15 @@ _WIDTH, _HEIGHT = 1000, 220
 _MAX_MODULES = 8
 
 
-def anatomy_part(found: Anatomy | None) -> Html | None:
+def anatomy_part(found: Anatomy | None, fit: MemoryFit | None) -> Html | None:
     """One step over time, the parts with their bytes, and what other ways to train would take."""
-    if found is None:
+    if found is None or fit is None:
         return None
     pieces = [
         None if found.timeline is None else _drawing(found.timeline),
         _parts_table(found),
         _modules_table(found),
-        _modes_table(found),
+        _modes_table(found, fit),
     ]
     return joined_html(piece for piece in pieces if piece is not None)
 
@@ -143,11 +143,14 @@ def _modules_table(found: Anatomy) -> Html | None:
     return table(heading, rows, left=2, name="Saved activations by module")
 
 
-def _modes_table(found: Anatomy) -> Html | None:
-    now = found.bytes_per_parameter
+def _modes_table(found: Anatomy, fit: MemoryFit) -> Html | None:
+    now = fit.bytes_per_parameter
     if now is None:
         return None
     rows = [["now", f"{now:.1f}", format_bytes(now * found.num_parameters)]]
-    rows += [[mode.name, f"{mode.total:g}", format_bytes(size)] for mode, size in table_of(found)]
+    rows += [
+        [mode.name, f"{mode.bytes_per_parameter:g}", format_bytes(mode.bytes)]
+        for mode in fit.would_take
+    ]
     heading = ["precision and optimizer", "bytes a parameter", "weights, gradients and states"]
     return table(heading, rows, name="Other ways to train")

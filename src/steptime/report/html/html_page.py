@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from steptime.diagnose.values.finding import Diagnosis, Shift
-from steptime.diagnose.values.reach_values import Picture
+from steptime.diagnose.values.finding import Shift
 from steptime.launch.values import CommandRecord
-from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.over_time import RunSeries
 from steptime.measure.values.stall import Stall
+from steptime.report.document.run_document import RunDocument
 from steptime.report.html import html_sections as sections
 from steptime.report.html.html_colors import rules
 from steptime.report.html.html_memory import anatomy_part
@@ -38,14 +37,12 @@ if TYPE_CHECKING:
 class PageFacts:
     """What is known of one run; `version` is Steptime's."""
 
-    measurement: Measurement
-    diagnosis: Diagnosis | None
+    document: RunDocument
     record: CommandRecord | None
     series: RunSeries
     stalls: tuple[Stall, ...] = ()
     shifts: tuple[Shift, ...] = ()
     version: str = ""
-    picture: Picture | None = None
 
 
 def render_page(facts: PageFacts, plots: Plots) -> str:
@@ -53,7 +50,7 @@ def render_page(facts: PageFacts, plots: Plots) -> str:
     scripts = [_script_text(text) for text in plots.scripts]
     if scripts:
         scripts.append(_script_text(_asset("page.js")))
-    title = f"steptime {facts.measurement.run_id}"
+    title = f"steptime {facts.document.measurement.run_id}"
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -67,21 +64,22 @@ def render_page(facts: PageFacts, plots: Plots) -> str:
 
 
 def _body(facts: PageFacts, plots: Plots) -> list[Html]:
-    m, drawn = facts.measurement, _Drawn(plots)
+    run, drawn = facts.document, _Drawn(plots)
+    m = run.measurement
     shifts = shifts_part(facts.shifts)
     stalls = stalls_part(facts.stalls, started_unix_s=m.started_unix_s)
     parts = [
-        _section("Also found", sections.findings_part(m, facts.diagnosis)),
+        _section("Also found", sections.findings_part(m, run.diagnosis)),
         _section("The run stood still", stalls),
         _section("Steps over time", drawn.of("steps", hint=_HINT), shifts),
         _section("Where a step's time goes", sections.phases_part(m), drawn.of("phases")),
-        _section("Where did my MFU go", waterfall_part(facts.picture)),
-        _section("Operators under the roofs", drawn.of("roofline"), roofline_part(facts.picture)),
+        _section("Where did my MFU go", waterfall_part(run.waterfall)),
+        _section("Operators under the roofs", drawn.of("roofline"), roofline_part(run.roofline)),
         _section("Lines of the script", sites_part(m)),
         _section("Under the profiler", profile_part(m)),
         _section("Ranks", sections.ranks_part(m), drawn.of("ranks")),
-        _section("Work of a step", sections.told_part(m, (work_lines,))),
-        _section("Memory", anatomy_part(m.memory), sections.memory_part(m)),
+        _section("Work of a step", sections.told_part(run, (work_lines,))),
+        _section("Memory", anatomy_part(m.memory, run.memory_fit), sections.memory_part(run)),
         _section("The machine over time", drawn.of("machine", is_grid=True)),
         _section("Devices over time", _devices(facts.series), drawn.of("devices", is_grid=True)),
         _section(
@@ -91,7 +89,7 @@ def _body(facts: PageFacts, plots: Plots) -> list[Html]:
     ]
     return [
         sections.header(m),
-        sections.verdict(m, facts.diagnosis),
+        sections.verdict(m, run.diagnosis),
         sections.tiles(m, energy_j=facts.series.energy_per_step_j()),
         *(part for part in parts if part is not None),
     ]

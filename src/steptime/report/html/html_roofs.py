@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from steptime.core.units import format_percent, format_seconds
 from steptime.diagnose.values.reach_values import (
-    Picture,
     Roofline,
     RooflinePoint,
     Waterfall,
@@ -32,11 +31,10 @@ _ABSENT = "–"
 _UNMEASURED = ("no_ceilings", "no_ceilings_of_device")
 
 
-def waterfall_part(picture: Picture | None) -> Html | None:
+def waterfall_part(found: Waterfall | None) -> Html | None:
     """Where the time of a step went, or how to find out if only the ceilings are missing."""
-    if picture is None:
+    if found is None:
         return None
-    found = picture.waterfall
     if found.missing in _UNMEASURED:
         reason = f"Not drawn: {describe_missing(found.missing)}."
         act = tag("p", "Measure it, and this page shows it: ", tag("code", "steptime machine"))
@@ -82,11 +80,10 @@ def _doubts(found: Waterfall) -> list[Html]:
     return said
 
 
-def roofline_part(picture: Picture | None) -> Html | None:
+def roofline_part(found: Roofline | None) -> Html | None:
     """Each class of operators under the roofs; nothing where no operator was counted."""
-    if picture is None or not picture.roofline.points or picture.roofline.roofs is None:
+    if found is None or not found.points or found.roofs is None:
         return None
-    found: Roofline = picture.roofline
     heading = ["class", "roof", "time", "share", "FLOP a byte", "reached", "of the roof"]
     rows = [_cells(point) for point in found.points]
     shown = table(heading, rows, left=2, name="Operators under the roofs")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
+from typing import TypeVar
 
 from rich.text import Text
 
@@ -31,6 +32,7 @@ from steptime.measure.values.measurement import (
     RankSummary,
 )
 from steptime.measure.values.observations import MemoryUse
+from steptime.report.document.run_document import RunDocument
 from steptime.report.html.html_colors import class_of
 from steptime.report.html.html_tags import Html, bar, joined_html, table, tag
 from steptime.report.text.memory_lines import fit_lines, memory_lines
@@ -39,6 +41,8 @@ from steptime.report.text.run_text import recipe_lines, worker_lines
 from steptime.report.text.tables import unseen_phases
 from steptime.report.words import run_words
 from steptime.report.words.advice import choose_headline, next_act
+
+T = TypeVar("T")
 
 _ABSENT = "–"
 _MAX_RANKS = 64
@@ -262,8 +266,9 @@ def _evidence(finding: Finding) -> Html | None:
     return tag("details", tag("summary", "The numbers behind it"), shown)
 
 
-def memory_part(m: Measurement) -> Html | None:
+def memory_part(run: RunDocument) -> Html | None:
     """Memory of each rank's process, and of its device; then who holds it."""
+    m = run.measurement
     rows = [
         [f"{rank.rank}", where, *_memory_cells(use)]
         for rank in m.ranks[:_MAX_RANKS]
@@ -275,16 +280,14 @@ def memory_part(m: Measurement) -> Html | None:
     ]
     heading = ["rank", "memory", "at first", "at last", "peak", "growth a step", "limit"]
     shown = table(heading, rows, left=2, name="Memory") if rows else None
-    told = told_part(m, (memory_lines, fit_lines))
+    told = told_part(run, (memory_lines, fit_lines))
     return joined_html([shown, told]) if shown or told else None
 
 
-def told_part(
-    m: Measurement, makers: Sequence[Callable[[Measurement, Page], list[Text]]]
-) -> Html | None:
+def told_part(told_of: T, makers: Sequence[Callable[[T, Page], list[Text]]]) -> Html | None:
     """The lines of the terminal report as paragraphs, so that their words have one place."""
     page = unwrapped_page()
-    lines = [line.plain for make in makers for line in make(m, page)]
+    lines = [line.plain for make in makers for line in make(told_of, page)]
     told = [(line[:LABEL_WIDTH].strip(), line[LABEL_WIDTH:]) for line in lines]
     parts = [
         tag("p", label and tag("span", f"{label} ", class_="dim"), text) for label, text in told

@@ -1,7 +1,7 @@
 """Lines of the report on who holds the memory, and on what would make a run fit.
 
-In: a Measurement. Out: lines. What was not measured is left out here and has its reason in the
-document of --json; estimates say that they are some.
+In: the document of a run. Out: lines. What was not measured is left out here and has its reason in
+the document of --json; estimates say that they are some.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from rich.text import Text
 
 from steptime.core.units import format_bytes, format_count
 from steptime.measure.values.anatomy import Anatomy, Growth
-from steptime.measure.values.measurement import Measurement
-from steptime.plan.memory_fit import MODES, Remedy, remedies, wanted_bytes
+from steptime.plan.values import MemoryFit, Remedy
+from steptime.report.document.run_document import RunDocument
 from steptime.report.text.empty_text import ran_out
 from steptime.report.text.page import Page, printable
 
@@ -56,16 +56,16 @@ REMEDIES: Mapping[str, str] = {
 }
 
 
-def memory_lines(m: Measurement, page: Page, *, is_brief: bool = False) -> list[Text]:
+def memory_lines(document: RunDocument, page: Page, *, is_brief: bool = False) -> list[Text]:
     """What holds the memory, largest first; nothing where no process told of it.
 
     `is_brief` leaves out what is no news: parameters, and what lies outside of tensors.
     """
-    if m.memory is None:
+    found, fit = document.measurement.memory, document.memory_fit
+    if found is None or fit is None:
         return []
-    found = m.memory
     lines = page.block("memory", printable(_describe_holders(found)))
-    facts = () if is_brief else (_describe_parameters(found), _describe_host(found))
+    facts = () if is_brief else (_describe_parameters(found, fit), _describe_host(found))
     for text in (*facts, _describe_growth(found.growth)):
         if text:
             lines += page.block("", printable(text))
@@ -132,18 +132,19 @@ def _list(sizes: Mapping[str, int]) -> str:
     return ", ".join([*words, *([f"the rest {format_bytes(rest)}"] if rest else [])])
 
 
-def _describe_parameters(found: Anatomy) -> str:
+def _describe_parameters(found: Anatomy, fit: MemoryFit) -> str:
     """`16.0 bytes a parameter (124 million; AdamW): ...`, and what other modes would take."""
-    now = found.bytes_per_parameter
+    now = fit.bytes_per_parameter
     if now is None:
         return ""
     optimizer = ", ".join(dict.fromkeys(found.optimizers))
     text = f"{format_count(found.num_parameters)} parameters at {now:.1f} bytes each"
     if optimizer:
         text += f" ({optimizer})"
-    less = [mode for mode in MODES if mode.total < now - 0.5 and mode.name in _NAMED]
+    known = [mode for mode in fit.would_take if mode.name in _NAMED]
+    less = [mode for mode in known if mode.bytes_per_parameter < now - 0.5]
     if less:
-        named = " and ".join(f"{mode.total:g} ({mode.name})" for mode in less)
+        named = " and ".join(f"{mode.bytes_per_parameter:g} ({mode.name})" for mode in less)
         text += f" · others would take {named}"
     return text
 
@@ -152,12 +153,12 @@ _NAMED = ("fp32, 8-bit AdamW", "pure bf16, AdamW")
 """Modes that a line has room for; the others are in the document of --json."""
 
 
-def fit_lines(m: Measurement, page: Page) -> list[Text]:
+def fit_lines(document: RunDocument, page: Page) -> list[Text]:
     """Where memory ran out: what would make it fit, the cheapest first."""
-    if m.memory is None or not ran_out(m):
+    if document.memory_fit is None or not ran_out(document.measurement):
         return []
     lines: list[Text] = []
-    for one in remedies(m.memory, wanted_bytes=wanted_bytes(m))[:MAX_REMEDIES]:
+    for one in document.memory_fit.remedies[:MAX_REMEDIES]:
         lines += page.block("" if lines else "would fit", _describe_remedy(one))
     return lines
 

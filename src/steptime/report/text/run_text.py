@@ -18,8 +18,9 @@ from steptime.core.interval import Interval
 from steptime.core.process_end import RunState
 from steptime.core.units import format_count, format_percent, format_seconds, format_speedup
 from steptime.diagnose.values.finding import Diagnosis, Finding, Severity
-from steptime.diagnose.values.reach_values import Picture, Waterfall
+from steptime.diagnose.values.reach_values import Roofline, Waterfall
 from steptime.measure.values.measurement import Measurement
+from steptime.report.document.run_document import RunDocument
 from steptime.report.text.memory_lines import fit_lines, memory_lines
 from steptime.report.text.page import LABEL_WIDTH, Page, joined, page_of, printable, shortened
 from steptime.report.text.profile_text import profile_lines
@@ -62,43 +63,30 @@ _DETAILS = (
 _COLORS = {Severity.INFO: "green", Severity.WARNING: "yellow", Severity.CRITICAL: "red"}
 
 
-def render(
-    measurement: Measurement,
-    diagnosis: Diagnosis | None,
-    *,
-    console: Console,
-    waterfall: Waterfall | None = None,
-) -> None:
+def render(document: RunDocument, *, console: Console) -> None:
     """Print the report of one run, at most `MAX_LINES` lines and those of a profile."""
     page = page_of(console)
-    profile = profile_lines(measurement, page)
+    profile = profile_lines(document.measurement, page)
     for detail in _DETAILS:
-        roof = roof_lines(waterfall, page, run_id=measurement.run_id, is_brief=detail.is_brief)
-        lines = _report(
-            measurement, diagnosis, page=page, detail=detail, roof=roof, profile=profile
-        )
+        lines = _report(document, page=page, detail=detail, profile=profile)
         if len(lines) - len(profile) <= MAX_LINES:
             break
     page.write(lines)
 
 
-def render_picture(picture: Picture, measurement: Measurement, *, console: Console) -> None:
+def render_picture(document: RunDocument, *, console: Console) -> None:
     """Print where the time of a step went, and the operators under the roofs of the machine."""
     page = page_of(console)
-    head = [*_header(measurement, page), Text()]
-    page.write([*head, *picture_lines(picture.waterfall, picture.roofline, page)])
+    head = [*_header(document.measurement, page), Text()]
+    waterfall, roofline = document.waterfall or Waterfall(), document.roofline or Roofline()
+    page.write([*head, *picture_lines(waterfall, roofline, page)])
 
 
 def _report(
-    m: Measurement,
-    diagnosis: Diagnosis | None,
-    *,
-    page: Page,
-    detail: _Detail,
-    roof: list[Text],
-    profile: list[Text],
+    document: RunDocument, *, page: Page, detail: _Detail, profile: list[Text]
 ) -> list[Text]:
     gap = [Text()]
+    m, diagnosis = document.measurement, document.diagnosis
     primary, others = _split_findings(diagnosis)
     table = phase_lines(m.phases, page=page, small_fraction=detail.small_fraction)
     return [
@@ -119,10 +107,10 @@ def _report(
         *gap,
         *_others(m, others, page, limit=detail.num_findings),
         *worker_lines(m, page),
-        *work_lines(m, page),
-        *roof,
-        *memory_lines(m, page, is_brief=detail.is_brief),
-        *fit_lines(m, page),
+        *work_lines(document, page),
+        *roof_lines(document.waterfall, page, run_id=m.run_id, is_brief=detail.is_brief),
+        *memory_lines(document, page, is_brief=detail.is_brief),
+        *fit_lines(document, page),
         *_machine(m, page),
         *_overhead(m, page),
         *_notes(m, page, limit=detail.num_notes),

@@ -1,7 +1,7 @@
 """Lines of the report on the counted work of a step, its rate, and its share of a peak.
 
-In: a Measurement. Out: lines. Every figure stands with what is in it and what it is divided by;
-what was not counted says why.
+In: the document of a run. Out: lines. Every figure stands with what is in it and what it is divided
+by; what was not counted says why.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from rich.text import Text
 
 from steptime.core.units import format_flops, format_percent
-from steptime.diagnose.utilization import Utilization, hardware_utilization, model_utilization
-from steptime.measure.values.measurement import Measurement
+from steptime.diagnose.values.utilization_values import Utilization
 from steptime.measure.values.work import Count
+from steptime.report.document.run_document import RunDocument
 from steptime.report.text.page import Page, printable
 
 # Why the work, or its share of a peak, is not known.
@@ -50,8 +50,9 @@ _SHORT = 0.995
 _WORTH_NAMING = 0.01
 
 
-def work_lines(m: Measurement, page: Page) -> list[Text]:
+def work_lines(document: RunDocument, page: Page) -> list[Text]:
     """The work of a step, then its rate and utilization; nothing where nothing was said of it."""
+    m = document.measurement
     if m.count is None:
         if m.count_missing is None:
             return []
@@ -59,7 +60,7 @@ def work_lines(m: Measurement, page: Page) -> list[Text]:
     lines = page.block("work", _describe_count(m.count, m.num_ranks))
     if m.steady is None or m.steady.step_time_s is None:
         return lines
-    return lines + page.block("rate", _describe_rate(m))
+    return lines + page.block("rate", _describe_rate(document.mfu, document.hfu))
 
 
 def _reason(word: str | None) -> str:
@@ -101,8 +102,7 @@ def _describe_coverage(count: Count) -> str:
     return text
 
 
-def _describe_rate(m: Measurement) -> str:
-    mfu, hfu = model_utilization(m), hardware_utilization(m)
+def _describe_rate(mfu: Utilization, hfu: Utilization) -> str:
     rate = "" if mfu.flops_per_s is None else f"{format_flops(mfu.flops_per_s)}S"
     if mfu.fraction is None:
         return _listed([rate, f"MFU and HFU not measured: {_reason(mfu.missing)}"])

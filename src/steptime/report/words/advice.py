@@ -33,8 +33,8 @@ MAX_LEVERS = 4
 
 AGAIN = "Then measure again:"
 
-_CPU_ALONE = ("num_threads", "wait_policy")
-"""Levers on the threads that compute on the CPU."""
+_OF_THREADS = ("num_threads", "wait_policy")
+"""Levers on several threads that compute on the CPU."""
 
 
 def next_act(measurement: Measurement, diagnosis: Diagnosis | None) -> Act:
@@ -67,10 +67,11 @@ def _relieve(finding: Finding, measurement: Measurement) -> Act | None:
         return Act(
             sentence=f"{sentence} This report again:", command=f"steptime show {measurement.run_id}"
         )
-    if known:
-        remedy = f"The recipe already uses {' and '.join(known)}; other levers may help as well."
     these = "this lever" if len(levers) == 1 else "these levers"
-    sentence = f"{remedy} Let Steptime try {these} and prove the result:"
+    sentence = f"{remedy} Or let Steptime try {these} and prove the result:"
+    if known:
+        sentence = f"The recipe already uses {' and '.join(known)}. Let Steptime try other levers "
+        sentence += "beside it and prove the result:"
     return Act(sentence=sentence, command=_tune(levers, measurement))
 
 
@@ -81,8 +82,10 @@ def _may_help(lever: str, measurement: Measurement) -> bool:
         return lever in _in_use(measurement)  # else the script compiles by itself
     if lever == "channels_last":
         return count is not None and any(one.name == "convolution" for one in count.classes)
-    is_on_cpu = all(rank.device == "cpu" for rank in measurement.ranks)
-    return is_on_cpu or lever not in _CPU_ALONE
+    if lever in _OF_THREADS:
+        ranks = measurement.ranks
+        return all(rank.device == "cpu" and rank.num_threads != 1 for rank in ranks)
+    return True
 
 
 def _in_use(measurement: Measurement) -> tuple[str, ...]:

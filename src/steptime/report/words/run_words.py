@@ -61,7 +61,7 @@ MISSING: Mapping[str, str] = {
     "no_loader_seen": "no DataLoader was used",
     "loads_in_workers": "worker processes do it",
     "not_split": "the loader does not show its parts",
-    "not_sampled": "no counted step was looked at so closely",
+    "not_sampled": "no counted step was sampled",
     "no_module_seen": "no call of a module was seen",
     "inside_forward": "it is part of the model's forward",
     "inside_forward_and_loss": "compiled together",
@@ -88,17 +88,16 @@ NOTES: Mapping[str, str] = {
     ),
     "old_python": "Python {versions} is too old to be watched; 3.10 or newer is needed.",
     "python_without_guest": (
-        "Python processes that Steptime did not get into, of which nothing is known: {count} "
-        "({names}). They must be started without -S, -I and -E, and with the environment that "
-        "the command was given."
+        "Steptime did not get into these Python processes, and knows nothing of them: {count} "
+        "({names}). Start them without -S, -I and -E, and with the environment of the command."
     ),
     "no_nvml_binding": (
-        "How busy the device was, its power and its clocks are not known, for NVIDIA's package "
-        "is missing: pip install nvidia-ml-py"
+        "How busy the device was, its power and its clocks are not known, because NVIDIA's "
+        "package is missing: pip install nvidia-ml-py"
     ),
     "nvml_failed": (
-        "How busy the device was, its power and its clocks are not known: the driver's library "
-        "did not start. Try: nvidia-smi"
+        "How busy the device was, its power and its clocks are not known, because the driver's "
+        "library did not start. Try: nvidia-smi"
     ),
     "no_torch_seen": "Python ran, but it never imported torch.",
     "old_torch": "torch {versions} is too old to be watched; 2.4 or newer is needed.",
@@ -121,23 +120,24 @@ NOTES: Mapping[str, str] = {
         "0.2 s of its steps are missing."
     ),
     "several_threads_stepped": (
-        "Several threads of rank {ranks} stepped; shown is the one that stepped most."
+        "Several threads of rank {ranks} stepped; the report shows the one that stepped most."
     ),
     "several_processes_stepped": (
-        "Several processes stepped as rank {ranks}; shown is the one that stepped most."
+        "Several processes stepped as rank {ranks}; the report shows the one that stepped most."
     ),
     "lost_updates": "Updates that are not in the record (full disk, lost file): {count}.",
     "torn_lines": "Lines of the record that were cut short and are left out: {count}.",
-    "guest_failures": "Steptime failed inside the training, which went on; where: {facts}.",
+    "guest_failures": "Steptime failed inside the training, which continued; where: {facts}.",
     "device_time_missing": (
-        "Rank {ranks} sent no times from its device; shown is the host's clock alone."
+        "Rank {ranks} sent no times from its device; the report shows the host's clock alone."
     ),
-    "recipe_lever_failed": "Levers of the recipe that are off, for they failed: {facts}.",
+    "recipe_lever_failed": "These levers of the recipe are off because they failed: {facts}.",
     "recipe_lever_unseen": (
-        "Whether levers of the recipe are on is not known, no process told of them: {levers}."
+        "It is not known whether these levers of the recipe are on, because no process reported "
+        "them: {levers}."
     ),
     "recipe_differs": (
-        "Not as when the recipe was proven: {facts}. It may give another speedup here, or none; "
+        "This run is not as the recipe was proven: {facts}. The speedup may differ here; "
         "`steptime tune` proves it again."
     ),
 }
@@ -222,9 +222,9 @@ def _describe_place(finding: Finding) -> str | None:
 
 
 def _describe_wants(finding: Finding) -> str | None:
-    """What would make it surer; absent phases are told elsewhere."""
+    """What would make it more certain; absent phases are listed elsewhere."""
     wants = [describe_missing(word) for word in finding.missing if word not in PHASES]
-    return f"It would be surer with {' and '.join(wants)}." if wants else None
+    return f"It would be more certain with {' and '.join(wants)}." if wants else None
 
 
 def fill_in(sentence: str | None, finding: Finding) -> str | None:

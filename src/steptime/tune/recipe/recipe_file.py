@@ -1,7 +1,7 @@
-"""The recipe file: a Recipe to TOML and back, and what differs between its proof and here.
+"""The recipe file: writes a Recipe as TOML, reads it, and finds what differs from its proof.
 
-In: a finished Study, or the text of a file. Out: a Recipe, or one clear error. Reading is
-tomllib's; the text is written by hand, for it is simple and people read it.
+In: a finished Study, or the text of a file. Out: a Recipe, or one clear error. tomllib reads the
+file; the text is written here, because it is simple and people read it.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def _toml(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        # JSON's escapes are TOML's, but for DEL, which TOML wants escaped.
+        # JSON's escapes are TOML's, except for DEL, which TOML wants escaped.
         return json.dumps(storable(value), ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, tuple):
         return f"[{', '.join(map(_toml, value))}]"

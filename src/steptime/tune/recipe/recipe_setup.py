@@ -1,7 +1,7 @@
-"""A recipe to be trained with: checked, and turned into variables and a plan for the guest.
+"""Prepares a run with a recipe: checks it, and makes variables and a plan for the guest.
 
-In: a Recipe, and what is here. Out: a `Setup`. A lever that this machine cannot serve (its
-library is not installed, say) is left off and said to be; one that is not known is refused.
+In: a Recipe, and what this machine has. Out: a `Setup`. A lever that cannot work here (its library
+is not installed, say) stays off, and the report says so; an unknown lever is refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What things cost and what is left: the budget of a study, and when a one-off cost is earned.
+"""The budget of a study: what a question will cost, what is left, and when a one-off cost pays off.
 
-In: the time left after each answer. Out: predictions of what the next question costs, from what
-the last ones of its kind did, and whether it may be asked. It reads no clock.
+In: the time left after each answer. Out: a prediction of what the next question costs, made from
+the last questions of its kind, and whether it may be asked. Nothing here reads a clock.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ RUNS_A_JUDGEMENT = 5
 than its steps and a start say; the one in float64 is short."""
 
 RESERVED_JUDGEMENTS = 1.2
-"""What is kept is more than what it takes: a judgement without its confirmation is for nothing."""
+"""More is kept than a judgement takes, because a judgement without its confirmation is wasted."""
 
 LEAST_JUDGED, MOST_JUDGED = 20, 200
 JUDGED_SHARE = 1 / 60
 """Of the budget, for the steps of one whole run."""
 
 MOST_RESERVED = 0.6
-"""Of the budget: where whole runs are so dear, less is tried, but something is."""
+"""Of the budget: where whole runs cost so much, fewer levers are tried, but some are."""
 
 ASSUMED_BUDGETS = 3
-"""A run of unknown length is taken to last as long as three budgets: nobody tunes for longer
-than a third of what is to be tuned."""
+"""A run of unknown length is assumed to last as long as three budgets: nobody tunes for longer
+than a third of the run itself."""
 
 
 class BudgetLedger:
     """The time left, and what each kind of question costs.
 
-    `reserve_s` is what may not be spent now; the proof lowers it. Once it `is_closed` nothing
-    more is asked.
+    `reserve_s` may not be spent yet; the proof lowers it. Once the ledger `is_closed`, nothing more
+    is asked.
     """
 
     def __init__(self, budget_s: float) -> None:

@@ -1,7 +1,7 @@
-"""Live levers together: built up greedily, each addition compared with the best so far.
+"""Combines live levers: adds one after another, and compares each addition with the best so far.
 
-In: a `Lab` and what each lever gives alone. Out: the lab's best state. Gains alone say nothing of
-gains together: two levers may cancel, and one may help only with another.
+In: a `Lab` and what each lever gives alone. Out: the lab's best state. What levers give alone does
+not say what they give together: two may cancel each other, and one may help only with another.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from steptime.tune.search.search_notes import key_of, label, names_of, number, n
 from steptime.tune.values.study_values import State
 
 MAX_SWAPS = 2
-"""Times that settings are gone through again where levers interact."""
+"""How often all settings are tried again where levers interact."""
 
 CLOSE = 0.15
-"""Log speedup that a setting may be behind the best of its lever and still be tried for it."""
+"""How far a setting may be behind the best of its lever [log speedup] and still be tried for it."""
 
 Banned = Sequence[State]
 """States that were refused."""
@@ -66,7 +66,7 @@ class Built:
     state: State
     gain: Interval
     interacts: bool = False
-    """A lever gave less beside the others than alone."""
+    """A lever gave less together with the others than alone."""
 
 
 def _build(
@@ -124,7 +124,7 @@ def _swaps(best: State, champions: Sequence[Champion]) -> list[State]:
 
 
 def _take_what_helps(lab: Lab, states: Sequence[State], *, banned: Banned) -> bool:
-    """Try states beside the best, each a lever or a setting away from it; take those that gain.
+    """Try states that differ from the best by one lever or one setting; take those that gain.
 
     Returns:
         Whether one was taken.
@@ -152,12 +152,12 @@ def _take_what_helps(lab: Lab, states: Sequence[State], *, banned: Banned) -> bo
 
 
 def _interacts(found: Interval | None, alone: Champion) -> bool:
-    """Whether a lever gave less beside others than alone, as far as can be seen."""
+    """Whether a lever gave less together with others than alone, as far as can be seen."""
     return found is not None and found.estimate < alone.found.low
 
 
 def _is_in(state: State, states: Sequence[State]) -> bool:
-    """Whether the state is one of those, in whatever order its levers stand."""
+    """Whether the state is one of those; the order of its levers does not matter."""
     return key_of(state) in {key_of(one) for one in states}
 
 
@@ -172,7 +172,7 @@ def _add(lab: Lab, best: State, state: State, *, alone: Champion | None) -> Inte
     """
     series = lab.live_series(best, state)
     for due in rungs(NOISE_ROUNDS):
-        # Enough rounds to be told apart cost less than a pair of processes.
+        # Enough rounds to see a difference cost less than a pair of processes.
         keep = lab.keep / 2 if due == NOISE_ROUNDS else lab.keep
         if not lab.live(best, [series.state], due, keep=keep):
             lab.notes.choose("out_of_time", state[-1].name, phase="combining")

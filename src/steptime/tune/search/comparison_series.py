@@ -1,4 +1,4 @@
-"""What is known of one comparison so far. The lab keeps one for each, and adds to it."""
+"""What is known so far about one comparison. The lab keeps one series for each, and adds to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from steptime.tune.values.study_values import WELL, Ending, State
 
 @dataclass(slots=True, kw_only=True)
 class ComparisonSeries:
-    """What is known of one comparison, over all answers; `asked` counts rounds or pairs."""
+    """What all answers said about one comparison; `asked` counts its rounds or pairs."""
 
     state: State
     reference: State

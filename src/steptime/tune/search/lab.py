@@ -1,8 +1,8 @@
-"""Where the search asks: comparisons that are remembered, paid for, and survive a bad lever.
+"""Where the search asks: it remembers comparisons, pays for them, and survives a bad lever.
 
-In: a `Bench` and full states. Out: what is known of each comparison so far. A lever that ends its
-process loses its own arm only: the others are asked for again without it. What is known already is
-never asked twice, so the search may be gone through again after a lever was refused.
+In: a `Bench` and full states. Out: what is known about each comparison so far. A lever that ends
+its process loses only its own arm: the others are compared again without it. Nothing is asked
+twice, so the search can run again from its beginning after a lever was refused.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class SearchOptions:
 
 
 class Lab:
-    """A study under way: the bench, what was paid, what is known, and what was written down.
+    """The state of a search: its bench, its budget, what it knows, and what it wrote down.
 
-    `keep` is the share of the search's time that live levers leave to those between processes.
+    `keep` is the share of the search's time that live levers leave for those between processes.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Lab:
         return self.floors.get(False, MIN_FLOOR)
 
     @property
-    def told_apart(self) -> tuple[ComparisonSeries, ...]:
+    def compared_alone(self) -> tuple[ComparisonSeries, ...]:
         """Levers alone that were compared with the command as written and did not fail."""
         known = (*self._live.values(), *self._turns.values())
         return tuple(one for one in known if len(one.state) == 1 and not one.reference and one.wall)
@@ -287,7 +287,7 @@ class Lab:
                 return True
             is_short = num_got > 0 and result.ending.reason == SCRIPT_OVER
             if not blamed and not is_short and len(pending) > 1:
-                # None was named: whoever ends a process of its own was it.
+                # None was named: the one that ends a process of its own is the culprit.
                 return not [one for one in pending if not self._ask_live([one], num_rounds, keep)]
             if not blamed and not is_short and is_retry:
                 pending[0].ending = result.ending
@@ -369,14 +369,14 @@ class Lab:
         )
 
     def _note_end(self, ending: Ending) -> None:
-        """An interruption ends the asking; what was found so far stands."""
+        """After an interruption nothing more is asked; what was found so far remains."""
         if ending.end is TrialEnd.INTERRUPTED:
             self.is_interrupted = self.ledger.is_closed = True
 
-    # -- telling
+    # -- reporting
 
     def report(self) -> None:
-        """Tell where the search is."""
+        """Say where the search is."""
         self._tell(
             SearchSummary(
                 phase=self.phase,
@@ -405,7 +405,7 @@ class Lab:
             speedup=None if proven is None else to_speedup(proven),
             noise_floor=self.floors.get(False) if proof is None else self.floor_for(proof),
             quality=self._verdicts.get(key_of(recipe)) if recipe else None,
-            # Beside what was proven stands what it was compared with: loads change meanwhile.
+            # It is shown with what it was compared with, because loads change meanwhile.
             baseline_step_s=(proof and proof.reference_step_s) or self.step_s,
             tuned_step_s=None if proof is None else self._tuned_step_s(proof),
             sample_unit=None if self.baseline is None else self.baseline.sample_unit,

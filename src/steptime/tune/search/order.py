@@ -1,7 +1,7 @@
-"""Which levers to try, and in what order: what applies, and what it could give at most.
+"""Which levers to try, and in what order: those that apply, with what they could give at most.
 
-In: levers, facts, measurement and diagnosis. Out: offers in order, and why the others are none.
-Headroom is an upper bound: the speedup if all the time that a lever can shorten were gone.
+In: levers, facts, measurement and diagnosis. Out: offers in order, and why other levers are not
+offered. Headroom is an upper bound: the speedup if all the time that a lever can shorten were gone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from steptime.tune.search.bench import Baseline
 from steptime.tune.values.study_values import Applied, NotTried
 
 MAX_HEADROOM_FRACTION = 0.99
-"""A hundredfold is said at most: fractions are measured, and some time always remains."""
+"""At most a hundredfold speedup is promised: fractions are measured, and some time remains."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

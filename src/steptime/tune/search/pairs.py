@@ -1,8 +1,8 @@
 """Statistics of paired log ratios: what a comparison says, and how many pairs it takes.
 
-In: log(reference time / candidate time), a value a pair, in order of time. Out: medians with
-distribution-free intervals, and what they mean beside the study's noise floor. The formulas and
-their sources stand in docs/explanation/how-we-tune.md; choosing what to compare is left to others.
+In: log(reference time / candidate time), one value a pair, in order of time. Out: medians with
+distribution-free intervals, and what they mean given the study's noise floor. The formulas and
+their sources are in docs/explanation/how-we-tune.md.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ MIN_PAIRS = 6
 """Fewest pairs with a distribution-free 95 % interval of their median (1 - 2 / 2**6)."""
 
 MIN_FLOOR = 0.01
-"""Least noise floor: on a shared machine an effect of 1 to 2 % was never told reliably."""
+"""The noise floor at least: on a shared machine, effects of 1 to 2 % were never found reliably."""
 
 
 class Worth(Enum):
-    """What an interval says of a candidate, beside the noise floor."""
+    """What an interval says of a candidate, given the noise floor."""
 
     GAIN = "gain"
     """The whole interval lies above the noise."""
@@ -53,7 +53,7 @@ def to_speedup(found: Interval) -> Interval:
 def chain(first: Interval | None, then: Interval) -> Interval:
     """A log speedup on top of another: medians add, half widths as those of independent errors.
 
-    For showing where the search is; what is claimed is measured as a whole.
+    It only shows where the search is; what a study claims is measured as a whole.
     """
     if first is None:
         return then
@@ -72,8 +72,8 @@ def half_width(found: Interval) -> float:
 def floor_of(same: Interval) -> float:
     """The noise floor: how far an A/A interval reaches from no change, as a fraction.
 
-    That is at least the interval's half width, and more where its middle is off: what nothing
-    can do to the comparison, a lever must surpass.
+    That is at least the interval's half width, and more where its middle is off: a lever must do
+    more to the comparison than nothing at all does.
     """
     return max(MIN_FLOOR, math.expm1(max(abs(same.low), abs(same.high))))
 

@@ -1,8 +1,8 @@
-"""The proof of the best state: its quality first, then fresh repeats that alone make the claim.
+"""Proves the best state: first its quality, then its speedup in fresh repeats.
 
-In: a `Lab` and a way to build the best state without what was refused. Out: what was found. A
-refused state's culprits are found by judging its levers alone; the search then goes on without
-them. What the search measured chose the state, so it may not praise it: the confirmation does.
+In: a `Lab` and a way to build the best state without what was refused. Out: what was found. Where a
+state is refused, its levers are judged alone to find the culprits, and the search continues without
+them. Only the fresh repeats make the claim: the measurements that chose the state would flatter it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from steptime.tune.values.study_values import (
 from steptime.verify.values import Outcome
 
 EFFECT = 0.10
-"""The effect looked for: where noise hides one of this size, the study is too noisy to tell."""
+"""The effect that a study is to find: where noise hides it, the study is too noisy to tell."""
 
 LEAST_TOLD = 2
 """Times the noise floor: a lever's interval is about as wide as that of the A/A, and its lower
@@ -331,7 +331,7 @@ def too_noisy(lab: Lab) -> str | None:
         return hidden[0]
     if lab.has_run_out:
         return "too_few_repeats"
-    told = lab.told_apart
+    told = lab.compared_alone
     floor = min((lab.floor_for(one) for one in told), default=lab.floor)
     if LEAST_TOLD * floor >= EFFECT:
         return "noise_floor"
@@ -342,13 +342,13 @@ def too_noisy(lab: Lab) -> str | None:
 
 
 def _seems_to_help(lab: Lab, series: ComparisonSeries) -> bool:
-    """Whether an effect of the size looked for is what was seen, were it not for the noise."""
+    """Whether the median shows an effect of the size that the study is to find."""
     found = lab.log_speedup(series)
     return found is not None and found.estimate >= math.log1p(EFFECT)
 
 
 def _could_help(speedup: Interval | None) -> bool:
-    """Whether an effect of the size looked for is possible."""
+    """Whether an effect of the size that the study is to find is possible."""
     return speedup is not None and speedup.high > 1 + EFFECT
 
 

@@ -1,7 +1,7 @@
-"""The study's own noise, and what each live lever gives alone: A/A, then successive halving.
+"""Measures the study's own noise (A/A), then what each live lever gives alone (successive halving).
 
-In: a `Lab` and live offers. Out: the noise floor, and of each lever the best of its settings with
-what is known of it. Settings that cannot win get no more rounds; combining is left to `combine`.
+In: a `Lab` and live offers. Out: the noise floor, and the best setting of each lever with what is
+known about it. Settings that cannot win get no more rounds; `combine` puts levers together.
 
 Source: Karnin, Koren and Somekh, Almost Optimal Exploration in Multi-Armed Bandits (2013).
 """
@@ -31,16 +31,16 @@ from steptime.tune.search.search_notes import label, number, numbers_of
 from steptime.tune.values.study_values import Applied, State
 
 NOISE_ROUNDS = 12
-"""Rounds at first, and at a time, of the A/A; a lever is not told apart with fewer."""
+"""Rounds of the A/A at first, and then at a time; with fewer, no lever is judged."""
 
 MAX_NOISE_ROUNDS = 200
-"""More would tell effects below 2 %, which drift alone makes on a shared machine."""
+"""More would find effects below 2 %, which drift alone makes on a shared machine."""
 
 NOISE_SHARE = 0.15
 """Of the search's time that the A/A may take."""
 
 WANTED_HALF_WIDTH = 0.02
-"""Of log ratios, for A/A and for levers: 5 % can then be told from nothing."""
+"""Of log ratios, for A/A and for levers: an effect of 5 % can then be seen."""
 
 FIRST_ROUNDS = 8
 """Rounds of the first rung; each further rung has twice as many."""
@@ -49,7 +49,7 @@ MAX_ROUNDS = 128
 """Rounds a lever gets at most while it is tried: four doublings."""
 
 ENOUGH_ROUNDS = 32
-"""After so many, what lies below the noise in the middle is not worth telling more precisely."""
+"""After so many, a lever whose median lies below the noise is not measured more precisely."""
 
 KEEP_WHILE_ALONE = 0.4
 """Of the search's time, kept for combining; more where levers wait for processes."""

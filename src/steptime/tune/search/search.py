@@ -1,9 +1,9 @@
 """The search: from what applies to what is proven, as a function of a `Bench`.
 
-In: a bench and options. Out: `Found`, all of a study that the search decides. Deterministic given
-the bench's answers: no clock, no disk, no chance. It tells where it is after each answer, and each
-snapshot is a legal study. How levers are ordered, measured, combined and confirmed, and the machine
-words of choices and reasons: docs/explanation/how-we-tune.md.
+In: a bench and options. Out: `Found`, everything in a study that the search decides. The answers of
+the bench determine it: it uses no clock, no disk and no chance. After each answer it says where it
+is. docs/explanation/how-we-tune.md explains how levers are ordered, measured, combined and
+confirmed, and lists the machine words of choices and reasons.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KEEP_FOR_PROCESSES = 0.4
 
 
 def _tell_nobody(summary: SearchSummary) -> None:
-    """What a search tells that nobody watches."""
+    """Says nothing, for a search that nobody watches."""
 
 
 def search(

@@ -1,7 +1,8 @@
-"""What the search writes down as it goes: trials, choices, what was not tried, and what it found.
+"""What the search writes down: trials, choices, what it did not try, and what it found.
 
-The one mutable place of these records; `Found` is what leaves the search, `SearchSummary` what
-is told on the way. Every snapshot is a legal study: what is not decided yet is None.
+`Notes` is the only place where these records change. `Found` leaves the search at its end, a
+`SearchSummary` after each answer. What is not decided yet is None, so that each of them can be
+saved as a study.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Key = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
 
 
 def key_of(state: State) -> Key:
-    """The state as something to look up; equal states in another order are one."""
+    """The state as a key; states with the same levers in another order have the same key."""
     return tuple(
         sorted(
             (one.name, tuple(sorted((name, repr(value)) for name, value in one.settings.items())))
@@ -66,7 +67,9 @@ def numbers_of(found: Interval) -> dict[str, Fact]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What the search decides of a `Study`; the fields have the same meaning.
+    """What the search decides of a `Study`; the fields have the same meaning there.
+
+    The search knows nothing of folders, dates or containment: `run_study` adds those.
 
     `reason` is a machine word where the outcome has one: docs/explanation/how-we-tune.md.
     """
@@ -88,7 +91,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSummary:
-    """Where the search is: told after each answer.
+    """Where the search is, after each answer.
 
     `phase` is `observe`, `live`, `process`, `quality` or `confirm`; `ended` the trial that the
     answer was for; `best` is over the command as written, not proven yet; `found` is a legal
@@ -119,7 +122,7 @@ class Notes:
 
     @property
     def latest(self) -> Trial | None:
-        """The one that something was learned of last."""
+        """The trial that the last answer was about."""
         return None if self._latest is None else self._trials[self._latest]
 
     @property

@@ -1,7 +1,8 @@
-"""Levers of the environment and of start-up: compared between processes that take turns.
+"""Compares levers of the environment and of start-up between processes that take turns.
 
-In: a `Lab` and offers in order. Out: the lab's best state, with those that helped.
-Two or three fit a budget, so order decides; a few pairs, and more only for what may still win.
+In: a `Lab` and offers in order. Out: the lab's best state, with the levers that helped. Two or
+three levers fit a budget, so their order matters; each gets a few pairs, and more only if it may
+still win.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from steptime.tune.search.search_notes import label, names_of, numbers_of
 from steptime.tune.values.study_values import Applied, State
 
 FIRST_PAIRS = 2
-"""A setting beside others gets so many at first; the best of them goes on."""
+"""Each of several settings gets so many at first; only the best one gets more."""
 
 EARLY_PAIRS = 4
 """After so many, what is not faster than the noise is given up."""
@@ -33,7 +34,7 @@ def has_time_for_turns(lab: Lab) -> bool:
 
 
 def try_in_turns(lab: Lab, offers: Sequence[Offer], *, banned: Sequence[Applied]) -> None:
-    """Add the levers that help beside the best state, in their order."""
+    """Add the levers that help together with the best state, in their order."""
     lab.phase = "process"
     for num_pairs in ((EARLY_PAIRS, MIN_PAIRS), (MAX_PAIRS,)):
         for one in offers:

@@ -1,4 +1,4 @@
-"""What a study tells while it goes on: a `StudyProgress` for each thing that happens."""
+"""Says how far a study is: a `StudyProgress` for each thing that happens."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _PHASES = {
     "compare_processes": "process",
     "judge": "quality",
 }
-_BESIDES = 5  # trials that a study has beside those of levers: observe, noise, quality, proof
+_BESIDES = 5  # other trials than those of levers: observe, noise, quality, proof
 
 
 class ProgressTeller:
-    """Keeps what was told last, and tells what is new."""
+    """Remembers what was said last, and says what is new."""
 
     def __init__(
         self, folder: StudyFolder, budget_s: float, progress: Callable[[StudyProgress], None]
@@ -37,7 +37,7 @@ class ProgressTeller:
         self._now = StudyProgress(study_id=folder.study_id, phase="probe", trial=0, left_s=budget_s)
 
     def begin(self) -> None:
-        """The study begins, or goes on."""
+        """The study begins or resumes."""
         self._tell(note=Note(code="resumed") if self._is_resumed else None)
 
     def contain(self, containment: Containment) -> None:

@@ -1,8 +1,8 @@
-"""Answers of a bench, on disk before the search sees them, and read back when a study goes on.
+"""Writes each answer to disk before the search sees it, and reads it back when a study resumes.
 
 In: a bench and the folder of a study. Out: a bench. The search is a function of the answers, so
-over those of an earlier call it takes the same way, up to where that was cut off. The time that
-is left changes only when an answer comes, for the same reason.
+with those of an earlier call it goes the same way again, up to where that call was cut off. For the
+same reason the time that is left changes only when an answer comes.
 """
 
 from __future__ import annotations

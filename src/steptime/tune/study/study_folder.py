@@ -1,8 +1,7 @@
-"""The folder of a study: made, found again, locked; its trials' folders and its `study.json`.
+"""The folder of a study: makes it, finds it again, locks it, and writes its `study.json`.
 
-In: a store, a key that says what must be equal to go on with a study. Out: a `StudyFolder`.
-docs/reference/study-folder.md has the files. The answers in it are left to
-`tune.study.recorded_answers`.
+In: a store, and a key that says what must be equal to resume a study. Out: a `StudyFolder`.
+docs/reference/study-folder.md lists the files.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _LOCK_WAIT_S = 2.0  # the last trial of a study that was killed may take a momen
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyFolder:
-    """A study's folder [absolute]; `key` says what must be equal to go on with it."""
+    """A study's folder [absolute]; `key` says what must be equal to resume it."""
 
     study_id: str
     folder: Path
@@ -171,7 +170,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def read_input(descriptor: int = 0) -> bytes | None:
-    """What stands on the standard input; None for a terminal, or one that stays silent.
+    """What the standard input holds; None for a terminal, or for an input that stays silent.
 
     At most `MAX_STDIN_BYTES` of it.
     """

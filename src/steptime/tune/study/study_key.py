@@ -1,7 +1,7 @@
-"""What must be equal to go on with a study: one hash over all of it.
+"""What must be equal to resume a study, as one hash.
 
-In: the options and where they were given. Out: a text. Times, loads and what a trial finds are
-no part of it.
+In: the options, and where they were given. Out: a text. Times, loads and the findings of trials are
+not part of it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One live request under way: its arms, what experiments showed of them, and who is to blame.
+"""A live request while it is being answered: its arms, their results so far, and who is to blame.
 
-In: what each experiment showed. Out: which arms take part in the next one, and the answer in the
-end. It starts nothing and reads nothing.
+In: the result of each experiment. Out: which arms take part in the next experiment, and in the end
+the answer. Nothing here starts a process or reads a file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def cause_of(ended: TrialEnded) -> Ending:
 
 @dataclass(slots=True, kw_only=True)
 class Arm:
-    """What is known of one state so far."""
+    """What is known so far about one state of the request."""
 
     number: int
     state: State
@@ -67,7 +67,7 @@ class Arm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentResult:
-    """What one experiment showed."""
+    """What one experiment of the guest showed."""
 
     ended: TrialEnded | None
     blocks: tuple[BlockTime, ...]
@@ -91,7 +91,7 @@ class ExperimentResult:
 
 
 class OpenRequest:
-    """One request under way: its arms, and what the whole of it came to."""
+    """A request while it is being answered: its arms, and how the whole of it ended."""
 
     def __init__(self, *, arms: list[Arm]) -> None:
         self.arms = arms
@@ -105,7 +105,7 @@ class OpenRequest:
 
     @property
     def is_open(self) -> bool:
-        """Whether something is missing still."""
+        """Whether something is still missing."""
         return self._ending.is_well and any(arm.is_open for arm in self.arms)
 
     def may_start(self) -> bool:
@@ -120,7 +120,7 @@ class OpenRequest:
         return is_open[:1] if self.is_solo else is_open
 
     def give_up(self, cause: Ending) -> None:
-        """No process can be had."""
+        """No process can be started for it."""
         self._ending = cause
 
     def go_on_alone(self, arms: Sequence[Arm]) -> None:

@@ -1,6 +1,6 @@
-"""How long trials last, and when they are given up: from the budget and the command as written.
+"""How long trials last and when they are given up, by the budget and the command as written.
 
-In: the budget, and what was observed. Out: windows and limits. Functions of their arguments.
+In: the budget, and what was observed. Out: windows and limits, as functions of their arguments.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The judgement of a state: the whole runs that it needs, and what they say together.
+"""Judges a state: makes the whole runs that this takes, and has `verify` compare them.
 
 In: a way to make one run, and the class of the state's levers. Out: a `Verdict`. Runs of the
-command as written are kept in the study's folder and shared by all candidates; which are needed
-and how they are compared is left to `verify`.
+command as written stay in the study's folder, and all candidates are compared with them.
 """
 
 from __future__ import annotations

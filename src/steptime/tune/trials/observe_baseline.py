@@ -1,6 +1,6 @@
-"""The baseline from the folder of its trial: measured, diagnosed, with the facts for the levers.
+"""Makes the baseline from the folder of its trial: measured, diagnosed, with facts for the levers.
 
-In: a trial's folder and how the trial ended. Out: a `Baseline`. It starts nothing.
+In: a trial's folder and how the trial ended. Out: a `Baseline`. Nothing here starts a process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CAPABILITIES = ("amx_bf16", "amx_fp16", "avx512_bf16", "avx512_fp16")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParentFacts:
-    """What the parent knows for the facts.
+    """What only the parent knows of a lever's `Facts`.
 
     Attributes:
         cwd: of the command.

@@ -1,6 +1,7 @@
-"""Two states in processes of their own: the time of each, and what pairs of them say.
+"""Compares two states in processes of their own: reads each process, and puts pairs together.
 
-In: folders of trials. Out: a `Side` each, and a `ComparisonResult`. It starts nothing.
+In: folders of trials. Out: a `Side` for each process, and a `ComparisonResult` for all pairs.
+Nothing here starts a process.
 """
 
 from __future__ import annotations

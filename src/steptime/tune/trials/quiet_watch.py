@@ -1,7 +1,7 @@
-"""Waits until others leave the machine alone, with a limit.
+"""Waits, up to a limit, until other programs leave the machine alone.
 
-In: how to read the load, and how long to wait. Out: whether it was quiet. A trial of ours does not
-run meanwhile, so that all that is busy is somebody else's.
+In: how to read the load, and how long to wait. Out: whether the machine became quiet. No trial of
+ours runs meanwhile, so all load is somebody else's.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def read_load() -> Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waited:
-    """What a wait came to: cores that others took last, and how long it was."""
+    """The result of a wait: how many cores others took at its end, and how long it was."""
 
     is_quiet: bool
     others_cores: float
@@ -47,7 +47,7 @@ class Waited:
 
 
 class QuietWatch:
-    """Waits before trials; `tell` hears of a wait that begins and of one that was in vain."""
+    """Waits before trials; `tell` gets the result of each wait."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """The real bench: contained trials of the user's command, one at a time.
 
-In: what a study knows of its command, machine and levers. Out: the answers of
-`tune.search.bench`. How one trial is run is left to `tune.trials.trial_process`, live
-comparisons to `tune.trials.live_trials`.
+In: what a study knows about its command, machine and levers. Out: the answers of
+`tune.search.bench`. `tune.trials.trial_process` runs one trial, `tune.trials.live_trials` makes
+the live comparisons.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What of the machine's cores and memory the command may use: affinity and containers count.
+"""How much of the machine the command may use, here and now, within its affinity and container.
 
-In: the files of the kernel. Out: numbers for `Facts`.
+In: the files of the kernel. Out: numbers for `Facts`. Which machine it is, however much of it may
+be used, says `core.machine_identity`.
 """
 
 from __future__ import annotations

@@ -318,7 +318,7 @@ def _sampler(folder: Path, pid: int) -> HostSampler:
 
 
 def _is_memory(watch: TrialWatch, folder: Path) -> bool:
-    """Whether a command that failed did so for want of memory.
+    """Whether a command failed because it ran out of memory.
 
     Torch said so, or the kernel killed meanwhile: a launcher hands the signal of a rank on as an
     exit code of its own.

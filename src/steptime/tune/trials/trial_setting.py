@@ -1,8 +1,8 @@
-"""From a state to what a child is started with: variables, and the plan for its guest.
+"""Turns a state into what a child is started with: variables, and the plan for its guest.
 
-In: levers with their settings. Out: an environment and the content of `plan.json`
-(docs/reference/study-folder.md). What acts in the environment is put there, the rest is the
-guest's.
+In: levers with their settings. Out: an environment, and the content of `plan.json`
+(docs/reference/study-folder.md). Levers of the environment become variables; the guest applies the
+others.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ class TrialWatch:
         self._starts = LineReader(folder / files.PROCESSES)
         self._processes: dict[str, Process] = {}
         self.has_memory_error = False
-        """Whether a process said that it ended for want of memory."""
+        """Whether a process said that it ended because it ran out of memory."""
 
     def read(self) -> bool:
         """Take in what is new; whether any process made an update."""

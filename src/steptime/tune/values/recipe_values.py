@@ -1,7 +1,6 @@
 """A recipe: what was proven to be faster, for which command, on which machine.
 
-Frozen values, and each survives JSON (`core.codec`). The file that people keep is TOML, read and
-written by `tune.recipe.recipe_file`.
+The file that people keep is TOML; `tune.recipe.recipe_file` writes and reads it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How far a study is: what the command line shows while it runs.
+"""How far a study is, for whoever shows it while it runs.
 
-Values alone; a new one for each thing that happens. What they are called is left to `report`.
+A new value is made for each thing that happens. `report` has the words for it.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ class StudyProgress:
         phase: `probe`, `observe`, `live`, `process`, `confirm`, `quality`, `quiet` (waiting for
             the machine) or `done`.
         trial: number of things tried so far, this one included.
-        num_trials: about how many there will be; None where that is not known.
+        num_trials: about how many there will be; None while nobody knows.
         state: what is on in this one.
-        ended: the trial that ended just now; None where something else happened.
-        best: the best so far, with what it is over the command as written; not confirmed yet.
+        ended: the trial that has just ended; None where something else happened.
+        best: the speedup of the best state so far over the command as written; not confirmed yet.
         best_state: the levers of it.
         left_s: of the budget; below zero when it is spent.
-        is_replayed: it was answered from disk; the study goes on from an earlier one.
+        is_replayed: the answer came from disk, because the study resumes an earlier one.
         tier: how the trials are kept from harm; None before it is known.
-        tier_reasons: why not better.
+        tier_reasons: why no better tier is possible.
         note: something to say once (`shared_network`, `not_quiet`, `resumed`, …).
     """
 

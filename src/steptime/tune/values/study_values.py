@@ -1,6 +1,6 @@
-"""The values of a study: trials, verdict, recipe. Frozen, and each survives JSON (`core.codec`).
+"""The values of a study: its trials, its verdict, its recipe.
 
-A study asks whether levers make one command's training faster and leave it as good. What is tried
+A study asks whether levers make one command's training faster and leave it as good. What it tries
 is a `State`: levers with their settings, in the order in which they were added.
 """
 
@@ -84,16 +84,19 @@ State = tuple[Applied, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One thing that was tried, with how it ended.
+    """One thing that was tried, and what came of it.
+
+    `end`, `reason` and `facts` are its own and no `Ending`: the reason of a trial that ended well
+    says why the search did not keep it.
 
     Attributes:
-        number: in order, from 0, the baseline.
+        number: number of the trial, in order; 0 is the command as written.
         state: what was on.
         end: how it ended.
         kind: `observe`, `live`, `process`, `confirm` or `quality`.
         speedup: over the reference it was compared with; None where it was not timed.
         reference: what it was compared with.
-        quality: of a judged trial.
+        quality: whether the training is as good, of a trial that was judged.
         reason: machine word: why it was not kept, or why it ended so.
         facts: the numbers for the sentence of the reason.
     """
@@ -149,13 +152,13 @@ class Study:
         study_id: name of the study's folder.
         command: the command as given.
         started_unix_s: its start, seconds since 1970.
-        ended_unix_s: its end; None while it has none.
+        ended_unix_s: its end [s since 1970]; None while it has none.
         tier: how the trials were kept from harm: isolated, guarded or unsafe.
-        outcome: None while it is not done.
+        outcome: what came of it; None while it is not done.
         recipe: what was proven, empty unless `faster`.
         speedup: of the recipe over the command as written, from the confirmation.
         noise_floor: how far the study's own A/A interval reaches from no change, a fraction.
-        quality: the recipe's verdict.
+        quality: whether the training is as good with the recipe.
         baseline_step_s: time of a step of the command as written [s].
         tuned_step_s: time of a step with the recipe [s].
         sample_unit: what is counted: `samples` or `tokens`.
@@ -164,12 +167,12 @@ class Study:
         choices: why each thing was done, in order.
         tried_writes: what the script tried to write.
         break_even_steps: steps after which one-off costs (compile) are earned; None without any.
-        is_interrupted: it was ended early.
-        tier_reasons: why not better.
+        is_interrupted: the user ended it early.
+        tier_reasons: why no better tier was possible.
         samples_per_step: of the command as written, in `sample_unit`s, over all ranks.
         device: what it trains on, as its first rank said.
-        torch_version: that its first rank has.
-        reason: machine word: why the outcome is what it is, where it needs one.
+        torch_version: version of torch in its first rank.
+        reason: machine word that explains the outcome, where it needs an explanation.
         schema: version of the record.
     """
 

@@ -1,0 +1,32 @@
+"""From what was measured and concluded to the one value that reports and programs read.
+
+In: a Measurement, its Diagnosis and its Picture. Out: a `RunDocument`, with the figures that follow
+from them: the rules behind those are in `diagnose` and `plan`.
+"""
+
+from __future__ import annotations
+
+from steptime.diagnose.utilization import hardware_utilization, model_utilization
+from steptime.diagnose.values.finding import Diagnosis
+from steptime.diagnose.values.reach_values import Picture
+from steptime.measure.values.measurement import Measurement
+from steptime.plan.memory_fit import fit_memory
+from steptime.report.document.run_document import RunDocument, WorkSums
+
+
+def describe_run(
+    measurement: Measurement, diagnosis: Diagnosis | None, picture: Picture | None = None
+) -> RunDocument:
+    """The document of a run; `picture` is what it reaches of the machine's ceilings."""
+    m, count = measurement, measurement.count
+    sums = None if count is None else WorkSums(total=count.total, model_flops=count.model_flops)
+    return RunDocument(
+        measurement=m,
+        diagnosis=diagnosis,
+        work=sums,
+        mfu=model_utilization(m),
+        hfu=hardware_utilization(m),
+        memory_fit=fit_memory(m),
+        roofline=None if picture is None else picture.roofline,
+        waterfall=None if picture is None else picture.waterfall,
+    )

@@ -1,0 +1,48 @@
+"""Writes a run in the format of another tool: a Chrome trace."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from steptime.core.store import Run
+from steptime.errors import StoreError, UsageError
+from steptime.export.chrome_trace import chrome_trace
+from steptime.measure.series.run_series import read_series, read_slices
+
+_MAX_STEPS = 100_000
+"""Above it neighboring steps are drawn as their mean: a trace of 40 MB is slow to open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceFile:
+    """A trace that was written."""
+
+    size_bytes: int
+    num_events: int
+
+
+def write_trace(run: Run, path: Path) -> TraceFile:
+    """Write the trace of a run; it is compressed if the name ends in `.gz`.
+
+    Raises:
+        UsageError: there is nothing to draw.
+        StoreError: the file cannot be written.
+    """
+    series = read_series(run.folder, None, max_steps=_MAX_STEPS)
+    if not (series.steps or series.host):
+        raise UsageError(
+            f"there is nothing to draw for run {run.run_id}: neither a step nor the load of the "
+            "machine was recorded.",
+            hint=f"See what is known about it: steptime show {run.run_id}",
+        )
+    document = chrome_trace(series, read_slices(run.folder), run_id=run.run_id)
+    data = json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
+    try:
+        path.write_bytes(gzip.compress(data, 6, mtime=0) if path.suffix == ".gz" else data)
+        size = path.stat().st_size
+    except OSError as error:
+        raise StoreError(f"--output: {error}") from error
+    return TraceFile(size_bytes=size, num_events=len(document["traceEvents"]))
