@@ -48,8 +48,8 @@ def on_a_terminal(folder: Path, shell: str, **variables: str) -> tuple[int, str]
     with suppress(OSError):  # when nobody has it open any more
         while new := os.read(terminal, 4096):
             shown += new
-    os.close(terminal)
     _, status = os.waitpid(pid, 0)
+    os.close(terminal)  # before the end, it would be a SIGHUP to whoever leads the session
     return os.waitstatus_to_exitcode(status), shown.decode()
 
 
@@ -75,8 +75,10 @@ def test_a_script_that_has_the_terminal_keeps_it_alone(tmp_path: Path, shell: st
     code, shown = on_a_terminal(tmp_path, shell)
 
     assert code == 0
-    assert shown.startswith("steptime: no live line: the command may write to this terminal, too.")
-    assert shown.count("no live line") == 1
+    assert shown.startswith(
+        "steptime: the live line cannot be shown: the command may write to this terminal as well."
+    )
+    assert shown.count("the live line cannot be shown") == 1
     assert "> train.log 2>&1" in shown
     assert "\r\x1b[K" not in shown
     assert "\r".join(f"step {n}" for n in range(0, 60, 10)) in shown
@@ -87,8 +89,8 @@ def test_a_reader_that_shows_what_the_script_writes_is_not_disturbed(tmp_path: P
     code, shown = on_a_terminal(tmp_path, "2>&1 | cat")
 
     assert code == 0
-    assert shown.count("no live line") == 1
-    assert "through a pipe" in shown
+    assert shown.count("the live line cannot be shown") == 1
+    assert "writes to a pipe" in shown
     assert "\r\x1b[K" not in shown
     assert "the script's own line" in shown
 
@@ -99,4 +101,4 @@ def test_a_terminal_that_cannot_take_lines_back_gets_none(tmp_path: Path) -> Non
 
     assert code == 0
     assert shown == ""
-    assert (tmp_path / "log").read_text().startswith("steptime: no live line: ")
+    assert (tmp_path / "log").read_text().startswith("steptime: the live line cannot be shown: ")
