@@ -325,9 +325,9 @@ COMMANDS: dict[str, tuple[Damage, str]] = {
     "rubbish": (lambda run: (run / "command.json").write_bytes(b"\x93\0\xff"), "is not JSON"),
     "an array": (
         lambda run: (run / "command.json").write_text("[]"),
-        "must be `object`, got `array`",
+        "must be `object`, got []",
     ),
-    "of a wrong type": (replace_command(argv=["python", 3]), "argv[1]` must be `str`, got `int`"),
+    "of a wrong type": (replace_command(argv=["python", 3]), "argv[1]` must be `str`, got 3"),
     "of a later schema": (replace_command(schema=2), "schema 2 is newer than this Steptime"),
     "another program's": (
         lambda run: (run / "command.json").write_text('{"lr": 3}'),

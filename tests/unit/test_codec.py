@@ -202,7 +202,7 @@ def test_a_whole_number_may_stand_for_a_fractional_one() -> None:
 
 
 def test_data_that_is_no_object_is_refused() -> None:
-    with pytest.raises(DamagedRunError, match="`Overhead` must be `object`, got `int`"):
+    with pytest.raises(DamagedRunError, match="`Overhead` must be `object`, got 3"):
         from_json(Overhead, 3)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from typing import Any, TypeVar
@@ -91,7 +92,7 @@ def _check_finite(value: object, finite: Any) -> None:
     try:
         msgspec.convert(finite, type(value))
     except msgspec.ValidationError as error:
-        what = _describe(error, type(value).__name__)
+        what = _describe(error, type(value).__name__, finite)
         raise ValueError(f"a number that is not finite: {what}") from error
 
 
@@ -143,7 +144,7 @@ def from_json(cls: type[T], data: object, *, where: str | None = None) -> T:
         return msgspec.convert(_without_infinities(data), cls)
     except msgspec.ValidationError as error:
         hint = "the file is damaged or foreign"
-        raise DamagedRunError(_describe(error, where), hint=hint) from error
+        raise DamagedRunError(_describe(error, where, data), hint=hint) from error
     except (RecursionError, SystemError) as error:
         # msgspec before 0.22 has SystemError for a whole number that no float can hold.
         raise DamagedRunError(f"`{where}`: {error}", hint="the file is damaged") from error
@@ -189,12 +190,34 @@ def _without_infinities(data: object) -> object:
 _MISSING = "Object missing required field `"
 
 
-def _describe(error: Exception, where: str) -> str:
-    """The words of msgspec, the place first: ``Expected `int`, got `str` - at `$.ranks[0]` ``."""
-    what, _, place = str(error).partition(" - at ")
-    place = place.replace("$", where, 1) if place else f"`{where}`"
+def _describe(error: Exception, where: str, data: object) -> str:
+    """The words of msgspec, the place first, and the value that is found there.
+
+    From ``Expected `str`, got `int` - at `$.argv[1]` `` it makes
+    `` `command.json.argv[1]` must be `str`, got 3``.
+    """
+    what, _, path = str(error).partition(" - at ")
+    place = path.replace("$", where, 1) if path else f"`{where}`"
     if what.startswith(_MISSING):
         return f"{place[:-1]}.{what[len(_MISSING) :]} is missing"
     if what.startswith("Expected "):
-        return f"{place} must be {what[len('Expected ') :]}"
+        expected, _, found = what[len("Expected ") :].partition(", got ")
+        return f"{place} must be {expected}, got {_value_at(path, data) or found}"
     return f"{place}: {what[:1].lower()}{what[1:]}"
+
+
+def _value_at(path: str, data: object) -> str | None:
+    """The start of the value at a path of msgspec's; None where the path names no one value."""
+    steps = _STEP.findall(path)
+    if "".join(f".{name}" if name else f"[{index}]" for name, index in steps) != path.strip("`$"):
+        return None  # `[...]`: some key of a mapping
+    value: Any = data
+    for name, index in steps:
+        try:
+            value = value[name] if name else value[int(index)]
+        except (LookupError, TypeError):
+            return None
+    return f"{value!r:.40}"
+
+
+_STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
