@@ -52,7 +52,7 @@ SCENES = (  # what is said first, what is typed in front of the training, and ho
      f"steptime tune --levers {LEVERS} --budget 6m -- ", 4.0),
 )  # fmt: skip
 WANTED = ("run", "tune", "changed")
-COLUMNS, ROWS = 96, 38
+COLUMNS, ROWS = 96, 40
 PAGE_WIDTH, PAGE_HEIGHT = 1100, 1200
 
 # --- recording ------------------------------------------------------------------------
