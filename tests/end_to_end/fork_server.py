@@ -66,20 +66,32 @@ class Replay:
     """Finds modules that the server has executed; executing them again puts them back.
 
     `first` came with torch, `later` with the first optimizer, which sets some `variables` of the
-    environment, `others` with Steptime.
+    environment, `others` with Steptime. `hidden` are names of modules that mean something else in
+    their packages.
     """
 
     def __init__(
-        self, *, first: Modules, later: Modules, others: Modules, variables: Mapping[str, str]
+        self,
+        *,
+        first: Modules,
+        later: Modules,
+        others: Modules,
+        hidden: Mapping[str, Any],
+        variables: Mapping[str, str],
     ) -> None:
         self.first, self.later, self.others = dict(first), dict(later), dict(others)
+        self.hidden = hidden
         self.variables = variables
         self.is_replaying = False
 
     def copy(self) -> Replay:
         """One with nothing put back."""
         return Replay(
-            first=self.first, later=self.later, others=self.others, variables=self.variables
+            first=self.first,
+            later=self.later,
+            others=self.others,
+            hidden=self.hidden,
+            variables=self.variables,
         )
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
@@ -109,8 +121,13 @@ class Replay:
             modules.pop(name, None)
         if is_dynamo and not self.is_replaying:
             self.is_replaying = True
-            for other in list(self.later):
+            replayed = list(self.later)
+            for other in replayed:
                 importlib.import_module(other)
+            for other in replayed:  # an import binds a module where its package has a function
+                parent, _, child = other.rpartition(".")
+                if other in self.hidden and parent in sys.modules:
+                    setattr(sys.modules[parent], child, self.hidden[other])
             for variable, value in self.variables.items():
                 os.environ[variable] = value.replace(TEMPORARY, tempfile.gettempdir())
 
@@ -142,6 +159,17 @@ def take_away(known: frozenset[str]) -> Modules:
     return taken
 
 
+def hidden_by_their_packages() -> dict[str, Any]:
+    """What a package calls by the name of its module: `sympy.simplify` is a function there."""
+    hidden = {}
+    for name, module in sys.modules.items():
+        parent, _, child = name.rpartition(".")
+        bound = vars(sys.modules[parent]).get(child, module) if parent in sys.modules else module
+        if bound is not module:
+            hidden[name] = bound
+    return hidden
+
+
 def preload() -> Replay:
     """Import what the commands and the scripts import, and take it out of sight."""
     if importlib.util.find_spec("torch") is not None:
@@ -154,11 +182,12 @@ def preload() -> Replay:
     for name in ("steptime.cli.main", "bokeh.plotting", "bokeh.embed"):
         if importlib.util.find_spec(name.partition(".")[0]) is not None:
             importlib.import_module(name)
+    hidden = hidden_by_their_packages()
     others = take_away(with_optimizer)
     later = take_away(with_torch)
     first = take_away(FRESH)
     assert len(os.listdir("/proc/self/task")) == 1, "a fork would lose threads"
-    return Replay(first=first, later=later, others=others, variables=variables)
+    return Replay(first=first, later=later, others=others, hidden=hidden, variables=variables)
 
 
 # -- one command

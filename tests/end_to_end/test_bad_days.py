@@ -163,7 +163,7 @@ def test_pythons_that_keep_us_out_beside_one_that_does_not_are_said(tmp_path: Pa
     lines = f"python -I train.py & env -i $(which python) train.py & python {SCRIPTS}/tiny.py; wait"
     done = run_observed(tmp_path, "bash", "-c", lines)
     assert (done.exit_code, done.data["num_steps"]) == (0, 5)
-    assert done.notes["python_without_guest"]["count"] == "2"
+    assert done.notes["python_without_guest"]["count"] == 2
     assert "Steptime did not get into these Python processes" in said_by_us(done)
 
 
