@@ -1,7 +1,7 @@
 """Tries acts that must not affect the user's command, whatever happens in them.
 
-An act that fails is given up alone, and one sentence is told. The details of a failure of ours are
-kept in a file, which the sentence names.
+An act that fails is given up alone, and one sentence is told. The details of Steptime's own
+failures are kept in a file, which the sentence names.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def attempt(tell: Callable[[str], None]) -> Iterator[None]:
 
 
 def describe_failure(error: Exception) -> str:
-    """Return a sentence about a failure of ours; its details are saved in a file."""
+    """Return a sentence about a failure of Steptime; its details are saved in a file."""
     kind = f"{type(error).__name__}: {error}"
     try:
         descriptor, path = tempfile.mkstemp(prefix="steptime-error-", suffix=".txt")
