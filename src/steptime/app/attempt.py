@@ -1,6 +1,6 @@
 """Tries acts that must not affect the user's command, whatever happens in them.
 
-An act that fails is given up alone, and one sentence is told. The details of Steptime's own
+If an act fails, only that act is lost, and one sentence says so. The details of Steptime's own
 failures are kept in a file, which the sentence names.
 """
 

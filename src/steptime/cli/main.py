@@ -1,7 +1,8 @@
 """The `steptime` command: parses, hands over to one command, turns errors into words and codes.
 
-No other room is imported until a command needs it, so `steptime --help` answers at once. Only this
-module has a broad `except`; what it catches is our failure, kept in a file that the message names.
+No room of the library is imported until a command needs it, so `steptime --help` answers at once.
+Only `main` and `app.attempt` have a broad `except`; what these catch is our failure, kept in a file
+that the message names.
 """
 
 from __future__ import annotations

@@ -85,8 +85,8 @@ def _bin(group: Sequence[StepPoint]) -> PhaseBin:
 def usual_top(values: Sequence[float], shown: Sequence[float] = ()) -> float | None:
     """Return the end of an axis that shows usual values; higher ones are marked at its edge.
 
-    It is a tenth above all if the largest is near the others, otherwise three times the median: one
-    step of a minute must not flatten a thousand of 10 ms.
+    It is a tenth above the largest if that is near the others, otherwise three times the median:
+    one step of a minute must not flatten a thousand of 10 ms.
 
     Args:
         values: the values that count, and that determine what is usual.

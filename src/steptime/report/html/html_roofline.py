@@ -19,7 +19,7 @@ from steptime.report.html.html_colors import CLASS_COLORS, ROOF_COLORS
 from steptime.report.text.waterfall_text import describe_headroom
 
 _SMALLEST, _LARGEST = 10.0, 46.0  # diameters of circles [pixels]
-_MARGIN = 3.0  # the axes end at this many times the range that is drawn
+_MARGIN = 3.0  # the axes extend this many times beyond what is drawn
 _GREY = "#9aa0a6"
 
 

@@ -1,7 +1,8 @@
 """Makes markup that can be trusted: elements made from text that is always escaped.
 
 In: text that may hold anything (arguments, paths, messages of exceptions). Out: `Html`. A plain
-string never becomes markup; only this file makes `Html` of strings, and only of its own literals.
+string never becomes markup: outside this file, `Html` is made only of the page's own style, scripts
+and places for plots.
 """
 
 from __future__ import annotations

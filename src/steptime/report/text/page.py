@@ -26,7 +26,7 @@ MIN_WIDTH = 50
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _ASCII = str.maketrans({"·": "-", "µ": "u", "×": "x", "ᵀ": "T", "³": "^3"})
 _NUMBER_GAP = re.compile(r"(?<=\d) (?=[\w%µ])")
-_GLUE = "\ue000"  # for private use: `printable` lets none through
+_GLUE = "\ue000"  # a private-use character: `printable` lets none through
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

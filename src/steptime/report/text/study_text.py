@@ -197,7 +197,7 @@ def _trials(study: Study, page: Page, *, num_rows: int) -> list[Text]:
 
 
 def _most_telling(trials: Sequence[Trial], num_rows: int) -> list[Trial]:
-    """Return the trials that decided something before the others, in the order they were made."""
+    """Prefer trials that decided something to the others; keep the order they were made in."""
     if len(trials) <= num_rows:
         return list(trials)
     dull = ("no_gain", "cannot_tell")
