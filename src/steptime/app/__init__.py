@@ -1,1 +1,1 @@
-"""What the commands do, as functions of values: nothing here prints or reads an argv."""
+"""What the commands do, as functions of values: nothing here prints or reads the command line."""

@@ -1,7 +1,7 @@
-"""Tries what must not touch the user's command, whatever happens in it.
+"""Tries acts that must not affect the user's command, whatever happens in them.
 
-What fails costs itself alone, and one sentence is told. A failure of ours is kept in a file, which
-the sentence names.
+If an act fails, only that act is lost, and one sentence says so. The details of Steptime's own
+failures are kept in a file, which the sentence names.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from steptime.errors import SteptimeError
 
 @contextmanager
 def attempt(tell: Callable[[str], None]) -> Iterator[None]:
-    """Leave the block where it fails; `tell` gets a sentence that says why.
+    """Leave the block if it fails; `tell` gets a sentence that says why.
 
-    A value that is made in the block needs one before it, for the case that it fails.
+    A variable that is set in the block needs a value before it, in case the block fails.
     """
     try:
         yield
@@ -31,7 +31,7 @@ def attempt(tell: Callable[[str], None]) -> Iterator[None]:
 
 
 def describe_failure(error: Exception) -> str:
-    """A sentence about a failure of ours; its details are saved in a file."""
+    """Return a sentence about a failure of Steptime; its details are saved in a file."""
     kind = f"{type(error).__name__}: {error}"
     try:
         descriptor, path = tempfile.mkstemp(prefix="steptime-error-", suffix=".txt")

@@ -1,6 +1,6 @@
 """What is done beside a running command: the machine is sampled, the steps are watched and shown.
 
-Each part has a pace of its own. A part that fails is left out from then on, and its note is kept
+Each part has its own pace. A part that fails is left out from then on, and its note is kept
 until the command has ended.
 """
 
@@ -26,10 +26,10 @@ class LiveLine(Protocol):
     """Shows how far a run is, wherever that is."""
 
     def show(self) -> float:
-        """Show it now; the time until it is due again [s]."""
+        """Show it now; return the time until it is due again [s]."""
 
     def clear(self) -> None:
-        """Take it away, when the command has ended."""
+        """Remove it when the command has ended."""
 
 
 MakeLine = Callable[[Path, "Callable[[], Sequence[RankProgress]]"], LiveLine]
@@ -43,7 +43,7 @@ class _Part:
 
 
 class Beside:
-    """The parts; whoever waits for the command calls `tick`."""
+    """The parts; the loop that waits for the command calls `tick`."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.notes: list[str] = []
@@ -53,11 +53,11 @@ class Beside:
         self.line: LiveLine | None = None
 
     def add(self, take: Callable[[], float], *, first_s: float = 1.0) -> None:
-        """Call `take` in `first_s`, and then whenever the time that it returns is over [s]."""
+        """Call `take` in `first_s`, and then each time after as long as it returned [s]."""
         self._parts.append(_Part(take=take, due_s=self._clock() + first_s))
 
     def tick(self) -> float:
-        """Do what is due; seconds until the next part is."""
+        """Do what is due; return the seconds until the next part is."""
         for part in self._parts:
             if self._clock() >= part.due_s:
                 wait_s = _NEVER_S
@@ -68,13 +68,13 @@ class Beside:
         return max(0.0, due_s - self._clock())
 
     def finish(self) -> int | None:
-        """The command has ended; how many samples of the machine failed, None if none was taken."""
+        """End the parts; return how many samples of the machine failed, None if none was taken."""
         if self.line is not None:
             with attempt(self.notes.append):
                 self.line.clear()
         if self.sampler is None:
             return None
-        # A kill by the kernel came after the last sample.
+        # If the kernel killed a process, it did so after the last sample.
         with attempt(self.notes.append):
             self.sampler.take_last()
         return self.sampler.num_failures
@@ -83,20 +83,20 @@ class Beside:
 def start_beside(
     folder: Path, *, child_pid: int, cwd: str | None, make_line: MakeLine | None = None
 ) -> Beside:
-    """Everything that runs beside the command, started.
+    """Start everything that runs beside the command.
 
     Args:
-        folder: the run's.
+        folder: the folder of the run.
         child_pid: the command's first process.
         cwd: the command's working folder.
-        make_line: makes the live line; None where none is shown.
+        make_line: makes the live line; None if none is shown.
     """
-    # What is imported here would delay the start of the command.
+    # These imports would otherwise delay the start of the command.
     beside = Beside()
     with attempt(beside.notes.append):
         from steptime.watch.outside import Outside
 
-        beside.sampler = Outside(folder, root_pid=child_pid)  # it takes its first sample
+        beside.sampler = Outside(folder, root_pid=child_pid)  # takes its first sample here
         beside.add(beside.sampler.take)
     watch = _LateWatch(folder, cwd)
     beside.add(watch.take)
@@ -108,7 +108,7 @@ def start_beside(
 
 
 class _LateWatch:
-    """A watch for stalls that is made when it is first asked: a run may be over by then."""
+    """A watch for stalls that is made when it is first asked: a short run may be over by then."""
 
     def __init__(self, folder: Path, cwd: str | None) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""What the checks of a machine judge by: the machine, torch, and the last run of the store."""
+"""Gathers the facts that the checks judge: the machine, torch, and the last run of the store."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _MAX_SCRIPT_BYTES = 1 << 20
 def gather_facts(
     *, python: str | None, data: Path, store: Path, nccl_log: Path | None
 ) -> CheckFacts:
-    """Everything that the checks judge by.
+    """Return everything that the checks judge.
 
     Args:
-        python: the interpreter with the torch; None for the one on the PATH.
+        python: the interpreter that has torch; None for the one on the PATH.
         data: the folder that holds the training data.
         store: the folder that holds `.steptime`.
         nccl_log: a log of NCCL_DEBUG=INFO.
@@ -51,7 +51,7 @@ def gather_facts(
 
 
 def _python(name: str | None) -> str | None:
-    """The interpreter that is meant, or the one on the PATH, if there is one."""
+    """Return the interpreter that is meant, or the one on the PATH, if there is one."""
     if name is not None:
         return find_python(name, os.environ)
     with suppress(NotFoundError):
@@ -60,7 +60,7 @@ def _python(name: str | None) -> str | None:
 
 
 def _last_run(store: Path) -> LastRun | str:
-    """The newest run of the store with what its command said; or why there is none."""
+    """Return the newest run of the store with its command's output, or why there is none."""
     try:
         run = find_run(find_store(store), "last")
         result = load_run(run)

@@ -1,4 +1,4 @@
-"""The command of a library call: its words, or one string that is split as a shell would."""
+"""The command of a library call: its words, or one string that is split like in a shell."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from steptime.errors import UsageError
 
 
 def as_argv(command: str | Sequence[str | os.PathLike[str]], *, what: str) -> tuple[str, ...]:
-    """The argv of a command.
+    """Return the argv of a command.
 
     Args:
         command: its words, or one string.

@@ -1,7 +1,7 @@
-"""Compares two sets of runs: what was changed between them, and what it did to the step time.
+"""Compares two sets of runs: what was changed between them, and how the step time changed.
 
 In: runs, by id, path or value. Out: a `RunComparison`. Other runs of the same scripts in the same
-stores say how much equal runs differ.
+stores show how much equal runs differ.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from steptime.errors import DamagedRunError, SteptimeError, StoreError, UsageErr
 from steptime.launch.values import CommandRecord
 
 MAX_STORED = 60
-"""Runs of the store that are read for how much equal runs differ, the newest first."""
+"""To see how much equal runs differ, at most so many runs of the store are read, newest first."""
 
 Side = str | os.PathLike[str] | ObservedRun | Sequence[str | os.PathLike[str] | ObservedRun]
 
@@ -46,11 +46,11 @@ class RunComparison:
 
     @property
     def step(self) -> Effect | None:
-        """The step times of A and of B with their difference; None where a run has none."""
+        """The step times of A and of B with their difference; None if a run has none."""
         return self.comparison.step
 
     def text(self, *, width: int = WIDTH) -> str:
-        """The report as plain text, folded to `width` columns; commands stay whole."""
+        """Return the report as plain text, folded to `width` columns; commands are not folded."""
         from steptime.report.text.compare_text import ComparisonRequest, render_comparison
 
         return plain_text(
@@ -74,9 +74,9 @@ class RunComparison:
 def compare(
     a: Side, b: Side, *, store: str | os.PathLike[str] = ".", limit: float | None = None
 ) -> RunComparison:
-    """What was changed between the runs of A and those of B, and what it did.
+    """Return what was changed between the runs of A and those of B, and how the step time changed.
 
-    Three runs a side or more are worth comparing: one run says nothing about how much runs differ.
+    Compare at least three runs on each side: one run says nothing about how much runs differ.
 
     Args:
         a: a run or several: ids, `last`, `last~1`, paths of run folders, or `ObservedRun` values.
@@ -101,7 +101,7 @@ def compare(
 
 
 def compare_runs(a: Sequence[Run], b: Sequence[Run], *, limit: float | None) -> Comparison:
-    """The same for runs that were found."""
+    """Return the same for runs that were already found."""
     read_a, read_b = ([read_run(run) for run in side] for side in (a, b))
     needs_stored = judge.wants_stored(read_a, read_b)
     stored = stored_runs([*a, *b]) if needs_stored else []
@@ -117,7 +117,7 @@ def _run_of(one: str | os.PathLike[str] | ObservedRun, store: str | os.PathLike[
 
 
 def read_run(run: Run) -> ComparedRun:
-    """The run as it is compared; one measured by an older Steptime is folded again.
+    """Return the run as it is compared; if an older Steptime measured it, it is folded again.
 
     Raises:
         SteptimeError: it is damaged, of another schema, or cannot be read.
@@ -139,7 +139,7 @@ def read_run(run: Run) -> ComparedRun:
 
 
 def stored_runs(named: list[Run]) -> list[ComparedRun]:
-    """Other runs of the same scripts in the stores of the named ones, as far as they are sound."""
+    """Return other sound runs of the same scripts from the stores of the named runs."""
     found = []
     scripts = {script for run in named if (script := _script_at(run)) is not None}
     folders = {run.folder for run in named}
@@ -158,4 +158,4 @@ def _script_at(run: Run) -> str | None:
     try:
         return script_of(read_value(run, "command.json", CommandRecord).argv)
     except (OSError, DamagedRunError):
-        return None  # said when the run itself is read
+        return None  # reading the run itself reports this

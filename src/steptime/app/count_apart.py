@@ -11,11 +11,11 @@ from steptime.measure.values.measurement import Measurement
 from steptime.tune.trials.count_child import count_in_child
 
 WANTING = ("compiled", "inexact", "mode_active", "captured", "subclass", "without_gradients")
-"""Reasons for no count that an extra run, in which no bit matters, does not have."""
+"""Reasons for a missing count that do not apply to an extra run, where no bit matters."""
 
 
 def wants_count(measurement: Measurement) -> bool:
-    """Whether an extra run would show what this one could not."""
+    """Return whether an extra run would show what this one could not."""
     m = measurement
     return m.count is None and m.num_steps > 0 and m.count_missing in WANTING
 
@@ -23,7 +23,7 @@ def wants_count(measurement: Measurement) -> bool:
 def count_apart(run: Run, record: CommandRecord) -> None:
     """Run the command once more, kept from doing harm, until a step is counted.
 
-    What was counted, or why nothing was, is in `count.jsonl` of the run's folder.
+    The count, or the reason why there is none, is in `count.jsonl` of the run's folder.
     """
     count_in_child(
         record.argv, user_environment(), run_folder=run.folder, cwd=Path(record.cwd or ".")

@@ -1,7 +1,7 @@
-"""From what was measured and concluded to the one value that reports and programs read.
+"""Combines what was measured and concluded into the one value that reports and programs read.
 
 In: a Measurement, its Diagnosis and its Picture. Out: a `RunDocument`, with the figures that follow
-from them: the rules behind those are in `diagnose` and `plan`.
+from them; the rules behind those figures are in `diagnose` and `plan`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from steptime.report.document.run_document import RunDocument, WorkSums
 def describe_run(
     measurement: Measurement, diagnosis: Diagnosis | None, picture: Picture | None = None
 ) -> RunDocument:
-    """The document of a run; `picture` is what it reaches of the machine's ceilings."""
+    """Return the document of a run; `picture` says how close it comes to the machine's ceilings."""
     m, count = measurement, measurement.count
     sums = None if count is None else WorkSums(total=count.total, model_flops=count.model_flops)
     return RunDocument(

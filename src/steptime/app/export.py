@@ -13,7 +13,7 @@ from steptime.export.chrome_trace import chrome_trace
 from steptime.measure.series.run_series import read_series, read_slices
 
 _MAX_STEPS = 100_000
-"""Above it neighboring steps are drawn as their mean: a trace of 40 MB is slow to open."""
+"""Above this, neighboring steps are drawn as their mean: a trace of 40 MB is slow to open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """The ceilings that a run is judged by: those of its folder, or newer ones of this machine.
 
-Nothing is ever measured here: `steptime machine` does, and keeps what it found in the store.
+Nothing is ever measured here: `steptime machine` measures, and keeps the results in the store.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FOLDER = "machine"
 
 
 def read_ceilings(run: Run) -> Ceilings | None:
-    """Those that the run was judged by when it ended."""
+    """Return the ceilings that the run was judged by when it ended."""
     if not (run.folder / CEILINGS_FILE).exists():
         return None
     from steptime.machine.values.inventory_values import Ceilings
@@ -37,7 +37,7 @@ def read_ceilings(run: Run) -> Ceilings | None:
 
 
 def find_ceilings(run: Run, measurement: Measurement) -> Ceilings | None:
-    """The newest of the run's own and those of this machine with the run's Python and torch."""
+    """Return the newest of the run's own and of this machine's for the run's Python and torch."""
     own = read_ceilings(run)
     if not measurement.ranks or measurement.count is None:
         return own
@@ -72,7 +72,7 @@ def _kept(folder: Path) -> Iterator[Ceilings]:
 
 
 def _is_here(run: Run) -> bool:
-    """Whether the run was made on this machine: a store may be shared."""
+    """Return whether the run was made on this machine, because a store may be shared."""
     from steptime.launch.origin import read_machine
 
     try:
@@ -82,7 +82,7 @@ def _is_here(run: Run) -> bool:
 
 
 def _fingerprints(fit: list[Ceilings]) -> set[str]:
-    """Those that this machine has for the interpreters that measured, whatever disk was read."""
+    """Return this machine's fingerprints for the interpreters that measured, with any disk."""
     from steptime.launch.origin import read_machine
     from steptime.machine.ceilings import Python, fingerprint_of
     from steptime.machine.inventory import read_inventory

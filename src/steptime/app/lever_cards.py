@@ -1,4 +1,4 @@
-"""What a lever declares, as one value: for `steptime levers` and the pages of the reference."""
+"""Puts what a lever declares into one value, for `steptime levers` and the reference pages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from steptime.report.text.lever_text import LeverCard
 
 
 def card_of(lever: Lever) -> LeverCard:
-    """What a lever declares, with the settings that it has in some world."""
+    """Return what a lever declares, with the settings that it has in some world."""
     tried = [s for facts in WORLDS if lever.applies(facts) is None for s in lever.space(facts)]
     names = dict.fromkeys(name for settings in tried for name in settings)
     return LeverCard(

@@ -1,4 +1,4 @@
-"""From a run's folder to its `ObservedRun`, as it was saved or folded now.
+"""Loads an `ObservedRun` from a run's folder, as it was saved or folded now.
 
 In: an id, a path, or a `Run`. Out: the measurement, the diagnosis and the ceilings that it was
 judged by.
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from steptime.measure.values.over_time import RunSeries
 
 MAX_STEPS = 4000
-"""Points over time: a change is placed to within a four-thousandth of the run."""
+"""Points over time: this places a change to within a four-thousandth of the run."""
 
 
 def load(
     which: str | os.PathLike[str] = "last", *, store: str | os.PathLike[str] = "."
 ) -> ObservedRun:
-    """A run that was made before, with what is known about it.
+    """Return a run that was made before, with what is known about it.
 
     Args:
         which: its id or the beginning of it, `last`, `last~1` for the one before, or the path of
@@ -53,7 +53,7 @@ def load(
 
 
 def find(which: str | os.PathLike[str], *, store: str | os.PathLike[str]) -> Run:
-    """The run that is meant by an id or by the path of its folder.
+    """Return the run that is meant by an id or by the path of its folder.
 
     Raises:
         NotFoundError: there is none.
@@ -65,21 +65,21 @@ def find(which: str | os.PathLike[str], *, store: str | os.PathLike[str]) -> Run
 
 
 def is_path(name: str) -> bool:
-    """Whether the name means a folder, and no id."""
+    """Return whether the name means a folder, not an id."""
     return os.sep in name or (Path(name) / "command.json").is_file()
 
 
 def load_run(run: Run) -> ObservedRun:
-    """What was saved; folded from the raw files where that is missing, damaged, or knew less."""
+    """Return what was saved; fold the raw files if that is missing, damaged, or outdated."""
     try:
         measurement = read_value(run, "measurement.json", Measurement)
         diagnosis = read_value(run, "diagnosis.json", Diagnosis)
     except (OSError, DamagedRunError):
         return fold(run, read_end(run))
     ceilings = find_ceilings(run, measurement)
-    if ceilings != read_ceilings(run):  # the machine was measured since
+    if ceilings != read_ceilings(run):  # the machine was measured since then
         observed = fold(run, read_end(run))
-        with suppress(OSError, SteptimeError):  # a store that can only be read is as good
+        with suppress(OSError, SteptimeError):  # a read-only store is good enough
             save(observed)
         return observed
     return ObservedRun(
@@ -92,7 +92,7 @@ def load_run(run: Run) -> ObservedRun:
 
 
 def load_measurement(run: Run) -> Measurement:
-    """What was saved of the steps alone, however the machine was measured since."""
+    """Return the saved measurement of the steps, even if the machine was measured since then."""
     try:
         return read_value(run, "measurement.json", Measurement)
     except (OSError, DamagedRunError):

@@ -1,4 +1,4 @@
-"""The machine: what it has, what it reaches, and what the checks of it judge by.
+"""Reads the machine: what it has, what it reaches, and what its checks judge.
 
 In: a `MachineOptions`. Out: its inventory with ceilings that were measured now or before.
 """
@@ -28,12 +28,12 @@ class MachineOptions:
     """What to find out about the machine.
 
     Attributes:
-        python: the interpreter with the torch; None for the one on the PATH.
+        python: the interpreter that has torch; None for the one on the PATH.
         data: the folder that holds the training data.
         store: the folder that holds `.steptime`.
         budget_s: time that all measuring may take.
-        is_again: measure, whatever was measured before.
-        only_inventory: measure nothing.
+        is_again: whether to measure even what was measured before.
+        only_inventory: whether to measure nothing.
     """
 
     python: str | None = None
@@ -46,7 +46,7 @@ class MachineOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineFacts:
-    """What the machine has, and what it reaches; `age_s` is None where nothing was measured."""
+    """What the machine has, and what it reaches; `age_s` is None if nothing was measured."""
 
     inventory: Inventory
     ceilings: Ceilings | None = None
@@ -54,12 +54,12 @@ class MachineFacts:
 
 
 def examine(options: MachineOptions, *, tell: Tell, progress: Progress) -> MachineFacts | None:
-    """Read the machine, and measure it where its figures are not known.
+    """Read the machine, and measure it if its figures are not known.
 
     Args:
         options: what to find out.
         tell: gets sentences worth knowing.
-        progress: gets what is measured just now.
+        progress: gets what is being measured.
 
     Returns:
         The machine; None in a rank of a launcher that takes part and reports nothing.
@@ -97,15 +97,15 @@ def examine(options: MachineOptions, *, tell: Tell, progress: Progress) -> Machi
 
 
 def _known(asked: ceilings_of.CeilingRequest, *, is_again: bool) -> Ceilings | None:
-    """What was measured before, or why nothing can be; None where it is to be measured now."""
+    """Return earlier figures, or why nothing can be measured; None if it is to be measured now."""
     if asked.python.missing is not None:
         return ceilings_of.unmeasured(asked, now_s=time.time())
-    # Ranks of a launcher wait for each other, so that none of them may take old figures.
+    # Ranks of a launcher wait for each other, so none of them may use old figures.
     return None if is_again or asked.is_launched else ceilings_of.load(asked)
 
 
 def _join(options: MachineOptions, environment: Mapping[str, str], tell: Tell) -> None:
-    """One of the other ranks: it takes part in the collectives, and reports nothing."""
+    """Take part in the collectives as one of the other ranks, and report nothing."""
     path = ceilings_of.find_python(options.python, environment)
     failure = ceilings_of.join_ranks(
         ceilings_of.Python(path=path), budget_s=options.budget_s, environment=environment
@@ -115,7 +115,7 @@ def _join(options: MachineOptions, environment: Mapping[str, str], tell: Tell) -
 
 
 def _folder(folder: Path, tell: Tell) -> Path | None:
-    """Where figures and the disk's file are kept; None where nothing can be written."""
+    """Return where figures and the disk's file are kept, or None if nothing can be written."""
     try:
         found = make_folder(folder, kind="machine")
     except StoreError as error:

@@ -1,7 +1,7 @@
-"""Observes one run of a command: start it, watch it, and say what holds it back.
+"""Observes one run of a command: starts it, watches it, and says what holds it back.
 
-In: a command. Out: an `ObservedRun`. The command line starts it as the one thing that its process
-does (`run_in_foreground`), a Python program as a child among others (`observe`); `prepare` before
+In: a command. Out: an `ObservedRun`. The command line starts it as the only task of its process
+(`run_in_foreground`), a Python program as a child among other tasks (`observe`); `prepare` before
 and `conclude` after are the same. Nothing is said while the command runs.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _NEVER_S = 1e6
 CAPTURE = "capture"
-"""Value of `output`: keep what the command writes in the run's folder."""
+"""A value of `output`: keep what the command writes in the run's folder."""
 
 Tell = Callable[[str], None]
 Wait = Callable[[Callable[[], float]], ProcessEnd]
@@ -37,7 +37,7 @@ Wait = Callable[[Callable[[], float]], ProcessEnd]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedRun:
-    """A run whose command has ended, its plan's `record` with the end; `notes` went wrong."""
+    """An ended run; the end is in its plan's `record`, and `notes` say what went wrong."""
 
     plan: RunPlan
     end: ProcessEnd
@@ -56,15 +56,15 @@ def observe(
 ) -> ObservedRun:
     """Run a training command as it is, measure its steps, and say what holds it back.
 
-    Works from a script, a thread and a notebook. Ctrl-C ends the command and is raised again; what
-    was recorded until then can be loaded with `steptime.load("last")`.
+    This works from a script, a thread and a notebook. Ctrl-C ends the command and is raised again;
+    what was recorded until then can be loaded with `steptime.load("last")`.
 
     Args:
-        command: the words of the command, or one string that is split as a shell would.
+        command: the words of the command, or one string that is split like in a shell.
         store: the folder that holds `.steptime`.
         recipe: the file of a recipe that `steptime.tune` wrote; the command trains with it.
         profile: let torch's profiler run around three steps, from this step on; True for 30.
-        count: count the work of a step in a short extra run where the script compiles.
+        count: count the work of a step in a short extra run if the script compiles.
         output: the file that takes what the command writes; "capture" keeps it for
             `ObservedRun.output`; None leaves it where the output of this process goes.
         tell: gets sentences worth knowing while this works; they are in `ObservedRun.notes`, too.
@@ -75,7 +75,7 @@ def observe(
     Raises:
         NotStartedError: there is no such command.
         StoreError: no folder for the run can be made, or the run's own is gone.
-        SteptimeError: the root of these and all others.
+        SteptimeError: the base class of these and all others.
 
     Example:
         >>> run = steptime.observe(["python", "train.py"])  # doctest: +SKIP
@@ -107,7 +107,7 @@ def observe(
 def run_in_foreground(
     plan: RunPlan, *, on_start: Callable[[], None], make_line: MakeLine | None = None
 ) -> EndedRun:
-    """Run the command as the one thing that this process does; signals are passed on to it.
+    """Run the command as the only task of this process; signals are passed on to it.
 
     Args:
         plan: what `prepare` returned.
@@ -125,7 +125,7 @@ def run_in_foreground(
 def conclude(
     ended: EndedRun, *, counts: bool, tell: Tell
 ) -> tuple[ObservedRun | None, tuple[str, ...]]:
-    """Fold the run and save what was found; the run, and sentences about what went wrong.
+    """Fold the run and save it; return the run, and sentences about what went wrong.
 
     Each act is tried by itself: a full disk costs the saved files, not the result.
     """
@@ -165,12 +165,12 @@ def _run_as_child(plan: RunPlan, output: str | os.PathLike[str] | None) -> Ended
         has_ended = True
         return ended
     finally:
-        if not has_ended:  # Ctrl-C, above all
+        if not has_ended:  # mostly because of Ctrl-C
             _save_record(_with_end(plan, child.pid, child.stop()))
 
 
 def _watch(plan: RunPlan, pid: int, wait: Wait, make_line: MakeLine | None) -> EndedRun:
-    """Wait for the command; sample and watch it meanwhile."""
+    """Wait for the command; sample and watch it in the meantime."""
     if plan.run is None or plan.record is None:
         return EndedRun(plan=plan, end=wait(lambda: _NEVER_S), notes=plan.notes)
     from steptime.app.beside import start_beside
@@ -191,7 +191,7 @@ def _watch(plan: RunPlan, pid: int, wait: Wait, make_line: MakeLine | None) -> E
 def _with_end(
     plan: RunPlan, pid: int, end: ProcessEnd, *, num_sample_failures: int | None = None
 ) -> RunPlan:
-    """The plan with its final record, not written yet."""
+    """Return the plan with its final record, which is not written yet."""
     if plan.record is None:
         return plan
     record = replace(
@@ -215,7 +215,7 @@ def _fold_and_save(ended: EndedRun, notes: list[str], *, counts: bool, tell: Tel
     if run is None or record is None:
         raise StoreError("the command ran unobserved.")
     if not run.folder.is_dir():
-        notes.clear()  # whatever failed, this is why
+        notes.clear()  # this is the reason for all failures
         raise NotFoundError(
             f"the run folder {run.folder} was deleted while the command ran; nothing to report."
         )
@@ -223,7 +223,7 @@ def _fold_and_save(ended: EndedRun, notes: list[str], *, counts: bool, tell: Tel
         notes.append(f"{run.instead_of} cannot be written; the run is in {run.folder}")
     with attempt(notes.append):
         _save_record(ended.plan)
-    # All of it is needed once the command has ended, and would delay its start.
+    # These are needed only after the command has ended, and would delay its start.
     from steptime.app.load import fold, save
     from steptime.app.run_listing import add_to_index
     from steptime.measure.source.scan import write_source
@@ -249,7 +249,7 @@ def _pack_traces(folder: Path) -> None:
 
 
 def _counts_apart(plan: RunPlan, observed: ObservedRun, notes: list[str], tell: Tell) -> bool:
-    """Whether an extra run was made for the work of a step."""
+    """Count the work of a step in an extra run if wanted; return whether one was made."""
     from steptime.app.count_apart import count_apart, wants_count
 
     run, record = plan.run, plan.record

@@ -32,9 +32,9 @@ class ObservedRun:
         run: its id and its folder.
         measurement: what was seen of its steps.
         diagnosis: what holds it back, and why.
-        picture: what it reaches of the machine's ceilings.
-        ceilings: the figures of the machine that it was judged by; None where there are none.
-        series: what is drawn over time, where the run was folded just now.
+        picture: how close it comes to the machine's ceilings.
+        ceilings: the figures of the machine that it was judged by; None if there are none.
+        series: what is drawn over time, if the run was just folded.
         notes: sentences about what went wrong in observing it, and what differs from a recipe.
     """
 
@@ -73,21 +73,21 @@ class ObservedRun:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was seen that a report could be made of."""
+        """Whether nothing was seen that could go into a report."""
         from steptime.report.text.empty_text import is_empty
 
         return is_empty(self.measurement)
 
     @property
     def output(self) -> str | None:
-        """What the command wrote, where it was observed with `output="capture"`; else None."""
+        """What the command wrote, if it was observed with `output="capture"`, otherwise None."""
         try:
             return (self.folder / OUTPUT_FILE).read_text(encoding="utf-8", errors="replace")
         except OSError:
             return None
 
     def text(self, *, width: int = WIDTH) -> str:
-        """The report as plain text, folded to `width` columns; commands stay whole."""
+        """Return the report as plain text, folded to `width` columns; commands are not folded."""
         return plain_text(self.render, width=width)
 
     def render(self, console: Console) -> None:
@@ -101,7 +101,7 @@ class ObservedRun:
         render(self.document, console=console)
 
     def describe_empty(self) -> str:
-        """One paragraph for a run that `is_empty`."""
+        """Return one paragraph for a run that `is_empty`."""
         from steptime.report.text.empty_text import describe_empty
 
         return f"steptime: {describe_empty(self.measurement, self.diagnosis)}"

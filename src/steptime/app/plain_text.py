@@ -1,4 +1,4 @@
-"""The reports of the terminal as text: for values that are printed, and shown in a notebook."""
+"""Makes text of the terminal's reports, for values that are printed and shown in a notebook."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 WIDTH = 100
-"""Columns of a report that no terminal shows."""
+"""Columns of a report that is not shown on a terminal."""
 
 
 def plain_text(render: Callable[[Console], None], *, width: int) -> str:
-    """What `render` writes to a console, without colors, folded to `width` columns."""
+    """Return what `render` writes to a console, without colors, folded to `width` columns."""
     from rich.console import Console
 
     file = io.StringIO()
@@ -27,7 +27,7 @@ def plain_text(render: Callable[[Console], None], *, width: int) -> str:
 
 
 def as_html(text: str) -> str:
-    """A text as a notebook shows it: letter by letter."""
-    import html  # a notebook asks for it, a command never does
+    """Return a text as a notebook shows it, character by character."""
+    import html  # notebooks need it, commands never do
 
     return f"<pre>{html.escape(text)}</pre>"

@@ -1,7 +1,7 @@
 """The first third of a run: everything that is done before the command starts.
 
-In: what to observe. Out: a `RunPlan`, the run's folder with `command.json` in it among it, or an
-error: then nothing was started.
+In: what to observe. Out: a `RunPlan`, which includes the run's folder with `command.json` in it. If
+there is an error instead, nothing was started.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class RunOptions:
 
     Attributes:
         command: the user's argv.
-        store: the folder that holds `.steptime`, or that itself.
+        store: the folder that holds `.steptime`, or `.steptime` itself.
         recipe: the file of a recipe that the command trains with.
-        counts: count the work of a step in an extra run where this one cannot.
+        counts: count the work of a step in an extra run if this one cannot.
         profile: the profiler that runs around a few steps.
     """
 
@@ -51,8 +51,8 @@ class RunOptions:
 class RunPlan:
     """What is started, in which environment; `notes` are sentences about what went wrong.
 
-    `run` and `record`, its `command.json` so far, are None where no folder could be made: the
-    command runs all the same, unobserved.
+    `run` and `record`, its `command.json` so far, are None if no folder could be made: then the
+    command still runs, unobserved.
     """
 
     argv: tuple[str, ...]
@@ -63,11 +63,11 @@ class RunPlan:
 
 
 def prepare(options: RunOptions, environment: Mapping[str, str], *, tell: Tell) -> RunPlan:
-    """Make the run's folder with what the command's processes need, a recipe's plan too.
+    """Make the run's folder with what the command's processes need, including a recipe's plan.
 
     Args:
         options: what to observe.
-        environment: the user's.
+        environment: the user's environment.
         tell: gets sentences about how a recipe differs from its proof.
 
     Raises:
@@ -110,13 +110,13 @@ def _observed_plan(
 
 
 def _load_recipe(options: RunOptions, environment: Mapping[str, str], tell: Tell) -> Setup:
-    from steptime.app.recipe_loading import load_setup  # costs an import that few runs need
+    from steptime.app.recipe_loading import load_setup  # imported here, because few runs need it
 
     return load_setup(options.recipe or Path(), options.command, environment, tell=tell)
 
 
 def _with_recipe(environment: Mapping[str, str], run: Run, setup: Setup) -> dict[str, str]:
-    """The environment with the recipe's variables; the guest's part is written to `plan.json`."""
+    """Return the environment with the recipe's variables, and write the guest's `plan.json`."""
     from steptime.tune.trials.trial_setting import add_variables
 
     found = add_variables(environment, setup.variables)
@@ -128,7 +128,7 @@ def _with_recipe(environment: Mapping[str, str], run: Run, setup: Setup) -> dict
 
 
 def _check_profiler(wish: ProfileWish | None, environment: Mapping[str, str]) -> None:
-    """Make sure, before anything starts, that a profiler of the system is there if it is wanted."""
+    """Check, before anything starts, that a system profiler is there if it is wanted."""
     if wish is None or wish.tool != NSYS:
         return
     if isinstance(find_executable(NSYS, environment), NotStarted):
@@ -138,12 +138,12 @@ def _check_profiler(wish: ProfileWish | None, environment: Mapping[str, str]) ->
 
 
 def _inside_profiler(options: RunOptions, folder: Path) -> tuple[str, ...]:
-    """The command as it is started: inside the profiler, if one of the system's is wanted."""
+    """Return the command as it is started: inside a system profiler, if one is wanted."""
     if options.profile is None or options.profile.tool != NSYS:
         return options.command
     return (
         *("nsys", "profile", f"--output={folder / NSYS}", "--force-overwrite=true"),
-        # The guest starts and stops the collection; the command runs on to its end.
+        # The guest starts and stops the collection; the command continues to its end.
         *("--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--kill=none"),
         *("--trace=cuda,nvtx,cudnn,cublas,osrt", "--sample=none", "--cpuctxsw=none"),
         *options.command,

@@ -1,4 +1,4 @@
-"""Reads the recipe that a command is to train with, and compares it with what is here."""
+"""Reads the recipe that a command trains with, and compares it with what this machine has."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def load_setup(
     *,
     tell: Callable[[str], None],
 ) -> Setup:
-    """What the command is started with; `tell` gets how that differs from the proof.
+    """Return what the command is started with; `tell` gets how that differs from the proof.
 
     Raises:
         RecipeError: the recipe cannot be used.

@@ -1,6 +1,6 @@
-"""The page of a run: from its folder to one HTML file.
+"""Writes the page of a run: from its folder to one HTML file.
 
-The plots need the extra `steptime[report]`; without it the error says how to get it.
+The plots need the extra `steptime[report]`; without it, the error says how to get it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ INSTALL = "pip install 'steptime[report]'"
 
 
 def write_page(observed: ObservedRun, target: Path | None = None) -> Path:
-    """Write the page into the run's folder or to another file; where it is now.
+    """Write the page into the run's folder or to another file; return its path.
 
     Raises:
         MissingExtraError: the plotting library is not there, or broken.
@@ -37,7 +37,7 @@ def write_page(observed: ObservedRun, target: Path | None = None) -> Path:
         if target is None:
             write_text(path, page)
         else:
-            path.write_text(page, encoding="utf-8")  # as it stands: it may be no plain file
+            path.write_text(page, encoding="utf-8")  # written directly: may be no regular file
     except OSError as error:
         raise StoreError(
             f"the page cannot be written: {path}: {error.strerror or error}.",

@@ -1,7 +1,7 @@
-"""The SQLite index of a store: one row a run, for listing and comparing.
+"""The SQLite index of a store: one row per run, for listing and comparing.
 
-The files in the run folders are the truth; this is a cache of them. A damaged index is
-thrown away, one that cannot be opened is done without; neither is an error.
+The files in the run folders are the truth; this is a cache of them. A damaged index is thrown away,
+and an index that cannot be opened is not used; neither is an error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def read_rows(path: Path) -> dict[str, RunSummary]:
-    """All rows by run id; empty if there is no usable index."""
+    """Return all rows by run id; empty if there is no usable index."""
 
     def read(connection: sqlite3.Connection) -> dict[str, RunSummary]:
         rows = connection.execute("SELECT * FROM runs").fetchall()
@@ -36,7 +36,7 @@ def read_rows(path: Path) -> dict[str, RunSummary]:
 
 
 def write_rows(path: Path, rows: Iterable[RunSummary]) -> bool:
-    """Insert or replace the rows; whether it could be done."""
+    """Insert or replace the rows; return whether it could be done."""
 
     def write(connection: sqlite3.Connection) -> bool:
         sql = "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -63,9 +63,9 @@ def discard(path: Path) -> None:
 
 
 def _use(path: Path, action: Callable[[sqlite3.Connection], T]) -> T | None:
-    """The action's result, or None: the index was damaged (gone now) or cannot be used."""
+    """Return the action's result; None if the index was damaged (now deleted) or cannot be used."""
     try:
-        # The rollback journal is kept: write-ahead logging does not work on network disks.
+        # The rollback journal is kept, because write-ahead logging does not work on network disks.
         with closing(sqlite3.connect(path, timeout=_BUSY_S)) as connection, connection:
             _prepare(connection)
             return action(connection)

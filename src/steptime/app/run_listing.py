@@ -1,6 +1,6 @@
 """The runs of a store: found by id, listed, and kept in the index.
 
-In: a store. Out: what `core.store` wrote there, in short. Files are the truth: a run that is in
+In: a store. Out: a summary of what `core.store` wrote there. Files are the truth: a run that is in
 no index is summarized from its folder.
 """
 
@@ -23,16 +23,16 @@ from steptime.measure.values.run_summary import RunSummary
 
 _RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 _LAST = re.compile(r"last(?:~(\d{1,6}))?")
-_FRESH_S = 60.0  # a run writes a line a second; on a loaded machine with many processes fewer
+_FRESH_S = 60.0  # a run writes once a second, less often on a loaded machine with many processes
 
 T = TypeVar("T")
 
 
 def find_run(store: Path, wanted: str) -> Run:
-    """The run with this id, with this beginning of an id, the `last` one, or `last~1` before it.
+    """Return the run with this id or beginning of an id, the `last`, or `last~1` before it.
 
     Raises:
-        NotFoundError: there is none, or several begin so.
+        NotFoundError: there is none, or several begin like this.
     """
     run_ids = _run_ids(store)
     if not run_ids:
@@ -52,10 +52,10 @@ def _nth_last(store: Path, wanted: str, number: int) -> str:
 
 
 def run_at(path: Path) -> Run:
-    """The run whose folder this is, wherever it lies.
+    """Return the run whose folder this is, wherever it lies.
 
     Raises:
-        NotFoundError: it is no run folder.
+        NotFoundError: it is not a run folder.
     """
     if not (path / "command.json").is_file():
         hint = "A run folder is .steptime/runs/<run id>, with a file command.json in it."
@@ -68,10 +68,10 @@ _MANY = {"run": ("runs", "steptime runs"), "study": ("studies", "steptime study 
 
 
 def match_id(store: Path, wanted: str, ids: Sequence[str], *, what: str) -> str:
-    """The id of a `run` or `study` that is wanted, or the one that begins so.
+    """Return the id of a `run` or `study` that is wanted, or the one that begins like this.
 
     Raises:
-        NotFoundError: there is none, or several begin so.
+        NotFoundError: there is none, or several begin like this.
     """
     many, lister = _MANY[what]
     matches = [i for i in ids if i == wanted] or [i for i in ids if i.startswith(wanted)]
@@ -88,7 +88,7 @@ def match_id(store: Path, wanted: str, ids: Sequence[str], *, what: str) -> str:
 
 
 def list_runs(store: Path) -> tuple[RunSummary, ...]:
-    """All runs, newest first; the index gains what it lacks and loses what is gone."""
+    """Return all runs, newest first; add missing runs to the index, and remove deleted ones."""
     cached = run_index.read_rows(store / "index.sqlite")
     run_ids = _run_ids(store)
     rows = [cached.get(run_id) or summarize(_run(store, run_id)) for run_id in run_ids]
@@ -113,7 +113,7 @@ def add_to_index(run: Run) -> None:
 
 
 def summarize(run: Run) -> RunSummary:
-    """What the run's files say, as far as they are there and whole."""
+    """Return what the run's files say, as far as they exist and are whole."""
     command = _read(run.folder / "command.json")
     measurement = _read(run.folder / "measurement.json")
     steady = _field(measurement, "steady", dict) or {}
@@ -133,7 +133,7 @@ def summarize(run: Run) -> RunSummary:
 
 
 def read_end(run: Run) -> ProcessEnd:
-    """How the run's command ended, from `command.json`; running if its files are fresh."""
+    """Return how the run's command ended, from `command.json`; it is running if files are fresh."""
     command = _read(run.folder / "command.json")
     code, number = _field(command, "exit_code", int), _field(command, "signal", int)
     if number is not None:
@@ -146,13 +146,13 @@ def read_end(run: Run) -> ProcessEnd:
 
 
 def _is_settled(row: RunSummary) -> bool:
-    """Whether nothing about it will change: it ended, and was measured."""
+    """Return whether nothing about the run will change: it ended, and was measured."""
     has_ended = row.state not in (RunState.RUNNING, RunState.UNKNOWN)
     return has_ended and row.num_steps is not None
 
 
 def _is_fresh(folder: Path) -> bool:
-    """Whether a file changed lately; a process id alone may be another process by now."""
+    """Return whether a file changed lately; a process id alone may now be another process."""
     try:
         newest = max((path.stat().st_mtime for path in folder.iterdir()), default=0.0)
     except OSError:
@@ -171,7 +171,7 @@ def _is_alive(pid: int) -> bool:
         status = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return True
-    # A dead process stays as a zombie where the first process of a container waits for none.
+    # A dead process stays as a zombie if the first process of a container never waits for it.
     return not status.rpartition(b")")[2].lstrip().startswith(b"Z")
 
 
@@ -188,7 +188,7 @@ def _run(store: Path, run_id: str) -> Run:
 
 
 def _read(path: Path) -> Mapping[str, object]:
-    """The object in a JSON file; empty if there is none of our schema."""
+    """Return the object in a JSON file; it is empty if there is none of our schema."""
     try:
         document = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):

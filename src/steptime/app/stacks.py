@@ -1,4 +1,4 @@
-"""The stacks of a run's ranks: as they are now, or as its last stall has kept them."""
+"""The stacks of a run's ranks: as they are now, or as they were in its last stall."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RankStacks:
 
 
 def take_stacks(run: Run) -> RankStacks:
-    """The stacks of a run.
+    """Return the stacks of a run.
 
     Raises:
         NotFoundError: none of its processes is here, and it was never stalled.

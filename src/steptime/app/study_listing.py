@@ -1,7 +1,7 @@
 """The studies of a store: found by id and listed, newest first.
 
 In: a store. Out: `Study` values as `study.json` holds them. A study that was killed before its
-first answer holds none yet, and is left out.
+first answer has no such file yet, and is left out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RECIPE = "tuned.toml"
 
 
 def list_studies(store: Path) -> tuple[Study, ...]:
-    """All studies that can be read, newest first."""
+    """Return all studies that can be read, newest first."""
     found = []
     for folder in _folders(store):
         with suppress(DamagedRunError, OSError):
@@ -29,10 +29,10 @@ def list_studies(store: Path) -> tuple[Study, ...]:
 
 
 def find_study(store: Path, wanted: str) -> Study:
-    """The study with this id, with this beginning of an id, or the `last` one.
+    """Return the study with this id or this beginning of an id, or the `last` one.
 
     Raises:
-        NotFoundError: there is none, or several begin so.
+        NotFoundError: there is none, or several begin like this.
         DamagedRunError: it cannot be understood.
     """
     ids = sorted(folder.name for folder in _folders(store))
@@ -51,7 +51,7 @@ def find_study(store: Path, wanted: str) -> Study:
 
 
 def recipe_of(store: Path, study: Study) -> Path | None:
-    """The recipe that lies in a study's folder."""
+    """Return the recipe that is in a study's folder."""
     path = store / "studies" / study.study_id / RECIPE
     return path if path.is_file() else None
 

@@ -30,12 +30,13 @@ Progress = Callable[[StudyProgress], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TunedCommand:
-    """What came of a study. `print(tuned)` shows the report of the terminal.
+    """The result of a study. `print(tuned)` shows the report of the terminal.
 
     Attributes:
         study: all that was tried, and what was proven.
-        recipe_file: where the recipe was written; None where there is none, or it could not be.
-        failure: why it could not be written; None where it was, or there is none.
+        recipe_file: where the recipe was written; None if there is none, or it could not be
+            written.
+        failure: why it could not be written; None if it was, or there is none.
     """
 
     study: Study
@@ -44,7 +45,7 @@ class TunedCommand:
 
     @property
     def outcome(self) -> StudyOutcome | None:
-        """Whether it became faster; None where the study was interrupted or the command failed."""
+        """Whether it became faster; None if the study was interrupted or the command failed."""
         return self.study.outcome
 
     @property
@@ -53,7 +54,7 @@ class TunedCommand:
         return self.study.speedup
 
     def text(self, *, width: int = WIDTH) -> str:
-        """The report as plain text, folded to `width` columns; commands stay whole."""
+        """Return the report as plain text, folded to `width` columns; commands are not folded."""
         from steptime.report.text.study_text import StudyRequest, render_study
 
         recipe = None if self.recipe_file is None else str(self.recipe_file)
@@ -87,23 +88,23 @@ def tune(
     """Try levers on a training command in trials; keep what is faster and trains as well.
 
     The trials run where they can do no harm. Ctrl-C ends the study early: what was found until
-    then is returned, and the same call goes on with it.
+    then is returned, and the same call continues the study.
 
     Args:
-        command: the words of the command, or one string that is split as a shell would.
+        command: the words of the command, or one string that is split like in a shell.
         budget_s: time that the whole study may take [s].
         levers: names of the only levers to try; None for all. `steptime levers` lists them.
         exclude: names of levers to leave out.
         run_steps: how many steps the real run has; decides whether one-off costs are earned.
         store: the folder that holds `.steptime`.
-        output: the file that takes the recipe; None to keep it in the study's folder alone.
+        output: the file that takes the recipe; None to keep it only in the study's folder.
         progress: gets a value for each thing that happens.
 
     Raises:
         NotFoundError: there is no such command.
-        UsageError: one of the names is no lever.
+        UsageError: one of the names is not a lever.
         ContainmentError: nothing here keeps a trial from doing harm.
-        RecipeError: `output` exists and is no recipe.
+        RecipeError: `output` exists and is not a recipe.
 
     Example:
         >>> tuned = steptime.tune("python train.py", budget_s=300)  # doctest: +SKIP
@@ -157,7 +158,7 @@ def choose_levers(
     names: tuple[str, str] = ("levers", "exclude"),
     tell: Tell = lambda _: None,
 ) -> tuple[Lever, ...]:
-    """The levers to hand to the search, which says itself which of them are left out.
+    """Return the levers to hand to the search, which itself says which of them are left out.
 
     Args:
         only: names of those that may be tried; None for all.
@@ -166,7 +167,7 @@ def choose_levers(
         tell: gets a sentence about a lever that cannot be loaded.
 
     Raises:
-        UsageError: one of the names is no lever.
+        UsageError: one of the names is not a lever.
     """
     levers = load_all(tell)
     known = [lever.name for lever in levers]
@@ -180,4 +181,4 @@ def choose_levers(
 
 
 def _ignore(_: StudyProgress) -> None:
-    """Nobody asked for the progress."""
+    """Ignore the progress, because nobody asked for it."""

@@ -1,1 +1,1 @@
-"""The command line: one thin file a command; the only place that prints."""
+"""The command line: one thin file per command; this is the only place that prints."""

@@ -1,4 +1,4 @@
-"""`steptime compare`: what was changed between two sets of runs, and what it did."""
+"""`steptime compare`: what was changed between two sets of runs, and what effect that had."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _LIKE_A_RUN = re.compile(r"last(~\d+)?$|\d{8}-\d")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `compare`; all have None for "not given", as they may stand on both sides."""
+    """Add the options of `compare`; None means "not given", because they may be on both sides."""
     parser.add_argument(
         "runs", metavar="RUN", nargs="*", help="the runs of A, then `--`, then the runs of B"
     )
@@ -78,7 +78,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Compare, report, and give the exit code."""
+    """Compare and report; return the exit code."""
     a, b = _sides(options)
     limit, price = options.fail_if_slower, options.price
     limit = None if limit is None else parse_percent(limit, flag="--fail-if-slower")
@@ -99,7 +99,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def exit_code_of(found: Comparison, *, is_forced: bool) -> int:
-    """What the process ends with; the gate says 0 only where it was judged to be passed."""
+    """Return what the process ends with; the gate gives 0 only if it was judged and passed."""
     from steptime.compare.values import CompareOutcome, GateOutcome
 
     is_final = found.outcome is CompareOutcome.NOT_COMPARABLE
@@ -113,7 +113,7 @@ def exit_code_of(found: Comparison, *, is_forced: bool) -> int:
 
 
 def _find(options: argparse.Namespace, names: list[str]) -> list[Run]:
-    """The runs; the store is opened only where one of the names is no path."""
+    """Return the runs; the store is opened only if one of the names is not a path."""
     from steptime.app.load import find, is_path
 
     folder = store_folder(options)
@@ -122,7 +122,7 @@ def _find(options: argparse.Namespace, names: list[str]) -> list[Run]:
 
 
 def _sides(options: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """The names of the runs of A and of B; options behind `--` are put beside the others."""
+    """Return the names of the runs of A and of B; options behind `--` are put with the others."""
     if options.command is None:
         raise UsageError(
             "`--` must stand between the runs of A and the runs of B.",
@@ -143,7 +143,7 @@ def _sides(options: argparse.Namespace) -> tuple[list[str], list[str]]:
 
 
 def _parse_behind(words: list[str]) -> argparse.Namespace:
-    """What stands behind `--`: the runs of B, and options just as in front of it."""
+    """Parse what is behind `--`: the runs of B, and the same options as in front of it."""
     parser = Parser(prog="steptime compare", usage=USAGE, allow_abbrev=False)
     add_options(parser)
     return parser.parse_args(words)

@@ -23,7 +23,7 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `export`."""
+    """Add the options of `export`."""
     add_run_id(parser)
     formats = parser.add_argument_group("format")
     formats.add_argument(

@@ -1,4 +1,4 @@
-"""`steptime levers`: what Steptime can try, and one of them explained."""
+"""`steptime levers`: what Steptime can try, or an explanation of one lever."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `levers`."""
+    """Add the options of `levers`."""
     parser.add_argument(
         "name", metavar="NAME", nargs="?", help="the lever to explain; without it, all are listed"
     )
@@ -56,7 +56,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _find_card(cards: list[LeverCard], name: str) -> LeverCard:
-    """The card of that name.
+    """Return the card of that name.
 
     Raises:
         UsageError: there is none.

@@ -1,6 +1,6 @@
 """The live line of `steptime run --live`: on the terminal, never among the script's own output.
 
-It needs a terminal that the command has no descriptor of: what both write to would be torn.
+The command may hold no descriptor of this terminal, because their output would be mixed up.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from steptime.watch.rank_progress import RankProgress
 _TERMINAL = "/dev/tty"
 _CLEAR = "\r\x1b[K"
 _INTERVAL_S = 1.0
-_WIDTH = 80  # of a terminal that does not say
+_WIDTH = 80  # used if the terminal does not tell its width
 
 
 def why_no_line(outputs: Sequence[int] = (1, 2)) -> str | None:
-    """The reason as a sentence, where no live line can be shown; asked before the command starts.
+    """Say why no live line can be shown, or return None; this is asked before the command starts.
 
-    What the command does with its descriptors cannot be known: one that leads to a terminal
-    counts as written to, and of a pipe the reader may write there (`tee`). Only files are safe.
+    Nobody can know what the command does with its descriptors: one that leads to a terminal counts
+    as
+    written to, and the reader of a pipe may write there (`tee`). Only files are safe.
 
     Args:
-        outputs: the descriptors that the command inherits to write to.
+        outputs: the descriptors that the command inherits for its output.
     """
     elsewhere = "Send its output to a file: steptime run --live -- ... > train.log 2>&1"
     if os.environ.get("TERM", "dumb") == "dumb":
@@ -54,7 +55,7 @@ def _is_terminal(descriptor: int) -> bool:
 
 
 def _is_file(descriptor: int) -> bool:
-    """Whether it is a file, or nothing at all."""
+    """Return whether the descriptor is a file or the null device, or is closed."""
     try:
         found = os.fstat(descriptor)
     except OSError:
@@ -65,18 +66,18 @@ def _is_file(descriptor: int) -> bool:
 
 
 class RunLine:
-    """Shows how far the run is; a terminal that went away is no reason to fail."""
+    """Shows how far the run is; if the terminal goes away, this does not fail."""
 
     def __init__(self, folder: Path, newest: Callable[[], Sequence[RankProgress]]) -> None:
         self._newest = newest
-        # It never waits for a terminal that was stopped (Ctrl-S).
+        # Writing never waits for a terminal that was stopped (Ctrl-S).
         self._terminal = os.open(_TERMINAL, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
         self._began_s = time.monotonic()
         self._host = LineReader(folder / files.HOST)
         self._cores: tuple[float | None, int | None] = (None, None)
 
     def show(self) -> float:
-        """Show the line again; the time until it is due again [s]."""
+        """Show the line again; return the time until it is due again [s]."""
         for row in self._host.read():
             job, num = self._cores
             self._cores = (row.get("job_cores", job), row.get("num_cores", num))
@@ -84,8 +85,8 @@ class RunLine:
         return _INTERVAL_S
 
     def clear(self) -> None:
-        """Take the line away, when the command has ended."""
-        # The terminal stays open: if nobody else holds it, it would hang up on our report.
+        """Remove the line when the command has ended."""
+        # The terminal stays open: if nobody else holds it, closing it would hang up on our report.
         self._write("")
 
     def _pace(self, now_s: float) -> Pace:
@@ -110,7 +111,7 @@ class RunLine:
         return _WIDTH - 1
 
     def _write(self, text: str) -> None:
-        """Only in the foreground: a terminal may stop a job in the background that writes."""
+        """Write only in the foreground: a terminal may stop a background job that writes."""
         with suppress(OSError):
             if os.tcgetpgrp(self._terminal) == os.getpgrp():
                 os.write(self._terminal, (_CLEAR + text).encode())

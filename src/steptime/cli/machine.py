@@ -48,7 +48,7 @@ _GATE_EXIT_CODE = 5
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `machine`."""
+    """Add the options of `machine`."""
     parser.add_argument(
         "--python",
         metavar="FILE",
@@ -76,7 +76,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_check_options(parser: argparse.ArgumentParser) -> None:
-    """The options that belong to `--check`."""
+    """Add the options that belong to `--check`."""
     group = parser.add_argument_group("checks")
     group.add_argument(
         "--check",
@@ -166,10 +166,10 @@ def _budget_s(text: str) -> float:
 
 
 def _refuse_alone(options: argparse.Namespace) -> None:
-    """Refuse options that would be without effect.
+    """Refuse options that would have no effect.
 
     Raises:
-        UsageError: one of them was given without `--check`, or one that it has no use for.
+        UsageError: one of them was given without `--check`, or one that `--check` cannot use.
     """
     given = (
         ("--all", options.all),
@@ -190,7 +190,7 @@ def _refuse_alone(options: argparse.Namespace) -> None:
 
 
 def _check(options: argparse.Namespace) -> int:
-    """Judge, and print what fires; the exit code."""
+    """Judge the machine and print what fires; return the exit code."""
     log = None if options.nccl_log is None else Path(options.nccl_log)
     if log is not None and not log.is_file():
         raise NotFoundError(f"--nccl-log: there is no file `{log}`.", hint="Name an existing one.")
@@ -214,7 +214,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _failed(checks: tuple[MachineCheck, ...], *, level: str | None) -> str | None:
-    """The words of the gate that was not met; None where there is none, or it was."""
+    """Return the words of the gate that was not met; None if there is no gate, or it was met."""
     if level is None:
         return None
     severities = ("critical",) if level == "critical" else ("critical", "warning")

@@ -1,7 +1,8 @@
-"""The `steptime` command: parse, hand over to one command, turn errors into words and codes.
+"""The `steptime` command: parses, hands over to one command, turns errors into words and codes.
 
-Built without importing a wing: `steptime --help` answers at once. Broad `except` stands here
-alone; what it catches is our failure, kept in a file that the message names.
+No room of the library is imported until a command needs it, so `steptime --help` answers at once.
+Only `main` and `app.attempt` have a broad `except`; what these catch is our failure, kept in a file
+that the message names.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ COMMANDS = (
     "machine",
 )
 _WITH_COMMAND = ("run", "tune")
-"""Behind their first `--` stands the user's command."""
+"""The user's command follows their first `--`."""
 _WITH_SIDES = ("compare",)
-"""Behind their first `--` stand more words of ours."""
+"""More of our own words follow their first `--`."""
 
 _EXAMPLES = """\
 examples:
@@ -44,7 +45,7 @@ examples:
 
 
 class _Version(argparse.Action):
-    """Prints the version, which is looked up only then."""
+    """Prints the version, which is read only when it is asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         from steptime.core.version import installed_version
@@ -54,7 +55,7 @@ class _Version(argparse.Action):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code."""
+    """Run one command; return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         return _run_command(words)
@@ -64,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         write_failure(InterruptedByUserError("interrupted"), _own(words))
         return InterruptedByUserError.exit_code
     except BrokenPipeError:
-        # The reader of our stdout left; so that Python does not complain at its exit:
+        # The reader of our stdout has left; this keeps Python from complaining when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141
     except SystemExit as end:  # argparse, after --help and --version
@@ -76,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
-    """The parser of the whole command line, or of one command alone: the others cost 15 ms."""
+    """Build the parser of all commands, or of one command alone: the others cost 15 ms."""
     parser = Parser(
         prog="steptime",
         usage="steptime [--help | --version] VERB ...",
@@ -123,7 +124,7 @@ def _run_command(words: list[str]) -> int:
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str] | None]:
-    """The words in front of the first `--`, and those behind it: a command, or a second side."""
+    """Return the words before the first `--`, and those behind it: a command or a second side."""
     if not words or words[0] not in (*_WITH_COMMAND, *_WITH_SIDES) or "--" not in words:
         return words, None
     place = words.index("--")
@@ -131,7 +132,7 @@ def _split(words: list[str]) -> tuple[list[str], list[str] | None]:
 
 
 def _own(words: list[str]) -> list[str]:
-    """The words that are ours: of a user's command none is."""
+    """Return our words: those of a user's command are left out."""
     return words if words[:1] and words[0] in _WITH_SIDES else _split(words)[0]
 
 

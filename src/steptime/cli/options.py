@@ -1,4 +1,4 @@
-"""What the command lines of all commands share: the parser, common options, and their values."""
+"""What all command lines share: the parser, common options, and their values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PRICE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(?:/h)?")
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises instead of exiting: argparse has no other door for that before Python 3.14."""
+    """Raises instead of exiting: argparse has no other way to do that before Python 3.14."""
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong, and where the help is."""
@@ -26,10 +26,10 @@ class Parser(argparse.ArgumentParser):
 
 
 def take_command(options: argparse.Namespace, *, verb: str, usage: str) -> tuple[str, ...]:
-    """The user's command, which stands behind `--`.
+    """Return the user's command, which follows `--`.
 
     Raises:
-        UsageError: there is none, it stands elsewhere, or this is Windows.
+        UsageError: there is none, it is elsewhere, or this is Windows.
     """
     refuse_windows(verb)
     if options.words:
@@ -40,14 +40,14 @@ def take_command(options: argparse.Namespace, *, verb: str, usage: str) -> tuple
 
 
 def _corrected(options: argparse.Namespace) -> str:
-    """The command line with a `--` where it belongs; a later one is the command's own."""
+    """Return the command line with a `--` where it belongs; a later one is the command's own."""
     ours = options.given[: len(options.given) - len(options.words)]
     rest = [] if options.command is None else ["--", *options.command]
     return shlex.join(["steptime", *ours, "--", *options.words, *rest])
 
 
 def refuse_windows(verb: str) -> None:
-    """Refuse a verb that works on Linux alone.
+    """Refuse a verb that works only on Linux.
 
     Raises:
         UsageError: this is Windows.
@@ -64,7 +64,7 @@ BESIDE = "write one JSON document to FILE beside the report, or to stdout instea
 
 
 def add_json(group: argparse._ActionsContainer, *, what: str = INSTEAD) -> None:
-    """`--json`, alone for stdout or with a file."""
+    """Add `--json`, alone for stdout or with a file."""
     group.add_argument(
         "--json",
         metavar="FILE",
@@ -75,14 +75,14 @@ def add_json(group: argparse._ActionsContainer, *, what: str = INSTEAD) -> None:
 
 
 def add_run_id(parser: argparse.ArgumentParser) -> None:
-    """The run that is meant."""
+    """Add the argument that names a run."""
     parser.add_argument(
         "run", metavar="ID", help="the id of a run, the beginning of it, or `last` for the newest"
     )
 
 
 def add_store(group: argparse._ActionsContainer) -> None:
-    """`--store`; without it the current folder is meant."""
+    """Add `--store`; its default is the current folder."""
     group.add_argument(
         "--store",
         metavar="DIR",
@@ -101,15 +101,15 @@ def check_json(options: argparse.Namespace) -> None:
 
 
 def store_folder(options: argparse.Namespace) -> str:
-    """The folder of `--store`."""
+    """Return the folder of `--store`."""
     return options.store or "."
 
 
 def parse_percent(text: str, *, flag: str) -> float:
-    """The fraction in `5%`.
+    """Return the fraction in `5%`.
 
     Raises:
-        UsageError: it is no percentage.
+        UsageError: the text is not a percentage.
     """
     found = _PERCENT.fullmatch(text.strip())
     if found is None:
@@ -118,10 +118,10 @@ def parse_percent(text: str, *, flag: str) -> float:
 
 
 def parse_price(text: str, *, flag: str) -> float:
-    """The price of an hour in `2.5/h` or `2.5`.
+    """Return the price of an hour in `2.5/h` or `2.5`.
 
     Raises:
-        UsageError: it is no number above zero.
+        UsageError: the text is not a number above zero.
     """
     found = _PRICE.fullmatch(text.strip())
     if found is None or float(found[1]) <= 0:
@@ -131,10 +131,10 @@ def parse_price(text: str, *, flag: str) -> float:
 
 
 def parse_time(text: str) -> float:
-    """Seconds in `30s`, `10m`, `1h`.
+    """Return the seconds in `30s`, `10m`, `1h`.
 
     Raises:
-        UsageError: it is no time above zero.
+        UsageError: the text is not a time above zero.
     """
     found = _TIME.fullmatch(text)
     value_s = float(found[1]) * _UNITS_S[found[2]] if found else 0.0
@@ -144,5 +144,5 @@ def parse_time(text: str) -> float:
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """The names in `a,b`."""
+    """Return the names in `a,b`."""
     return tuple(name.strip() for name in text.split(",") if name.strip())

@@ -1,4 +1,4 @@
-"""What the commands say, and where: words to stderr, reports and documents where they belong."""
+"""What the commands say, and where: words go to stderr, reports and documents to their place."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ if TYPE_CHECKING:
     from steptime.report.document.envelope import Envelope
 
 STDOUT = "-"
-"""Target of `--json` without a file."""
+"""The target of `--json` without a file."""
 
 _REPORT_WIDTH = 100
 
 
 def say(text: str, *, end: str = "\n") -> None:
-    """Print a line to stderr; a stderr that is closed or full is no reason to fail."""
+    """Print a line to stderr; it does not fail if stderr is closed or full."""
     if sys.stderr is None:
         return
     try:
         print(text, end=end, file=sys.stderr, flush=True)
     except (OSError, ValueError):
-        # What is left in its buffer would make Python end with 120.
+        # Whatever is left in its buffer would make Python end with 120.
         sys.stderr = None
 
 
 def tell(text: str) -> None:
-    """Say a sentence that this program says by itself: `steptime: ...`."""
+    """Say a sentence that comes from this program itself: `steptime: ...`."""
     say(f"steptime: {text}")
 
 
 def error_text(error: SteptimeError) -> str:
-    """The error as people read it: what happened, then what to do.
+    """Return the error as people read it: what happened, then what to do.
 
-    What the user typed may stand in it, so control characters are written out.
+    The text may hold what the user typed, so control characters are written out.
     """
     from steptime.report.text.page import (
-        printable,  # costs an import that few commands' errors need
+        printable,  # imported here, because few commands' errors need it
     )
 
     lines = [*str(error).splitlines(), *(error.hint or "").splitlines()]
@@ -51,7 +51,7 @@ def error_text(error: SteptimeError) -> str:
 
 
 def open_store(folder: str, *, kind: str = "runs") -> Path:
-    """The store of the runs (or `studies`) that were started in `folder`.
+    """Return the store of the runs (or `studies`) that were started in `folder`.
 
     Raises:
         NotFoundError: there is none.
@@ -65,7 +65,7 @@ def open_store(folder: str, *, kind: str = "runs") -> Path:
 
 
 def console_for(file: TextIO, *, is_plain: bool = False) -> Console:
-    """A console; a plain one has neither colour nor the width of any terminal."""
+    """Return a console; a plain one has neither color nor the width of any terminal."""
     from rich.console import Console
 
     if is_plain:
@@ -94,7 +94,7 @@ def write_json(target: str, envelope: Envelope[object]) -> None:
 def write_failure(error: SteptimeError, words: Sequence[str]) -> None:
     """Write the document of a command that failed, if the words ask for one.
 
-    The words are read by hand, for they may be what argparse refused.
+    The words are read without argparse, because they may be what it refused.
     """
     from steptime.report.document.envelope import error_envelope
 

@@ -1,6 +1,6 @@
-"""The options of `run` and `show` that see more: profilers, and the counters of the hardware.
+"""The options of `run` and `show` that see more: profilers and hardware counters.
 
-Of the counters, the commands that read them are printed; none of those is run.
+For counters, only the commands that read them are printed; none of those commands is run.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from steptime.report.text.counter_text import CounterCommand
 
 
-_PROFILED_FROM = 30  # `measure.values.profiled.DEFAULT_STEP`: the help is built without it
+_PROFILED_FROM = 30  # `measure.values.profiled.DEFAULT_STEP`: the help does not import it
 
 
 def add_profile_options(parser: argparse.ArgumentParser) -> None:
-    """Options by which the user agrees to a profiler in the training."""
+    """Add the options by which the user agrees to a profiler in the training."""
     group = parser.add_argument_group(
         "profilers (these slow down four steps, and torch may print while it records)"
     )
@@ -48,7 +48,7 @@ def add_profile_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_counter_options(group: argparse._ArgumentGroup) -> None:
-    """Options that print a command for counters of the hardware."""
+    """Add the options that print a command for hardware counters."""
     group.add_argument(
         "--ncu",
         metavar="KERNEL",
@@ -65,10 +65,10 @@ def add_counter_options(group: argparse._ArgumentGroup) -> None:
 
 
 def profile_wish(options: argparse.Namespace) -> ProfileWish | None:
-    """The profiler that the options ask for; None if none.
+    """Return the profiler that the options ask for, or None.
 
     Raises:
-        UsageError: they contradict each other.
+        UsageError: the options contradict each other.
     """
     wants_counters = options.ncu is not None or options.perf
     if options.nsys is not None and (options.profile is not None or wants_counters):
@@ -79,7 +79,7 @@ def profile_wish(options: argparse.Namespace) -> ProfileWish | None:
         )
     first_step = options.profile if options.nsys is None else options.nsys
     if first_step is None and wants_counters:
-        first_step = _PROFILED_FROM  # its counts of kernels and its times are needed
+        first_step = _PROFILED_FROM  # its kernel counts and times are needed
     if options.profile_stacks and (first_step is None or options.nsys is not None):
         raise UsageError(
             "--profile-stacks needs --profile.", hint="Add it: --profile --profile-stacks"
@@ -101,7 +101,7 @@ def profile_wish(options: argparse.Namespace) -> ProfileWish | None:
 
 
 def write_counters(m: Measurement, console: Console, *, kernel: str | None, perf: bool) -> None:
-    """The commands that were asked for, each below what it reads."""
+    """Print the commands that were asked for, each below what it reads."""
     if kernel is None and not perf:
         return
     from rich.text import Text

@@ -1,4 +1,4 @@
-"""What is said on stderr while something runs: one live line on a terminal, else plain lines."""
+"""What stderr shows while something runs: one live line on a terminal, otherwise plain lines."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ _CLEAR = "\r\x1b[K"
 
 
 class OverwrittenLine:
-    """One line that is written over on a terminal; a stderr that fails is no reason to fail."""
+    """One line that is overwritten on a terminal; it does not fail if stderr does."""
 
     def __init__(self, file: TextIO | None) -> None:
         self._file = file
         self.is_live = _is_terminal(file) and os.environ.get("TERM") not in ("dumb", "")
 
     def show(self, text: str) -> None:
-        """The line as it is now; elsewhere than on a terminal nothing."""
+        """Show the line as it is now; do nothing if this is not a terminal."""
         if self.is_live:
             self._write(_CLEAR + shortened(text, shutil.get_terminal_size().columns - 1))
 
     def say(self, text: str) -> None:
-        """A line of its own, that stays."""
+        """Print a line of its own that stays."""
         self._write(f"{_CLEAR if self.is_live else ''}{text}\n")
 
     def say_plain(self, text: str) -> None:
-        """A line where there is no live one."""
+        """Print a line if there is no live one."""
         if not self.is_live:
             self.say(text)
 
     def close(self) -> None:
-        """Take the live line away."""
+        """Remove the live line."""
         if self.is_live:
             self._write(_CLEAR)
 
@@ -76,7 +76,7 @@ class ProgressPrinter:
             self._line.show(live_line(progress, width=width - 1))
 
     def close(self) -> None:
-        """Take the live line away."""
+        """Remove the live line."""
         self._line.close()
 
     def _say_once(self, text: str) -> None:

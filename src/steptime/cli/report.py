@@ -1,4 +1,4 @@
-"""`steptime report`: one page on one run, to look at and to hand on."""
+"""`steptime report`: one page about one run, to read and to share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `report`."""
+    """Add the options of `report`."""
     add_run_id(parser)
     output = parser.add_argument_group("output")
     output.add_argument(
@@ -66,7 +66,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _has_screen() -> bool:
-    """Whether somebody looks: a browser that runs in a terminal would take it over."""
+    """Return whether there is a screen: a browser that runs in a terminal would take it over."""
     if not sys.stdout.isatty():
         return False
     return sys.platform == "darwin" or bool(

@@ -1,4 +1,4 @@
-"""`steptime run`: start the command, wait for it, say what was seen."""
+"""`steptime run`: starts the command, waits for it, and says what was seen."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `run`."""
+    """Add the options of `run`."""
     training = parser.add_argument_group("training")
     training.add_argument(
         "--recipe",
@@ -73,7 +73,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Run the command; the exit code is its own."""
+    """Run the command; return the command's own exit code."""
     asked = _run_options(options)
     from steptime.app.attempt import attempt
     from steptime.launch.user_command import shell_exit_code
@@ -95,7 +95,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _run(asked: RunOptions, *, is_live: bool) -> EndedRun:
-    """Start the command and wait for it; nothing is said meanwhile."""
+    """Start the command and wait for it; nothing is said in the meantime."""
     from steptime.app.observe import run_in_foreground
     from steptime.app.prepare import prepare
     from steptime.launch.user_command import release_streams, user_environment
@@ -106,7 +106,7 @@ def _run(asked: RunOptions, *, is_live: bool) -> EndedRun:
 
 
 def _run_options(options: argparse.Namespace) -> RunOptions:
-    """What the command line says, checked before anything starts."""
+    """Return what the command line asks for, checked before anything starts."""
     command = take_command(options, verb="run", usage=USAGE)
     check_target("--report", options.report)
     check_target("--json", options.json)
@@ -123,7 +123,7 @@ def _run_options(options: argparse.Namespace) -> RunOptions:
 
 
 def _line_maker() -> MakeLine | None:
-    """What makes the live line; where none can be shown, the reason is said now, and it is None."""
+    """Return what makes the live line; if none can be shown, say why and return None."""
     from steptime.cli.live import RunLine, why_no_line
 
     reason = why_no_line()
@@ -139,7 +139,7 @@ def _conclude(options: argparse.Namespace, ended: EndedRun, code: int) -> None:
     from steptime.app.observe import conclude
 
     observed, notes = conclude(ended, counts=options.count, tell=tell)
-    for note in dict.fromkeys(notes):  # a full disk says the same of each file
+    for note in dict.fromkeys(notes):  # a full disk causes the same note for each file
         tell(note)
     if observed is not None:
         with attempt(tell):
@@ -148,7 +148,7 @@ def _conclude(options: argparse.Namespace, ended: EndedRun, code: int) -> None:
         with attempt(tell):
             _write_document(options.json, observed, notes, code)
     if observed is not None and observed.measurement.num_steps > 0:
-        # Last, for it takes longest and is the least to lose.
+        # The page comes last, because it takes longest and is the smallest loss.
         with attempt(tell):
             _offer_page(observed, notes)
 
@@ -185,7 +185,7 @@ def _write_document(
 def _offer_page(observed: ObservedRun, told: Sequence[str]) -> None:
     """Write the page and say where it is, or how to get it, in one line on stderr.
 
-    `told` is what went wrong and was said: a full disk is not said again.
+    `told` holds what went wrong and was already said, so that a full disk is not reported twice.
     """
     from steptime.app.attempt import attempt
     from steptime.app.report import INSTALL, write_page
@@ -200,7 +200,7 @@ def _offer_page(observed: ObservedRun, told: Sequence[str]) -> None:
         is_known = any(reason in one for one in told)
         say("not written, for the same reason" if is_known else f"not written: {note}")
 
-    # The place follows when it is written: in a second or two, longer on a busy machine.
+    # The place follows when the page is written: in a second or two, longer on a busy machine.
     say("steptime: the page of this run: ", end="")
     try:
         with attempt(tell_why):

@@ -24,7 +24,7 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `runs`."""
+    """Add the options of `runs`."""
     output = parser.add_argument_group("output")
     add_json(output)
     store = parser.add_argument_group("store")

@@ -25,7 +25,7 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `show`."""
+    """Add the options of `show`."""
     add_run_id(parser)
     add_counter_options(parser.add_argument_group("counters, for a run that was profiled"))
     output = parser.add_argument_group("output")

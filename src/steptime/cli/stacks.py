@@ -1,4 +1,4 @@
-"""`steptime stacks`: where each rank of a running command stands just now."""
+"""`steptime stacks`: where each rank of a running command is right now."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `stacks`."""
+    """Add the options of `stacks`."""
     add_run_id(parser)
     output = parser.add_argument_group("output")
     add_json(output)

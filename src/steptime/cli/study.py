@@ -1,4 +1,4 @@
-"""`steptime study`: the studies of this folder, and why each thing was done in one."""
+"""`steptime study`: the studies of this folder, or one study and why each thing was done in it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `study`."""
+    """Add the options of `study`."""
     parser.add_argument(
         "action",
         metavar="list|show",

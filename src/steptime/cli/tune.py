@@ -1,4 +1,4 @@
-"""`steptime tune`: find what makes the command faster, prove it, write a recipe."""
+"""`steptime tune`: finds what makes the command faster, proves it, and writes a recipe."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ examples:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `tune`."""
+    """Add the options of `tune`."""
     search = parser.add_argument_group("search")
     search.add_argument(
         "--budget",
@@ -143,7 +143,7 @@ def _study_options(options: argparse.Namespace, command: tuple[str, ...]) -> Stu
 
 
 def _report(options: argparse.Namespace, tuned: TunedCommand, *, budget_s: float) -> int:
-    """Say what was found where the options say; the exit code."""
+    """Say what was found, where the options say; return the exit code."""
     from steptime.report.document.envelope import ErrorItem
     from steptime.report.document.study_document import study_envelope
     from steptime.report.text.study_text import StudyRequest, render_study
@@ -179,9 +179,9 @@ def _report(options: argparse.Namespace, tuned: TunedCommand, *, budget_s: float
 
 
 def exit_code_of(study: Study, *, require_speedup: float | None) -> int:
-    """What the process ends with.
+    """Return what the process ends with.
 
-    A gate is met by the low end of the interval: an estimate alone proves nothing.
+    The low end of the interval must meet a gate, because an estimate alone proves nothing.
     """
     from steptime.tune.values.study_values import StudyOutcome, TrialEnd
 

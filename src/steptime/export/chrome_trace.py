@@ -1,9 +1,9 @@
-"""A run as a trace that Perfetto and Chrome read: slices and counters over time.
+"""Writes a run as a trace that Perfetto and Chrome read: slices and counters over time.
 
 In: a `RunSeries`, and `Slice`s where the order within steps is known. Out: the JSON object
 format of the Trace Event Format (Google, "Trace Event Format", complete, instant, counter and
-metadata events; times in microseconds). Slices of one track never overlap, for readers drop
-such.
+metadata events; times in microseconds). Slices of one track never overlap, because readers drop
+slices that do.
 """
 
 from __future__ import annotations
@@ -44,13 +44,14 @@ _TRACK_OF = {
 _MARKS = ("is_warmup", "is_steady", "is_outlier", "is_disturbed")
 
 _MACHINE, _RANKS = 1, 1000
-"""Process numbers: of the machine with its devices after it, and of rank 0. Readers show them
-behind the name, and take 0 for the kernel."""
+"""Process numbers: of the machine, followed by its devices, and of rank 0. Readers show them
+behind the name, and take 0 for the kernel.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TraceSlice:
-    """A slice on its way; where it has no length it is an instant."""
+    """A slice to be drawn; if it has no length, it is an instant."""
 
     name: str
     begin_s: float
@@ -60,12 +61,12 @@ class _TraceSlice:
 
 
 def chrome_trace(series: RunSeries, slices: Iterable[Slice] = (), *, run_id: str) -> dict[str, Any]:
-    """The document, as data that `json.dumps` takes; its zero is the first that was seen.
+    """Return the document as data for `json.dumps`; its zero is the first time that was seen.
 
     Args:
-        series: with the steps one by one, as far as possible.
+        series: the run, with the steps one by one as far as possible.
         slices: what raw markers say.
-        run_id: goes into the metadata.
+        run_id: the id that is put into the metadata.
     """
     pieces = list(slices)
     zero_s = min(_first_times(series, pieces), default=0.0)
@@ -121,7 +122,7 @@ def _name_process(pid: int, name: str, *, order: int) -> Iterator[TraceEvent]:
 def _name_track(pid: int, track: int) -> Iterator[TraceEvent]:
     thread = track - _PHASES
     name = _TRACKS.get(track) or ("phases" if thread == 0 else f"phases of thread {thread}")
-    order = track if track != _PHASES else _STEPS  # right below the steps
+    order = track if track != _PHASES else _STEPS  # directly below the steps
     yield _metadata("thread_name", pid, {"name": name}, track)
     yield _metadata("thread_sort_index", pid, {"sort_index": order}, track)
 
@@ -165,7 +166,7 @@ def _phase_piece(piece: Slice) -> _TraceSlice:
 def _draw(
     pieces: Sequence[_TraceSlice], pid: int, track: int, zero_s: float
 ) -> Iterator[TraceEvent]:
-    """The slices in order; one that would overlap the one before begins where that ends."""
+    """Return the slices in order; one that would overlap its predecessor begins where that ends."""
     until_us = 0.0
     for piece in sorted(pieces, key=lambda piece: piece.begin_s):
         begin_us = _us(piece.begin_s, zero_s)
@@ -185,7 +186,7 @@ def _draw(
 
 
 def _host_events(points: Sequence[HostPoint], zero_s: float) -> Iterator[TraceEvent]:
-    """A counter holds from its event on, so each event is where its time begins."""
+    """Return counter events, each where its time begins: a counter holds from its event on."""
     if not points:
         return
     yield from _name_process(_MACHINE, "machine", order=_MACHINE)
@@ -275,7 +276,7 @@ def _us(t_unix_s: float, zero_s: float) -> float:
 
 
 def _finite(args: Mapping[str, Any]) -> dict[str, Any]:
-    """The values without those that are not finite, which JSON cannot hold."""
+    """Return the values without those that are not finite, which JSON cannot hold."""
     found = {}
     for name, value in args.items():
         if isinstance(value, float):

@@ -1,1 +1,1 @@
-"""Before there is a run: how much work it is and how much memory it needs, by formulas."""
+"""Computes by formulas how much work and memory a run needs, before there is one."""

@@ -1,9 +1,9 @@
-"""The FLOP of a transformer by closed form, in each convention that somebody published by.
+"""Computes the FLOP of a transformer in closed form, in each published convention.
 
-In: a transformer's sizes. Out: FLOP a token, forward and backward, for MFU; and with what
+In: a transformer's sizes. Out: FLOP per token, forward and backward, for MFU; and with what
 checkpointing runs again, for HFU. The conventions differ by a fifth on one model (causal or full
-attention, which embeddings count), so no two utilizations compare unless they name the same one.
-Counting a model operator by operator is left to `steptime.count`.
+attention, which embeddings count), so two utilizations compare only if they name the same one.
+`steptime.count` counts a model operator by operator.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ class Recompute(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transformer:
-    """Sizes of a decoder.
+    """The sizes of a decoder.
 
     Attributes:
-        layers: blocks.
+        layers: number of blocks.
         hidden: width of the model.
-        heads: query heads.
-        seq: tokens in a sequence.
-        vocab: rows of the embedding, padding included.
-        kv_heads: key and value heads; None: as many as query heads.
-        ffn: inner width of the MLP; None: four times the hidden width.
+        heads: number of query heads.
+        seq: number of tokens in a sequence.
+        vocab: rows of the embedding, including padding.
+        kv_heads: number of key and value heads; None means as many as query heads.
+        ffn: inner width of the MLP; None means four times the hidden width.
         is_gated: whether the MLP has three matrices (SwiGLU) instead of two.
-        active_experts: experts that a token meets in each MLP.
-        params: all parameters; None: summed from the sizes, without biases.
+        active_experts: number of experts that a token meets in each MLP.
+        params: number of all parameters; None means summed from the sizes, without biases.
         query_ratio: width of the query projection over the hidden width.
     """
 
@@ -53,17 +53,17 @@ class Transformer:
 
     @property
     def kv_ratio(self) -> float:
-        """Key heads over query heads."""
+        """The number of key heads over the number of query heads."""
         return (self.kv_heads or self.heads) / self.heads
 
     @property
     def inner(self) -> int:
-        """Inner width of the MLP."""
+        """The inner width of the MLP."""
         return self.ffn or 4 * self.hidden
 
     @property
     def block_params(self) -> float:
-        """Weights of the products in one block that a token meets."""
+        """The weights of the products in one block that a token meets."""
         attention = 2 * self.hidden**2 * self.query_ratio * (1 + self.kv_ratio)
         return attention + (3 if self.is_gated else 2) * self.hidden * self.inner * (
             self.active_experts
@@ -71,12 +71,12 @@ class Transformer:
 
     @property
     def product_params(self) -> float:
-        """Weights of all products: blocks and the output embedding."""
+        """The weights of all products: the blocks and the output embedding."""
         return self.layers * self.block_params + self.vocab * self.hidden
 
     @property
     def all_params(self) -> float:
-        """All parameters: as given, else the products, the input embedding and the norms."""
+        """All parameters as given, or else the products, the input embedding and the norms."""
         if self.params is not None:
             return self.params
         norms = (2 * self.layers + 1) * self.hidden
@@ -84,24 +84,24 @@ class Transformer:
 
     @property
     def square(self) -> float:
-        """Layers times hidden width times sequence: what attention's products are made of."""
+        """Layers times hidden width times sequence: the size of attention's products."""
         return self.layers * self.hidden * self.query_ratio * self.seq
 
 
 def model_flops_per_token(shape: Transformer, convention: str) -> float:
-    """Forward and backward of one token [FLOP], nothing run again.
+    """Return the forward and backward work of one token [FLOP], without anything run again.
 
     Raises:
-        ValueError: nobody of that name published a formula.
+        ValueError: no published formula has that name.
     """
     return _formula(convention)(shape, Recompute.NONE)
 
 
 def hardware_flops_per_token(shape: Transformer, convention: str, *, recompute: Recompute) -> float:
-    """The same with what checkpointing runs again, as that convention counts it.
+    """Return the same with what checkpointing runs again, as that convention counts it.
 
     Raises:
-        ValueError: nobody of that name published a formula.
+        ValueError: no published formula has that name.
     """
     return _formula(convention)(shape, recompute)
 
@@ -109,12 +109,12 @@ def hardware_flops_per_token(shape: Transformer, convention: str, *, recompute: 
 def utilization(
     flops_per_token: float, tokens_per_s: float, peak_flops_per_s: float | None
 ) -> float | None:
-    """The share of a device's dense peak; None where that is unknown.
+    """Return the share of a device's dense peak, or None if the peak is unknown.
 
     Args:
-        flops_per_token: of a convention [FLOP].
-        tokens_per_s: on one device.
-        peak_flops_per_s: of the type that did the work [FLOP/s].
+        flops_per_token: work of one token in some convention [FLOP].
+        tokens_per_s: rate on one device.
+        peak_flops_per_s: peak of the type that did the work [FLOP/s].
 
     Raises:
         ValueError: the rate is not positive.
@@ -124,16 +124,16 @@ def utilization(
     return None if peak_flops_per_s is None else flops_per_token * tokens_per_s / peak_flops_per_s
 
 
-# -- the formulas, each FLOP a token
+# -- the formulas, each in FLOP per token
 
 
 def _passes(recompute: Recompute) -> int:
-    """Forward, backward at twice the forward, and the forward again under full checkpointing."""
+    """Return the work in forwards: the backward counts as two, full checkpointing adds one."""
     return 4 if recompute is Recompute.FULL else 3
 
 
 def _megatron21(shape: Transformer, recompute: Recompute) -> float:
-    """Full attention; an MLP of four times the width. One head in the recomputation less.
+    """Count full attention and an MLP of four times the width, recomputing one head less.
 
     Narayanan et al. 2021 (arXiv:2104.04473), equation 3: 96 B s L h² (1 + s/6h + V/16Lh).
     """
@@ -145,7 +145,7 @@ def _megatron21(shape: Transformer, recompute: Recompute) -> float:
 
 
 def _seqsel(shape: Transformer, recompute: Recompute) -> float:
-    """As megatron21, for selective checkpointing too: it runs attention's products again.
+    """Count as megatron21, and selective checkpointing too: it runs attention's products again.
 
     Korthikanti et al. 2022 (arXiv:2205.05198), appendix A: s/3h in place of s/6h.
     """
@@ -157,29 +157,29 @@ def _seqsel(shape: Transformer, recompute: Recompute) -> float:
 
 
 def _megatron24(shape: Transformer, recompute: Recompute) -> float:
-    """Grouped heads, experts, gated MLPs; full attention. Megatron-LM's training log, 2024."""
+    """Count grouped heads, experts, gated MLPs, full attention: Megatron-LM training log, 2024."""
     return _by_products(shape, recompute, square=12.0)
 
 
 def _megatron_causal(shape: Transformer, recompute: Recompute) -> float:
-    """The same with half the square, as masked. Megatron-LM and Megatron Bridge since 2025."""
+    """Count the same with half the square, as masked: Megatron-LM, Megatron Bridge since 2025."""
     return _by_products(shape, recompute, square=6.0)
 
 
 def _by_products(shape: Transformer, recompute: Recompute, *, square: float) -> float:
-    """Weights of products six times, and `square` times layers, width and sequence."""
+    """Return six times the products' weights, and `square` times layers, width and sequence."""
     flops = 6 * shape.product_params + square * shape.square
     return flops * _passes(recompute) / 3
 
 
 def _mosaic(shape: Transformer, recompute: Recompute) -> float:
-    """All parameters, full attention. MosaicML LLM Foundry, benchmarking readme."""
+    """Count all parameters and full attention: MosaicML LLM Foundry, benchmarking readme."""
     square = 4 * shape.layers * shape.hidden * shape.seq
     return _passes(recompute) * (2 * shape.all_params + square)
 
 
 def _palm(shape: Transformer, recompute: Recompute) -> float:
-    """All parameters, both embeddings among them; full attention.
+    """Count all parameters, including both embeddings, and full attention.
 
     Chowdhery et al. 2022 (arXiv:2204.02311), appendix B: 6N + 12 L H Q T.
     """
@@ -187,18 +187,18 @@ def _palm(shape: Transformer, recompute: Recompute) -> float:
 
 
 def _titan(shape: Transformer, recompute: Recompute) -> float:
-    """Without the input embedding; full attention. torchtitan since 2025, NeMo by inference."""
+    """Leave out the input embedding; full attention: torchtitan since 2025, NeMo by inference."""
     without = shape.all_params - shape.vocab * shape.hidden
     return (6 * without + 12 * shape.square) * _passes(recompute) / 3
 
 
 def _causal(shape: Transformer, recompute: Recompute) -> float:
-    """All parameters; half the square, as masked."""
+    """Count all parameters, and half the square, as masked."""
     return (6 * shape.all_params + 6 * shape.square) * _passes(recompute) / 3
 
 
 def _eight_n(shape: Transformer, recompute: Recompute) -> float:
-    """Parameters alone, the forward twice: 6N without what full checkpointing runs again."""
+    """Count parameters only, the forward twice: 6N without what full checkpointing runs again."""
     return 2 * shape.all_params * _passes(recompute)
 
 

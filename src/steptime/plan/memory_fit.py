@@ -1,4 +1,4 @@
-"""What a training would take under another optimizer or precision, and what would make it fit.
+"""Estimates what a training would take under another optimizer or precision, and what makes it fit.
 
 In: an `Anatomy`, and the bytes that are missing. Out: the table of bytes per parameter, and
 remedies in order of what they cost. These are estimates from measurements; nothing is tried.
@@ -18,7 +18,7 @@ from steptime.plan.values import MemoryFit, ModeFit, Remedy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mode:
-    """Bytes per parameter of one way to train."""
+    """The bytes per parameter of one way to train."""
 
     name: str
     weights: float
@@ -27,7 +27,7 @@ class Mode:
 
     @property
     def total(self) -> float:
-        """All three."""
+        """The sum of all three."""
         return self.weights + self.optimizer + self.gradients
 
 
@@ -44,23 +44,26 @@ MODES = (
     Mode(name=f"{_MASTER}, Lion or Adafactor", weights=6, optimizer=4, gradients=4),
     Mode(name="pure bf16, AdamW", weights=2, optimizer=4, gradients=2),
 )
-"""Autocast alone keeps fp32 weights and no half copy but for the time of a step: it is fp32 here.
-Adafactor's factored states are near none for matrices; 4 bytes are its upper bound, with momentum.
+"""Autocast alone keeps fp32 weights, and a half copy only for the time of a step: it is fp32 here.
+Adafactor's factored states are almost nothing for matrices; 4 bytes are its upper bound, with
+momentum.
 """
 
 
 LOGITS_FRACTION = 0.2
-"""Of what a step takes beside the states: above it the loss is worth being computed in chunks."""
+"""A fraction of what a step takes beside the states: above it, computing the loss in chunks pays
+off."""
 
 KEPT_FRACTION = 0.2
-"""Of the activations: what checkpointing each block keeps at least, its inputs and one block."""
+"""A fraction of the activations: checkpointing each block keeps at least its inputs and one
+block."""
 
 SHARDED_RANKS = 2
-"""The least number of devices to share states among."""
+"""The least number of devices that can share states."""
 
 
 def fit_memory(measurement: Measurement) -> MemoryFit | None:
-    """What a run's memory comes to; None where no process told of it."""
+    """Return what a run's memory adds up to, or None if no process reported its memory."""
     found = measurement.memory
     if found is None:
         return None
@@ -76,7 +79,7 @@ def fit_memory(measurement: Measurement) -> MemoryFit | None:
 
 
 def table_of(anatomy: Anatomy) -> tuple[tuple[Mode, int], ...]:
-    """Each mode, and the bytes that this model's parameters would take under it."""
+    """Return each mode, and the bytes that this model's parameters would take under it."""
     return tuple(
         (mode, round(mode.weights * anatomy.num_parameters + _trained(mode, anatomy)))
         for mode in MODES
@@ -84,16 +87,16 @@ def table_of(anatomy: Anatomy) -> tuple[tuple[Mode, int], ...]:
 
 
 def _trained(mode: Mode, anatomy: Anatomy) -> float:
-    """Only trained parameters have gradients and states."""
+    """Return the bytes of gradients and states, which only trained parameters have."""
     return (mode.optimizer + mode.gradients) * anatomy.num_trainable
 
 
 def remedies(anatomy: Anatomy, *, wanted_bytes: int | None = None) -> tuple[Remedy, ...]:
-    """What would free memory, the cheapest first; what would free nothing is left out.
+    """Return what would free memory, the cheapest first; what would free nothing is left out.
 
     Args:
-        anatomy: of the rank that is short of it.
-        wanted_bytes: bytes that are missing; None where that is not known.
+        anatomy: the memory of the rank that is short of it.
+        wanted_bytes: bytes that are missing; None if that is not known.
     """
     found = [(name, estimate(anatomy)) for name, estimate in _ESTIMATES]
     return tuple(
@@ -108,7 +111,7 @@ def _is_enough(size: int | None, wanted_bytes: int | None) -> bool | None:
 
 
 def _expandable(anatomy: Anatomy) -> int | None:
-    """Memory that is reserved but too fragmented to use."""
+    """Return the memory that is reserved but too fragmented to use."""
     allocator = anatomy.death.allocator if anatomy.death else anatomy.allocator
     if allocator is None or allocator.reserved is None or allocator.allocated is None:
         return 0
@@ -116,7 +119,7 @@ def _expandable(anatomy: Anatomy) -> int | None:
 
 
 def _with_batch(anatomy: Anatomy) -> int:
-    """What grows with the micro-batch."""
+    """Return the memory that grows with the micro-batch."""
     return anatomy.bytes_of("activations", "logits", "inputs")
 
 
@@ -137,7 +140,7 @@ def _checkpointing(anatomy: Anatomy) -> int | None:
 
 
 def _autocast(anatomy: Anatomy) -> int | None:
-    """Half of the activations that are fp32 now."""
+    """Return half of the activations that are fp32 now."""
     part = anatomy.part("activations")
     if part.bytes is None:
         return None
@@ -145,7 +148,7 @@ def _autocast(anatomy: Anatomy) -> int | None:
 
 
 def _eight_bit(anatomy: Anatomy) -> int | None:
-    """Two states of one byte each instead of the optimizer's own."""
+    """Return what two states of one byte each would save over the optimizer's own."""
     part = anatomy.part("optimizer")
     if part.bytes is None:
         return None if not anatomy.num_updates else 0
@@ -153,14 +156,14 @@ def _eight_bit(anatomy: Anatomy) -> int | None:
 
 
 def _half_weights(anatomy: Anatomy) -> int:
-    """Weights, gradients and states of fp32 in bf16."""
+    """Return what weights, gradients and states in bf16 would save over fp32."""
     names = ("weights", "gradients", "optimizer")
     parts = [anatomy.part(name).by_dtype or {} for name in names]
     return sum(by_dtype.get("fp32", 0) for by_dtype in parts) // 2
 
 
 def _sharding(anatomy: Anatomy) -> int:
-    """States of each of two devices, where they are whole now."""
+    """Return the states that two devices would save on each by sharing what is whole now."""
     names = [n for n in ("weights", "gradients", "optimizer") if not anatomy.part(n).is_sharded]
     return anatomy.bytes_of(*names) * (SHARDED_RANKS - 1) // SHARDED_RANKS
 
@@ -175,12 +178,14 @@ _ESTIMATES: tuple[tuple[str, Callable[[Anatomy], int | None]], ...] = (
     ("bf16_weights", _half_weights),
     ("sharding", _sharding),
 )
-"""In order of cost: a setting; more micro-batches of the same step; another loss function; a fifth
-to a quarter of the throughput; other rounding; other updates; other weights; another device."""
+"""The order is that of cost: a setting; more micro-batches of the same step; another loss function;
+a
+fifth to a quarter of the throughput; other rounding; other updates; other weights; another device.
+"""
 
 
 def wanted_bytes(measurement: Measurement) -> int | None:
-    """The allocation that failed less what was free; None where no run reported such a failure."""
+    """Return the failed allocation minus what was free; None if no run reported such a failure."""
     error = next((error for error in measurement.errors if error.is_memory), None)
     if error is None or error.requested_bytes is None:
         return None

@@ -1,4 +1,4 @@
-"""What the memory of a run comes to, and what would free some."""
+"""What the memory of a run adds up to, and what would free some of it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class Remedy:
 
     Attributes:
         name: what would be done, a machine word.
-        frees_bytes: an estimate; None where nothing measured says how much.
-        is_enough: it frees enough by itself; None where that is not known.
+        frees_bytes: an estimate; None if no measurement says how much.
+        is_enough: whether it frees enough by itself; None if that is not known.
     """
 
     name: str
@@ -26,7 +26,7 @@ class ModeFit:
 
     Attributes:
         name: precision and optimizer.
-        bytes_per_parameter: weights, gradients and optimizer states.
+        bytes_per_parameter: bytes of weights, gradients and optimizer states.
         bytes: the same for this model; only trained parameters have gradients and states.
     """
 
@@ -37,10 +37,10 @@ class ModeFit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFit:
-    """What the memory of a run comes to, and what would free some.
+    """What the memory of a run adds up to, and what would free some of it.
 
     Attributes:
-        states_bytes: weights, buffers, gradients and optimizer states.
+        states_bytes: bytes of weights, buffers, gradients and optimizer states.
         bytes_per_parameter: weights, gradients and optimizer states over the number of parameters.
         would_take: other ways to train.
         remedies: what would free memory, the cheapest first.

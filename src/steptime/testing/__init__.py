@@ -1,1 +1,1 @@
-"""What Steptime is tested with, for those who write levers of their own."""
+"""Test tools of Steptime, for people who write their own levers."""

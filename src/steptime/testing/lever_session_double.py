@@ -1,7 +1,8 @@
-"""A `Session` for tests of levers: torch patched for a while, and put back.
+"""A `Session` for tests of levers: torch is patched for a while, and then restored.
 
-Simpler than what is in a user's process, with the same promises: wrappers sit around outermost
-calls of models with gradients, around outermost backward calls and before optimizer steps.
+It is simpler than the session in a user's process, with the same promises: wrappers sit around
+outermost calls of models with gradients, around outermost backward calls and before optimizer
+steps.
 """
 
 from __future__ import annotations
@@ -116,14 +117,14 @@ class PlainSession:
 
 
 class SeenObjects:
-    """Objects that were seen, held weakly, and what to do with each."""
+    """Holds objects that were seen, by weak references, and what to do with each."""
 
     def __init__(self) -> None:
         self.references: list[weakref.ref[Any]] = []
         self.acts: list[Callable[[Any], None]] = []
 
     def alive(self) -> Iterable[Any]:
-        """The objects that are still alive."""
+        """Return the objects that are still alive."""
         found = [reference() for reference in self.references]
         return [one for one in found if one is not None]
 
@@ -143,16 +144,16 @@ class SeenObjects:
 
 
 def put(place: list[Any], what: Any) -> Undo:
-    """Add to a list; the way back."""
+    """Add to a list; return what undoes it."""
     place.append(what)
     return lambda: place.remove(what)
 
 
 def around_call(wrapper: Any, call: Any) -> Any:
-    """A call of a model inside a wrapper."""
+    """Return a call of a model inside a wrapper."""
     return lambda model, *args, **kwargs: wrapper(call, model, args, kwargs)
 
 
 def around_backward(wrapper: Any, call: Any) -> Any:
-    """A backward call inside a wrapper."""
+    """Return a backward call inside a wrapper."""
     return lambda *args, **kwargs: wrapper(call, args, kwargs)

@@ -1,4 +1,4 @@
-"""The contract of a lever as a class of tests; outside levers are held to it as ours are.
+"""The contract of a lever as a class of tests; outside levers must keep it, just as ours do.
 
     import pytest
     from steptime.testing.levers import LeverContract
@@ -33,16 +33,16 @@ from steptime.testing.training import Training
 
 STRENGTH = (Preserves.NOTHING, Preserves.STATISTICAL, Preserves.NUMERIC, Preserves.EXACT)
 CLOSE_ENOUGH = 64.0
-"""Roundoffs that the losses of a few steps may differ by, with room."""
+"""How many roundoffs the losses of a few steps may differ by, with room to spare."""
 
 
 def cases(lever: Lever) -> list[tuple[Facts, Settings]]:
-    """Where the lever applies, and with what."""
+    """Return where the lever applies, and with what settings."""
     return [(f, s) for f in WORLDS if lever.applies(f) is None for s in lever.space(f)]
 
 
 class LeverContract:
-    """What holds for each lever; a subclass gives the fixture `lever`."""
+    """The tests that each lever must pass; a subclass gives the fixture `lever`."""
 
     # -- what it says
 
@@ -175,17 +175,17 @@ class LeverContract:
 
 
 def is_sentence(text: str) -> bool:
-    """Whether it begins and ends as a sentence does, on one line."""
+    """Return whether the text begins and ends as a sentence does, on one line."""
     return bool(re.fullmatch(r"[A-Z0-9].*[^\s.]\.", text))
 
 
 def is_light(name: str) -> bool:
-    """Whether a lever may import it: the guest knows no more."""
+    """Return whether a lever may import the module: the guest knows no others."""
     return name.split(".")[0] in sys.stdlib_module_names or name == "steptime.levers.base"
 
 
 def torch_for(lever: Lever) -> Any:
-    """Torch, for a test of what a live lever does.
+    """Return torch, for a test of what a live lever does.
 
     Raises:
         SkipTest: the lever is not live, does nothing on a CPU, or there is no torch.
@@ -201,7 +201,7 @@ def torch_for(lever: Lever) -> Any:
 
 
 def apply(lever: Lever, settings: Settings, session: PlainSession) -> Any:
-    """Put a live lever on; its way back."""
+    """Apply a live lever; return what undoes it."""
     assert lever.apply is not None
     undo = lever.apply(settings, session)
     assert callable(undo), "`apply` of a live lever returns its way back"
@@ -209,7 +209,7 @@ def apply(lever: Lever, settings: Settings, session: PlainSession) -> Any:
 
 
 def global_settings(torch: Any) -> dict[str, Any]:
-    """Switches of torch's that a lever may turn and must turn back."""
+    """Return the switches of torch that a lever may turn and must turn back."""
     matmuls = (torch.backends.mkldnn, torch.backends.cuda)
     return {
         "matmul_precision": torch.get_float32_matmul_precision(),

@@ -1,4 +1,4 @@
-"""A tiny training to put levers on: a convolutional network on noise, the same in each process."""
+"""A tiny training to try levers on: a convolutional network on noise, the same in each process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LEARNING_RATE = 1e-3
 
 
 class Training:
-    """A model, its optimizer and its data; nothing random once it is made."""
+    """A model, its optimizer and its data; nothing is random once it is made."""
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
@@ -21,7 +21,7 @@ class Training:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE)
 
     def steps(self, number: int) -> list[float]:
-        """Make some steps; their losses."""
+        """Make some steps; return their losses."""
         losses = []
         for _ in range(number):
             self.optimizer.zero_grad()
@@ -33,7 +33,7 @@ class Training:
         return losses
 
     def loaded_into_a_new_one(self) -> Training:
-        """A new training with this one's weights and optimizer state."""
+        """Return a new training with this one's weights and optimizer state."""
         fresh = Training(self.torch)
         fresh.model.load_state_dict(self.model.state_dict())
         states = copy.deepcopy(self.optimizer.state_dict())
@@ -42,7 +42,7 @@ class Training:
         return fresh
 
     def form(self) -> list[Any]:
-        """All of it but the numbers: attributes, layouts, switches of the optimizer."""
+        """Return all of it except the numbers: attributes, layouts, switches of the optimizer."""
         modules = [(type(one), sorted(vars(one))) for one in self.model.modules()]
         layouts = [(p.stride(), p.dtype, attributes(p)) for p in self.model.parameters()]
         groups = [{k: v for k, v in group.items() if k != "params"} for group in self.groups]
@@ -50,18 +50,18 @@ class Training:
 
     @property
     def groups(self) -> list[dict[str, Any]]:
-        """The optimizer's parameter groups."""
+        """Return the optimizer's parameter groups."""
         groups: list[dict[str, Any]] = self.optimizer.param_groups
         return groups
 
 
 def attributes(parameter: Any) -> list[str]:
-    """What was put on a parameter, but for the mark that torch's compiler leaves there."""
+    """Return what was set on a parameter, except for the mark of torch's compiler."""
     return sorted(name for name in vars(parameter) if not name.startswith("_dynamo"))
 
 
 def make_model(torch: Any) -> Any:
-    """Two convolutions and a linear layer, some thousand weights."""
+    """Return two convolutions and a linear layer, with a few thousand weights."""
     nn = torch.nn
     return nn.Sequential(
         *(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()),

@@ -1,4 +1,4 @@
-"""The document of `steptime machine --check`.
+"""Makes the document of `steptime machine --check`.
 
 In: `MachineCheck` values. Out: a `CheckDocument` in its envelope.
 """
@@ -35,12 +35,12 @@ class CheckText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckDocument:
-    """What about the machine holds a training back.
+    """What holds a training back on this machine.
 
     Attributes:
         basis: what the checks rest on.
-        checks: all of them, those that fire first, the most costly first.
-        words: the code of a check to its words.
+        checks: all checks, those that fire first, the most costly first.
+        words: the words for each check, by its code.
     """
 
     basis: Basis
@@ -55,12 +55,12 @@ def check_envelope(
     exit_code: int,
     gate: str | None = None,
 ) -> Envelope[CheckDocument]:
-    """What fires first, most costly first, then the others.
+    """Return what fires first, the most costly first, then the other checks.
 
     Args:
-        checks: all of them.
+        checks: all checks.
         basis: what they rest on.
-        exit_code: of the command.
+        exit_code: the exit code of the command.
         gate: the words of a gate that was not met.
     """
     fired = most_costly_first(checks)

@@ -1,4 +1,4 @@
-"""The document of `steptime compare`.
+"""Makes the document of `steptime compare`.
 
 In: a Comparison. Out: a `ComparisonDocument` in its envelope. Numbers that are not known are null,
 never zero.
@@ -19,10 +19,10 @@ class RunCost:
     """What a whole run costs at a price for an hour.
 
     Attributes:
-        price_per_hour: as it was given with `--price`.
-        a: a run of A.
-        b: a run of B.
-        difference: B less A.
+        price_per_hour: the price that was given with `--price`.
+        a: the cost of a run of A.
+        b: the cost of a run of B.
+        difference: the cost of B minus that of A.
     """
 
     price_per_hour: float
@@ -37,7 +37,7 @@ class ComparisonDocument:
 
     Attributes:
         comparison: what differs.
-        cost: of a whole run; null without `--price`, or where a run has no end.
+        cost: the cost of a whole run; null without `--price`, or where a run has no end.
     """
 
     comparison: Comparison
@@ -47,7 +47,7 @@ class ComparisonDocument:
 def comparison_envelope(
     found: Comparison, *, asked: ComparisonRequest, exit_code: int
 ) -> Envelope[ComparisonDocument]:
-    """The envelope; what keeps the command from ending with 0 is among the errors."""
+    """Return the envelope; what keeps the command from ending with 0 is among the errors."""
     document = ComparisonDocument(comparison=found, cost=_cost(found.finish, asked.price))
     errors = _errors(found, asked, exit_code)
     return enclose("compare", document, exit_code=exit_code, errors=errors)

@@ -1,8 +1,8 @@
 """The one document that programs read: an envelope around the value that a command answers with.
 
 In: a frozen value, or an error. Out: text of exactly one JSON document. `json_schema` describes it,
-docs/reference/json.md explains it. What to measure, and where the text is written, is left to
-others.
+and docs/reference/json.md explains it. Other modules decide what to measure, and where the text
+goes.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Envelope(Generic[T_co]):
 def enclose(
     command: str, data: T | None, *, exit_code: int = 0, errors: tuple[ErrorItem, ...] = ()
 ) -> Envelope[T]:
-    """The envelope of a command's answer, with the status that follows from it."""
+    """Return the envelope of a command's answer, with the status that follows from it."""
     status = Status.OK
     if errors:
         status = Status.ERROR if data is None else Status.PARTIAL
@@ -75,11 +75,11 @@ def enclose(
 
 
 def error_envelope(command: str, error: SteptimeError) -> Envelope[None]:
-    """The envelope of a command that ended in `error` and has no data."""
+    """Return the envelope of a command that ended in `error` and has no data."""
     item = ErrorItem(code=error.code, message=str(error), hint=error.hint)
     return enclose(command, None, exit_code=error.exit_code, errors=(item,))
 
 
 def render_json(envelope: Envelope[object]) -> str:
-    """The envelope as one JSON document with sorted keys, ASCII only, ended by a newline."""
+    """Return the envelope as one JSON document with sorted keys, ASCII only, ended by a newline."""
     return render(envelope)

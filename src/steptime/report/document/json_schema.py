@@ -1,8 +1,8 @@
-"""The JSON Schema of every document, made from the values themselves.
+"""Makes the JSON Schema of every document from the values themselves.
 
 In: the name of a document. Out: a schema of the draft 2020-12. msgspec makes it from the
-annotations; the words come from the values' docstrings. It is made when it is asked for and kept
-nowhere, so it always describes the Steptime that is installed.
+annotations; the words come from the values' docstrings. The schema is made when it is asked for
+and is not stored, so it always describes the Steptime that is installed.
 """
 
 from __future__ import annotations
@@ -42,12 +42,13 @@ DOCUMENTS: Mapping[str, Any] = {
     "report": Envelope[PageDocument],
     "export": Envelope[ExportDocument],
 }
-"""Name of a document to its class. `run` is of `steptime run` and `show`, `tune` of
-`tune` and `study show`, `studies` of `study list`, `check` of `machine --check`."""
+"""Maps the name of a document to its class. `run` is for `steptime run` and `show`, `tune` for
+`tune` and `study show`, `studies` for `study list`, `check` for `machine --check`.
+"""
 
 
 def json_schema(name: str) -> dict[str, Any]:
-    """The JSON Schema of one document of `--json`.
+    """Return the JSON Schema of one document of `--json`.
 
     Args:
         name: one of `DOCUMENTS`.
@@ -67,26 +68,26 @@ def json_schema(name: str) -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"Steptime: {name}",
         **schema,
-        # What the status says of the other keys.
+        # What the status says about the other keys.
         "oneOf": [_status("ok", 0, 0), _status("partial", 1), _status("error", 1)],
         "$defs": parts,
     }
 
 
 def _status(word: str, least: int, most: int | None = None) -> dict[str, Any]:
-    """What holds under one status: how many errors there are, and whether there is data."""
+    """Return what holds under one status: how many errors there are, and whether there is data."""
     errors = {"minItems": least} if most is None else {"minItems": least, "maxItems": most}
     data = {"type": "null"} if word == "error" else {"not": {"type": "null"}}
     return {"properties": {"status": {"const": word}, "errors": errors, "data": data}}
 
 
 def _title(key: str) -> str:
-    """`Envelope` for the name that msgspec gives an envelope of something."""
+    """Return `Envelope` for the name that msgspec gives an envelope of something."""
     return key.partition("_")[0]
 
 
 def _described(part: dict[str, Any]) -> dict[str, Any]:
-    """A part with the words of its docstring; each key is always written, whatever its default."""
+    """Return a part with the words of its docstring; each key is always written, even a default."""
     intro, words = take_apart(part.get("description", ""))
     part = {"title": _title(part["title"].partition("[")[0]), **part, "description": intro}
     keys = part.get("properties")
@@ -101,7 +102,7 @@ def _described(part: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def take_apart(text: str) -> tuple[str, dict[str, str]]:
-    """A docstring as its sentences, and as the words of each attribute."""
+    """Split a docstring into its sentences and the words of each attribute."""
     intro, _, section = inspect.cleandoc(text).partition("\n\nAttributes:\n")
     words: dict[str, str] = {}
     for entry in re.split(r"\n(?=    \S)", "\n" + section):
@@ -113,5 +114,5 @@ def take_apart(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _as_json(text: str) -> str:
-    """The text in one line, in the words of JSON."""
+    """Return the text in one line, in the words of JSON."""
     return re.sub(r"\bNone\b", "null", " ".join(text.split()))

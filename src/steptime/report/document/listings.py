@@ -33,11 +33,11 @@ class StudySummary:
         command: the command as given.
         started_unix_s: its start, seconds since 1970.
         ended_unix_s: its end; None while it has none.
-        is_interrupted: it was ended early.
+        is_interrupted: whether it was ended early.
         outcome: how it ended; None while it has not.
-        speedup: of the recipe over the command as written, from the confirmation.
+        speedup: speedup of the recipe over the command as written, from the confirmation.
         recipe: what was proven; empty unless the outcome is `faster`.
-        num_trials: trials so far.
+        num_trials: number of trials so far.
     """
 
     study_id: str
@@ -100,8 +100,8 @@ class ExportDocument:
         run_id: name of the run's folder.
         format: `chrome`.
         path: path of the file.
-        bytes: its size.
-        num_events: events that are in it.
+        bytes: size of the file.
+        num_events: number of events in the file.
     """
 
     run_id: str
@@ -125,7 +125,7 @@ class PageDocument:
 
 
 def summarize(study: Study) -> StudySummary:
-    """The study in one row."""
+    """Return the study as one row."""
     return StudySummary(
         study_id=study.study_id,
         command=study.command,

@@ -1,4 +1,4 @@
-"""The document of `steptime machine`.
+"""Makes the document of `steptime machine`.
 
 In: an `Inventory` and `Ceilings`. Out: a `MachineDocument` in its envelope.
 """
@@ -18,8 +18,8 @@ class MachineDocument:
     """What the machine has and what it reaches.
 
     Attributes:
-        inventory: what it has.
-        ceilings: what it reaches; null with `--inventory`.
+        inventory: what the machine has.
+        ceilings: what the machine reaches; null with `--inventory`.
     """
 
     inventory: Inventory
@@ -27,11 +27,11 @@ class MachineDocument:
 
 
 def machine_envelope(inventory: Inventory, found: Ceilings | None) -> Envelope[MachineDocument]:
-    """The machine; partial where not all was measured, or nothing.
+    """Return the envelope of the machine; it is partial if not everything was measured.
 
     Args:
-        inventory: what it has.
-        found: what it reaches; None where that was not asked for.
+        inventory: what the machine has.
+        found: what it reaches; None if that was not asked for.
     """
     errors: tuple[ErrorItem, ...] = ()
     was_interrupted = found is not None and found.missing == "interrupted"

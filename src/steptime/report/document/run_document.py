@@ -1,7 +1,7 @@
 """All that is known about one run, as one value: reports render it, and `--json` writes it.
 
-It holds the values of the chain, and the figures that readers would have to compute from them;
-`app.describe_run` makes it. Here it is put into its envelope.
+It holds the values of the chain, and the figures that readers would have to compute from them.
+`app.describe_run` makes it; this module puts it into its envelope.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class WorkSums:
     """Sums over the counted work of a step [FLOP].
 
     Attributes:
-        total: forward, backward and recomputed.
-        model_flops: forward and backward: what MFU counts.
+        total: forward, backward and recomputed work.
+        model_flops: forward and backward work, which is what MFU counts.
     """
 
     total: int
@@ -40,8 +40,8 @@ class RunDocument:
         work: sums over `measurement.count`; null where the work was not counted.
         mfu: model FLOP utilization: forward and backward over the peak of the device.
         hfu: hardware FLOP utilization, with what activation checkpointing computes again.
-        memory_fit: what the memory of `measurement.memory` comes to, and what would free some;
-            null where nobody told of the memory.
+        memory_fit: what the parts of `measurement.memory` add up to, and what would free some of
+            it; null where no process reported its memory.
         roofline: the operators of a step under what the machine reaches.
         waterfall: where the time of a step went, from what the machine reaches.
     """
@@ -57,13 +57,13 @@ class RunDocument:
 
 
 def run_envelope(document: RunDocument, *, command: str, exit_code: int) -> Envelope[RunDocument]:
-    """The envelope of a run; a script that failed makes it partial, and says so."""
+    """Return the envelope of a run; if the script failed, it is partial and says so."""
     errors = _end_errors(document.measurement.end)
     return enclose(command, document, exit_code=exit_code, errors=errors)
 
 
 def _end_errors(end: ProcessEnd) -> tuple[ErrorItem, ...]:
-    """What keeps a run from being whole: it failed, was killed, or has no known end."""
+    """Return what keeps a run from being whole: it failed, was killed, or has no known end."""
     if end.state is RunState.FAILED:
         code, message = "script_failed", f"the script ended with exit code {end.exit_code}"
     elif end.state is RunState.KILLED:

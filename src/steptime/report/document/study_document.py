@@ -1,4 +1,4 @@
-"""The document of a study, as `steptime tune` and `study show` write it.
+"""Makes the document of a study, as `steptime tune` and `study show` write it.
 
 In: a Study. Out: a `StudyDocument` in its envelope.
 """
@@ -19,7 +19,7 @@ class StudyDocument:
     """A study and where its recipe was written.
 
     Attributes:
-        study: all that was tried, and what came of it.
+        study: all that was tried, and the results.
         recipe_file: path of the recipe; null where none was written.
     """
 
@@ -35,14 +35,14 @@ def study_envelope(
     recipe_file: str | None = None,
     errors: tuple[ErrorItem, ...] = (),
 ) -> Envelope[StudyDocument]:
-    """The envelope of a study; trials that broke, or an early end, make it partial."""
+    """Return the envelope of a study; trials that broke, or an early end, make it partial."""
     document = StudyDocument(study=study, recipe_file=recipe_file)
     every = (*_study_errors(study), *errors)
     return enclose(command, document, exit_code=exit_code, errors=every)
 
 
 def _study_errors(study: Study) -> tuple[ErrorItem, ...]:
-    """What keeps a study from being whole."""
+    """Return what keeps a study from being whole."""
     items = [_trial_error(trial) for trial in study.trials if trial.end in _BROKEN]
     if study.is_interrupted:
         items.append(ErrorItem(code="interrupted", message="the study was interrupted"))

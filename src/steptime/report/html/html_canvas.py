@@ -1,7 +1,7 @@
-"""The empty plots of the page, and lines on them: one time axis for all, one way to hover.
+"""Makes empty plots of the page and lines on them, all with one time axis and one hover style.
 
 In: values over the time of a run. Out: figures of Bokeh, which is an extra: only this file and
-those that draw with it import that. What is shown on hovering are numbers, and texts of ours.
+those that draw with it import Bokeh. Hovering shows only numbers and our own texts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAN = float("nan")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One line of a plot; None where nothing was observed."""
+    """One line of a plot; a value is None where nothing was observed."""
 
     name: str
     color: str
@@ -30,7 +30,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """A figure with the words around it; `legend` has a colour and a name each."""
+    """A figure with the words around it; each entry of `legend` is a color and a name."""
 
     title: str
     figure: figure
@@ -39,7 +39,7 @@ class Drawing:
 
 
 def bare_figure(*, height: int, **options: Any) -> figure:
-    """An empty figure as wide as the page, whose colours are those of the page."""
+    """Return an empty figure as wide as the page, with the colors of the page."""
     made = figure(
         height=height,
         sizing_mode="stretch_width",
@@ -67,22 +67,22 @@ class Canvas:
 
     @property
     def least(self) -> float:
-        """The shortest time that is about two pixels wide on the axis."""
+        """Return the shortest time that is about two pixels wide on the axis."""
         return 0.003 * self.longest_s / self._scale
 
     def x(self, t_unix_s: float) -> float:
-        """The place of a time of day on the axis."""
+        """Return the place of a time of day on the axis."""
         return round((t_unix_s - self.started_unix_s) / self._scale, 5)
 
     @property
     def tip_of_x(self) -> str:
-        """What Bokeh shows on hovering for a time on the axis."""
+        """Return what Bokeh shows on hovering for a time on the axis."""
         return f"@x{{0.[00]}} {self.unit}"
 
     def figure(
         self, *, height: int, label: str, top: float | None = None, rows: Sequence[str] = ()
     ) -> figure:
-        """An empty figure from zero to `top`, or with named rows."""
+        """Return an empty figure from zero to `top`, or with named rows."""
         vertical = list(rows) if rows else Range1d(0, top or 1)
         made = bare_figure(
             height=height,
@@ -108,14 +108,14 @@ class Canvas:
         ceiling: float | None = None,
         is_stacked: bool = False,
     ) -> Drawing | None:
-        """Lines, or areas on each other, over the times `xs`; None where less than two were seen.
+        """Draw lines, or stacked areas, over the times `xs`; None if fewer than two were seen.
 
         Args:
-            title: what it shows.
+            title: what the figure shows.
             xs: times of day [s], one for each value of each line.
-            lines: without a value they are left out.
-            unit: of the values, as `scale_of` knows it, and `bytes/s`.
-            height: of the figure [pixels].
+            lines: those without a value are left out.
+            unit: unit of the values, one that `scale_of` knows, or `bytes/s`.
+            height: height of the figure [pixels].
             ceiling: the most that there is; it gets a line of its own.
             is_stacked: each line is drawn on top of the one before.
         """
@@ -159,7 +159,7 @@ def _level(y: float) -> Span:
 
 
 def packed(values: Sequence[float]) -> Any:
-    """Numbers as Bokeh writes them into a page shortest: four bytes each."""
-    import numpy  # Bokeh brings it
+    """Return numbers in Bokeh's shortest form for a page: four bytes each."""
+    import numpy  # installed with Bokeh
 
     return numpy.array(values, dtype=numpy.float32)

@@ -1,7 +1,7 @@
-"""The colours of the page, one for each thing that is drawn, alike in tables and plots.
+"""The colors of the page: each thing that is drawn has one color, the same in tables and plots.
 
-Hues from the palette of Okabe and Ito (2008), which people with colour blindness can tell apart;
-all of middle lightness, so that they stand out on white and on black.
+The hues are from the palette of Okabe and Ito (2008), which people with color blindness can
+distinguish; all are of middle lightness, so that they stand out on white and on black.
 """
 
 from __future__ import annotations
@@ -80,15 +80,15 @@ ROOF_COLORS: Mapping[str, str] = {
 
 STEADY, WARMUP, OUTLIER, DISTURBED = "#2c7fb8", "#9aa0a6", "#d55e00", "#cc79a7"
 LINES = ("#2c7fb8", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#7f7fd5", "#9aa0a6")
-"""For things of which there are any number: ranks, devices."""
+"""Colors for things of which there may be any number: ranks and devices."""
 
 
 def class_of(phase: str) -> str:
-    """The class that has a phase's colour."""
+    """Return the class that has a phase's color."""
     return f"p-{phase.replace('_', '-')}" if phase in PHASE_COLORS else "p-other"
 
 
 def rules() -> str:
-    """The style rules that give the classes their colours."""
+    """Return the style rules that give the classes their colors."""
     found = [f".{class_of(name)}{{background:{color}}}" for name, color in PHASE_COLORS.items()]
     return "\n".join(found)

@@ -1,4 +1,4 @@
-"""Plots of the machine and of its devices over the time of a run.
+"""Draws the plots of the machine and of its devices over the time of a run.
 
 In: the points of a Series. Out: drawings, only for what was observed.
 """
@@ -22,7 +22,7 @@ Groups = Sequence[Sequence[HostPoint]]
 def draw_host(
     canvas: Canvas, points: Sequence[HostPoint], *, num_cores: int | None
 ) -> list[Drawing]:
-    """Cores, memory, disk and network, clock."""
+    """Draw cores, memory, disk and network, and the clock."""
     groups = grouped(points)
     xs = [group[-1].t_unix_s for group in groups]
     made = [
@@ -43,7 +43,7 @@ def draw_host(
 
 
 def _cores(groups: Groups) -> list[Line]:
-    """Stacked: what the command did itself, its workers, all others; idle for a disk on top."""
+    """Return stacked lines: the command, its workers, all others, and waiting for a disk on top."""
     return [
         _line("the training", _JOB, groups, lambda p: p.job_cores - (p.worker_cores or 0.0)),
         _unless_zero(_line("its workers", _WORKER, groups, lambda p: p.worker_cores)),
@@ -96,7 +96,7 @@ def _rate(name: str, color: str, groups: Groups, get: Callable[[HostPoint], floa
 
 
 def _unless_zero(line: Line) -> Line:
-    """The line, or an empty one where all of its values are zero."""
+    """Return the line, or an empty one if all of its values are zero."""
     return line if any(line.values) else replace(line, values=[None] * len(line.values))
 
 
@@ -112,7 +112,7 @@ _DEVICE_PLOTS: tuple[tuple[str, str, Callable[[DevicePoint], float | None]], ...
 
 
 def draw_devices(canvas: Canvas, points: Sequence[DevicePoint]) -> list[Drawing]:
-    """One plot for each quantity, one line for each of the first few devices."""
+    """Draw one plot for each quantity, with one line for each of the first few devices."""
     names = list(dict.fromkeys(point.device for point in points))[:_MAX_DEVICES]
     if not names:
         return []

@@ -1,4 +1,4 @@
-"""The part of the page on who holds the memory: one step drawn over its course, and the parts.
+"""Makes the part of the page on who holds the memory: a drawing of one step, and the parts.
 
 In: an Anatomy. Out: markup; the drawing is plain SVG, which needs no script.
 """
@@ -24,14 +24,14 @@ COLORS: Mapping[str, str] = {
     "others": "#c98a4b",
     "temporaries": "#9aa0a6",
 }
-"""Of the palette of `html_colors`; those that stay from step to step are at the bottom."""
+"""From the palette of `html_colors`; the parts that stay from step to step are at the bottom."""
 
 _WIDTH, _HEIGHT = 1000, 220
 _MAX_MODULES = 8
 
 
 def anatomy_part(found: Anatomy | None, fit: MemoryFit | None) -> Html | None:
-    """One step over time, the parts with their bytes, and what other ways to train would take."""
+    """Return one step over time, the parts with their bytes, and what other ways to train need."""
     if found is None or fit is None:
         return None
     pieces = [
@@ -44,7 +44,7 @@ def anatomy_part(found: Anatomy | None, fit: MemoryFit | None) -> Html | None:
 
 
 def _drawing(timeline: MemoryTimeline) -> Html:
-    """Stacked areas, one band for each part; the peak is marked."""
+    """Draw stacked areas, one band for each part, and mark the peak."""
     top = max(1, timeline.peak.total)
     names = [n for n in PARTS if any(i.by_part.get(n) for i in timeline.instants)]
     bands: list[Html] = []
@@ -76,7 +76,7 @@ def _drawing(timeline: MemoryTimeline) -> Html:
 def _band(
     name: str, instants: Sequence[Instant], below: Sequence[int], above: Sequence[int], top: int
 ) -> Html:
-    """A band between two lines; a value holds until the next instant."""
+    """Draw a band between two lines; a value holds until the next instant."""
     ends = [*(i.at_fraction for i in instants[1:]), 1.0]
     upper, lower = [], []
     for instant, end, low, high in zip(instants, ends, below, above, strict=True):
@@ -104,7 +104,7 @@ def _legend(names: Sequence[str]) -> Html:
 
 
 def _phases(instants: Sequence[Instant]) -> Html:
-    """Where each phase begins, because the drawing has no time axis."""
+    """Mark where each phase begins, because the drawing has no time axis."""
     begun: dict[str, float] = {}
     for instant in instants:
         begun.setdefault(instant.phase, instant.at_fraction)

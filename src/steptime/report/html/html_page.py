@@ -1,7 +1,7 @@
-"""The page of one run: a single file that needs no network.
+"""Writes the page of one run: a single file that needs no network.
 
 In: `PageFacts` and the plots drawn from them. Out: the text of the file. Sections are a visible
-list. Nothing of the user's becomes markup: each text goes through `html_tags`, and the page's own
+list. Nothing from the user becomes markup: each text goes through `html_tags`, and the page's own
 policy lets only those scripts run whose hashes it lists.
 """
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageFacts:
-    """What is known of one run; `version` is Steptime's."""
+    """What is known of one run; `version` is the version of Steptime."""
 
     document: RunDocument
     record: CommandRecord | None
@@ -46,7 +46,7 @@ class PageFacts:
 
 
 def render_page(facts: PageFacts, plots: Plots) -> str:
-    """The whole page."""
+    """Return the whole page."""
     scripts = [_script_text(text) for text in plots.scripts]
     if scripts:
         scripts.append(_script_text(_asset("page.js")))
@@ -139,12 +139,12 @@ def _asset(name: str) -> str:
 
 
 def _script_text(text: str) -> str:
-    """The script with its text escaped, so that none of it can end the element."""
+    """Return the script with its text escaped, so that none of it can end the element."""
     return text.replace("\r\n", "\n").replace("</", "<\\/").replace("<!--", "<\\!--")
 
 
 def _policy(scripts: Sequence[str]) -> str:
-    """The page may reach no address and run only these scripts; styles are part of the page."""
+    """Return the policy: no address may be reached, only these scripts run, styles are inline."""
     sums = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in sums) or "'none'"
     rest = "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"

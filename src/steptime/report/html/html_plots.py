@@ -1,7 +1,7 @@
-"""The plots of the page, drawn with Bokeh: steps, events, phases, ranks, machine, devices.
+"""Draws the plots of the page with Bokeh: steps, events, phases, ranks, machine, devices.
 
-In: a Measurement, its Series, what the watch saw. Out: `Plots`: a place in the page for each, and
-the scripts that fill them. Whoever imports this file must be ready for Bokeh not to be there.
+In: a Measurement, its Series, and what the watch saw. Out: `Plots`: a place in the page for each,
+and the scripts that fill the places. Importing this file fails if Bokeh is not installed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _EVENTS = {
     "stall": "stood still",
 }
 _MANY = 300
-"""As many steps are drawn smaller."""
+"""From this many steps on, each step is drawn smaller."""
 
 _MAX_TEXT = 120
 _MAX_LINES = len(LINES)
@@ -95,7 +95,7 @@ def draw(
     shifts: Sequence[Shift],
     roofline: Roofline | None = None,
 ) -> Plots:
-    """All plots of a run; there is none for what was not observed."""
+    """Draw all plots of a run; what was not observed has no plot."""
     canvas = Canvas(started_unix_s=m.started_unix_s, ended_unix_s=_end_unix_s(m, series))
     numbers = (s for s in series.steps if math.isfinite(s.step_time_s))
     steps = sorted(numbers, key=lambda step: step.end_unix_s)
@@ -122,7 +122,7 @@ def draw(
 
 
 def _in_one_document(drawings: Sequence[tuple[str, Drawing]]) -> list[figure]:
-    """All figures in one document: drawing them one by one takes twice as long."""
+    """Put all figures in one document, because drawing them one by one takes twice as long."""
     document, figures = Document(), [drawing.figure for _, drawing in drawings]
     with document.models.freeze():
         for made in figures:
@@ -131,7 +131,7 @@ def _in_one_document(drawings: Sequence[tuple[str, Drawing]]) -> list[figure]:
 
 
 def _end_unix_s(m: Measurement, series: RunSeries) -> float:
-    """When the run was last seen; nothing is drawn beyond that time."""
+    """Return when the run was last seen; nothing is drawn beyond that time."""
     ends = [m.started_unix_s + (m.duration_s or 0.0)]
     for points in (series.steps, series.host, series.devices, series.events):
         ends += [_time_of(points[-1])] if points else []
@@ -158,7 +158,7 @@ def _steps(
     stalls: Sequence[Stall],
     shifts: Sequence[Shift],
 ) -> Drawing | None:
-    """Each step by its kind, the median, spans behind them, shifts and stalls."""
+    """Draw each step by its kind, the median, spans behind them, shifts and stalls."""
     top_s = _usual_top_s(steps)
     if top_s is None:
         return None
@@ -191,7 +191,7 @@ def _steps(
 
 
 def _usual_top_s(steps: Sequence[StepPoint]) -> float | None:
-    """The top of the axis for usual steps; warmup, outliers and stalls run off the scale."""
+    """Return the top of the axis for usual steps; warmup, outliers and stalls run off the scale."""
     counted = [s for s in steps if _kind(s) == "steady"] or steps
     return usual_top([s.step_time_s for s in counted], [s.step_time_s for s in steps])
 
@@ -205,7 +205,7 @@ def _scatter(
     color: str,
     size: int,
 ) -> None:
-    """Steps of one kind; those above the axis as triangles at its edge."""
+    """Draw the steps of one kind; those above the axis are triangles at its edge."""
     top_s, unit_s = scale
     _, unit = scale_of(top_s, "s")
     for is_above in (False, True):
@@ -242,7 +242,7 @@ def _scatter(
 def _mark_spans(
     canvas: Canvas, made: figure, events: Sequence[Event], stalls: Sequence[Stall]
 ) -> None:
-    """Bands behind the steps: evaluations, checkpoints and stalls."""
+    """Draw bands behind the steps: evaluations, checkpoints and stalls."""
     spans = [e for e in events if e.what in SPANS and e.seconds]
     for event in longest_events(spans, _MAX_BANDS):
         left, right = _ends(canvas, event)
@@ -259,7 +259,7 @@ def _band(left: float, right: float, color: str) -> BoxAnnotation:
 
 
 def _ends(canvas: Canvas, event: Event) -> tuple[float, float]:
-    """An event's ends on the axis; `t_unix_s` is when it began."""
+    """Return an event's ends on the axis; `t_unix_s` is when it began."""
     return canvas.x(event.t_unix_s), canvas.x(event.t_unix_s + (event.seconds or 0.0))
 
 
@@ -273,7 +273,7 @@ def _stall_ends(canvas: Canvas, stall: Stall) -> tuple[float, float]:
 
 
 def _events(canvas: Canvas, series: RunSeries, stalls: Sequence[Stall]) -> Drawing | None:
-    """What happened beside the steps, one row for each kind."""
+    """Draw what happened beside the steps, with one row for each kind."""
     rows: dict[str, list[tuple[float, float, str]]] = {}
     for event in longest_events(series.events):
         rows.setdefault(event.what, []).append((*_ends(canvas, event), _event_tip(event)))
@@ -310,8 +310,8 @@ def _mark_row(
     name: str,
     color: str,
 ) -> None:
-    """One row of events: bars, and marks for those that would be thinner than a line."""
-    least, row = canvas.least, value(name)  # a bare string would be a column's name
+    """Draw one row of events: bars, and marks for those that would be thinner than a line."""
+    least, row = canvas.least, value(name)  # a bare string would be the name of a column
     for is_short in (False, True):
         chosen = [one for one in found if (one[1] - one[0] < least) == is_short]
         if not chosen:
@@ -333,7 +333,7 @@ def _mark_row(
 
 
 def _phases(canvas: Canvas, steps: Sequence[StepPoint]) -> Drawing | None:
-    """What a usual step is made of, over time."""
+    """Draw what a usual step is made of, over time."""
     bins = phase_bins(steps)
     limit_s = _usual_top_s(steps)
     if limit_s is None or not bins:
@@ -379,7 +379,7 @@ def _phases(canvas: Canvas, steps: Sequence[StepPoint]) -> Drawing | None:
 
 
 def _ranks(canvas: Canvas, steps: Sequence[StepPoint]) -> Drawing | None:
-    """Each rank's own time per step: the others wait for the highest line."""
+    """Draw each rank's own time per step: the others wait for the highest line."""
     by_rank: Mapping[int, list[StepPoint]] = {rank: [] for rank in sorted({s.rank for s in steps})}
     if len(by_rank) < 2:
         return None

@@ -1,7 +1,7 @@
-"""Groups of points for the plots of the page: few enough to draw.
+"""Groups points for the plots of the page, so that there are few enough to draw.
 
-In: the values of a Series, as many as there are. Out: the same in a few hundred groups. A run of
-a week must not make a larger page than one of an hour.
+In: all values of a Series. Out: the same in a few hundred groups. A run of a week must not make a
+larger page than one of an hour.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from steptime.measure.values.measurement import PHASES
 from steptime.measure.values.over_time import DevicePoint, Event, HostPoint, StepPoint
 
 MAX_GROUPS = 500
-"""More points than a plot has pixels to tell apart."""
+"""More points than this cannot be distinguished in the pixels of a plot."""
 
 MAX_PHASE_BINS = 120
 MAX_EVENTS = 800
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseBin:
-    """Neighbouring steps together; `wall_s` is the mean of a step by phase, in their order."""
+    """Neighboring steps together; `wall_s` is the mean of a step by phase, in their order."""
 
     start_unix_s: float
     end_unix_s: float
@@ -37,29 +37,29 @@ class PhaseBin:
 
 
 def grouped(points: Sequence[T], size: int = MAX_GROUPS) -> list[Sequence[T]]:
-    """At most `size` groups of neighbours, as equal in size as possible."""
+    """Return at most `size` groups of neighbors, as equal in size as possible."""
     num = min(size, len(points))
     edges = [i * len(points) // num for i in range(num + 1)] if num else []
     return [points[a:b] for a, b in itertools.pairwise(edges)]
 
 
 def mean_of(group: Iterable[T], get: Callable[[T], float | None]) -> float | None:
-    """The mean of what was observed and is a number; None where nothing was."""
+    """Return the mean of the observed numbers, or None if nothing was observed."""
     seen = [v for v in map(get, group) if v is not None and math.isfinite(v)]
     return math.fsum(seen) / len(seen) if seen else None
 
 
 def rate_of(group: Iterable[HostPoint], get: Callable[[HostPoint], float | None]) -> float | None:
-    """The count per second over the group; None where nothing was counted."""
+    """Return the count per second over the group, or None if nothing was counted."""
     pairs = [(get(point), point.dt_s) for point in group]
     seen = [(n, dt_s) for n, dt_s in pairs if n is not None and dt_s > 0]
     return math.fsum(n for n, _ in seen) / math.fsum(dt for _, dt in seen) if seen else None
 
 
 def phase_bins(steps: Sequence[StepPoint], size: int = MAX_PHASE_BINS) -> list[PhaseBin]:
-    """What usual steps are made of over time, a mean over the ranks.
+    """Return what usual steps are made of over time, as a mean over the ranks.
 
-    Outliers, and steps that a probe or a stall made longer, are left out where there are others.
+    Outliers, and steps that a probe or a stall made longer, are left out if there are other steps.
     """
     seen = sorted((s for s in steps if s.wall_s), key=lambda step: step.end_unix_s)
     usual = [s for s in seen if not s.is_outlier and not s.is_disturbed]
@@ -83,14 +83,14 @@ def _bin(group: Sequence[StepPoint]) -> PhaseBin:
 
 
 def usual_top(values: Sequence[float], shown: Sequence[float] = ()) -> float | None:
-    """The end of an axis that shows the usual values; higher ones are marked at its edge.
+    """Return the end of an axis that shows usual values; higher ones are marked at its edge.
 
-    A tenth above all where the largest is near the others, else three times the median: one step
-    of a minute must not press a thousand of 10 ms flat.
+    It is a tenth above the largest if that is near the others, otherwise three times the median:
+    one step of a minute must not flatten a thousand of 10 ms.
 
     Args:
-        values: what counts, and says what is usual.
-        shown: all that is drawn, where that is more.
+        values: the values that count, and that determine what is usual.
+        shown: all values that are drawn, if there are more.
     """
     usual, drawn = _sizes(values), _sizes((*values, *shown))
     if not usual or drawn[-1] <= 0:
@@ -104,12 +104,12 @@ def _sizes(values: Iterable[float]) -> list[float]:
 
 
 def own_time_s(step: StepPoint) -> float:
-    """A rank's own time in a step: all but communication."""
+    """Return a rank's own time in a step: all but communication."""
     return step.step_time_s - step.wall_s.get("communication", 0.0)
 
 
 def longest_events(events: Sequence[Event], size: int = MAX_EVENTS) -> list[Event]:
-    """At most `size` events, the longest and most counted, in order of time."""
+    """Return at most `size` events, the longest and most counted, in order of time."""
     kept = sorted(events, key=lambda e: (-(e.seconds or 0.0), -e.count))[:size]
     return sorted(kept, key=lambda e: e.t_unix_s)
 
@@ -117,7 +117,7 @@ def longest_events(events: Sequence[Event], size: int = MAX_EVENTS) -> list[Even
 def throttled_periods(
     points: Sequence[DevicePoint], size: int = MAX_EVENTS
 ) -> list[tuple[str, tuple[str, ...], float, float]]:
-    """When a device was throttled: its name, the reasons, and the first and last sample."""
+    """Return when a device was throttled: its name, the reasons, and the first and last sample."""
     found = []
     for name in dict.fromkeys(point.device for point in points):
         own = (point for point in points if point.device == name)

@@ -1,6 +1,6 @@
-"""The part of the page on the profiled steps: classes, devices, operators, gaps, all in tables.
+"""Makes the part of the page on the profiled steps: tables of classes, devices, operators and gaps.
 
-In: a Measurement whose user asked for a profile. Out: markup, or None where nobody asked. The
+In: a Measurement whose user asked for a profile. Out: markup, or None if nobody asked. The
 sentences are those of the terminal's report.
 """
 
@@ -25,7 +25,7 @@ _ABSENT = "–"
 
 
 def profile_part(m: Measurement) -> Html | None:
-    """The profiled window of the first rank that has a complete one, and a line for the others."""
+    """Return the profiled window of the first rank with a complete one; others get a line each."""
     profile = m.profile
     if profile is None:
         return None
@@ -75,7 +75,7 @@ def _device(device: DeviceProfile) -> Html:
 def _shares(
     name: str, classes: Iterable[ClassTime], rest: Iterable[tuple[str, float]], window_s: float
 ) -> Html:
-    """Each class with its number and share, then what belongs to no class."""
+    """List each class with its number and share, then what belongs to no class."""
     rows = [
         [one.name, f"{one.num:,}", format_seconds(one.time_s), format_percent(one.fraction)]
         for one in classes

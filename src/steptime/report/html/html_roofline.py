@@ -1,4 +1,4 @@
-"""The roofline plot: rates over arithmetic intensity, both logarithmic, under the measured roofs.
+"""Draws the roofline plot: rates over arithmetic intensity, both logarithmic, under measured roofs.
 
 In: a `Roofline`. Out: a figure of Bokeh, which is an extra. Classes are circles whose area is
 their share of the time; a class without arithmetic has no place on a logarithmic axis.
@@ -19,12 +19,12 @@ from steptime.report.html.html_colors import CLASS_COLORS, ROOF_COLORS
 from steptime.report.text.waterfall_text import describe_headroom
 
 _SMALLEST, _LARGEST = 10.0, 46.0  # diameters of circles [pixels]
-_MARGIN = 3.0  # the axes end so many times beyond what is drawn
+_MARGIN = 3.0  # the axes extend this many times beyond what is drawn
 _GREY = "#9aa0a6"
 
 
 def draw_roofline(roofline: Roofline) -> Drawing | None:
-    """The plot; None without roofs, or without a class that was timed."""
+    """Draw the plot; return None without roofs, or without a class that was timed."""
     roofs = roofline.roofs
     timed = [point for point in roofline.points if point.flops_per_s and point.intensity]
     if roofs is None or not timed:
@@ -62,7 +62,7 @@ def _figure(points: list[RooflinePoint], roofs: Roofs) -> figure:
 def _draw_roofs(
     made: figure, rates: Mapping[str, float], bandwidth: float | None
 ) -> tuple[tuple[str, str], ...]:
-    """A line for memory up to the highest ceiling, one for each type from where it meets that."""
+    """Draw a line for memory, up to the highest ceiling, and one per type from where they meet."""
     low, high = made.x_range.start, made.x_range.end
     legend = []
     top = max(rates.values())

@@ -1,6 +1,6 @@
-"""The waterfall and the roofline on the page, as tables: readable without any script.
+"""Shows the waterfall and the roofline on the page, as tables that are readable without any script.
 
-In: a `Picture`. Out: markup, or None where there is nothing to show. A bar of the waterfall starts
+In: a `Picture`. Out: markup, or None if there is nothing to show. A bar of the waterfall starts
 where its part begins; the part's arithmetic is beside it and in its tooltip.
 """
 
@@ -32,7 +32,7 @@ _UNMEASURED = ("no_ceilings", "no_ceilings_of_device")
 
 
 def waterfall_part(found: Waterfall | None) -> Html | None:
-    """Where the time of a step went, or how to find out if only the ceilings are missing."""
+    """Say where the time of a step went, or how to find out if only the ceilings are missing."""
     if found is None:
         return None
     if found.missing in _UNMEASURED:
@@ -63,7 +63,7 @@ def _row(part: WaterfallPart, begun_s: float, step_s: float) -> list[Html | str]
 
 
 def _doubts(found: Waterfall) -> list[Html]:
-    """Reasons to doubt the picture."""
+    """Return the reasons to doubt the picture."""
     said = [
         tag(
             "p",
@@ -81,7 +81,7 @@ def _doubts(found: Waterfall) -> list[Html]:
 
 
 def roofline_part(found: Roofline | None) -> Html | None:
-    """Each class of operators under the roofs; nothing where no operator was counted."""
+    """Return each class of operators under the roofs, or None if no operator was counted."""
     if found is None or not found.points or found.roofs is None:
         return None
     heading = ["class", "roof", "time", "share", "FLOP a byte", "reached", "of the roof"]

@@ -1,7 +1,7 @@
-"""The parts of the page that are text and tables: readable without any script.
+"""Makes the parts of the page that are text and tables, readable without any script.
 
-In: a Measurement, its Diagnosis, the record of its command. Out: markup, or None where there is
-nothing to show. Words come from `words` and `advice`; the plots are drawn elsewhere.
+In: a Measurement, its Diagnosis, the record of its command. Out: markup, or None if there is
+nothing to show. Words come from `words` and `advice`; other modules draw the plots.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _MAX_RANKS = 64
 
 
 def header(m: Measurement) -> Html:
-    """The command, and how the run went in one line."""
+    """Show the command, and how the run went, in one line."""
     started = datetime.fromtimestamp(m.started_unix_s, tz=timezone.utc)
     facts = [m.run_id, f"started {started:%Y-%m-%d %H:%M} UTC", _end(m)]
     is_good = m.end.state in (RunState.FINISHED, RunState.RUNNING)
@@ -64,7 +64,7 @@ def header(m: Measurement) -> Html:
 
 
 def _words(command: Sequence[str]) -> list[Html]:
-    """Lines break between words, not at each dash."""
+    """Let lines break between words, not at each dash."""
     return [tag("span", shlex.quote(word), class_="word") for word in command]
 
 
@@ -77,7 +77,7 @@ def _end(m: Measurement) -> str:
 
 
 def verdict(m: Measurement, diagnosis: Diagnosis | None) -> Html:
-    """What holds the run back, and what to do next."""
+    """Say what holds the run back, and what to do next."""
     finding = None if diagnosis is None else choose_headline(diagnosis)
     act = next_act(m, diagnosis)
     parts: list[Html | None] = []
@@ -105,7 +105,7 @@ def _step_time_s(m: Measurement) -> float | None:
 
 
 def tiles(m: Measurement, *, energy_j: float | None = None) -> Html:
-    """The few numbers that people look for first; `energy_j` is the energy of a step."""
+    """Return the few numbers that people look for first; `energy_j` is the energy of a step."""
     found: list[Html] = []
     if m.steady is not None and m.steady.step_time_s is not None:
         time = m.steady.step_time_s
@@ -148,7 +148,7 @@ def _counted(m: Measurement) -> str:
 
 
 def phases_part(m: Measurement) -> Html | None:
-    """Where a step's time goes: one bar, and one row for each phase."""
+    """Show where a step's time goes: one bar, and one row for each phase."""
     seen = sorted((p for p in m.phases if p.median_s is not None), key=_place)
     if not seen:
         return None
@@ -214,7 +214,7 @@ def _seconds(value_s: float | None) -> str:
 
 
 def ranks_part(m: Measurement) -> Html | None:
-    """One row for each rank, bars on one scale: the others wait for the rank that waits least."""
+    """Return one row per rank, bars on one scale: the others wait for the rank that waits least."""
     if len(m.ranks) < 2:
         return None
     longest_s = max((sum(_outer_medians(r).values()) for r in m.ranks), default=0.0)
@@ -247,7 +247,7 @@ def _rank_cells(rank: RankSummary, longest_s: float) -> list[Html | str]:
 
 
 def findings_part(m: Measurement, diagnosis: Diagnosis | None) -> Html | None:
-    """All findings but the one that the page opens with."""
+    """Return all findings except the one that the page opens with."""
     if diagnosis is None:
         return None
     first = choose_headline(diagnosis)
@@ -267,7 +267,7 @@ def _evidence(finding: Finding) -> Html | None:
 
 
 def memory_part(run: RunDocument) -> Html | None:
-    """Memory of each rank's process, and of its device; then who holds it."""
+    """Show the memory of each rank's process and of its device, then who holds it."""
     m = run.measurement
     rows = [
         [f"{rank.rank}", where, *_memory_cells(use)]
@@ -285,7 +285,7 @@ def memory_part(run: RunDocument) -> Html | None:
 
 
 def told_part(told_of: T, makers: Sequence[Callable[[T, Page], list[Text]]]) -> Html | None:
-    """The lines of the terminal report as paragraphs, so that their words have one place."""
+    """Return the lines of the terminal report as paragraphs, so that their words have one place."""
     page = unwrapped_page()
     lines = [line.plain for make in makers for line in make(told_of, page)]
     told = [(line[:LABEL_WIDTH].strip(), line[LABEL_WIDTH:]) for line in lines]
@@ -309,7 +309,7 @@ def _memory_cells(use: MemoryUse) -> list[str]:
 
 
 def environment_part(m: Measurement, record: CommandRecord | None, *, version: str) -> Html:
-    """Where it ran, with what, and what Steptime itself cost."""
+    """Say where the command ran, with what, and what Steptime itself cost."""
     rows: list[tuple[str, str | None]] = []
     if record is not None:
         machine = record.machine

@@ -1,4 +1,4 @@
-"""The part of the page on the lines of the script that take the time.
+"""Makes the part of the page on the lines of the script that take the time.
 
 In: a Measurement. Out: markup, the most expensive lines of a step first.
 """
@@ -14,11 +14,11 @@ from steptime.report.html.html_tags import Html, joined_html, table, tag
 from steptime.report.words import run_words
 
 _SMALL = 0.005
-"""Of the time of all of a step's lines: what takes less is folded away."""
+"""A fraction of the time of all lines of a step: lines that take less are folded away."""
 
 
 def sites_part(m: Measurement) -> Html | None:
-    """The most expensive lines of a step, then those of the whole run."""
+    """Return the most expensive lines of a step, then those of the whole run."""
     ordered = sorted(m.sites, key=lambda site: -(site.s_per_step or 0.0))
     apart = [site for site in ordered if site.what in SPANS]
     steps = [site for site in ordered if site.what not in SPANS]

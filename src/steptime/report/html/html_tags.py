@@ -1,7 +1,8 @@
-"""Markup that can be trusted: elements made from text that is always escaped.
+"""Makes markup that can be trusted: elements made from text that is always escaped.
 
 In: text that may hold anything (arguments, paths, messages of exceptions). Out: `Html`. A plain
-string never becomes markup; nothing but this file makes an `Html` of one, and its literals.
+string never becomes markup: outside this file, `Html` is made only of the page's own style, scripts
+and places for plots.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _VOID = frozenset({"br", "meta", "wbr"})
 
 @dataclass(frozen=True, slots=True)
 class Html:
-    """Text that is markup already."""
+    """Text that is already markup."""
 
     text: str
 
@@ -26,7 +27,7 @@ Child = Html | str | None
 
 
 def tag(name: str, /, *children: Child, **attributes: str | float | bool | None) -> Html:
-    """An element; an attribute that is None or False is left out, `class_` is `class`.
+    """Return an element; an attribute that is None or False is left out, `class_` is `class`.
 
     Names of elements and attributes are ours, never the user's.
     """
@@ -43,26 +44,26 @@ def tag(name: str, /, *children: Child, **attributes: str | float | bool | None)
 
 
 def joined_html(children: Iterable[Child], *, between: str = "") -> Html:
-    """The children one after the other, strings escaped; `between` is text as well."""
+    """Return the children one after the other, strings escaped; `between` is text as well."""
     texts = [c.text if isinstance(c, Html) else escaped(c) for c in children if c is not None]
     return Html(html.escape(between).join(texts))
 
 
 def escaped(text: str) -> str:
-    """The text as it is shown: no markup, no control character, no change of direction."""
+    """Return the text as it is shown: no markup, no control character, no change of direction."""
     return html.escape(printable(text))
 
 
 def table(
     heading: Iterable[Child], rows: Iterable[Iterable[Child]], *, left: int = 1, name: str = ""
 ) -> Html:
-    """A table in a box that scrolls by itself where the page is narrow.
+    """Return a table in a box that scrolls by itself if the page is narrow.
 
     Args:
         heading: cells of the first row.
-        rows: the cells of the others.
-        left: so many columns are text, at the left; the others are numbers.
-        name: what it shows, for those who hear the page.
+        rows: the cells of the other rows.
+        left: how many columns, from the left, are text; the others are numbers.
+        name: what the table shows, for people who hear the page.
     """
     head = tag("tr", *(_cell("th", c, is_text=i < left) for i, c in enumerate(heading)))
     body = [
@@ -77,7 +78,7 @@ def _cell(kind: str, child: Child, *, is_text: bool) -> Html:
 
 
 def bar(parts: Iterable[tuple[str, float]]) -> Html:
-    """A bar of coloured parts: class of the colour, and fraction of the whole width."""
+    """Return a bar of colored parts, each with the class of its color and its fraction."""
     pieces = [
         tag("i", class_=color, style=f"width:{max(0.0, min(1.0, fraction)) * 100:.2f}%")
         for color, fraction in parts

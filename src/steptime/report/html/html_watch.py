@@ -1,4 +1,4 @@
-"""The part of the page on what the watch saw: stalls, and lasting changes of the step time.
+"""Makes the part of the page on what the watch saw: stalls, and lasting changes of the step time.
 
 In: Stalls and Shifts. Out: markup, with the stacks of every rank folded away.
 """
@@ -16,7 +16,7 @@ from steptime.report.words.run_words import CHANGES, describe_phase
 
 
 def stalls_part(stalls: Sequence[Stall], *, started_unix_s: float) -> Html | None:
-    """Each stall: how long it lasted, who waited for whom, and the stacks."""
+    """Show each stall: how long it lasted, who waited for whom, and the stacks."""
     if not stalls:
         return None
     return joined_html([_stall(stall, started_unix_s) for stall in stalls])
@@ -42,7 +42,7 @@ def _stacks(rank: StalledRank) -> Html:
 
 
 def shifts_part(shifts: Sequence[Shift]) -> Html | None:
-    """Each lasting change of the step time, and what changed with it."""
+    """Show each lasting change of the step time, and what changed with it."""
     if not shifts:
         return None
     heading = ["from step", "rank", "what changed with it", "before", "after", "ratio (interval)"]
@@ -63,7 +63,7 @@ def shifts_part(shifts: Sequence[Shift]) -> Html | None:
 
 
 def describe_change(word: str) -> str:
-    """What a machine word for the cause of a shift names."""
+    """Say what the machine word for the cause of a shift means."""
     if word.startswith("phase:"):
         return f"the time of {describe_phase(word.removeprefix('phase:'))}"
     return CHANGES.get(word, word)

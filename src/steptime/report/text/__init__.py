@@ -1,1 +1,1 @@
-"""The terminal reports: lines on a page of known width."""
+"""Terminal reports: lines on a page of known width."""

@@ -1,7 +1,7 @@
-"""What a machine reaches, as a table under its inventory; and how far the measuring is.
+"""Shows what a machine reaches, as a table under its inventory, and how far the measuring has come.
 
 In: an `Inventory` and `Ceilings`. Out: lines. On a busy machine an interval reaches up to the
-fastest repetition, which a neighbor disturbed least.
+fastest repetition, which other programs disturbed least.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from steptime.report.words.machine_words import (
     describe_setting,
 )
 
-_MIN_SETTING = 12  # columns; less says nothing
+_MIN_SETTING = 12  # columns; a narrower setting would say nothing
 NEXT = "steptime run -- python train.py"
 
 
 def machine_lines(
     inventory: Inventory, found: Ceilings | None, *, age_s: float | None, page: Page
 ) -> list[Text]:
-    """The whole screen.
+    """Return the lines of the whole screen.
 
     Args:
-        inventory: of the machine.
-        found: what it reaches; None where it was not to be measured.
+        inventory: what the machine has.
+        found: what it reaches; None if that was not to be measured.
         age_s: how long ago that was measured.
         page: where it is shown.
     """
@@ -67,7 +67,7 @@ def _ceilings(found: Ceilings, *, age_s: float | None, page: Page) -> list[Text]
 
 
 def _table(measured: Sequence[Ceiling], bench: BenchProcess, *, page: Page) -> list[Text]:
-    """A row a ceiling; the share of the datasheet where the device has a row there."""
+    """Return one row per ceiling, with its share of the datasheet where the datasheet is known."""
     shares = [_share(one, bench) for one in measured]
     heading = ["ceiling", "reached", "interval", "n", "datasheet"]
     rows = [[*_cells(one, bench), share] for one, share in zip(measured, shares, strict=True)]
@@ -82,7 +82,7 @@ def _table(measured: Sequence[Ceiling], bench: BenchProcess, *, page: Page) -> l
 
 
 def _cells(one: Ceiling, bench: BenchProcess) -> list[str]:
-    """Name, median, interval and number of repetitions."""
+    """Return the name, median, interval and number of repetitions."""
     if one.rate is None:
         return [_name(one), "", "", ""]
     high = one.rate.high
@@ -91,13 +91,13 @@ def _cells(one: Ceiling, bench: BenchProcess) -> list[str]:
     reached = format_rate(one.rate.estimate, one.unit)
     ends = [format_rate(value, one.unit) for value in (one.rate.low, high)]
     units = {told.partition(" ")[2] for told in (reached, *ends)}
-    if len(units) == 1:  # it stands once, beside the median
+    if len(units) == 1:  # all share a unit: it is shown once, beside the median
         ends = [told.partition(" ")[0] for told in ends]
     return [_name(one), reached, " to ".join(ends), str(one.rate.n)]
 
 
 def _name(one: Ceiling) -> str:
-    """`matmul bf16`; with the device where it is not the processor or told by the kind."""
+    """Return a name such as `matmul bf16`, with the device where the name does not imply it."""
     if one.device in ("cpu", "disk"):
         return describe_kind(one)
     ranks = "" if one.num_ranks is None else f" × {one.num_ranks}"
@@ -105,7 +105,7 @@ def _name(one: Ceiling) -> str:
 
 
 def _share(one: Ceiling, bench: BenchProcess) -> str:
-    """Of the datasheet's peak; an unknown device has none."""
+    """Return the share of the datasheet's peak, or an empty string for an unknown device."""
     kind, _, number = one.device.partition(":")
     if kind != "cuda" or one.rate is None or int(number) >= len(bench.device_names):
         return ""
@@ -128,7 +128,7 @@ def _provenance(found: Ceilings, bench: BenchProcess, age_s: float | None) -> st
 
 
 def _busy(measured: Sequence[Ceiling], bench: BenchProcess, *, page: Page) -> list[Text]:
-    """A warning where others took the cores; where nobody could look, that."""
+    """Warn if other programs used the cores, or note that the system cannot tell."""
     told = [one for one in measured if one.others_cores is not None]
     if not told:
         return page.block("note", "this system does not tell whether others kept the cores busy")
@@ -145,7 +145,7 @@ def _busy(measured: Sequence[Ceiling], bench: BenchProcess, *, page: Page) -> li
 
 
 def _reason(one: Ceiling) -> str:
-    """Why there is no figure."""
+    """Say why there is no figure."""
     detail = f" ({printable(one.detail)})" if one.detail else ""
     return describe_reason(one.missing or "not_told") + detail
 
@@ -154,7 +154,7 @@ def _reason(one: Ceiling) -> str:
 
 
 def live_told(device: str | None, name: str | None, *, left_s: float) -> str:
-    """The live line: what is measured, and how much time is left."""
+    """Return the live line: what is being measured, and how much time is left."""
     left = f"{format_seconds(round(left_s))} left"
     if name is None:
         return f"measuring · {left}"
@@ -163,7 +163,7 @@ def live_told(device: str | None, name: str | None, *, left_s: float) -> str:
 
 
 def describe_told(one: Ceiling) -> str:
-    """A line on what was measured just now."""
+    """Return one line about what was just measured."""
     if one.rate is None:
         return f"{_name(one)}: not measured, {describe_reason(one.missing or 'not_told')}"
     return f"{_name(one)}: {format_rate(one.rate.estimate, one.unit)}"

@@ -1,6 +1,6 @@
-"""The checks of a machine as one screen for people, the most costly first.
+"""Shows the checks of a machine on one screen for people, the most costly first.
 
-In: `MachineCheck` values. Out: lines of labelled blocks.
+In: `MachineCheck` values. Out: lines of labeled blocks.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from steptime.report.words.check_reasons import CERTAINTY, COST_OF, REASONS
 from steptime.report.words.fact_words import describe_facts
 
 _STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "bold yellow", Severity.INFO: "bold"}
-_TIMES = 1.5  # below it people think in percent
-_MAX_CHOICES = 4  # of collectives and payloads; the document has all
+_TIMES = 1.5  # people think in percent below this ratio
+_MAX_CHOICES = 4  # of collectives and payloads; the document has all of them
 _NAME = re.compile(r"\{(\w+)\}")
 
 
 def check_lines(
     checks: tuple[MachineCheck, ...], basis: Basis, *, is_all: bool, page: Page
 ) -> list[Text]:
-    """What fires, in full; what is worth a remark in short, and the others too with `is_all`."""
+    """Return what fires in full and remarks in short; with `is_all`, all checks are listed."""
     fired = most_costly_first(checks)
     lines: list[Text] = []
     for check in fired:
@@ -62,7 +62,7 @@ def _full(check: MachineCheck, *, page: Page) -> list[Text]:
     lines += page.block("  why", row.why)
     lines += page.block("  cost", cost_text(check.cost))
     for command in check.commands:
-        # As it is typed: not wrapped, so that it can be copied.
+        # The command is not wrapped, so that it can be copied as it is typed.
         label = "  mend" if command == check.commands[0] else ""
         lines.append(Text.assemble((f"{label:<11}", "dim"), (printable(command), "cyan")))
     sure = CERTAINTY[check.certainty.value] if check.certainty is not None else ""
@@ -71,7 +71,7 @@ def _full(check: MachineCheck, *, page: Page) -> list[Text]:
 
 
 def _asked(basis: Basis) -> list[str]:
-    """The Python that was asked, and the run that was examined."""
+    """Name the Python that was asked, and the run that was examined."""
     parts = []
     if basis.torch is not None:
         parts.append(f"torch {printable(basis.torch)} under {printable(basis.python or '?')}")
@@ -83,7 +83,7 @@ def _asked(basis: Basis) -> list[str]:
 
 
 def _nccl(choice: NcclChoice) -> list[str]:
-    """What NCCL chose, as its log says."""
+    """Say what NCCL chose, according to its log."""
     parts = [printable(choice.path)]
     if choice.version is not None:
         parts.append(f"version {choice.version}")
@@ -138,12 +138,12 @@ def _others(checks: Sequence[MachineCheck], *, page: Page) -> list[Text]:
 
 
 def describe_reason(word: str) -> str:
-    """Why a check was not made, or does not apply."""
+    """Say why a check was not made, or why it does not apply."""
     return REASONS.get(word, word.replace("_", " "))
 
 
 def seen_text(check: MachineCheck) -> str:
-    """What was seen, as far as there are words for it."""
+    """Say what was seen, as far as there are words for it."""
     told = {name: printable(text) for name, text in describe_facts(check.seen).items()}
     parts = []
     for part in ROWS[check.code].seen:
@@ -154,12 +154,12 @@ def seen_text(check: MachineCheck) -> str:
 
 
 def _differs(check: MachineCheck) -> bool:
-    """A part without a quantity is said of what fires alone."""
+    """Return whether the check does not fire: then parts without a quantity are left out."""
     return check.status is not CheckStatus.FIRES
 
 
 def cost_text(cost: Cost | None) -> str:
-    """How much it can cost, with the source of the figure."""
+    """Say how much it can cost, with the source of the figure."""
     if cost is None:
         return "not known"
     if cost.of == "failure":

@@ -1,6 +1,6 @@
-"""What a comparison leaves open, and what to do next: for somebody who must decide.
+"""Tells somebody who must decide what a comparison leaves open, and what to do next.
 
-In: a Comparison. Out: sentences, and a command. Layout is left to `compare_text`.
+In: a Comparison. Out: sentences, and a command. `compare_text` does the layout.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from steptime.core.units import format_percent
 from steptime.report.words.compare_words import wanted_of
 
 USUAL_RUNS = 3
-"""On each side: so many need no stored runs beside them."""
+"""With this many runs on each side, no stored runs are needed beside them."""
 
 _CLAIMS = (CompareOutcome.SLOWER, CompareOutcome.FASTER)
 
 
 def describe_reach(found: Comparison) -> str | None:
-    """Where no difference was found: how large one may be all the same."""
+    """Say how large a difference may still be where none was found."""
     change = None if found.step is None else found.step.change
     if found.outcome is not CompareOutcome.NO_DIFFERENCE or change is None:
         return None
@@ -38,7 +38,7 @@ def _is_within(change: Estimate, limit: float) -> bool:
 
 
 def next_step(found: Comparison, *, is_judged: bool) -> tuple[str, str | None] | None:
-    """A sentence and a command; None where nothing is left to do."""
+    """Return a sentence and a command, or None if nothing is left to do."""
     if found.obstacles and not is_judged:
         failed = [obstacle for obstacle in found.obstacles if obstacle.code == "failed"]
         return _past((*failed, *found.obstacles)[0])
@@ -53,7 +53,7 @@ def next_step(found: Comparison, *, is_judged: bool) -> tuple[str, str | None] |
 
 
 def _past(obstacle: Obstacle) -> tuple[str, str | None]:
-    """What to do about what stands in the way."""
+    """Say what to do about an obstacle."""
     run = obstacle.facts.get("run", "")
     if obstacle.code == "failed":
         return "See why it failed:", f"steptime show {run}"
@@ -68,7 +68,7 @@ def _past(obstacle: Obstacle) -> tuple[str, str | None]:
 
 
 def _more_runs(found: Comparison) -> tuple[str, str | None]:
-    """More runs, how many, and on what machine."""
+    """Ask for more runs: how many, and on which machine."""
     command = shlex.join(["steptime", "run", "--", *found.b[-1].command])
     num = max(len(found.a), len(found.b))
     needed = found.needed_runs

@@ -1,4 +1,4 @@
-"""The report of `steptime compare` on a terminal: one screen.
+"""Prints the report of `steptime compare` on a terminal, on one screen.
 
 In: a Comparison. Out: lines on a console. The sections are a visible list; words come from
 `compare_words`, layout from `page`.
@@ -35,10 +35,11 @@ from steptime.report.words import compare_words as words
 from steptime.report.words.run_words import describe_phase, describe_span
 
 MAX_CHANGES = 12
-"""What was changed on purpose is little; more of it is another environment, and is counted."""
+"""People change few things on purpose; more changes mean another environment, and are only counted.
+"""
 
 _MINOR = ("variable", "folder", "revision", "place")
-"""Shown last: they seldom decide how long a step takes."""
+"""These are shown last, because they seldom decide how long a step takes."""
 
 _WORTH_A_LINE = 0.01
 """A phase below this share of the step on both sides has no line."""
@@ -49,7 +50,7 @@ _COLORS = {CompareOutcome.SLOWER: "red", CompareOutcome.FASTER: "green"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonRequest:
-    """What the user asked for beside the runs; `price` is an hour's."""
+    """What the user asked for beside the runs; `price` is the price of an hour."""
 
     price: float | None = None
     is_forced: bool = False
@@ -124,7 +125,7 @@ def _is_judged(found: Comparison, asked: ComparisonRequest) -> bool:
 
 
 def main_phase(found: Comparison) -> Effect | None:
-    """The phase that most of a claimed difference went to, if it is surely among what changed."""
+    """Return the phase with most of a claimed difference, if that phase surely changed."""
     if found.step is None or found.outcome not in (CompareOutcome.SLOWER, CompareOutcome.FASTER):
         return None
     sign = 1 if found.outcome is CompareOutcome.SLOWER else -1
@@ -206,7 +207,7 @@ def _remarks(found: Comparison, page: Page) -> list[Text]:
 
 
 def _next(found: Comparison, asked: ComparisonRequest, page: Page) -> list[Text]:
-    """What to do: look at what is slower, make more runs, mend what stands in the way."""
+    """Say what to do: look at what is slower, make more runs, or remove what stands in the way."""
     act = next_step(found, is_judged=_is_judged(found, asked))
     if act is None:
         return []

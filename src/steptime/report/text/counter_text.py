@@ -1,7 +1,7 @@
-"""The exact command for counters of the hardware at the profiled steps: printed, never run.
+"""Gives the exact command for hardware counters at the profiled steps; it is printed, never run.
 
-In: a Measurement with a profile. Out: a command line for Nsight Compute or for perf, or why there
-is none. Whether a tool is installed is the caller's to find out.
+In: a Measurement with a profile. Out: a command line for Nsight Compute or for perf, or the reason
+why there is none. The caller finds out whether a tool is installed.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ PACKAGES: Mapping[str, str] = {
     NCU: "Install Nsight Compute: `cuda-nsight-compute-*` of NVIDIA's repository or CUDA toolkit.",
     PERF: ("Install it: `linux-tools-generic` (Ubuntu), `linux-perf` (Debian) or `perf` (Fedora)."),
 }
-"""What brings a tool that is not there."""
+"""The package that provides a missing tool."""
 
 MIN_STAT_S = 1.0
-"""Counters of a few milliseconds say little, and the begin of the steps is not the same twice."""
+"""Counters of a few milliseconds say little, and the steps do not begin at the same time twice."""
 
 MAX_FUNCTION = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterCommand:
-    """A command line for counters, and what it looks at; or `missing`, why there is none."""
+    """A command line for counters, and what they cover; `missing` says why there is none."""
 
     tool: str
     about: str = ""
@@ -42,11 +42,11 @@ class CounterCommand:
 
 
 def kernel_counters(m: Measurement, wanted: str) -> CounterCommand:
-    """Nsight Compute for one launch of a kernel in the first profiled step.
+    """Return the Nsight Compute command for one launch of a kernel in the first profiled step.
 
     Args:
-        m: with a profile.
-        wanted: part of a kernel's name; empty for the busiest that computes.
+        m: a measurement with a profile.
+        wanted: part of a kernel's name; if it is empty, the busiest kernel that computes is taken.
     """
     rank = _profiled(m)
     if rank is None:
@@ -77,7 +77,7 @@ def kernel_counters(m: Measurement, wanted: str) -> CounterCommand:
 
 
 def processor_counters(m: Measurement) -> CounterCommand:
-    """Perf for the CPU from the first profiled step on."""
+    """Return the perf command for the CPU from the first profiled step on."""
     rank = _profiled(m)
     if rank is None or rank.start_s is None:
         return CounterCommand(tool=PERF, missing="there is no profile to take times from")

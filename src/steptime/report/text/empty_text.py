@@ -1,4 +1,4 @@
-"""One paragraph for a run in which no step was seen: how it ended, and why there is nothing.
+"""Writes the paragraph for a run in which no step was seen: how it ended, and why it shows nothing.
 
 In: a Measurement without steps and its Diagnosis. Out: a text without layout.
 """
@@ -12,12 +12,12 @@ from steptime.report.words.run_words import describe_end, describe_finding, desc
 
 
 def is_empty(m: Measurement) -> bool:
-    """Whether a paragraph says all: no step was seen, and no death for want of memory."""
+    """Return whether a paragraph says it all: no step was seen, and memory did not run out."""
     return m.num_steps == 0 and not ran_out(m)
 
 
 def ran_out(m: Measurement) -> bool:
-    """Whether the run died for want of memory, and something is known of who held it."""
+    """Return whether the run died because memory ran out, and it is known who held the memory."""
     if m.memory is None or m.end.state not in (RunState.FAILED, RunState.KILLED):
         return False
     num_kills = (m.host.num_oom_kills or 0) if m.host is not None else 0
@@ -25,7 +25,7 @@ def ran_out(m: Measurement) -> bool:
 
 
 def describe_empty(m: Measurement, diagnosis: Diagnosis) -> str:
-    """How the command ended, which run it is, what was found all the same, and the notes."""
+    """Say how the command ended, which run it is, what was found nevertheless, and the notes."""
     findings = [f for f in diagnosis.findings if f.cause != "no_steps"]
     parts = [
         f"the command {_ending(m)}; nothing to measure. Run {m.run_id}.",
@@ -39,7 +39,7 @@ def _ending(m: Measurement) -> str:
     if m.end.state is RunState.FINISHED:
         return "finished without a step"
     verb = "was " if m.end.state is RunState.KILLED else ""
-    # Of a process that was killed the last moments are not known.
+    # The last moments of a process that was killed are not known.
     is_certain = all(note.code != "unwritten_steps" for note in m.notes)
     step = "its first step" if is_certain else "a step was recorded"
     return f"{verb}{describe_end(m.end)} before {step}"

@@ -1,7 +1,7 @@
-"""Intervals of speedups drawn as text, on one scale around 1.00x.
+"""Draws intervals of speedups as text, on one scale around 1.00x.
 
-In: speedups. Out: a line of columns for each. The scale is of logarithms, so that twice as fast
-and half as fast lie equally far from the middle.
+In: speedups. Out: one line of columns for each. The scale is logarithmic, so that twice as fast
+and half as fast are equally far from the middle.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from dataclasses import dataclass
 from steptime.core.interval import Interval
 
 _LEAST = math.log(1.05)
-"""The scale shows at least 5 % on both sides: smaller things should look small."""
+"""The scale shows at least 5 % on both sides, so that small differences appear small."""
 _MOST = math.log(4.0)
-"""What is beyond is drawn at the edge: one wild interval should not press all others together."""
+"""Larger speedups are drawn at the edge, so that one wild interval does not squeeze all others."""
 
 _GLYPHS = {False: ("├", "─", "┤", "●", "│"), True: ("|", "-", "|", "o", ":")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """From logarithms of speedups to columns."""
+    """Maps logarithms of speedups to columns."""
 
     low: float
     high: float
     width: int
 
     def column(self, speedup: float) -> int:
-        """The column of a speedup; the edge for what lies beyond."""
+        """Return the column of a speedup, or the edge if it lies beyond the scale."""
         value = math.log(speedup) if speedup > 0 else self.low
         share = (value - self.low) / (self.high - self.low)
         return round(max(0.0, min(1.0, share)) * (self.width - 1))
 
 
 def scale_for(speedups: Sequence[Interval], width: int) -> Scale:
-    """The scale on which all of them have room."""
+    """Return the scale on which all speedups have room."""
     lows = [math.log(one.low) if one.low > 0 else -_MOST for one in speedups]
     highs = [math.log(one.high) for one in speedups if one.high > 0]
     return Scale(
@@ -47,7 +47,7 @@ def scale_for(speedups: Sequence[Interval], width: int) -> Scale:
 
 
 def draw(speedup: Interval | None, scale: Scale, *, ascii_only: bool) -> str:
-    """An interval with its estimate, and the mark of 1.00x; the mark alone for None."""
+    """Draw an interval with its estimate and the mark of 1.00x; None gives the mark alone."""
     start, line, end, dot, one = _GLYPHS[ascii_only]
     cells = [" "] * scale.width
     cells[scale.column(1.0)] = one
@@ -60,7 +60,7 @@ def draw(speedup: Interval | None, scale: Scale, *, ascii_only: bool) -> str:
 
 
 def heading(scale: Scale) -> str:
-    """`1.00x` above its mark."""
+    """Return the heading: `1.00x` above its mark."""
     label = "1.00x"
     start = max(0, min(scale.width - len(label), scale.column(1.0) - 1))
     return (" " * start + label).ljust(scale.width)

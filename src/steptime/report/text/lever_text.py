@@ -1,6 +1,6 @@
-"""The list of levers, and one of them explained: for people, for programs and for the docs.
+"""Shows the list of levers, and explains one of them: for people, for programs and for the docs.
 
-In: a LeverCard a lever, made of what it declares. Out: lines on a console, Markdown.
+In: one LeverCard per lever, made of what it declares. Out: lines on a console, or Markdown.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class LeverCard:
     """What a lever declares, as machine words and sentences.
 
     Attributes:
-        name: the lever.
+        name: the name of the lever.
         title: what it does.
         preserves: `EXACT`, `NUMERIC`, `STATISTICAL` or `NOTHING`: the weakest class that it
             has anywhere.
         moment: `ENVIRONMENT`, `STARTUP` or `LIVE`: when it acts.
-        relieves: the bottleneck kinds that it helps against.
+        relieves: the kinds of bottleneck that it helps against.
         phases: the phases that it makes shorter.
         when: where it applies.
         settings: each setting with the values that are tried; empty for a switch.
@@ -65,7 +65,7 @@ class LeverCard:
 
 
 def levers_table(cards: Sequence[LeverCard], *, console: Console) -> None:
-    """Print all levers, one a line."""
+    """Print all levers, one per line."""
     page = page_of(console)
     rows = [["lever", "preserves", "acts"]]
     rows += [[printable(c.name), c.preserves.lower(), c.moment.lower()] for c in cards]
@@ -85,7 +85,7 @@ def render_lever(card: LeverCard, *, console: Console) -> None:
     lines += page.block("does", printable(card.title))
     for label, content in rows_of(card):
         wrapped = page.block(label, content)
-        if label == "source":  # an address that is folded cannot be opened
+        if label == "source":  # nobody can open an address that is folded
             wrapped = [Text.assemble((f"{label:<{LABEL_WIDTH}}", "dim"), content)]
         lines += wrapped
     lines += [Text(), Text("to make it permanent", style="dim")]
@@ -98,7 +98,7 @@ def render_lever(card: LeverCard, *, console: Console) -> None:
 
 
 def rows_of(card: LeverCard) -> list[tuple[str, str]]:
-    """Label and text of each thing that a lever declares."""
+    """Return the label and text of each thing that a lever declares."""
     return [
         ("applies", printable(card.when)),
         ("relieves", joined(run_words.describe_title(kind) for kind in card.relieves)),
@@ -112,7 +112,7 @@ def rows_of(card: LeverCard) -> list[tuple[str, str]]:
 
 
 def describe_settings(card: LeverCard) -> str:
-    """Each setting with the values that are tried where they apply."""
+    """List each setting with the values that are tried where they apply."""
     if not card.settings:
         return "none: it is on or off"
     return joined(
@@ -122,7 +122,7 @@ def describe_settings(card: LeverCard) -> str:
 
 
 def lever_markdown(card: LeverCard) -> str:
-    """The section of one lever in the reference."""
+    """Return the section of one lever in the reference."""
     rows = [f"| {label} | {_plain(content)} |" for label, content in rows_of(card)]
     language = "bash" if card.moment == "ENVIRONMENT" else "python"
     lines = [f"## `{card.name}`", "", card.title, "", "| | |", "|---|---|", *rows, ""]
@@ -131,5 +131,5 @@ def lever_markdown(card: LeverCard) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text for a cell of a table: bars escaped, the glue of `joined` taken out."""
+    """Return text for a table cell: bars are escaped, and the glue of `joined` is removed."""
     return text.replace("\ue000", " ").replace("|", "\\|")

@@ -1,4 +1,4 @@
-"""The line that `steptime run --live` shows while the command runs.
+"""Writes the line that `steptime run --live` shows while the command runs.
 
 In: how far the ranks have come. Out: one line of text that fits the terminal.
 """
@@ -11,7 +11,7 @@ from steptime.core.units import format_count, format_seconds
 from steptime.report.text.page import shortened
 
 _SILENT = 10
-"""As many times the usual time from update to update, and the line says that none comes."""
+"""The line says that no update comes after this many times the usual time between updates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,13 +19,13 @@ class Pace:
     """How far a command has come.
 
     Attributes:
-        elapsed_s: since it started [s].
+        elapsed_s: time since it started [s].
         num_updates: optimizer updates of the rank that has fewest; None before the first.
-        usual_s: median time from update to update of the last few hundred [s].
-        silent_s: since the last update was heard of [s].
-        num_ranks: that have stepped.
-        job_cores: its CPU time over the last sample [cores].
-        num_cores: of the machine.
+        usual_s: median time from update to update over the last few hundred updates [s].
+        silent_s: time since the last update was heard of [s].
+        num_ranks: number of ranks that have stepped.
+        job_cores: CPU time of the command over the last sample [cores].
+        num_cores: number of cores of the machine.
     """
 
     elapsed_s: float
@@ -38,7 +38,7 @@ class Pace:
 
 
 def live_line(pace: Pace, *, width: int) -> str:
-    """The line, cut to `width` columns."""
+    """Return the line, cut to `width` columns."""
     parts = [f"steptime {format_seconds(float(round(pace.elapsed_s)))}", _updates(pace)]
     if pace.usual_s is not None:
         parts.append(f"{format_seconds(pace.usual_s)} each")

@@ -1,6 +1,6 @@
-"""What a machine has, as one screen for people.
+"""Shows what a machine has, on one screen for people.
 
-In: an `Inventory`. Out: lines of labelled blocks. Ceilings are left to `ceilings_text`.
+In: an `Inventory`. Out: lines of labeled blocks. `ceilings_text` shows the ceilings.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from steptime.report.text.page import Page, columns, joined, printable
 from steptime.report.words.machine_words import PARTS, describe_reason
 
 _MAX_NAMED = 8
-_BUSY_FRACTION = 0.05  # a desktop alone takes a few percent
+_BUSY_FRACTION = 0.05  # a desktop without a job takes a few percent
 
 
 def inventory_lines(found: Inventory, *, page: Page) -> list[Text]:
-    """The blocks of the inventory, in the order in which a training meets them."""
+    """Return the blocks of the inventory, in the order in which a training meets them."""
     lines = [
         *page.block("cpu", joined(_cpu(found))),
         *page.block("", joined(_caches(found.cpu.caches))),
@@ -59,7 +59,7 @@ def _cpu(found: Inventory) -> list[str]:
 
 
 def _instructions(flags: Sequence[str], architecture: str) -> list[str]:
-    """The best of each kind; what is not there is said where others have it."""
+    """Name the best instructions of each kind, and the missing ones that other machines have."""
     if not flags:
         return []
     has = set(flags)
@@ -134,13 +134,13 @@ def _gpu_lines(found: Inventory, *, page: Page) -> list[Text]:
 
 
 def _buses(gpus: Sequence[Gpu]) -> list[str]:
-    """PCIe as built; a link that sleeps is narrower for the moment."""
+    """Describe PCIe as built, because a link that sleeps is narrower for the moment."""
     seen = Counter((gpu.max_pcie_generation, gpu.max_pcie_width) for gpu in gpus)
     return [f"PCIe {generation} x{width}" for generation, width in seen if generation and width]
 
 
 def _matrix(links: Sequence[Link], *, page: Page) -> list[Text]:
-    """Who reaches whom how; one line where all go alike."""
+    """Show how devices reach each other, in one line where all links are alike."""
     if not links:
         return []
     kinds = {link.kind for link in links}

@@ -1,7 +1,7 @@
-"""Lines of the report on who holds the memory, and on what would make a run fit.
+"""Writes the lines of the report on who holds the memory, and on what would make a run fit.
 
-In: the document of a run. Out: lines. What was not measured is left out here and has its reason in
-the document of --json; estimates say that they are some.
+In: the document of a run. Out: lines. What was not measured is left out here, and the document of
+--json has its reason; estimates are called estimates.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from steptime.report.text.empty_text import ran_out
 from steptime.report.text.page import Page, printable
 
 _WORTH_NAMING = 0.01
-"""Of all that is shown; smaller parts share a word."""
+"""A fraction of all that is shown; smaller parts share a word."""
 
 _GROWN = 0.1
-"""Of what grew: less than that in tensors does not explain it."""
+"""A fraction of the growth: if tensors grew by less than that, they do not explain it."""
 
 MAX_REMEDIES = 6
 
@@ -57,7 +57,7 @@ REMEDIES: Mapping[str, str] = {
 
 
 def memory_lines(document: RunDocument, page: Page, *, is_brief: bool = False) -> list[Text]:
-    """What holds the memory, largest first; nothing where no process told of it.
+    """Say what holds the memory, largest first; return no lines if no process reported it.
 
     `is_brief` leaves out what is no news: parameters, and what lies outside of tensors.
     """
@@ -73,7 +73,7 @@ def memory_lines(document: RunDocument, page: Page, *, is_brief: bool = False) -
 
 
 def _describe_host(found: Anatomy) -> str:
-    """What lies outside of tensors, and in other processes: `resident 1.02 GiB · workers ...`."""
+    """Say what lies outside of tensors, and in other processes: `resident 1.02 GiB · ...`."""
     parts = []
     if found.resident_bytes is not None:
         parts.append(f"resident at most {format_bytes(found.resident_bytes)}")
@@ -88,7 +88,7 @@ def _describe_host(found: Anatomy) -> str:
 
 
 def _describe_growth(growth: Growth | None) -> str:
-    """Who grows: tensors that the script keeps, or something that torch knows nothing of."""
+    """Say what grows: tensors that the script keeps, or memory that torch does not know of."""
     if growth is None:
         return ""
     head = f"{format_bytes(growth.held_bytes)} more was held {growth.num_updates} updates later"
@@ -101,7 +101,7 @@ def _describe_growth(growth: Growth | None) -> str:
 
 
 def _describe_holders(found: Anatomy) -> str:
-    """`peak 1.92 GiB in the backward of GPT.blocks.3: optimizer states 948 MiB, ...`."""
+    """Return `peak 1.92 GiB in the backward of GPT.blocks.3: optimizer states 948 MiB, ...`."""
     timeline = found.timeline
     if found.death is not None:
         total = sum(found.death.by_part.values())
@@ -123,7 +123,7 @@ _NEXT = {"call": "first forward", "backward": "first backward"}
 
 
 def _list(sizes: Mapping[str, int]) -> str:
-    """Parts with their sizes, the largest first; small ones together."""
+    """List the parts with their sizes, the largest first and the small ones together."""
     total = sum(sizes.values())
     ordered = sorted(sizes.items(), key=lambda item: -item[1])
     large = [(n, b) for n, b in ordered if b >= _WORTH_NAMING * total]
@@ -133,7 +133,7 @@ def _list(sizes: Mapping[str, int]) -> str:
 
 
 def _describe_parameters(found: Anatomy, fit: MemoryFit) -> str:
-    """`16.0 bytes a parameter (124 million; AdamW): ...`, and what other modes would take."""
+    """Return `16.0 bytes a parameter (124 million; AdamW): ...`, and what other modes take."""
     now = fit.bytes_per_parameter
     if now is None:
         return ""
@@ -150,11 +150,11 @@ def _describe_parameters(found: Anatomy, fit: MemoryFit) -> str:
 
 
 _NAMED = ("fp32, 8-bit AdamW", "pure bf16, AdamW")
-"""Modes that a line has room for; the others are in the document of --json."""
+"""The modes that a line has room for; the others are in the document of --json."""
 
 
 def fit_lines(document: RunDocument, page: Page) -> list[Text]:
-    """Where memory ran out: what would make it fit, the cheapest first."""
+    """Say what would make the run fit where memory ran out, the cheapest first."""
     if document.memory_fit is None or not ran_out(document.measurement):
         return []
     lines: list[Text] = []

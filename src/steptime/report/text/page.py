@@ -1,6 +1,6 @@
-"""The lines of a terminal report: labelled blocks, bars and columns on a page of known width.
+"""Lays out a terminal report: labeled blocks, bars and columns on a page of known width.
 
-In: text that may hold anything (arguments, paths). Out: `rich` Text, one a line, already
+In: text that may hold anything (arguments, paths). Out: `rich` Text, one per line, already
 wrapped. Nothing is ever read as markup, and no control character reaches the terminal.
 """
 
@@ -15,18 +15,18 @@ from rich.console import Console
 from rich.text import Text
 
 LABEL_WIDTH = 11
-"""Columns of the labels at the left, the gap included."""
+"""Columns of the labels at the left, including the gap."""
 
 MAX_WIDTH = 100
-"""A wider page makes the eye lose the row."""
+"""On a wider page the eye would lose the row."""
 
 MIN_WIDTH = 50
-"""On a narrower terminal the lines are left to the terminal to fold."""
+"""On a narrower terminal, the terminal itself folds the lines."""
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _ASCII = str.maketrans({"·": "-", "µ": "u", "×": "x", "ᵀ": "T", "³": "^3"})
 _NUMBER_GAP = re.compile(r"(?<=\d) (?=[\w%µ])")
-_GLUE = "\ue000"  # private use: `printable` lets none through
+_GLUE = "\ue000"  # a private-use character: `printable` lets none through
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class Page:
             self.console.print(line, soft_wrap=True)
 
     def block(self, label: str, content: Text | str, *, style: str = "") -> list[Text]:
-        """The content wrapped to the page, its label at the left of the first line."""
+        """Wrap the content to the page, with its label at the left of the first line."""
         body = Text(content, style=style) if isinstance(content, str) else content.copy()
         # A number and its unit stay on one line.
         body.plain = _NUMBER_GAP.sub(_GLUE, body.plain)
@@ -58,7 +58,7 @@ class Page:
         return lines
 
     def bar(self, fraction: float, width: int) -> str:
-        """A bar of `width` columns for a fraction of 0 to 1, in eighths where the page can."""
+        """Return a bar of `width` columns for a fraction of 0 to 1, in eighths if the page can."""
         eighths = round(max(0.0, min(1.0, fraction)) * width * 8)
         full, part = divmod(eighths, 8)
         if self.ascii_only:
@@ -71,28 +71,28 @@ def _as_ascii(text: str) -> str:
 
 
 def page_of(console: Console) -> Page:
-    """The page that a console gives."""
+    """Return the page that a console gives."""
     width = max(MIN_WIDTH, min(MAX_WIDTH, console.width))
     return Page(console=console, width=width, ascii_only=console.options.ascii_only)
 
 
 def unwrapped_page() -> Page:
-    """A page on which each block is one line, for those who show lines elsewhere."""
+    """Return a page on which each block is one line, for callers that show lines elsewhere."""
     return Page(console=Console(file=io.StringIO()), width=1_000_000, ascii_only=False)
 
 
 def joined(parts: Iterable[str]) -> str:
-    """The parts in one paragraph; lines break between them, not within."""
+    """Join the parts in one paragraph; lines break between the parts, not within them."""
     return " · ".join(part.replace(" ", _GLUE) for part in parts)
 
 
 def printable(text: str) -> str:
-    """The text with every control character written out, so that it can do no harm."""
+    """Return the text with every control character written out, so that it can do no harm."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def shortened(text: str, width: int) -> str:
-    """The text on one line of at most `width` columns; what is cut off shows as `...`."""
+    """Return the text on one line of at most `width` columns; `...` marks what is cut off."""
     line = Text(printable(text))
     if line.cell_len <= width:
         return line.plain
@@ -101,7 +101,7 @@ def shortened(text: str, width: int) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]], *, left: int = 1, gap: int = 2) -> list[Text]:
-    """Rows as aligned columns: the first `left` to the left, the others to the right.
+    """Return rows as aligned columns: the first `left` to the left, the others to the right.
 
     The first row is the heading.
     """

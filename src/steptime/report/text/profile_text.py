@@ -1,7 +1,7 @@
-"""Lines of the report on what a profiler saw of a few steady steps.
+"""Writes the lines of the report on what a profiler saw of a few steady steps.
 
 In: a Measurement whose user asked for a profile. Out: lines: the share of each class, idle times of
-a device, the busiest operators, where the trace lies. What was not seen says why.
+a device, the busiest operators, and where the trace is. If something was not seen, a line says why.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _MAX_NAME = 60
 
 
 def profile_lines(m: Measurement, page: Page) -> list[Text]:
-    """Nothing where nobody asked."""
+    """Return the lines on the profile; there are none if nobody asked for one."""
     profile = m.profile
     if profile is None:
         return []
@@ -67,14 +67,14 @@ def profile_lines(m: Measurement, page: Page) -> list[Text]:
 
 
 def describe_reason(profile: Profile, m: Measurement) -> str:
-    """Why there is nothing to show."""
+    """Say why there is nothing to show."""
     word = profile.missing or ""
     text = REASONS.get(word, word)
     return text.format(num=f"{m.num_steps:,}", first=f"{profile.wish.first_step:,}")
 
 
 def describe_window(profile: Profile, rank: RankProfile, num_ranks: int) -> str:
-    """`steps 30 to 32 under torch.profiler, 1.9 ms each; they count in nothing above`."""
+    """Return `steps 30 to 32 under torch.profiler, 1.9 ms each; they count in nothing above`."""
     tool = "Nsight Systems" if profile.wish.tool == NSYS else "torch.profiler"
     text = f"{_steps(rank)} under {tool}"
     if rank.host is not None and rank.num_steps:
@@ -97,7 +97,7 @@ def _steps(rank: RankProfile) -> str:
 
 
 def _describe_host(host: HostProfile) -> str:
-    """`matmul 41 %, optimizer 22 %, ... · outside of operators (Python) 15 %, 3 % of it ...`."""
+    """Return `matmul 41 %, optimizer 22 %, ... · outside of operators (Python) 15 %, 3 % ...`."""
     python = f"outside of operators (Python) {format_percent(_share(host.python_s, host))}"
     if _share(host.loader_s, host) >= _WORTH_NAMING:
         python += f", {format_percent(_share(host.loader_s, host))} in the loader"
@@ -112,7 +112,7 @@ def _share(value_s: float, host: HostProfile) -> float:
 
 
 def _describe_device(device: DeviceProfile) -> str:
-    """`busy 71 % · host wait 20 % · kernel wait 9 % · exposed communication 5 % · matmul ...`."""
+    """Return `busy 71 % · host wait 20 % · kernel wait 9 % · exposed communication 5 % · ...`."""
     whole = device.window_s or 1.0
     parts = [f"busy {format_percent(device.busy_s / whole)}"]
     for name, value_s in (
@@ -139,7 +139,7 @@ def _busiest(operators: Iterable[OperatorTime], num_steps: int, page: Page) -> l
 
 
 def _describe_operator(one: OperatorTime, num_steps: int) -> str:
-    """`aten::mm 57 µs a step in 3 calls (matmul) [128, 32], [32, 64]`."""
+    """Return `aten::mm 57 µs a step in 3 calls (matmul) [128, 32], [32, 64]`."""
     calls = one.num / max(1, num_steps)
     count = f"{calls:,.0f}" if calls == round(calls) else f"{calls:,.1f}"
     name = shortened(one.name, _MAX_NAME)
@@ -155,7 +155,7 @@ def _describe_operator(one: OperatorTime, num_steps: int) -> str:
 
 
 def describe_file(profile: Profile, rank: RankProfile, m: Measurement) -> str:
-    """Where the trace lies, and what opens it."""
+    """Say where the trace is, and what opens it."""
     file = printable(profile.file or rank.file or "")
     if profile.wish.tool == NSYS:
         return f"{file} in the folder of run {m.run_id}; open it with nsys-ui"

@@ -1,4 +1,4 @@
-"""How far a study is, in words: the live line, the line of a finished trial, the first line.
+"""Says how far a study is: the live line, the line of a finished trial, and the first line.
 
 In: a StudyProgress. Out: text without layout.
 """
@@ -42,7 +42,7 @@ NOTES: Mapping[str, str] = {
 
 
 def describe_tier(tier: str, reasons: tuple[str, ...]) -> str:
-    """How the trials are kept from harm, and why not better."""
+    """Say how the trials are kept from doing harm, and why there is no stronger isolation."""
     why = "; ".join(printable(reason.rstrip(".")) for reason in reasons)
     return f"trials are {TIERS.get(tier, tier)}" + (
         f" (nothing better is possible here: {why})" if why else ""
@@ -50,14 +50,14 @@ def describe_tier(tier: str, reasons: tuple[str, ...]) -> str:
 
 
 def describe_note(note: Note) -> str:
-    """A note that is shown once."""
+    """Return the sentence of a note that is shown once."""
     facts = describe_facts(note.facts or {})
     shown = {name: printable(text) for name, text in facts.items()}
     return fill(NOTES.get(note.code), shown) or f"{note.code} {listed(shown)}".rstrip()
 
 
 def live_line(progress: StudyProgress, *, width: int) -> str:
-    """Phase, trial i of n, best so far, time left: on one line."""
+    """Return phase, trial i of n, best so far and time left, on one line."""
     parts = [PHASES.get(progress.phase, progress.phase)]
     if progress.state:
         parts[0] += f" ({describe_state(progress.state)})"
@@ -66,7 +66,7 @@ def live_line(progress: StudyProgress, *, width: int) -> str:
 
 
 def describe_ended(progress: StudyProgress, trial: Trial) -> str:
-    """One line on a finished trial."""
+    """Return one line on a finished trial."""
     if trial.kind == "observe":
         what = "the command as written"
     else:

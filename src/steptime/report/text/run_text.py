@@ -1,4 +1,4 @@
-"""The terminal report: what a person reads on one screen after a run.
+"""Prints the terminal report: what a person reads on one screen after a run.
 
 In: a Measurement and its Diagnosis. Out: lines on a console. The sections are a visible list;
 words come from `words`, the next act from `advice`, layout from `page`, rows from `tables`.
@@ -33,25 +33,25 @@ from steptime.report.words.advice import choose_headline, next_act
 from steptime.report.words.study_words import describe_lever
 
 MAX_LINES = 40
-"""One screen."""
+"""The number of lines that fit one screen."""
 
 _WORTH_A_LINE = 0.03
-"""Whoever looks for the place of a phase wants to make it shorter."""
+"""The line of code of a phase below this share is not shown, because nobody needs to shorten it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Detail:
-    """How much is shown; what is left out is counted, and in the JSON."""
+    """How much is shown; what is left out is counted, and is in the JSON."""
 
     num_findings: int
     num_notes: int
     num_ranks: int
     small_fraction: float
-    is_brief: bool = True  # what is no news is left out, before findings and notes are
+    is_brief: bool = True  # unimportant lines go before findings and notes do
 
 
-# Tried in turn until the report fits a screen. Below one hundredth of a step phases share a
-# line even where there is room: the eye looks for what is large.
+# These are tried in turn until the report fits a screen. Phases below one hundredth of a step share
+# a line even where there is room, because readers search for what is large.
 _DETAILS = (
     _Detail(num_findings=3, num_notes=4, num_ranks=8, small_fraction=0.01, is_brief=False),
     _Detail(num_findings=3, num_notes=4, num_ranks=8, small_fraction=0.01),
@@ -121,7 +121,7 @@ def _report(
 
 
 def _split_findings(diagnosis: Diagnosis | None) -> tuple[Finding | None, list[Finding]]:
-    """The finding that the report opens with, and the others."""
+    """Return the finding that the report opens with, and the others."""
     if diagnosis is None:
         return None, []
     first = choose_headline(diagnosis)
@@ -142,7 +142,7 @@ def _header(m: Measurement, page: Page) -> list[Text]:
 
 
 def recipe_lines(m: Measurement, page: Page) -> list[Text]:
-    """The recipe it trained with, what that puts on, and what was proven for it."""
+    """Name the recipe that the run trained with, its levers, and what was proven for it."""
     use = m.recipe
     if use is None:
         return []
@@ -154,7 +154,7 @@ def recipe_lines(m: Measurement, page: Page) -> list[Text]:
 
 
 def _error(m: Measurement, page: Page) -> list[Text]:
-    """The exception that ended the command, if it failed; the first of several."""
+    """Show the exception that ended the command, if it failed; the first of several."""
     if not m.errors or m.end.state is RunState.FINISHED:
         return []
     text = shortened(run_words.describe_error(m.errors[0]), 3 * (page.width - LABEL_WIDTH))
@@ -222,7 +222,7 @@ def _diagnosis(
 
 
 def _stalls(m: Measurement, page: Page) -> list[Text]:
-    """Where each rank stood in the worst stall; the end of a run that finished is none."""
+    """Say where each rank was in the worst stall; the end of a finished run is not a stall."""
     has_finished = m.end.state is RunState.FINISHED
     stalls = [s for s in m.stalls if s.duration_s is not None or not has_finished]
     if not stalls:
@@ -245,7 +245,7 @@ def _step_time_s(m: Measurement) -> float | None:
 
 
 def _lines_of_code(m: Measurement, page: Page, *, small_fraction: float) -> list[Text]:
-    """Where in the user's code the larger phases are entered, in one paragraph."""
+    """Say where in the user's code the larger phases are entered, in one paragraph."""
     large = {p.name for p in m.phases if (p.fraction or 0.0) >= max(small_fraction, _WORTH_A_LINE)}
     places: dict[str, str] = {}
     for site in m.sites:
@@ -258,7 +258,7 @@ def _lines_of_code(m: Measurement, page: Page, *, small_fraction: float) -> list
 
 
 def _unseen(m: Measurement, page: Page) -> list[Text]:
-    """What was not observed, gathered by reason in one paragraph."""
+    """Say what was not observed, grouped by reason in one paragraph."""
     groups = unseen_phases(m.phases)
     if not groups:
         return []
@@ -297,7 +297,7 @@ def _left_out(what: str, count: int, page: Page) -> list[Text]:
 
 
 def worker_lines(m: Measurement, page: Page) -> list[Text]:
-    """What the DataLoader's workers do for a batch; nothing without workers."""
+    """Say what the DataLoader's workers do for a batch; return no lines if there are no workers."""
     workers = m.workers
     if workers is None:
         return []
@@ -328,7 +328,7 @@ def _overhead(m: Measurement, page: Page) -> list[Text]:
 def _notes(m: Measurement, page: Page, *, limit: int) -> list[Text]:
     lines: list[Text] = []
     for note in m.notes[:limit]:
-        # A note may hold the text of an exception; it has three lines at most.
+        # A note may hold the text of an exception, so it has three lines at most.
         text = shortened(run_words.describe_note(note), 3 * (page.width - LABEL_WIDTH))
         lines += page.block("note", text)
     return lines + _left_out("notes", len(m.notes) - limit, page)

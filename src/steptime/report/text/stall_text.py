@@ -1,6 +1,6 @@
-"""A stall in the terminal report: how long, and what each rank waited in.
+"""Describes a stall in the terminal report: how long it was, and what each rank waited in.
 
-In: a stall. Out: sentences. Ranks that stand alike share one; whole stacks are in the document.
+In: a stall. Out: sentences. Ranks that wait alike share one; the document has the whole stacks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from steptime.core.units import format_seconds
 from steptime.measure.values.stall import StackFrame, Stall, StalledRank
 
 MAX_GROUPS = 4
-"""Sentences of a stall; ranks stand at few places, for they run the same code."""
+"""Sentences of a stall; ranks wait at few places, because they run the same code."""
 
 WAITS: Mapping[str, tuple[str, str]] = {
     "collective": ("waits in a collective", "wait in a collective"),
@@ -21,13 +21,13 @@ WAITS: Mapping[str, tuple[str, str]] = {
     "sleep": ("sleeps", "sleep"),
     "compute": ("computes", "compute"),
 }
-"""What one rank does, and what several do."""
+"""What one rank does, and what several ranks do."""
 
 _STANDS = ("stands", "stand")
 
 
 def describe_stall(stall: Stall) -> tuple[str, ...]:
-    """How long no step came, then where each rank stood."""
+    """Say how long no step came, then where each rank was."""
     num_steps = max((one.num_steps for one in stall.ranks), default=0)
     usual = f"after {num_steps:,} steps of {format_seconds(stall.usual_step_s)}"
     if stall.duration_s is not None:
@@ -39,7 +39,7 @@ def describe_stall(stall: Stall) -> tuple[str, ...]:
 
 
 def describe_ranks(ranks: Sequence[StalledRank], culprits: Sequence[int] = ()) -> tuple[str, ...]:
-    """A sentence for all ranks that stand alike: what they wait in, where, and for whom."""
+    """Return a sentence for all ranks that wait alike: in what they wait, where, and for whom."""
     groups: dict[tuple[object, ...], list[StalledRank]] = {}
     for one in ranks:
         key = (one.waits_in, one.where, _reason(one), one.rank in culprits)
@@ -71,7 +71,7 @@ def _name(ranks: Sequence[int]) -> str:
 
 
 def format_ranks(ranks: Sequence[int]) -> str:
-    """Numbers in short: `0, 2-7`."""
+    """Return numbers in short, such as `0, 2-7`."""
     spans: list[list[int]] = []
     for rank in sorted(ranks):
         if spans and rank == spans[-1][1] + 1:
@@ -82,14 +82,14 @@ def format_ranks(ranks: Sequence[int]) -> str:
 
 
 def _reason(one: StalledRank) -> str | None:
-    """Why there is no stack of its main thread, if there is none."""
+    """Say why there is no stack of the rank's main thread, if there is none."""
     if any(stack.frames for stack in one.stacks):
         return None
     return next((stack.missing for stack in one.stacks if stack.missing), None)
 
 
 def stack_lines(one: StalledRank) -> tuple[str, ...]:
-    """The stacks of a rank as Python shows a traceback, the innermost call last."""
+    """Return the stacks of a rank as Python shows a traceback, with the innermost call last."""
     lines: list[str] = []
     for stack in one.stacks:
         state = {True: ", active", False: ", idle", None: ""}[stack.is_active]

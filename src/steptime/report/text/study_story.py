@@ -1,7 +1,7 @@
-"""A study told in order: the report, then why each thing was done; and the list of studies.
+"""Tells a study in order: the report, then why each thing was done; also lists the studies.
 
-In: a Study. Out: lines on a console. One sentence a machine word, in one table; the facts of a
-choice stand in braces.
+In: a Study. Out: lines on a console. One table has one sentence per machine word; the facts of a
+choice are in braces.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _story(study: Study, page: Page) -> list[Text]:
 
 
 def describe_choice(choice: Choice) -> str:
-    """The sentence of a choice; its code and facts where there is none for them."""
+    """Return the sentence of a choice, or its code and facts if there is no sentence for them."""
     facts = words.describe_study_facts(choice.facts or {})
     sentence = fill(CHOICES.get(choice.code), {"lever": choice.lever or "it", **facts})
     if sentence is not None:

@@ -1,4 +1,4 @@
-"""The terminal report of a study: what was won, by what, how sure that is, and what else was tried.
+"""Prints the report of a study: what was gained and how, how sure that is, and what else was tried.
 
 In: a Study. Out: lines on a console. The sections are a visible list; words come from
 `study_words`, drawings from `interval_bars`, layout from `page`.
@@ -31,7 +31,7 @@ from steptime.tune.values.study_values import Study, StudyOutcome, Trial, TrialE
 from steptime.verify.values import Outcome
 
 MAX_ROWS = 24
-"""Rows of the table of trials; the others are in `steptime study show`."""
+"""Rows of the table of trials; `steptime study show` has the others."""
 
 _MAX_WRITES = 5
 _MIN_DRAWING, _MIN_NAME = 12, 12
@@ -51,7 +51,8 @@ _MARK_STYLES = {"helps": "green", "proof": "green", "as good": "green", "slower"
 class StudyRequest:
     """What the last line repeats of the command line.
 
-    `recipe` is where the recipe was put; `options` are the user's own, `budget_s` the time.
+    `recipe` is the path where the recipe was written; `options` are the user's own options, and
+    `budget_s` is the time.
     """
 
     recipe: str | None = None
@@ -128,7 +129,7 @@ def _outcome(study: Study, page: Page) -> list[Text]:
 
 
 def _pace(study: Study, page: Page) -> list[Text]:
-    """Baseline to tuned."""
+    """Show the pace from baseline to tuned."""
     lines: list[Text] = []
     rows = (("baseline", study.baseline_step_s), ("tuned", study.tuned_step_s))
     for label, step_s in rows:
@@ -155,14 +156,14 @@ def _quality(study: Study, page: Page) -> list[Text]:
 
 
 def _checks(study: Study, page: Page) -> list[Text]:
-    """The details of the quality."""
+    """Give the details of the quality."""
     if study.quality is None or not study.quality.checks:
         return []
     return page.block("checks", printable(words.describe_checks(study.quality)))
 
 
 def _recipe(study: Study, page: Page) -> list[Text]:
-    """Lever by lever: what each one gave when it was added."""
+    """Show, lever by lever, what each one gave when it was added."""
     lines: list[Text] = []
     for index, applied in enumerate(study.recipe):
         gain = _gain(study, study.recipe[: index + 1])
@@ -175,7 +176,7 @@ def _recipe(study: Study, page: Page) -> list[Text]:
 
 
 def _gain(study: Study, state: tuple[object, ...]) -> Trial | None:
-    """The trial that timed this state over the one without its last lever."""
+    """Return the trial that timed this state against the same state without its last lever."""
     timed = (t for t in study.trials if t.kind in ("live", "process") and t.speedup is not None)
     return next((t for t in timed if t.state == state and t.reference == state[:-1]), None)
 
@@ -196,7 +197,7 @@ def _trials(study: Study, page: Page, *, num_rows: int) -> list[Text]:
 
 
 def _most_telling(trials: Sequence[Trial], num_rows: int) -> list[Trial]:
-    """Those that decided something before those that did not; in the order they were made."""
+    """Prefer trials that decided something to the others; keep the order they were made in."""
     if len(trials) <= num_rows:
         return list(trials)
     dull = ("no_gain", "cannot_tell")
@@ -251,7 +252,7 @@ def _cells(trial: Trial) -> Iterable[str]:
 
 
 def _refused(study: Study, page: Page) -> list[Text]:
-    """What was refused for its quality, what does harm, what failed: each with its reason."""
+    """List what lost quality, what does harm and what failed, each with its reason."""
     groups: dict[str, dict[str, str]] = {"refused": {}, "harmful": {}, "failed": {}}
     for trial in study.trials:
         label = _group(trial)
@@ -289,7 +290,7 @@ def _not_tried(study: Study, page: Page) -> list[Text]:
 
 
 def _writes(study: Study, page: Page) -> list[Text]:
-    """What the script tried to write, and where that went."""
+    """Say what the script tried to write, and where that went."""
     if not study.tried_writes:
         return []
     shown = [printable(path) for path in study.tried_writes[:_MAX_WRITES]]
@@ -309,7 +310,7 @@ def _next(study: Study, page: Page, asked: StudyRequest) -> list[Text]:
 
 
 def next_act(study: Study, asked: StudyRequest) -> tuple[str, str]:
-    """What to do now, and the command to type."""
+    """Say what to do now, and give the command to type."""
     command = shlex.join(study.command)
     if not command.isprintable() or len(command) > MAX_COMMAND:
         command = "..."
@@ -334,7 +335,7 @@ def next_act(study: Study, asked: StudyRequest) -> tuple[str, str]:
 
 
 def _without_budget(options: Sequence[str]) -> list[str]:
-    """The user's options but for `--budget`."""
+    """Return the user's options without `--budget`."""
     kept: list[str] = []
     words_ = iter(options)
     for word in words_:
@@ -346,6 +347,6 @@ def _without_budget(options: Sequence[str]) -> list[str]:
 
 
 def _more_time(study: Study, asked: StudyRequest) -> str:
-    """Twice the time, in whole minutes."""
+    """Return twice the time, in whole minutes."""
     took_s = (study.ended_unix_s or study.started_unix_s) - study.started_unix_s
     return f"{max(1, math.ceil((asked.budget_s or max(took_s, 300.0)) * 2 / 60))}m"

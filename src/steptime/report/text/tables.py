@@ -1,4 +1,4 @@
-"""The tables of the terminal report: phases with their bars, ranks, and the list of runs.
+"""Makes the tables of the terminal report: phases with their bars, ranks, and the list of runs.
 
 In: phases, ranks, rows of the store. Out: lines of aligned columns.
 """
@@ -28,7 +28,7 @@ _ABSENT = "-"
 
 
 def phase_lines(phases: Sequence[Phase], *, page: Page, small_fraction: float) -> list[Text]:
-    """A row a phase with its bar, in the order of the step; small ones share the last line.
+    """Return one row per phase with its bar, in the order of the step; small ones share the last.
 
     Parts of `input_wait` have no line where they are small.
     """
@@ -74,7 +74,7 @@ def _seconds(value_s: float | None) -> str:
 
 
 def rank_lines(ranks: Sequence[RankSummary], *, page: Page, limit: int) -> list[Text]:
-    """A row a rank; where there are too many, those that wait least for the others."""
+    """Return one row per rank; if there are too many, those that wait least for the others."""
     shown = sorted(sorted(ranks, key=_communication_s)[:limit], key=lambda r: r.rank)
     heading = ["rank", "steps", "step", "input wait", "compute", "communication", "CPU"]
     lines = columns([heading, *(_rank_cells(r) for r in shown)])
@@ -85,7 +85,7 @@ def rank_lines(ranks: Sequence[RankSummary], *, page: Page, limit: int) -> list[
 
 
 def _communication_s(rank: RankSummary) -> float:
-    """What a rank waits for the others; a rank where it was not observed comes last."""
+    """Return how long a rank waits for the others; a rank where this is not known comes last."""
     waited_s = _sum_of(rank, ("communication",))
     return float("inf") if waited_s is None else waited_s
 
@@ -103,13 +103,13 @@ def _rank_cells(rank: RankSummary) -> list[str]:
 
 
 def _sum_of(rank: RankSummary, names: Sequence[str]) -> float | None:
-    """Sum of the medians of the phases that were observed; None where none was."""
+    """Return the sum of the medians of the observed phases, or None if none was observed."""
     medians = [p.median_s for p in rank.phases if p.name in names and p.median_s is not None]
     return sum(medians) if medians else None
 
 
 def unseen_phases(phases: Sequence[Phase]) -> dict[str, list[str]]:
-    """Names of the phases that were not observed, by the reason in words."""
+    """Return the names of the phases that were not observed, by the reason in words."""
     groups: dict[str, list[str]] = {}
     for phase in sorted(phases, key=_place):
         if phase.median_s is None and phase.missing not in run_words.OBVIOUS:

@@ -1,7 +1,7 @@
-"""The waterfall of a step and the roofline of its operators, as lines and words.
+"""Shows the waterfall of a step and the roofline of its operators, as lines and words.
 
 In: a `Waterfall` and a `Roofline`. Out: lines of a page, and the words that page
-and plots share. A part always stands with its arithmetic.
+and plots share. Each part is always shown with its arithmetic.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PARTS: Mapping[str, str] = {
     "unexplained": "unexplained",
 }
 
-# Why there is no picture, beside the reasons for which nothing is counted.
+# Why there is no picture, beside the reasons why nothing is counted.
 MISSING: Mapping[str, str] = {
     **REASONS,
     "no_ceilings": "what this machine reaches has not been measured",
@@ -74,26 +74,26 @@ LACKING: Mapping[str, str] = {
 _BAR_WIDTH = 26
 _NAME_WIDTH = 21
 _MIN_SHOWN = 0.02
-"""Of a step: in the one line of the ordinary report."""
+"""The fraction of a step that a part needs to appear in the one line of the ordinary report."""
 
 
 def describe_part(name: str) -> str:
-    """The name of a part for people."""
+    """Return the name of a part for people."""
     return PARTS.get(name, name.replace("_", " "))
 
 
 def describe_missing(word: str) -> str:
-    """Why there is no picture."""
+    """Say why there is no picture."""
     return MISSING.get(word, word.replace("_", " "))
 
 
 def format_intensity(flop_a_byte: float) -> str:
-    """An arithmetic intensity: `0.0814`, `42.2`, `80,000`."""
+    """Return an arithmetic intensity, such as `0.0814`, `42.2` or `80,000`."""
     return f"{flop_a_byte:.3g}" if flop_a_byte < 999.5 else f"{flop_a_byte:,.0f}"
 
 
 def describe_exceeded(found: Exceeded) -> str:
-    """That a class of operators beat a roof, and what that comes from; a command follows."""
+    """Say that a class of operators beat a roof, and why; the caller adds a command."""
     fact = f"{found.name} ran at {format_speedup(found.ratio)} the {found.roof} roof"
     why = "It was measured on a busy machine, or its data came from a cache"
     if found.roof == "compute":
@@ -105,14 +105,14 @@ def describe_exceeded(found: Exceeded) -> str:
 
 
 def describe_lacking(word: str) -> str:
-    """A signal that would have explained more."""
+    """Name a signal that would have explained more."""
     if word.startswith("ceiling_") and word not in LACKING:
         return f"a measured ceiling of {word.removeprefix('ceiling_')}"
     return LACKING.get(word, word.replace("_", " "))
 
 
 def describe_arithmetic(part: WaterfallPart) -> str:
-    """`work ÷ ceiling: work 330 MFLOP, ceiling bf16 210 GFLOPS`."""
+    """Return text such as `work ÷ ceiling: work 330 MFLOP, ceiling bf16 210 GFLOPS`."""
     terms = ", ".join(f"{term.name.replace('_', ' ')} {_value(term)}" for term in part.terms)
     text = f"{part.formula}: {terms}" if terms else part.formula
     classes = ", ".join(f"{n} {format_seconds(s)}" for n, s in list(part.classes.items())[:3])
@@ -126,7 +126,7 @@ def _value(term: Term) -> str:
 
 
 def describe_start(waterfall: Waterfall) -> str:
-    """What the picture begins with."""
+    """Say what the picture begins with."""
     dtype = printable(waterfall.dtype or "")
     if waterfall.begins_at == "datasheet":
         return f"the datasheet's dense peak in {dtype}"
@@ -139,7 +139,7 @@ def describe_start(waterfall: Waterfall) -> str:
 def roof_lines(
     waterfall: Waterfall | None, page: Page, *, run_id: str, is_brief: bool = False
 ) -> list[Text]:
-    """The one line of an ordinary report: the largest parts, or how to get the picture.
+    """Return the one line of an ordinary report: the largest parts, or how to get the picture.
 
     `is_brief` leaves out how to get it.
     """
@@ -162,7 +162,7 @@ def roof_lines(
 
 
 def picture_lines(waterfall: Waterfall, roofline: Roofline, page: Page) -> list[Text]:
-    """The whole picture: each part with its arithmetic, then each class under the roofs."""
+    """Return the whole picture: each part with its arithmetic, then each class under the roofs."""
     return [*_waterfall_lines(waterfall, page), Text(), *_roofline_lines(roofline, page)]
 
 
@@ -185,7 +185,7 @@ def _waterfall_lines(waterfall: Waterfall, page: Page) -> list[Text]:
 
 
 def _row(part: WaterfallPart, begun_s: float, step_s: float, page: Page) -> Text:
-    """`memory bandwidth        ████      12.1 ms  31.4 %`."""
+    """Return a row such as `memory bandwidth        ████      12.1 ms  31.4 %`."""
     start = round(begun_s / step_s * _BAR_WIDTH)
     width = max(1, round((begun_s + part.time_s) / step_s * _BAR_WIDTH) - start)
     start = min(start, _BAR_WIDTH - width)
@@ -204,7 +204,7 @@ def _indented(text: str, page: Page) -> list[Text]:
 
 
 def _verdict_lines(waterfall: Waterfall, page: Page) -> list[Text]:
-    """Whether the picture can be believed, and what speaks against it."""
+    """Say whether the picture can be believed, and what speaks against it."""
     lines = [Text()]
     for one in waterfall.exceeded[:3]:
         text = f"{describe_exceeded(one)}: steptime machine --again"
@@ -227,7 +227,7 @@ def _roofline_lines(roofline: Roofline, page: Page) -> list[Text]:
 
 
 def describe_roofs(roofline: Roofline) -> str:
-    """The rates that the roofs stand at, and what to know of them."""
+    """Give the rates of the roofs, and what to know about them."""
     roofs = roofline.roofs
     if roofs is None:
         return f"without roofs: {describe_missing(roofline.missing or 'no_ceilings')}"
@@ -256,7 +256,7 @@ def _point_cells(point: RooflinePoint) -> tuple[str, ...]:
 
 
 def describe_reached(point: RooflinePoint) -> str:
-    """The rate against the roof that binds: of bytes under the memory's, else of arithmetic."""
+    """Return the rate against the binding roof: bytes under that of memory, else arithmetic."""
     if point.roof == "compute" and point.flops_per_s is not None:
         return format_rate(point.flops_per_s, "flops_per_s")
     if point.bytes_per_s is not None:
@@ -265,7 +265,7 @@ def describe_reached(point: RooflinePoint) -> str:
 
 
 def describe_headroom(point: RooflinePoint) -> str:
-    """What reaching the roof would save of a step."""
+    """Say how much of a step would be saved by reaching the roof."""
     if point.headroom_s is None:
         return describe_missing(point.missing or "no_roof")
     return f"{format_seconds(point.headroom_s)} a step less at the roof"

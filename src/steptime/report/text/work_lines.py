@@ -1,7 +1,7 @@
-"""Lines of the report on the counted work of a step, its rate, and its share of a peak.
+"""Writes the lines on the counted work of a step, its rate, and its share of a peak.
 
-In: the document of a run. Out: lines. Every figure stands with what is in it and what it is divided
-by; what was not counted says why.
+In: the document of a run. Out: lines. Every figure is shown with what it includes and what it is
+divided by; if something was not counted, the line says why.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ REASONS: Mapping[str, str] = {
 }
 
 _SHORT = 0.995
-"""Coverage below it names the operators that have no formula."""
+"""If coverage is below this fraction, the operators without a formula are named."""
 
 _WORTH_NAMING = 0.01
 
 
 def work_lines(document: RunDocument, page: Page) -> list[Text]:
-    """The work of a step, then its rate and utilization; nothing where nothing was said of it."""
+    """Return the work of a step, its rate and utilization; no lines if nothing is known of them."""
     m = document.measurement
     if m.count is None:
         if m.count_missing is None:
@@ -68,7 +68,7 @@ def _reason(word: str | None) -> str:
 
 
 def _describe_count(count: Count, num_ranks: int) -> str:
-    """`2.10 TFLOP a step (forward 0.70, backward 1.40) · matmul 90 %, attention 10 % · ...`."""
+    """Return `2.10 TFLOP a step (forward 0.70, backward 1.40) · matmul 90 %, attention 10 %`."""
     passes = [f"forward {format_flops(count.forward)}", f"backward {format_flops(count.backward)}"]
     if count.recomputed:
         passes.append(f"recomputed {format_flops(count.recomputed)}")
@@ -84,7 +84,7 @@ def _describe_count(count: Count, num_ranks: int) -> str:
 
 
 def _describe_ranks(count: Count) -> str:
-    """` on one rank`, and the range over ranks where they differ."""
+    """Return ` on one rank`, and the range over ranks where they differ."""
     if not count.rank_flops or max(count.rank_flops) - min(count.rank_flops) <= (
         _WORTH_NAMING * max(count.rank_flops)
     ):
@@ -117,12 +117,12 @@ def _describe_rate(mfu: Utilization, hfu: Utilization) -> str:
 
 
 def _listed(parts: list[str]) -> str:
-    """In one paragraph; names of modules' operators are a user's, and may hold anything."""
+    """Join the parts in one paragraph and escape them: the names of operators may hold anything."""
     return printable(" · ".join(part for part in parts if part))
 
 
 def _describe_peak(found: Utilization) -> str:
-    """The denominator: `989 TFLOPS (H100 SXM 80GB, bf16 dense, datasheet)`."""
+    """Return the denominator, such as `989 TFLOPS (H100 SXM 80GB, bf16 dense, datasheet)`."""
     share = found.dtype_fraction or 1.0
     part = "" if share > 1 - _WORTH_NAMING else f", {format_percent(share)} of the work"
     peak = format_flops(found.peak_flops_per_s or 0.0)

@@ -1,1 +1,1 @@
-"""The wording of machine words, in one place each."""
+"""The wording of machine words, each in one place."""

@@ -1,7 +1,7 @@
-"""What to do next: one sentence and one command, chosen from what was found and already done.
+"""Says what to do next: one sentence and one command, chosen from what was found and already done.
 
-In: a Measurement and its Diagnosis. Out: an Act, whose command is the report's last line. Remedies
-and levers stand in the rows of `diagnose/ailments`; here one is chosen.
+In: a Measurement and its Diagnosis. Out: an Act, whose command is the report's last line. The rows
+of `diagnose/ailments` have the remedies and levers; this module chooses one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from steptime.measure.values.measurement import Measurement
 from steptime.report.words.run_words import fill_in
 
 MAX_COMMAND = 400
-"""A longer command is not repeated: nobody copies it from a report."""
+"""A longer command is not repeated, because nobody copies it from a report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,16 +29,16 @@ class Act:
 
 
 MAX_LEVERS = 4
-"""The likeliest that apply; whoever wants to try all leaves `--levers` out."""
+"""How many likely levers are named; to try all of them, the user leaves `--levers` out."""
 
 AGAIN = "Then measure again:"
 
 _OF_THREADS = ("num_threads", "wait_policy")
-"""Levers on several threads that compute on the CPU."""
+"""Levers that need several threads computing on the CPU."""
 
 
 def next_act(measurement: Measurement, diagnosis: Diagnosis | None) -> Act:
-    """The act that makes most sense now; where there is none, how to see this report again."""
+    """Return the act that makes most sense now, or else how to see this report again."""
     show = f"steptime show {measurement.run_id}"
     if measurement.end.state is RunState.RUNNING:
         return Act(sentence="The run goes on. See it again later:", command=show)
@@ -52,7 +52,7 @@ def next_act(measurement: Measurement, diagnosis: Diagnosis | None) -> Act:
 
 
 def _relieve(finding: Finding, measurement: Measurement) -> Act | None:
-    """What mends a finding: its levers, or a remedy by hand; None where nothing is to be done."""
+    """Return what remedies a finding: its levers, or an act by hand; None if there is nothing."""
     row = ailment_of(finding)
     remedy = fill_in(row.remedy, finding) if row else None
     if row is None or remedy is None:
@@ -76,10 +76,10 @@ def _relieve(finding: Finding, measurement: Measurement) -> Act | None:
 
 
 def _may_help(lever: str, measurement: Measurement) -> bool:
-    """Whether the measurement leaves it open that the lever applies here."""
+    """Return whether the lever may apply here, as far as the measurement shows."""
     compilation, count = measurement.compilation, measurement.count
     if lever == "compile" and compilation is not None and compilation.num_graphs:
-        return lever in _in_use(measurement)  # else the script compiles by itself
+        return lever in _in_use(measurement)  # otherwise the script compiles by itself
     if lever == "channels_last":
         return count is not None and any(one.name == "convolution" for one in count.classes)
     if lever in _OF_THREADS:
@@ -89,18 +89,18 @@ def _may_help(lever: str, measurement: Measurement) -> bool:
 
 
 def _in_use(measurement: Measurement) -> tuple[str, ...]:
-    """Levers that the recipe of the run put on."""
+    """Return the levers that the recipe of the run turned on."""
     use = measurement.recipe
     return () if use is None else tuple(one.name for one in use.levers if one.error is None)
 
 
 def _tune(levers: Sequence[str], measurement: Measurement) -> str:
-    """The command that tries these levers."""
+    """Return the command that tries these levers."""
     return _command(f"steptime tune --levers {','.join(levers)} --", measurement)
 
 
 def choose_headline(diagnosis: Diagnosis) -> Finding | None:
-    """The primary finding, or one that is no bottleneck and more severe."""
+    """Return the primary finding, or a more severe one that is not a bottleneck."""
     heads = (f for f in diagnosis.findings if f.kind is None or f.kind is diagnosis.kind)
     return next(heads, None)
 
@@ -111,12 +111,12 @@ def _died_of_memory(diagnosis: Diagnosis | None) -> bool:
 
 
 def _same_command(measurement: Measurement) -> str:
-    """The command to measure again."""
+    """Return the command that measures again."""
     return _command("steptime run --", measurement)
 
 
 def _command(verb: str, measurement: Measurement) -> str:
-    """The script's command behind ours; dots for one that cannot be copied from a terminal."""
+    """Return the script's command behind our verb, or dots if it cannot be copied."""
     command = f"{verb} {shlex.join(measurement.command)}"
     can_copy = command.isprintable() and len(command) <= MAX_COMMAND
     return command if can_copy else f"{verb} ..."

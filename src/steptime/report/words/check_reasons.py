@@ -1,4 +1,4 @@
-"""Words that all checks share: what takes longer, how sure it is, why a check was not made."""
+"""Words that all checks share: what takes longer, how sure it is, and why a check was not made."""
 
 from __future__ import annotations
 

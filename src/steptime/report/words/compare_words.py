@@ -1,7 +1,7 @@
 """The wording of a comparison's machine words, in one place: typed values in, text out.
 
-The words are listed in docs/explanation/how-we-compare.md. One that is not in the tables is shown
-as it is. Layout is left to `compare_text`.
+docs/explanation/how-we-compare.md lists the words. A word that is not in the tables is shown
+as it is. `compare_text` does the layout.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ REMARKS: Mapping[str, str] = {
     ),
 }
 
-# What a trait is called; the name stands behind it.
+# What a trait is called; its name follows.
 TRAITS: Mapping[str, str] = {
     "script": "script",
     "code": "code",
@@ -116,7 +116,7 @@ TRAITS: Mapping[str, str] = {
     "lever": "lever",
 }
 USUAL_LIMIT = 0.05
-"""What a comparison without a limit is asked for, as in `compare.judge`."""
+"""The difference that a comparison without a limit is asked for, as in `compare.judge`."""
 
 FEW_DEGREES = 4
 """With three, the spread may well be 3.7 times what was seen (95 % interval of chi squared)."""
@@ -127,7 +127,7 @@ _SHOWN_HASH = 8
 
 
 def describe_outcome(found: Comparison) -> str:
-    """The answer in a sentence, with its interval."""
+    """Return the answer in a sentence, with its interval."""
     step = found.step
     if step is None or step.change is None:
         return f"{OUTCOMES[found.outcome]}."
@@ -136,12 +136,12 @@ def describe_outcome(found: Comparison) -> str:
 
 
 def _both(effect: Effect) -> str:
-    """The times of A and of B."""
+    """Return the times of A and of B."""
     return f"{format_seconds(effect.a_s)} in A and {format_seconds(effect.b_s)} in B"
 
 
 def describe_change(change: Estimate) -> str:
-    """`+6.3 % (95 % interval +3.9 % to +8.8 %)`."""
+    """Return text such as `+6.3 % (95 % interval +3.9 % to +8.8 %)`."""
     text = signed_percent(change.value)
     if change.low is None or change.high is None:
         return f"{text} (its interval is not known)"
@@ -149,25 +149,25 @@ def describe_change(change: Estimate) -> str:
 
 
 def signed_percent(fraction: float) -> str:
-    """With its sign; what the digits do not show has none."""
+    """Return a percentage with its sign; a value that rounds to zero has no sign."""
     if abs(fraction) < 0.0005:
         return "0.0 %"
     return f"{'-' if fraction < 0 else '+'}{format_percent(abs(fraction))}"
 
 
 def signed_seconds(value_s: float) -> str:
-    """With its sign."""
+    """Return a time with its sign."""
     return format_seconds(value_s) if value_s <= 0 else f"+{format_seconds(value_s)}"
 
 
 def describe_where(phase: Effect) -> str:
-    """The phase that has most of the difference."""
+    """Name the phase that has most of the difference."""
     difference = signed_seconds(phase.difference_s.value)
     return f"most of it is in {describe_phase(phase.name)}: {_both(phase)} ({difference})"
 
 
 def describe_finish(effect: Effect, num_steps: int) -> str:
-    """What it means for a whole run."""
+    """Say what it means for a whole run."""
     gain = signed_seconds(effect.difference_s.value)
     low, high = effect.difference_s.low, effect.difference_s.high
     ends = (
@@ -177,7 +177,7 @@ def describe_finish(effect: Effect, num_steps: int) -> str:
 
 
 def describe_cost(effect: Effect, price: float) -> str:
-    """What a whole run costs at `price` an hour."""
+    """Say what a whole run costs at `price` an hour."""
     a, b = effect.a_s / 3600 * price, effect.b_s / 3600 * price
     low, high = effect.difference_s.low, effect.difference_s.high
     ends = ""
@@ -187,7 +187,7 @@ def describe_cost(effect: Effect, price: float) -> str:
 
 
 def describe_gate(found: Comparison, *, is_forced: bool) -> str:
-    """What became of the limit."""
+    """Say whether the limit was kept."""
     gate = found.gate
     if gate is None:
         return ""
@@ -205,17 +205,17 @@ def describe_gate(found: Comparison, *, is_forced: bool) -> str:
 
 
 def describe_reason(reason: str) -> str:
-    """Why nothing can be said."""
+    """Say why there is no answer."""
     return REASONS.get(reason, reason)
 
 
 def describe_obstacle(obstacle: Obstacle) -> str:
-    """What stands in the way."""
+    """Say what stands in the way."""
     return _fill(OBSTACLES, obstacle.code, obstacle.facts)
 
 
 def describe_remark(remark: Note) -> str:
-    """What else to know."""
+    """Say what else the reader needs to know."""
     return _fill(REMARKS, remark.code, remark.facts or {})
 
 
@@ -225,7 +225,7 @@ def _fill(table: Mapping[str, str], code: str, facts: Mapping[str, Fact]) -> str
 
 
 def describe_trait(change: TraitChange) -> str:
-    """What was changed: `argument --workers`."""
+    """Say what was changed, such as `argument --workers`."""
     title = TRAITS.get(change.what, change.what)
     if change.what == "argument" and not change.name.startswith("-"):
         return f"{change.name} of the command"
@@ -240,7 +240,7 @@ def describe_trait(change: TraitChange) -> str:
 
 
 def describe_values(change: TraitChange) -> tuple[str, str]:
-    """The values of A and of B."""
+    """Return the values of A and of B."""
     if change.what == "variable":
         return ("set" if change.a else "not set", "set" if change.b else "not set")
     a, b = (_values(change.what, values) for values in (change.a, change.b))
@@ -261,16 +261,16 @@ def _value(what: str, value: str) -> str:
     try:
         return describe_lever("", json.loads(value)).strip() or "on"
     except (ValueError, AttributeError):
-        return value  # why it is off
+        return value  # the reason why it is off
 
 
 def wanted_of(found: Comparison) -> float:
-    """The difference that `needed_runs` is about, a fraction."""
+    """Return the difference that `needed_runs` is about, as a fraction."""
     return found.gate.limit if found.gate is not None and found.gate.limit > 0 else USUAL_LIMIT
 
 
 def describe_spread(spread: Spread) -> str:
-    """How much equal runs differ, and how we know."""
+    """Say how much equal runs differ, and how we know."""
     text = f"equal runs differ by {format_percent(spread.fraction)} (one standard deviation"
     if spread.degrees < FEW_DEGREES:
         text += ", as far as so few runs can tell"

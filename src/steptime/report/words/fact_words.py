@@ -1,6 +1,6 @@
 """The wording of facts: the numbers and names behind notes, checks, trials and comparisons.
 
-In: facts as they are. Out: text, with the unit that the name of a number ends in.
+In: facts as they are. Out: text, with the unit that ends the name of a number.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _UNITS: Mapping[str, str] = {
     **dict.fromkeys(("floor", "noise_floor", "wall", "cpu"), "fraction"),
 }
 _AS_IT_IS = ("_mhz", "_w", "_c", "exit_code", "signal")
-"""Endings of numbers whose unit stands in the sentence, or that count nothing."""
+"""Endings of numbers whose unit is in the sentence, or that count nothing."""
 
 
 def describe_fact(name: str, value: Fact) -> str:
-    """One fact as people read it."""
+    """Return one fact as people read it."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -38,17 +38,17 @@ def describe_fact(name: str, value: Fact) -> str:
 
 
 def describe_facts(facts: Mapping[str, Fact]) -> dict[str, str]:
-    """All facts as people read them."""
+    """Return all facts as people read them."""
     return {name: describe_fact(name, value) for name, value in facts.items()}
 
 
 def fill(sentence: str | None, values: Mapping[str, str]) -> str | None:
-    """The sentence with the values in it; None where there is none, or a value is missing."""
+    """Fill the values into the sentence; return None if there is none or a value is missing."""
     with suppress(KeyError):
         return None if sentence is None else sentence.format_map(values)
     return None
 
 
 def listed(values: Mapping[str, str]) -> str:
-    """Names with their values, where there is no sentence for them."""
+    """List names with their values, where there is no sentence for them."""
     return ", ".join(f"{name} {value}" for name, value in values.items())

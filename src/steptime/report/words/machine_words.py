@@ -49,7 +49,7 @@ REASONS: Mapping[str, str] = {
     "ranks_missing": "not all ranks came together in time",
     "ranks_failed": "the processes that were started as ranks failed",
 }
-"""Numbers are those of nvmlReturn_t in nvml.h."""
+"""The numbers are those of nvmlReturn_t in nvml.h."""
 
 KINDS: Mapping[str, str] = {
     "matmul": "matmul",
@@ -66,7 +66,7 @@ KINDS: Mapping[str, str] = {
 
 
 def describe_kind(ceiling: Ceiling) -> str:
-    """What was measured, without the device."""
+    """Say what was measured, without the device."""
     kind = KINDS.get(ceiling.kind, ceiling.kind)
     if ceiling.kind == "matmul":
         return f"{kind} {ceiling.dtype}"
@@ -74,13 +74,13 @@ def describe_kind(ceiling: Ceiling) -> str:
 
 
 def describe_setting(ceiling: Ceiling) -> str:
-    """What the rate was reached at."""
+    """Say with which settings the rate was reached."""
     setting = ceiling.setting
     if setting is None:
         return ""
     parts = []
     if setting.shape is not None:
-        # As a layer stores its weights, the second one is transposed.
+        # The second matrix is transposed, as a layer stores its weights.
         m, n, k = setting.shape
         shape = f"{m}³" if m == n == k else f"{m}×{n}×{k}"
         parts.append(shape + ("ᵀ" if setting.layout == "nt" else ""))
@@ -92,12 +92,12 @@ def describe_setting(ceiling: Ceiling) -> str:
 
 
 def describe_reason(word: str) -> str:
-    """Why something is not known."""
+    """Say why something is not known."""
     return REASONS.get(word, word.replace("_", " ").replace("nvml", "NVML"))
 
 
 def describe_next(word: str) -> str:
-    """What to do where nothing, or not all, was measured."""
+    """Say what to do if not everything was measured."""
     if word in ("no_torch", "torch_broken", "old_python", "not_started", "no_answer"):
         return "Name the Python of your training: steptime machine --python FILE"
     if word == "out_of_time":

@@ -1,7 +1,7 @@
 """The wording of the machine words that people meet: typed values in, text out.
 
-What is said of a finding stands in its row in `diagnose/ailments`; it is filled in here. A word
-without a wording is shown as it is. Layout is left to `text`, what to do next to `advice`.
+The text of a finding is in its row in `diagnose/ailments`; this module fills in the numbers. A word
+without a wording is shown as it is. `text` does the layout, `advice` says what to do next.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ CHANGES: Mapping[str, str] = {
 }
 """What changed with a shift, by the words of `Shift.causes`; steps may be longer or shorter."""
 
-# Why a phase was not observed, and signals that a finding wants.
+# Why a phase was not observed, and the signals that a finding wants.
 MISSING: Mapping[str, str] = {
     "not_applicable_on_cpu": "the run was on the CPU",
     "no_loader_seen": "no DataLoader was used",
@@ -80,7 +80,7 @@ MISSING: Mapping[str, str] = {
 OBVIOUS = ("inside_forward_and_loss", "not_compiled_together", "single_rank", "no_steady_steps")
 """Reasons for an absent phase that other lines of the report make plain."""
 
-# By code; `{facts}` is all facts of the note.
+# Sentences by the code of the note; `{facts}` stands for all its facts.
 NOTES: Mapping[str, str] = {
     "no_python_seen": (
         "No Python process was seen: the command started none, or in a way that keeps Steptime "
@@ -144,7 +144,7 @@ NOTES: Mapping[str, str] = {
 
 
 def describe_error(error: ScriptError) -> str:
-    """What ended a process, where, in which phase and after how many updates."""
+    """Say what ended a process, where, in which phase and after how many updates."""
     where = "" if error.where is None else f" at {error.where}"
     phase = "" if error.phase is None else f" in {describe_phase(error.phase)}"
     updates = f"after {format_count(error.num_updates)} optimizer updates"
@@ -153,12 +153,12 @@ def describe_error(error: ScriptError) -> str:
 
 
 def describe_title(kind: BottleneckKind | str) -> str:
-    """The name of a kind as people write it: `input-bound`."""
+    """Return the name of a kind as people write it, such as `input-bound`."""
     return str(getattr(kind, "value", kind)).replace("_", "-").lower()
 
 
 def describe_heading(finding: Finding) -> str:
-    """The kind of a finding, or what it is where it is no bottleneck."""
+    """Return the kind of a finding, or its name if it is not a bottleneck."""
     if finding.kind is not None:
         return describe_title(finding.kind)
     row = ailment_of(finding)
@@ -166,22 +166,22 @@ def describe_heading(finding: Finding) -> str:
 
 
 def describe_phase(name: str) -> str:
-    """The name of a phase."""
+    """Return the name of a phase."""
     return PHASES.get(name, name)
 
 
 def describe_span(name: str) -> str:
-    """The name of a span."""
+    """Return the name of a span."""
     return SPANS.get(name, name)
 
 
 def describe_missing(word: str) -> str:
-    """Why a phase was not observed, or the signal that was not there."""
+    """Say why a phase was not observed, or which signal was missing."""
     return MISSING.get(word) or PHASES.get(word, word)
 
 
 def describe_note(note: Note) -> str:
-    """The sentence of a note; its code and facts where there is no sentence for them."""
+    """Return the sentence of a note, or its code and facts if there is no sentence for them."""
     facts = describe_facts(note.facts or {})
     together = listed(facts)
     sentence = fill(NOTES.get(note.code), {**facts, "facts": together})
@@ -189,13 +189,13 @@ def describe_note(note: Note) -> str:
 
 
 def describe_finding(finding: Finding, step_time_s: float | None) -> str:
-    """What was found with its numbers, where, what it would give to mend it, and the cause."""
+    """Say what was found with its numbers, where, what a remedy would give, and the cause."""
     row = ailment_of(finding)
     parts = (
         fill_in(row.sentence if row else None, finding) or _describe_unknown(finding),
         _describe_place(finding),
         describe_headroom(finding, step_time_s),
-        # A straggler may have no phase to speak of; then its explanation is not said.
+        # A straggler may have no particular phase; then its explanation is left out.
         fill_in(row.explanation, finding) if row else None,
         _describe_wants(finding),
     )
@@ -203,14 +203,14 @@ def describe_finding(finding: Finding, step_time_s: float | None) -> str:
 
 
 def _describe_unknown(finding: Finding) -> str:
-    """The machine words and the numbers of a finding that there are no words for."""
+    """Return the machine words and the numbers of a finding that has no wording."""
     word = finding.cause or (finding.kind.value if finding.kind else "")
     numbers = {e.name: _value(e) for e in finding.evidence}
     return f"{word} {listed(numbers)}".rstrip() + "."
 
 
 def _describe_place(finding: Finding) -> str | None:
-    """Where it is, with calls and time: `At train.py:187 loss.item(), 3 a step, 4.1 ms`."""
+    """Say where it is, with calls and time: `At train.py:187 loss.item(), 3 a step, 4.1 ms`."""
     if finding.where is None:
         return None
     line = f" `{finding.where_text}`" if finding.where_text else ""
@@ -222,18 +222,18 @@ def _describe_place(finding: Finding) -> str | None:
 
 
 def _describe_wants(finding: Finding) -> str | None:
-    """What would make it more certain; absent phases are listed elsewhere."""
+    """Say what would make the finding more certain; absent phases are listed elsewhere."""
     wants = [describe_missing(word) for word in finding.missing if word not in PHASES]
     return f"It would be more certain with {' and '.join(wants)}." if wants else None
 
 
 def fill_in(sentence: str | None, finding: Finding) -> str | None:
-    """The sentence with the finding's evidence in it; None if some of it is not there."""
+    """Fill the finding's evidence into the sentence; return None if some of it is missing."""
     return fill(sentence, _values(finding))
 
 
 def _values(finding: Finding) -> dict[str, str]:
-    """Evidence and names by name; those of the finding's own phase under general names too."""
+    """Return evidence and names by name; those of its own phase have general names, too."""
     values = {e.name: _value(e) for e in finding.evidence}
     names = dict(finding.names or {})
     if finding.cause is not None and f"{finding.cause}_excess" in values:
@@ -253,7 +253,7 @@ def _value(evidence: Evidence) -> str:
 
 
 def describe_headroom(finding: Finding, step_time_s: float | None) -> str | None:
-    """What is left without what the row takes away; None where that is not known."""
+    """Say how long a step would take without what the row removes; None if that is not known."""
     row = ailment_of(finding)
     removal = row.removal if row else None
     if finding.headroom_speedup is None or removal is None:
@@ -269,7 +269,7 @@ def describe_headroom(finding: Finding, step_time_s: float | None) -> str | None
 
 
 def _describe_removal(removal: Removal, finding: Finding) -> str | None:
-    """The condition of a headroom, with those of its parts that the finding holds."""
+    """Return the condition of a headroom, with those of its parts that the finding holds."""
     if not removal.parts:
         return removal.condition
     held = {e.name for e in finding.evidence}
@@ -279,19 +279,19 @@ def _describe_removal(removal: Removal, finding: Finding) -> str | None:
 
 
 def _joined(parts: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`; there is at least one."""
+    """Return `a`, `a and b` or `a, b and c`; there is at least one part."""
     *first, last = parts
     return f"{', '.join(first)} and {last}" if first else last
 
 
 def _is_of_run(finding: Finding) -> bool:
-    """Whether it lies beside the steps, so that its place was met so often in the run."""
+    """Return whether it lies beside the steps, so that its calls are counted over the whole run."""
     row = ailment_of(finding)
     return row is not None and row.removal is not None and row.removal.is_of_run
 
 
 def describe_end(end: ProcessEnd) -> str:
-    """How the command ended, in a few words."""
+    """Say how the command ended, in a few words."""
     if end.state is RunState.KILLED:
         return f"killed by {_signal_name(end.signal)}"
     if end.state is RunState.FAILED:
@@ -302,7 +302,7 @@ def describe_end(end: ProcessEnd) -> str:
 
 
 def describe_short_end(end: ProcessEnd) -> str:
-    """How the command ended, for a column: `finished`, `exit 1`, `SIGKILL`, `running`, `?`."""
+    """Return how the command ended, in short: `finished`, `exit 1`, `SIGKILL`, `running`, `?`."""
     if end.state is RunState.KILLED:
         return _signal_name(end.signal)
     if end.state is RunState.FAILED:

@@ -1,7 +1,7 @@
 """The wording of every machine word of a study, in one place: typed values in, text out.
 
-The words are listed in docs/explanation/how-we-tune.md. One that is not in the tables is shown
-as it is. Layout is left to `study_text`.
+docs/explanation/how-we-tune.md lists the words. A word that is not in the tables is shown
+as it is. `study_text` does the layout.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ ENDS: Mapping[TrialEnd, str] = {
     TrialEnd.INTERRUPTED: "the study was interrupted",
 }
 
-# Why a trial was not kept or ended so; in braces stands the fact of that name.
+# Why a trial was not kept or ended so; braces hold the name of a fact.
 REASONS: Mapping[str, str] = {
     "slower": "it is slower",
     "no_gain": "it gives no gain beyond the noise",
@@ -116,7 +116,7 @@ REASONS: Mapping[str, str] = {
 SHORT_REASONS: Mapping[str, str] = {
     "exit_code": "the script ended with exit code {exit_code}",
 }
-"""Where the script said nothing."""
+"""The words where the script said nothing."""
 BARE_REASONS: Mapping[str, str] = {
     "shared_network": "the script needs the machine's network",
     "not_earned": "it compiles for longer than the run can earn back",
@@ -124,7 +124,7 @@ BARE_REASONS: Mapping[str, str] = {
     "exit_code": "the script ended with an error",
     "signal": "the script was killed by a signal",
 }
-"""Without the facts."""
+"""The same reasons without their facts."""
 
 NOT_TRIED: Mapping[str, str] = {
     "excluded": "left out by --exclude",
@@ -174,7 +174,7 @@ STAYS_AS_GOOD: Mapping[Outcome, str] = {
     Outcome.INCONCLUSIVE: "not certain",
 }
 
-# What an interval says beside the noise floor.
+# What an interval says compared with the noise floor.
 WORTH: Mapping[str, str] = {
     "gain": "a gain",
     "slower": "slower",
@@ -209,7 +209,7 @@ DIFFERENCES: Mapping[str, str] = {
 
 
 def describe_difference(difference: Difference) -> str:
-    """What is not as it was when the recipe was proven."""
+    """Say what has changed since the recipe was proven."""
     what = difference.what
     proven, here = (describe_fact(what, fact) for fact in (difference.proven, difference.here))
     sentence = fill(DIFFERENCES.get(what), {"proven": proven, "here": here})
@@ -217,12 +217,12 @@ def describe_difference(difference: Difference) -> str:
 
 
 def describe_applied(applied: Applied) -> str:
-    """A lever with its settings: `autocast bf16`, `dataloader num_workers=2 pin_memory`."""
+    """Return a lever with its settings: `autocast bf16`, `dataloader num_workers=2 pin_memory`."""
     return describe_lever(applied.name, applied.settings)
 
 
 def describe_lever(lever: str, settings: Mapping[str, Setting]) -> str:
-    """The same of a name and settings."""
+    """Return the same for a name and its settings."""
     if len(settings) == 1:
         (value,) = settings.values()
         if not isinstance(value, bool):
@@ -242,9 +242,9 @@ def _number(value: str | int | float) -> str:
 
 
 def describe_state(state: State, *, reference: State = ()) -> str:
-    """What is on; what was added, where it was compared with more than the command as written."""
+    """Say what is on, or what was added if more than the command as written is the reference."""
     if not state:
-        return "as written, repeated"  # against itself, for the noise
+        return "as written, repeated"  # compared with itself, to measure the noise
     added = tuple(one for one in state if one not in reference)
     if reference and added:
         return "+ " + " + ".join(map(describe_applied, added))
@@ -252,14 +252,14 @@ def describe_state(state: State, *, reference: State = ()) -> str:
 
 
 def describe_interval(speedup: Interval) -> str:
-    """The speedup with all that belongs to it."""
+    """Return the speedup with all that belongs to it."""
     low, high = format_speedup(speedup.low), format_speedup(speedup.high)
     pairs = "1 pair" if speedup.n == 1 else f"{speedup.n:,} pairs"
     return f"{format_speedup(speedup.estimate)}, 95 % interval {low} to {high}, {pairs}"
 
 
 def describe_mark(trial: Trial) -> str:
-    """What a row says at its end, in a word or two."""
+    """Return what a row says at its end, in a word or two."""
     if trial.end is not TrialEnd.FINISHED:
         return _END_MARKS[trial.end]
     if trial.quality is not None:
@@ -272,7 +272,7 @@ def describe_mark(trial: Trial) -> str:
 
 
 def describe_reason(trial: Trial) -> str:
-    """Why a trial was not kept, a sentence without its end."""
+    """Say why a trial was not kept, in a sentence without its end."""
     if trial.quality is not None and trial.quality.outcome is not Outcome.PASS:
         return describe_worst(trial.quality)
     facts = describe_study_facts(trial.facts or {})
@@ -287,7 +287,7 @@ def describe_reason(trial: Trial) -> str:
 
 
 def describe_worst(quality: Verdict) -> str:
-    """The checks that are not passed."""
+    """Name the checks that are not passed."""
     failed = [check for check in quality.checks if check.outcome is not Outcome.PASS]
     if not failed:
         return "the quality of its training could not be judged"
@@ -295,7 +295,7 @@ def describe_worst(quality: Verdict) -> str:
 
 
 def describe_quality(quality: Verdict) -> str:
-    """Whether the training stays as good, and by how many checks."""
+    """Say whether the training stays as good, and by how many checks."""
     num = len(quality.checks)
     checks = "1 check" if num == 1 else f"{num} checks"
     details = f" ({checks}, details below)" if num else ""
@@ -303,7 +303,7 @@ def describe_quality(quality: Verdict) -> str:
 
 
 def describe_checks(quality: Verdict) -> str:
-    """How many checks passed, up to which level, and what they compared."""
+    """Say how many checks passed, up to which level, and what they compared."""
     num = len(quality.checks)
     num_passed = sum(check.outcome is Outcome.PASS for check in quality.checks)
     counted = f"all {num} passed" if num_passed == num else f"{num_passed} of {num} passed"
@@ -314,7 +314,7 @@ def describe_checks(quality: Verdict) -> str:
 
 
 def describe_check(check: QualityCheck) -> str:
-    """What was compared, with its numbers: `one step against float64: 0.31 (at most 0.031)`."""
+    """Say what was compared, with its numbers: `one step against float64: 0.31 (at most 0.031)`."""
     name = CHECKS.get(check.name, check.name)
     if check.outcome is Outcome.INCONCLUSIVE:
         return f"{name}: not certain" + (f" ({check.detail})" if check.detail else "")
@@ -332,7 +332,7 @@ def describe_check(check: QualityCheck) -> str:
 
 
 def describe_not_tried(items: Iterable[NotTried]) -> list[str]:
-    """Levers that were not tried, those with one reason together."""
+    """List the levers that were not tried, with one line for each reason."""
     groups: dict[str, list[str]] = {}
     for item in items:
         facts = {e.name: _value(e) for e in item.evidence}
@@ -342,7 +342,7 @@ def describe_not_tried(items: Iterable[NotTried]) -> list[str]:
 
 
 def describe_outcome(study: Study) -> str:
-    """How the study ended, with the speedup or with what kept it from one."""
+    """Say how the study ended, with the speedup or with the reason why there is none."""
     if study.is_interrupted and study.outcome is None:
         return "interrupted: " + _describe_best(study)
     if study.outcome is None:
@@ -361,7 +361,7 @@ def describe_outcome(study: Study) -> str:
 
 
 def _describe_best(study: Study) -> str:
-    """The best that was seen before the end, which proves nothing yet."""
+    """Return the best that was seen before the end, which proves nothing yet."""
     timed = [t for t in study.trials if t.speedup is not None and t.reason is None]
     best = max(timed, key=lambda t: t.speedup.low if t.speedup else 0.0, default=None)
     if best is None or best.speedup is None or best.speedup.low <= 1:
@@ -371,12 +371,12 @@ def _describe_best(study: Study) -> str:
 
 
 def describe_noise(noise_floor: float | None) -> str | None:
-    """The study's own noise floor."""
+    """Return the study's own noise floor."""
     return None if noise_floor is None else f"noise floor {format_percent(noise_floor)}"
 
 
 def describe_pace(step_s: float, samples_per_step: float | None, unit: str | None) -> str:
-    """The time of a step, and samples per second where they are known."""
+    """Return the time of a step, and samples per second where they are known."""
     text = f"{format_seconds(step_s)} a step"
     if samples_per_step is None or unit is None or step_s <= 0:
         return text
@@ -385,17 +385,17 @@ def describe_pace(step_s: float, samples_per_step: float | None, unit: str | Non
 
 
 def _value(evidence: Evidence) -> str:
-    if evidence.unit == "x":  # small ones, for which 1.00x would say nothing
+    if evidence.unit == "x":  # ratios so small that 1.00x would say nothing
         return format_percent(evidence.value - 1)
     return format_value(evidence.value, evidence.unit)
 
 
 _FACT_WORDS = ("reason", "worth")
-"""Facts that are machine words themselves."""
+"""Facts that are themselves machine words."""
 
 
 def describe_study_facts(facts: Mapping[str, Fact]) -> dict[str, str]:
-    """The facts of a trial or choice as people read them: with units, reasons in words."""
+    """Return the facts of a trial or choice as people read them: with units, reasons in words."""
     told = describe_facts(facts)
     return told | {name: _reason(told[name]) for name in _FACT_WORDS if name in told}
 
