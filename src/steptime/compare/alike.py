@@ -1,4 +1,4 @@
-"""Which runs may be compared, and what was changed between two sets of runs.
+"""Decides which runs may be compared, and finds what changed between two sets of runs.
 
 In: compared runs. Out: changes, obstacles and remarks, as machine words with their facts. `report`
 has the words for people; `judge` says what the step times mean.
@@ -17,10 +17,10 @@ from steptime.core.process_end import ProcessEnd, RunState
 Runs = Sequence[ComparedRun]
 
 MIN_COUNTED = 6
-"""Fewer steps have no 95 % interval of their median, and the diagnosis is inconclusive."""
+"""With fewer steps the median has no 95 % interval, and the diagnosis is inconclusive."""
 
 BUSY_CORES = 0.5
-"""What others took on average; half a core on a machine of two is a quarter of it."""
+"""Cores that others used on average; half a core is a quarter of a machine with two."""
 
 _SAME = (
     ("script", "", "other_script"),
@@ -29,28 +29,28 @@ _SAME = (
     ("device", "", "other_device"),
     ("ranks", "", "other_ranks"),
 )
-"""What must be the same for a difference to be one of the training, and the word if it is not."""
+"""What must be equal so that the training explains a difference, and the word if it is not."""
 
 _USERS_SIGNALS = (2, 15)
-"""SIGINT and SIGTERM: somebody, or a time limit, ended the run."""
+"""SIGINT and SIGTERM mean that somebody, or a time limit, ended the run."""
 _USERS_CODES = (124, 130, 143)
-"""The same as `timeout` and shells tell it."""
+"""The exit codes with which `timeout` and shells report the same."""
 
-# Names of variables without values say little, and the folder of a checkout nothing.
+# Names of variables without values say little, and the folder of a checkout says nothing.
 _IDLE = ("variable", "folder")
 _CODE = ("code", "revision")
 _TOLD_BY_RANKS = ("version", "ranks", "device", "threads", "loader", "input")
 _OWN_VERSION = ("version", "steptime")
 
 
-# -- what was changed
+# -- what changed
 
 
 def find_changes(a: Runs, b: Runs) -> tuple[TraitChange, ...]:
-    """Traits that the runs of A and of B do not share, those of one set together.
+    """Return the traits that differ between the runs of A and of B, together for each set.
 
-    What only ranks tell is left out where a side has none: not seen is not changed. Another
-    script has other code, which need not be said.
+    It leaves out what only ranks show where a side has no ranks: not seen is not changed. Another
+    script has other code, so it says nothing about the code then.
     """
     keys = dict.fromkeys((t.what, t.name) for run in (*a, *b) for t in run.traits)
     is_seen = all(_values(runs, "ranks", "") for runs in (a, b))
@@ -68,16 +68,16 @@ def find_changes(a: Runs, b: Runs) -> tuple[TraitChange, ...]:
 
 
 def _values(runs: Runs, what: str, name: str) -> tuple[str, ...]:
-    """What the runs have there, each value once; one that lacks it has none."""
+    """Return the values of a trait in the runs, each once; a run may lack the trait."""
     found = (run.trait(what, name) for run in runs)
     return tuple(sorted({value for value in found if value is not None}))
 
 
-# -- what stands in the way
+# -- what prevents a judgement
 
 
 def find_obstacles(a: Runs, b: Runs) -> tuple[Obstacle, ...]:
-    """Why the sets should not be judged; those that no flag can overrule come first."""
+    """Return why the sets should not be judged; those that no flag can overrule come first."""
     runs = (*a, *b)
     return (*_without_steps(runs), *_named_twice(runs), *_failed(runs), *_unlike(a, b))
 
@@ -95,7 +95,7 @@ def _without_steps(runs: Runs) -> Iterator[Obstacle]:
 
 
 def _named_twice(runs: Runs) -> Iterator[Obstacle]:
-    """A run that is compared with itself would look as if there were no noise."""
+    """Yield runs that are on both sides: a run compared with itself shows no noise."""
     places = Counter(run.place for run in runs)
     for run in runs:
         if places.pop(run.place, 1) > 1:
@@ -110,7 +110,7 @@ def _failed(runs: Runs) -> Iterator[Obstacle]:
 
 
 def has_failed(end: ProcessEnd) -> bool:
-    """Whether the training failed; one that somebody ended, or a time limit, did not."""
+    """Return whether the training failed; it did not if somebody, or a time limit, ended it."""
     if end.state is RunState.FAILED:
         return end.exit_code not in _USERS_CODES
     return end.state is RunState.KILLED and end.signal not in _USERS_SIGNALS
@@ -135,7 +135,7 @@ def _unlike(a: Runs, b: Runs) -> Iterator[Obstacle]:
 
 
 def find_remarks(a: Runs, b: Runs) -> tuple[Note, ...]:
-    """What else a reader of the numbers must know."""
+    """Return what else a reader of the numbers must know."""
     runs = (*a, *b)
     found = [*_lengths(a, b), *_mixed("A", a), *_mixed("B", b)]
     found += [Note(code="unfinished", facts={"run": r.run_id}) for r in runs if _is_open(r)]
@@ -163,7 +163,7 @@ def _range(numbers: set[int]) -> str:
 
 
 def _mixed(side: str, runs: Runs) -> Iterator[Note]:
-    """Runs of one set that were not made alike."""
+    """Yield remarks on runs of one set that were not made alike."""
     names = {
         trait.name or trait.what
         for run in runs
@@ -183,17 +183,17 @@ def _is_open(run: ComparedRun) -> bool:
 
 
 def are_interleaved(a: Runs, b: Runs) -> bool:
-    """Whether they took turns.
+    """Return whether the runs of A and of B took turns.
 
-    Where all of one came before all of the other, a change of the machine between them looks like
-    one of the training.
+    If all runs of one set came before those of the other, a change of the machine between them
+    looks like a change of the training.
     """
     of_a, of_b = ([run.started_unix_s for run in runs] for runs in (a, b))
     return max(of_a) >= min(of_b) and max(of_b) >= min(of_a)
 
 
 def have_other_hosts(a: Runs, b: Runs) -> bool:
-    """Whether no machine made runs of both."""
+    """Return whether no machine made runs of both sets."""
     return not {run.host for run in a} & {run.host for run in b}
 
 
@@ -201,14 +201,14 @@ def have_other_hosts(a: Runs, b: Runs) -> bool:
 
 
 def is_kin(run: ComparedRun, of: ComparedRun) -> bool:
-    """Whether a stored run tells how much runs of this kind differ."""
+    """Return whether a stored run shows how much runs of this kind differ."""
     same = all(run.trait(what, name) == of.trait(what, name) for what, name, _ in _SAME)
     is_sound = run.step_s is not None and math.isfinite(run.step_s)
     return same and is_sound and run.num_counted >= MIN_COUNTED and not has_failed(run.end)
 
 
 def kind_of(run: ComparedRun, *, with_code: bool, with_host: bool) -> tuple[object, ...]:
-    """What stored runs share that are repeats of each other."""
+    """Return what two stored runs share if they are repeats of each other."""
     left_out = _IDLE if with_code else (*_IDLE, *_CODE)
     traits = sorted((t.what, t.name, t.value) for t in run.traits if t.what not in left_out)
     return (*traits, run.host if with_host else "", run.num_steps)

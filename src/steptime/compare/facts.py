@@ -13,11 +13,11 @@ from steptime.core.interval import Interval
 from steptime.launch.values import CommandRecord
 from steptime.measure.values.measurement import PHASES, Measurement
 
-_Z = 1.96  # half of a 95 % interval is so many standard errors
+_Z = 1.96  # half of a 95 % interval is 1.96 standard errors
 
 
 def take_run(measurement: Measurement, record: CommandRecord, *, place: str) -> ComparedRun:
-    """What a comparison needs of one run; times that are no positive numbers are absent."""
+    """Return what a comparison needs of one run; times that are not positive are absent."""
     steady = measurement.steady
     step_s = None
     if steady is not None:
@@ -47,12 +47,12 @@ def take_run(measurement: Measurement, record: CommandRecord, *, place: str) -> 
 
 
 def is_time(value: float | None) -> bool:
-    """Whether it is a number that a time can be: neither NaN nor infinite, and above zero."""
+    """Return whether the value can be a time: neither NaN nor infinite, and above zero."""
     return value is not None and math.isfinite(value) and value > 0
 
 
 def _error_fraction(step_time_s: Interval | None) -> float:
-    """The standard error of a run's own step time, of that time."""
+    """Return the standard error of a run's own step time, as a fraction of that time."""
     if step_time_s is None or not is_time(step_time_s.estimate):
         return 0.0
     error = (step_time_s.high - step_time_s.low) / 2 / _Z / step_time_s.estimate
@@ -60,7 +60,7 @@ def _error_fraction(step_time_s: Interval | None) -> float:
 
 
 def _phases_s(measurement: Measurement, step_s: float | None) -> dict[str, float]:
-    """Shares of the mean step, so that phases in a few steps only count, and all add up."""
+    """Return each phase's share of the mean step: phases of a few steps count, and all add up."""
     if step_s is None:
         return {}
     return {

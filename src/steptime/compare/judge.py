@@ -36,19 +36,19 @@ from steptime.measure.values.measurement import PHASES, SPANS
 
 Runs = Sequence[ComparedRun]
 USUAL_LIMIT = 0.05
-"""The difference that runs are to show where no limit is given."""
+"""The difference that the runs should be able to show where no limit is given."""
 
 Measure = Callable[[ComparedRun], float | None]
-"""A number of a run; None where a stored run lacks it, the compared ones never do."""
+"""A number of a run; None where a stored run lacks it. The compared runs always have it."""
 
 
 def compare(a: Runs, b: Runs, *, stored: Runs = (), limit: float | None = None) -> Comparison:
-    """What differs between the runs of A and those of B.
+    """Return what differs between the runs of A and those of B.
 
     Args:
         a, b: at least one run each.
-        stored: other runs of the same store; those of another kind are left out here.
-        limit: B may take longer by this fraction of A's step time; None: there is no gate.
+        stored: other runs of the same store; this function leaves out those of another kind.
+        limit: B may take longer by this fraction of A's step time; None means there is no gate.
     """
     bare = Comparison(
         a=tuple(a),
@@ -78,10 +78,10 @@ def compare(a: Runs, b: Runs, *, stored: Runs = (), limit: float | None = None) 
 
 
 def judge(change: Estimate | None, *, limit: float) -> GateOutcome:
-    """Whether B is slower by more than the limit.
+    """Return whether B is slower by more than the limit.
 
-    It fails where the estimate is beyond the limit and the whole interval above no change, and
-    passes where the whole interval is within the limit. What is no number is never a pass.
+    It fails where the estimate is beyond the limit and the whole interval is above no change. It
+    passes where the whole interval is within the limit. A change that is not a number never passes.
     """
     if change is None or change.low is None or change.high is None:
         return GateOutcome.UNDECIDED
@@ -125,22 +125,22 @@ def _outcome(change: Estimate | None, noise: _Noise) -> tuple[CompareOutcome, st
 
 
 def wants_stored(a: Runs, b: Runs) -> bool:
-    """Whether runs of the store are asked how much equal runs differ.
+    """Return whether runs of the store help to say how much equal runs differ.
 
-    They are where the sets are small, or came from two machines.
+    They do where the sets are small, or come from two machines.
     """
     return needs_stored(len(a), len(b)) or alike.have_other_hosts(a, b)
 
 
 class _Noise:
-    """Which runs tell how much equal runs differ, for any number that a run has."""
+    """The runs that show how much equal runs differ, for any number that a run has."""
 
     def __init__(self, a: Runs, b: Runs, stored: Runs) -> None:
         self.own = (a, b)
         own_places = {run.place for run in (*a, *b)}
         kin = [r for r in stored if r.place not in own_places and alike.is_kin(r, a[0])]
         kin.sort(key=lambda run: run.started_unix_s)
-        # Between two machines only groups that span machines say how much those differ.
+        # Only groups that span machines say how much two machines differ.
         self.is_across = alike.have_other_hosts(a, b)
         self.groups = _grouped(kin, with_code=True, is_across=self.is_across)
         self.is_of_other_code = False
@@ -152,9 +152,9 @@ class _Noise:
                 self.groups, self.is_of_other_code = coarse, True
 
     def pool(self, measure: Measure, *, is_scaled: bool = False) -> Pool:
-        """The noise of one number.
+        """Return the noise of one number.
 
-        `is_scaled`: it is a time, and stored runs may have longer steps than the compared ones.
+        `is_scaled`: the number is a time, and steps of stored runs may be longer than these.
         """
         own = pool([] if self._tells_nothing else [_values(runs, measure) for runs in self.own])
         values = [_values(group, measure) for group in self.groups]
@@ -174,12 +174,12 @@ class _Noise:
 
     @property
     def _tells_nothing(self) -> bool:
-        """Each set is of one machine, and not of the same: what lies between is not known."""
+        """Return whether each set is from one machine, and the two machines differ."""
         return self.is_across and any(len({r.host for r in runs}) == 1 for runs in self.own)
 
     @property
     def spread(self) -> Spread | None:
-        """Of the logarithm of the step time."""
+        """Return the spread of the logarithm of the step time."""
         found = self.pool(_log_of(_step_s))
         variance = found.variance
         if variance is None:
@@ -193,7 +193,7 @@ class _Noise:
 
     @property
     def missing(self) -> str:
-        """Why there is no interval."""
+        """Return why there is no interval."""
         if self._tells_nothing:
             return "hosts_differ"
         if min(map(len, self.own)) > 1:
@@ -202,7 +202,7 @@ class _Noise:
 
 
 def _grouped(runs: Runs, *, with_code: bool, is_across: bool) -> list[list[ComparedRun]]:
-    """Runs that are repeats of each other, in groups of two and more."""
+    """Return the runs that are repeats of each other, in groups of two or more."""
     groups: dict[tuple[object, ...], list[ComparedRun]] = {}
     for run in runs:
         key = alike.kind_of(run, with_code=with_code, with_host=not is_across)
@@ -234,7 +234,7 @@ def _log_of(measure: Measure) -> Measure:
 
 
 def _ratio(name: str, a: Runs, b: Runs, measure: Measure, noise: _Noise) -> Effect:
-    """A time that is never zero, compared by its logarithm."""
+    """Return a time that is never zero, compared by its logarithm."""
     log_of = _log_of(measure)
     logs = [_values(runs, log_of) for runs in (a, b)]
     least = max(MIN_SPREAD, math.sqrt(_mean([run.error_fraction**2 for run in (*a, *b)])))
@@ -251,7 +251,7 @@ def _ratio(name: str, a: Runs, b: Runs, measure: Measure, noise: _Noise) -> Effe
 
 
 def _plain(name: str, a: Runs, b: Runs, measure: Measure, noise: _Noise) -> Effect:
-    """A time that may be zero, compared in seconds."""
+    """Return a time that may be zero, compared in seconds."""
     values = [_values(runs, measure) for runs in (a, b)]
     least = MIN_SPREAD * max(map(_mean, values))
     return Effect(
@@ -281,7 +281,7 @@ def _span_s(name: str) -> Measure:
 
 
 def _finish(a: Runs, b: Runs, noise: _Noise, *, num_steps: int) -> Effect | None:
-    """A whole run of so many steps: what a run took beside its steps is taken as it was."""
+    """Return the time of a whole run of `num_steps`; the time beside its steps stays as it was."""
 
     def whole_s(run: ComparedRun) -> float | None:
         if run.duration_s is None or run.step_s is None:
@@ -295,7 +295,7 @@ def _finish(a: Runs, b: Runs, noise: _Noise, *, num_steps: int) -> Effect | None
 
 
 def _map(estimate: Estimate, function: Callable[[float], float]) -> Estimate:
-    """The number and the ends of its interval, each through a rising function."""
+    """Return the estimate with its value and its ends mapped by a rising function."""
     ends = (None if end is None else function(end) for end in (estimate.low, estimate.high))
     low, high = ends
     return Estimate(value=function(estimate.value), low=low, high=high)

@@ -1,9 +1,9 @@
-"""How much equal runs differ, and the interval of a difference that follows.
+"""Estimates how much equal runs differ, and the interval of a difference that follows from it.
 
-In: one value a run (the logarithm of its step time, say). Out: a `Pool` of squared deviations,
-and an `Estimate`. Steps inside a run depend on each other and on what the machine did then, so a
-run is one value here, however many steps it has. docs/explanation/how-we-compare.md has the
-rules, benchmarks/compare_runs.py counts how often they err.
+In: one value per run, such as the logarithm of its step time. Out: a `Pool` of squared deviations,
+and an `Estimate`. Steps inside a run depend on each other and on the state of the machine, so a run
+is one value here, however many steps it has. docs/explanation/how-we-compare.md has the rules, and
+benchmarks/compare_runs.py counts how often they err.
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ from steptime.compare.values import Estimate
 Values = Sequence[float]
 
 MIN_SPREAD = 0.005
-"""Standard deviation of log step times, at least: where code and memory happen to lie differs from
-process to process, and few runs may agree better than that by chance."""
+"""Least standard deviation of log step times: code and memory lie elsewhere in each process, and a
+few runs may agree better than that by chance."""
 
 MIN_DEGREES_SINGLE = 14
-"""With one run on a side: of fewer than 15 repeats too few have met what happens to one in ten."""
+"""With one run on a side: fewer than 15 repeats seldom show what happens to one run in ten."""
 
 SINGLE_QUANTILE = 0.95
 SINGLE_FACTOR = 1.25
-"""With one run on a side a difference counts beyond 1.25 times what 95 % of the differences between
-two repeats stay within. Runs are no normal draws: most agree to a percent, some are hit, or have
-another speed, and the mean of several tames that where a single run does not. The factor is for
-what so few repeats have not met; benchmarks/compare_runs.py counts what is left for nine shapes of
-noise."""
+"""With one run on a side a difference counts beyond 1.25 times the bound that holds 95 % of the
+differences between two repeats. Runs are not normal draws: most agree to a percent, and some are
+slower or have another speed. The mean of several runs evens that out; a single run does not. The
+factor covers what so few repeats do not show; benchmarks/compare_runs.py counts the remaining
+errors for nine shapes of noise."""
 
 MIN_DEGREES = 3
-"""Two runs against two have two: where equal runs have two speeds (a process that landed well or
-badly), both sides agree with themselves and differ in one case of eight, however far the speeds lie
-apart. No factor mends that, a fifth run does."""
+"""Two runs against two have two degrees of freedom. Where equal runs have two speeds, each side
+agrees with itself and the sides differ in one case of eight, however far apart the speeds are. A
+fifth run helps; no factor does."""
 
 MIN_OWN_DEGREES = 4
-"""Three runs on each side are enough: stored runs would add little, and now and then an odd day."""
+"""Three runs on each side are enough: stored runs add little, and may come from an odd day."""
 
 MAX_RUNS = 50
-"""Nobody makes more runs a side by hand."""
+"""Nobody makes more runs per side by hand."""
 
 MAX_STORED_DEGREES = 30
-"""Stored runs weigh no more than so many: the machine of last month was another."""
+"""Stored runs weigh no more than this many runs, since the machine changes over a month."""
 
 MAX_WIDER = 4.0
-"""Where the runs' own variance is so many times that of stored ones, only the own one holds: the
-machine is not as it was."""
+"""Where the runs' own variance is this many times that of stored runs, only their own counts: the
+machine has changed."""
 
-# 97.5 % points of Student's t for 1 to 30 degrees of freedom.
+# The 97.5 % points of Student's t for 1 to 30 degrees of freedom.
 # Source: Fisher and Yates, Statistical Tables (1963), table III.
 _T = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
@@ -63,7 +63,7 @@ _T = (
 class Pool:
     """Squared deviations of values from the means of their groups, and degrees of freedom.
 
-    `gaps` are the differences between any two values of a group, without their sign.
+    `gaps` are the absolute differences between any two values of a group.
     """
 
     squares: float = 0.0
@@ -72,11 +72,11 @@ class Pool:
 
     @property
     def variance(self) -> float | None:
-        """Of one value; None where nothing is known of it."""
+        """Return the variance of one value; None where nothing is known of it."""
         return self.squares / self.degrees if self.degrees else None
 
     def add(self, other: Pool) -> Pool:
-        """Both together."""
+        """Return the two pools together."""
         return Pool(
             squares=self.squares + other.squares,
             degrees=self.degrees + other.degrees,
@@ -85,7 +85,7 @@ class Pool:
 
 
 def pool(groups: Sequence[Values]) -> Pool:
-    """Deviations of values within groups, each group's runs being alike."""
+    """Return the deviations of values within groups; the runs of each group are alike."""
     squares, degrees = 0.0, 0
     gaps: list[float] = []
     for values in groups:
@@ -97,9 +97,9 @@ def pool(groups: Sequence[Values]) -> Pool:
 
 
 def pool_neighbors(values: Values) -> Pool:
-    """Deviations of values from the next one in time, where some are of other code.
+    """Return the deviations of values from the next one in time, where some have other code.
 
-    A step from one level to another counts once, not in every run.
+    A change from one level to another counts once, not in every run.
 
     Source: von Neumann, Annals of Mathematical Statistics 12 (1941); two thirds of the degrees of
         freedom remain.
@@ -111,12 +111,12 @@ def pool_neighbors(values: Values) -> Pool:
 
 
 def needs_stored(num_a: int, num_b: int) -> bool:
-    """Whether runs of the store are asked how much runs differ."""
+    """Return whether stored runs help to say how much equal runs differ."""
     return num_a + num_b - 2 < MIN_OWN_DEGREES or min(num_a, num_b) == 1
 
 
 def runs_for(spread: float, *, wanted: float) -> int | None:
-    """How many runs a side tell a difference of `wanted` in four cases of five.
+    """Return how many runs per side show a difference of `wanted` in four cases of five.
 
     The mean of the difference must lie the interval's half width and 0.84 standard errors above
     zero. None where that takes more than `MAX_RUNS`.
@@ -129,7 +129,7 @@ def runs_for(spread: float, *, wanted: float) -> int | None:
 
 
 def combine(own: Pool, stored: Pool) -> Pool:
-    """What to judge with: own and stored runs together, unless the own ones are far noisier."""
+    """Return own and stored deviations together, or the own ones alone if they are far noisier."""
     stored_variance, own_variance = stored.variance, own.variance
     if stored_variance is None:
         return own
@@ -140,12 +140,12 @@ def combine(own: Pool, stored: Pool) -> Pool:
 
 
 def difference(a: Values, b: Values, *, noise: Pool, least: float = 0.0) -> Estimate:
-    """The mean of B less that of A, with its 95 % interval where `noise` allows one.
+    """Return the mean of B minus that of A, with its 95 % interval where `noise` allows one.
 
     Args:
-        a, b: one value a run.
-        noise: of one value, from `combine`.
-        least: standard deviation at least.
+        a, b: one value per run.
+        noise: deviations of one value, from `combine`.
+        least: the standard deviation is at least this.
     """
     value = _mean(b) - _mean(a)
     reach = reach_of(len(a), len(b), noise=noise, least=least)
@@ -155,7 +155,7 @@ def difference(a: Values, b: Values, *, noise: Pool, least: float = 0.0) -> Esti
 
 
 def reach_of(num_a: int, num_b: int, *, noise: Pool, least: float = 0.0) -> float | None:
-    """Half of the interval's width; None where too little is known of the noise."""
+    """Return half of the interval's width; None where too little is known of the noise."""
     variance, per_run = noise.variance, math.sqrt(1 / num_a + 1 / num_b)
     if variance is None:
         return None

@@ -1,4 +1,4 @@
-"""What a run was made with, as traits that can be compared.
+"""Lists what a run was made with, as traits that can be compared.
 
 In: a Measurement and the CommandRecord of its run. Out: traits. `alike` decides which of them
 matter, and finds those that differ.
@@ -21,7 +21,7 @@ _LAUNCHERS = ("torch.distributed", "accelerate", "deepspeed", "coverage", "cProf
 
 
 def traits_of(measurement: Measurement, record: CommandRecord) -> tuple[Trait, ...]:
-    """All that is known about how a run was made."""
+    """Return everything that is known about how a run was made."""
     found = [
         *_command_traits(record),
         *_rank_traits(measurement, record),
@@ -45,7 +45,7 @@ def _command_traits(record: CommandRecord) -> Iterator[Row]:
         yield "folder", "", record.cwd
     script = script_of(record.argv)
     for name, value in read_arguments(record.argv):
-        if _last_part(value) != script:  # it is a trait of its own
+        if _last_part(value) != script:  # the script is a separate trait
             yield "argument", name, value
     for place in record.places:
         if _last_part(place.path) != script:
@@ -53,7 +53,7 @@ def _command_traits(record: CommandRecord) -> Iterator[Row]:
 
 
 def _relative(path: str, folder: str | None) -> str:
-    """The path as seen from the folder: two checkouts hold the same files."""
+    """Return the path relative to the folder: two checkouts hold the same files."""
     if folder is None or not path.startswith(folder):
         return path
     return path[len(folder) :].lstrip("/") or "."
@@ -78,7 +78,7 @@ def _rank_traits(measurement: Measurement, record: CommandRecord) -> Iterator[Ro
 
 
 def _loader_traits(loader: LoaderUse) -> Iterator[Row]:
-    """How the loader of one data set is set; several of one class share a name."""
+    """Yield the settings of one data set's loader; several loaders of one class share a name."""
     for name in ("batch_size", "num_workers", "pin_memory", "persistent_workers"):
         yield "loader", f"{loader.dataset} {name}", str(getattr(loader, name))
     if loader.prefetch_factor is not None:
@@ -92,7 +92,7 @@ def _machine_traits(record: CommandRecord) -> Iterator[Row]:
     if machine.num_cores is not None:
         yield "machine", "num_cores", str(machine.num_cores)
     if machine.memory_bytes is not None:
-        # What the kernel keeps for itself varies: the first two digits are the machine's.
+        # The kernel's own share varies: the first two digits belong to the machine.
         yield "machine", "memory", format_bytes(float(f"{machine.memory_bytes:.1e}"))
     if machine.memory_limit_bytes is not None:
         yield "machine", "memory_limit", format_bytes(machine.memory_limit_bytes)
@@ -112,7 +112,7 @@ def _recipe_traits(measurement: Measurement) -> Iterator[Row]:
 
 
 def script_of(argv: Sequence[str]) -> str:
-    """The name of what is trained: the first script, else module, else program of the command."""
+    """Return the name of what is trained: the command's first script, else module, else program."""
     for word in argv:
         if word.endswith(".py"):
             return _last_part(word)
@@ -128,10 +128,10 @@ def _last_part(path: str) -> str:
 
 
 def read_arguments(argv: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """The options of a command with their values, and the other words by their place.
+    """Return the options of a command with their values, and the other words by their place.
 
-    Which option takes a value only the script knows: a word behind it that is no option is taken
-    for one. An option given several times has all of its values.
+    Only the script knows which options take a value, so a word after an option counts as its value
+    unless it is an option itself. An option that is given several times has all of its values.
     """
     found: dict[str, list[str]] = {}
     place, option = 0, ""
@@ -152,5 +152,5 @@ def read_arguments(argv: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 
 def _is_option(word: str) -> bool:
-    """A word with a dash in front that is no number."""
+    """Return whether a word begins with a dash and is not a number."""
     return len(word) > 1 and word[0] == "-" and not word[1:2].isdigit() and word[1] != "."

@@ -1,7 +1,7 @@
-"""The values of a comparison: runs with what they were made with, and what differs between sets.
+"""The values of a comparison: runs, what they were made with, and what differs between the sets.
 
-Frozen, made of plain fields. Sets are called A and B; a change is B over A less one, so that
-0.05 is 5 % slower. None means "not observed", or for an interval "not known".
+They are frozen and have plain fields. The sets are called A and B; a change is B over A minus one,
+so 0.05 is 5 % slower. None means "not observed", or "not known" for an interval.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class CompareOutcome(str, Enum):
     SLOWER = "slower"
     FASTER = "faster"
     NO_DIFFERENCE = "no_difference"
-    """The interval holds no change."""
+    """The interval contains no change."""
     TOO_NOISY = "too_noisy"
     """How much equal runs differ is not known, so nothing can be said."""
     NOT_COMPARABLE = "not_comparable"
@@ -40,7 +40,7 @@ class Trait:
 
     Attributes:
         what: the kind of thing: `version`, `argument`, `environment` and others.
-        name: which of its kind: `torch`, `--lr`.
+        name: which thing of that kind, such as `torch` or `--lr`.
         value: its value, as text.
     """
 
@@ -61,14 +61,15 @@ class ComparedRun:
         duration_s: wall time to its end [s].
         end: how it ended.
         num_steps: steps of the run.
-        num_counted: steps of its steady window.
-        step_s: mean time of a step; None where no step counted.
-        error_fraction: standard error of the step time from within the run, of the step time.
-        phases_s: the step's time by phase, adding up to `step_s`.
-        spans_s: totals of what is kept apart from the steps.
-        others_cores: cores that others kept busy meanwhile.
-        host: the machine's name, hashed.
-        traits: what it was made with.
+        num_counted: steps in its steady window.
+        step_s: mean time of a step [s]; None where no step counts.
+        error_fraction: standard error of the step time, from the run's own steps, as a fraction
+            of the step time.
+        phases_s: the step's time by phase [s]; the phases add up to `step_s`.
+        spans_s: total times of what is kept apart from the steps [s].
+        others_cores: cores that other processes kept busy during the run.
+        host: hash of the machine's name.
+        traits: what the run was made with.
     """
 
     run_id: str
@@ -88,7 +89,7 @@ class ComparedRun:
     traits: tuple[Trait, ...]
 
     def trait(self, what: str, name: str) -> str | None:
-        """The value of one trait."""
+        """Return the value of one trait."""
         found = (t.value for t in self.traits if t.what == what and t.name == name)
         return next(found, None)
 
@@ -97,11 +98,11 @@ class ComparedRun:
 class Estimate:
     """A difference with its 95 % interval.
 
-    It is no `Interval`, whose ends are always known: two single runs have a difference, and nobody
-    can say how sure it is. Each run is one value here, and `Comparison` holds the runs.
+    It is not an `Interval`, whose ends are always known: two single runs have a difference, but
+    nobody can say how sure it is. Each run is one value here, and `Comparison` holds the runs.
 
     Attributes:
-        value: the number.
+        value: the difference that was found.
         low: lower end; None where the spread of runs is not known.
         high: upper end; None where the spread of runs is not known.
     """
@@ -113,13 +114,13 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """A time of A and of B [s], and how they differ: by seconds, and as a fraction of A's.
+    """A time of A and of B [s], and their difference in seconds and as a fraction of A's time.
 
     Attributes:
-        name: the phase or span; `step` and `finish` for those two.
-        a_s: of A [s].
-        b_s: of B [s].
-        difference_s: time of B less that of A [s].
+        name: name of the phase or span, or `step` or `finish`.
+        a_s: time of A [s].
+        b_s: time of B [s].
+        difference_s: time of B minus that of A [s].
         change: the same as a fraction of A's time; None for phases and spans.
     """
 
@@ -135,10 +136,10 @@ class Spread:
     """How much equal runs differ: the standard deviation of log step times, and its source.
 
     Attributes:
-        fraction: the standard deviation.
+        fraction: the standard deviation of log step times.
         degrees: degrees of freedom behind it.
-        num_stored: runs of the store that it was taken from as well.
-        is_of_other_code: some of those had other code, so that it may be too large.
+        num_stored: how many stored runs it was taken from as well.
+        is_of_other_code: some of those runs had other code, so it may be too large.
     """
 
     fraction: float
@@ -155,9 +156,9 @@ class TraitChange:
         what: the kind of thing: `argument`, `version`, `environment`, `variable`, `code`,
             `revision`, `folder`, `place`, `machine`, `device`, `ranks`, `threads`,
             `loader`, `input`, `lever` or `script`.
-        name: which of its kind; empty where there is only one.
-        a: values in A; empty where absent.
-        b: values in B; empty where absent.
+        name: which thing of that kind; empty where there is only one.
+        a: its values in A; empty where absent.
+        b: its values in B; empty where absent.
     """
 
     what: str
@@ -184,11 +185,11 @@ class Obstacle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """The limit that was set with `--fail-if-slower`, and what came of it.
+    """The limit that was set with `--fail-if-slower`, and its outcome.
 
     Attributes:
-        limit: a fraction of the step time.
-        outcome: what the interval alone says; the exit code heeds obstacles as well.
+        limit: how much slower B may be, as a fraction of A's step time.
+        outcome: what the interval alone says; the exit code depends on obstacles as well.
     """
 
     limit: float
@@ -202,19 +203,19 @@ class Comparison:
     Attributes:
         a, b: the runs.
         outcome: what the runs say about the step time.
-        reason: machine word: why it is too noisy or cannot be compared.
-        step: the step time; None where a run has none.
-        phases: the step's phases; their differences add up to the step's.
-        spans: totals of a run kept apart from the steps.
-        finish: the time of a whole run of `num_steps` steps.
+        reason: why the runs are too noisy or cannot be compared, as a machine word.
+        step: how the step time differs; None where a run has none.
+        phases: how the step's phases differ; their differences add up to the step's.
+        spans: how the run's total times apart from the steps differ.
+        finish: how the time of a whole run of `num_steps` steps differs.
         num_steps: steps of the whole run that `finish` is about.
         spread: how much equal runs differ; None where that is not known.
-        changes: what the runs of B were made with that those of A were not.
+        changes: which traits differ between the runs of A and of B.
         obstacles: why the sets should not be judged.
         remarks: what else a reader must know.
-        needed_runs: about so many runs a side tell a difference of the limit, of 5 % where there
-            is none; None where the spread is not known.
-        gate: None where no limit was set.
+        needed_runs: about how many runs per side show a difference of the limit, or of 5 % where
+            there is no limit; None where the spread is not known.
+        gate: the limit and its outcome; None where no limit was set.
     """
 
     a: tuple[ComparedRun, ...]

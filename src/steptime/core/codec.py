@@ -1,10 +1,10 @@
-"""Frozen values to JSON and back: the annotations of the dataclasses are the only description.
+"""Turns frozen values into JSON and back; the dataclasses' annotations are the only description.
 
 In: a frozen dataclass (nested, with tuples, enumerations, mappings and optional fields), or JSON
-text, or data as `json.loads` gives it. Out: the other one. The standard library writes, msgspec
-reads and checks. This module adds what they leave to their caller: the schema number, what becomes
-of a number that is not finite, text that is no Unicode (the name of a file, say), and an error
-that names the place. Reading and writing files is left to `core.store`.
+text, or data as `json.loads` gives it. Out: the other form. The standard library writes; msgspec
+reads and checks. This module adds what they leave to their caller: the schema number, the handling
+of numbers that are not finite and of text that is not Unicode (such as a file name), and an error
+that names the place. `core.store` reads and writes the files.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 from steptime.core.schema import SCHEMA
 from steptime.errors import DamagedRunError
 
-# msgspec is imported in the functions that read: a command that starts a script only writes, and
-# the script should not wait for the 12 ms of the import.
+# The functions that read import msgspec: a command that starts a script only writes, and the
+# script should not wait 12 ms for the import.
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def encode(value: object) -> str:
-    """The value of a dataclass as one line of JSON, ASCII only.
+    """Return the value of a dataclass as one line of JSON, ASCII only.
 
     A number that is not finite becomes null where the field may be None.
 
@@ -45,19 +45,19 @@ def encode(value: object) -> str:
 
 
 def to_json(value: object) -> dict[str, Any]:
-    """The value of a dataclass as plain data, to be a part of a larger document.
+    """Return the value of a dataclass as plain data, as a part of a larger document.
 
     Raises:
-        ValueError: as `encode`.
+        ValueError: as for `encode`.
     """
     data: dict[str, Any] = json.loads(encode(value))
     return data
 
 
 def render(value: object) -> str:
-    """The value as a document for programs: sorted keys, indented, ASCII only, one newline.
+    """Return the value as a document for programs: keys sorted, indented, in ASCII, one newline.
 
-    Every number that is not finite becomes null: a document that was asked for is always written.
+    Every number that is not finite becomes null, so that the document can always be written.
     """
     return json.dumps(_finite(_plain(value)), sort_keys=True, indent=2) + "\n"
 
@@ -67,7 +67,7 @@ def _plain(value: object) -> Any:
 
 
 def _open(value: Any) -> dict[str, Any]:
-    """One level of a dataclass, or of a mapping that is no dict."""
+    """Return one level of a dataclass, or of a mapping that is not a dict."""
     if is_dataclass(value):
         return {name: getattr(value, name) for name in value.__dataclass_fields__}
     if isinstance(value, Mapping):
@@ -76,7 +76,7 @@ def _open(value: Any) -> dict[str, Any]:
 
 
 def _finite(data: Any) -> Any:
-    """The data with null for every number that is not finite."""
+    """Return the data with null for every number that is not finite."""
     if isinstance(data, float):
         return data if math.isfinite(data) else None
     if isinstance(data, dict):
@@ -100,18 +100,18 @@ def _check_finite(value: object, finite: Any) -> None:
 
 
 def decode(cls: type[T], text: bytes | str, *, where: str | None = None) -> T:
-    """The value of class `cls` that `encode` wrote as `text`.
+    """Return the value of class `cls` that `encode` wrote as `text`.
 
     Keys that `cls` does not know are ignored; keys with a default may be missing.
 
     Args:
         cls: a dataclass.
         text: one JSON document.
-        where: what to call the text in errors, a path say.
+        where: what errors call the text, such as a path.
 
     Raises:
-        DamagedRunError: it is not JSON, a field is missing or of another type, or the schema is
-            not ours.
+        DamagedRunError: the text is not JSON, a field is missing or has another type, or the
+            schema is not ours.
     """
     import msgspec
 
@@ -119,7 +119,7 @@ def decode(cls: type[T], text: bytes | str, *, where: str | None = None) -> T:
     try:
         value = msgspec.json.decode(text, type=cls)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        # Slower, and it says what is wrong; text that is no Unicode is read here as well.
+        # This is slower, but it says what is wrong. It also reads text that is not Unicode.
         return from_json(cls, _load(text, where), where=where)
     schema = getattr(value, "schema", None)
     if schema is not None:
@@ -128,12 +128,12 @@ def decode(cls: type[T], text: bytes | str, *, where: str | None = None) -> T:
 
 
 def from_json(cls: type[T], data: object, *, where: str | None = None) -> T:
-    """The value of class `cls` in plain data; as `decode`, for a part of a larger document.
+    """Return the value of class `cls` in plain data; it is `decode` for a part of a document.
 
     A number that is not finite is read as null.
 
     Raises:
-        DamagedRunError: a field is missing or of another type, or the schema is not ours.
+        DamagedRunError: a field is missing or has another type, or the schema is not ours.
     """
     import msgspec
 
@@ -146,7 +146,7 @@ def from_json(cls: type[T], data: object, *, where: str | None = None) -> T:
         hint = "the file is damaged or foreign"
         raise DamagedRunError(_describe(error, where, data), hint=hint) from error
     except (RecursionError, SystemError) as error:
-        # msgspec before 0.22 has SystemError for a whole number that no float can hold.
+        # Before 0.22, msgspec raises SystemError for a whole number that no float can hold.
         raise DamagedRunError(f"`{where}`: {error}", hint="the file is damaged") from error
 
 
@@ -181,7 +181,7 @@ def _load(text: bytes | str, where: str) -> Any:
 
 def _without_infinities(data: object) -> object:
     try:
-        json.dumps(data, allow_nan=False)  # in C: quicker than to visit every number
+        json.dumps(data, allow_nan=False)  # C code: faster than visiting every number
     except ValueError:
         return _finite(data)
     return data
@@ -191,9 +191,9 @@ _MISSING = "Object missing required field `"
 
 
 def _describe(error: Exception, where: str, data: object) -> str:
-    """The words of msgspec, the place first, and the value that is found there.
+    """Return the words of msgspec with the place first, and the value that is found there.
 
-    From ``Expected `str`, got `int` - at `$.argv[1]` `` it makes
+    It turns ``Expected `str`, got `int` - at `$.argv[1]` `` into
     `` `command.json.argv[1]` must be `str`, got 3``.
     """
     what, _, path = str(error).partition(" - at ")
@@ -207,10 +207,10 @@ def _describe(error: Exception, where: str, data: object) -> str:
 
 
 def _value_at(path: str, data: object) -> str | None:
-    """The start of the value at a path of msgspec's; None where the path names no one value."""
+    """Return the start of the value at a path of msgspec's; None if the path has several."""
     steps = _STEP.findall(path)
     if "".join(f".{name}" if name else f"[{index}]" for name, index in steps) != path.strip("`$"):
-        return None  # `[...]`: some key of a mapping
+        return None  # `[...]` is any key of a mapping
     value: Any = data
     for name, index in steps:
         try:

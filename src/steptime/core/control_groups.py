@@ -1,7 +1,7 @@
-"""Where the files of a process's control groups lie, in both versions, in a container or not.
+"""Finds the files of a process's control groups, in both versions, in a container or not.
 
-In: the files of the kernel. Out: folders, and the quota of cores, which several ask for; what
-other files say is left to those who ask.
+In: the files of the kernel. Out: folders, and the quota of cores, which several modules need. The
+callers read the other files themselves.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """The folders of one group, from its own up to the mounted one: a limit of any binds."""
+    """The folders of one group, from its own up to the mounted one: each one's limit binds."""
 
     is_v2: bool
     folders: tuple[Path, ...]
@@ -31,13 +31,13 @@ def find_group(
     pid: int | str = "self",
     proc: Path = _PROC,
 ) -> Group | None:
-    """The process's group of a controller; None where it has none.
+    """Return the process's group of a controller; None where it has none.
 
     Args:
-        controller: such as `memory`, as version 1 names it.
-        v1_file, v2_file: that a folder of the group must hold; others are left out.
-        pid: of the process.
-        proc: where the kernel's files are.
+        controller: its name in version 1, such as `memory`.
+        v1_file, v2_file: a folder of the group must hold this file; others are left out.
+        pid: the process.
+        proc: the folder of the kernel's files.
     """
     for controllers, path in _groups(proc / str(pid) / "cgroup"):
         is_v2 = controllers == ""
@@ -45,7 +45,7 @@ def find_group(
             continue
         wanted = v2_file if is_v2 else v1_file
         for root, mounted in _mounts(proc / "self" / "mountinfo", None if is_v2 else controller):
-            # In a container the path may be the host's, and what is mounted is the group itself.
+            # In a container the path may be the host's; then the mount is the group itself.
             inside = os.path.relpath(path, root) if _is_below(path, root) else "."
             folder = Path(os.path.normpath(mounted / inside))
             folders = [f for f in (folder, *folder.parents) if _is_below(str(f), str(mounted))]
@@ -56,7 +56,7 @@ def find_group(
 
 
 def read_cpu_quota(*, proc: Path = _PROC) -> float | None:
-    """Cores that the tightest group of this process lets run at once; None without a limit."""
+    """Return how many cores the tightest group of this process allows; None without a limit."""
     group = find_group("cpu", v1_file="cpu.cfs_quota_us", v2_file="cpu.max", proc=proc)
     if group is None:
         return None
@@ -72,7 +72,7 @@ def read_cpu_quota(*, proc: Path = _PROC) -> float | None:
 
 
 def _groups(path: Path) -> Iterator[tuple[str, str]]:
-    """Controllers and path of each group, that of version 2 (no controllers named) last."""
+    """Yield the controllers and the path of each group; version 2, without names, is last."""
     for line in sorted(_lines(path), key=lambda line: line.split(":")[1:2] == [""]):
         parts = line.split(":", 2)
         if len(parts) == 3:
@@ -80,7 +80,7 @@ def _groups(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _mounts(path: Path, controller: str | None) -> Iterator[tuple[str, Path]]:
-    """Root within its file system and folder of each mount, as in proc(5); None is version 2."""
+    """Yield each mount's root and folder, as in proc(5); a controller of None is version 2."""
     for line in _lines(path):
         before, _, after = line.partition(" - ")
         fields, kind = before.split(), after.split()

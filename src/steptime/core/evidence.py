@@ -10,7 +10,7 @@ class Evidence:
     """One number behind a finding.
 
     Attributes:
-        name: what was measured, a machine word.
+        name: what was measured, as a machine word.
         value: the value, in `unit`.
         unit: `s`, `bytes`, `fraction`, `count`, `cores`, or `x` for a ratio.
     """

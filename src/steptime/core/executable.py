@@ -1,4 +1,4 @@
-"""Which file a command's first word means, as a shell would find it."""
+"""Finds the file that a command's first word means, as a shell would."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from steptime.errors import NotStartedError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotStarted:
-    """Why there is no child, with the exit code a shell gives: 127 not found, 126 not to be run."""
+    """Why there is no child, and a shell's exit code: 127 is not found, 126 cannot be run."""
 
     exit_code: int
     reason: str
 
 
 def find_executable(name: str, environment: Mapping[str, str]) -> str | NotStarted:
-    """The file a shell would run for `name`, or why there is none."""
+    """Return the file a shell would run for `name`, or why there is none."""
     if os.sep in name:
         candidates = [name]
     else:
@@ -37,10 +37,10 @@ def find_executable(name: str, environment: Mapping[str, str]) -> str | NotStart
 
 
 def need_executable(command: tuple[str, ...], environment: Mapping[str, str]) -> str:
-    """The file that a shell would run for a command.
+    """Return the file that a shell would run for a command.
 
     Raises:
-        NotStartedError: there is none.
+        NotStartedError: there is no such file.
     """
     found = find_executable(command[0], environment)
     if isinstance(found, NotStarted):
@@ -49,14 +49,14 @@ def need_executable(command: tuple[str, ...], environment: Mapping[str, str]) ->
 
 
 def why_not_started(error: OSError) -> NotStarted:
-    """Why the kernel did not run a file that is there."""
-    missing = error.errno == errno.ENOENT  # of the interpreter in its first line
+    """Return why the kernel did not run a file that exists."""
+    missing = error.errno == errno.ENOENT  # the interpreter in its first line
     reason = "names an interpreter that was not found" if missing else f"failed: {error}"
     return NotStarted(exit_code=127 if missing else 126, reason=reason)
 
 
 def not_started(command: tuple[str, ...], found: NotStarted) -> NotStartedError:
-    """The error that says why nothing was started."""
+    """Return the error that says why nothing was started."""
     hint = "Check the name, and PATH."
     if command[0].endswith(".py"):
         hint = f"Name its interpreter: {shlex.join(['python', *command])}"

@@ -1,8 +1,8 @@
-"""Datasheet peaks of accelerators, each with where it was read; dense, sparse ones never.
+"""Datasheet peaks of accelerators, each with its source; they are dense peaks, never sparse ones.
 
 In: a device's name as torch gives it. Out: its row, or None: an unknown device has no peak, and
-hence no utilization. Names match whole, since parts that differ by a suffix differ in speed, and a
-slice of a device bears its name with more behind it. What a machine reaches is measured elsewhere.
+hence no utilization. Only whole names match, since parts that differ by a suffix differ in speed,
+and the name of a slice of a device begins with the device's. Ceilings are measured elsewhere.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _LIGHTNING_AND_TITAN = f"{_LIGHTNING}; bf16 from torchtitan, bandwidth from llm-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accelerator:
-    """One row.
+    """The datasheet figures of one part.
 
     Attributes:
-        name: of the part.
+        name: name of the part.
         device_names: what torch calls it.
-        peak_flops_per_s: dense peak by the type of what is multiplied [FLOP/s].
-        bandwidth_bytes_per_s: of its memory; None where the source does not say.
-        source: where the figures were read.
+        peak_flops_per_s: dense peak by the type of the numbers that are multiplied [FLOP/s].
+        bandwidth_bytes_per_s: bandwidth of its memory; None where the source does not say.
+        source: where the figures come from.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Accelerator:
 
 
 def find_accelerator(name: str | None) -> Accelerator | None:
-    """The row of a device, by what torch calls it or by the name of the part."""
+    """Return the row of a device, by what torch calls it or by the name of the part."""
     for one in ACCELERATORS:
         if name is not None and name in (one.name, *one.device_names):
             return one
@@ -67,9 +67,9 @@ def _row(
     )
 
 
-# Peaks in the order of `DTYPES` [TFLOPS]; bandwidth before them [GB/s]. fp32 is the rate without
-# matrix units, unless the vendor has such for fp32. Where the tables that were read disagree on a
-# figure, or nobody re-read the datasheet, there is none.
+# The peaks are in the order of `DTYPES` [TFLOPS], after the bandwidth [GB/s]. fp32 is the rate
+# without matrix units, unless the vendor has matrix units for fp32. There is no figure where the
+# tables disagree, or where nobody has read the datasheet a second time.
 # fmt: off
 ACCELERATORS = (
     _row("H100 SXM 80GB", _BOOK, 3350, (67, 494.5, 989, 989, 1979), "NVIDIA H100 80GB HBM3"),

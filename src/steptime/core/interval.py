@@ -9,15 +9,15 @@ from dataclasses import dataclass
 class Interval:
     """An estimate, its 95 % interval, and the number of values behind it.
 
-    What is estimated, and in which unit, is said by the field that holds it: the median step time
-    [s], a speedup, a slope, the rate of a ceiling. All four parts are always known; where nothing
-    was observed the field itself is None.
+    The field that holds it says what is estimated, and in which unit: the median step time [s], a
+    speedup, a slope, the rate of a ceiling. All four parts are always known; where nothing was
+    observed, the field itself is None.
 
     Attributes:
-        estimate: the number that was found, mostly a median.
+        estimate: the number that was found, usually a median.
         low: the lower end of the interval.
         high: the upper end.
-        n: how many values, rounds or pairs it was made of.
+        n: how many values, rounds or pairs the estimate is made from.
     """
 
     estimate: float

@@ -1,4 +1,4 @@
-"""Which machine something was measured on, as far as that decides what is fast."""
+"""Identifies the machine of a measurement, as far as the machine decides what is fast."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dataclasses import dataclass
 class MachineIdentity:
     """A machine as runs, ceilings and recipes remember it; None means "not observed".
 
-    It says which machine it was, not how busy it was and not how much of it a process may use:
-    that changes from run to run, and is read again each time.
+    It says which machine it was. How busy the machine was, and how much of it a process may use,
+    changes from run to run, and is read again each time.
 
     Attributes:
-        hostname_hash: of the machine's name, so that the name itself is kept nowhere; None in a
-            recipe, which people hand on.
-        cpu: the processor's model.
+        hostname_hash: hash of the machine's name, so that the name itself is kept nowhere; None
+            in a recipe, since people share recipes.
+        cpu: model of the processor.
         num_cores: logical cores of the whole machine.
-        memory_bytes: of the whole machine.
-        memory_limit_bytes: of the control group, where one limits the memory.
+        memory_bytes: memory of the whole machine.
+        memory_limit_bytes: limit of the control group, where one limits the memory.
     """
 
     hostname_hash: str | None = None

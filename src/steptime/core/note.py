@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 Fact = str | int | float | bool
-"""A number or a name behind a sentence, as it is: whoever shows it gives it its unit."""
+"""A number or a name behind a sentence, as plain data: whoever shows it adds the unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,8 +14,8 @@ class Note:
     """Something a reader must know about the record.
 
     Attributes:
-        code: a stable word.
-        facts: the numbers and names that belong to it.
+        code: a stable word that says which note it is.
+        facts: the numbers and names that belong to the note.
     """
 
     code: str

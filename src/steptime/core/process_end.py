@@ -22,7 +22,7 @@ class ProcessEnd:
 
     Attributes:
         state: how it ended, as far as is known.
-        exit_code: what it ended with; None where a signal ended it, or nobody saw the end.
+        exit_code: its exit code; None where a signal ended it, or nobody saw the end.
         signal: number of the signal that ended it.
     """
 

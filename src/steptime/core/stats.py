@@ -1,7 +1,7 @@
 """Statistics of step times and memory: median and its interval, warmup, period, trend.
 
-In: plain sequences. Out: numbers and `Interval`. All of it is distribution-free, because step
-times are skewed, have far outliers, and depend on the step before. Comparing is left to others.
+In: plain sequences. Out: numbers and `Interval`. Everything here is distribution-free, because step
+times are skewed, have far outliers, and depend on the step before. Other modules compare runs.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from steptime.core.interval import Interval
 T = TypeVar("T")
 
 BATCH = 5
-"""Values a batch in MSER-5; White (1997) chose five to smooth without hiding a short warmup."""
+"""Values per batch in MSER-5; White (1997) chose five to smooth without hiding a short warmup."""
 
 MIN_BATCHES_LEFT = 3
-"""With two left, chance cut a fifth of twenty equal steps on average; with three, a twelfth."""
+"""With two batches left, chance cuts a fifth of twenty equal steps on average; with three, 1/12."""
 
 WINSORIZED_FRACTION = 0.05
-"""Pulled in at each end: one step in twenty may stall (collection, logging) and say nothing."""
+"""Share pulled in at each end: one step in twenty may stall (collection, logging) by chance."""
 
 BOUNDED_FRACTION = 0.01
-"""Pulled in at each end for a mean: one step in a hundred may stall, and the run is not slower."""
+"""Share pulled in at each end for a mean: if 1 % of the steps stall, the run is not slower."""
 
 MAX_AUTOCORRELATION = 0.95
 """Cap of r: above it the estimate from one run is all noise, and n_eff would be under n / 39."""
 
 MAX_PERIOD = 64
-"""Longest period looked for: accumulation over 64 micro-batches is the longest that is common."""
+"""Longest period that is searched: accumulation over 64 micro-batches is the longest in use."""
 
 MIN_REPEAT_FRACTION = 0.9
 """Share of steps that must repeat one period later: epochs end in the middle of a period."""
 
 MIN_TREND_POINTS = 8
-"""Fewer have no interval worth the name: of eight points there are 28 slopes."""
+"""Fewer points give no useful interval: eight points have 28 slopes."""
 
 MAX_TREND_POINTS = 200
-"""Slopes grow with the square; 19,900 of them are sorted in some milliseconds."""
+"""The number of slopes grows with the square; sorting 19,900 of them takes a few milliseconds."""
 
 MSER5_RULE = (
     "warmup ends where the marginal standard error of what remains is smallest (MSER-5, "
@@ -48,14 +48,14 @@ MSER5_RULE = (
 )
 """The rule of `warmup_length` in one sentence."""
 
-_Z = 1.959964  # 97.5 % point of the normal distribution
+_Z = 1.959964  # the 97.5 % point of the normal distribution
 _MAX_EXACT = (
     1000  # 2 ** -n must not underflow; above it the normal approximation is exact to a rank
 )
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle value, or the mean of the two middle ones.
+    """Return the middle value, or the mean of the two middle ones.
 
     Raises:
         ValueError: there are no values.
@@ -67,11 +67,11 @@ def median(values: Sequence[float]) -> float:
 
 
 def weighted_median(values: Sequence[float], weights: Sequence[float]) -> float:
-    """The value with half of the weight on either side; with equal weights the plain median.
+    """Return the value with half of the weight on either side; equal weights give the median.
 
     Args:
         values: in any order.
-        weights: one a value, above zero.
+        weights: one for each value, above zero.
 
     Raises:
         ValueError: there are no values.
@@ -90,14 +90,14 @@ def weighted_median(values: Sequence[float], weights: Sequence[float]) -> float:
 
 
 def median_interval(values: Sequence[float]) -> Interval:
-    """Median with a 95 % interval between two order statistics.
+    """Return the median with a 95 % interval between two order statistics.
 
     The ranks are those of the binomial distribution for the effective sample size, scaled to
-    the number of values. With fewer than six effective values no such interval exists: it is
-    then the range of the values, which covers less.
+    the number of values. With fewer than six effective values no such interval exists; the range
+    of the values takes its place, and covers less.
 
     Args:
-        values: in order of time, for neighbors depend on each other.
+        values: in order of time, because neighbors depend on each other.
 
     Raises:
         ValueError: there are no values.
@@ -113,7 +113,7 @@ def median_interval(values: Sequence[float]) -> Interval:
 
 
 def _low_rank(n: int) -> int:
-    """Largest l with P(Binomial(n, 1/2) < l) at most 2.5 %; 0 if there is none."""
+    """Return the largest l with P(Binomial(n, 1/2) < l) at most 2.5 %; 0 if there is none."""
     if n > _MAX_EXACT:
         return math.floor((n - _Z * math.sqrt(n)) / 2)
     rank = 0
@@ -126,9 +126,9 @@ def _low_rank(n: int) -> int:
 
 
 def effective_size(values: Sequence[float]) -> int:
-    """Number of independent values that say as much: n (1 - r) / (1 + r), at least 1.
+    """Return how many independent values would say as much: n (1 - r) / (1 + r), at least 1.
 
-    r is the lag-1 autocorrelation of the winsorized values, between 0 and 0.95: outliers would
+    r is the lag-1 autocorrelation of the winsorized values, between 0 and 0.95. Outliers would
     hide the dependence of all others (docs/explanation/how-we-measure.md has the coverage).
 
     Source: Zwiers and von Storch, Journal of Climate 8 (1995), for a process of first order.
@@ -138,7 +138,7 @@ def effective_size(values: Sequence[float]) -> int:
 
 
 def lag1_autocorrelation(values: Sequence[float]) -> float:
-    """Correlation of each value with the next; 0 where nothing varies.
+    """Return the correlation of each value with the next; 0 where nothing varies.
 
     Source: Box and Jenkins, Time Series Analysis (1970), section 2.1.
     """
@@ -151,10 +151,10 @@ def lag1_autocorrelation(values: Sequence[float]) -> float:
 
 
 def bounded_mean(values: Sequence[float]) -> float:
-    """The mean, the outermost hundredth at each end pulled in to the next value inside.
+    """Return the mean, with the outermost hundredth at each end pulled in to the next value inside.
 
-    The median of steps that take turns (every fourth one waits for data) does not see what the
-    rarer kind costs; the mean does. What one step in a hundred does is left to chance.
+    Where kinds of steps take turns (every fourth one waits for data), the median does not show
+    what the rarer kind costs; the mean does. What one step in a hundred does counts as chance.
 
     Raises:
         ValueError: there are no values.
@@ -165,10 +165,10 @@ def bounded_mean(values: Sequence[float]) -> float:
 
 
 def winsorize(values: Sequence[float], *, fraction: float = WINSORIZED_FRACTION) -> list[float]:
-    """The values in their order, the outer ones at each end pulled in to the next one inside.
+    """Return the values in their order, with the outer ones pulled in to the next one inside.
 
-    `fraction` of them at each end, at least one. Below three values there is nothing inside, and
-    they stay as they are.
+    It pulls in a `fraction` of them at each end, at least one. Fewer than three values stay as
+    they are, since there is nothing inside.
 
     Source: Dixon, Annals of Mathematical Statistics 31 (1960).
     """
@@ -181,9 +181,9 @@ def winsorize(values: Sequence[float], *, fraction: float = WINSORIZED_FRACTION)
 
 
 def warmup_length(values: Sequence[float]) -> int:
-    """How many values to cut off at the front; `MSER5_RULE` says by which rule.
+    """Return how many values to cut off at the front by the rule that `MSER5_RULE` states.
 
-    A multiple of `BATCH`, at most half of the values, and 0 below twenty of them.
+    It is a multiple of `BATCH`, at most half of the values, and 0 below twenty of them.
 
     Args:
         values: step times in order of time.
@@ -196,7 +196,7 @@ def warmup_length(values: Sequence[float]) -> int:
     batches = [math.fsum(smooth[i * BATCH : (i + 1) * BATCH]) for i in range(num_batches)]
     best, best_error = 0, math.inf
     mean = squares = 0.0
-    # From the back, so that each candidate costs one addition (Welford 1962).
+    # It starts at the back, so that each candidate costs one addition (Welford 1962).
     for cut in range(num_batches - 1, -1, -1):
         count = num_batches - cut
         away = batches[cut] - mean
@@ -210,10 +210,10 @@ def warmup_length(values: Sequence[float]) -> int:
 
 
 def find_period(kinds: Sequence[Hashable], *, max_period: int = MAX_PERIOD) -> int | None:
-    """After how many steps the kinds of step repeat; 1 where all are alike, None if never.
+    """Return after how many steps the kinds of step repeat; 1 if all are alike, None if never.
 
-    The smallest p for which at least nine in ten steps equal the one p later, with two full
-    periods at least.
+    It is the smallest p for which at least nine in ten steps equal the one p later, with at least
+    two full periods.
 
     Source: the match count over shifts is the autocorrelation of a symbolic sequence, as in
         Elfeky, Aref and Elmagarmid, IEEE Transactions on Knowledge and Data Engineering 17 (2005).
@@ -227,19 +227,19 @@ def find_period(kinds: Sequence[Hashable], *, max_period: int = MAX_PERIOD) -> i
 
 
 def trend(points: Sequence[tuple[float, float]]) -> Interval | None:
-    """Slope of y over x: the median of the slopes between all pairs of points, and its interval.
+    """Return the median of the slopes of y over x between all pairs of points, and its interval.
 
     Outliers do not move it while they are fewer than 29 % of the points. The interval lies between
     two order statistics of the slopes. Its width is that of independent residuals, times the
-    square root of points over effective points: without that it held a slope of zero in 50 % of
-    series with a lag-1 autocorrelation of 0.8.
+    square root of points over effective points: without this factor it covers a slope of zero in
+    only 50 % of series with a lag-1 autocorrelation of 0.8.
 
     Args:
-        points: (x, y) in order of x; of more than 200 as many are taken, evenly by number.
+        points: (x, y) in order of x; of more than 200 points, 200 are taken, evenly by number.
 
     Returns:
-        The slope, with the number of points it was made of; None below eight points, or where
-        all have one x.
+        The slope, with the number of points behind it; None below eight points, or where all
+        points have the same x.
 
     Source: Sen, Journal of the American Statistical Association 63 (1968); Hamed and Rao, Journal
         of Hydrology 204 (1998) for the variance of dependent values.
@@ -263,7 +263,7 @@ def trend(points: Sequence[tuple[float, float]]) -> Interval | None:
 
 
 def thin(values: Sequence[T], size: int) -> Sequence[T]:
-    """At most `size` of the values, the first and the last among them, evenly by number."""
+    """Return at most `size` of the values, evenly by number, with the first and the last."""
     if len(values) <= size:
         return values
     return [values[i * (len(values) - 1) // (size - 1)] for i in range(size)]

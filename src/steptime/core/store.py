@@ -1,7 +1,7 @@
-"""The door to the disk: the `.steptime` store with one folder a run.
+"""The door to the disk: the `.steptime` store with one folder per run.
 
-In: values and texts. Out: files, each written whole or not at all, and what is found in them
-again. `docs/reference/run-folder.md` has the files. What is in a measurement is left to others.
+In: values and texts. Out: files, each written whole or not at all, and the values read back from
+them. `docs/reference/run-folder.md` lists the files. Other modules know what a measurement holds.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from steptime.core.codec import decode, encode
 from steptime.errors import NotFoundError, StoreError
 
 NAME = ".steptime"
-_NUM_TRIES = 100  # run ids of one second: 65,536
+_NUM_TRIES = 100  # one second has 65,536 run ids
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run's folder [absolute]; `instead_of` is the store that was wanted but not writable."""
+    """A run's folder [absolute]; `instead_of` is the wanted store, if that was not writable."""
 
     run_id: str
     folder: Path
@@ -34,22 +34,22 @@ class Run:
 
     @property
     def store(self) -> Path:
-        """The store it lies in."""
+        """Return the store that holds the run."""
         return self.folder.parent.parent
 
 
 def store_in(folder: Path) -> Path:
-    """The store that belongs to a folder [absolute]; a folder of the store's name is it itself."""
+    """Return the store of a folder [absolute]; a folder with the store's name is the store."""
     folder = folder.absolute()
     return folder if folder.name == NAME else folder / NAME
 
 
 def create_run(folder: Path, *, started_unix_s: float, kind: str = "runs") -> Run:
-    """A new, empty run folder; below the temporary folder where `folder` cannot be written.
+    """Return a new, empty run folder; below the temporary folder where `folder` cannot be written.
 
     Args:
-        folder: that holds the store, or the store itself.
-        started_unix_s: goes into the id.
+        folder: the folder that holds the store, or the store itself.
+        started_unix_s: when the run started; it becomes a part of the id.
         kind: `runs`, or `studies` for the folder of a study.
 
     Raises:
@@ -68,7 +68,7 @@ def create_run(folder: Path, *, started_unix_s: float, kind: str = "runs") -> Ru
 
 
 def fallback_store() -> Path:
-    """The store below the temporary folder, ours alone.
+    """Return the store below the temporary folder, which is ours alone.
 
     Raises:
         OSError: it cannot be made, or its folder belongs to somebody else.
@@ -80,10 +80,10 @@ def fallback_store() -> Path:
 
 
 def make_folder(folder: Path, *, kind: str) -> Path:
-    """The folder of a store that holds one `kind` of thing; below the temporary one if need be.
+    """Return the store's folder for one `kind` of thing, in the temporary folder if necessary.
 
     Args:
-        folder: that holds the store, or the store itself.
+        folder: the folder that holds the store, or the store itself.
         kind: the folder's name.
 
     Raises:
@@ -101,7 +101,7 @@ def make_folder(folder: Path, *, kind: str) -> Path:
 
 def _make_folder(store: Path, kind: str) -> Path:
     (store / kind).mkdir(parents=True, exist_ok=True)
-    # Keeps the store out of the user's git. An existing file is the user's word.
+    # This keeps the store out of the user's git. An existing file is the user's decision.
     with suppress(FileExistsError), (store / ".gitignore").open("x") as file:
         file.write("*\n")
     return store / kind
@@ -123,17 +123,17 @@ def _fallback_folder() -> Path:
 
 
 def _check_owner(folder: Path) -> None:
-    """Others may write to the temporary folder too, and could have put a folder there for us."""
+    """Refuse a folder that somebody else made: others may write to the temporary folder too."""
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise PermissionError(f"{folder} belongs to somebody else")
 
 
 def find_store(folder: Path, *, kind: str = "runs") -> Path:
-    """The store in which runs (or `studies`) started in `folder` lie.
+    """Return the store that holds the runs (or `studies`) that were started in `folder`.
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: there is no store.
     """
     try:
         wanted = store_in(folder)
@@ -169,10 +169,10 @@ def write_value(run: Run, name: str, value: object) -> None:
 
 
 def read_value(run: Run, name: str, cls: type[T]) -> T:
-    """The value in a file of the run.
+    """Return the value in a file of the run.
 
     Raises:
         OSError: the file cannot be read.
-        DamagedRunError: it is damaged, foreign or of another schema.
+        DamagedRunError: the file is damaged, foreign or of another schema.
     """
     return decode(cls, (run.folder / name).read_bytes(), where=name)

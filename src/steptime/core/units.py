@@ -1,7 +1,7 @@
-"""Quantities as text for people: the only place with milliseconds, GiB and percent.
+"""Writes quantities as text for people: the only place with milliseconds, GiB and percent.
 
-In: seconds, bytes, fractions, counts. Out: three significant digits and a unit. Which numbers
-are shown, and where, is left to `report`.
+In: seconds, bytes, fractions, counts. Out: three significant digits and a unit. `report` decides
+which numbers are shown, and where.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _LAST_COUNT_IN_FULL = 100_000
 
 
 def format_seconds(value_s: float) -> str:
-    """A time: `380 µs`, `12.3 ms`, `1.50 s`, `2 min 05 s`, `3 h 07 min`."""
+    """Return a time: `380 µs`, `12.3 ms`, `1.50 s`, `2 min 05 s`, `3 h 07 min`."""
     if value_s < 0:
         return "-" + format_seconds(-value_s)
-    # Rounded before the unit is chosen: 0.9996 s is 1.00 s, not 1000 ms.
+    # It rounds before it chooses the unit: 0.9996 s is 1.00 s, not 1000 ms.
     rounded = _significant(value_s)
     if rounded >= 60:
         return _long_time(round(value_s))
@@ -36,35 +36,35 @@ def format_seconds(value_s: float) -> str:
 
 
 def format_bytes(value_bytes: float) -> str:
-    """A size in powers of 1024: `512 B`, `1.50 GiB`."""
+    """Return a size in powers of 1024: `512 B`, `1.50 GiB`."""
     if value_bytes < 0:
         return "-" + format_bytes(-value_bytes)
     size, power = value_bytes, 0
-    # 1023.5 would be shown as 1024 of its unit.
+    # 1023.5 would become 1024 of its unit.
     while size >= 1023.5 and power < len(_BYTES) - 1:
         size, power = size / 1024, power + 1
     return f"{round(size) if power == 0 else _digits(size)} {_BYTES[power]}"
 
 
 def format_flops(value_flops: float) -> str:
-    """An amount of work in powers of 1000: `512 FLOP`, `1.50 TFLOP`; with an S behind, a rate."""
+    """Return an amount of work in powers of 1000: `512 FLOP`, `1.50 TFLOP`; add an S for a rate."""
     return _in_thousands(value_flops) + "FLOP"
 
 
 def format_rate(value: float, unit: str) -> str:
-    """A rate in powers of 1000: `160 GFLOPS`, `13.1 GB/s`, `400 Gb/s`, `12.3 kIOPS`.
+    """Return a rate in powers of 1000: `160 GFLOPS`, `13.1 GB/s`, `400 Gb/s`, `12.3 kIOPS`.
 
     Args:
-        value: above or equal zero.
+        value: zero or above.
         unit: `flops_per_s`, `ops_per_s`, `bytes_per_s`, `bits_per_s` or `reads_per_s`.
     """
     return _in_thousands(value) + _RATES[unit]
 
 
 def _in_thousands(value: float) -> str:
-    """The digits and the prefix of a unit."""
+    """Return the digits and the prefix of a unit."""
     size, power = float(value), 0
-    # 999.5 would be shown as 1000 of its unit.
+    # 999.5 would become 1000 of its unit.
     while abs(size) >= 999.5 and power < len(_PREFIXES) - 1:
         size, power = size / 1000, power + 1
     digits = f"{round(size)}" if power == 0 else _digits(size)
@@ -72,7 +72,7 @@ def _in_thousands(value: float) -> str:
 
 
 def format_percent(fraction: float) -> str:
-    """A fraction of 1 as percent: `34.7 %`; `<0.1 %` where the digits end but something is."""
+    """Return a fraction of 1 as percent: `34.7 %`, or `<0.1 %` for what would round to zero."""
     percent = fraction * 100
     if 0 < percent < 0.05:
         return "<0.1 %"
@@ -80,12 +80,12 @@ def format_percent(fraction: float) -> str:
 
 
 def format_speedup(ratio: float) -> str:
-    """A ratio of times: `1.38x`."""
+    """Return a ratio of times: `1.38x`."""
     return f"{_digits(ratio)}x"
 
 
 def format_count(value: float) -> str:
-    """A number of things: `512`, `2.5`, `99,999`, `1.20 million`."""
+    """Return a number of things: `512`, `2.5`, `99,999`, `1.20 million`."""
     if abs(value) >= 1e6:
         return f"{_digits(value / 1e6)} million" if abs(value) < 1e9 else f"{value:.2e}"
     if value == round(value) or abs(value) >= _LAST_COUNT_IN_FULL:
@@ -94,7 +94,7 @@ def format_count(value: float) -> str:
 
 
 def format_value(value: float, unit: str) -> str:
-    """A number with its unit as `Evidence` spells it: s, bytes, fraction, count, cores or x."""
+    """Return a number with its unit as `Evidence` has it: s, bytes, fraction, count, cores or x."""
     if unit == "s":
         return format_seconds(value)
     if unit == "bytes":
@@ -107,10 +107,10 @@ def format_value(value: float, unit: str) -> str:
 
 
 def scale_of(largest: float, unit: str) -> tuple[float, str]:
-    """What one of the unit to show a whole axis in is worth, and its name.
+    """Return the value of the unit in which to show a whole axis, and the unit's name.
 
     Args:
-        largest: the largest value on the axis; its size chooses.
+        largest: the largest value on the axis; it decides the unit.
         unit: `s` or `bytes`; any other is shown as it is.
     """
     if unit == "s":
@@ -124,21 +124,21 @@ def scale_of(largest: float, unit: str) -> tuple[float, str]:
 
 
 def scale_of_elapsed(longest_s: float) -> tuple[float, str]:
-    """The same for an axis of time since the start of a run: seconds, minutes or hours."""
+    """Return the same for an axis of time since a run's start: seconds, minutes or hours."""
     if longest_s < 180:
         return 1.0, "s"
     return (60.0, "min") if longest_s < 3 * 3600 else (3600.0, "h")
 
 
 def _significant(value: float) -> float:
-    """The value rounded to three significant digits."""
+    """Return the value rounded to three significant digits."""
     if value == 0:
         return 0.0
     return round(value, 2 - math.floor(math.log10(abs(value))))
 
 
 def _digits(value: float) -> str:
-    """Three significant digits without an exponent, all of those before the point."""
+    """Return three significant digits without an exponent, and all digits before the point."""
     if value >= 99.95:
         return f"{value:.0f}"
     return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"

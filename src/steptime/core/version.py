@@ -1,4 +1,4 @@
-"""The version of the installed package, read when somebody asks."""
+"""Reads the version of the installed package when it is needed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _INFO = re.compile(r"steptime-([^-]+)\.dist-info")
 
 
 def installed_version() -> str:
-    """The version, or `0+unknown` for a checkout that was never installed."""
-    # By the name of the folder that every installer makes: to read what is in it costs 20 ms.
+    """Return the version, or `0+unknown` for a checkout that was never installed."""
+    # It is in the name of the folder that every installer makes; to read the files costs 20 ms.
     for folder in sys.path:
         with suppress(OSError):
             for name in os.listdir(folder or "."):

@@ -1,6 +1,6 @@
-"""What a timeline's sums are by place: buckets of time, then counts, then pending time.
+"""Names a timeline's sums by their place: buckets of time, then counts, then pending time.
 
-The names go into the head of the rank's file (docs/reference/run-folder.md).
+The head of the rank's file holds the names (docs/reference/run-folder.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The kinds of lines: what stands under `k`, by the file that holds them.
+"""Lists the kinds of lines: the values of `k`, by the file that holds them.
 
 Lines of the same file never share a word; lines of different files may.
 """

@@ -1,10 +1,10 @@
-"""The one reader of files of lines: each line one JSON object with a `k`.
+"""The one reader of files of lines, in which each line is one JSON object with a `k`.
 
 In: a path. Out: the objects that were appended since the last read, in order; no byte is read
 twice. It serves files that still grow (the live line, trials, recordings) and files at rest (the
-fold). Lines that hold something else, or were cut short, are skipped and counted. Only regular
-files are read, at most as much of them as was there when the read began, and no line above
-`MAX_LINE_BYTES` is ever held.
+fold). It skips and counts lines that hold something else, or were cut short. It reads only regular
+files, at most as far as they reached when the read began, and never holds a line above
+`MAX_LINE_BYTES`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Any, BinaryIO
 Line = dict[str, Any]
 
 CHUNK_BYTES = 1 << 20
-"""Held of a file at once, beside the line in the making."""
+"""The reader holds so much of a file at once, beside the unfinished line."""
 
 MAX_LINE_BYTES = 64 << 20
-"""The longest lines hold the names of all weights of a model: some megabytes."""
+"""The longest lines hold the names of all weights of a model: a few megabytes."""
 
 
 class Torn:
@@ -33,14 +33,14 @@ class Torn:
 
 
 class LineReader:
-    """Follows one file; a line that is not whole yet waits for its end.
+    """Follows one file; a line that is not yet complete waits for its end.
 
     Args:
-        path: of the file, which may not be there yet.
-        torn: counts the lines that could not be read; a counter of its own if none is given.
-        newest_bytes: where more was appended since the last read, only so much is read of it, from
-            the next whole line on: for whoever must not fall behind. The rest is never seen.
-        without: kinds of lines that are passed over unread, by how they begin.
+        path: the file, which may not exist yet.
+        torn: counts the lines that could not be read; the reader makes one if none is given.
+        newest_bytes: where more was appended since the last read, only so much of it is read, from
+            the next whole line on: for a caller that must not fall behind. It never sees the rest.
+        without: kinds of lines that are skipped unread; their beginning shows the kind.
     """
 
     def __init__(
@@ -57,18 +57,18 @@ class LineReader:
         self._unread = tuple(b for kind in without for b in _beginnings(kind))
         self._offset = 0
         self._rest = b""
-        self._is_in_long_line = False  # of a line that is not kept, up to its end
+        self._is_in_long_line = False  # up to the end of a line that is not kept
 
     @property
     def num_bytes(self) -> int:
-        """How far the file was read, or passed over."""
+        """Return how many bytes of the file were read or skipped."""
         return self._offset
 
     def read_head(self) -> Line | None:
-        """The first line, which `read` then leaves out; None while it is not whole.
+        """Return the first line, which `read` then leaves out; None while it is incomplete.
 
         Raises:
-            OSError: the file cannot be read, or is no regular file.
+            OSError: the file cannot be read, or is not a regular file.
         """
         file = _open(self.path)
         if file is None or self._offset:
@@ -81,10 +81,10 @@ class LineReader:
         return self._parse(line)
 
     def read(self) -> Iterator[Line]:
-        """The whole lines that were appended; none if there is no file.
+        """Yield the complete lines that were appended; none if there is no file.
 
         Raises:
-            OSError: the file cannot be read, or is no regular file.
+            OSError: the file cannot be read, or is not a regular file.
         """
         file = _open(self.path)
         if file is None:
@@ -96,12 +96,12 @@ class LineReader:
             while self._offset < end:
                 new = file.read(min(CHUNK_BYTES, end - self._offset))
                 if not new:
-                    return  # it was made shorter meanwhile
+                    return  # somebody made it shorter meanwhile
                 self._offset += len(new)
                 yield from self._take(new)
 
     def read_to_end(self) -> Iterator[Line]:
-        """The same for a file that nobody writes to: its last line may lack an end."""
+        """Yield the same lines for a file that nobody writes to: its last line may lack an end."""
         yield from self.read()
         rest, self._rest = self._rest, b""
         if (line := self._parse(rest)) is not None:
@@ -112,7 +112,7 @@ class LineReader:
         if newest is None or end - self._offset <= newest:
             return
         file.seek(end - newest - 1)
-        passed = file.readline(newest + 1)  # what is left of a line; nothing but its end at best
+        passed = file.readline(newest + 1)  # the rest of a line; at best only its end
         self._offset, self._rest = end - newest - 1 + len(passed), b""
         self._is_in_long_line = not passed.endswith(b"\n")
 
@@ -133,7 +133,7 @@ class LineReader:
         self._rest = rest
 
     def _keep(self, more: bytes) -> None:
-        """More of a line whose end is not there yet."""
+        """Keep more of a line whose end is not there yet."""
         if self._is_in_long_line:
             return
         if len(self._rest) + len(more) > MAX_LINE_BYTES:
@@ -143,8 +143,8 @@ class LineReader:
         self._rest += more
 
     def _parse(self, text: bytes) -> Line | None:
-        """The object of a line; None, and counted, where it is something else."""
-        # A guest whose write failed begins the next one on a fresh line: blank lines are fine.
+        """Return the object of a line; count the line and return None if it holds anything else."""
+        # After a failed write the guest begins on a fresh line, so blank lines are fine.
         if not text.strip() or (self._unread and text.startswith(self._unread)):
             return None
         try:
@@ -160,32 +160,32 @@ class LineReader:
 def read_lines(
     path: str | os.PathLike[str], torn: Torn | None = None, *, without: Iterable[str] = ()
 ) -> Iterator[Line]:
-    """All lines of a file at rest; none if there is no file.
+    """Yield all lines of a file at rest; none if there is no file.
 
     Args:
-        path: of the file.
+        path: the file.
         torn: counts the lines that could not be read.
-        without: kinds of lines that are passed over unread.
+        without: kinds of lines that are skipped unread.
 
     Raises:
-        OSError: the file cannot be read, or is no regular file.
+        OSError: the file cannot be read, or is not a regular file.
     """
     return LineReader(path, torn, without=without).read_to_end()
 
 
 def _beginnings(kind: str) -> tuple[bytes, bytes]:
-    """How the guest begins lines of a kind, those made of many rows without a space."""
+    """Return how lines of a kind begin; the guest writes lines of many rows without spaces."""
     return f'{{"k":"{kind}"'.encode(), f'{{"k": "{kind}"'.encode()
 
 
 def kind_of(line: Line) -> str:
-    """What kind of line it is, one of `record.kinds`."""
+    """Return what kind of line it is, one of `record.kinds`."""
     kind: str = line["k"]
     return kind
 
 
 def _open(path: str | os.PathLike[str]) -> BinaryIO | None:
-    """The file, opened without waiting for whoever writes to a pipe; None if there is none."""
+    """Return the file, opened without waiting for the writer of a pipe; None if there is none."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""The places of the numbers in an update's row, for whoever writes it or reads it.
+"""Names the places of the numbers in an update's row, for its writer and its reader.
 
-Behind them stand wall times by bucket, counts, and CPU times by bucket, in the order of the
-file's head (`record.buckets`). A block has as many numbers before its sums.
+Wall times by bucket, counts, and CPU times by bucket follow them, in the order of the file's head
+(`record.buckets`). A block has as many numbers before its sums.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ NUM_LEADING = len(LEADING)
 """Numbers before the sums by bucket."""
 
 DISTURBED = 2
-"""`detail` of an update that a probe of ours made longer: it does not count."""
+"""`detail` of an update that our probe made longer: it does not count."""
 
 NS, US = 1e-9, 1e-6
-"""Times in rows are whole nanoseconds; of rounds, and of updates in the making, microseconds."""
+"""Times in rows are whole nanoseconds; those of rounds and unfinished blocks are microseconds."""
 
 BY_HAND = -1
 """`optimizer` of a row that a backward call has ended, while no optimizer has stepped."""

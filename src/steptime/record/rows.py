@@ -1,8 +1,8 @@
-"""The rows in lines: what stands at which place, by name.
+"""Names the numbers in the rows of lines by their place.
 
-In: a line, as `record.lines` gives it. Out: named tuples of what its rows hold. The guest writes
-by the same names. Whoever reads a row asks here; a row of another shape raises `MisshapenError`,
-and the line that holds it is skipped as a whole.
+In: a line, as `record.lines` gives it. Out: named tuples of what its rows hold. The guest writes by
+the same names, and every reader of a row uses this module. A row of another shape raises
+`MisshapenError`, and the whole line that holds it is skipped.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from .places import NUM_LEADING
 
 
 class MisshapenError(ValueError):
-    """A line is of another shape than its kind promises."""
+    """A line has another shape than its kind promises."""
 
 
 class UpdateRow(NamedTuple):
-    """One optimizer update; times [ns] since the head's clock, sums in the order of the head."""
+    """One optimizer update; times [ns] are on the head's clock, sums are in the head's order."""
 
     number: int
     thread: int
@@ -38,7 +38,7 @@ class UpdateRow(NamedTuple):
 class BlockRow(NamedTuple):
     """Rounds that the guest folded: sums over the block, and times of each round [µs].
 
-    `cpu_ns` and the buckets fetch and collate are sums over `num_detailed` rounds alone.
+    `cpu_ns` and the buckets fetch and collate are sums over the `num_detailed` rounds alone.
     """
 
     first_number: int
@@ -57,7 +57,7 @@ class BlockRow(NamedTuple):
 
 
 class ProgressRow(NamedTuple):
-    """An update of a block that was not full yet: its times [µs] without spans, no phases."""
+    """An update of a block that is not full yet: its times [µs] without spans, and no phases."""
 
     number: int
     thread: int
@@ -70,7 +70,7 @@ class ProgressRow(NamedTuple):
 
 
 class TagRow(NamedTuple):
-    """In which state of an experiment an update was made; -1 samples: no size was seen."""
+    """The state of an experiment in which an update was made; -1 samples: no size was seen."""
 
     number: int
     experiment: int
@@ -81,7 +81,7 @@ class TagRow(NamedTuple):
 
 
 class SiteRow(NamedTuple):
-    """A place and how often it was passed; `total_ns` is None where calls are only counted."""
+    """A place, and how often the script passed it; `total_ns` is None where calls are counted."""
 
     what: str
     file: str
@@ -92,7 +92,7 @@ class SiteRow(NamedTuple):
 
 
 class EventRow(NamedTuple):
-    """A graph break or a recompilation; without a place in the user's code both are None."""
+    """A graph break or a recompilation; file and line are None outside the user's code."""
 
     reason: str
     file: str | None
@@ -109,7 +109,7 @@ class PauseRow(NamedTuple):
 
 
 class CompilingRow(NamedTuple):
-    """A `compile`, a `recompile` or a `graph_break`, when it began, with torch's reason."""
+    """A `compile`, a `recompile` or a `graph_break`, with its begin and torch's reason."""
 
     what: str
     t_unix_s: float
@@ -131,21 +131,21 @@ class Layout:
 
     @property
     def wall_at(self) -> int:
-        """Where wall times begin."""
+        """Return the place where wall times begin."""
         return NUM_LEADING
 
     @property
     def counts_at(self) -> int:
-        """Where counts begin."""
+        """Return the place where counts begin."""
         return NUM_LEADING + len(self.buckets)
 
     @property
     def cpu_at(self) -> int:
-        """Where CPU times begin."""
+        """Return the place where CPU times begin."""
         return self.counts_at + len(self.counts)
 
     def flat_updates(self, line: Line) -> list[int]:
-        """The rows of a line of updates one after another, `size` numbers each."""
+        """Return the rows of a line of updates one after another, with `size` numbers each."""
         rows = _rows(line)
         try:
             if set(map(len, rows)) - {self.size}:
@@ -158,7 +158,7 @@ class Layout:
         return flat
 
     def updates(self, line: Line) -> Iterator[UpdateRow]:
-        """The rows of a line of updates."""
+        """Yield the rows of a line of updates."""
         flat = self.flat_updates(line)
         counts_at, cpu_at, size = self.counts_at, self.cpu_at, self.size
         for begin in range(0, len(flat), size):
@@ -167,7 +167,7 @@ class Layout:
             yield UpdateRow._make((*row[:NUM_LEADING], *map(tuple, sums)))
 
     def block(self, line: Line) -> BlockRow:
-        """The row of a line of folded rounds."""
+        """Return the row of a line of folded rounds."""
         row = _ints(_get(line, "row"), self.size + 1)
         leading, num_rounds = row[:NUM_LEADING], row[2]
         wall_ns, counts = row[NUM_LEADING : self.counts_at], row[self.counts_at : self.cpu_at]
@@ -176,54 +176,54 @@ class Layout:
         return BlockRow._make((*leading, wall_ns, counts, num_detailed, tuple(cpu_ns), *times))
 
     def device_times(self, line: Line) -> tuple[int, tuple[int, ...]]:
-        """Number of an update, and its device times by bucket [ns]."""
+        """Return the number of an update, and its device times by bucket [ns]."""
         return _int(_get(line, "n")), _ints(_get(line, "d"), len(self.buckets))
 
 
 def markers(line: Line) -> tuple[int, tuple[int, ...]]:
-    """Number of an update, and its raw markers: pairs of nanoseconds and a bucket."""
+    """Return the number of an update, and its raw markers: pairs of nanoseconds and a bucket."""
     values = _get(line, "e")
     return _int(_get(line, "n")), _ints(values, _length(values) // 2 * 2)
 
 
 def progress(line: Line) -> list[ProgressRow]:
-    """Updates of a block in the making."""
+    """Return the updates of a block that is not full yet."""
     return [ProgressRow(*_ints(row, len(ProgressRow._fields))) for row in _rows(line)]
 
 
 def tags(line: Line) -> list[TagRow]:
-    """Updates of a trial, each with its state."""
+    """Return the updates of a trial, each with its state."""
     return [TagRow(*_ints(row, len(TagRow._fields))) for row in _rows(line)]
 
 
 def sites(line: Line) -> list[SiteRow]:
-    """The places of a line of sites, or of spans."""
+    """Return the places of a line of sites, or of spans."""
     return [_site(values) for values in _rows(line, "sites")]
 
 
 def compile_events(line: Line) -> tuple[int, list[EventRow], list[EventRow]]:
-    """Graphs so far, graph breaks and compilations made again."""
+    """Return the number of graphs so far, the graph breaks and the recompilations."""
     breaks, recompiles = (_rows(line, name) for name in ("breaks", "recompiles"))
     return _int(_get(line, "graphs")), [*map(_event, breaks)], [*map(_event, recompiles)]
 
 
 def pauses(line: Line) -> list[PauseRow]:
-    """Long collections of garbage."""
+    """Return the long collections of garbage."""
     return [PauseRow(*_ints(row, len(PauseRow._fields))) for row in _rows(line)]
 
 
 def compilings(line: Line) -> list[CompilingRow]:
-    """What was compiled since the line before."""
+    """Return what torch compiled since the line before."""
     return [_compiling(values) for values in _rows(line)]
 
 
 def whole_number(line: Line, name: str) -> int:
-    """A whole number of a line."""
+    """Return a whole number of a line."""
     return _int(_get(line, name))
 
 
 def field(line: Line, name: str) -> Mapping[str, Any]:
-    """What a line holds under a name: more names, each with its value."""
+    """Return the object that a line holds under a name."""
     found = _get(line, name)
     if not isinstance(found, dict):
         raise MisshapenError(f"`{name}` must be an object, got {found!r:.60}")
@@ -252,7 +252,7 @@ def _length(values: Any) -> int:
 
 
 def _int(value: Any) -> int:
-    if type(value) is not int:  # a bool is an int to isinstance
+    if type(value) is not int:  # for isinstance, a bool is an int
         raise MisshapenError(f"a whole number is wanted, got {value!r:.60}")
     return value
 

@@ -1,7 +1,7 @@
-"""The updates of one process as columns of numbers, many times smaller than an object each.
+"""Holds the updates of one process as columns, which are far smaller than an object per update.
 
-In: lines of updates. Out: a column by place; one that is zero throughout takes no memory. Which
-rows make a step is left to `measure`.
+In: lines of updates. Out: a column for each place; one that is zero throughout takes no memory.
+`measure` decides which rows make a step.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Column = Sequence[int]
 
 
 class UpdateTable:
-    """All rows so far; `close` when there are no more, then ask for columns."""
+    """All rows so far; call `close` when there are no more, then ask for columns."""
 
     __slots__ = ("_columns", "_flat", "_num", "layout")
 
@@ -32,10 +32,10 @@ class UpdateTable:
         return self._num
 
     def add(self, line: Line) -> None:
-        """Take the rows of a line of updates, all of them or none.
+        """Take the rows of a line of updates, either all of them or none.
 
         Raises:
-            MisshapenError: one of them has another shape.
+            MisshapenError: a row has another shape.
         """
         flat = self.layout.flat_updates(line)
         try:
@@ -52,17 +52,17 @@ class UpdateTable:
         self._flat = array("q")
 
     def column(self, place: int) -> Column:
-        """The numbers at one place of all rows."""
+        """Return the numbers at one place of all rows."""
         return self._columns.get(place) or zeros(self._num)
 
     def has(self, place: int) -> bool:
-        """Whether any number at this place is not zero."""
+        """Return whether any number at this place is not zero."""
         return place in self._columns
 
     def of_thread(self, thread: int) -> UpdateTable:
-        """The rows of one thread in order of their numbers, of several with one number the last.
+        """Return one thread's rows by their numbers; of rows with the same number, the last counts.
 
-        A flush that failed half way may have written a line twice.
+        A flush that failed halfway may have written a line twice.
         """
         numbers, threads = self.column(NUMBER), self.column(THREAD)
         is_ordered = all(map(lt, numbers, numbers[1:]))
@@ -78,5 +78,5 @@ class UpdateTable:
 
 
 def zeros(size: int) -> array[int]:
-    """A column of zeros."""
+    """Return a column of zeros."""
     return array("q", bytes(8 * size))

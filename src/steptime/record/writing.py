@@ -1,6 +1,6 @@
-"""Lines that hold many numbers, as the guest writes them: text is what costs there.
+"""Writes the lines that hold many numbers, as the guest does: making text is their cost.
 
-In: lists of whole numbers. Out: lines. All others are objects that `json.dumps` takes as they are.
+In: lists of whole numbers. Out: lines. `json.dumps` writes all other lines.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from .kinds import BLOCK, DEVICE_TIMES, MARKERS
 
 
 def compact(values: Any) -> str:
-    """Return nested lists of integers as JSON: `repr` in C, many rows at a time, is cheapest."""
+    """Return nested lists of integers as JSON: `repr` of many rows, in C, is the fastest way."""
     return repr(values).replace(" ", "")
 
 
 def rows_line(kind: str, rows: list[list[int]]) -> str:
-    """Rows of one kind."""
+    """Return a line with rows of one kind."""
     return f'{{"k":"{kind}","rows":{compact(rows)}}}\n'
 
 
 def markers_line(number: int, markers: list[int]) -> str:
-    """The raw markers of an update."""
+    """Return a line with the raw markers of an update."""
     return f'{{"k":"{MARKERS}","n":{number},"e":{compact(markers)}}}\n'
 
 
 def device_line(number: int, times_ns: list[int]) -> str:
-    """The device times of an update by bucket."""
+    """Return a line with the device times of an update by bucket."""
     return f'{{"k":"{DEVICE_TIMES}","n":{number},"d":{compact(times_ns)}}}\n'
 
 
 def block_line(row: list[int], wall_us: list[int], cpu_us: list[int]) -> str:
-    """A block of rounds, and the times of each of them."""
+    """Return a line with a block of rounds, and the times of each round."""
     sums = f'"row":{compact(row)},"rw":{compact(wall_us)},"rc":{compact(cpu_us)}'
     return f'{{"k":"{BLOCK}",{sums}}}\n'

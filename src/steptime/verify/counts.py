@@ -1,6 +1,6 @@
-"""Checks what must be equal between two runs, however they round: batches, updates, settings.
+"""Checks what must be equal in two runs, however they round: batches, updates, settings.
 
-In: the recordings of the baseline and of the candidate. Out: one `QualityCheck` for each count. A
+In: the recordings of the baseline and the candidate. Out: one `QualityCheck` for each count. A
 lever that trains on fewer batches, or with fewer layers, fails here.
 """
 
@@ -26,9 +26,9 @@ def check_counts(
     preserves: str,
     perturbed: Sequence[Recording] | None = (),
 ) -> tuple[QualityCheck, ...]:
-    """All counts, over the updates that both recorded.
+    """Return the checks of all counts, over the updates that both runs recorded.
 
-    `perturbed` runs tell inputs that depend on the weights; None: there are none yet.
+    `perturbed` runs show which inputs depend on the weights; None means there are none yet.
     """
     checks = [check_recording(baseline, candidate), check_updates(baseline, candidate)]
     if len(baseline.ranks) != len(candidate.ranks):
@@ -44,7 +44,7 @@ def check_counts(
 
 
 def check_recording(baseline: Recording, candidate: Recording) -> QualityCheck:
-    """Both were recorded without a failure of ours, and the same initial weights were found."""
+    """Check that both were recorded without a failure of ours, from the same initial weights."""
     for name, recording in (("baseline", baseline), ("candidate", candidate)):
         texts = [text for rank in recording.ranks if rank.end for text in rank.end.failures]
         if texts:
@@ -58,7 +58,7 @@ def check_recording(baseline: Recording, candidate: Recording) -> QualityCheck:
 
 
 def check_updates(baseline: Recording, candidate: Recording) -> QualityCheck:
-    """The candidate made as many updates, on as many ranks, unless its recording was cut short."""
+    """Check that the candidate made as many updates on as many ranks, unless it was cut short."""
     if len(baseline.ranks) != len(candidate.ranks):
         found = f"{len(candidate.ranks)} ranks instead of {len(baseline.ranks)}"
         return _say("updates", Outcome.FAIL, found)
@@ -72,7 +72,7 @@ def check_updates(baseline: Recording, candidate: Recording) -> QualityCheck:
 
 
 def check_batches(baseline: Recording, candidate: Recording, *, preserves: str) -> QualityCheck:
-    """The same batches in the same order, or, where the order is free, the same samples."""
+    """Check that the batches came in the same order; where it is free, check the samples."""
     n = min(baseline.num_updates, candidate.num_updates)
     if preserves != STATISTICAL:
         return _compare(baseline, candidate, name="batches", key=_batches, say=_say_batches)
@@ -99,9 +99,9 @@ def _say_batches(a: RecordedUpdate, b: RecordedUpdate) -> str:
 def check_inputs(
     baseline: Recording, candidate: Recording, perturbed: Sequence[Recording] | None
 ) -> QualityCheck:
-    """The same inputs of each call; not of one whose inputs come from a model, as in a GAN.
+    """Check that each call has the same inputs, unless they come from a model, as in a GAN.
 
-    Those differ in a perturbed run too.
+    Inputs that come from a model differ in a perturbed run too.
     """
     n = min(one.num_updates for one in (baseline, candidate, *(perturbed or ())))
     for rank, (a, b) in enumerate(pairs(baseline, candidate)):
@@ -128,7 +128,7 @@ def _inputs(update: RecordedUpdate) -> tuple[int, ...]:
 def _compare_samples(
     a: Sequence[RecordedUpdate], b: Sequence[RecordedUpdate]
 ) -> tuple[Outcome, str | None]:
-    """Whole epochs hold the same samples; where none ended, the same samples came in turn."""
+    """Return whether whole epochs have the same samples; before one ends, compare their order."""
     epochs = [[row for update in updates for row in update.epochs] for updates in (a, b)]
     for number, (one, other) in enumerate(zip(*epochs, strict=False)):
         if one[EPOCH_SIZE] != other[EPOCH_SIZE]:
@@ -185,7 +185,7 @@ COUNTS: tuple[Count, ...] = (
         lambda a, b: "the update changed " + ("weights" if b.moved else "no weight"),
     ),
 )
-"""Name, what of an update must be equal, and how to say that it is not."""
+"""Name, what must be equal of an update, and the words that say that it is not."""
 
 
 def _compare(
@@ -196,7 +196,7 @@ def _compare(
     key: Callable[[RecordedUpdate], object],
     say: Callable[[RecordedUpdate, RecordedUpdate], str],
 ) -> QualityCheck:
-    """Whether something of each update is equal; else where it first is not."""
+    """Check that something of each update is equal, and say where it first differs."""
     n = min(baseline.num_updates, candidate.num_updates)
     for rank, (a, b) in enumerate(pairs(baseline, candidate)):
         for one, other in zip(a.updates[:n], b.updates[:n], strict=False):
@@ -208,7 +208,7 @@ def _compare(
 
 
 def _name_difference(name: str, a: RankRecording, b: RankRecording) -> str | None:
-    """The first row of the tables that differs, if it is a matter of tables at all."""
+    """Return the first row in which the tables differ; None if `name` is not about tables."""
     for one, other in zip(a.tables, b.tables, strict=False):
         if name == "optimizers":
             if one.optimizer != other.optimizer:
@@ -241,7 +241,7 @@ def _first_difference(a: Sequence[Sequence[str]], b: Sequence[Sequence[str]]) ->
 
 
 def check_ranks(baseline: Recording, candidate: Recording) -> QualityCheck:
-    """Ranks whose weights agree after each update in the baseline agree in the candidate."""
+    """Check that ranks whose weights agree in the baseline also agree in the candidate."""
     n = min(baseline.num_updates, candidate.num_updates)
     if len(baseline.ranks) < 2 or _disagreement(baseline, n) is not None:
         return _say("ranks_agree", Outcome.PASS, None, n=n)
@@ -259,7 +259,7 @@ def _disagreement(recording: Recording, n: int) -> int | None:
 
 
 def check_graphs(baseline: Recording, candidate: Recording) -> QualityCheck:
-    """What the candidate asked torch to compile was compiled, and did not fall back to eager."""
+    """Check that torch compiled what the candidate asked for, and did not fall back to eager."""
     for a, b in pairs(baseline, candidate):
         if not (a.updates and b.updates):
             continue
@@ -272,7 +272,7 @@ def check_graphs(baseline: Recording, candidate: Recording) -> QualityCheck:
 
 
 def pairs(baseline: Recording, candidate: Recording) -> Ranks:
-    """The ranks of both, side by side."""
+    """Return the ranks of both runs, side by side."""
     return zip(baseline.ranks, candidate.ranks, strict=False)
 
 

@@ -2,7 +2,7 @@
 
 In: recordings of whole runs. Out: a `Verdict`. Replay (L0) judges EXACT; one step against
 float64 (L1) and lockstep (L2) judge NUMERIC; the samples and lockstep judge STATISTICAL. The counts
-judge all of them. docs/explanation/quality.md says how, and what this cannot see.
+judge all three. docs/explanation/quality.md says how, and what these checks cannot detect.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ EXACT, NUMERIC, STATISTICAL, NOTHING = "EXACT", "NUMERIC", "STATISTICAL", "NOTHI
 
 
 EARLY = 10.0
-"""While repeats are missing, only what is this much beyond the limit so far is a FAIL."""
+"""While repeats are missing, a FAIL must exceed the limit so far by this factor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """What a candidate is compared with; None and empty where a run has not been made.
+    """The runs that a candidate is compared with; None or empty where one is still to be made.
 
     Attributes:
         baseline: the command as written.
-        again: the same once more.
-        double: its first updates in float64; without ranks where it cannot run so.
-        perturbed: the same with the last bits of its weights changed, at the levers' roundoff.
-        redrawn: the same with other random draws after the same initial weights.
-        roundoff: the largest of the levers'.
-        num_repeats: perturbed or redrawn runs that there will be.
+        again: a second run of the same command.
+        double: its first updates in float64; without ranks where it cannot run in float64.
+        perturbed: runs with the last bits of the weights changed, at the levers' roundoff.
+        redrawn: runs with other random draws after the same initial weights.
+        roundoff: the largest unit roundoff of the levers.
+        num_repeats: how many perturbed or redrawn runs there will be.
     """
 
     baseline: Recording
@@ -53,19 +53,19 @@ class Reference:
 
     @property
     def noise(self) -> tuple[Recording, ...]:
-        """The second run, where it does not repeat the first bit for bit."""
+        """Return the second run if it does not repeat the first bit for bit."""
         if self.again is None or find_difference(self.baseline, self.again) is None:
             return ()
         return (self.again,)
 
 
 def judge(reference: Reference, candidate: Recording, *, preserves: str) -> Verdict:
-    """Whether the candidate's training is as good.
+    """Return the verdict whether the candidate's training is as good as the baseline's.
 
     Args:
-        reference: may lack runs that are still to be made: what needs them is INCONCLUSIVE then,
-            so that a FAIL can end a judgement early.
-        candidate: its recording.
+        reference: may lack runs that are still to be made: the checks that need them are then
+            INCONCLUSIVE, so that a FAIL can end a judgement early.
+        candidate: the candidate's recording.
         preserves: the weakest class of its levers: EXACT, NUMERIC, STATISTICAL or NOTHING.
     """
     if preserves == NOTHING:
@@ -84,13 +84,13 @@ def judge(reference: Reference, candidate: Recording, *, preserves: str) -> Verd
 
 
 NEEDED = ("recording",)
-"""Without them there is nothing to compare."""
+"""The counts without which there is nothing to compare."""
 
 
 def _check_counts(
     reference: Reference, candidate: Recording, *, preserves: str
 ) -> list[QualityCheck]:
-    """The counts; one that the baseline itself does not repeat is left open."""
+    """Return the counts; one that the baseline itself does not repeat stays INCONCLUSIVE."""
     perturbed = () if preserves == EXACT else reference.perturbed or None
     found = check_counts(reference.baseline, candidate, preserves=preserves, perturbed=perturbed)
     if reference.again is None or not reference.again.ranks:
@@ -106,9 +106,9 @@ def _check_counts(
 
 
 def _check_exact(reference: Reference, candidate: Recording) -> Iterator[QualityCheck]:
-    """L0: the same losses and weights bit for bit, where the baseline repeats itself so.
+    """Check L0: the same losses and weights bit for bit, where the baseline repeats itself so.
 
-    Where it does not, the candidate is held to its noise: one step, and lockstep.
+    Where it does not, its noise is the limit for one step and for lockstep.
     """
     if reference.again is None:
         yield _say("replay", Outcome.INCONCLUSIVE, "the baseline was run once only")
@@ -125,7 +125,7 @@ def _check_exact(reference: Reference, candidate: Recording) -> Iterator[Quality
 
 
 def _check_numeric(reference: Reference, candidate: Recording) -> Iterator[QualityCheck]:
-    """L1 and L2: within what another rounding of the levers' precision does."""
+    """Check L1 and L2: no further off than another rounding at the levers' precision."""
     others = (*reference.perturbed, *reference.noise)
     if reference.double is None or not reference.perturbed:
         yield _say("one_step", Outcome.INCONCLUSIVE, "runs of the baseline are missing")
@@ -140,7 +140,7 @@ def _check_numeric(reference: Reference, candidate: Recording) -> Iterator[Quali
 
 
 def _check_statistical(reference: Reference, candidate: Recording) -> Iterator[QualityCheck]:
-    """L2 against other random draws of the same script."""
+    """Check L2 against other random draws of the same script."""
     if not reference.redrawn:
         yield _say("lockstep", Outcome.INCONCLUSIVE, "runs of the baseline are missing")
         return
@@ -151,7 +151,7 @@ def _check_statistical(reference: Reference, candidate: Recording) -> Iterator[Q
 
 
 def _hold_back(check: QualityCheck) -> QualityCheck:
-    """While repeats are missing the limit may still grow: no FAIL by a little, no PASS."""
+    """Return no PASS and no narrow FAIL while repeats are missing: the limit may still grow."""
     if check.outcome is Outcome.FAIL and excess(check) > EARLY:
         return check
     return replace(check, outcome=Outcome.INCONCLUSIVE)
@@ -162,7 +162,7 @@ def _add(check: QualityCheck, text: str) -> QualityCheck:
 
 
 def find_difference(one: Recording, other: Recording) -> str | None:
-    """Where two runs first differ in a bit of a loss or of the weights, over what both have."""
+    """Return where two runs first differ in a bit of a loss or weight; None if they never do."""
     for a, b in pairs(one, other):
         for x, y in zip(a.updates, b.updates, strict=False):
             if x.losses != y.losses:

@@ -1,7 +1,7 @@
-"""Compares the losses of two runs in lockstep (L2): do they differ by more than rounding or chance?
+"""Compares two runs' losses in lockstep (L2): whether they differ by more than rounding or chance.
 
 In: recordings of whole runs of one script, with the same batches. Out: checks. Perturbed (or
-redrawn) runs give the envelope; its factor was calibrated, see docs/explanation/quality.md.
+redrawn) runs give the envelope; docs/explanation/quality.md says how its factor was calibrated.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from steptime.verify.recordings import RecordedUpdate, Recording
 from steptime.verify.values import Outcome, QualityCheck
 
 LOCKSTEP_FACTOR = 8.0
-"""Over the largest such measure of the perturbed runs. Training forks: where three runs of eight
-take the other branch, three may take none, and a right lever's distance was six times theirs."""
+"""Factor over the perturbed runs' largest measure. Training forks: where three runs of eight take
+the other branch, three runs may miss it; a right lever's distance was six times theirs."""
 
 REDRAWN_FACTOR = 4.0
-"""Over that of redrawn runs, whose losses differ by chance in each update and do not fork."""
+"""Factor over redrawn runs, whose losses differ by chance in each update and do not fork."""
 
 STRETCH = 12
-"""Updates after which the difference of two perturbed runs has forgotten itself; of redrawn: 1."""
+"""After so many updates the difference of two perturbed runs is independent; of redrawn runs: 1."""
 
 MIN_UPDATES = 20
-"""For lockstep over a longer training: in fewer steps only a gross drift shows."""
+"""Least updates for lockstep over a longer training: fewer show only a gross drift."""
 
 WIDEST_BIAS = 0.5
-"""Where the mean of the losses may differ by more (a half), chance hides whatever else does."""
+"""Where the losses' mean may differ by more than this (a half), chance hides any other cause."""
 
 LEAST_HORIZON = 3
-"""Updates in which the losses of perturbed runs can be foreseen: with fewer only the initial
-weights are compared. The second loss shows what the first update did, the third the second."""
+"""Least updates in which the losses of perturbed runs are predictable: fewer compare only the
+initial weights. The second loss shows what the first update did, the third shows the second."""
 
 BEYOND_FACTOR = 2.0
-"""Beyond the horizon a mean may lie outside the perturbed runs' by so many times their range."""
+"""Beyond the horizon a mean may lie so many times the perturbed runs' range outside this range."""
 
 LOSS_FLOOR = 1e-4
 EVALUATION_FLOOR = 1e-2
-"""Relative differences of losses, and of what evaluation gave, that need no envelope."""
+"""Relative differences of losses, and of evaluation results, that need no envelope."""
 
 FLOORS = {"lockstep_evaluation": EVALUATION_FLOOR}
 
 
 def check_finite(baseline: Recording, candidate: Recording) -> QualityCheck:
-    """The candidate's losses are numbers where the baseline's are."""
+    """Check that the candidate's losses are finite where the baseline's are."""
     for a, b in zip(baseline.ranks, candidate.ranks, strict=False):
         for one, other in zip(a.updates, b.updates, strict=False):
             if _is_bad(other) and not _is_bad(one):
@@ -63,7 +63,7 @@ def check_lockstep(
     *,
     are_redrawn: bool = False,
 ) -> tuple[QualityCheck, ...]:
-    """L2: losses side by side with the baseline's, against those of perturbed (or redrawn) runs."""
+    """Check L2: the losses' distance from the baseline's, against perturbed (or redrawn) runs."""
     runs = (baseline, candidate, *others)
     n = min((one.num_updates for one in runs), default=0)
     is_whole = all(map(_is_whole, runs))
@@ -99,7 +99,7 @@ def check_lockstep(
 
 
 def _horizon(theirs: Sequence[Sequence[float]]) -> int:
-    """Updates from the first on over which rounding alone leaves the losses where they were."""
+    """Return for how many updates from the first rounding alone leaves the losses as they are."""
     n = min(map(len, theirs))
     widest = WIDEST_BIAS / LOCKSTEP_FACTOR
     known = (k for k in range(1, n + 1) if max(_rms(one[:k]) for one in theirs) <= widest)
@@ -109,10 +109,10 @@ def _horizon(theirs: Sequence[Sequence[float]]) -> int:
 def _check_to_horizon(
     ours: Sequence[float], theirs: Sequence[Sequence[float]], horizon: int, found: str
 ) -> tuple[QualityCheck, ...]:
-    """Side by side as far as losses can be foreseen; beyond, whether they are of the same size.
+    """Check losses side by side while they are predictable; beyond, check that their size agrees.
 
-    An unstable training forgets within a few updates where it began, and then no two runs of it,
-    both right, have the same losses.
+    An unstable training forgets its beginning within a few updates. Two runs of it, though both
+    are right, then have different losses.
     """
     near = _envelope(
         "lockstep", ours[:horizon], [one[:horizon] for one in theirs], factor=LOCKSTEP_FACTOR
@@ -130,14 +130,14 @@ def _check_to_horizon(
 
 
 def _is_whole(recording: Recording) -> bool:
-    """Whether the training was over before as many updates as were to be recorded."""
+    """Return whether the training ended before it made all updates that were to be recorded."""
     return all(rank.end and rank.end.n < rank.head.num_updates for rank in recording.ranks)
 
 
 def _check_evaluations(
     baseline: Recording, others: Sequence[Recording], candidate: Recording
 ) -> tuple[QualityCheck, ...]:
-    """The size of what models gave in evaluation, of all calls that every run made."""
+    """Check the size of the models' evaluation results, over the calls that every run made."""
     lanes = [_evaluated(one) for one in (baseline, candidate, *others)]
     n = min(map(len, lanes))
     if not n:
@@ -152,7 +152,7 @@ def _evaluated(recording: Recording) -> list[float]:
 
 
 def _losses(recording: Recording, n: int) -> list[float | None]:
-    """Of each update, the mean over ranks."""
+    """Return each update's loss as the mean over ranks."""
     return [_mean_loss([rank.updates[i].loss for rank in recording.ranks]) for i in range(n)]
 
 
@@ -162,7 +162,7 @@ def _mean_loss(losses: list[float | None]) -> float | None:
 
 
 def _differences(lanes: list[list[float]], optimizers: list[int]) -> Iterator[list[float]]:
-    """From the first lane: of logs where all of an optimizer's are positive, else by its size."""
+    """Yield differences from the first lane: of logs where all losses are positive, else scaled."""
     first, *rest = lanes
     sizes: dict[int, float | None] = {}
     for optimizer in set(optimizers):
@@ -186,9 +186,9 @@ def _envelope(
     measure: Callable[[Sequence[float]], float] | None = None,
     floor: float = 0.0,
 ) -> QualityCheck:
-    """Whether a measure of the differences is in the envelope of the other runs' largest.
+    """Check that a measure of the differences is within the envelope of the other runs' largest.
 
-    `floor` is what a mean should be by chance, where that of all the others is small by chance.
+    `floor` is a mean's size by chance, for the case that all the others' are small by chance.
     """
     measure = measure or _rms
     largest = max(floor, *map(measure, others))

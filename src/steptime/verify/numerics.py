@@ -1,8 +1,8 @@
-"""Compares one step (L1): does a candidate's first update differ by its rounding alone?
+"""Compares one step (L1): whether a candidate's first update differs by its rounding alone.
 
 In: recordings. Out: checks. Two rulers measure the candidate: the baseline's own error against
 float64, and the baseline with the last bits of its weights changed at the precision of the levers.
-The factors were calibrated on right and wrong levers, see docs/explanation/quality.md.
+docs/explanation/quality.md says how the factors were calibrated on right and wrong levers.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ from steptime.verify.recordings import Recording, Values
 from steptime.verify.values import Outcome, QualityCheck
 
 OWN_FACTOR = 2.0
-"""A candidate may err by twice as much as the baseline does: pytorch/pytorch#100075."""
+"""A candidate's error may be twice the baseline's: pytorch/pytorch#100075."""
 
 STEP_FACTOR = 3.0
-"""And by this much more than the worst perturbed run, in one tensor of the first update."""
+"""Its error may be this many times the worst perturbed run's, in one tensor of the first update."""
 
 ROUNDINGS = 4.0
-"""And by so many roundings of its own values, which the perturbed weights need not show."""
+"""Its error may be so many roundings of its own values, which perturbed weights may not show."""
 
 CLEAR = 4.0
-"""An element's gradient is settled where it is so many times what it may be wrong by."""
+"""An element's gradient is settled where it is so many times its possible error."""
 
 SCALE_FACTOR = 4.0
 SCALE_FLOOR = 0.01
-"""Length of the whole first gradient or change along the true one: 1, as near as perturbed runs."""
+"""The whole first gradient or change, along the true one, is as near to 1 as in perturbed runs."""
 
 TWIN_RTOL = 1e-3
-"""The first loss in float64 may differ by so much, else that script is another one in float64."""
+"""The first loss in float64 may differ by so much; beyond, float64 makes it another training."""
 
 NOISE = 0.1
-"""A gradient that float32 itself gets wrong by a tenth is rounding: its true value is nil."""
+"""A gradient that float32 itself gets wrong by a tenth is rounding: its true value is zero."""
 
 NIL = 2.0**-18
-"""The same, seen without float64: a gradient this much smaller than the largest, in mean square."""
+"""The same test without float64: a gradient this much smaller than the largest, in mean square."""
 
 FLOAT32_ROUNDOFF = 2.0**-24
 
 FINEST_ROUNDOFF = 2.0**-11
-"""No gradient is held to more than this (TF32's, fp16's): other kernels of float32 sum in another
-order, and an activation that is rounded to the other side of zero changes a gradient by as much."""
+"""No gradient needs to be more exact than this (as TF32 or fp16): other float32 kernels sum in
+another order, and an activation that rounds to the other side of zero changes it by as much."""
 
 WORST_FACTOR = 2.0
 WORST_CAP = 0.25
-"""A tensor may be as far off as any other one was in a perturbed run, and twice, up to a quarter:
-which tensor an activation changes that is rounded to the other side of zero is chance."""
+"""A tensor may be twice as far off as any other tensor in a perturbed run, up to a quarter: chance
+decides which tensor changes when an activation rounds to the other side of zero."""
 
 Key = tuple[int, str, str]
 Tensors = Mapping[Key, Values]
@@ -57,7 +57,7 @@ Tensors = Mapping[Key, Values]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rulers:
-    """First updates: the truth (float64, or else the baseline), and what may differ from it."""
+    """First updates: the truth (float64, or else the baseline), and runs that differ from it."""
 
     truth: Tensors
     baseline: Tensors
@@ -69,13 +69,13 @@ class Rulers:
 
 
 def first_tensors(recording: Recording) -> Tensors:
-    """The first update of each optimizer on the first rank, by optimizer, what and name."""
+    """Return the first update of each optimizer on the first rank, by optimizer, what and name."""
     ranks = recording.ranks[:1]
     return {(t.opt, t.what, t.name): t.values for rank in ranks for t in rank.first}
 
 
 def has_twin(baseline: Recording, double: Recording) -> bool:
-    """Whether the run in float64 is the same training: its first loss says so."""
+    """Return whether the run in float64 is the same training, by its first loss."""
     first = [_first_loss(one) for one in (baseline, double)]
     if first[0] is None or first[1] is None:
         return False
@@ -90,7 +90,7 @@ def _first_loss(recording: Recording) -> float | None:
 def make_rulers(
     baseline: Recording, double: Recording, perturbed: Sequence[Recording], *, roundoff: float
 ) -> Rulers:
-    """What one step is measured with; without a twin in float64, the baseline is the truth."""
+    """Return the rulers of one step; without a twin in float64, the baseline is the truth."""
     is_double = has_twin(baseline, double)
     rulers = Rulers(
         truth=first_tensors(double if is_double else baseline),
@@ -112,7 +112,7 @@ def make_rulers(
 
 
 def check_one_step(rulers: Rulers, candidate: Tensors) -> tuple[QualityCheck, ...]:
-    """L1: each tensor's gradient and change, and the length of all of them together."""
+    """Check L1: each tensor's gradient and change, and the length of all of them together."""
     if missing := [key for key in rulers.baseline if key not in candidate]:
         found = f"{missing[0][2]} has no {missing[0][1]}"
         return (QualityCheck(name="one_step", outcome=Outcome.FAIL, detail=found),)
@@ -125,7 +125,7 @@ def check_one_step(rulers: Rulers, candidate: Tensors) -> tuple[QualityCheck, ..
 
 
 def excess(check: QualityCheck) -> float:
-    """How often the limit of a check goes into its estimate."""
+    """Return a check's estimate over its limit."""
     estimate, limit = check.estimate or 0.0, check.limit or 0.0
     if not math.isfinite(estimate):
         return math.inf
@@ -133,7 +133,7 @@ def excess(check: QualityCheck) -> float:
 
 
 def _check_tensor(rulers: Rulers, candidate: Tensors, key: Key) -> QualityCheck:
-    """The relative error of one tensor, with what it may be."""
+    """Check the relative error of one tensor against its limit."""
     opt, what, name = key
     check = _check_values(rulers, candidate[key], key)
     if what != "change" or check.outcome is Outcome.PASS:
@@ -161,26 +161,26 @@ def _check_values(rulers: Rulers, ours: Values, key: Key) -> QualityCheck:
 
 
 def _limit(rulers: Rulers, key: Key) -> float:
-    """What the distance of a tensor from the truth may be."""
+    """Return the limit of a tensor's distance from the truth."""
     truth = rulers.truth[key]
     size, roundoff = _norm(truth), max(rulers.roundoff, FINEST_ROUNDOFF)
     own = _distance(rulers.baseline[key], truth)
     others = [_distance(one[key], truth) for one in rulers.perturbed if key in one]
     least = max(ROUNDINGS * roundoff, rulers.worst.get(key[1], 0.0)) * size
-    if key[1] == "change":  # as if a share of the elements stepped the other way
+    if key[1] == "change":  # as if some elements stepped the other way
         least = max(least, 2 * math.sqrt(rulers.roundoff) * size)
     limit = max(OWN_FACTOR * own, STEP_FACTOR * max(others, default=0.0), least)
     if _is_nil(rulers, (key[0], "gradient", key[2])):
         if not rulers.is_double or key[1] == "change":
-            return math.inf  # Adam makes full steps of it, by chance
+            return math.inf  # Adam makes full steps of rounding, by chance
         return max(limit, STEP_FACTOR * own * roundoff / FLOAT32_ROUNDOFF)
     return limit
 
 
 def _settled(rulers: Rulers, key: Key) -> list[int] | None:
-    """The elements of a weight whose gradient stands clear of what it may be wrong by.
+    """Return the elements of a weight whose gradient is well above its possible error.
 
-    Of the others an optimizer like Adam makes a full step forward or back, by chance.
+    For the others, an optimizer like Adam makes a full step forward or back, by chance.
     """
     truth = rulers.truth.get(key)
     if truth is None or key not in rulers.baseline:
@@ -190,7 +190,7 @@ def _settled(rulers: Rulers, key: Key) -> list[int] | None:
 
 
 def _only(rulers: Rulers, key: Key, places: list[int]) -> Rulers:
-    """The same, of one tensor, with these elements alone."""
+    """Return the rulers of one tensor with these elements alone."""
 
     def cut(tensors: Tensors) -> Tensors:
         values = tensors.get(key, ())
@@ -205,7 +205,7 @@ def _only(rulers: Rulers, key: Key, places: list[int]) -> Rulers:
 
 
 def _is_nil(rulers: Rulers, key: Key) -> bool:
-    """Whether a gradient's true value is nil, as a bias' before a norm layer: all is rounding."""
+    """Return whether a gradient is truly zero, as a bias' before a norm layer: all is rounding."""
     truth, baseline = rulers.truth.get(key), rulers.baseline.get(key)
     if truth is None or baseline is None:
         return False
@@ -216,7 +216,7 @@ def _is_nil(rulers: Rulers, key: Key) -> bool:
 
 
 def _check_scale(rulers: Rulers, candidate: Tensors, what: str) -> QualityCheck:
-    """The projection of all gradients, or changes, on the true ones, less 1."""
+    """Check the projection of all gradients, or changes, on the true ones, minus 1."""
     keys = [key for key in rulers.truth if key[1] == what and key in candidate]
     keys = [key for key in keys if not _is_nil(rulers, (key[0], "gradient", key[2]))]
     square = sum(_norm(rulers.truth[key]) ** 2 for key in keys)
@@ -248,7 +248,7 @@ def _product(a: Values, b: Values) -> float:
 
 
 def _distance(a: Values, b: Values) -> float:
-    """Euclidean; infinite where one is not finite, or of another size."""
+    """Return the Euclidean distance; infinite if one is not finite, or the sizes differ."""
     if len(a) != len(b):
         return math.inf
     found = math.dist(a, b)

@@ -1,8 +1,8 @@
-"""Which whole runs a judgement needs, in the order in which they should be made.
+"""Plans the whole runs that a judgement needs, in the order in which they should be made.
 
 In: the class of a candidate's levers and their roundoff. Out: requests, for whoever starts runs.
-Those of the baseline are the same for all candidates of a class and a roundoff, so each is made
-once. `judge` may be called after each run: a FAIL is final, so the other runs need not be made.
+The baseline's requests are the same for all candidates of a class and a roundoff, so each is made
+once. `judge` may be called after each run: a FAIL is final, so the other runs are not needed.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from steptime.verify.recordings import Recording
 BASELINE, CANDIDATE, AGAIN, DOUBLE = "baseline", "candidate", "again", "double"
 
 VARIABLES: Mapping[str, str] = {"PYTHONHASHSEED": "0", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
-"""What every such run has in its environment: sets keep their order, cuBLAS its workspace."""
+"""The environment of each of these runs: sets keep their order, and cuBLAS its workspace."""
 
 NUM_REPEATS = 3
-"""Perturbed, or redrawn, runs of the baseline: the envelope is the largest of them."""
+"""Number of perturbed, or redrawn, runs of the baseline: the largest makes the envelope."""
 
 DOUBLE_UPDATES = 4
-"""So many optimizers at most can be compared with float64: each needs its first update."""
+"""At most so many optimizers can be compared with float64: each needs its first update."""
 
 FINEST_PERTURBATION = 2.0**-16
-"""Weights are perturbed by this at least: one last bit of float32 moves an activation to the other
-side of zero too seldom for three runs to show what that does, and another kernel moves more."""
+"""Weights are perturbed by at least this: one last bit of float32 moves an activation to the other
+side of zero too seldom for three runs to show the effect, and another kernel moves more."""
 
 SEED = 20241
-"""Of all runs alike, where the script sets none of its own."""
+"""The seed of all runs, where the script sets none of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
     """One whole run: of the candidate, or of the command as written.
 
-    The run's plan has `quality` under that name. Its recording is kept under `name`.
+    The run's plan has `quality` under the same name. Its recording is kept under `name`.
     """
 
     name: str
@@ -48,19 +48,19 @@ class RunRequest:
 def plan_runs(
     preserves: str, *, roundoff: float, num_updates: int, num_repeats: int = NUM_REPEATS
 ) -> tuple[RunRequest, ...]:
-    """The runs for a candidate, those that can end the judgement first.
+    """Return the runs for a candidate, those that can end the judgement first.
 
     Args:
         preserves: the weakest class of its levers.
         roundoff: the largest unit roundoff of its levers.
-        num_updates: recorded in each run, 20 to 200.
-        num_repeats: perturbed or redrawn runs.
+        num_updates: how many updates each run records, 20 to 200.
+        num_repeats: how many perturbed or redrawn runs there are.
     """
     if preserves not in (EXACT, NUMERIC, STATISTICAL):
         return ()
     requests = [
         _request(BASELINE, num_updates),
-        _request(AGAIN, num_updates),  # a count that differs here is no candidate's fault
+        _request(AGAIN, num_updates),  # no candidate causes a count that differs here
         _request(CANDIDATE, num_updates),
     ]
     if preserves == NUMERIC:
@@ -80,10 +80,10 @@ def plan_runs(
 def gather(
     recordings: Mapping[str, Recording], *, roundoff: float, num_repeats: int = NUM_REPEATS
 ) -> Reference | None:
-    """The baseline's runs made so far, by their requests' names; None without the first.
+    """Return the baseline's runs so far, by their requests' names; None without the first.
 
-    A run that failed, as the one in float64 may, is a recording without ranks. `roundoff` and
-    `num_repeats` are those that the runs were planned with.
+    A failed run, such as the one in float64, is a recording without ranks. `roundoff` and
+    `num_repeats` are the values with which the runs were planned.
     """
     if BASELINE not in recordings:
         return None

@@ -1,7 +1,7 @@
-"""Reads what a quality run left: `quality-N.jsonl` and `quality-N.bin` of each rank.
+"""Reads what a quality run recorded: `quality-N.jsonl` and `quality-N.bin` of each rank.
 
-In: a trial's folder. Out: a `Recording`. Lines that a kill cut short are left out.
-`guest/quality/quality_run.py` says what the lines hold; the other modules of this room say what
+In: a trial's folder. Out: a `Recording`, without lines that a kill cut short.
+`guest/quality/quality_run.py` says what the lines hold; the other modules of this room know what
 they mean.
 """
 
@@ -21,7 +21,7 @@ from steptime.record.lines import Line, LineReader, kind_of, read_lines
 _CONTENTS = (
     *(kinds.QUALITY_UPDATE, kinds.QUALITY_TABLE, kinds.QUALITY_NORMS, kinds.QUALITY_FIRST),
 )
-"""Lines that do not say whether a recording is complete."""
+"""The kinds of lines that do not say whether a recording is complete."""
 
 Values = Sequence[float]
 
@@ -31,24 +31,25 @@ class RecordedUpdate:
     """One optimizer update, with what was seen since the last one.
 
     Attributes:
-        n: its number, from 0.
-        opt: its optimizer's number.
-        losses: of the backward calls, as `float.hex`.
-        inputs: a checksum an outermost call.
-        fed: a row a batch of a loader: data set, checksum, sum of the samples' checksums,
+        n: the update's number, from 0.
+        opt: the number of its optimizer.
+        losses: losses of the backward calls, as `float.hex`.
+        inputs: a checksum for each outermost call.
+        fed: a row for each batch of a loader: data set, checksum, sum of the samples' checksums,
             checksum of the samples' numbers, sum of the checksums of each, samples.
-        epochs: a row an iterator of a loader that came to its end: data set, batches, sum of the
-            samples' checksums, sum of the numbers' checksums, samples.
-        evals: evaluation calls so far; `evaluated` are the sizes of what they gave since the last
+        epochs: a row for each iterator of a loader that reached its end: data set, batches, sum
+            of the samples' checksums, sum of the numbers' checksums, samples.
+        evals: evaluation calls so far; `evaluated` holds the sizes of their results since the last
             update, as `float.hex`.
-        closure: the optimizer made the calls itself, as often as it saw fit.
-        grads: weights that have a gradient; `mask` says which.
-        weights: checksum of the weights after it; `moved` says whether it changed them.
+        closure: the optimizer made the calls itself, as often as it needed them.
+        grads: number of weights that have a gradient; `mask` says which.
+        weights: checksum of the weights after the update; `moved` says whether it changed them.
         stats: whether buffers changed since the last update.
         modes: checksum of the layers' modes and switches.
         kinds: checksum of the weights' shapes and dtypes.
         draws: checksum of torch's random state.
-        graphs: compiled so far; `fallbacks` to eager at the recompile limit; `compiles` asked for.
+        graphs: graphs compiled so far; `fallbacks` counts returns to eager at the recompile limit,
+            `compiles` the compilations that the script asked for.
     """
 
     n: int
@@ -78,7 +79,7 @@ class RecordedUpdate:
 
     @property
     def loss(self) -> float | None:
-        """Mean of its losses, of a closure's the first; None where no backward call was seen."""
+        """Return the mean of its losses, or a closure's first; None without a backward call."""
         texts = self.losses[:1] if self.closure else self.losses
         values = [float.fromhex(text) for text in texts]
         if not all(map(math.isfinite, values)):
@@ -88,7 +89,7 @@ class RecordedUpdate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """Whose recording it is; `initial` is a checksum of the weights before the first call."""
+    """Says whose recording it is; `initial` is a checksum of the weights before the first call."""
 
     schema: int
     rank: int
@@ -101,10 +102,10 @@ class Head:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """An optimizer, its weights and the models' layers, in words, at its first update.
+    """An optimizer, its weights and the models' layers, as text, at its first update.
 
-    A row of `tensors` is name, shape, dtype, whether it wants a gradient; one of `modes` is name,
-    class, mode, and the switches.
+    A row of `tensors` has name, shape, dtype, and whether it needs a gradient; a row of `modes` has
+    name, class, mode, and the switches.
     """
 
     opt: int
@@ -126,7 +127,7 @@ class Norms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """The recording is complete, or its process ended in order."""
+    """Says that the recording is complete, or that its process ended in order."""
 
     n: int
     evals: int
@@ -145,9 +146,9 @@ class _FirstLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstTensor:
-    """Elements of one tensor in an optimizer's first update, at an even stride.
+    """Elements of one tensor at an even stride, in an optimizer's first update.
 
-    `what` is gradient, change (of a weight) or buffer (its change).
+    `what` is gradient, change (of a weight) or buffer (the change of a buffer).
     """
 
     opt: int
@@ -170,18 +171,18 @@ class RankRecording:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """What all ranks recorded, in order; none of them where no optimizer stepped."""
+    """What all ranks recorded, in order; there are none where no optimizer stepped."""
 
     ranks: tuple[RankRecording, ...]
 
     @property
     def num_updates(self) -> int:
-        """Updates that all ranks have."""
+        """Return how many updates all ranks have."""
         return min((len(rank.updates) for rank in self.ranks), default=0)
 
 
 def read_recording(folder: Path) -> Recording:
-    """The recording in a trial's folder.
+    """Return the recording in a trial's folder.
 
     Raises:
         DamagedRunError: another version of Steptime wrote it.
@@ -192,7 +193,7 @@ def read_recording(folder: Path) -> Recording:
 
 
 class RecordingWatch:
-    """Follows the recordings of a run that may still go on."""
+    """Follows the recordings of a run that may still be running."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -201,7 +202,7 @@ class RecordingWatch:
         self._over: set[str] = set()
 
     def is_complete(self) -> bool:
-        """Whether every rank has recorded all it was asked for."""
+        """Return whether every rank has recorded all that was asked for."""
         for path in sorted(self._folder.glob(files.QUALITY)):
             reader = self._readers.setdefault(path.name, LineReader(path, without=_CONTENTS))
             for line in reader.read():
@@ -219,7 +220,7 @@ class RecordingWatch:
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether every rank of a run that may still go on has recorded all it was asked for."""
+    """Return whether every rank has recorded all that was asked for; the run may still go on."""
     return RecordingWatch(folder).is_complete()
 
 

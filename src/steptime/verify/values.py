@@ -16,16 +16,16 @@ class Outcome(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityCheck:
-    """One thing that was compared: a level's or a count's, with its numbers.
+    """One thing that was compared, for a level or a count, with its numbers.
 
     Attributes:
-        name: a machine word: `replay`, `one_step`, `lockstep`, `batches`, `updates`,
+        name: the check, a machine word: `replay`, `one_step`, `lockstep`, `batches`, `updates`,
             `evaluations`, `ranks_agree`, `graphs`, …
         outcome: what it says.
-        estimate: what was found.
-        limit: what it may be at most.
+        estimate: the value that was found.
+        limit: the largest value that passes.
         n: how many things were compared.
-        detail: what it was found in: the worst tensor's name, say.
+        detail: where it was found, such as the worst tensor's name.
     """
 
     name: str
@@ -34,7 +34,7 @@ class QualityCheck:
     limit: float | None = None
     n: int | None = None
     detail: str | None = None
-    """What it was found in: the worst tensor's name, say."""
+    """Where it was found, such as the worst tensor's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
