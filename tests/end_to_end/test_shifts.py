@@ -44,7 +44,7 @@ def test_a_neighbor_that_starts_half_way_is_the_cause_of_longer_steps(
         pytest.skip(f"others kept {median(before):.2f} cores busy before the neighbor started")
     shift = shift_at(at, run.data)
     assert shift["causes"][0] == "neighbor"
-    assert shift["low"] > 1.2
+    assert shift["ratio"]["low"] > 1.2
     findings = {f["cause"]: f for f in run.data["diagnosis"]["findings"]}
     assert findings["shift_neighbor"]["severity"] != "info"
 
