@@ -1,7 +1,7 @@
-"""What is known of a run beside its steps, which is all there is of one without any.
+"""Measures what is known of a run beside its steps; for a run without steps, that is all.
 
-In: `RunRecords`. Out: a `Measurement` with no steps in it. It is made without the modules that fold
-steps: a command that is no training should not pay for them.
+In: `RunRecords`. Out: a `Measurement` without steps. This module does not import those that fold
+steps: a command that is not a training should not pay for them.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def measure_bare(
     ranks: Sequence[RankSteps] = (),
     windows: Sequence[StepWindow] = (),
 ) -> Measurement:
-    """The measurement without its steps.
+    """Return the measurement without its steps.
 
     Args:
-        records: what its folder holds.
-        end: how its command ended; None where `command.json` says it.
-        ranks: those that stepped, for the notes.
-        windows: theirs.
+        records: what the run's folder holds.
+        end: how the command ended; None where `command.json` says it.
+        ranks: the ranks that stepped, for the notes.
+        windows: the windows of these ranks.
     """
     end = _end_of(records) if end is None else end
     has_ended = end.state in (RunState.FINISHED, RunState.FAILED, RunState.KILLED)
@@ -103,7 +103,7 @@ def _end_of(records: RunRecords) -> ProcessEnd:
 
 
 def _duration_s(records: RunRecords) -> float | None:
-    """None while it runs, and where the time of day was set back meanwhile."""
+    """Return the run's duration; None while it runs, or if the clock was set back meanwhile."""
     command = records.command
     if command.ended_unix_s is None or command.ended_unix_s < command.started_unix_s:
         return None
@@ -111,7 +111,7 @@ def _duration_s(records: RunRecords) -> float | None:
 
 
 def _workers_of(records: RunRecords) -> WorkerSummary | None:
-    """Sums over all worker processes; those of a later epoch take the place of the earlier."""
+    """Return the sums over all worker processes; a later epoch replaces the earlier."""
     num_batches = sum(sums.batches for _, sums in records.workers)
     if num_batches == 0:
         return None
@@ -127,9 +127,9 @@ def _workers_of(records: RunRecords) -> WorkerSummary | None:
 
 
 def worker_bytes_of(records: RunRecords) -> int | None:
-    """What the DataLoader's workers held together, pages that several share once: the median.
+    """Return the median memory of all DataLoader workers, with shared pages counted once.
 
-    The first look at a worker counts what it shares with its parent whole.
+    The first sample of a worker counts all that it shares with its parent.
     """
     sizes = [sample.worker_resident_bytes for sample in records.host]
     known = [size for size in sizes if size]

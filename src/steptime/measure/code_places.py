@@ -1,8 +1,7 @@
-"""Places in the user's code and what was seen there: sites, compile events, switches, errors.
+"""Finds places in the user's code and what happened there: sites, compiling, switches, errors.
 
-In: the busiest rank, and the records of the run. Out: values of `measure.values.observations`,
-files named relative to the folder of the command. What is wrong with any of it is left to
-`diagnose`.
+In: the busiest rank, and the records of the run. Out: values of `measure.values.observations`, with
+files named relative to the command's folder. `diagnose` judges them.
 """
 
 from __future__ import annotations
@@ -33,31 +32,31 @@ if TYPE_CHECKING:
 
 MAX_TIMED_SITES = 20
 MAX_COUNTED_SITES = 10
-"""Thirty in all; calls that are only counted have a share, for no time ranks them."""
+"""At most thirty sites; calls that are only counted have a share, since no time ranks them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodePlaces:
-    """Names places in files as a reader in the folder of the command would."""
+    """Names places in files as a reader in the command's folder would."""
 
     cwd: str | None
     source: Source
 
     def name(self, file: str) -> str:
-        """The file, relative where it lies below the folder."""
+        """Return the file's name, relative if it lies below the folder."""
         path = PurePath(file)
         is_below = self.cwd is not None and path.is_relative_to(self.cwd)
         return str(path.relative_to(self.cwd)) if is_below and self.cwd else file
 
     def where(self, file: str | None, line: int | None) -> str | None:
-        """`file:line`, as far as it is known."""
+        """Return `file:line`, as far as it is known."""
         if file is None:
             return None
         return self.name(file) if line is None else f"{self.name(file)}:{line}"
 
 
 def places_of(records: RunRecords) -> CodePlaces:
-    """The names of a run's places."""
+    """Return what names a run's places."""
     return CodePlaces(cwd=records.command.cwd, source=records.source)
 
 
@@ -65,11 +64,11 @@ def places_of(records: RunRecords) -> CodePlaces:
 
 
 def find_sites(rank: RankSteps, places: CodePlaces) -> tuple[Site, ...]:
-    """Where the time of a step goes, and of the spans: the longest of the run first.
+    """Return where the time of steps and spans goes, with the longest of the run first.
 
-    Those that are only counted follow, by number. A span's are counts and sums over the run.
+    Sites that are only counted follow, by number. Those of a span have sums over the run.
     """
-    # A step without an optimizer is one row of the guest's, like an update.
+    # A step without an optimizer is one row of the guest, like an update.
     num_rows = max(rank.num_steps, rank.total("num_updates"))
     found = []
     if rank.signals.sites is not None:
@@ -84,7 +83,7 @@ def find_sites(rank: RankSteps, places: CodePlaces) -> tuple[Site, ...]:
 
 
 def _merge(sites: Iterable[SiteRow]) -> list[SiteRow]:
-    """One of each place."""
+    """Return one row for each place."""
     merged: dict[tuple[str, str, int, int], SiteRow] = {}
     for site in sites:
         key = (site.what, site.file, site.line, site.end_line)
@@ -93,7 +92,7 @@ def _merge(sites: Iterable[SiteRow]) -> list[SiteRow]:
 
 
 def _add(known: SiteRow, other: SiteRow) -> SiteRow:
-    """Both together, without a time where one has none."""
+    """Return both rows together, without a time if one has none."""
     times_ns = [seen.total_ns for seen in (known, other) if seen.total_ns is not None]
     total_ns = sum(times_ns) if len(times_ns) == 2 else None
     return known._replace(calls=known.calls + other.calls, total_ns=total_ns)
@@ -112,7 +111,7 @@ def _site(seen: SiteRow, places: CodePlaces, factor: float) -> Site:
 
 
 def _largest(sized: list[tuple[float, Site]], num: int) -> list[Site]:
-    # What is equal is put in order by its place, so that the same folder gives the same value.
+    # Equal rows are in the order of their places, so that the same folder gives the same value.
     ordered = sorted(sized, key=lambda p: (-p[0], p[1].what, p[1].file, p[1].line, p[1].end_line))
     return [site for _, site in ordered[:num]]
 
@@ -121,7 +120,7 @@ def _largest(sized: list[tuple[float, Site]], num: int) -> list[Site]:
 
 
 def find_operators(rank: RankSteps) -> Operators | None:
-    """The operators of one eager step; None where the guest said nothing of them."""
+    """Return the operators of one eager step; None if the guest wrote nothing of them."""
     seen = rank.signals.operators
     if seen is None:
         return None
@@ -137,11 +136,11 @@ def find_operators(rank: RankSteps) -> Operators | None:
 def find_compilation(
     rank: RankSteps, spans: Sequence[Span], places: CodePlaces
 ) -> Compilation | None:
-    """What torch.compile did; None where the guest said nothing of it.
+    """Return what torch.compile did; None if the guest wrote nothing of it.
 
     Args:
-        rank: whose events count.
-        spans: of the same rank.
+        rank: the rank whose events count.
+        spans: the spans of the same rank.
         places: names the places.
     """
     seen = rank.signals.compiled
@@ -167,7 +166,7 @@ def _event(seen: EventRow, places: CodePlaces) -> CompileEvent:
 
 
 def find_switches(records: RunRecords, places: CodePlaces) -> tuple[Switch, ...]:
-    """Debug switches that were on in any process that stepped."""
+    """Return the debug switches that were on in any process that stepped."""
     names = {name for stream in records.streams for name in stream.signals.switches}
     lines: dict[str, str | None] = {}
     for seen in places.source.switches:
@@ -176,7 +175,7 @@ def find_switches(records: RunRecords, places: CodePlaces) -> tuple[Switch, ...]
 
 
 def find_suspicions(rank: RankSteps, places: CodePlaces) -> tuple[Suspicion, ...]:
-    """What looks wrong in the source, where what the run did agrees with it."""
+    """Return what looks wrong in the source, where what the run did agrees with it."""
     if not accumulates(rank):
         return ()
     return tuple(
@@ -190,10 +189,10 @@ def find_suspicions(rank: RankSteps, places: CodePlaces) -> tuple[Suspicion, ...
 
 
 def accumulates(rank: RankSteps) -> bool:
-    """Whether one optimizer's usual step has several backward calls.
+    """Return whether one optimizer's usual step has several backward calls.
 
-    By the median: a batch that was given up after its backward makes no accumulation. Steps
-    that the guest folded follow 20,000 that it did not.
+    The median decides: a batch that the script drops after its backward is no accumulation.
+    Folded steps need not be asked, since they follow 20,000 that the guest did not fold.
     """
     optimizers = {optimizer for made in set(rank.steps.optimizers) for optimizer in made}
     if len(optimizers) != 1:
@@ -202,9 +201,9 @@ def accumulates(rank: RankSteps) -> bool:
 
 
 def find_errors(records: RunRecords, places: CodePlaces) -> tuple[ScriptError, ...]:
-    """The exceptions that ended processes, the one with most updates first.
+    """Return the exceptions that ended processes, with the most updates first.
 
-    What several ranks raised at one place counts once.
+    An exception that several ranks raised at one place counts once.
     """
     seen = [(exit_.updates, exit_.error) for exit_ in records.exits if exit_.error is not None]
     errors: dict[tuple[str, str], ScriptError] = {}

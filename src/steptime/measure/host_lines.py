@@ -1,7 +1,7 @@
-"""The load of the machine and what else was seen from outside: the lines of `host.jsonl`.
+"""Reads the lines of `host.jsonl`: the machine's load, and what else was seen from outside.
 
-In: a path. Out: frozen values. Points over time are left to `measure.points`, means over the steps
-to `measure.load`.
+In: a path. Out: frozen values. `measure.series.host_points` makes points over time of them, and
+`measure.host_load` makes means over the steps.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from steptime.record.lines import Torn, read_lines
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSample:
-    """Load of the machine over the `dt_s` before `t_unix_s`, in cores, and its memory.
+    """Load of the machine in cores, over the `dt_s` before `t_unix_s`, and its memory.
 
-    `oom_kills` counts from the run's start, `swap_in_bytes` over the `dt_s` alone.
+    `oom_kills` counts from the run's start; `swap_in_bytes` is of the `dt_s` alone.
     """
 
     t_unix_s: float
@@ -41,7 +41,7 @@ class GuestlessPython:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicesMissing:
-    """Why nothing was written of devices although there is a driver, a machine word."""
+    """Why there are no lines of devices although there is a driver, as a machine word."""
 
     missing: str
 
@@ -53,7 +53,7 @@ class _HostHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLines:
-    """What is in the file, each in its order."""
+    """What is in the file, each kind in its order."""
 
     num_cores: int | None = None
     samples: tuple[HostSample, ...] = ()
@@ -62,11 +62,11 @@ class HostLines:
 
 
 def read_host(path: Path, torn: Torn) -> HostLines:
-    """The lines of a `host.jsonl`; nothing where there is none.
+    """Return the lines of a `host.jsonl`, which are empty if there is no such file.
 
     Raises:
-        OSError: it cannot be read.
-        DamagedRunError: it is of another schema.
+        OSError: the file cannot be read.
+        DamagedRunError: the file is of another schema.
     """
     lines = read_lines(path, torn)
     head = take_head(_HostHead, lines, path, torn)

@@ -1,7 +1,7 @@
-"""The load of the machine while the steps that count ran, or while the whole run did.
+"""Averages the load of the machine over the steps that count, or over the whole run.
 
-In: the samples of `host.jsonl`. Out: a `HostLoad`. Means are over the time that was asked for;
-the least available memory and the kernel's kills are always of the whole run.
+In: the samples of `host.jsonl`. Out: a `HostLoad`. Means are over the requested time; the least
+available memory and the kernel's kills are always those of the whole run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Weighted = Sequence[tuple[float, HostSample]]
 
 
 def load_in_window(records: RunRecords, rank: RankSteps, window: StepWindow) -> HostLoad | None:
-    """Mean load while the window ran, each sample weighted by how much of it lies inside."""
+    """Return the mean load in the window, each sample weighted by how much of it is inside."""
     begin = rank.head.t_unix_s + window.start_s
     end = rank.head.t_unix_s + window.end_s
     inside = [
@@ -33,7 +33,7 @@ def load_in_window(records: RunRecords, rank: RankSteps, window: StepWindow) -> 
 
 
 def load_of_run(records: RunRecords) -> HostLoad | None:
-    """Mean load over the whole run: what is known of one that ended before its window."""
+    """Return the mean load over the whole run, for a run that ended before its window."""
     return _load(records, [(sample.dt_s, sample) for sample in records.host if sample.dt_s > 0])
 
 

@@ -1,7 +1,7 @@
-"""Lines of the record as values: what a dataclass says of a line is all there is to read it.
+"""Turns lines of the record into values; a dataclass describes each kind of line.
 
-In: lines, as `record.lines` reads them. Out: frozen values; a line of another shape is counted,
-a file of another schema is refused. Rows of numbers are left to `record.rows`.
+In: lines, as `record.lines` reads them. Out: frozen values; it counts lines of another shape, and
+refuses a file of another schema. `record.rows` reads rows of numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def take_head(cls: type[T], lines: Iterator[Line], path: Path, torn: Torn) -> T | None:
-    """The first line; None, with all others counted, if it is not the head."""
+    """Return the first line; None, with all others counted, if it is not the head."""
     for line in lines:
         if kind_of(line) == kinds.HEAD:
             check_schema(line, where=str(path))
@@ -34,7 +34,7 @@ def take_head(cls: type[T], lines: Iterator[Line], path: Path, torn: Torn) -> T 
 def take_all(
     cls: type[T], lines: Iterable[Line], wanted: tuple[str, ...], torn: Torn
 ) -> tuple[T, ...]:
-    """The lines of these kinds; others are left out, those of another shape counted."""
+    """Return the lines of these kinds; others are left out, those of another shape counted."""
     found = []
     for line in lines:
         if kind_of(line) in wanted:

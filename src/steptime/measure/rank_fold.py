@@ -1,7 +1,7 @@
-"""The ranks of a run, folded once: steps, windows and series, from which all else is made.
+"""Folds the ranks of a run once: steps, windows and series, from which all else is made.
 
-In: `RunRecords`. Out: `Folded`. The measurement, the profile and what is drawn over time are made
-of it; none of them folds again.
+In: `RunRecords`. Out: `Folded`. The measurement, the profile and the series over time use it; none
+of them folds again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from steptime.measure.values.measurement import SteadyWindow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldedRank:
-    """One rank: its steps, their times one by one, those that count, and what it was made of."""
+    """One rank: its steps, their times one by one, the steps that count, and its source."""
 
     steps: RankSteps
     series: StepTimes
@@ -36,28 +36,28 @@ class FoldedRank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folded:
-    """A run's records and its ranks, in order; none where no step was seen."""
+    """A run's records and its ranks in order; there are none where no step was seen."""
 
     records: RunRecords
     ranks: tuple[FoldedRank, ...]
 
     @property
     def steps(self) -> list[RankSteps]:
-        """The steps of each rank."""
+        """Return the steps of each rank."""
         return [rank.steps for rank in self.ranks]
 
     @property
     def windows(self) -> list[StepWindow]:
-        """The window of each rank."""
+        """Return the window of each rank."""
         return [rank.window for rank in self.ranks]
 
     @property
     def busiest(self) -> FoldedRank:
-        """The rank with most updates."""
+        """Return the rank with the most updates."""
         return max(self.ranks, key=lambda rank: busyness(rank.steps))
 
     def steady_window(self) -> SteadyWindow:
-        """That of the run: of one rank its own, of several that of the slowest at each step."""
+        """Return the run's window: a single rank's own, or that of the slowest at each step."""
         if len(self.ranks) == 1:
             return self.ranks[0].window.steady
         together = combine([rank.series for rank in self.ranks])
@@ -82,7 +82,7 @@ def _fold(steps: RankSteps, streams: Mapping[tuple[int, int], RankStream]) -> Fo
 
 
 def select_ranks(records: RunRecords) -> list[RankSteps]:
-    """The steps of each rank; of several processes with one rank the one with most updates."""
+    """Return the steps of each rank; of its processes, the one with the most updates counts."""
     found: dict[int, RankSteps] = {}
     folded = [fold_stream(stream) for stream in records.streams]
     for steps in sorted(filter(None, folded), key=lambda s: (s.head.t_unix_s, s.head.pid)):
@@ -93,5 +93,5 @@ def select_ranks(records: RunRecords) -> list[RankSteps]:
 
 
 def busyness(rank: RankSteps) -> tuple[int, int]:
-    """What the busiest has most of: updates, and steps where there are none."""
+    """Return what ranks processes by how busy they are: updates, then steps."""
     return rank.num_updates, rank.num_steps

@@ -1,8 +1,8 @@
-"""What a rank's file tells beside its updates: memory, places, operators, compiling, switches.
+"""Reads a rank's lines other than updates: memory, places, operators, compiling, switches.
 
 In: the lines m, s, a, ops, count, c, q, i, x, gc and ce of docs/reference/run-folder.md, and lever
-of a plan. Out: `Signals`. Every one of them may be absent. What they say about a step is left to
-`measure.memory.memory_use` and `measure.code_places`.
+of a plan. Out: `Signals`. Any of them may be absent. `measure.memory.memory_use` and
+`measure.code_places` relate them to the steps.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from steptime.record.rows import CompilingRow, EventRow, PauseRow, SiteRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySample:
-    """Memory of the process at `t` [ns on the head's clock]; counters since its start."""
+    """Memory of the process at `t` [ns on the head's clock]; counters count from its start."""
 
     t: int
     bucket: int
@@ -73,7 +73,7 @@ class CompileSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowSeen:
-    """A window under a profiler, from when to when [ns on the head's clock], or why there is none.
+    """A window under a profiler, with begin and end [ns on the head's clock], or why it is missing.
 
     `n` is the number of steps at its end, by the guest's own count.
     """
@@ -90,7 +90,7 @@ class WindowSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signals:
-    """What was told beside the updates; `spans` are places over the whole run."""
+    """All lines other than updates; `spans` are places over the whole run."""
 
     memory: tuple[MemorySample, ...] = ()
     sites: SitesSeen | None = None
@@ -129,7 +129,7 @@ class _CountTold:
 
 
 class SignalLines:
-    """These lines of a rank's file so far; a later one replaces the earlier, if not said else."""
+    """These lines of a rank's file so far; a later one replaces an earlier, unless noted."""
 
     def __init__(self) -> None:
         self.memory: dict[int, MemorySample] = {}
@@ -147,75 +147,75 @@ class SignalLines:
         self.window: WindowSeen | None = None
 
     def set_window(self, line: Line) -> None:
-        """The window under a profiler; there is one at most."""
+        """Set the window under a profiler; there is at most one."""
         found = from_json(WindowSeen, line)
         if found.missing is None and len(found.t) != 2:
             raise ValueError(f"`t` must be two numbers, got {found.t}")
         self.window = found
 
     def add_memory(self, line: Line) -> None:
-        """A sample; all are kept, a line written twice once."""
+        """Add a sample; all are kept, but a line that was written twice counts once."""
         sample = from_json(MemorySample, line)
         self.memory[sample.t] = sample
 
     def set_sites(self, line: Line) -> None:
-        """Places of the walked updates: those of the second window replace the first's."""
+        """Set the places of the walked updates; the second window replaces the first."""
         num_updates = rows.whole_number(line, "updates")
         if num_updates < 1:
             raise ValueError(f"`updates` must be above zero, got {num_updates}")
         self.sites = SitesSeen(num_updates=num_updates, sites=tuple(rows.sites(line)))
 
     def set_spans(self, line: Line) -> None:
-        """Places of spans over the run."""
+        """Set the places of spans over the run."""
         self.spans = tuple(rows.sites(line))
 
     def set_operators(self, line: Line) -> None:
-        """Operators; a count is worth more than a reason for none."""
+        """Set the operators; a count is worth more than a reason for none."""
         found = from_json(OperatorCounts, line)
         if found.missing is None or self.operators is None:
             self.operators = found
 
     def set_count(self, line: Line) -> None:
-        """The work of an update; a count is worth more than a reason for none."""
+        """Set the work of an update; a count is worth more than a reason for none."""
         found = read_count(line)
         if found.missing is None or self.count is None:
             self.count = found
 
     def set_compiled(self, line: Line) -> None:
-        """Compiling so far."""
+        """Set the compiling so far."""
         num_graphs, breaks, recompiles = rows.compile_events(line)
         self.compiled = CompileSeen(
             num_graphs=num_graphs, breaks=tuple(breaks), recompiles=tuple(recompiles)
         )
 
     def add_switches(self, line: Line) -> None:
-        """Debug switches: the union counts."""
+        """Add debug switches; their union counts."""
         self.switches.update(from_json(_Switches, line).on)
 
     def set_loaders(self, line: Line) -> None:
-        """All loaders that training read from so far."""
+        """Set all loaders that the training read from so far."""
         self.loaders = from_json(_Loaders, line).loaders
 
     def set_shapes(self, line: Line) -> None:
-        """Shapes of what models are called with."""
+        """Set the shapes of the models' inputs."""
         self.input_shapes = from_json(_Shapes, line).shapes
 
     def add_lever(self, line: Line) -> None:
-        """A lever of the plan itself; those of an experiment's states are left to `tune`."""
+        """Add a lever of the plan itself; `tune` reads those of an experiment's states."""
         lever = from_json(LeverLine, line)
         if lever.state is None:
             self.levers.append(lever)
 
     def add_pauses(self, line: Line) -> None:
-        """Long collections of garbage, a row each."""
+        """Add long collections of garbage, one per row."""
         self.pauses += rows.pauses(line)
 
     def add_compilings(self, line: Line) -> None:
-        """What was compiled since the line before, a row each."""
+        """Add what torch compiled since the line before, one compilation per row."""
         self.compilings += rows.compilings(line)
 
     def freeze(self) -> Signals:
-        """All of it as a value."""
+        """Return all signals as a value."""
         return Signals(
             memory=tuple(self.memory[t] for t in sorted(self.memory)),
             sites=self.sites,
@@ -248,11 +248,11 @@ TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Line], None]] = {
     kinds.COMPILINGS: SignalLines.add_compilings,
     kinds.WINDOW: SignalLines.set_window,
 }
-"""Which method takes a line of which `k`."""
+"""The method that takes a line, by its `k`."""
 
 
 def read_count(line: Line) -> CountSeen:
-    """A line on the work of an update."""
+    """Return the work of an update that a line holds."""
     told = from_json(_CountTold, line)
     if told.missing is not None:
         return CountSeen(missing=told.missing)

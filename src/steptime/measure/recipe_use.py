@@ -1,7 +1,7 @@
-"""What became of the recipe that a run was told to train with.
+"""Reports how the recipe of a run was used.
 
 In: the records of the run. Out: the `RecipeUse` of `command.json`, with the errors of levers and
-what differs from the proof as the training process itself saw it.
+the differences from the proof that the training process itself saw.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def find_recipe(records: RunRecords) -> RecipeUse | None:
-    """The recipe with all that was seen of it; None where the run had none."""
+    """Return the recipe with all that was seen of it; None if the run had none."""
     use = records.command.recipe
     if use is None:
         return None
@@ -26,7 +26,7 @@ def find_recipe(records: RunRecords) -> RecipeUse | None:
 
 
 def unseen_levers(records: RunRecords) -> tuple[LeverUse, ...]:
-    """Levers inside the training of which no process that stepped has said a word."""
+    """Return the guest's levers of which no process that stepped has written a line."""
     use = records.command.recipe
     if use is None or not records.streams:
         return ()
@@ -35,7 +35,7 @@ def unseen_levers(records: RunRecords) -> tuple[LeverUse, ...]:
 
 
 def _errors(records: RunRecords) -> dict[str, str]:
-    """The first error of each lever, in any process."""
+    """Return the first error of each lever, in any process."""
     found: dict[str, str] = {}
     for stream in records.streams:
         for line in stream.signals.levers:
@@ -45,7 +45,7 @@ def _errors(records: RunRecords) -> dict[str, str]:
 
 
 def _seen_inside(use: RecipeUse, records: RunRecords) -> tuple[Difference, ...]:
-    """Device and torch, which only the training process knows."""
+    """Return differences of device and torch, which only the training process knows."""
     if not records.streams:
         return ()
     head = records.streams[0].head

@@ -1,7 +1,7 @@
-"""What a reader must know about a record before believing it, as codes with facts.
+"""Makes the notes that a reader must know before believing a record, as codes with facts.
 
 In: the raw records and the ranks folded from them. Out: `Note`s; docs/explanation/how-we-measure.md
-lists the codes. One small function a note, in a visible tuple; the wording is left to `report`.
+lists the codes. Each note has one small function in a visible tuple; `report` has the words.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteFacts:
-    """What the notes are made of: the records, the ranks that count, and their windows."""
+    """The facts behind the notes: the records, the ranks that count, and their windows."""
 
     records: RunRecords
     has_ended: bool
@@ -35,28 +35,28 @@ class NoteFacts:
 
 
 def make_notes(seen: NoteFacts) -> tuple[Note, ...]:
-    """All notes that apply, in the order of `NOTES`."""
+    """Return all notes that apply, in the order of `NOTES`."""
     found = [rule(seen) for rule in NOTES]
     return tuple(note for note in found if note is not None)
 
 
 def no_python_seen(seen: NoteFacts) -> Note | None:
-    """No Python process let the guest in, and none was seen to keep it out."""
+    """Note that no Python process loaded the guest, and none was seen to refuse it."""
     records = seen.records
     is_seen = records.starts or records.torches or records.streams or records.guestless
     return None if is_seen else Note(code="no_python_seen")
 
 
 def old_python(seen: NoteFacts) -> Note | None:
-    """A Python too old for the guest."""
+    """Note a Python that is too old for the guest."""
     versions = {start.python for start in seen.records.starts if start.k == "old"}
     return _listed("old_python", "versions", versions)
 
 
 def python_without_guest(seen: NoteFacts) -> Note | None:
-    """Python processes that kept the guest out, beside others that let it in or none at all.
+    """Note Python processes without the guest, whether or not others loaded it.
 
-    One that was slow to start may have written its line after it was missed.
+    A process that starts slowly may write its line after it was reported missing.
     """
     records = seen.records
     known = {start.pid for start in records.starts} | {torch.pid for torch in records.torches}
@@ -68,14 +68,14 @@ def python_without_guest(seen: NoteFacts) -> Note | None:
 
 
 def no_nvml_binding(seen: NoteFacts) -> Note | None:
-    """Steps ran on a device, and there is no package to ask it what it did."""
+    """Note that steps ran on a device, and no package can read the device's state."""
     missing = seen.records.devices_missing
     is_missed = missing == "no_binding" and _has_device(seen)
     return Note(code="no_nvml_binding") if is_missed else None
 
 
 def nvml_failed(seen: NoteFacts) -> Note | None:
-    """Steps ran on a device, and the driver's library did not start."""
+    """Note that steps ran on a device, and the driver's library did not start."""
     missing = seen.records.devices_missing
     is_missed = missing not in (None, "no_binding") and _has_device(seen)
     return Note(code="nvml_failed") if is_missed else None
@@ -86,7 +86,7 @@ def _has_device(seen: NoteFacts) -> bool:
 
 
 def no_torch_seen(seen: NoteFacts) -> Note | None:
-    """Python ran with the guest in it, and torch never did."""
+    """Note that Python ran with the guest, but never imported torch."""
     records = seen.records
     has_guest = any(start.k == "start" for start in records.starts)
     is_seen = not has_guest or records.torches or records.streams
@@ -94,19 +94,19 @@ def no_torch_seen(seen: NoteFacts) -> Note | None:
 
 
 def old_torch(seen: NoteFacts) -> Note | None:
-    """A torch too old for the hooks."""
+    """Note a torch that is too old for the hooks."""
     versions = {torch.version or "unknown" for torch in seen.records.torches if torch.too_old}
     return _listed("old_torch", "versions", versions)
 
 
 def hooks_failed(seen: NoteFacts) -> Note | None:
-    """Torch was there and the hooks could not be installed."""
+    """Note that torch was there, but the hooks could not be installed."""
     reasons = {torch.failed for torch in seen.records.torches if torch.failed is not None}
     return _listed("hooks_failed", "reasons", reasons)
 
 
 def no_steps_seen(seen: NoteFacts) -> Note | None:
-    """Hooks were in place and no optimizer made an update."""
+    """Note that the hooks were in place, but no optimizer made an update."""
     records = seen.records
     is_watched = any(not (t.too_old or t.failed) for t in records.torches)
     if seen.ranks or not is_watched or _cut_short(seen) or _num_said(records):
@@ -122,7 +122,7 @@ def no_steps_seen(seen: NoteFacts) -> Note | None:
 
 
 def steps_by_backward(seen: NoteFacts) -> Note | None:
-    """Steps that no optimizer ended: the weights were updated by hand."""
+    """Note steps that no optimizer ended: the script updated the weights by hand."""
     rank = max(seen.ranks, key=lambda rank: rank.num_by_hand, default=None)
     if rank is None or not rank.num_by_hand:
         return None
@@ -131,14 +131,14 @@ def steps_by_backward(seen: NoteFacts) -> Note | None:
 
 
 def unwritten_steps(seen: NoteFacts) -> Note | None:
-    """A process with torch did not reach its end, and wrote no step: it may have made some."""
+    """Note a process with torch that was cut short and wrote no step: it may have made some."""
     return Note(code="unwritten_steps") if _cut_short(seen) and not seen.ranks else None
 
 
 def _cut_short(seen: NoteFacts) -> bool:
-    """Whether a process with hooks has no last line although the command is over.
+    """Return whether a process with hooks lacks its last line although the command is over.
 
-    Some helpers leave by `os._exit` in a run that ends well, so there one last line is enough.
+    In a run that ends well some helpers leave by `os._exit`, so there one last line is enough.
     """
     records = seen.records
     watched = {t.pid for t in records.torches if not (t.too_old or t.failed)}
@@ -148,19 +148,19 @@ def _cut_short(seen: NoteFacts) -> bool:
 
 
 def ended_abruptly(seen: NoteFacts) -> Note | None:
-    """A rank without an end line although the command is over: killed, crashed, `os._exit`."""
+    """Note a rank without an end line after the command: it was killed, crashed or `os._exit`ed."""
     ranks = {str(rank.head.rank) for rank in seen.ranks if rank.end is None}
     return _listed("ended_abruptly", "ranks", ranks) if seen.has_ended else None
 
 
 def several_threads_stepped(seen: NoteFacts) -> Note | None:
-    """More threads than one made updates; the steps are those of the busiest."""
+    """Note that several threads made updates; the steps are those of the busiest."""
     ranks = {str(rank.head.rank) for rank in seen.ranks if rank.num_threads_stepped > 1}
     return _listed("several_threads_stepped", "ranks", ranks)
 
 
 def several_processes_stepped(seen: NoteFacts) -> Note | None:
-    """More processes than one stepped as the same rank; the busiest is shown."""
+    """Note that several processes stepped as the same rank; the busiest is shown."""
     shown = {(rank.head.rank, rank.head.pid) for rank in seen.ranks}
     heads = [stream.head for stream in seen.records.streams if stream.updates or stream.blocks]
     ranks = {str(head.rank) for head in heads if (head.rank, head.pid) not in shown}
@@ -168,33 +168,33 @@ def several_processes_stepped(seen: NoteFacts) -> Note | None:
 
 
 def lost_updates(seen: NoteFacts) -> Note | None:
-    """Updates that the guest could not write, or that are in the record no more."""
+    """Note updates that the guest could not write, or that are missing in the record."""
     num_lost = sum(map(_num_lost, seen.records.streams))
     return _counted("lost_updates", num_lost or (0 if seen.ranks else _num_said(seen.records)))
 
 
 def _num_said(records: RunRecords) -> int:
-    """Updates that the processes counted at their end."""
+    """Return how many updates the processes counted at their end."""
     return sum(exit_.updates for exit_ in records.exits)
 
 
 def _num_lost(stream: RankStream) -> int:
-    """By the guest's last count, or by the numbers that are missing: the count may be lost too."""
+    """Return the guest's last count, or how many numbers are missing: the count may be lost."""
     numbers = set(stream.updates.column(NUMBER))
     num_gaps = max(numbers) + 1 - len(numbers) if numbers else 0
     return max(num_gaps, stream.cost.lost_updates if stream.cost is not None else 0)
 
 
 def torn_lines(seen: NoteFacts) -> Note | None:
-    """Lines that were cut short or held something else."""
+    """Note lines that were cut short or held something else."""
     return _counted("torn_lines", seen.records.num_torn_lines)
 
 
 def guest_failures(seen: NoteFacts) -> Note | None:
-    """The guest's own failures by place, each with the text of the first.
+    """Note the guest's own failures by place, each with the text of the first.
 
-    A process says them after its hooks, at the end of its stream and at its exit: the
-    largest count holds.
+    A process writes them after its hooks, at the end of its stream and at its exit; the largest
+    count holds.
     """
     records = seen.records
     said: list[tuple[int, Said]] = [(line.pid, line) for line in records.torches]
@@ -214,7 +214,7 @@ def guest_failures(seen: NoteFacts) -> Note | None:
 
 
 def device_time_missing(seen: NoteFacts) -> Note | None:
-    """Ranks on a device none of whose steady steps has device times."""
+    """Note ranks on a device without device times in any steady step."""
     ranks = {
         str(rank.head.rank)
         for rank, window in zip(seen.ranks, seen.windows, strict=True)
@@ -224,7 +224,7 @@ def device_time_missing(seen: NoteFacts) -> Note | None:
 
 
 def recipe_differs(seen: NoteFacts) -> Note | None:
-    """Something is not as it was when the recipe was proven."""
+    """Note that something differs from when the recipe was proven."""
     use = find_recipe(seen.records)
     found = () if use is None else use.differences
     facts = {one.what: f"{one.proven}, now {one.here}" for one in found}
@@ -232,14 +232,14 @@ def recipe_differs(seen: NoteFacts) -> Note | None:
 
 
 def recipe_lever_failed(seen: NoteFacts) -> Note | None:
-    """A lever of the recipe could not be applied, or failed later; the training went on."""
+    """Note a lever of the recipe that failed, at once or later; the training went on."""
     use = find_recipe(seen.records)
     facts = {} if use is None else {one.name: one.error for one in use.levers if one.error}
     return Note(code="recipe_lever_failed", facts=facts) if facts else None
 
 
 def recipe_lever_unseen(seen: NoteFacts) -> Note | None:
-    """No process that stepped has said that it applied a lever."""
+    """Note a lever that no process that stepped has reported as applied."""
     return _listed("recipe_lever_unseen", "levers", {x.name for x in unseen_levers(seen.records)})
 
 
@@ -266,7 +266,7 @@ NOTES: tuple[Callable[[NoteFacts], Note | None], ...] = (
     guest_failures,
     device_time_missing,
 )
-"""Every note there is, those that explain an empty record first, then what a user acts on."""
+"""Every note: first those that explain an empty record, then those that a user acts on."""
 
 
 def _listed(code: str, name: str, words: set[str]) -> Note | None:

@@ -1,7 +1,7 @@
-"""The Measurement of a run: the second value of the chain.
+"""Makes the Measurement of a run, the second value of the chain.
 
-In: `RunRecords`. Out: a `Measurement`. Ranks are folded and windowed one by one, then put
-together; docs/explanation/how-we-measure.md says how. Judging it is left to `diagnose`.
+In: `RunRecords`. Out: a `Measurement`. It folds the ranks and chooses their windows one by one,
+then combines them; docs/explanation/how-we-measure.md says how. `diagnose` judges the result.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ from steptime.record.places import NS
 
 
 def measure(records: RunRecords, *, end: ProcessEnd | None = None) -> Measurement:
-    """What was seen of a run.
+    """Return the measurement of a run.
 
     Args:
-        records: what its folder holds.
-        end: how its command ended, where more is known than `command.json` says (that it
-            is still running, say).
+        records: what the run's folder holds.
+        end: how the command ended, where more is known than `command.json` says, such as that it
+            is still running.
     """
     return measure_ranks(fold_ranks(records), end=end)
 
 
 def measure_ranks(folded: Folded, *, end: ProcessEnd | None = None) -> Measurement:
-    """The same, of ranks that were folded already."""
+    """Return the measurement of ranks that were folded already."""
     records = folded.records
     bare = measure_bare(records, end=end, ranks=folded.steps, windows=folded.windows)
     if not folded.ranks:
@@ -65,13 +65,13 @@ def measure_ranks(folded: Folded, *, end: ProcessEnd | None = None) -> Measureme
 
 
 def _ranks_without_steps(records: RunRecords) -> tuple[RankSummary, ...]:
-    """What processes told of their memory that ended, by want of it say, before a step."""
+    """Return the memory of processes that ended before a step, for example because it ran out."""
     ranks = [fold_nothing(stream) for stream in records.streams if stream.signals.memory]
     return tuple(_summarize(rank, window_of(rank, series_of(rank)), records) for rank in ranks)
 
 
 def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
-    """The measurement with what was seen of at least one rank."""
+    """Return the measurement with the steps of at least one rank."""
     records, ranks, windows = folded.records, folded.steps, folded.windows
     busiest, window = folded.busiest.steps, folded.busiest.window
     missing = find_missing(ranks, has_workers=bool(records.workers))
@@ -138,9 +138,9 @@ def _summarize(rank: RankSteps, window: StepWindow, records: RunRecords) -> Rank
 def _prepare_fraction(
     ranks: Sequence[RankSteps], windows: Sequence[StepWindow], missing: Mapping[str, str]
 ) -> float | None:
-    """The share of the windows between a batch's arrival and the model's call.
+    """Return the share of the windows between a batch's arrival and the model's call.
 
-    None where no loader or no call of a model was seen, or the guest did not count it.
+    It is None where no loader or no call of a model was seen, or the guest did not count it.
     """
     reasons = {missing.get("input_wait"), missing.get("forward")}
     total_s = math.fsum(chain.from_iterable(window.times_s() for window in windows))
@@ -155,7 +155,7 @@ def _prepare_fraction(
 
 
 def _overhead(rank: RankSteps, window: StepWindow) -> Overhead | None:
-    """What the guest spent a step: its markers, its writing, and calls that pass through."""
+    """Return what the guest cost per step: its markers, its writing, and wrapped calls."""
     cost = rank.cost
     num_rows = 0 if cost is None else cost.updates if cost.rows is None else cost.rows
     if cost is None or num_rows == 0:

@@ -1,8 +1,8 @@
-"""What the guest and the launcher wrote into a run folder, as frozen values.
+"""Reads what the guest and the launcher wrote into a run folder, as frozen values.
 
-In: a folder as docs/reference/run-folder.md describes it. Out: `RunRecords`. A line that was cut
-short is skipped and counted; a file of another schema is refused. What the lines mean together is
-left to `measure.steps.step_fold`.
+In: a folder as docs/reference/run-folder.md describes it. Out: `RunRecords`. It skips and counts
+lines that were cut short, and refuses a file of another schema. `measure.steps.step_fold` combines
+the lines.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OTHERS = "Without it nothing can be shown of this run. Show another: steptime r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessStart:
-    """A Python process began; `k` is `old` where it is too old for the guest."""
+    """A Python process began; `k` is `old` where its Python is too old for the guest."""
 
     k: str
     pid: int
@@ -42,7 +42,7 @@ class ProcessStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchLoaded:
-    """Torch was executed; the hooks are in place unless it `failed` or is `too_old`."""
+    """Torch was imported; the hooks are in place unless that `failed` or torch is `too_old`."""
 
     pid: int
     version: str | None = None
@@ -54,7 +54,7 @@ class TorchLoaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorSeen:
-    """The exception that ended a process; what of it is not known is None."""
+    """The exception that ended a process; fields that are not known are None."""
 
     type: str
     text: str
@@ -67,7 +67,7 @@ class ErrorSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessExit:
-    """A process that had torch reached its end in order, by an `error` or without one."""
+    """A process with torch ended in order, by an `error` or without one."""
 
     pid: int
     updates: int
@@ -81,7 +81,7 @@ class ProcessExit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerHead:
-    """Who a DataLoader worker is."""
+    """The identity of a DataLoader worker."""
 
     pid: int
     ppid: int
@@ -90,7 +90,7 @@ class WorkerHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSums:
-    """What it did so far; the last line of a worker counts."""
+    """What a worker did so far; its last line counts."""
 
     pid: int
     batches: int
@@ -101,10 +101,9 @@ class WorkerSums:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecords:
-    """Everything a run folder holds; `num_torn_lines` could not be read.
+    """Everything that a run folder holds; `num_torn_lines` could not be read.
 
-    The devices themselves are left to `measure.series.host_points`; here is only why there are
-    none.
+    `measure.series.host_points` reads the devices themselves; here is only why there are none.
     """
 
     command: CommandRecord
@@ -129,7 +128,7 @@ def read_records(folder: Path) -> RunRecords:
 
     Raises:
         NotFoundError: there is no such folder.
-        DamagedRunError: `command.json` is missing or damaged, or a file is of another schema.
+        DamagedRunError: `command.json` is missing or damaged, or a file has another schema.
         StoreError: a file cannot be read.
     """
     if not folder.is_dir():
@@ -170,7 +169,7 @@ def _read_folder(folder: Path) -> RunRecords:
     )
 
 
-# What follows brings much along that a run without steps has no use for.
+# The imports below load much that a run without steps does not need.
 
 
 def _read_streams(paths: Sequence[Path], torn: Torn) -> tuple[RankStream, ...]:
@@ -199,7 +198,7 @@ def _take_memory(processes: Sequence[Line], torn: Torn) -> tuple[MemorySeen, ...
 
 
 def _read_counted(path: Path, torn: Torn) -> CountSeen | None:
-    """What an extra child counted, or why it did not."""
+    """Return what an extra child counted, or why it counted nothing."""
     if not path.exists():
         return None
     from steptime.measure.rank_signals import read_count
@@ -226,7 +225,7 @@ def _read_command(path: Path) -> CommandRecord:
 
 
 def _read_workers(path: Path, torn: Torn) -> list[tuple[WorkerHead, WorkerSums]]:
-    """The workers that wrote to this file, one after the other."""
+    """Return the workers that wrote to this file, one after the other."""
     lines = read_lines(path, torn)
     first = take_head(WorkerHead, lines, path, torn)
     if first is None:

@@ -1,7 +1,7 @@
-"""Stalls and the steps they fell into, put together when the steps of a run are known.
+"""Joins stalls with the steps that they fell into, when the steps of a run are known.
 
-In: the ranks as they were folded, and the stalls as the watch wrote them. Out: ranks whose stalled
-steps do not count, and stalls with the number of steps that had been done.
+In: the folded ranks, and the stalls as the watch wrote them. Out: ranks whose stalled steps do not
+count, and stalls with the number of steps that were done.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from steptime.measure.values.stall import Stall
 
 
 def mark_stalled(rank: RankSteps, stalls: Sequence[Stall]) -> RankSteps:
-    """The rank with the steps in which the run stood still marked: they are no steady steps.
+    """Return the rank with its stalled steps marked: they are no steady steps.
 
-    Folded blocks stay as they are: of their steps, the times alone are known.
+    Folded blocks stay as they are, since only the times of their steps are known.
     """
     middles = [s.began_unix_s + s.duration_s / 2 for s in stalls if s.duration_s is not None]
     if not middles:
@@ -34,9 +34,9 @@ def _holds(steps: StepTable, place: int, offsets_s: Sequence[float]) -> bool:
 
 
 def count_steps(stalls: Sequence[Stall], ranks: Sequence[RankSteps]) -> tuple[Stall, ...]:
-    """The stalls with the steps that each rank had made when it was probed.
+    """Return the stalls with the steps that each rank had made when it was probed.
 
-    The watch counts updates, and those of the last 0.2 s were not on disk yet.
+    The watch counts updates, and those of the last 0.2 s are not on disk yet.
     """
     known = {rank.head.rank: rank for rank in ranks}
     return tuple(

@@ -1,7 +1,7 @@
-"""The work of one step, from what the guest counted on one update.
+"""Finds the work of one step, from what the guest counted on one update.
 
-In: a rank's steps, and what an extra child counted, if there was one. Out: a count that stands for
-a step, or the reason why there is none. What it is a share of is left to `diagnose.utilization`.
+In: a rank's steps, and what an extra child counted, if there was one. Out: a count that represents
+a step, or the reason why there is none. `diagnose.utilization` relates it to the peak.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from steptime.measure.steps.step_fold import RankSteps
 _COMPILED = "compiled"
 _SEVERAL = 2
 _OUTSIDE_FRACTION = 0.01
-"""More of the backward than that belongs to no call that was seen: its forward was not counted."""
+"""Beyond this share, too much of the backward belongs to calls whose forward was not counted."""
 
 
 def find_count(
     rank: RankSteps, window: StepWindow, extra: CountSeen | None, *, ranks: Sequence[RankSteps]
 ) -> CountSeen:
-    """The work of a step; that of the run itself counts more than that of an extra child.
+    """Return the work of a step; a count of the run itself precedes that of an extra child.
 
     Args:
-        rank: whose update was counted.
-        window: its steady steps.
-        extra: of the extra child.
-        ranks: all of them.
+        rank: the rank whose update was counted.
+        window: the steady steps of this rank.
+        extra: the count of the extra child.
+        ranks: all ranks.
     """
     own = rank.signals.count
     found = own if own is not None and own.count is not None else extra or own
@@ -44,7 +44,7 @@ def find_count(
 
 
 def _flops_of(ranks: Sequence[RankSteps]) -> tuple[int, ...]:
-    """What every rank counted in as many updates; empty where one has no count."""
+    """Return what every rank counted in as many updates; empty if one has no count."""
     seen = [rank.signals.count for rank in ranks]
     if len(seen) < _SEVERAL or len({one.num_updates for one in seen if one is not None}) != 1:
         return ()
@@ -53,7 +53,7 @@ def _flops_of(ranks: Sequence[RankSteps]) -> tuple[int, ...]:
 
 
 def _why_no_step(found: CountSeen, rank: RankSteps, window: StepWindow) -> str | None:
-    """Why the work of an update is not that of a step, a machine word."""
+    """Return why the work of an update is not that of a step, as a machine word."""
     count = found.count
     assert count is not None
     if rank.num_updates and round(rank.num_updates / rank.num_steps) != found.num_updates:

@@ -1,8 +1,8 @@
-"""The file of one rank: its updates, blocks, device times, cost and end as frozen values.
+"""Reads the file of one rank: its updates, blocks, device times, cost and end as frozen values.
 
-In: a path. Out: a `RankStream`. The file may have 30 MB, so its updates are kept as columns; a
-line of another shape is skipped and counted. Steps are left to `measure.steps`, lines about
-anything else to `measure.rank_signals`.
+In: a path. Out: a `RankStream`. The file may have 30 MB, so the updates are kept as columns. It
+skips and counts lines of another shape. `measure.steps` makes the steps; `measure.rank_signals`
+reads the lines about anything else.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from steptime.record.lines import Line, Torn, kind_of, read_lines
 from steptime.record.rows import BlockRow, Layout, ProgressRow
 from steptime.record.table import UpdateTable
 
-# What a line of another shape than its `k` promises raises: it is skipped like one cut short.
+# A line with another shape than its `k` promises raises these; it is skipped like a torn line.
 _MISSHAPEN = (KeyError, TypeError, ValueError, OverflowError, DamagedRunError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamHead:
-    """First line of a rank's file; names the positions of the numbers in all others."""
+    """First line of a rank's file; it names the positions of the numbers in all others."""
 
     pid: int
     rank: int
@@ -47,9 +47,9 @@ class StreamHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestCost:
-    """What the guest spent so far; the last line counts.
+    """What the guest cost so far; the last line counts.
 
-    `rows` are updates and backward calls that stand for one; an older guest had none of those.
+    `rows` are updates and the backward calls that count as one; an older guest had none of these.
     """
 
     updates: int
@@ -63,7 +63,7 @@ class GuestCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamEnd:
-    """Last line of a process that ended in order; `tail` is wall time after all updates [ns]."""
+    """Last line of a process that ended in order; `tail` is the time after all updates [ns]."""
 
     updates: int
     backwards: int
@@ -77,7 +77,7 @@ class RankStream:
     """One process that stepped.
 
     `device_ns` maps an update's number to its device sums, `markers` to its raw markers: pairs of
-    nanoseconds after its start and the bucket that time flows into from there. `progress` holds
+    nanoseconds after its start and the bucket that receives the time from there. `progress` holds
     the updates after the last block of their thread.
     """
 
@@ -107,11 +107,11 @@ class _Lines:
         self.signals = SignalLines()
 
     def add_updates(self, line: Line) -> None:
-        """Updates, a row each."""
+        """Add updates, one per row."""
         self.updates.add(line)
 
     def add_block(self, line: Line) -> None:
-        """Rounds folded in the guest; what was known of them one by one counts no more."""
+        """Add rounds that the guest folded; they replace what was known of each round."""
         block = self.layout.block(line)
         self.blocks.append(block)
         self.progress = [
@@ -119,25 +119,25 @@ class _Lines:
         ]
 
     def add_progress(self, line: Line) -> None:
-        """Updates of a block in the making."""
+        """Add updates of a block that is not full yet."""
         self.progress += rows.progress(line)
 
     def add_device(self, line: Line) -> None:
-        """Device times, which come later than their update."""
+        """Add device times, which come later than their update."""
         number, times_ns = self.layout.device_times(line)
         self.device_ns[number] = array("q", times_ns)
 
     def add_markers(self, line: Line) -> None:
-        """Raw markers of an update, in pairs."""
+        """Add the raw markers of an update, in pairs."""
         number, markers = rows.markers(line)
         self.markers[number] = array("q", markers)
 
     def set_cost(self, line: Line) -> None:
-        """The guest's own cost so far."""
+        """Set the guest's own cost so far."""
         self.cost = from_json(GuestCost, line)
 
     def set_end(self, line: Line) -> None:
-        """The end in order."""
+        """Set the end, which came in order."""
         self.end = from_json(StreamEnd, line)
 
 
@@ -153,7 +153,7 @@ _TAKE: Mapping[str, Callable[[_Lines, Line], None]] = {
 
 
 def read_stream(path: Path, torn: Torn) -> RankStream | None:
-    """The stream in a rank's file; None where the head is missing, for it names the positions."""
+    """Return the stream in a rank's file; None without the head, which names the positions."""
     all_lines = read_lines(path, torn)
     head = take_head(StreamHead, all_lines, path, torn)
     if head is None:

@@ -1,11 +1,10 @@
-"""What a trial's guest wrote beside its updates: blocks of live states, levers, facts.
+"""Reads what a trial's guest wrote beside its updates: blocks of live states, levers, facts.
 
-In: lines of rank-N.jsonl, as they come (docs/reference/study-folder.md). Out: frozen values. How
-to use it on a trial that runs: one `RankLines` a rank's file, `take` each new line (of
-`record.lines`, say), and when `experiment_end` says that the experiment is over,
-`join_ranks` of the ranks' `blocks` and `log_ratios` of what comes out, for each state but the
-reference. On a folder at rest `read_trial` makes the `RankLines`. What the ratios mean is left to
-`tune`.
+In: lines of rank-N.jsonl, as they come (docs/reference/study-folder.md). Out: frozen values. For a
+running trial, make one `RankLines` per rank's file and `take` each new line, for example from
+`record.lines`. When `experiment_end` says that the experiment is over, call `join_ranks` with the
+ranks' `blocks`, and `log_ratios` with the result for each state except the reference. For a folder
+at rest, `read_trial` makes the `RankLines`. `tune` interprets the ratios.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ TIMES_MISSING = "times_missing"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaggedUpdate:
-    """One update of a trial: in which state it was made, and what it took without spans [ns].
+    """One update of a trial: the state in which it was made, and its time without spans [ns].
 
     `num_samples` is None where no size was seen; the times are None where their line was lost.
     """
@@ -54,17 +53,17 @@ class TaggedUpdate:
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """Experiment, round and state."""
+        """Return experiment, round and state."""
         return self.experiment, self.round, self.state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockTime:
-    """The counted updates of one state in one round, of one rank or of all, from `first_number` on.
+    """The counted updates of one state in one round from `first_number` on, of one rank or all.
 
-    Of all ranks, `wall_s` is the longest and `cpu_s` the sum. `void` is a machine word why it
-    does not count: `compiled`, `disturbed` (a probe of ours), `fell_back` (torch.compile gave
-    something up in this state), `ranks_differ`, `times_missing`.
+    Over all ranks, `wall_s` is the longest and `cpu_s` the sum. `void` says why the block does not
+    count, as a machine word: `compiled`, `disturbed` (by our probe), `fell_back` (torch.compile
+    fell back to eager in this state), `ranks_differ`, `times_missing`.
     """
 
     experiment: int
@@ -80,7 +79,7 @@ class BlockTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeverLine:
-    """A lever was applied, or why not; `state` is None for the plan's own."""
+    """A lever was applied, or why not; `state` is None for a lever of the plan itself."""
 
     n: int
     name: str
@@ -92,7 +91,7 @@ class LeverLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentEnd:
-    """An experiment is over; graphs and fallbacks of torch.compile are counted from the start."""
+    """An experiment is over; graphs and fallbacks of torch.compile count from the start."""
 
     experiment: int
     n: int
@@ -110,7 +109,7 @@ class _TrialHead:
 
 
 class _Time(NamedTuple):
-    """What an update took without spans, and compiling alone [ns]."""
+    """An update's time without spans, and its time of compiling alone [ns]."""
 
     thread: int
     wall_ns: int
@@ -120,12 +119,12 @@ class _Time(NamedTuple):
 
 
 class RankLines:
-    """The lines of one rank's file so far, fed one by one; others than a trial's are left."""
+    """The lines of one rank's file so far, one by one; it ignores lines that are not a trial's."""
 
     def __init__(self) -> None:
         self.rank = 0
         self.facts: Mapping[str, Any] = {}
-        """Fields of levers.base.Facts that the guest saw, and `sample_unit`; empty before."""
+        """Fields of levers.base.Facts that the guest saw, and `sample_unit`; empty until then."""
         self.counts: Mapping[str, int] = {}
         """What levers counted so far, as `lever:what`; the last line counts."""
         self._layout = Layout((), ())
@@ -138,7 +137,7 @@ class RankLines:
         """Take a line in.
 
         Raises:
-            DamagedRunError: it is of another shape than its `k` promises.
+            DamagedRunError: it has another shape than its `k` promises.
         """
         take = _TAKE.get(kind_of(line))
         if take is None:
@@ -185,20 +184,20 @@ class RankLines:
 
     @property
     def num_updates(self) -> int:
-        """Updates that were told of."""
+        """Return how many updates were reported."""
         return len(self._tags)
 
     @property
     def levers(self) -> tuple[LeverLine, ...]:
-        """What was applied, and what failed."""
+        """Return the levers that were applied, and those that failed."""
         return tuple(self._levers)
 
     def experiment_end(self, experiment: int) -> ExperimentEnd | None:
-        """How an experiment ended; None while it has not."""
+        """Return how an experiment ended; None while it has not."""
         return self._ends.get(experiment)
 
     def updates(self, experiment: int | None = None) -> tuple[TaggedUpdate, ...]:
-        """The updates in order, of the first thread: all, or those of one experiment."""
+        """Return the updates in order, of the first thread: all, or those of one experiment."""
         return tuple(
             _tagged(tag, self._times.get(number))
             for number, tag in sorted(self._tags.items())
@@ -207,7 +206,7 @@ class RankLines:
         )
 
     def blocks(self, experiment: int) -> tuple[BlockTime, ...]:
-        """The blocks of an experiment that are over."""
+        """Return the blocks of an experiment that are over."""
         end = self._ends.get(experiment)
         blocks = fold_blocks(self.updates(experiment), is_over=end is not None)
         fallen = end.fallen_states if end is not None else ()
@@ -243,7 +242,7 @@ def _tagged(tag: TagRow, time: _Time | None) -> TaggedUpdate:
 
 
 def read_trial(folder: Path) -> tuple[RankLines, ...]:
-    """The ranks of a trial's folder, in order; of several processes the one with most updates."""
+    """Return a trial's ranks in order; of a rank's processes, the one with the most updates."""
     best: dict[int, RankLines] = {}
     for path in sorted(folder.glob(files.RANKS)):
         found = RankLines()
@@ -262,10 +261,10 @@ def read_trial(folder: Path) -> tuple[RankLines, ...]:
 
 
 def fold_blocks(updates: Sequence[TaggedUpdate], *, is_over: bool) -> tuple[BlockTime, ...]:
-    """The blocks of one rank's updates of one experiment, in the order in which they ran.
+    """Return the blocks of one rank's updates of one experiment, in the order in which they ran.
 
-    A block that was begun again (its step's optimizers changed their order) counts from there
-    on. The last one is left out unless the experiment `is_over`: it may go on.
+    A block that began again (its step's optimizers changed their order) counts from there on. The
+    last block is left out unless the experiment `is_over`: it may still grow.
     """
     runs = [list(run) for _, run in groupby(updates, key=lambda one: (one.place, one.counts))]
     blocks: dict[tuple[int, int, int], BlockTime] = {}
@@ -300,10 +299,10 @@ def _block(run: Sequence[TaggedUpdate]) -> BlockTime:
 
 
 def join_ranks(ranks: Sequence[Sequence[BlockTime]]) -> tuple[BlockTime, ...]:
-    """The blocks of all ranks together, in the order of the first rank.
+    """Return the blocks of all ranks together, in the order of the first rank.
 
-    A block must have run in the same updates on all of them, else it is void; one that some
-    rank has not finished, or never began, is left out.
+    A block is void unless it ran in the same updates on all ranks. A block that some rank has not
+    finished, or never began, is left out.
     """
     if not ranks:
         return ()
@@ -338,9 +337,9 @@ def _join(blocks: Sequence[BlockTime]) -> BlockTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratios:
-    """log(reference time per sample / the state's own), a value a round; `num_void` rounds not.
+    """One log(reference time per sample / the state's own) per round; `num_void` have none.
 
-    Per update where `is_per_sample` does not hold: some batch had no size that was seen.
+    The times are per update where `is_per_sample` is false: then some batch's size was not seen.
     """
 
     wall: tuple[float, ...]
@@ -350,7 +349,7 @@ class Ratios:
 
 
 def log_ratios(blocks: Iterable[BlockTime], *, state: int, reference: int = 0) -> Ratios:
-    """A state against the reference, in the rounds in which both have a block that counts."""
+    """Return a state's ratios to the reference, over rounds in which both blocks count."""
     by_round: dict[int, dict[int, BlockTime]] = {}
     for block in blocks:
         if block.state in (state, reference):

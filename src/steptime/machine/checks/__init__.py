@@ -1,1 +1,1 @@
-"""Checks of the machine: pure functions of facts, one file a subject, and the facts' readers."""
+"""Checks the machine with pure functions of facts, one file per subject, and reads the facts."""

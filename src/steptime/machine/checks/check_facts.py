@@ -1,6 +1,6 @@
-"""What the checks judge by: values that the readers fill and the tests make.
+"""The facts that the checks judge: values that the readers fill and the tests make.
 
-None is not known, everywhere; `missing` has the reasons, by part.
+None means "not known" everywhere; `missing` has the reasons, by part.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from steptime.measure.values.measurement import Measurement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
-    """A package that torch was released with, and the one that is installed beside it."""
+    """A package with which torch was released, and the version that is installed beside it."""
 
     name: str
     wanted: str
@@ -25,19 +25,19 @@ class Pin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Software:
-    """What torch says of itself under the user's Python, in the environment of this shell.
+    """What torch reports of itself under the user's Python, in the environment of this shell.
 
     Attributes:
-        python: the interpreter.
-        cuda, hip: versions it was built with; None of a build without.
-        cudnn_built, cudnn_here: versions it was built with, and that was loaded.
-        nccl: version; `has_nccl` is False in a build without it.
-        architectures: of GPUs, that it holds code for: `sm_90`, `compute_90`.
-        num_devices: GPUs it can use; `cuda_error` says why there are none.
-        num_threads: of one operator.
-        matmul_precision: of float32, as a script finds it.
-        cudnn_benchmark: as a script finds it.
-        pins: packages of NVIDIA's.
+        python: path of the interpreter.
+        cuda, hip: versions that torch was built with; None for a build without.
+        cudnn_built, cudnn_here: the versions that torch was built with, and that it loaded.
+        nccl: version of NCCL; `has_nccl` is False in a build without it.
+        architectures: GPU architectures that it holds code for, such as `sm_90`, `compute_90`.
+        num_devices: GPUs that it can use; `cuda_error` says why there are none.
+        num_threads: threads of one operator.
+        matmul_precision: precision of float32 products when a script starts.
+        cudnn_benchmark: cuDNN's benchmark switch when a script starts.
+        pins: NVIDIA's packages that torch depends on.
     """
 
     python: str
@@ -60,7 +60,7 @@ class Software:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """What is left on the file system of a folder; `num_free` counts files to be."""
+    """The free space of a folder's file system; `num_free` counts files that can be made."""
 
     what: str
     folder: str
@@ -72,17 +72,17 @@ class Space:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
-    """What the kernel says, some of it over a second.
+    """What the kernel reports, in part over a second.
 
     Attributes:
-        os_id: of the distribution: `debian`, `ubuntu`, `rhel`.
-        huge_pages: `always`, `madvise` or `never`.
-        numa_balancing: whether the kernel moves memory after the threads.
-        swap_used_bytes, swap_in_bytes_per_s: now.
-        others_cores: cores kept busy by processes that are not ours.
+        os_id: id of the distribution, such as `debian`, `ubuntu`, `rhel`.
+        huge_pages: setting of huge pages: `always`, `madvise` or `never`.
+        numa_balancing: whether the kernel moves memory to the threads that use it.
+        swap_used_bytes, swap_in_bytes_per_s: swap in use, and what is read from it, now.
+        others_cores: cores that processes other than ours keep busy.
         throttled_fraction: share of the periods in which the quota stopped this group.
-        group_used_bytes: memory of the group that cannot be given back.
-        locked_hard_bytes, num_open_files_hard: what the shell may raise its limits to; -1: any.
+        group_used_bytes: memory of the group that the kernel cannot take back.
+        locked_hard_bytes, num_open_files_hard: how far the shell may raise its limits; -1: any.
         has_nvidia_module: NVIDIA's driver is in the kernel.
         has_nvidia_files, has_infiniband_files: their devices are in /dev.
     """
@@ -105,10 +105,10 @@ class System:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuState:
-    """A GPU of NVIDIA's as it is now.
+    """The present state of an NVIDIA GPU.
 
-    `held_down` are NVML's words for why its clock is low; `num_uncorrected` errors of memory were
-    since the driver was loaded, `num_ever` in its life; rows are those to be replaced.
+    `held_down` has NVML's words for why the clock is low. `num_uncorrected` counts memory errors
+    since the driver was loaded, `num_ever` those of the GPU's life; rows are those to be replaced.
     """
 
     index: int
@@ -128,7 +128,7 @@ class GpuState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interface:
-    """A network interface with an address, in the system's order."""
+    """A network interface with an address."""
 
     name: str
     is_up: bool
@@ -138,7 +138,7 @@ class Interface:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """A TCP port that somebody listens on; not `is_local` if more than this machine reaches it."""
+    """A TCP port with a listener; it is not `is_local` if other machines can reach it."""
 
     number: int
     is_local: bool
@@ -146,7 +146,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sshd:
-    """What the configuration of the SSH server says; None where it does not."""
+    """The configuration of the SSH server; None where it says nothing."""
 
     file: str
     has_drop_ins: bool = False
@@ -156,7 +156,7 @@ class Sshd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRun:
-    """The last run of the store; `script` is the text of the files its command names."""
+    """The last run of the store; `script` is the text of the files that its command names."""
 
     measurement: Measurement
     diagnosis: Diagnosis
@@ -165,19 +165,19 @@ class LastRun:
 
     @property
     def device(self) -> str | None:
-        """`cuda` or `cpu`."""
+        """Return `cuda` or `cpu`."""
         ranks = self.measurement.ranks
         return ranks[0].device.split(":")[0] if ranks else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckFacts:
-    """All that the checks judge by.
+    """All facts that the checks judge.
 
     Attributes:
         environment: variables of this shell.
-        ports: None where they cannot be read.
-        missing: why a part is not there, by part: `software`, `run`, `nccl_log`, `sshd`.
+        ports: ports with listeners; None where they cannot be read.
+        missing: why a part is missing, by part: `software`, `run`, `nccl_log`, `sshd`.
     """
 
     inventory: Inventory
@@ -194,7 +194,7 @@ class CheckFacts:
 
     @property
     def basis(self) -> Basis:
-        """What is told of them beside the checks."""
+        """Return the part of the facts that is shown beside the checks."""
         software = self.software
         return Basis(
             python=self.missing.get("python") if software is None else software.python,

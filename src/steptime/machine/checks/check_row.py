@@ -1,7 +1,7 @@
-"""What a check is made of: one row holds its rule, its words and its source.
+"""Defines what a check is made of: one row holds its rule, its words and its source.
 
-The rows lie beside their rules, one file a subject; `run_checks` gathers them. `report` renders
-their words and owns no others.
+The rows are beside their rules, in one file per subject; `run_checks` gathers them. `report` shows
+their words and has none of its own.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ Value = str | int | float
 Seen = Mapping[str, Value]
 
 OWN = "own measurement: 2 cores with AVX-512 and AMX, torch 2.13 without GPU, small models"
-"""Source of figures of ours; docs/how-to/check-the-machine.md says more."""
+"""Source of our own figures; docs/how-to/check-the-machine.md says more."""
 
 FAILURE = Cost(of="failure")
 
 
 Judgement = partial[MachineCheck]
-"""What a rule says of the facts: a check that lacks only what its row says of it."""
+"""What a rule says of the facts: a check without the words that its row holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRow:
-    """One check; no part has a default, so none can be forgotten.
+    """One check; no part has a default, so that none can be forgotten.
 
     Attributes:
-        code: its machine word, which is stable.
-        subject: what it belongs to, as `MachineCheck.subject` has it.
+        code: its stable machine word.
+        subject: the subject that it belongs to, as in `MachineCheck.subject`.
         title: what is wrong where it fires, in a few words.
-        seen: parts of a sentence on what was seen; in braces stands what the judgement saw. A part
-            is said where all that it names was seen.
+        seen: parts of a sentence on what was seen, with names of what the judgement saw in braces.
+            A part is shown where everything that it names was seen.
         why: why it matters.
         source: where the rule comes from.
-        judge: looks at the facts. What mends it and what it costs depend on them, so the judgement
-            has both.
+        judge: the rule, which judges the facts. The remedy and the cost depend on them, so the
+            judgement has both.
     """
 
     code: str
@@ -63,7 +63,7 @@ def fires(
     cost: Cost | None = None,
     commands: tuple[str, ...] = (),
 ) -> Judgement:
-    """It holds the training back, or may."""
+    """Return the judgement that it slows the training down, or may do so."""
     return partial(
         MachineCheck,
         status=CheckStatus.FIRES,
@@ -76,42 +76,42 @@ def fires(
 
 
 def clean(seen: Seen | None = None) -> Judgement:
-    """It was checked, and it is as it should be."""
+    """Return the judgement that it was checked, and is as it should be."""
     return partial(MachineCheck, status=CheckStatus.CLEAN, seen=seen or {})
 
 
 def not_checked(reason: str) -> Judgement:
-    """It could not be checked, and why, a machine word."""
+    """Return the judgement that it could not be checked, with a machine word for the reason."""
     return partial(MachineCheck, status=CheckStatus.NOT_CHECKED, reason=reason)
 
 
 def not_applicable(reason: str) -> Judgement:
-    """There is nothing of the kind here, a machine word."""
+    """Return the judgement that there is nothing of the kind here, with a machine word."""
     return partial(MachineCheck, status=CheckStatus.NOT_APPLICABLE, reason=reason)
 
 
-# -- what several rules ask
+# -- facts that several rules need
 
 
 def nvidia_gpus(facts: CheckFacts) -> tuple[Gpu, ...]:
-    """GPUs of NVIDIA's, with a driver or without."""
+    """Return NVIDIA's GPUs, with a driver or without."""
     return tuple(gpu for gpu in facts.inventory.gpus if gpu.vendor == "nvidia")
 
 
 def driven_gpus(facts: CheckFacts) -> tuple[Gpu, ...]:
-    """Those that NVIDIA's driver speaks for."""
+    """Return the GPUs that NVIDIA's driver reports."""
     return tuple(gpu for gpu in nvidia_gpus(facts) if gpu.has_driver)
 
 
 def software_of(facts: CheckFacts) -> Software | Judgement:
-    """What torch says, or the judgement that nobody could ask it."""
+    """Return what torch reports, or the judgement that it could not be asked."""
     if facts.software is not None:
         return facts.software
     return not_checked(facts.missing.get("software", "no_torch"))
 
 
 def run_on_gpu(facts: CheckFacts) -> LastRun | Judgement:
-    """The last run, if it trained on a GPU of NVIDIA's, or the judgement that none is known."""
+    """Return the last run if it trained on an NVIDIA GPU, or the judgement that none is known."""
     if not driven_gpus(facts):
         return not_applicable("no_nvidia_gpu")
     if facts.run is None:
@@ -122,7 +122,7 @@ def run_on_gpu(facts: CheckFacts) -> LastRun | Judgement:
 
 
 def version_of(text: str | None) -> tuple[int, ...]:
-    """The numbers at the beginning of a version: (2, 13, 0) of `2.13.0+cpu`."""
+    """Return the numbers at the beginning of a version: (2, 13, 0) of `2.13.0+cpu`."""
     numbers: list[int] = []
     for part in (text or "").split("+")[0].split("."):
         digits = part[: len(part) - len(part.lstrip("0123456789"))]
@@ -135,17 +135,17 @@ def version_of(text: str | None) -> tuple[int, ...]:
 
 
 def is_on(value: str | None) -> bool:
-    """Whether a variable's value switches on."""
+    """Return whether a variable's value turns something on."""
     return (value or "").strip().lower() not in ("", "0", "false", "off", "no", "n")
 
 
 def plural(num: int, thing: str) -> str:
-    """`1 GPU`, `2 GPUs`."""
+    """Return a number with its noun: `1 GPU`, `2 GPUs`."""
     return f"{num} {thing}" + ("" if num == 1 else "s")
 
 
 def give_memory(facts: CheckFacts, size_bytes: int) -> str:
-    """The command that gives this group so much memory, by who made the group."""
+    """Return the command that gives this group so much memory; it depends on the group's maker."""
     gib = math.ceil(size_bytes / (1 << 30))
     container = facts.inventory.limits.container
     if "SLURM_JOB_ID" in facts.environment:
@@ -158,7 +158,7 @@ def give_memory(facts: CheckFacts, size_bytes: int) -> str:
 
 
 def give_cores(facts: CheckFacts, num: int) -> str:
-    """The command that gives this group so many cores, by who made the group."""
+    """Return the command that gives this group so many cores; it depends on the group's maker."""
     container = facts.inventory.limits.container
     if "SLURM_JOB_ID" in facts.environment:
         return f"sbatch --cpus-per-task={num} job.sh"
@@ -170,7 +170,7 @@ def give_cores(facts: CheckFacts, num: int) -> str:
 
 
 def spans_machines(facts: CheckFacts) -> bool:
-    """Whether something says that trainings here span several machines."""
+    """Return whether something says that trainings here span several machines."""
     environment = facts.environment
     if facts.nccl_log is not None and (facts.nccl_log.num_nodes or 1) > 1:
         return True

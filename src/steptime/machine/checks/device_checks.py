@@ -1,4 +1,4 @@
-"""NVIDIA GPUs as they are now: what holds their clocks down, errors, and the PCIe link.
+"""Checks NVIDIA GPUs as they are now: what holds their clocks down, errors, and the PCIe link.
 
 In: facts. Out: judgements.
 """
@@ -29,7 +29,7 @@ _MEMORY_ERRORS = "https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.h
 _HOT = ("thermal", "hardware", "power_brake")
 _START = Cost(of="start", unit="s", low=1.0, high=3.0, source=_PERSISTENCE)
 _MIN_BUSY = 0.1  # a link may narrow itself while it sleeps
-_MIN_POWER = 0.98  # below it the limit was set by hand, not rounded
+_MIN_POWER = 0.98  # below it, somebody set the limit: it is not rounding
 
 
 def _states(facts: CheckFacts) -> tuple[GpuState, ...] | Judgement:
@@ -71,7 +71,7 @@ def _throttled(facts: CheckFacts) -> Judgement:
 
 
 def _slowed_in_run(facts: CheckFacts) -> Judgement | None:
-    """The last run's own evidence: what holds the clock down now may be gone, or not yet there."""
+    """Judge by the last run: what holds the clock down now may differ from what did then."""
     shifts = facts.run.diagnosis.shifts if facts.run is not None else ()
     found = [shift for shift in shifts if shift.causes[:1] == ("throttle",)]
     if not found:
@@ -134,7 +134,7 @@ def _clocks_set(facts: CheckFacts) -> Judgement:
         now, usual = low[0].clock_mhz or 1, low[0].default_clock_mhz or 1
         seen |= {"clock_mhz": now, "default_clock_mhz": usual}
         cost = Cost(of="matmul", low=1.0, high=usual / now, source="ratio of the clocks here")
-    # The reason alone is told of clocks at their default, too.
+    # Clocks at their default can have this reason too.
     return fires(
         Severity.WARNING if low else Severity.INFO,
         Certainty.LIKELY if low else Certainty.POSSIBLE,
@@ -182,7 +182,7 @@ def _memory_errors(facts: CheckFacts) -> Judgement:
     is_dead = any(state.rows_failed for state in bad)
     is_pending = any(state.rows_pending for state in bad)
     num_now = sum(state.num_uncorrected or 0 for state in bad)
-    severity = Severity.INFO  # errors of the past, whose rows were replaced
+    severity = Severity.INFO  # past errors, whose rows were replaced
     if is_pending:
         severity = Severity.WARNING
     if is_dead or num_now:

@@ -1,4 +1,4 @@
-"""Where the data lies, and what is left there and where checkpoints go.
+"""Checks where the data lies, and the free space there and where checkpoints go.
 
 In: facts. Out: judgements.
 """
@@ -26,10 +26,10 @@ _OPEN = Cost(
     high=215.0,
     source=f"{_STORAGE} (files that `import torch` opens: 0.02 s on NVMe, 4.3 s on Lustre)",
 )
-_MIN_WAIT = 0.05  # of a step: below it the loading keeps up, wherever the data lies
+_MIN_WAIT = 0.05  # of a step: below it, loading keeps up wherever the data lies
 
 _FULL_FRACTION = 0.05
-_FULL_BYTES = 20 << 30  # some checkpoints of a model of a billion parameters
+_FULL_BYTES = 20 << 30  # a few checkpoints of a model with a billion parameters
 _EMPTY_BYTES = 1 << 30
 _FULL_FILES = 0.02
 
@@ -104,7 +104,7 @@ def _is_full(space: Space) -> bool:
 
 def _lacks_files(space: Space) -> bool:
     if not space.num_files or space.num_free is None:
-        return False  # a file system that has no such limit says zero
+        return False  # a file system without such a limit reports zero
     return space.num_free < _FULL_FILES * space.num_files
 
 

@@ -1,4 +1,4 @@
-"""Variables of this shell that slow a training down: debug switches left on, GPUs hidden.
+"""Checks variables of this shell that slow a training down: debug switches, hidden GPUs.
 
 In: facts. Out: judgements.
 """
@@ -26,7 +26,7 @@ _TORCH = "https://docs.pytorch.org/docs/stable/"
 _NCCL = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 _CUDA = "https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-environment-variables"
 _SCHEDULERS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "KUBERNETES_SERVICE_HOST")
-"""Who sets the variable for its jobs, with reason."""
+"""Job systems that set the variable for their jobs for a good reason."""
 
 
 def _among(*words: str) -> Callable[[str], bool]:
@@ -43,7 +43,7 @@ def _is_set(value: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Variable:
-    """A check over variables: any of `names` whose value `slows`."""
+    """A check of variables: it fires for any of `names` whose value `slows`."""
 
     code: str
     title: str
@@ -239,7 +239,7 @@ def _gpus_hidden(facts: CheckFacts) -> Judgement:
 
 
 def _shown(value: str, uuids: list[str]) -> int:
-    """How many GPUs the list names; CUDA stops at the first word that names none."""
+    """Return how many GPUs the list names; CUDA stops at the first invalid word."""
     shown: set[str] = set()
     for word in value.split(","):
         name = word.strip()

@@ -1,4 +1,4 @@
-"""All facts, gathered by the readers; a part that fails is None, with the reason beside it.
+"""Gathers all facts with the readers; a part that fails is None, with the reason beside it.
 
 In: the inventory, the user's Python, the last run. Out: `CheckFacts`.
 """
@@ -27,13 +27,13 @@ from steptime.machine.values.inventory_values import Inventory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What to check.
+    """Says what to check.
 
     Attributes:
         python: the interpreter that trains; None where none was found.
-        environment: of this shell.
-        folders: whose space matters, by what lies there.
-        nccl_log: named by the user; None to search where NCCL was told to write.
+        environment: variables of this shell.
+        folders: folders whose free space matters, by what lies there.
+        nccl_log: the log that the user names; None to search where NCCL should write it.
         run: the last run, or why there is none.
     """
 
@@ -51,9 +51,9 @@ def gather(
     load_nvml: Callable[[], Any],
     kernel: KernelFiles = HERE,
 ) -> CheckFacts:
-    """Read everything; nothing is changed and nothing is reached over the network."""
+    """Read all facts; this changes nothing and uses no network."""
     missing: dict[str, str] = {}
-    # First, while no process of ours is at work.
+    # This comes first, while no process of ours is busy.
     system = read_system(kernel, folders=request.folders)
     software = _software(request, missing)
     sshd = read_sshd(kernel)
@@ -104,7 +104,7 @@ def _gpu_states(inventory: Inventory, load_nvml: Callable[[], Any]) -> tuple[Gpu
 
 
 def read_nccl_log(named: Path | None, environment: Mapping[str, str]) -> NcclChoice | str:
-    """The log that the user names, else the newest that NCCL was told to write; or why none."""
+    """Return the log that the user names, else NCCL's newest one; or why there is none."""
     path = named or _told_log(environment)
     if path is None:
         return "no_nccl_log"
@@ -117,7 +117,7 @@ def read_nccl_log(named: Path | None, environment: Mapping[str, str]) -> NcclCho
 
 
 def _told_log(environment: Mapping[str, str]) -> Path | None:
-    """The newest file of NCCL_DEBUG_FILE, in which %h is the host and %p the process."""
+    """Return the newest file of NCCL_DEBUG_FILE, in which %h is the host and %p the process."""
     pattern = environment.get("NCCL_DEBUG_FILE")
     if not pattern:
         return None

@@ -1,4 +1,4 @@
-"""Limits of the shell and of a container, and GPUs that were not passed into it.
+"""Checks limits of the shell and of a container, and GPUs that the container lacks.
 
 In: facts. Out: judgements.
 """
@@ -32,13 +32,13 @@ DOCKER_RUN = (
     "docker run --gpus all --shm-size=1g --ulimit memlock=-1 --ulimit stack=67108864"
     " IMAGE python train.py"
 )
-"""What NVIDIA's guides start a container for training with."""
+"""The options with which NVIDIA's guides start a container for training."""
 
 KUBERNETES = (
     "kubectl get daemonset -A | grep nvidia-device-plugin",
     "kubectl set resources deployment/NAME --limits=nvidia.com/gpu=1",
 )
-"""The device plugin that offers GPUs, by its name, and the request for one."""
+"""The name of the device plugin that offers GPUs, and the request for one."""
 
 KUBERNETES_SHM = (
     "kubectl patch deployment/NAME --type=json -p "
@@ -48,10 +48,10 @@ KUBERNETES_SHM = (
     '{"name":"shm","mountPath":"/dev/shm"}}]\''
 )
 
-_SHM_BYTES = 1 << 30  # what NCCL's guide gives a container
-_STACK_BYTES = 64 << 20  # 67108864, in NVIDIA's guides for containers
-_LITTLE_STACK_BYTES = 8 << 20  # the usual limit outside of them
-_OPEN_FILES = 1024  # the usual limit; each tensor that a worker hands over takes a file
+_SHM_BYTES = 1 << 30  # NCCL's guide gives a container so much
+_STACK_BYTES = 64 << 20  # 67108864 in NVIDIA's guides for containers
+_LITTLE_STACK_BYTES = 8 << 20  # the usual limit outside containers
+_OPEN_FILES = 1024  # the usual limit; each tensor from a worker takes a file
 _OPEN_FILES_BIG = 4096
 
 
@@ -66,7 +66,7 @@ def _shm_small(facts: CheckFacts) -> Judgement:
         None: ("sudo mount -o remount,size=1G /dev/shm",),
         "kubernetes": (KUBERNETES_SHM,),
     }.get(limits.container, (DOCKER_RUN,))
-    # One process that loads its own data hands nothing over.
+    # A single process that loads its own data needs no shared memory.
     run = facts.run.measurement if facts.run is not None else None
     is_alone = run is not None and run.workers is None and run.num_ranks < 2
     return fires(
@@ -161,7 +161,7 @@ def _container_without_gpus(facts: CheckFacts) -> Judgement:
     if driven_gpus(facts) or (facts.system.has_nvidia_files and not void):
         return clean({"container": container})
     seen: dict[str, Value] = {"container": container, "num_gpus": len(nvidia_gpus(facts))}
-    if not is_there:  # the image is made for GPUs; whether the host has any cannot be seen
+    if not is_there:  # the image is made for GPUs, but the host's are not visible
         return fires(Severity.INFO, Certainty.POSSIBLE, seen=seen, commands=_with_gpus(container))
     return fires(
         Severity.CRITICAL,

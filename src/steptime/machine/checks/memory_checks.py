@@ -1,4 +1,4 @@
-"""Memory of the host: page faults, huge pages, swap, and what a group leaves.
+"""Checks memory of the host: page faults, huge pages, swap, and what a group has left.
 
 In: facts. Out: judgements.
 """
@@ -28,8 +28,8 @@ _FAULTS = Cost(
     of="step", low=1.05, high=1.16, source=f"{OWN} (tcmalloc in place of glibc's, CPU time)"
 )
 _HUGE = Cost(of="step", low=0.96, high=1.0, source=f"{OWN} (torch asking for huge pages itself)")
-_SWAP_BYTES = 256 << 20  # less of it is what the system put aside once
-_SWAP_BYTES_PER_S = 1 << 20  # a page now and then is no thrashing
+_SWAP_BYTES = 256 << 20  # less is what the system moved there once
+_SWAP_BYTES_PER_S = 1 << 20  # an occasional page is no thrashing
 _TIGHT = 0.9  # of the limit: a batch or a checkpoint takes the rest
 
 

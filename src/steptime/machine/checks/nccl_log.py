@@ -1,7 +1,7 @@
-"""What NCCL chose, out of a log of NCCL_DEBUG=INFO.
+"""Reads what NCCL chose from a log of NCCL_DEBUG=INFO.
 
-In: its text. Out: an `NcclChoice`. Lines of other programs between are passed over; what NCCL words
-otherwise than here is left out.
+In: its text. Out: an `NcclChoice`. It skips lines of other programs, and leaves out what NCCL words
+differently than here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import Counter
 from steptime.machine.values.check_values import NcclChoice
 
 MAX_BYTES = 64 << 20
-"""Of a log that is read; what was chosen stands at its beginning."""
+"""So much of a log is read; NCCL's choices are at its beginning."""
 
 _VERSION = re.compile(r"NCCL version ([\d.]+)")
 _NETWORK = re.compile(r"NCCL INFO (?:Using network |NET/)([A-Za-z]\w*)")
@@ -22,11 +22,11 @@ _NODES = re.compile(r"nNodes (\d+)")
 _RANKS = re.compile(r"n[Rr]anks (\d+)")
 _CHOICE = re.compile(r"(\w+): (\d+) Bytes -> Algo (\w+)")
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
-"""In the order of NCCL's numbers (nccl_common.h)."""
+"""The names in the order of NCCL's numbers (nccl_common.h)."""
 
 
 def parse_nccl_log(text: str, *, path: str) -> NcclChoice | None:
-    """What it chose; None where no line is NCCL's."""
+    """Return what NCCL chose; None where no line is from NCCL."""
     if "NCCL INFO" not in text and "NCCL version" not in text:
         return None
     ways = Counter(_way(found) for found in _CHANNEL.findall(text))
@@ -54,7 +54,7 @@ def _first(pattern: re.Pattern[str], text: str) -> str | None:
 
 
 def _way(text: str) -> str:
-    """`NET/IB/GDRDMA` of `NET/IB/0/GDRDMA`: the transport without the device's number."""
+    """Return the transport without the device's number: `NET/IB/GDRDMA` of `NET/IB/0/GDRDMA`."""
     parts = [part.split("(")[0] for part in text.rstrip(".,").split("/")]
     return "/".join(part for part in parts if part and not part.isdigit())
 

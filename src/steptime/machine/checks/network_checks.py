@@ -1,4 +1,4 @@
-"""The way between ranks: RDMA not used, the slower interface, gloo for GPUs, NCCL's choices.
+"""Checks the path between ranks: unused RDMA, a slow interface, gloo for GPUs, NCCL's choices.
 
 In: facts. Out: judgements.
 """
@@ -29,7 +29,7 @@ from steptime.machine.values.check_values import Certainty, Cost, NcclChoice
 _ENV = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 _TROUBLES = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
 _BACKENDS = "https://docs.pytorch.org/docs/stable/distributed.html#which-backend-to-use"
-_SPEEDUP = 2.0  # the faster interface must be so much faster: below it other things decide
+_SPEEDUP = 2.0  # the other interface must be so much faster: else other things decide
 _GLOO = re.compile(r"""init_process_group\(\s*(?:backend\s*=\s*)?["']gloo["']|["']gloo["']""")
 
 _LOG = ("NCCL_DEBUG=INFO NCCL_DEBUG_FILE=nccl.log torchrun --nproc-per-node gpu train.py",)
@@ -81,7 +81,7 @@ def _with_infiniband(facts: CheckFacts) -> str:
 
 
 def _by_speed(facts: CheckFacts) -> Cost | None:
-    """What is sent over sockets takes at least as much longer as the links differ."""
+    """Return the cost: what goes over sockets takes at least as much longer as the links differ."""
     rdma = max(one.speed_bits_per_s or 0.0 for one in facts.inventory.rdma if one.is_active)
     nics = [nic.speed_bits_per_s for nic in facts.inventory.nics if nic.is_up]
     slowest = max((speed for speed in nics if speed), default=0.0)
@@ -110,7 +110,7 @@ def _ib_disabled(facts: CheckFacts) -> Judgement:
 
 
 def _slow_interface(facts: CheckFacts) -> Judgement:
-    """The interface of the sockets, by NCCL's rules (NCCL_SOCKET_IFNAME in its guide)."""
+    """Judge the sockets' interface, by NCCL's rules (NCCL_SOCKET_IFNAME in its guide)."""
     candidates = [one for one in facts.interfaces if one.is_up and one.name != "lo"]
     if len(candidates) < 2:
         return not_applicable("one_interface")
@@ -138,7 +138,7 @@ def _slow_interface(facts: CheckFacts) -> Judgement:
         if first.is_hardware:
             return not_checked("speeds_not_told")
         return fires(Severity.INFO, Certainty.POSSIBLE, seen=seen, commands=command)
-    # Without a rule all of the taken ones are devices, and NCCL prefers the faster.
+    # Without a rule all interfaces taken are devices, and NCCL prefers the faster one.
     if fastest.speed_bits_per_s < _SPEEDUP * (best if rule is None else first.speed_bits_per_s):
         return clean(seen)
     ratio = fastest.speed_bits_per_s / first.speed_bits_per_s
@@ -194,7 +194,7 @@ def _gpu_ranks_on_gloo(facts: CheckFacts) -> Judgement:
 
 
 def _nccl_path(facts: CheckFacts) -> Judgement:
-    """Peer copies that the links allow and NCCL did not choose."""
+    """Judge peer copies that the links allow and NCCL did not choose."""
     if len(driven_gpus(facts)) < 2:
         return not_applicable("one_gpu" if driven_gpus(facts) else "no_nvidia_gpu")
     log = facts.nccl_log
@@ -221,7 +221,7 @@ def _nccl_path(facts: CheckFacts) -> Judgement:
 
 
 def _choices(log: NcclChoice) -> dict[str, Value]:
-    """The ring or tree and the transports, as the log has them."""
+    """Return the algorithm (ring or tree) and the transports, as the log has them."""
     seen: dict[str, Value] = {
         "transports": ", ".join(f"{num} × {name}" for name, num in log.transports.items()),
         "shapes": " and ".join(

@@ -1,4 +1,4 @@
-"""Faster arithmetic that is switched off: matrix products and convolutions.
+"""Checks for faster arithmetic that is turned off: matrix products and convolutions.
 
 In: facts. Out: judgements.
 """
@@ -35,8 +35,8 @@ _ON_CPU = Cost(
 )
 _TUNE = ("steptime tune --levers matmul_precision -- python train.py",)
 
-_MIN_SHARE = 0.5  # of the FLOP: below it the other half decides
-_MIN_CONVOLUTION = 0.2  # of the FLOP: the choice of an algorithm for less is lost in the rest
+_MIN_SHARE = 0.5  # of the FLOP: below it, the other half decides
+_MIN_CONVOLUTION = 0.2  # of the FLOP: for less, the algorithm hardly matters
 
 
 def _matmul_precision(facts: CheckFacts) -> Judgement:
@@ -50,7 +50,7 @@ def _matmul_precision(facts: CheckFacts) -> Judgement:
 
 
 def _of_run(facts: CheckFacts, *, device: str, cost: Cost) -> Judgement:
-    """By the types that the last run multiplied; without one, by how a script finds the switch."""
+    """Judge by the types that the last run multiplied; without a run, by the switch's default."""
     count = facts.run.measurement.count if facts.run is not None else None
     if count is None or sum(count.by_dtype.values()) == 0:
         return _of_switch(facts, device=device, cost=cost)

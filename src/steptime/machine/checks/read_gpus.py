@@ -1,6 +1,7 @@
-"""NVIDIA GPUs as they are now, as NVML says.
+"""Reads the present state of NVIDIA GPUs from NVML.
 
-In: NVIDIA's own binding, initialized. Out: `GpuState` values; what a device does not tell is None.
+In: NVIDIA's own binding, initialized. Out: `GpuState` values; what a device does not report is
+None.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ _REASONS = {
 }
 """Bits of NVML's clocks event reasons (nvml.h)."""
 
-# Numbers of NVML's enumerations.
+# The numbers are from NVML's enumerations.
 _SM, _TEMPERATURE, _UNCORRECTED, _SINCE_LOADED, _EVER = 1, 0, 1, 0, 1
 
 
 def read_gpu_states(nvml: Any) -> tuple[GpuState, ...]:
-    """The state of each."""
+    """Return the state of each GPU."""
     num = ask(nvml, "nvmlDeviceGetCount") or 0
     found = []
     for index in range(min(num, MAX_GPUS)):

@@ -1,6 +1,6 @@
-"""Torch asked in a process of the user's Python, in the environment of this shell.
+"""Asks torch in a process of the user's Python, in the environment of this shell.
 
-In: an interpreter. Out: `Software`, or why nobody answered.
+In: an interpreter. Out: `Software`, or why there is no answer.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Any
 from steptime.machine.checks.check_facts import Pin, Software
 
 _FILE = Path(__file__).resolve().parent.parent / "child" / "torch_software.py"
-# By file, so that no name of ours and none of the folder we stand in shadows one of the user's.
+# It runs as a file, so that neither our names nor those of this folder shadow the user's.
 _BOOT = (
     "import sys; sys.path[:] = [p for p in sys.path if p]; sys.dont_write_bytecode = True;"
     " import runpy; runpy.run_path(sys.argv[1], run_name='__main__')"
 )
 LIMIT_S = 120.0
-"""Importing torch takes seconds; from a network file system that is cold, a minute."""
+"""Importing torch takes seconds, or a minute from a cold network file system."""
 
 
 def ask_software(
     python: str, *, environment: Mapping[str, str], limit_s: float = LIMIT_S
 ) -> Software | tuple[str, str | None]:
-    """What torch says; or why not: a machine word, and the words of what failed."""
+    """Return what torch reports; or why not: a machine word, and the text of the failure."""
     try:
         child = subprocess.Popen(
             [python, "-c", _BOOT, str(_FILE)],
@@ -53,7 +53,7 @@ def ask_software(
 
 
 def parse_software(out: str, errors: str = "") -> Software | tuple[str, str | None]:
-    """The answer in the last line of the output."""
+    """Return the answer in the last line of the output."""
     told: Any = None
     with suppress(ValueError, IndexError):
         told = json.loads(out.strip().splitlines()[-1])

@@ -1,7 +1,7 @@
-"""What the kernel says beyond the inventory: load over a second, swap, limits, listeners, sshd.
+"""Reads kernel facts beyond the inventory: load over a second, swap, limits, listeners, sshd.
 
 In: the kernel's files. Out: `System`, `Interface`, `Port` and `Sshd` values. What cannot be read is
-None; nothing needs more rights than the user has.
+None; no reader needs more rights than the user has.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from steptime.machine._files import KernelFiles, names_in, read_int, read_kib, r
 from steptime.machine.checks.check_facts import Interface, Port, Space, Sshd, System
 
 SAMPLE_S = 1.0
-"""Long enough for a hundred ticks of the kernel's clock a core."""
+"""Long enough for a hundred ticks of the kernel's clock on each core."""
 
-_MAX_DEPTH = 16  # of files that include each other, as in sshd
+_MAX_DEPTH = 16  # for files that include each other, as in sshd
 _LISTEN = "0A"  # state of a socket in /proc/net/tcp (tcp_states.h)
 
 
 def read_system(
     kernel: KernelFiles, *, folders: Mapping[str, Path], sample_s: float = SAMPLE_S
 ) -> System:
-    """The state of the system.
+    """Return the state of the system.
 
     Args:
-        kernel: where its files are.
-        folders: whose space matters, by what lies there.
-        sample_s: how long rates are watched.
+        kernel: the kernel's files.
+        folders: folders whose free space matters, by what lies there.
+        sample_s: time over which rates are measured [s].
     """
     before = _counters(kernel)
     time.sleep(sample_s)
@@ -66,7 +66,7 @@ def read_system(
 
 
 def _counters(kernel: KernelFiles) -> tuple[float, float | None, float, int | None]:
-    """Now, busy core-seconds of the machine, of this process, and pages that came from swap."""
+    """Return the time, busy core-seconds of machine and process, and pages read from swap."""
     busy = None
     words = (read_text(kernel.proc / "stat") or "").split("\n")[0].split()
     with suppress(ValueError, IndexError):
@@ -86,7 +86,7 @@ def _rates(
     before: tuple[float, float | None, float, int | None],
     after: tuple[float, float | None, float, int | None],
 ) -> tuple[float | None, float | None]:
-    """Cores that others kept busy, and bytes a second that came back from swap."""
+    """Return the cores that others kept busy, and the bytes per second read from swap."""
     passed_s = after[0] - before[0]
     if passed_s <= 0:
         return None, None
@@ -109,7 +109,7 @@ def _os_id(path: Path) -> str | None:
 
 
 def _chosen(path: Path) -> str | None:
-    """The word in brackets: `always [madvise] never`."""
+    """Return the word in brackets: `always [madvise] never`."""
     for word in (read_text(path) or "").split():
         if word.startswith("[") and word.endswith("]"):
             return word[1:-1]
@@ -117,7 +117,7 @@ def _chosen(path: Path) -> str | None:
 
 
 def _throttled_fraction(kernel: KernelFiles) -> float | None:
-    """Share of the quota's periods, since the group began, in which it was stopped."""
+    """Return the share of the quota's periods, since the group began, in which it was stopped."""
     group = find_group("cpu", v1_file="cpu.cfs_quota_us", v2_file="cpu.max", proc=kernel.proc)
     if group is None:
         return None
@@ -131,7 +131,7 @@ def _throttled_fraction(kernel: KernelFiles) -> float | None:
 
 
 def _group_used_bytes(kernel: KernelFiles) -> int | None:
-    """Memory of the group without files that the kernel can drop."""
+    """Return the memory of the group without files that the kernel can drop."""
     group = find_group(
         "memory", v1_file="memory.usage_in_bytes", v2_file="memory.current", proc=kernel.proc
     )
@@ -158,7 +158,7 @@ def _hard(name: str) -> int | None:
 
 
 def read_spaces(folders: Mapping[str, Path]) -> tuple[Space, ...]:
-    """What is left where, each file system once."""
+    """Return the free space by folder, with each file system once."""
     found: dict[int, Space] = {}
     for what, folder in folders.items():
         with suppress(OSError, ValueError):
@@ -179,7 +179,7 @@ def read_spaces(folders: Mapping[str, Path]) -> tuple[Space, ...]:
 
 
 def read_interfaces(kernel: KernelFiles) -> tuple[Interface, ...]:
-    """Interfaces with an address, in the order in which the system lists them."""
+    """Return the interfaces with an address, in the order in which the system lists them."""
     try:
         names = list(psutil.net_if_addrs())
         addresses = psutil.net_if_addrs()
@@ -205,7 +205,7 @@ def read_interfaces(kernel: KernelFiles) -> tuple[Interface, ...]:
 
 
 def read_ports(kernel: KernelFiles) -> tuple[Port, ...] | None:
-    """TCP ports that are listened on, from the kernel's own list; None where there is none."""
+    """Return the TCP ports with listeners, from the kernel's list; None where there is no list."""
     found: dict[int, bool] = {}
     is_told = False
     for name in ("tcp", "tcp6"):
@@ -225,10 +225,10 @@ def read_ports(kernel: KernelFiles) -> tuple[Port, ...] | None:
 
 
 def _is_local(address: str) -> bool:
-    """Whether an address of /proc/net/tcp is this machine's own: 127.0.0.0/8 or ::1."""
+    """Return whether an address of /proc/net/tcp is this machine's own: 127.0.0.0/8 or ::1."""
     if len(address) == 8:
-        return address.endswith("7F")  # words are little-endian
-    # ::1, and 127.0.0.0/8 as an IPv6 address.
+        return address.endswith("7F")  # the words are little-endian
+    # These are ::1, and 127.0.0.0/8 as IPv6 addresses.
     is_mapped = address.startswith("0" * 16 + "FFFF0000") and address.endswith("7F")
     return address == "0" * 24 + "01000000" or is_mapped
 
@@ -237,7 +237,7 @@ def _is_local(address: str) -> bool:
 
 
 def read_sshd(kernel: KernelFiles) -> Sshd | str:
-    """What the server's configuration says of passwords; or why it cannot be read."""
+    """Return what the server's configuration says of passwords, or why it cannot be read."""
     file = kernel.root / "etc" / "ssh" / "sshd_config"
     try:
         text = file.read_text(errors="replace")
@@ -250,7 +250,7 @@ def read_sshd(kernel: KernelFiles) -> Sshd | str:
         has_drop_ins = _read_settings(text, kernel, values)
     except OSError:
         return "no_right_to_read"
-    except ValueError:  # what no server would read either
+    except ValueError:  # no server would read this either
         return "not_told"
     word = values.get("passwordauthentication")
     told = {"yes": True, "no": False}.get(word or "")
@@ -258,7 +258,7 @@ def read_sshd(kernel: KernelFiles) -> Sshd | str:
         "kbdinteractiveauthentication", values.get("challengeresponseauthentication")
     )
     if told is False and keyboard == "yes" and values.get("usepam") == "yes":
-        told = True  # PAM asks for the password then
+        told = True  # then PAM asks for the password
     port = values.get("port", "")
     return Sshd(
         file=f"/{file.relative_to(kernel.root)}",
@@ -271,7 +271,7 @@ def read_sshd(kernel: KernelFiles) -> Sshd | str:
 def _read_settings(
     text: str, kernel: KernelFiles, values: dict[str, str], *, depth: int = 0
 ) -> bool:
-    """Fill in what is said first, which counts; what follows a Match is for some only."""
+    """Fill in each setting's first value, which counts; those after a Match apply to some only."""
     has_include = False
     for line in text.splitlines():
         words = shlex.split(line.replace("=", " ", 1), comments=True) if _is_plain(line) else []
@@ -294,5 +294,5 @@ def _read_settings(
 
 
 def _is_plain(line: str) -> bool:
-    """Whether its quotes are closed."""
+    """Return whether the line's quotes are closed."""
     return line.count('"') % 2 == 0 and line.count("'") % 2 == 0

@@ -1,6 +1,6 @@
-"""All checks, judged.
+"""Judges the facts with all checks.
 
-In: facts. Out: a `MachineCheck` each, in the order of the subjects.
+In: facts. Out: a `MachineCheck` for each check, in the order of the subjects.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ CHECKS: tuple[CheckRow, ...] = (
 """Every check, in the order of the subjects."""
 
 ROWS = {row.code: row for row in CHECKS}
-"""The same by code, for the words."""
+"""The checks by code, for their words."""
 
 
 def judge(facts: CheckFacts) -> tuple[MachineCheck, ...]:
-    """What every check says of the facts; one of ours that fails is not checked, no more."""
+    """Return what every check says of the facts; a check with an error counts as not checked."""
     return tuple(_judge(row, facts) for row in CHECKS)
 
 

@@ -1,7 +1,7 @@
-"""How open a training box is: passwords over SSH, and ports that others can reach.
+"""Checks how open the machine is: passwords over SSH, and ports that others can reach.
 
-In: facts. Out: judgements. The server's configuration and the kernel's list of listeners are read;
-nothing is ever connected to.
+In: facts. Out: judgements. They rest on the server's configuration and the kernel's list of
+listeners; nothing ever connects to a port.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _KNOWN = {
     29400: "torchrun",
     29500: "torch.distributed",
 }
-"""Of training boxes; by default they ask for no password, or run what they are sent."""
+"""Services that by default ask for no password, or run what they receive."""
 
 _DROP_IN = "/etc/ssh/sshd_config.d/00-keys-only.conf"
 
@@ -74,7 +74,7 @@ def _open_ports(facts: CheckFacts) -> Judgement:
     if not numbers:
         return clean()
     if not known:
-        # Whether each is meant to be open only its owner knows.
+        # Only the owner knows whether each port should be open.
         return clean({"ports": " ".join(map(str, numbers))})
     return fires(
         Severity.WARNING,

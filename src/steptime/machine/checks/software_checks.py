@@ -1,4 +1,4 @@
-"""Driver, CUDA, cuDNN, NCCL and torch against each other, and against the GPUs.
+"""Checks driver, CUDA, cuDNN, NCCL and torch against each other, and against the GPUs.
 
 In: facts. Out: judgements.
 """
@@ -29,21 +29,21 @@ from steptime.machine.values.check_values import Certainty, Cost
 COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"
 
 MIN_DRIVERS = {11: (450, 80, 2), 12: (525, 60, 13), 13: (580,)}
-"""Lowest driver that runs any minor release of a CUDA major on Linux (`COMPATIBILITY`, table 1,
+"""Lowest driver for any minor release of a CUDA major version on Linux (`COMPATIBILITY`, table 1,
 with the full numbers of the CUDA Toolkit's release notes)."""
 
 _WHEELS = ((13, 0), "cu130"), ((12, 8), "cu128"), ((12, 6), "cu126")
-"""Builds of torch that a driver of this CUDA runs without leaning on minor compatibility."""
+"""Builds of torch that a driver of this CUDA runs without minor version compatibility."""
 
 _INSTALLERS = {
     "ubuntu": "sudo ubuntu-drivers install --gpgpu",
     "debian": "sudo apt-get install nvidia-driver",
     **dict.fromkeys(("rhel", "rocky", "almalinux", "fedora"), "sudo dnf install cuda-drivers"),
 }
-"""By distribution; of the last ones from NVIDIA's own repository."""
+"""The command by distribution; the last ones use NVIDIA's own repository."""
 
 _OLDEST = (5, 0)
-"""Capability (Maxwell) below which no torch with CUDA 12 has code."""
+"""Torch with CUDA 12 has no code below this capability (Maxwell)."""
 
 _LIBRARY_MISMATCH = "nvml_error_18"  # NVML_ERROR_LIB_RM_VERSION_MISMATCH
 
@@ -56,14 +56,14 @@ def _driver_missing(facts: CheckFacts) -> Judgement:
     if any(gpu.has_driver for gpu in gpus):
         return clean({"driver": facts.inventory.nvidia_driver or "?"})
     if word == _LIBRARY_MISMATCH or facts.system.has_nvidia_module:
-        return clean({"driver": "in the kernel"})  # whether it answers: `_driver_silent`
+        return clean({"driver": "in the kernel"})  # `_driver_silent` says whether it answers
     if facts.inventory.limits.container is not None:
         return not_applicable("driver_is_the_hosts")
     if word == "no_binding":
         return not_checked("no_binding")
     return fires(
         Severity.CRITICAL,
-        Certainty.LIKELY,  # a card that only shows a screen would be on the bus as well
+        Certainty.LIKELY,  # a card that only drives a screen is on the bus as well
         seen={"num_gpus": len(gpus), "reason": word or "not_told"},
         cost=FAILURE,
         commands=(_INSTALLERS.get(facts.system.os_id or "", _INSTALLERS["ubuntu"]), "sudo reboot"),
@@ -71,7 +71,7 @@ def _driver_missing(facts: CheckFacts) -> Judgement:
 
 
 def _driver_silent(facts: CheckFacts) -> Judgement:
-    """A driver that is in the kernel, and does not speak for the GPUs."""
+    """Judge a driver that is in the kernel, but does not report the GPUs."""
     word = facts.inventory.missing.get("gpus")
     is_there = facts.system.has_nvidia_module or word == _LIBRARY_MISMATCH
     if not is_there:
@@ -119,7 +119,7 @@ def _pip(software: Software) -> str:
 
 
 def _cuda_build(facts: CheckFacts) -> Software | Judgement:
-    """A torch with CUDA beside GPUs with a driver; else why there is nothing to compare."""
+    """Return a torch with CUDA if GPUs have a driver; else why there is nothing to compare."""
     if not driven_gpus(facts):
         return not_applicable("no_nvidia_gpu")
     software = software_of(facts)
@@ -223,16 +223,16 @@ def _architecture(facts: CheckFacts) -> Judgement:
 
 
 def _is_covered(here: tuple[int, ...], architectures: tuple[str, ...]) -> bool:
-    """Whether code for one of the architectures runs on a GPU of this capability."""
+    """Return whether code for one of the architectures runs on a GPU of this capability."""
     for word in architectures:
         kind, _, digits = word.partition("_")
         number = digits.rstrip("af")
         if not number.isdigit() or len(number) < 2:
             continue
         code = (int(number[:-1]), int(number[-1]))
-        if digits != number:  # of one architecture (a) or family (f) alone
+        if digits != number:  # for one architecture (a) or family (f) alone
             covers = code == here or (digits.endswith("f") and code[0] == here[0] and code <= here)
-        elif kind == "compute":  # the driver compiles it for what is newer
+        elif kind == "compute":  # the driver compiles it for newer GPUs
             covers = code <= here
         else:
             covers = code[0] == here[0] and code <= here
@@ -321,7 +321,7 @@ def _old_torch(facts: CheckFacts) -> Judgement:
         return software
     version = version_of(software.torch)[:2]
     seen: dict[str, Value] = {"torch": software.torch}
-    # Only from Ampere on is there a figure.
+    # There is a figure only from Ampere on.
     newest = max((version_of(gpu.compute_capability) for gpu in driven_gpus(facts)), default=())
     if newest < (8, 0):
         return not_checked("no_figure_for_these_gpus")

@@ -1,4 +1,4 @@
-"""Threads against cores: too many, spinning, or far from the memory and the GPU they work with.
+"""Checks threads against cores: too many, spinning, or far from their memory and their GPU.
 
 In: facts. Out: judgements.
 """
@@ -41,7 +41,7 @@ _BINDING = "https://docs.pytorch.org/docs/stable/elastic/run.html"
 _BIND = Cost(of="step", low=1.01, high=1.10, source="torch/numa/binding.py (typically 1 to 10 %)")
 _BINDING_SINCE = (2, 9)
 
-_THROTTLED = 0.05  # of the periods: below it a step in twenty was cut at most
+_THROTTLED = 0.05  # of the periods: below it, at most one step in twenty was cut
 
 
 def _threads_over_cores(facts: CheckFacts) -> Judgement:
@@ -68,7 +68,7 @@ def _threads_over_cores(facts: CheckFacts) -> Judgement:
 
 
 def _ranks_here(facts: CheckFacts) -> int:
-    """Ranks of the last run on the processor: those on GPUs leave the cores to others."""
+    """Return the last run's ranks on the processor: ranks on GPUs leave the cores to others."""
     if facts.run is None or facts.run.device != "cpu":
         return 1
     return max(1, facts.run.measurement.num_ranks)
@@ -85,7 +85,7 @@ def _spin_waiting(facts: CheckFacts) -> Judgement:
         return not_applicable("one_thread")
     if _waits_asleep(facts):
         return clean({"wait_policy": "passive"})
-    others = min(others, facts.inventory.cpu.num_threads)  # ticks of a second are rounded
+    others = min(others, facts.inventory.cpu.num_threads)  # ticks in a second are rounded
     free = facts.inventory.cpu.num_threads - others
     seen: dict[str, Value] = {
         "num_threads": threads,
@@ -94,7 +94,7 @@ def _spin_waiting(facts: CheckFacts) -> Judgement:
     }
     if others <= QUIET_CORES or free >= threads - QUIET_CORES:
         return clean(seen)
-    # What is busy now may be the training itself; the last run knows what others took from it.
+    # The training itself may be busy now; the last run knows what others took from it.
     host = facts.run.measurement.host if facts.run is not None else None
     was_busy = None if host is None else host.others_cores > QUIET_CORES
     if host is not None:
@@ -178,7 +178,7 @@ def _overlaps(facts: CheckFacts, node: NumaNode) -> bool:
 
 
 def _is_bound(facts: CheckFacts) -> bool:
-    """Whether the last command bound its processes itself."""
+    """Return whether the last command bound its processes itself."""
     words = facts.run.measurement.command if facts.run is not None else ()
     wanted = ("numactl", "--numa-binding", "--numa_binding", "--enable_cpu_affinity")
     return any(word.startswith(wanted) or word.endswith("/numactl") for word in words)
@@ -192,7 +192,7 @@ def _far_from_gpu(facts: CheckFacts) -> Judgement:
     if not allowed:
         return not_checked("affinity_not_told")
     far = [gpu for gpu in gpus if not allowed & parse_cpu_list(gpu.cpus)]
-    if len(far) < len(gpus):  # there is one near: which GPU a rank takes is not known here
+    if len(far) < len(gpus):  # one GPU is near, and a rank's GPU is not known here
         return clean({"cpus": facts.inventory.limits.cpus or ""})
     return fires(
         Severity.WARNING,
@@ -208,7 +208,7 @@ def _far_from_gpu(facts: CheckFacts) -> Judgement:
 
 
 def _thread_pinning(facts: CheckFacts) -> Judgement:
-    """A binding that puts all ranks or workers of a machine on the same few cores."""
+    """Judge a binding that puts all ranks or workers of a machine on the same few cores."""
     for name in ("GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PLACES", "OMP_PROC_BIND"):
         value = facts.environment.get(name)
         if value is None or (name == "OMP_PROC_BIND" and not is_on(value)):

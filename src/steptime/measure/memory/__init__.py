@@ -1,1 +1,1 @@
-"""The memory of a run, from what its processes said of themselves."""
+"""Measures the memory of a run, from what its processes reported."""

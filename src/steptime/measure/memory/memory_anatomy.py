@@ -1,8 +1,8 @@
-"""The memory anatomy of a run, from what its processes told of themselves.
+"""Makes the memory anatomy of a run, from what its processes reported.
 
 In: the lines `mem` of processes.jsonl, the machine's samples, the folded ranks. Out: the `Anatomy`
-of the rank that holds most, or the reason why there is none. What would make it fit is left to
-`plan.memory_fit`.
+of the rank that holds most, or the reason why there is none. `plan.memory_fit` decides what would
+make it fit.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 DEATH = "death"
 
 _BEFORE_UPDATE = ("gradients", "optimizer")
-"""What is there once an update was done."""
+"""The parts that exist once an update was done."""
 
 _IN_STEP = ("inputs", "others", "temporaries")
-"""What is told apart in a step that was followed."""
+"""The parts that can be distinguished in a step that was followed."""
 
 _ON_DEVICE = ("context", "fragmentation")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartSeen:
-    """Bytes of one part as the guest read them."""
+    """Bytes of one part, as the guest read them."""
 
     bytes: int
     num: int
@@ -51,7 +51,7 @@ class PartSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeathSeen:
-    """What was held when the process died."""
+    """The memory that was held when the process died."""
 
     parts: Mapping[str, PartSeen]
     device: Allocator | None = None
@@ -59,7 +59,7 @@ class DeathSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSeen:
-    """One step's storages, followed."""
+    """The storages of one step that was followed."""
 
     instants: tuple[Instant, ...]
     peak: Instant
@@ -71,7 +71,7 @@ class StepSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySeen:
-    """One line `mem`: all that the process knew of its memory by then."""
+    """One line `mem`: all that the process knew of its memory at that time."""
 
     pid: int
     moment: str
@@ -94,12 +94,12 @@ class MemorySeen:
 def find_anatomy(
     lines: Sequence[MemorySeen], ranks: Sequence[RankSteps], *, worker_bytes: int | None
 ) -> Anatomy | None:
-    """The anatomy of the rank that holds most; None where no process said anything.
+    """Return the anatomy of the rank that holds most; None where no process said anything.
 
     Args:
-        lines: of all processes, in order of writing.
-        ranks: those that stepped; where none did, all processes count.
-        worker_bytes: what DataLoader workers held together.
+        lines: the lines of all processes, in the order of writing.
+        ranks: the ranks that stepped; where none did, all processes count.
+        worker_bytes: memory that the DataLoader workers held together.
     """
     rank_of = {rank.head.pid: rank for rank in ranks}
     by_pid: dict[int, list[MemorySeen]] = {}
@@ -107,7 +107,7 @@ def find_anatomy(
         if not rank_of or line.pid in rank_of:
             by_pid.setdefault(line.pid, []).append(line)
     found = [_anatomy(told, rank_of.get(pid), worker_bytes) for pid, told in by_pid.items()]
-    # A rank that died says most; of the others the one whose states are largest.
+    # A rank that died reports most; of the others, take the one with the largest states.
     return max(found, key=lambda one: (one.death is not None, one.states_bytes), default=None)
 
 
@@ -154,7 +154,7 @@ def _death(died: DeathSeen) -> Death:
 
 
 def _part(name: str, line: MemorySeen) -> MemoryPart:
-    """One part, or the reason why it is not known."""
+    """Return one part, or the reason why it is not known."""
     missing = _why_not(name, line)
     if missing is not None:
         return MemoryPart(name=name, missing=missing)
@@ -172,7 +172,7 @@ def _part(name: str, line: MemorySeen) -> MemoryPart:
 
 
 def _why_not(name: str, line: MemorySeen) -> str | None:
-    """A machine word, or None where the part is known."""
+    """Return why a part is not known, as a machine word; None where it is known."""
     if name in _BEFORE_UPDATE and not line.n:
         return "no_update_seen"
     if name in ("activations", "logits") and "activations" not in line.parts:
@@ -187,7 +187,7 @@ def _why_not(name: str, line: MemorySeen) -> str | None:
 
 
 def _derived(name: str, line: MemorySeen) -> MemoryPart:
-    """A part that is the difference of others, or one number."""
+    """Return a part that is a single number, or the difference of others."""
     if name == "communication":
         return MemoryPart(name=name, bytes=line.buckets_bytes)
     if name in _IN_STEP and line.step is not None:
@@ -201,7 +201,7 @@ def _derived(name: str, line: MemorySeen) -> MemoryPart:
 
 
 def _of_device(name: str, device: Allocator) -> MemoryPart:
-    """What the device holds beside the tensors; a number that is not said leaves it unknown."""
+    """Return what the device holds beside the tensors; it is unknown if a number is missing."""
     if device.reserved is None:
         return MemoryPart(name=name, missing="not_said")
     if name == "fragmentation":

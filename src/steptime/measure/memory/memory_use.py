@@ -1,7 +1,7 @@
-"""What memory and garbage took of a rank's steady window.
+"""Measures memory and garbage collections in a rank's steady window.
 
 In: the steps of a rank, its window, its samples of memory. Out: `MemoryUse` and `GcPauses`;
-docs/explanation/how-we-measure.md says how. Whether it is a leak is left to `diagnose`.
+docs/explanation/how-we-measure.md says how. `diagnose` decides whether memory leaks.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from steptime.record.places import NS
 Read = Callable[[MemorySample], int | None]
 
 MAX_SPAN_FRACTION = 0.1
-"""Share of spans above which a stretch says nothing of the steps, for what is counted by process
-(faults, collections) cannot be told apart there. The first batch of an epoch stays below it."""
+"""Share of spans above which a stretch says nothing of the steps, because counts of the process
+(faults, collections) cannot be divided there. The first batch of an epoch stays below it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedSample:
-    """A sample and where it fell: after how many steps, with fractions, and of spans [s]."""
+    """A sample and its place: the steps before it, with fractions, and the spans before it [s]."""
 
     sample: MemorySample
     step: float
@@ -40,12 +40,12 @@ class PlacedSample:
 def host_memory(
     rank: RankSteps, placed: Sequence[PlacedSample], *, limit_bytes: int | None
 ) -> MemoryUse | None:
-    """Resident memory of the process, with its faults and the system's CPU time.
+    """Return the resident memory of the process, with its faults and the system's CPU time.
 
     Args:
-        rank: whose memory it is.
-        placed: its samples, by `place_samples`.
-        limit_bytes: what the process may have at most.
+        rank: the rank whose memory it is.
+        placed: its samples, from `place_samples`.
+        limit_bytes: the most memory that the process may have.
     """
     use = _memory_use(rank, placed, read=lambda sample: sample.rss)
     if use is None:
@@ -61,7 +61,7 @@ def host_memory(
 
 
 def device_memory(rank: RankSteps, placed: Sequence[PlacedSample]) -> MemoryUse | None:
-    """Memory allocated on the device, whose size is not known here; None without a device."""
+    """Return the memory allocated on the device, without a limit; None without a device."""
     use = _memory_use(rank, placed, read=lambda sample: sample.allocated)
     if use is None:
         return None
@@ -70,7 +70,7 @@ def device_memory(rank: RankSteps, placed: Sequence[PlacedSample]) -> MemoryUse 
 
 
 def _memory_use(rank: RankSteps, placed: Sequence[PlacedSample], *, read: Read) -> MemoryUse | None:
-    """None without a sample; without one in the window all count, for a run may end before it."""
+    """Return the use; without a sample in the window all samples count, and without any, None."""
     every = _values(rank.signals.memory, read)
     if not every:
         return None
@@ -90,7 +90,7 @@ def _values(samples: Sequence[MemorySample], read: Read) -> list[int]:
 
 
 def _inside(rank: RankSteps, window: StepWindow) -> list[MemorySample]:
-    """The samples of the window; none from within a span, which has memory of its own."""
+    """Return the window's samples outside spans, since spans have memory of their own."""
     if not window.steps and not window.blocks:
         return []
     spans = {place for place, name in enumerate(rank.head.buckets) if name in SPANS}
@@ -103,9 +103,9 @@ def _inside(rank: RankSteps, window: StepWindow) -> list[MemorySample]:
 
 
 def place_samples(rank: RankSteps, window: StepWindow) -> list[PlacedSample]:
-    """Where the samples of the window fell among the steps, by the clock they share.
+    """Return where the samples of the window fell among the steps, by the clock they share.
 
-    The number of updates in the sample would be nearer at hand, but counts other threads too.
+    The number of updates in the sample would be simpler, but it counts other threads too.
     """
     blocks = rank.blocks
     ends_s = [*rank.steps.end_s, *(block.end_s for block in blocks)]
@@ -117,7 +117,7 @@ def place_samples(rank: RankSteps, window: StepWindow) -> list[PlacedSample]:
     placed = []
     for sample in _inside(rank, window):
         t_s = sample.t * NS
-        # The end of the window is the end of an item.
+        # The window ends at the end of an item.
         index = min(bisect_right(ends_s, t_s), len(ends_s) - 1)
         begin_s = ends_s[index - 1] if index else t_s
         length_s = ends_s[index] - begin_s
@@ -134,7 +134,7 @@ def place_samples(rank: RankSteps, window: StepWindow) -> list[PlacedSample]:
 
 
 def _per_step(placed: Sequence[PlacedSample], read: Read) -> float | None:
-    """Growth of a counter over the stretches between samples that hold steps alone."""
+    """Return the growth of a counter over the stretches between samples that hold steps alone."""
     growth, num_steps = 0, 0.0
     for before, after in pairwise(placed):
         first, last = read(before.sample), read(after.sample)
@@ -148,7 +148,7 @@ def _per_step(placed: Sequence[PlacedSample], read: Read) -> float | None:
 
 
 def gc_pauses(rank: RankSteps, window: StepWindow) -> GcPauses | None:
-    """What collections of garbage took of the steps; None where the guest did not count them."""
+    """Return the steps' garbage collections; None where the guest did not count them."""
     times_s, spans_s = window.times_s(), window.spans_s()
     kept = [not _is_mostly_span(*pair) for pair in zip(spans_s, times_s, strict=True)]
     total_s = math.fsum(compress(times_s, kept))

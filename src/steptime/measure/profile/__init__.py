@@ -1,1 +1,1 @@
-"""The profile of a run, folded from the traces that torch's profiler left."""
+"""Folds the traces that torch's profiler wrote into the profile of a run."""

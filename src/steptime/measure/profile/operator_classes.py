@@ -1,8 +1,7 @@
-"""To which class an operator or a kernel belongs, by its name alone.
+"""Decides to which class an operator or a kernel belongs, by its name alone.
 
-In: a name as it stands in a trace. Out: one of `measure.values.profiled.CLASSES`, or None where
-the name says nothing and what called it decides. No torch is there to be asked, so these are
-lists.
+In: a name as it is in a trace. Out: one of `measure.values.profiled.CLASSES`, or None where the
+name says nothing and the caller's class decides. Torch is not available here, so there are lists.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ OTHER = "other"
 WHOLE = frozenset(
     ("attention", "recurrent", "normalization", "convolution", "optimizer", "communication")
 )
-"""What runs inside an operator of these classes belongs to it: the softmax of an attention."""
+"""What runs inside an operator of these classes belongs to it, as the softmax of an attention."""
 
 _MATMUL = frozenset(
     (
@@ -82,7 +81,7 @@ _OPTIMIZERS = (*_OPTIMIZER, "aten::_fused_adagrad")
 
 @cache
 def class_of_operator(name: str) -> str | None:
-    """The class of an operator or a range of the host; None: it says nothing."""
+    """Return the class of an operator or range of the host; None if its name says nothing."""
     if name.startswith(_OPTIMIZERS):
         return "optimizer"
     if name.startswith(_COMMUNICATION):
@@ -98,7 +97,7 @@ def class_of_operator(name: str) -> str | None:
 
 
 def _class_of_short(short: str) -> str | None:
-    """Of `addmm` or `native_layer_norm_backward`."""
+    """Return the class of a short name, such as `addmm` or `native_layer_norm_backward`."""
     forward = short.removesuffix("_backward")
     if any(word in short for word in _ATTENTIONS):
         return "attention"
@@ -123,7 +122,7 @@ def _class_of_short(short: str) -> str | None:
 
 @cache
 def class_of_fused(name: str) -> str:
-    """Of a kernel that a compiler made of several operators, by what it put into the name."""
+    """Return the class of a kernel that a compiler fused, by the operators in its name."""
     if re.search(r"attention|flex", name):
         return "attention"
     if re.search(r"conv", name):
@@ -137,7 +136,7 @@ def class_of_fused(name: str) -> str:
     return "elementwise"
 
 
-# By what stands in a kernel's name, in this order: a fused attention has `gemm` in it too.
+# Words in a kernel's name, in this order: a fused attention has `gemm` in its name too.
 _KERNELS = (
     ("communication", r"nccl|rccl|AllReduce|AllGather|ReduceScatter|SendRecv"),
     ("attention", r"flash_(fwd|bwd|attn)|fmha|attention|sdpa"),
@@ -156,7 +155,7 @@ _PATTERNS = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern i
 
 @cache
 def class_of_kernel(name: str) -> str:
-    """The class of what ran on a device."""
+    """Return the class of what ran on a device."""
     if name.startswith("triton_"):
         return class_of_fused(name)
     for kind, pattern in _PATTERNS:

@@ -1,9 +1,9 @@
-"""Whose time the window is on each device: kernels by class, idle time by its reason, exchange.
+"""Divides the window's time on each device: kernels by class, idle time by reason, exchange.
 
-In: a `Trace`, and the class of each operator of the host. Out: a `DeviceProfile` a device. Idle is
-host wait where the next work had not been launched when the idle time began, else kernel wait:
-the definitions of Holistic Trace Analysis (facebookresearch/HolisticTraceAnalysis), taken over
-all queues of the device together.
+In: a `Trace`, and the class of each operator of the host. Out: a `DeviceProfile` for each device.
+Idle time is host wait if the next work had not been launched when it began, else kernel wait: these
+are the definitions of Holistic Trace Analysis (facebookresearch/HolisticTraceAnalysis), over all
+queues of the device together.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from steptime.measure.profile.time_layers import Span, layered, length, merged, 
 from steptime.measure.values.profiled import DeviceProfile, OperatorTime, function_of
 
 Launchers = Mapping[int, tuple[str, str]]
-"""Class and name of operators of the host by their number."""
+"""Class and name of the host's operators, by their number."""
 
 
 def fold_devices(trace: Trace, launchers: Launchers) -> tuple[DeviceProfile, ...]:
-    """Every device that anything ran on."""
+    """Return the profile of every device on which anything ran."""
     numbers = sorted({work.device for work in trace.works})
     return tuple(
         _fold([work for work in trace.works if work.device == number], trace, launchers)
@@ -63,7 +63,7 @@ def _fold(works: Sequence[DeviceWork], trace: Trace, launchers: Launchers) -> De
 
 
 def _kind(work: DeviceWork, launchers: Launchers) -> str:
-    """By the operator that launched it; by its own name where that says nothing."""
+    """Return a kernel's class by the operator that launched it, or else by its own name."""
     if work.is_copy:
         return "copy"
     kind = launchers.get(work.number, (OTHER, ""))[0]
@@ -76,7 +76,7 @@ def _kind(work: DeviceWork, launchers: Launchers) -> str:
 def _split_idle(
     gaps: Sequence[Span], works: Sequence[DeviceWork], trace: Trace
 ) -> tuple[int, int, int]:
-    """Idle time for want of a launch, between queued work, and of unknown reason [ns]."""
+    """Return idle time before a launch, between queued work, and of unknown reason [ns]."""
     host = kernel = unknown = 0
     starts = [work.start for work in works]
     for start, end in gaps:

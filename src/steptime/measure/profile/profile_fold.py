@@ -1,8 +1,8 @@
-"""The profile of a run, from what its ranks said and the traces in its folder.
+"""Makes the profile of a run, from what its ranks reported and the traces in its folder.
 
 In: a run's folder and its records. Out: a `Profile`; a trace that is cut, damaged or gone is a
-reason, never an error. Traces are read here and folded in `measure.profile.profile_host` and
-`measure.profile.profile_device`.
+reason, never an error. This module reads the traces; `measure.profile.profile_host` and
+`measure.profile.profile_device` fold them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from steptime.record.places import NS
 
 
 def read_profile(folder: Path, folded: Folded) -> Profile | None:
-    """What was seen under a profiler; None where nobody asked for it."""
+    """Return the profile of a run; None where nobody asked for it."""
     records = folded.records
     wish = records.command.profile
     if wish is None:
@@ -47,14 +47,14 @@ def pack_traces(folder: Path) -> None:
     """Compress the traces of a run that has ended.
 
     Raises:
-        OSError: one cannot be written; what was there stays.
+        OSError: a trace cannot be written; the old file stays.
     """
     for path in sorted((folder / FOLDER).glob("*.pt.trace.json")):
         compress(path)
 
 
 def _names(folder: Path, pattern: str) -> Iterator[str]:
-    """Files of the profile, relative to the run's folder."""
+    """Yield the files of the profile, relative to the run's folder."""
     for path in sorted((folder / FOLDER).glob(pattern)):
         yield f"{FOLDER}/{path.name}"
 
@@ -75,7 +75,7 @@ def _read_rank(folder: Path, records: RunRecords, rank: RankSteps) -> RankProfil
 
 
 def _describe(seen: WindowSeen, records: RunRecords, rank: RankSteps) -> RankProfile:
-    """What the rank itself said of its window."""
+    """Return what the rank itself reported of its window."""
     began_s, ended_s = (t * NS for t in seen.t)
     later = (place for place, end_s in enumerate(rank.steps.end_s) if began_s < end_s)
     start_s = rank.head.t_unix_s + began_s - records.command.started_unix_s
@@ -108,7 +108,7 @@ def _fold(bare: RankProfile, path: Path, *, is_users: IsUsers) -> RankProfile:
 
 
 def _users_files(records: RunRecords) -> IsUsers:
-    """A trace names files below the folders of `sys.path`: is one below the command's?"""
+    """Return a test for the user's files; traces name files relative to folders of `sys.path`."""
     command = records.command
     cwd = Path(command.cwd or ".")
     scripts = [cwd / word for word in command.argv if word.endswith(".py")]

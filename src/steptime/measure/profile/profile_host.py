@@ -1,8 +1,8 @@
-"""Whose time the window is on the host: operators by class and by name, Python, gaps.
+"""Divides the window's time on the host: operators by class and by name, Python, gaps.
 
-In: a `Trace`. Out: a `HostProfile`, and which operator is of which class. An operator's own time is
-what it does not spend in others that it calls; where threads work at once, an instant counts for
-the one that trains.
+In: a `Trace`. Out: a `HostProfile`, and the class of each operator. An operator's own time is its
+time outside the operators that it calls. Where threads work at once, an instant counts for the
+thread that trains.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from steptime.measure.values.profiled import (
 NS = 1e-9
 
 MAX_OPERATORS, MAX_GAPS = 30, 5
-"""Those with most time are told; the rest is in the trace."""
+"""The profile lists the operators with the most time; the trace has the rest."""
 
 _LOADER = "enumerate(DataLoader)#"
 
 IsUsers = Callable[[str], bool]
-"""Whether a file, as a trace names it, is the user's."""
+"""A test whether a file, as a trace names it, is the user's."""
 
 
 @dataclass(slots=True)
@@ -58,12 +58,12 @@ class _Thread:
 
     @property
     def is_communication(self) -> bool:
-        """It does nothing but exchange."""
+        """Return whether the thread does nothing but exchange data."""
         return all(self.kinds[what] == "communication" for _, _, what in self.pieces)
 
 
 def fold_host(trace: Trace, *, is_users: IsUsers) -> tuple[HostProfile, dict[int, tuple[str, str]]]:
-    """The host's share of a window; class and name of operators by their number."""
+    """Return the host's profile, and the class and name of operators by their number."""
     threads = [_walk(number, ops, trace) for number, ops in trace.threads.items()]
     threads.sort(key=lambda one: (one.number != trace.training_thread, one.is_communication))
     rows, offsets = _number_rows(threads)
@@ -94,7 +94,7 @@ def fold_host(trace: Trace, *, is_users: IsUsers) -> tuple[HostProfile, dict[int
 
 
 def _clipped(spans: Sequence[Span], trace: Trace) -> int:
-    """What of some spans lies in the window [ns]."""
+    """Return how much of the spans lies in the window [ns]."""
     inside = [(max(start, trace.start), min(end, trace.end)) for start, end in spans]
     return length(merged(inside))
 
@@ -102,7 +102,7 @@ def _clipped(spans: Sequence[Span], trace: Trace) -> int:
 def sum_classes(
     pieces: Sequence[tuple[int, int, str]], numbers: Counter[str], window: int
 ) -> tuple[ClassTime, ...]:
-    """The time of each class that has any, most first; pieces do not overlap."""
+    """Return the time of each class that has any, the most first; pieces do not overlap."""
     sums = dict.fromkeys(CLASSES, 0)
     for start, end, kind in pieces:
         sums[kind] += end - start
@@ -120,7 +120,7 @@ def sum_classes(
 
 
 def _walk(number: int, ops: Sequence[Op], trace: Trace) -> _Thread:
-    """Follow calls and returns; cut at the window's ends."""
+    """Follow calls and returns, cut at the window's ends."""
     thread = _Thread(number=number, ops=ops, kinds=[None] * len(ops))
     stack: list[int] = []
     ends: list[int] = []
@@ -158,14 +158,14 @@ def _walk(number: int, ops: Sequence[Op], trace: Trace) -> _Thread:
 
 
 def _kind(op: Op, around: str | None) -> str | None:
-    """By its own name, unless what it is a part of claims all its parts."""
+    """Return an operator's class by its name, unless the operator around it claims its parts."""
     if around in WHOLE:
         return around
     return class_of_operator(op.name) or around
 
 
 def _number_rows(threads: Sequence[_Thread]) -> tuple[list[tuple[Op, str]], list[int]]:
-    """All operators in one list, and where those of each thread begin in it."""
+    """Return all operators in one list, and where each thread's operators begin in it."""
     rows: list[tuple[Op, str]] = []
     offsets = []
     for one in threads:
@@ -175,7 +175,7 @@ def _number_rows(threads: Sequence[_Thread]) -> tuple[list[tuple[Op, str]], list
 
 
 def _count(threads: Sequence[_Thread]) -> Counter[str]:
-    """Operators by class, each that has time of its own."""
+    """Return the operators by class, each that has time of its own."""
     counts: Counter[str] = Counter()
     for one in threads:
         counts.update(one.kinds[what] or OTHER for what in {piece[2] for piece in one.pieces})
@@ -183,7 +183,7 @@ def _count(threads: Sequence[_Thread]) -> Counter[str]:
 
 
 def _longest(gaps: Sequence[Span], tops: Sequence[Op]) -> tuple[Gap, ...]:
-    """The longest gaps, with the operators around them."""
+    """Return the longest gaps, with the operators around them."""
     starts, by_end = [op.start for op in tops], sorted(tops, key=lambda op: op.end)
     ends = [op.end for op in by_end]
     found = []
@@ -202,7 +202,7 @@ def _longest(gaps: Sequence[Span], tops: Sequence[Op]) -> tuple[Gap, ...]:
 def _sum_operators(
     threads: Sequence[_Thread], trace: Trace, is_users: IsUsers
 ) -> tuple[OperatorTime, ...]:
-    """Own time and number by name and class."""
+    """Return the own time and number by name and class."""
     times: Counter[tuple[str, str]] = Counter()
     numbers: Counter[tuple[str, str]] = Counter()
     shapes: dict[tuple[str, str], Counter[str]] = {}
@@ -239,7 +239,7 @@ def _most(counted: Counter[str] | None) -> str | None:
 
 
 def _places(calls: Sequence[PythonCall], is_users: IsUsers) -> Callable[[int], str | None]:
-    """What finds the user's function that was running at a time: the innermost."""
+    """Return what finds the user's innermost function that was running at a time."""
     users = [call for call in calls if is_users(call.name.partition("(")[0])]
     if not users:
         return lambda _: None

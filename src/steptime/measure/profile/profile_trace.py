@@ -1,7 +1,7 @@
-"""What a trace of torch's profiler says, put in order: who ran in which thread, what was launched.
+"""Puts a trace of torch's profiler in order: what ran in which thread, and what was launched.
 
-In: events, one by one (`measure.profile.trace_file`). Out: a `Trace` of plain rows. Whose time
-is whose is left to `measure.profile.profile_host` and `measure.profile.profile_device`.
+In: events, one by one (`measure.profile.trace_file`). Out: a `Trace` of plain rows.
+`measure.profile.profile_host` and `measure.profile.profile_device` divide the time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 NS_PER_US = 1000
 
 MAX_ROWS = 1_000_000
-"""Bounds memory; three steps of ten thousand operators, each with its kernel, have a tenth."""
+"""It bounds memory; three steps of ten thousand operators with their kernels have a tenth of it."""
 
 STEP = "ProfilerStep#"
 
@@ -23,17 +23,17 @@ _LAUNCH = ("cuda_runtime", "cuda_driver", "privateuse1_runtime", "privateuse1_dr
 
 
 _COMPILED = "## Call CompiledFxGraph"
-"""A range, but what runs in it are kernels of a compiler that bear no name on a CPU."""
+"""A range in which kernels of a compiler run that have no name on a CPU."""
 
 
 class TooLargeError(Exception):
-    """More events than are read."""
+    """The trace has more events than we read."""
 
 
 class Op(NamedTuple):
     """An operator on a thread of the host [ns]; `number` joins it to what it launched.
 
-    `is_range`: a stretch of the script that was given a name, in which operators run.
+    `is_range`: it is a named stretch of the script, in which operators run.
     """
 
     start: int
@@ -45,7 +45,7 @@ class Op(NamedTuple):
 
 
 class PythonCall(NamedTuple):
-    """A function of Python [ns], where stacks were recorded; `name` is `file(line): function`."""
+    """A Python function [ns], where stacks were recorded; `name` is `file(line): function`."""
 
     start: int
     end: int
@@ -70,11 +70,11 @@ class Trace:
     """The rows of a trace.
 
     Attributes:
-        threads: operators and ranges by thread, by start, the longer first.
+        threads: operators and ranges by thread, in the order of their start, the longer first.
         steps: the ranges of whole steps, in order.
-        training_thread: the thread that they are of.
-        calls: functions of Python by thread.
-        works: what ran on devices, by start.
+        training_thread: the thread of these steps.
+        calls: Python functions by thread.
+        works: what ran on devices, in the order of its start.
         launches: when the call that launched a correlation began [ns], and on which thread.
         syncs: calls in which the host waited for a device [ns].
     """
@@ -89,17 +89,17 @@ class Trace:
 
     @property
     def start(self) -> int:
-        """Of the first step [ns]."""
+        """Return the start of the first step [ns]."""
         return self.steps[0].start
 
     @property
     def end(self) -> int:
-        """Of the last step [ns]."""
+        """Return the end of the last step [ns]."""
         return self.steps[-1].end
 
 
 def collect(events: Iterable[Mapping[str, Any]], *, num_steps: int) -> Trace | None:
-    """The trace of the first `num_steps` steps; None where no step is in it.
+    """Return the trace of the first `num_steps` steps; None if it holds no step.
 
     Raises:
         TooLargeError: there are more than `MAX_ROWS` events.
@@ -132,7 +132,7 @@ def collect(events: Iterable[Mapping[str, Any]], *, num_steps: int) -> Trace | N
             else:
                 continue
         except (KeyError, TypeError, ValueError):
-            continue  # of another shape than torch writes: it says nothing
+            continue  # torch does not write this shape: it says nothing
         num_rows += 1
         if num_rows > MAX_ROWS:
             raise TooLargeError
@@ -178,12 +178,12 @@ def _is_step(op: Op) -> bool:
 def _launched_before(
     works: list[DeviceWork], launches: Mapping[int, tuple[int, int]], end: int
 ) -> list[DeviceWork]:
-    """What belongs to the steps: a process that was cut short launched more."""
+    """Return the work of the steps: a process that was cut short launched more."""
     return [work for work in works if launches.get(work.correlation, (0, 0))[0] < end]
 
 
 def _interval(event: Mapping[str, Any]) -> tuple[int, int]:
-    """Start and end [ns]; the file has microseconds with three digits behind the point."""
+    """Return start and end [ns]; the file has microseconds with three decimals."""
     start = round(float(event["ts"]) * NS_PER_US)
     return start, start + max(0, round(float(event["dur"]) * NS_PER_US))
 

@@ -1,7 +1,7 @@
 """Gives each instant of a window to one of several things that ran at once.
 
-In: pieces of time with what they are, layer by layer, the most important first. Out: pieces that
-do not overlap. Numbers alone; what they stand for is the caller's affair.
+In: labeled pieces of time, layer by layer, with the most important layer first. Out: pieces that do
+not overlap. These are numbers alone; their meaning is up to the caller.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 Piece = tuple[int, int, int]
-"""Start, end [ns], and what it is."""
+"""Start and end [ns], and a label."""
 
 Span = tuple[int, int]
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """The union of spans, in order."""
+    """Return the union of spans, in order."""
     found: list[Span] = []
     for start, end in sorted(spans):
         if end <= start:
@@ -29,12 +29,12 @@ def merged(spans: Iterable[Span]) -> list[Span]:
 
 
 def length(spans: Iterable[Span]) -> int:
-    """The sum of spans that do not overlap [ns]."""
+    """Return the sum of spans that do not overlap [ns]."""
     return sum(end - start for start, end in spans)
 
 
 def outside(spans: Sequence[Span], start: int, end: int) -> Iterator[Span]:
-    """What of a window lies in none of the spans, which are merged."""
+    """Yield the parts of a window that lie in none of the spans, which are merged."""
     for begin, until in spans:
         if begin > start:
             yield start, min(begin, end)
@@ -46,7 +46,7 @@ def outside(spans: Sequence[Span], start: int, end: int) -> Iterator[Span]:
 
 
 def without(pieces: Iterable[Piece], covered: Sequence[Span]) -> Iterator[Piece]:
-    """The parts of pieces, which are in order, that lie in no span; the spans are merged."""
+    """Yield the parts of the ordered pieces that lie in no span; the spans are merged."""
     at = 0
     for start, end, what in pieces:
         while at < len(covered) and covered[at][1] <= start:
@@ -63,9 +63,9 @@ def without(pieces: Iterable[Piece], covered: Sequence[Span]) -> Iterator[Piece]
 
 
 def layered(layers: Iterable[Iterable[Piece]]) -> list[Piece]:
-    """Pieces of all layers that do not overlap: what an earlier layer holds, it keeps.
+    """Return the pieces of all layers that do not overlap: what an earlier layer holds, it keeps.
 
-    Within a layer what began first goes on until its end.
+    Within a layer, the piece that began first keeps its time until its end.
     """
     kept: list[Piece] = []
     covered: list[Span] = []

@@ -1,8 +1,8 @@
 """Reads the events of a trace that torch's profiler wrote, one by one, plain or compressed.
 
-In: a path. Out: dictionaries, as they stand in the file. Only a piece of the file is in memory at
-a time: traces of large models have hundreds of MB. What the events mean is left to
-`measure.profile.profile_trace`.
+In: a path. Out: dictionaries, as they are in the file. Only a piece of the file is in memory at a
+time: traces of large models have hundreds of MB. `measure.profile.profile_trace` interprets the
+events.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from pathlib import Path
 from typing import Any, TextIO
 
 CHUNK = 1 << 20
-"""Characters read at once."""
+"""Characters that are read at once."""
 
 MAX_EVENT = 1 << 23
-"""Characters of one event; no event of torch's is near that, so the file is damaged."""
+"""Most characters of one event; torch's events are far shorter, so a longer one is damage."""
 
 _BEGIN = re.compile(r'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(r"[\s,]*")
 
 
 class DamagedTraceError(Exception):
-    """The file is cut, or is no trace; says where."""
+    """The file is cut, or is not a trace; the text says where."""
 
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """The events of a trace, in the order of the file.
+    """Yield the events of a trace, in the order of the file.
 
     Raises:
-        DamagedTraceError: it is cut, is no trace, or cannot be read; what came before holds.
+        DamagedTraceError: the file is cut, is not a trace, or cannot be read; the events before
+            that point are valid.
     """
     try:
         if path.suffix == ".gz":
@@ -67,7 +68,7 @@ def _read(file: TextIO) -> Iterator[dict[str, Any]]:
 
 
 def _find_begin(file: TextIO) -> tuple[str, int]:
-    """What has been read, and where in it the events begin."""
+    """Return the text that was read so far, and where in it the events begin."""
     text = ""
     while (found := _BEGIN.search(text)) is None:
         more = file.read(CHUNK)
@@ -83,7 +84,7 @@ def _after_blanks(text: str, place: int) -> int:
 
 
 def compress(path: Path) -> Path:
-    """The same trace compressed, in place of the plain one; its readers take both."""
+    """Return the compressed trace that replaces the plain one; its readers take both."""
     packed = path.with_name(f"{path.name}.gz")
     temporary = path.with_name(f".{packed.name}")
     with path.open("rb") as source, gzip.GzipFile(temporary, "wb", 6, mtime=0) as target:

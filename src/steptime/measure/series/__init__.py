@@ -1,1 +1,1 @@
-"""A run over time, thinned to what a page can show."""
+"""Makes series over the time of a run, thinned to what a page can show."""

@@ -1,7 +1,7 @@
-"""What was sampled from outside, over the time of a run: the machine and its devices.
+"""Makes points over the time of a run, of the machine and its devices as sampled from outside.
 
-In: `host.jsonl`. Out: `HostPoint` and `DevicePoint`, neighbors merged where there are more than a
-page can show. Numbers that only make sense together with the steps are left to `measure.host_load`.
+In: `host.jsonl`. Out: `HostPoint` and `DevicePoint`, with neighbors merged where there are more
+than a page can show. `measure.host_load` has the numbers that need the steps.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ T = TypeVar("T")
 def read_points(
     path: Path, *, max_points: int
 ) -> tuple[tuple[HostPoint, ...], tuple[DevicePoint, ...]]:
-    """The points in a `host.jsonl`, each in order of time; none where there is no such file.
+    """Return the points in a `host.jsonl`, each in order of time; none where there is no such file.
 
-    Where the command's processes were seen on some devices, the others are left out.
+    Where the command's processes were seen on some devices, it leaves out the others.
 
     Args:
-        path: of the file.
-        max_points: of the machine, and of each device, at most.
+        path: the file.
+        max_points: most points of the machine, and of each device.
 
     Raises:
         OSError: the file cannot be read.
@@ -58,13 +58,13 @@ def _take(cls: type[T], line: Line) -> list[T]:
 
 
 def merge_host(points: Sequence[HostPoint], max_points: int) -> tuple[HostPoint, ...]:
-    """Neighbors as one point over their whole time: bytes add up, all else is their mean."""
+    """Merge neighbors into one point over their whole time: bytes add up, all else is a mean."""
     ordered = sorted(points, key=lambda point: point.t_unix_s)
     return tuple(map(_one_host, _chunks(ordered, max_points)))
 
 
 def merge_device(points: Sequence[DevicePoint], max_points: int) -> tuple[DevicePoint, ...]:
-    """Neighbors as one point: means, energy as it was last, and all that held the clock down."""
+    """Merge neighbors: values are means, energy is the last, throttle reasons are all of them."""
     ordered = sorted(points, key=lambda point: point.t_unix_s)
     return tuple(map(_one_device, _chunks(ordered, max_points)))
 
@@ -136,7 +136,7 @@ def _one_device(points: Sequence[DevicePoint]) -> DevicePoint:
 
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
-    """Over the values that are known; None without one."""
+    """Return the mean of the values that are known; None without one."""
     pairs = [(v, w) for v, w in zip(values, weights, strict=True) if v is not None]
     total = math.fsum(w for _, w in pairs)
     return math.fsum(v * w for v, w in pairs) / total if total > 0 else None

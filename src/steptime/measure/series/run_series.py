@@ -1,7 +1,7 @@
-"""What is drawn over the time of a run, from the files in its folder.
+"""Makes the series that are drawn over the time of a run, from the files in its folder.
 
-In: a run folder, of a run that ended or still runs. Out: a `RunSeries`. Lines that were cut short
-are left out. What the course of the numbers means is left to `diagnose`.
+In: the folder of a run that ended or still runs. Out: a `RunSeries`. It leaves out lines that were
+cut short. `diagnose` interprets the course of the numbers.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from steptime.record import files
 from steptime.record.places import NS
 
 _ORDER = ("evaluation", "checkpoint", "epoch_start", "compile")
-"""How spans of one step are laid out where only their sums are known."""
+"""The order of spans within one step, where only their sums are known."""
 
 _MIN_PAUSE_S = 1e-3
-"""Shorter collections are told by their sums alone, here as in the guest."""
+"""Shorter collections appear only in sums, here as in the guest."""
 
 
 def read_series(
     run_folder: Path, measurement: Measurement | None, *, max_steps: int = 4000
 ) -> RunSeries:
-    """The series of the run in a folder.
+    """Return the series of the run in a folder.
 
     Args:
-        run_folder: as docs/reference/run-folder.md has it.
-        measurement: of the run, where it is at hand; else the window is chosen here.
-        max_steps: points for the steps of all ranks, at most (one a rank at least). The machine
-            and each device have half as many, and each kind of event as many as that.
+        run_folder: a folder as docs/reference/run-folder.md describes it.
+        measurement: the run's measurement, if it is at hand; else the window is chosen here.
+        max_steps: most points for the steps of all ranks (at least one per rank). The machine and
+            each device have half as many, and so has each kind of event.
 
     Raises:
         NotFoundError: there is no such folder.
@@ -59,7 +59,7 @@ def make_series(
     measurement: Measurement | None,
     max_steps: int = 4000,
 ) -> RunSeries:
-    """The same, of ranks that were folded already."""
+    """Return the series of ranks that were folded already."""
     half = max(1, max_steps // 2)
     try:
         host, devices = read_points(run_folder / files.HOST, max_points=half)
@@ -92,7 +92,7 @@ def _thin(rank: FoldedRank, first: int, *, max_points: int) -> tuple[StepPoint, 
 
 
 def _choose(events: Iterable[Event], max_of_a_kind: int) -> tuple[Event, ...]:
-    """In order of time; of each kind the longest, and of those without a length the first."""
+    """Return events in order of time: each kind's longest, or the first of those without length."""
     kinds: dict[str, list[Event]] = {}
     for event in sorted(events, key=lambda event: (event.t_unix_s, event.rank)):
         kinds.setdefault(event.what, []).append(event)
@@ -105,21 +105,21 @@ def _choose(events: Iterable[Event], max_of_a_kind: int) -> tuple[Event, ...]:
 
 
 def read_slices(run_folder: Path) -> tuple[Slice, ...]:
-    """What the raw markers of a run's ranks say, each rank in order of its threads and of time.
+    """Return the slices of a run's raw markers, by rank in the order of its threads and time.
 
     Raises:
-        NotFoundError, DamagedRunError, StoreError: as `read_series`.
+        NotFoundError, DamagedRunError, StoreError: as for `read_series`.
     """
     folded = fold_ranks(read_records(run_folder))
     return tuple(piece for rank in folded.ranks for piece in slices_of(rank.stream))
 
 
 def find_events(rank: RankSteps, slices: Iterable[Slice] = ()) -> Iterator[Event]:
-    """What happened in one rank beside its steps: spans, collections of garbage, compiling.
+    """Yield a rank's events other than steps: spans, collections of garbage, compiling.
 
     Args:
-        rank: its steps.
-        slices: what its raw markers say, for when spans began.
+        rank: the steps of the rank.
+        slices: the slices of its raw markers, which say when spans began.
     """
     course = _Course(rank, slices)
     yield from course.spans()
@@ -134,7 +134,7 @@ class _Course:
         self._rank = rank
         self._steps, self._blocks = rank.steps, rank.blocks
         self._ends_s = [*rank.steps.end_s, *(block.end_s for block in rank.blocks)]
-        self._begins_s: dict[str, list[float]] = {}  # of pieces of spans, on the head's clock
+        self._begins_s: dict[str, list[float]] = {}  # pieces of spans, on the head's clock
         for piece in slices:
             if piece.name in _ORDER:
                 begin_s = piece.t_unix_s - rank.head.t_unix_s
@@ -143,7 +143,7 @@ class _Course:
             begins_s.sort()
 
     def spans(self) -> Iterator[Event]:
-        """Those of a step whose markers are not known stand one after the other at its begin."""
+        """Yield the spans; without markers, a step's spans follow each other from its begin."""
         with_spans = (place for place, span_s in enumerate(self._steps.sum_of_spans()) if span_s)
         for step in map(self._steps.__getitem__, with_spans):
             yield from self._lay_out(step.spans_s, begin_of(step), step.index)
@@ -162,7 +162,7 @@ class _Course:
                 begin_s += spans_s[what]
 
     def _first_piece(self, what: str, step: int) -> float | None:
-        """When a span of a step began, by its markers."""
+        """Return when a span of a step began, by its markers."""
         if step >= len(self._steps):
             return None  # of a block
         begins_s = self._begins_s.get(what, [])
@@ -172,7 +172,7 @@ class _Course:
         return begins_s[place] if is_within else None
 
     def pauses(self) -> Iterator[Event]:
-        """Each by itself where the guest told them, else by the step they fell into."""
+        """Yield each collection that the guest wrote, and the others by the step they fell into."""
         for pause in self._rank.signals.pauses:
             begin_s, text = pause.t * NS, f"generation {pause.generation}"
             step = self._step_at(begin_s)
@@ -185,7 +185,7 @@ class _Course:
             yield replace(found, count=one.gc_pauses)
 
     def compilings(self) -> Iterator[Event]:
-        """What torch's own books say; compilations only where no span has their time."""
+        """Yield what torch itself recorded; compilations only where no span has their time."""
         spans_s = chain(
             self._steps.span("compile"), (block.spans_s["compile"] for block in self._blocks)
         )
@@ -220,7 +220,7 @@ class _Course:
         )
 
     def _step_at(self, t_s: float) -> int | None:
-        """Index of the step that a time on the head's clock fell into; after all, the last."""
+        """Return the index of the step at a time on the head's clock; after the end, the last."""
         if not self._ends_s:
             return None
         place = min(bisect_left(self._ends_s, t_s), len(self._ends_s) - 1)

@@ -1,7 +1,7 @@
-"""The steps of one rank as points that a page can show: what stands out stays, the rest is means.
+"""Thins the steps of one rank to points for a page: special steps stay, the rest become means.
 
-In: the steps of a rank and which of them count. Out: `StepPoint`. What happened beside the steps
-is left to `measure.series.run_series`.
+In: the steps of a rank and which of them count. Out: `StepPoint`. `measure.series.run_series` has
+the events beside the steps.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from steptime.measure.values.measurement import INNER_PHASES, PHASES, Step
 from steptime.measure.values.over_time import StepPoint
 
 MAX_DEVIATIONS = 5.0
-"""Median absolute deviations, as standard deviations, above which a step is an outlier: the
-identifier of Hampel (1974) with five in the place of three, for step times have long tails."""
+"""A step is an outlier above so many median absolute deviations, scaled to standard deviations:
+Hampel's identifier (1974) with five instead of three, since step times have long tails."""
 
 MIN_EXCESS = 0.25
-"""And at least so much above the median: on a quiet machine five deviations are microseconds."""
+"""An outlier is also this much above the median: in quiet runs five deviations are microseconds."""
 
 NEIGHBORS = 75
-"""Steps on either side that one is compared with, so that a lasting change makes no outliers."""
+"""A step is compared with so many on either side, so that a lasting change makes no outliers."""
 
 _CHUNK = 50  # steps that share their neighbors: a median each would be quadratic
 _MIN_COMPARED = 12  # steps below which none is an outlier
-_MAD_TO_DEVIATION = 1.4826  # of a normal distribution
-_SPECIAL_FRACTION = 1 / 3  # of the points go to single steps that stand out, at most
+_MAD_TO_DEVIATION = 1.4826  # for a normal distribution
+_SPECIAL_FRACTION = 1 / 3  # most points that single special steps get
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks:
-    """What is said of the steps of a rank: nothing counts before `first`."""
+    """Marks on the steps of a rank; nothing counts before `first`."""
 
     first: int
     disturbed: frozenset[int]
@@ -47,13 +47,13 @@ class Marks:
 def thin_steps(
     rank: RankSteps, marks: Marks, *, times_s: Numbers, max_points: int
 ) -> tuple[StepPoint, ...]:
-    """At most so many points (and one at least), in order of time.
+    """Return at most so many points (and one at least), in order of time.
 
     Args:
-        rank: whose steps they are.
-        marks: which of them count.
-        times_s: of all steps, those in blocks too.
-        max_points: at most.
+        rank: the rank whose steps they are.
+        marks: which of its steps count.
+        times_s: times of all steps, including those in blocks [s].
+        max_points: the most points to return.
     """
     counted_s = dict(enumerate(times_s[marks.first :], start=marks.first))
     outliers = find_outliers(counted_s, marks.disturbed)
@@ -73,11 +73,11 @@ def thin_steps(
 
 
 def find_outliers(times_s: Mapping[int, float], disturbed: frozenset[int]) -> dict[int, float]:
-    """The steps that took far longer than their neighbors, each with how many times as long.
+    """Return the steps that took far longer than their neighbors, each with how many times as long.
 
     Args:
-        times_s: of the steps after warmup, by index, in order.
-        disturbed: steps that are compared with nothing.
+        times_s: times of the steps after warmup, by index, in order [s].
+        disturbed: steps that are not compared.
     """
     kept = [(index, time_s) for index, time_s in times_s.items() if index not in disturbed]
     if len(kept) < _MIN_COMPARED:
@@ -97,7 +97,7 @@ def find_outliers(times_s: Mapping[int, float], disturbed: frozenset[int]) -> di
 def _choose_special(
     num_steps: int, marks: Marks, outliers: Mapping[int, float], max_special: int
 ) -> set[int]:
-    """The steps that stay by themselves: the first, the farthest outliers, then the disturbed."""
+    """Return the steps that stay single: the first, the farthest outliers, then the disturbed."""
     farthest = sorted(outliers, key=lambda index: -outliers[index])
     disturbed = [index for index in sorted(marks.disturbed) if index < num_steps]
     chosen = dict.fromkeys([0, *farthest, *disturbed])
@@ -124,7 +124,7 @@ class _Maker:
         self._blocks = [_FlatBlock(block) for block in rank.blocks]
 
     def point(self, steps: Sequence[int]) -> StepPoint:
-        """One step, or several as their mean."""
+        """Return one step, or several as their mean."""
         first, last, num_steps = steps[0], steps[-1], len(steps)
         disturbed = self._marks.disturbed
         is_disturbed = all(index in disturbed for index in steps)
@@ -151,9 +151,9 @@ class _Maker:
         return self._blocks[bisect_right(self._first_of_block, index) - 1]
 
     def _mean_phases(self, steps: Sequence[int]) -> dict[str, float]:
-        """Of the steps whose phases are known. Of one step in a block they are not: it is no mean.
+        """Return mean phases of the steps that have them; a single step of a block has none.
 
-        Steps stand in order, those of blocks last.
+        The steps are in order, with those of blocks last.
         """
         singles = steps[: bisect_left(steps, self._num_singles)]
         if len(steps) == 1:
@@ -169,7 +169,7 @@ class _Maker:
         return {name: value / num for name, value in sums.items()}
 
     def _by_block(self, steps: Sequence[int]) -> Iterator[tuple[Mapping[str, float], int]]:
-        """The mean step of each block, and how many of these steps are of it."""
+        """Yield the mean step of each block, and how many of these steps belong to it."""
         begin = 0
         while begin < len(steps):
             block = self._block_of(steps[begin])
@@ -179,12 +179,12 @@ class _Maker:
 
 
 def begin_of(step: Step) -> float:
-    """When its first marker was seen, on the clock of the rank's head [s]."""
+    """Return when the step's first marker was seen, on the clock of the rank's head [s]."""
     return step.end_s - step.step_time_s - math.fsum(step.spans_s.values())
 
 
 def _whole_phases(steps: StepTable) -> dict[str, Numbers]:
-    """Times of the phases that partition a step: fetch and collate are in `input_wait`."""
+    """Return times of the phases that partition a step; `input_wait` has fetch and collate."""
     found = {
         name: steps.wall_s[name] if name in steps.wall_s else zeros(len(steps)) for name in PHASES
     }
@@ -194,9 +194,9 @@ def _whole_phases(steps: StepTable) -> dict[str, Numbers]:
 
 
 class _FlatBlock:
-    """The steps of a block one by one: spans within it are known in sum alone, each has a share.
+    """The steps of a block one by one; only sums of its spans are known, so each gets a share.
 
-    `wall_s` is of its mean step, empty where not known.
+    `wall_s` is that of its mean step, and empty where it is not known.
     """
 
     def __init__(self, block: StepBlock) -> None:

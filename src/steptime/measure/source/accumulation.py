@@ -1,9 +1,9 @@
-"""Accumulation of gradients that looks wrong in the text of a loop.
+"""Finds accumulation of gradients that looks wrong in the text of a loop.
 
 In: a parsed file. Out: `accumulation_loss` (many backward calls make an update, and the mean loss
 of each is never divided) and `accumulation_zeroed` (gradients are set to zero in each of them).
-Only loops of a plain shape are judged, and only losses whose every source is understood: whoever
-divides by other means is not to be accused. How often backward ran is left to the record.
+It judges only loops of a plain shape, and only losses whose every source it understands: a script
+that divides by other means should not be accused. The record says how often backward ran.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Statements = Sequence[ast.stmt]
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _ALWAYS = ("body", "finalbody")
-# What also has a `step` that updates no weights, by words in its name.
+# Words in the names of objects whose `step` updates no weights.
 _OTHER_STEPS = ("sched", "prof", "warm", "lr", "ema", "bar", "log", "timer", "meter", "env")
-_ENGINES = ("accelerator", "fabric")  # whose `backward` takes the loss
+_ENGINES = ("accelerator", "fabric")  # their `backward` takes the loss
 
 
 _Around = tuple[tuple[ast.stmt, str], ...]
@@ -29,21 +29,21 @@ _Around = tuple[tuple[ast.stmt, str], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Act:
-    """A call in a loop, and what stands between the two."""
+    """A call in a loop, and the statements between the two."""
 
     call: ast.Call
     around: _Around
 
     @property
     def is_in_each_round(self) -> bool:
-        """Whether nothing stands between the loop and the call but `with` and `try`."""
+        """Return whether only `with` and `try` are between the loop and the call."""
         plain = (ast.With, ast.AsyncWith, ast.Try)
         return all(isinstance(n, plain) and part in _ALWAYS for n, part in self.around)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Round:
-    """A round of micro-batches: what its loop does in each, and the name of their number."""
+    """A round of micro-batches: what its loop does in each, and the name of their count."""
 
     body: Statements
     backwards: tuple[ast.Call, ...]
@@ -52,7 +52,7 @@ class _Round:
 
 
 def find_suspicions(tree: ast.Module) -> list[tuple[str, int]]:
-    """Code and line of each, in the order of lines."""
+    """Return the code and line of each suspicion, in the order of lines."""
     found = []
     for body in _scopes(tree):
         for micro in _rounds(body):
@@ -76,7 +76,7 @@ def _scopes(tree: ast.Module) -> Iterator[Statements]:
 
 
 def _rounds(body: Statements) -> Iterator[_Round]:
-    """The loops of a scope that make rounds of micro-batches, of either shape."""
+    """Yield the loops of a scope that make rounds of micro-batches, in either shape."""
     for statements in _blocks(body):
         for place, node in enumerate(statements):
             if isinstance(node, _LOOPS):
@@ -86,7 +86,7 @@ def _rounds(body: Statements) -> Iterator[_Round]:
 
 
 def _blocks(body: Statements) -> Iterator[Statements]:
-    """Every list of statements of a scope, not those of scopes in it."""
+    """Yield every list of statements of a scope, but not those of inner scopes."""
     yield body
     for node in body:
         if not isinstance(node, _SCOPES):
@@ -95,7 +95,7 @@ def _blocks(body: Statements) -> Iterator[Statements]:
 
 
 def _parts(node: ast.stmt) -> Iterator[tuple[str, Statements]]:
-    """The lists of statements in a statement, each with the name of its part."""
+    """Yield the lists of statements in a statement, each with the name of its part."""
     for name in ("body", "orelse", "finalbody"):
         yield from ((name, part) for part in filter(None, [getattr(node, name, None)]))
     for name in ("handlers", "cases"):
@@ -103,7 +103,7 @@ def _parts(node: ast.stmt) -> Iterator[tuple[str, Statements]]:
 
 
 def _conditional(loop: ast.For | ast.AsyncFor | ast.While) -> _Round | None:
-    """One loop, whose updates all stand under one condition that counts micro-batches."""
+    """Return the round of a loop whose updates share one condition that counts micro-batches."""
     acts = list(_acts(loop.body, ()))
     backwards = [act for act in acts if is_backward(act.call)]
     gates = [_gate(act, loop) for act in acts if is_update(act.call)]
@@ -112,12 +112,12 @@ def _conditional(loop: ast.For | ast.AsyncFor | ast.While) -> _Round | None:
         return None
     if any(_may_update(act.call) and act.is_in_each_round for act in acts):
         return None
-    # A backward pass elsewhere is another model's: with that, the loop is no plain one.
+    # A backward pass elsewhere belongs to another model, so the loop is not plain.
     if not backwards or not all(act.is_in_each_round for act in backwards):
         return None
     zeroings = [act for act in acts if _is_zeroing(act.call)]
     if not all(act.is_in_each_round for act in zeroings):
-        zeroings = []  # zero at the update as well: not an oversight
+        zeroings = []  # it zeroes at the update as well: no oversight
     return _Round(
         body=loop.body,
         backwards=tuple(act.call for act in backwards),
@@ -127,7 +127,7 @@ def _conditional(loop: ast.For | ast.AsyncFor | ast.While) -> _Round | None:
 
 
 def _gate(act: _Act, loop: ast.stmt) -> ast.If | None:
-    """The condition directly in the loop under which the act stands, if it counts."""
+    """Return the condition directly in the loop around the act, if it counts micro-batches."""
     for node, part in act.around:
         if isinstance(node, ast.If):
             return node if part == "body" and _counts(node.test, loop) else None
@@ -165,7 +165,7 @@ def _modulus_of(test: ast.expr) -> ast.expr | None:
 
 
 def _modulus(test: ast.expr) -> str | None:
-    """The name of the number of micro-batches, None for a plain number."""
+    """Return the name of the number of micro-batches; None for a plain number."""
     found = _modulus_of(test)
     if found is None and isinstance(test, ast.Compare):
         found = test.comparators[0]
@@ -173,7 +173,7 @@ def _modulus(test: ast.expr) -> str | None:
 
 
 def _nested(loop: ast.For | ast.AsyncFor | ast.While, rest: Statements) -> _Round | None:
-    """A loop over micro-batches, named as such, with the update behind it."""
+    """Return the round of a loop over micro-batches, named as such, with the update after it."""
     if not isinstance(loop, ast.For) or not isinstance(loop.iter, ast.Call):
         return None
     number = last_name(loop.iter.args[0]) if loop.iter.args else None
@@ -198,7 +198,7 @@ def _nested(loop: ast.For | ast.AsyncFor | ast.While, rest: Statements) -> _Roun
 
 
 def _acts(body: Statements, around: _Around) -> Iterator[_Act]:
-    """The calls of these statements, nested statements included and nested functions not."""
+    """Yield the calls of these statements, with nested statements but without nested functions."""
     for node in body:
         if isinstance(node, _SCOPES):
             continue
@@ -219,12 +219,12 @@ def _calls(node: ast.AST) -> Iterator[ast.Call]:
 
 
 def is_backward(call: ast.Call) -> bool:
-    """A call of a backward pass."""
+    """Return whether a call is a backward pass."""
     return isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
 
 
 def loss_of(call: ast.Call) -> ast.expr | None:
-    """What backward is called on, without the scaler; None if that is not known."""
+    """Return the loss of a backward call, without the scaler; None if it is not known."""
     assert isinstance(call.func, ast.Attribute)
     owner = call.func.value
     if (last_name(owner) or "").lower() in _ENGINES:
@@ -246,7 +246,7 @@ def is_update(call: ast.Call) -> bool:
 
 
 def _may_update(call: ast.Call) -> bool:
-    """A `step()` of something whose name says nothing."""
+    """Return whether a call is a `step()` of something whose name says nothing."""
     if not isinstance(call.func, ast.Attribute) or call.func.attr != "step" or call.args:
         return False
     name = (last_name(call.func.value) or "").lower()
@@ -258,7 +258,7 @@ def _is_zeroing(call: ast.Call) -> bool:
 
 
 def _divides_itself(tree: ast.Module, backwards: Sequence[ast.Call]) -> bool:
-    """Whether Accelerate may divide: it does where it knows the number of micro-batches."""
+    """Return whether Accelerate may divide: it does where it knows the number of micro-batches."""
     owners = [c.func.value for c in backwards if isinstance(c.func, ast.Attribute)]
     if not any((last_name(owner) or "").lower() == "accelerator" for owner in owners):
         return False

@@ -1,7 +1,7 @@
-"""Whether a loss is a mean over its batch that nothing divides or multiplies.
+"""Decides whether a loss is a mean over its batch that nothing divides or multiplies.
 
-In: the expression that backward is called on, and the scopes in which its names are assigned.
-Out: a yes only where every source of the loss is understood; in doubt, no.
+In: the expression on which backward is called, and the scopes in which its names are assigned.
+Out: a yes only where every source of the loss is understood; in doubt it is a no.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ _MODULES = {
 }
 _SCALING = {"div", "div_", "divide", "divide_", "mul", "mul_", "multiply", "multiply_", "copy_"}
 _MODELS = ("model", "net", "module", "gpt", "bert", "transformer")
-"""Words in the name of what may return its own loss."""
+"""Words in the names of models that may return their own loss."""
 
 
 class _Kind(Enum):
-    MEAN = "mean"  # a mean over the batch, as it came
-    NOTHING = "nothing"  # adds nothing to the question: a constant, or the name itself
+    MEAN = "mean"  # a mean over the batch, unchanged
+    NOTHING = "nothing"  # no information: a constant, or the name itself
     OTHER = "other"  # scaled, summed, or not understood
 
 
 class LossReader:
-    """Reads losses of one loop; `number` is the name of the number of micro-batches."""
+    """Reads the losses of one loop; `number` is the name of the number of micro-batches."""
 
     def __init__(
         self,
@@ -67,11 +67,11 @@ class LossReader:
         self._number = number
 
     def is_undivided(self, loss: ast.expr) -> bool:
-        """Whether it is surely a mean that is used as it is."""
+        """Return whether the loss is certainly a mean that is used unchanged."""
         return not self._is_divided_elsewhere() and self._kind(loss, ()) is _Kind.MEAN
 
     def _is_divided_elsewhere(self) -> bool:
-        """Gradients scaled by hand, or a division by the number (of the learning rate, say).
+        """Return whether gradients are scaled by hand, or anything is divided by the number.
 
         `len(loader) / number` only counts updates.
         """
@@ -110,7 +110,7 @@ class LossReader:
         return _Kind.OTHER
 
     def _name_kind(self, name: str, seen: tuple[str, ...]) -> _Kind:
-        """All that is ever assigned to it in the loop, else in the scope around."""
+        """Return the kind of all that is assigned to a name in the loop, else around it."""
         if name in seen:
             return _Kind.NOTHING
         if self._is_scaled(name):
@@ -136,7 +136,7 @@ class LossReader:
         return self._kind(value, seen)
 
     def _is_scaled(self, name: str) -> bool:
-        """Whether something in the loop multiplies or divides what has this name."""
+        """Return whether the loop multiplies or divides the value of this name."""
         for target, value in _assignments(self._body):
             is_product = isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Mult, ast.Div))
             if _holds(target, name) and (value is None or is_product):
@@ -183,7 +183,7 @@ class LossReader:
         return _Kind.MEAN if self._is_loss_module(name) else _Kind.OTHER
 
     def _is_from_torch(self, name: str) -> bool:
-        """Imported from torch.nn or its functional, under its own name."""
+        """Return whether the name is imported unchanged from torch.nn or its functional."""
         return any(
             isinstance(node, ast.ImportFrom)
             and (node.module or "").startswith("torch.nn")
@@ -192,7 +192,7 @@ class LossReader:
         )
 
     def _is_loss_module(self, name: str) -> bool:
-        """Whether all that is assigned to the name in the file are torch's losses, as means."""
+        """Return whether the file assigns only torch's losses, as means, to the name."""
         made = [value for target, value in _assignments([self._tree]) if _name(target) == name]
         return bool(made) and all(value is not None and self._makes_loss(value) for value in made)
 
@@ -214,7 +214,7 @@ def _together(kinds: list[_Kind]) -> _Kind:
 
 
 def _reduction(call: ast.Call) -> object:
-    """The word for `reduction`; a value that is not plain, or the old flags, are no mean."""
+    """Return the word for `reduction`; complicated values and the old flags count as no mean."""
     for keyword in call.keywords:
         if keyword.arg == "reduction":
             value = keyword.value
@@ -225,7 +225,7 @@ def _reduction(call: ast.Call) -> object:
 
 
 def _is_model(node: ast.expr) -> bool:
-    """A call of what is called like a model."""
+    """Return whether an expression calls something that is named like a model."""
     if not isinstance(node, ast.Call):
         return False
     name = (_name(node.func) or "").lower()
@@ -233,7 +233,7 @@ def _is_model(node: ast.expr) -> bool:
 
 
 def _assignments(nodes: Sequence[ast.AST]) -> Iterator[tuple[ast.expr, ast.expr | None]]:
-    """Targets and values in these statements; None where the value is scaled in place."""
+    """Yield the targets and values in these statements; None where the value is scaled in place."""
     for top in nodes:
         for node in ast.walk(top):
             if isinstance(node, ast.Assign):
@@ -252,7 +252,7 @@ def _holds(target: ast.expr, name: str) -> bool:
 
 
 def _has_name(node: ast.AST, name: str) -> bool:
-    """Whether a name or an attribute of that name stands in it."""
+    """Return whether a name or an attribute of that name is in the tree."""
     return any(
         (isinstance(part, ast.Name) and part.id == name)
         or (isinstance(part, ast.Attribute) and part.attr == name)

@@ -1,8 +1,8 @@
-"""The door to the user's source: lines that findings point to, and what looks wrong around them.
+"""Opens the user's source: lines that findings point to, and what looks wrong around them.
 
-In: a run folder whose command has ended; the files that its places, errors and main scripts name
-are read and parsed, never imported or executed. Out: `source.json`, and what is read back from it.
-What looks wrong is decided by `accumulation` and `switches` beside it.
+In: a run folder whose command has ended. This module reads and parses the files that its places,
+errors and main scripts name; it never imports or executes them. Out: `source.json`, and what is
+read back from it. `accumulation` and `source_switches` decide what looks wrong.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from steptime.record.lines import Line, kind_of, read_lines
 
 NAME = "source.json"
 _MAX_FILES = 50
-_MAX_LINES = 1000  # far more than sites are written
-_MAX_FILE_BYTES = 1 << 20  # a longer script is made by a machine, or no script
+_MAX_LINES = 1000  # far more than there are sites
+_MAX_FILE_BYTES = 1 << 20  # a longer file is generated, or not a script
 _MAX_TEXT = 80
-# Most of a file, and without a place.
+# Most suspicions of a file, and of those without a place.
 _MANY = (
     *(kinds.UPDATES, kinds.MARKERS, kinds.BLOCK, kinds.PROGRESS, kinds.DEVICE_TIMES, kinds.MEMORY),
     *(kinds.TAGS, kinds.COST, kinds.PAUSES),
 )
-# Of other people's code a line is shown, and nothing in it is suspected.
+# Lines of other people's code are shown, but nothing in them is suspected.
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 Place = tuple[str, int]
@@ -42,7 +42,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceMark:
-    """Something in the source: a code of the contract, its place, and the line as it stands."""
+    """Something in the source: a code of the contract, its place, and the line as it is."""
 
     code: str
     file: str
@@ -60,10 +60,10 @@ class Source:
 
 
 def write_source(run_folder: Path, *, cwd: str | None) -> None:
-    """Look into the source and write `source.json`; nothing is written where none can be read.
+    """Read the source and write `source.json`; write nothing where no source can be read.
 
     Args:
-        run_folder: the run's; its command has ended.
+        run_folder: folder of a run whose command has ended.
         cwd: the folder in which the command was started.
 
     Raises:
@@ -93,7 +93,7 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
 
 
 def read_source(run_folder: Path) -> Source:
-    """What `source.json` says; nothing if there is none, or it is damaged or foreign."""
+    """Return what `source.json` says, or nothing if it is missing, damaged or foreign."""
     try:
         document = json.loads((run_folder / NAME).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -111,7 +111,7 @@ def read_source(run_folder: Path) -> Source:
 
 
 def _rows(document: Mapping[str, Any], name: str, types: tuple[type, ...]) -> list[Any]:
-    """The rows of this shape; others are left out."""
+    """Return the rows of this shape; others are left out."""
     found = document.get(name)
     return [
         row
@@ -120,11 +120,11 @@ def _rows(document: Mapping[str, Any], name: str, types: tuple[type, ...]) -> li
     ]
 
 
-# -- what is named
+# -- the places that the record names
 
 
 def _named(run_folder: Path, cwd: str) -> tuple[set[Place], set[str]]:
-    """Places that lines of the record name, and the main scripts of processes that stepped."""
+    """Return the places that the record names, and the main scripts of processes that stepped."""
     places: set[Place] = set()
     scripts: set[str] = set()
     for path in sorted(run_folder.glob(files.RANKS)):
@@ -156,11 +156,11 @@ def _place(file: object, line: object) -> Iterator[Place]:
         yield file, line
 
 
-# -- what stands there
+# -- what is in the source there
 
 
 def _read(file: str) -> bytes | None:
-    """The file's bytes; None if it is gone, no plain file (a pipe would block), or too long."""
+    """Return a file's bytes; None if it is gone, too long, or not plain (a pipe would block)."""
     try:
         if not os.path.isfile(file) or os.path.getsize(file) > _MAX_FILE_BYTES:
             return None
@@ -174,7 +174,7 @@ def _lines(content: bytes) -> list[str]:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
     except SyntaxError:
         encoding = "utf-8"
-    # By Python's line ends alone: `str.splitlines` knows more, and the numbers would not match.
+    # Only Python's line ends count: `str.splitlines` has more, and the numbers would not match.
     text = content.decode(encoding, errors="replace")
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
@@ -186,9 +186,9 @@ def _text(lines: list[str], number: int) -> str | None:
 
 
 def _parse(content: bytes) -> ast.Module | None:
-    """None for what this Python cannot parse: a newer syntax, say, or no Python at all."""
+    """Return the tree; None if this Python cannot parse it, because of newer syntax for example."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of odd escapes in the user's strings
+        warnings.simplefilter("ignore")  # about odd escapes in the user's strings
         try:
             return ast.parse(content)
         except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -1,7 +1,7 @@
-"""Where a script turns debug switches on, as far as its text shows.
+"""Finds where a script turns debug switches on, as far as its text shows.
 
-In: a parsed file. Out: the code of a switch and its line. Whether the switch was on while the
-training ran is what the guest says.
+In: a parsed file. Out: the code of a switch and its line. The guest says whether the switch was on
+while the training ran.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OFF = (False, None, "0", "", "OFF", "default", 0)
 
 
 def find_switches(tree: ast.Module) -> list[tuple[str, int]]:
-    """Code and line of each place, in the order of lines."""
+    """Return the code and line of each place, in the order of lines."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
@@ -81,5 +81,5 @@ def _variable(names: list[ast.expr], values: list[ast.expr]) -> Iterator[str]:
 
 
 def _is_off(values: list[ast.expr]) -> bool:
-    """Whether the first value plainly turns it off."""
+    """Return whether the first value plainly turns it off."""
     return bool(values) and isinstance(values[0], ast.Constant) and values[0].value in _OFF

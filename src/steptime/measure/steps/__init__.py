@@ -1,1 +1,1 @@
-"""From rows to steps: rounds of updates, the steady window, and its phases."""
+"""Makes steps of rows: rounds of updates, the steady window, and its phases."""

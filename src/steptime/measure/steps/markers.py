@@ -1,7 +1,7 @@
-"""The order of things within a step: raw markers as pieces of time.
+"""Shows the order of things within a step: raw markers as pieces of time.
 
 In: the `RankStream` of one process. Out: `Slice`, for the updates whose markers were written.
-Sums by step are left to `measure.steps.step_fold`.
+`measure.steps.step_fold` makes the sums by step.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from steptime.record.places import END_NS, NS, NUMBER, START_NS, THREAD
 
 _OTHER = "other"
 
-# Time whose name is not known yet goes by what comes next. As the guest books it, but for models
-# that compute their loss inside: there it is `other`.
+# Time whose name is not yet known gets the name of what comes next. The guest does the same, except
+# for models that compute their loss inside: there it is `other`.
 _BY_NEXT = {
     ("after_forward", "backward"): "loss",
     ("after_backward", "optimizer"): "gradient_processing",
@@ -42,11 +42,11 @@ class _MarkerPiece:
 
 
 def slices_of(stream: RankStream, names: Collection[str] | None = None) -> Iterator[Slice]:
-    """The pieces of time of one process, what is `other` left out, thread by thread in order.
+    """Yield the pieces of time of one process without `other`, thread by thread in order.
 
     Args:
-        stream: of the process.
-        names: of the pieces that are wanted; all, if none are named.
+        stream: the stream of the process.
+        names: names of the wanted pieces; all pieces if there are no names.
     """
     head, table = stream.head, stream.updates
     all_names = (*head.buckets, *head.counts, *head.pending)
@@ -70,7 +70,7 @@ def slices_of(stream: RankStream, names: Collection[str] | None = None) -> Itera
 
 
 def _places_of(names: Collection[str] | None, all_names: Sequence[str]) -> set[int] | None:
-    """The buckets that time of these names may lie in; None where that is not known."""
+    """Return the buckets that time of these names may lie in; None where that is not known."""
     if names is None or any(_resolve(one, other) in names for one, other in _AMBIGUOUS):
         return None
     return {place for place, name in enumerate(all_names) if name in names}
@@ -79,7 +79,7 @@ def _places_of(names: Collection[str] | None, all_names: Sequence[str]) -> set[i
 def _pieces(
     markers: Sequence[int], start_ns: int, end_ns: int, names: Sequence[str]
 ) -> Iterator[_MarkerPiece]:
-    """Neighbors of one name are one piece."""
+    """Join neighbors of one name to one piece."""
     marks = [
         (min(end_ns, start_ns + offset), names[bucket] if bucket < len(names) else _OTHER)
         for offset, bucket in zip(markers[::2], markers[1::2], strict=True)

@@ -21,7 +21,7 @@ from steptime.measure.values.measurement import INNER_PHASES, PHASES, SPANS, Pha
 
 
 def find_missing(ranks: Sequence[RankSteps], *, has_workers: bool) -> dict[str, str]:
-    """Phases that were not observed on these ranks, each with its reason.
+    """Return the phases that were not observed on these ranks, each with its reason.
 
     It depends on the whole run, warmup included: what was ever seen is observed.
     """
@@ -43,7 +43,7 @@ def find_missing(ranks: Sequence[RankSteps], *, has_workers: bool) -> dict[str, 
 
 
 def _seen(rank: RankSteps) -> set[str]:
-    """The phases that ever took time."""
+    """Return the phases that took time in any step."""
     singles = {name for name, column in rank.steps.wall_s.items() if max(column) > 0}
     blocks = {name for block in rank.blocks for name, time_s in block.wall_s.items() if time_s > 0}
     return singles | blocks
@@ -63,10 +63,10 @@ def _missing_model_phases(seen: set[str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Times:
-    """Times a step by phase [s], a row a step, then a row a block with the mean of its steps.
+    """Times by phase [s]: a row for each step, then a row for each block with its mean step.
 
-    A phase that took no time in any row is left out of `columns`; a step counts once, the blocks
-    as often as `weights` says.
+    `columns` leaves out phases that took no time in any row. A step counts once, a block as often
+    as `weights` says.
     """
 
     columns: Columns
@@ -77,7 +77,7 @@ class _Times:
         return self.num_steps + len(self.weights) > 0
 
     def median_s(self, name: str) -> float | None:
-        """Weighted by what the rows stand for; None where there are none."""
+        """Return the median, weighted by the steps behind each row; None without rows."""
         if not self or name not in self.columns:
             return 0.0 if self else None
         values = self.columns[name]
@@ -87,13 +87,13 @@ class _Times:
         return weighted_median(values, list(weights))
 
     def total_s(self, name: str) -> float:
-        """Over all that the rows stand for."""
+        """Return the total over all steps behind the rows."""
         values = self.columns.get(name, ())
         blocks = zip(self.weights, values[self.num_steps :], strict=False)
         return math.fsum(chain(values[: self.num_steps], (num * time_s for num, time_s in blocks)))
 
     def gather(self, missing: Iterable[str]) -> _Times:
-        """The same with `input_wait` whole, and what was not observed in `other`."""
+        """Return the times with `input_wait` whole, and `other` with what was not observed."""
         columns = dict(self.columns)
         if not columns.keys().isdisjoint(INNER_PHASES):
             size = self.num_steps + len(self.weights)
@@ -113,7 +113,7 @@ Sums = Sequence[tuple[Mapping[str, float], int]]
 
 
 def _times(singles: Singles, blocks: Sums) -> _Times:
-    """Columns of steps, each with their number, and sums over blocks, each with its weight."""
+    """Return the times of steps and of blocks; each block has its weight."""
     found: dict[str, Numbers] = {}
     for name in INSIDE:
         if any(name in columns for columns, _ in singles) or any(sums[name] for sums, _ in blocks):
@@ -131,7 +131,7 @@ def _times(singles: Singles, blocks: Sums) -> _Times:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PhaseTable:
-    """The steps' times; `cpu` and `inner` of the detailed ones only, `device` where known."""
+    """The steps' times; `cpu` and `inner` are of the detailed steps only, `device` where known."""
 
     wall: _Times
     cpu: _Times
@@ -142,9 +142,9 @@ class _PhaseTable:
 def summarize_phases(
     windows: Sequence[StepWindow], missing: Mapping[str, str]
 ) -> tuple[Phase, ...]:
-    """Every phase over these windows together.
+    """Return every phase over these windows together.
 
-    A block stands in the medians with the mean of its steps, weighted by their number.
+    In the medians, a block has the mean of its steps, weighted by their number.
     """
     table = _table(windows, missing)
     if not any(window.steps or window.blocks for window in windows):
@@ -180,7 +180,7 @@ def _table(windows: Sequence[StepWindow], missing: Mapping[str, str]) -> _PhaseT
 
 
 def _inner_times(detailed: Sequence[StepTable], sampled: Sequence[StepBlock]) -> _Times:
-    """Fetch and collate a detailed step, and the whole wait a step beside them."""
+    """Return the fetch and collate times per detailed step, and the whole wait beside them."""
     names = ("input_wait", *INNER_PHASES)
     found = _times(
         [(s.wall_s, len(s)) for s in detailed], [(b.wall_s, b.num_detailed) for b in sampled]
@@ -209,7 +209,7 @@ def _share(name: str, totals_s: Mapping[str, float]) -> float | None:
 
 
 def _inner_fraction(name: str, table: _PhaseTable, totals_s: Mapping[str, float]) -> float | None:
-    """The share of the whole wait, seen on detailed steps, of the wait's share of all steps."""
+    """Return a part's share: its share of the wait on detailed steps, times the wait's share."""
     outer = _share("input_wait", totals_s)
     whole_s = table.inner.total_s("input_wait")
     if outer is None:
@@ -218,9 +218,9 @@ def _inner_fraction(name: str, table: _PhaseTable, totals_s: Mapping[str, float]
 
 
 def summarize_spans(rank: RankSteps) -> tuple[Span, ...]:
-    """What was kept apart from the steps of one rank; a block counts as one step touched.
+    """Return the spans apart from the steps of one rank; a block counts as one touched step.
 
-    What came after the last update counts too, and touches no step.
+    Spans after the last update count too, and touch no step.
     """
     spans = []
     for name in SPANS:
@@ -233,6 +233,6 @@ def summarize_spans(rank: RankSteps) -> tuple[Span, ...]:
 
 
 def mean_per_step(windows: Sequence[StepWindow], name: str) -> float | None:
-    """A count a step over the windows, by its field; None without steps."""
+    """Return the mean of a count per step over the windows, by its field; None without steps."""
     num_steps = sum(window.num_steps for window in windows)
     return sum(window.total(name) for window in windows) / num_steps if num_steps else None

@@ -1,9 +1,8 @@
-"""Which rows of a thread make a step, by the rule in docs/reference/run-folder.md.
+"""Decides which rows of a thread make a step, by the rule in docs/reference/run-folder.md.
 
-In: a thread's rows in order, as columns. Out: `Round`s, a step each. A row is an optimizer's
-update, the end of a backward call while no optimizer has stepped, or a wrapper's step that let
-nothing through; so rows are gathered to turns, one an update, first. Their times and counts are
-left to `steps`.
+In: a thread's rows in order, as columns. Out: `Round`s, one per step. A row is an optimizer's
+update, the end of a backward call while no optimizer has stepped, or a wrapper's step that passed
+nothing on. So rows first become turns, one for each update. `step_fold` has their times and counts.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from itertools import groupby
 from steptime.record.places import BY_HAND
 
 MIN_BY_HAND = 10
-"""Fewer backward calls before the first update are no loop: a check, a first batch in more parts.
+"""Fewer backward calls before the first update are no loop, but a check or a divided first batch.
 
-A loop by hand that is followed by optimizers in the same thread is a lesson's; it is longer.
+A loop by hand before optimizers in the same thread comes from a lesson, and is longer.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """One step: the places of its rows, `end` excluded, and the optimizer of each update in it."""
+    """One step: the places of its rows, without `end`, and the optimizer of each of its updates."""
 
     begin: int
     end: int
@@ -31,13 +30,13 @@ class Round:
 
     @property
     def num_updates(self) -> int:
-        """Optimizer updates; none where the weights are updated by hand."""
+        """Return the optimizer updates; none where the weights are updated by hand."""
         return len(self.optimizers) - self.optimizers.count(BY_HAND)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """What the rule asks of a thread's rows, each in order."""
+    """The columns of a thread's rows that the rule needs, each in order."""
 
     optimizers: Sequence[int]
     backwards: Sequence[int]
@@ -46,7 +45,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Turn:
-    """Rows up to the one that ends a turn."""
+    """The rows up to the one that ends a turn."""
 
     begin: int
     end: int
@@ -54,9 +53,9 @@ class _Turn:
 
 
 def split_rounds(optimizers: Iterable[int]) -> list[tuple[int, int]]:
-    """Rounds by the optimizers alone: a new one begins when one of this is to step again.
+    """Return rounds by the optimizers alone; a new one begins when an optimizer steps again.
 
-    This is what the guest does where it writes blocks. Each is the places of its rows.
+    The guest does the same where it writes blocks. Each round is the places of its rows.
     """
     begins: list[int] = []
     stepped: set[int] = set()
@@ -71,7 +70,7 @@ def split_rounds(optimizers: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def fold_rounds(rows: Rows) -> list[Round]:
-    """The rounds of a thread."""
+    """Return the rounds of a thread."""
     if _is_plain(rows):
         only = tuple(rows.optimizers[:1])
         return [
@@ -82,13 +81,13 @@ def fold_rounds(rows: Rows) -> list[Round]:
 
 
 def _is_plain(rows: Rows) -> bool:
-    """Whether one optimizer alone stepped, each of whose updates is a step."""
+    """Return whether one optimizer alone stepped, each of whose updates is a step."""
     kinds = set(rows.optimizers)
     return len(kinds) == 1 and BY_HAND not in kinds and not any(rows.inner_steps)
 
 
 class _RowTable:
-    """A thread's rows with what is asked of them again and again."""
+    """A thread's rows with the facts that are needed often."""
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
@@ -99,12 +98,12 @@ class _RowTable:
         }
 
     def is_empty(self, place: int) -> bool:
-        """Whether a wrapper's step let nothing through."""
+        """Return whether a row is a wrapper's step that passed nothing on."""
         is_wrapper = self.rows.optimizers[place] in self.wrappers
         return is_wrapper and not self.rows.inner_steps[place]
 
     def turns(self) -> Iterable[_Turn]:
-        """Rows up to each one that ends a turn; those after the last such belong to none."""
+        """Return the turns; rows after the last row that ends a turn belong to none."""
         optimizers, begin = self.rows.optimizers, 0
         for is_by_hand, group in groupby(
             range(len(optimizers)), key=lambda place: optimizers[place] == BY_HAND
@@ -117,19 +116,19 @@ class _RowTable:
                     begin = place + 1
 
     def _steps_by_hand(self, places: Sequence[int]) -> set[int]:
-        """The rows by hand that are steps: those that no update after them claims.
+        """Return the rows by hand that are steps, since no later update claims them.
 
-        Each backward call is one; each `autograd.grad` only where there is no backward call.
+        Each backward call is a step; an `autograd.grad` is one only without backward calls.
         """
         own = places[: len(places) - self._num_claimed(places)]
         calls = {place for place in own if self.rows.backwards[place]}
         return calls or set(own)
 
     def _num_claimed(self, by_hand: Sequence[int]) -> int:
-        """How many of the last rows by hand belong to the update after them.
+        """Return how many of the last rows by hand belong to the update after them.
 
-        As many as the optimizer's later updates have backward calls; all where there are no
-        later ones, or where too few would be left for a loop.
+        These are as many as the optimizer's later updates have backward calls. They are all if
+        there are no later updates, or if too few rows would remain for a loop.
         """
         optimizers, after = self.rows.optimizers, by_hand[-1] + 1
         if after == len(optimizers):
@@ -151,7 +150,7 @@ class _RowTable:
 
 
 def _join(turns: Sequence[_Turn]) -> list[Round]:
-    """Turns to rounds, by the optimizers' order."""
+    """Return rounds of turns, by the optimizers' order."""
     last_at = {turn.optimizer: place for place, turn in enumerate(turns)}
     rounds: list[list[_Turn]] = []
     earlier: set[int] = set()  # optimizers of the rounds before the open one

@@ -1,7 +1,7 @@
 """Chooses the steps that count: the steady window.
 
 In: the steps of one rank, or of several ranks of one run. Out: a `StepWindow` and a `SteadyWindow`.
-How the window's time divides into phases is left to `measure.steps.phases`.
+`measure.steps.phases` divides the window's time into phases.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ WINDOW_RULE = (
     "nothing counts before a step of the first half that compiles; then "
     f"{MSER5_RULE}; the window begins at a whole period"
 )
-"""The rule of this module in one sentence; it is shown with every measurement."""
+"""The rule of this module in one sentence; every measurement shows it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimes:
     """Times of the steps one by one.
 
-    `disturbed` holds the indices that never count, `restarts` those among them before which
-    nothing counts if they are early: the first step, and steps that compile.
+    `disturbed` holds the indices that never count. `restarts` holds those of them that, if early,
+    exclude everything before them: the first step, and steps that compile.
     """
 
     times_s: Numbers
@@ -50,8 +50,8 @@ class StepTimes:
 class StepWindow:
     """The steps of one rank that count.
 
-    A block counts as a whole; one that the window begins in is left out of the phases,
-    while its steps' times count. `start_s` and `end_s` are on the clock of the rank's head.
+    A block counts as a whole. If the window begins inside a block, the phases leave the block out,
+    but its steps' times count. `start_s` and `end_s` are on the clock of the rank's head.
     """
 
     steady: SteadyWindow
@@ -61,31 +61,31 @@ class StepWindow:
 
     @property
     def start_s(self) -> float:
-        """When its first step began."""
+        """Return when its first step began."""
         return self.steps.begin_s(0) if self.steps else self.blocks[0].start_s
 
     @property
     def end_s(self) -> float:
-        """When its last step ended."""
+        """Return when its last step ended."""
         return self.blocks[-1].end_s if self.blocks else self.steps.end_s[-1]
 
     @property
     def num_steps(self) -> int:
-        """Steps whose phases are known."""
+        """Return the steps whose phases are known."""
         return len(self.steps) + sum(block.num_steps for block in self.blocks)
 
     def times_s(self) -> Numbers:
-        """Of each step, and of each block as a whole."""
+        """Return the time of each step, and of each block as a whole."""
         whole = (sum(block.wall_s.values()) for block in self.blocks)
         return array("d", chain(self.steps.times_s, whole))
 
     def spans_s(self) -> Numbers:
-        """What was kept apart of each step, and of each block as a whole."""
+        """Return the time of spans in each step, and in each block as a whole."""
         whole = (sum(block.spans_s.values()) for block in self.blocks)
         return array("d", chain(self.steps.sum_of_spans(), whole))
 
     def total(self, name: str) -> int:
-        """The sum of a count over its steps, by its field."""
+        """Return the sum of a count over its steps, by its field."""
         blocks: list[int] = [getattr(block, name) for block in self.blocks]
         return sum(self.steps.count(name)) + sum(blocks)
 
@@ -94,11 +94,11 @@ def step_period(rank: RankSteps) -> int | None:
     """After how many steps their kinds repeat: optimizers and number of backward calls."""
     steps = rank.steps
     kinds = list(zip(steps.optimizers, steps.count("num_backwards"), strict=True))
-    return find_period(kinds[1:])  # the first step has no beginning of its own
+    return find_period(kinds[1:])  # the first step has no recorded beginning
 
 
 def series_of(rank: RankSteps) -> StepTimes:
-    """The times of all steps of a rank."""
+    """Return the times of all steps of a rank."""
     steps = rank.steps
     restarts = {0} if steps else set()
     restarts.update(index for index, value_s in enumerate(steps.span("compile")) if value_s > 0)
@@ -116,7 +116,7 @@ def series_of(rank: RankSteps) -> StepTimes:
 
 
 def combine(ranks: Sequence[StepTimes]) -> StepTimes:
-    """Step k of a run takes as long as the slowest rank's step k, in wall and in CPU time."""
+    """Return the run's times: step k takes as long as the slowest rank's, in wall and CPU time."""
     return StepTimes(
         times_s=_slowest([rank.times_s for rank in ranks]),
         cpu_times_s=_slowest([rank.cpu_times_s for rank in ranks]),
@@ -126,12 +126,12 @@ def combine(ranks: Sequence[StepTimes]) -> StepTimes:
 
 
 def _slowest(ranks: Sequence[Numbers]) -> Numbers:
-    """The longest time of each step, of the ranks that made it."""
+    """Return the longest time of each step among the ranks that made it."""
     return array("d", map(max, zip_longest(*ranks, fillvalue=-math.inf)))
 
 
 def choose_first_step(series: StepTimes, *, period: int) -> int:
-    """Index of the first step that counts, by `WINDOW_RULE`."""
+    """Return the index of the first step that counts, by `WINDOW_RULE`."""
     num_steps = len(series.times_s)
     early = [index for index in series.restarts if 2 * index < num_steps]
     first_group = math.ceil((max(early, default=0) + 1) / period)
@@ -143,7 +143,7 @@ def choose_first_step(series: StepTimes, *, period: int) -> int:
 
 
 def _group_mean(series: StepTimes, group: int, period: int) -> float | None:
-    """Mean time of a period's steps that count."""
+    """Return the mean time of those steps of a period that count."""
     times_s = [
         series.times_s[i]
         for i in range(group * period, (group + 1) * period)
@@ -155,7 +155,7 @@ def _group_mean(series: StepTimes, group: int, period: int) -> float | None:
 
 
 def steady_window(series: StepTimes, *, period: int | None) -> SteadyWindow:
-    """The steady window of a series of steps."""
+    """Return the steady window of a series of steps."""
     first = choose_first_step(series, period=period or 1)
     kept = [index not in series.disturbed for index in range(first, len(series.times_s))]
     times_s, cpu_times_s = (
@@ -173,7 +173,7 @@ def steady_window(series: StepTimes, *, period: int | None) -> SteadyWindow:
 
 
 def window_of(rank: RankSteps, series: StepTimes) -> StepWindow:
-    """The steady window of one rank, with the steps in it."""
+    """Return the steady window of one rank, with the steps in it."""
     period = step_period(rank)
     steady = steady_window(series, period=period)
     first = steady.first_step

@@ -1,8 +1,8 @@
 """Folds optimizer updates into steps, by the rule in docs/reference/run-folder.md.
 
-In: the `RankStream` of one process. Out: `RankSteps`, the steps of the thread that stepped
-most. Which of them count is left to `measure.steps.steady_window`, what they say to
-`measure.steps.phases`.
+In: the `RankStream` of one process. Out: `RankSteps`, the steps of the thread that stepped most.
+`measure.steps.steady_window` decides which of them count; `measure.steps.phases` divides their
+time.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ _COUNTED = {
     "num_batches": "batches",
     "gc_pauses": "gc_pauses",
 }
-"""Fields of a step, and what the guest calls them."""
+"""Fields of a step, and the guest's names for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepBlock:
-    """Consecutive steps known by their times one by one, and by phase in sums only.
+    """Consecutive steps whose times are known one by one, but whose phases only as sums.
 
-    The guest writes no row an update after the first 20,000. `cpu_s` and fetch and collate
-    in `wall_s` are sums over `num_detailed` of the steps.
+    After the first 20,000 updates, the guest writes no row for each update. `cpu_s`, and fetch and
+    collate in `wall_s`, are sums over `num_detailed` of the steps.
     """
 
     first_index: int
@@ -76,17 +76,17 @@ class StepBlock:
 
     @property
     def num_steps(self) -> int:
-        """Steps in the block."""
+        """Return the steps in the block."""
         return len(self.times_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSteps:
-    """The steps of one rank: first one by one, then in blocks.
+    """The steps of one rank, first one by one, then in blocks.
 
-    `num_threads` counts the threads with rows, `num_threads_stepped` those of them that made
-    updates (all, where no optimizer stepped); the steps are of the one that made most.
-    `num_empty_steps` are a wrapper's that let nothing through. `tail_s` is what was kept apart
+    `num_threads` counts the threads with rows, `num_threads_stepped` those that made updates (all
+    threads if no optimizer stepped). The steps are those of the thread that made most.
+    `num_empty_steps` are steps of a wrapper that passed nothing on. `tail_s` is the time of spans
     after the last update.
     """
 
@@ -103,12 +103,12 @@ class RankSteps:
 
     @property
     def num_steps(self) -> int:
-        """Steps of this rank."""
+        """Return the steps of this rank."""
         return len(self.steps) + sum(block.num_steps for block in self.blocks)
 
     @property
     def num_updates(self) -> int:
-        """Updates; by the guest's own count where that is higher, for lines may be lost."""
+        """Return the number of updates, or the guest's count if higher: lines may be lost."""
         seen = self.total("num_updates")
         if self._own_end is None:
             return seen
@@ -116,44 +116,44 @@ class RankSteps:
 
     @property
     def num_backwards(self) -> int:
-        """Backward calls, with those after the last update where the end was seen."""
+        """Return the backward calls, with those after the last update where the end was seen."""
         seen = self.total("num_backwards")
         return max(seen, self._own_end.backwards) if self._own_end is not None else seen
 
     @property
     def num_by_hand(self) -> int:
-        """Steps in which no optimizer stepped: a backward call stands for the update."""
+        """Return the steps in which no optimizer stepped: a backward call stands for the update."""
         singles = sum(num == 0 for num in self.steps.count("num_updates"))
         return singles + sum(max(0, block.num_steps - block.num_updates) for block in self.blocks)
 
     @property
     def num_skipped(self) -> int:
-        """Updates that the gradient scaler skipped."""
+        """Return the updates that the gradient scaler skipped."""
         return self.total("num_skipped")
 
     @property
     def has_batches(self) -> bool:
-        """Whether a loader's batch was seen in any step."""
+        """Return whether a loader's batch was seen in any step."""
         return self.total("num_batches") > 0
 
     @property
     def has_updates(self) -> bool:
-        """Whether an optimizer stepped in any step."""
+        """Return whether an optimizer stepped in any step."""
         return self.total("num_updates") > 0
 
     def total(self, name: str) -> int:
-        """The sum of a count over all steps, by its field."""
+        """Return the sum of a count over all steps, by its field."""
         blocks: list[int] = [getattr(block, name) for block in self.blocks]
         return sum(self.steps.count(name)) + sum(blocks)
 
     @property
     def _own_end(self) -> StreamEnd | None:
-        """The process's own counts, where they are those of this thread alone."""
+        """Return the process's own counts if they are those of this thread alone."""
         return self.end if self.num_threads == 1 else None
 
 
 def fold_stream(stream: RankStream) -> RankSteps | None:
-    """The steps of a process, or None if none was recorded."""
+    """Return the steps of a process, or None if none was recorded."""
     updates, rows = _count_by_thread(stream)
     if not rows:
         return None
@@ -178,7 +178,7 @@ def fold_stream(stream: RankStream) -> RankSteps | None:
 
 
 def fold_nothing(stream: RankStream) -> RankSteps:
-    """A process whose updates are not known, for what it told beside them."""
+    """Return a process without known updates, for what it reported beside them."""
     return RankSteps(
         head=stream.head,
         cost=stream.cost,
@@ -194,7 +194,7 @@ def fold_nothing(stream: RankStream) -> RankSteps:
 
 
 def _count_by_thread(stream: RankStream) -> tuple[Counter[int], Counter[int]]:
-    """Updates, and rows of any kind, that each thread made."""
+    """Return how many updates, and rows of any kind, each thread made."""
     table = stream.updates
     threads, optimizers = table.column(THREAD), table.column(OPTIMIZER)
     rows = Counter(threads)
@@ -213,7 +213,7 @@ def _tail(stream: RankStream) -> dict[str, float]:
 
 
 def _rows_of(table: UpdateTable) -> Rows:
-    """What makes rounds of a thread's rows; 0 where an older guest had no count of a name."""
+    """Return the columns for a thread's rounds; counts that an older guest lacks are 0."""
     return Rows(
         optimizers=table.column(OPTIMIZER),
         backwards=_count(table, "backwards"),
@@ -229,7 +229,7 @@ def _count(table: UpdateTable, name: str) -> Sequence[int]:
 
 
 class _Folder:
-    """Makes steps of the rows of one thread, a column at a time."""
+    """Makes steps of the rows of one thread, one column at a time."""
 
     def __init__(self, stream: RankStream, table: UpdateTable, rounds: Sequence[Round]) -> None:
         self._stream = stream
@@ -239,7 +239,7 @@ class _Folder:
         self._has_one_row_each = all(made.end - made.begin == 1 for made in rounds)
 
     def steps(self) -> StepTable:
-        """All of them."""
+        """Return all steps."""
         table, layout = self._table, self._table.layout
         wall_s, spans_s = self._divide(layout.wall_at)
         cpu_s, _ = self._divide(layout.cpu_at)
@@ -276,7 +276,7 @@ class _Folder:
         return bytes(of(column[made.begin : made.end]) for made in self._rounds)
 
     def _divide(self, place: int) -> tuple[dict[str, Numbers], dict[str, Numbers]]:
-        """Sums by bucket that begin at this place, as phases and spans [s]."""
+        """Return the sums by bucket from this place on, as phases and spans [s]."""
         table = self._table
         return _by_name(
             (bucket, self._sum(table.column(place + number)))
@@ -285,7 +285,7 @@ class _Folder:
         )
 
     def _device(self) -> tuple[dict[str, Numbers], bytes]:
-        """Device times of the steps all of whose updates have them."""
+        """Return the device times of those steps whose updates all have them."""
         known, buckets = self._stream.device_ns, self._table.layout.buckets
         numbers = self._table.column(NUMBER)
         empty = array("q", bytes(8 * len(buckets)))
@@ -314,9 +314,9 @@ def _fold_blocks(stream: RankStream, thread: int, *, first_index: int) -> tuple[
 def _fold_progress(
     stream: RankStream, thread: int, blocks: Sequence[StepBlock], first_index: int
 ) -> StepBlock | None:
-    """The steps after the last full block, where the process did not end in order.
+    """Return the steps after the last full block, where the process did not end in order.
 
-    Their times are known, their phases are not.
+    Their times are known, but not their phases.
     """
     begin_ns = max((b.end_ns for b in stream.blocks if b.thread == thread), default=0)
     numbered = {p.number: p for p in stream.progress if p.thread == thread and p.end_ns > begin_ns}
@@ -372,7 +372,7 @@ def _block(first_index: int, block: BlockRow, head: StreamHead) -> StepBlock:
 
 
 def _split(values_ns: Sequence[int], head: StreamHead) -> tuple[dict[str, float], dict[str, float]]:
-    """Sums by bucket as phases [s] and spans [s]."""
+    """Return the sums by bucket as phases [s] and spans [s]."""
     phases_s, spans_s = _by_name(
         (bucket, (value_ns,)) for bucket, value_ns in zip(head.buckets, values_ns, strict=True)
     )
@@ -385,7 +385,7 @@ def _split(values_ns: Sequence[int], head: StreamHead) -> tuple[dict[str, float]
 def _by_name(
     columns: Iterable[tuple[str, Sequence[int]]],
 ) -> tuple[dict[str, Numbers], dict[str, Numbers]]:
-    """Columns by bucket [ns] as phases and spans [s]; what a newer guest adds counts as other."""
+    """Return columns by bucket [ns] as phases and spans [s]; unknown names become `other`."""
     phases_s: dict[str, Numbers] = {}
     spans_s: dict[str, Numbers] = {}
     for bucket, column in columns:

@@ -1,7 +1,7 @@
-"""The steps of one rank as columns: twenty thousand of them take some megabytes.
+"""Holds the steps of one rank as columns: twenty thousand of them take a few megabytes.
 
-In: columns of numbers. Out: the same by name, or a `Step` where one is asked for by its place.
-How rows become steps is left to `measure.steps`.
+In: columns of numbers. Out: the columns by name, or the `Step` at a place. `step_fold` makes the
+steps from rows.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ INSIDE = (*PHASES, *INNER_PHASES)
 
 Numbers = Sequence[float]
 Columns = Mapping[str, Numbers]
-"""By name of a phase, a span or a count; one that is zero in all steps is left out."""
+"""Columns by the name of a phase, span or count, without those that are zero in all steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTable:
-    """Steps in order of time; what the columns hold is what `Step` says of its fields.
+    """Steps in order of time; `Step` says what the columns hold.
 
     Attributes:
         index: number of each step in its rank.
-        device_s: of the steps in `has_device` alone; zeros elsewhere.
+        device_s: device times of the steps in `has_device`; zeros elsewhere.
         counts: the whole numbers of a `Step`, by field.
-        has_device, is_detailed, is_disturbed: a byte a step, 1 or 0.
+        has_device, is_detailed, is_disturbed: a byte for each step, 1 or 0.
         times_s, cpu_times_s: sums over the phases.
     """
 
@@ -67,7 +67,7 @@ class StepTable:
     def __getitem__(self, place: slice) -> tuple[Step, ...]: ...
 
     def __getitem__(self, place: int | slice) -> Step | tuple[Step, ...]:
-        """One step, or several, each made now."""
+        """Return one step, or several, made on request."""
         if isinstance(place, slice):
             return tuple(self._step(number) for number in range(*place.indices(len(self))))
         return self._step(range(len(self))[place])
@@ -102,24 +102,24 @@ class StepTable:
         )
 
     def count(self, name: str) -> Sequence[int]:
-        """A whole number of all steps, by its field."""
+        """Return a whole number of all steps, by its field."""
         return self.counts[name] if name in self.counts else array("q", bytes(8 * len(self)))
 
     def span(self, name: str) -> Numbers:
-        """A span of all steps [s]."""
+        """Return a span of all steps [s]."""
         return self.spans_s[name] if name in self.spans_s else zeros(len(self))
 
     def sum_of_spans(self) -> Numbers:
-        """All spans of each step together [s]."""
+        """Return the sum of all spans of each step [s]."""
         return add_up(self.spans_s, SPANS, len(self))
 
     def begin_s(self, place: int) -> float:
-        """When a step's first marker was seen, on the clock of the rank's head."""
+        """Return when a step's first marker was seen, on the clock of the rank's head."""
         spans_s = sum(self.spans_s[name][place] for name in SPANS if name in self.spans_s)
         return self.end_s[place] - self.times_s[place] - spans_s
 
     def take(self, kept: Sequence[int]) -> StepTable:
-        """The steps for which `kept` holds."""
+        """Return the steps for which `kept` holds."""
 
         def numbers(columns: Columns) -> dict[str, Numbers]:
             return {name: array("d", compress(c, kept)) for name, c in columns.items()}
@@ -141,7 +141,7 @@ class StepTable:
         )
 
     def disturb(self, places: Iterable[int]) -> StepTable:
-        """The same with these steps disturbed, too."""
+        """Return the steps with these marked as disturbed, too."""
         flags = bytearray(self.is_disturbed)
         for place in places:
             flags[place] = 1
@@ -149,11 +149,11 @@ class StepTable:
 
 
 def add_up(columns: Columns, names: Iterable[str], size: int) -> Numbers:
-    """Row by row, in the order of the names."""
+    """Return the row-by-row sums of these columns, in the order of the names."""
     known = [columns[name] for name in names if name in columns]
     return array("d", map(sum, zip(*known, strict=True))) if known else zeros(size)
 
 
 def zeros(size: int) -> Numbers:
-    """A column of zeros."""
+    """Return a column of zeros."""
     return array("d", bytes(8 * size))

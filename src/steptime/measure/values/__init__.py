@@ -1,1 +1,1 @@
-"""The values of a Measurement: what a run's steps, memory, work and profile came to."""
+"""The values of a Measurement: a run's steps, memory, work and profile."""

@@ -1,8 +1,8 @@
 """Who holds the memory of a training process, and when it holds most.
 
 In: what the guest read of parameters, states and graphs, and of one step's storages. Out: an
-`Anatomy`, which survives a round trip through JSON. What would make a run fit is left to
-`plan.memory_fit`; docs/explanation/memory.md says how each part is found.
+`Anatomy`, which survives a round trip through JSON. `plan.memory_fit` decides what would make a run
+fit; docs/explanation/memory.md says how each part is found.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PARTS = (
     "context",
     "fragmentation",
 )
-"""Parts of a training process's memory. The last two are of a device alone."""
+"""Parts of a training process's memory. Only a device has the last two."""
 
 STATES = ("weights", "buffers", "gradients", "optimizer")
 """What stays from step to step."""
@@ -32,17 +32,17 @@ STATES = ("weights", "buffers", "gradients", "optimizer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPart:
-    """Bytes of one part, each storage once; those of this rank where it is sharded.
+    """Bytes of one part, with each storage counted once; this rank's share where it is sharded.
 
     Attributes:
         name: `weights`, `buffers`, `gradients`, `optimizer`, `activations`, `logits`, `inputs`,
             `others`, `temporaries`, `communication`; on a device `context` and `fragmentation`.
-        bytes: None where it was not measured.
-        by_dtype: the same by type: `fp32`, `bf16`, `int8`.
-        by_device: the same by device: `cpu`, `cuda:0`.
-        num_tensors: tensors that it is made of.
-        is_sharded: each rank holds a part of its own.
-        missing: why it was not measured, a machine word.
+        bytes: its size; None where it was not measured.
+        by_dtype: the same bytes by type, such as `fp32`, `bf16`, `int8`.
+        by_device: the same bytes by device, such as `cpu`, `cuda:0`.
+        num_tensors: how many tensors it is made of.
+        is_sharded: each rank holds its own share of the part.
+        missing: why it was not measured, as a machine word.
     """
 
     name: str
@@ -56,12 +56,12 @@ class MemoryPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """Bytes that the graph keeps for the backward, by what made them: a module, a kind of node.
+    """Bytes that the graph keeps for the backward, by the module or kind of node that made them.
 
     Attributes:
-        name: a module by its path, or a kind of graph node.
-        bytes: held at the beginning of the backward.
-        kind: the class of a module; None for a node.
+        name: path of the module, or the kind of graph node.
+        bytes: bytes that it holds at the beginning of the backward.
+        kind: class of the module; None for a node.
     """
 
     name: str
@@ -74,10 +74,10 @@ class Instant:
     """Bytes held at one moment of the step that was followed, by part.
 
     Attributes:
-        at_fraction: where in the step, as a share of its events, so that following the step
+        at_fraction: place within the step, as a share of its events, so that following the step
             does not stretch it.
-        phase: the phase that was open.
-        by_part: bytes by part.
+        phase: the phase at this moment.
+        by_part: bytes held, by part.
     """
 
     at_fraction: float
@@ -86,20 +86,20 @@ class Instant:
 
     @property
     def total(self) -> int:
-        """All parts."""
+        """Return the bytes of all parts."""
         return sum(self.by_part.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryTimeline:
-    """One step: what was held over its course, and at its peak.
+    """One step: the memory held over its course, and at its peak.
 
     Attributes:
-        instants: in order, the peak among them.
-        peak: the moment at which most was held.
-        module: whose call, or whose gradient, was being computed at the peak.
+        instants: moments of the step in order, including the peak.
+        peak: the moment at which most memory was held.
+        module: module whose call, or whose gradient, was being computed at the peak.
         operator: the operator that ran at the peak.
-        num_storages: that were made and let go in the step.
+        num_storages: how many storages were made and released in the step.
     """
 
     instants: tuple[Instant, ...]
@@ -114,15 +114,15 @@ class Allocator:
     """What torch's allocator and the driver said of the device after an update [bytes].
 
     Attributes:
-        allocated: given out by torch's allocator [bytes].
-        reserved: held by torch's allocator, in use or not.
-        peak_allocated: the most given out since the start.
-        peak_reserved: the most that it held.
-        split: free, but in pieces of blocks in use.
-        largest_free_block: the most it could give in one piece of what it holds.
-        free: free on the device, as the driver says.
-        total: of the device, as the driver says.
-        pinned: host memory that torch has pinned.
+        allocated: memory that torch's allocator has given out [bytes].
+        reserved: memory that torch's allocator holds, in use or not [bytes].
+        peak_allocated: the most that it has given out since the start [bytes].
+        peak_reserved: the most that it has held since the start [bytes].
+        split: free memory inside blocks that are partly in use [bytes].
+        largest_free_block: the largest piece that it could give out of what it holds [bytes].
+        free: free memory of the device, as the driver says [bytes].
+        total: whole memory of the device, as the driver says [bytes].
+        pinned: host memory that torch has pinned [bytes].
     """
 
     allocated: int | None = None
@@ -138,13 +138,13 @@ class Allocator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderMemory:
-    """What the first batch of a DataLoader takes, and how many may wait at a time.
+    """The size of a DataLoader's first batch, and how many batches may wait at a time.
 
     Attributes:
-        batch_bytes: bytes of its first batch.
+        batch_bytes: size of its first batch [bytes].
         num_workers: worker processes of the loader.
         num_waiting: batches that may wait at a time.
-        is_pinned: batches are copied to pinned memory.
+        is_pinned: the loader copies batches to pinned memory.
     """
 
     batch_bytes: int
@@ -155,11 +155,11 @@ class LoaderMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """What was still held when a process ended because memory ran out, by part.
+    """The memory that a process still held when it ended because memory ran out, by part.
 
     Attributes:
-        by_part: bytes by part; `others` are tensors that belong to none.
-        allocator: of the device; None without one.
+        by_part: bytes by part; `others` are tensors that belong to no part.
+        allocator: what the device's allocator said; None without a device.
     """
 
     by_part: Mapping[str, int]
@@ -168,15 +168,15 @@ class Death:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """What there was more of, so many updates after the first snapshot, where memory grew.
+    """What grew between two snapshots of memory.
 
     Attributes:
         num_updates: updates between the two snapshots.
-        held_bytes: more that the process held, on its device or resident.
-        tensor_bytes: of tensors that are no weights, gradients or states.
-        largest: type and shape of those that grew most: `fp32 [64, 1000]`.
-        largest_bytes: of them.
-        largest_num: more of them.
+        held_bytes: growth of what the process held, on its device or resident [bytes].
+        tensor_bytes: growth of tensors that are no weights, gradients or states [bytes].
+        largest: type and shape of the tensors that grew most, such as `fp32 [64, 1000]`.
+        largest_bytes: growth of these tensors [bytes].
+        largest_num: how many more of these tensors there were.
     """
 
     num_updates: int
@@ -193,22 +193,23 @@ class Anatomy:
 
     Attributes:
         rank: the rank that holds most.
-        moment: how far the snapshots came: `call` (a model was called), `backward`, `update`.
+        moment: the last moment with a snapshot: `call` (a model was called), `backward`, `update`.
         num_updates: updates that were done at the last snapshot.
-        num_parameters: elements of the parameters, those of this rank where they are sharded.
-        num_trainable: how many of them are trained.
-        parts: every part, those that were not measured as well.
-        optimizers: their classes, in order of first step.
+        num_parameters: elements of the parameters; this rank's elements where they are sharded.
+        num_trainable: how many of these elements are trained.
+        parts: every part, including those that were not measured.
+        optimizers: classes of the optimizers, in the order of their first steps.
         by_kind: saved activations by kind of graph node, the largest first.
-        by_module: the same by module, what it calls included; empty where none were followed.
-        timeline: one step over its course; None where it was not followed.
-        timeline_missing: why no step was followed, a machine word.
+        by_module: saved activations by module, including the modules that it calls; empty where
+            no module was followed.
+        timeline: memory over the course of one step; None where no step was followed.
+        timeline_missing: why no step was followed, as a machine word.
         allocator: what the allocator of the device said; None without a device.
-        loader: what waits in the DataLoader; None without one.
-        worker_bytes: what its workers held together, in the median of the samples.
-        resident_bytes: the most that the process was seen to hold.
-        growth: what there was more of; None unless memory grew between two snapshots.
-        death: what was held at the end; None unless the process ended because memory ran out,
+        loader: the batches that wait in the DataLoader; None without one.
+        worker_bytes: memory that its workers held together, as the median of the samples [bytes].
+        resident_bytes: the largest resident memory of the process in any sample [bytes].
+        growth: what grew; None unless memory grew between two snapshots.
+        death: the memory held at the end; None unless the process ended because memory ran out,
             and could say so.
     """
 
@@ -231,21 +232,21 @@ class Anatomy:
     death: Death | None = None
 
     def part(self, name: str) -> MemoryPart:
-        """The part of that name; one that was not measured where there is none."""
+        """Return the part of that name; if there is none, a part that was not measured."""
         return next((part for part in self.parts if part.name == name), MemoryPart(name=name))
 
     def bytes_of(self, *names: str) -> int:
-        """The sum of these parts, as far as they were measured."""
+        """Return the sum of these parts, as far as they were measured."""
         return sum(self.part(name).bytes or 0 for name in names)
 
     @property
     def states_bytes(self) -> int:
-        """Weights, buffers, gradients and optimizer states."""
+        """Return the bytes of weights, buffers, gradients and optimizer states."""
         return self.bytes_of(*STATES)
 
     @property
     def bytes_per_parameter(self) -> float | None:
-        """Weights, gradients and optimizer states over the number of parameters."""
+        """Return the bytes of weights, gradients and optimizer states per parameter."""
         names = ("weights", "gradients", "optimizer")
         if not self.num_parameters or any(self.part(name).bytes is None for name in names):
             return None

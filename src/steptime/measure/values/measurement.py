@@ -1,7 +1,7 @@
 """The values of the chain: Run, Measurement, Diagnosis.
 
-Frozen, made of plain fields, and each survives a round trip through JSON
-(`core.codec`). Seconds, bytes and fractions only; None means "not observed".
+They are frozen, have plain fields, and survive a round trip through JSON (`core.codec`). They hold
+seconds, bytes and fractions only; None means "not observed".
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PHASES = (
 """Phases that partition a step; their fractions sum to 1."""
 
 INNER_PHASES = ("fetch", "collate")
-"""Parts of `input_wait`, seen where the loading happens in the training process."""
+"""Parts of `input_wait`, which are seen where the training process itself loads the data."""
 
 SPANS = ("evaluation", "checkpoint", "epoch_start", "compile")
 """What is kept apart from the steps, with totals of its own."""
@@ -53,16 +53,15 @@ SPANS = ("evaluation", "checkpoint", "epoch_start", "compile")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One round of optimizer updates on one rank, spans taken out.
+    """One round of optimizer updates on one rank, without its spans.
 
-    `wall_s`, `cpu_s` and `device_s` hold exclusive times by phase name (`fetch`
-    and `collate` apart from `input_wait`); `spans_s` what was kept apart from the
-    step. The first step of a stream has no beginning of its own: `is_first`. Where
-    not `is_detailed`, all CPU time is in `other`, and `fetch` and `collate` are in
-    `input_wait`: the guest takes them apart on sampled updates only. `prepare_s` is the part of
-    `other` between a batch's arrival and the model's call, `gc_s` what collections of garbage
-    took, in whatever phase they fell. Where `is_disturbed`, a probe of ours made it longer,
-    or the run stood still in it.
+    `wall_s`, `cpu_s` and `device_s` hold exclusive times by phase name (`fetch` and `collate` apart
+    from `input_wait`); `spans_s` holds the times that are kept apart from the step. The first step
+    of a stream (`is_first`) has no recorded beginning. Where not `is_detailed`, all CPU time is in
+    `other`, and `fetch` and `collate` are in `input_wait`: the guest separates them on sampled
+    updates only. `prepare_s` is the part of `other` between a batch's arrival and the model's call.
+    `gc_s` is the time of garbage collections, in whatever phase they fell. Where `is_disturbed`,
+    our probe made the step longer, or the run stood still in it.
     """
 
     index: int
@@ -87,12 +86,12 @@ class Step:
 
     @property
     def step_time_s(self) -> float:
-        """Wall time of the step [s], spans excluded."""
+        """Return the wall time of the step [s], spans excluded."""
         return sum(self.wall_s.values())
 
     @property
     def step_cpu_s(self) -> float:
-        """Process CPU time of the step [s], spans excluded."""
+        """Return process CPU time of the step [s], spans excluded."""
         return sum(self.cpu_s.values())
 
 
@@ -104,11 +103,11 @@ class Phase:
         name: `input_wait`, `h2d`, `forward`, `loss`, `forward_and_loss` (compiled together),
             `backward`, `gradient_processing`, `communication`, `optimizer`, `sync` or `other`,
             whose fractions sum to 1; or a part of `input_wait`, `fetch` or `collate`.
-        median_s: median wall time a step [s].
+        median_s: median wall time per step [s].
         fraction: the phase's total over the total of the steady window.
-        cpu_median_s: median process CPU time a step [s].
-        device_median_s: median device time a step [s].
-        missing: why it was not observed, a machine word.
+        cpu_median_s: median process CPU time per step [s].
+        device_median_s: median device time per step [s].
+        missing: why it was not observed, as a machine word.
     """
 
     name: str
@@ -136,17 +135,17 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteadyWindow:
-    """The steps that count: those after warmup, without steps that a probe of ours disturbed.
+    """The steps that count: those after warmup, without the steps that our probe disturbed.
 
     Attributes:
         first_step: index of its first step, from 0.
-        num_steps: steps counted.
+        num_steps: how many steps count.
         num_warmup_steps: steps cut off before it.
-        rule: the rule that chose it, a sentence.
-        step_time_s: wall time of a step [s], spans taken out.
-        step_cpu_s: CPU time of the process a step, all threads [s], spans taken out.
-        mean_s: mean wall time of a step [s], the outermost hundredth at each end pulled in:
-            what runs are compared by.
+        rule: the rule that chose the window, as a sentence.
+        step_time_s: wall time of a step without spans [s].
+        step_cpu_s: CPU time of the process per step, over all threads and without spans [s].
+        mean_s: mean wall time of a step, with the outermost hundredth at each end pulled in [s];
+            comparisons of runs use it.
     """
 
     first_step: int
@@ -165,27 +164,27 @@ class RankSummary:
     Attributes:
         rank: rank as in torch.distributed, else in order of the first step.
         pid: process id.
-        world_size: number of ranks the process was told of.
-        python_version: Python of the process.
-        torch_version: torch of the process.
-        device: device it trained on.
-        num_threads: threads torch computes with.
-        num_steps: optimizer steps: rounds of updates. With several ranks, those of one
+        world_size: number of ranks that the process knows of.
+        python_version: version of Python in the process.
+        torch_version: version of torch in the process.
+        device: device that it trained on.
+        num_threads: threads that torch computes with.
+        num_steps: optimizer steps, which are rounds of updates. With several ranks, those of one
             rank.
-        num_optimizer_updates: calls of an optimizer's `step` that ended; more than
-            `num_steps` where several optimizers take turns.
+        num_optimizer_updates: completed calls of an optimizer's `step`; more than `num_steps`
+            where several optimizers take turns.
         num_backwards: backward passes; more than `num_steps` under gradient accumulation.
         step_time_s: wall time of a step of this rank [s].
         step_cpu_s: CPU time of a step of this rank [s].
-        phases: its phases of a step.
-        ended_cleanly: false: killed, crashed or left by `os._exit`; at most the last 0.2 s
-            of its steps are missing.
-        host_memory: its resident memory.
+        phases: the phases of its steps.
+        ended_cleanly: false if the process was killed, crashed or left by `os._exit`; then at most
+            the last 0.2 s of its steps are missing.
+        host_memory: resident memory of the process.
         device_memory: memory allocated on its device.
-        gc: collections of garbage.
-        device_name: the device as torch names it.
-        versions: versions of imported libraries beside torch.
-        input_shapes: shapes and types of the models' first tensors, as `64x3x224x224
+        gc: its collections of garbage.
+        device_name: name of the device, as torch gives it.
+        versions: versions of the imported libraries other than torch.
+        input_shapes: shapes and types of the models' first tensors, such as `64x3x224x224
             float32`, where two early steps agree in them.
         loaders: the loaders that training reads from.
     """
@@ -218,11 +217,11 @@ class WorkerSummary:
     """What the DataLoader's worker processes reported, over all of them.
 
     Attributes:
-        num_workers: worker processes seen.
-        num_batches: batches they made.
-        fetch_s_per_batch: mean time to read the samples of a batch, in the worker [s].
-        collate_s_per_batch: mean time to make a batch of them, in the worker [s].
-        cpu_s_per_batch: mean CPU time a batch, in the worker [s].
+        num_workers: worker processes that were seen.
+        num_batches: batches that they made.
+        fetch_s_per_batch: mean time in which a worker reads the samples of a batch [s].
+        collate_s_per_batch: mean time in which a worker makes a batch of them [s].
+        cpu_s_per_batch: mean CPU time of a worker per batch [s].
     """
 
     num_workers: int
@@ -234,17 +233,17 @@ class WorkerSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLoad:
-    """Load of the machine while the steady window ran, in cores; means over samples.
+    """Load of the machine during the steady window, in cores, as means over samples.
 
     Attributes:
         num_cores: cores of the machine.
-        job_cores: cores this command kept busy.
-        others_cores: cores that others kept busy.
-        num_samples: samples behind the means.
-        swap_in_bytes_per_s: read back from swap on the whole machine over the window
+        job_cores: cores that this command kept busy.
+        others_cores: cores that other processes kept busy.
+        num_samples: number of samples behind the means.
+        swap_in_bytes_per_s: rate at which the whole machine read back from swap over the window
             [bytes/s].
-        min_available_bytes: least memory that was to be had in the run [bytes].
-        num_oom_kills: processes the kernel killed in the run because memory ran out.
+        min_available_bytes: least memory that was available during the run [bytes].
+        num_oom_kills: processes that the kernel killed in the run because memory ran out.
     """
 
     num_cores: int
@@ -261,8 +260,8 @@ class Overhead:
     """What Steptime itself cost inside the training process.
 
     Attributes:
-        cpu_s_per_step: CPU time a step [s].
-        fraction: the same over the step's CPU time.
+        cpu_s_per_step: CPU time per step [s].
+        fraction: the same as a fraction of the step's CPU time.
     """
 
     cpu_s_per_step: float
@@ -276,31 +275,31 @@ class Measurement:
     Attributes:
         schema: version of the record.
         run_id: name of the run's folder.
-        command: the command that was measured, as given.
+        command: the measured command, as the user gave it.
         started_unix_s: when it was started [s since 1970, UTC].
         duration_s: wall time from start to end [s].
         end: how the command ended.
-        num_steps: steps: rounds of optimizer updates. With several ranks, those of one
+        num_steps: steps, which are rounds of optimizer updates. With several ranks, those of one
             rank.
-        num_optimizer_updates: calls of an optimizer's `step` that ended; more than
-            `num_steps` where several optimizers take turns.
+        num_optimizer_updates: completed calls of an optimizer's `step`; more than `num_steps`
+            where several optimizers take turns.
         num_backwards: backward passes; more than `num_steps` under gradient accumulation.
         num_skipped_updates: updates that the gradient scaler skipped.
-        num_ranks: processes that stepped.
-        period: number of steps after which kinds of step repeat, where they do.
+        num_ranks: number of processes that stepped.
+        period: number of steps after which the kinds of step repeat, if they do.
         steady: the steady window; None where there are too few steps.
-        phases: the phases of a step, over the steady window; one that was not observed says
+        phases: the phases of a step over the steady window; one that was not observed says
             why.
-        spans: what was kept apart from the steps, where any was seen.
-        copies_per_step: host-to-device copies a step, a mean.
-        syncs_per_step: calls a step that make the host wait for the device, or would with
-            one; a mean.
-        ranks: each process that stepped.
+        spans: the times that are kept apart from the steps, if there were any.
+        copies_per_step: mean number of host-to-device copies per step.
+        syncs_per_step: mean number of calls per step that make the host wait for the device, or
+            would do so with a device.
+        ranks: a summary of each process that stepped.
         workers: the DataLoader's worker processes; None where there were none.
-        host: load of the machine in the steady window, or in the whole run where there is
-            none; None where it was not sampled.
+        host: load of the machine in the steady window, or in the whole run where there is no
+            window; None where it was not sampled.
         overhead: cost of measuring; None where it is not known.
-        notes: what is missing, and why.
+        notes: what is missing in the record, and why.
         prepare_fraction: share of the steady window between a batch's arrival and the
             model's call, a part of the phase `other`; None where no loader or no call of a
             model was seen.
@@ -310,13 +309,13 @@ class Measurement:
         switches: debug switches found on.
         suspicions: what looks wrong in the source.
         errors: exceptions that ended processes of the command.
-        recipe: the recipe that the run trained with, and what came of its levers; None
+        recipe: the recipe that the run trained with, and whether its levers worked; None
             without `--recipe`.
-        stalls: when the run stood still, in order.
+        stalls: the times when the run stood still, in order.
         count: the work of one sampled step on one rank.
-        count_missing: why the work is not known, a machine word; None where it is known, or
-            where nothing was said.
-        memory: who holds the memory, in the rank that holds most; None where no process
+        count_missing: why the work is not known, as a machine word; None where it is known, or
+            where nothing was reported.
+        memory: what holds the memory, in the rank that holds most; None where no process
             reported its memory.
         profile: what a profiler saw; None where nobody asked for it.
     """

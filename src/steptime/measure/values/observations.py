@@ -1,7 +1,7 @@
-"""Values that a Measurement is made of beside its phases: memory, places, errors, a recipe.
+"""The values of a Measurement other than its phases: memory, places, errors, a recipe.
 
-Frozen and made of plain fields like those of `measure.values.measurement`, which has the chain
-itself.
+They are frozen and have plain fields like those of `measure.values.measurement`, which has the
+chain itself.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ class MemoryUse:
     """Memory of one process: resident, or allocated on its device.
 
     Attributes:
-        first_bytes: at the first sample of the steady window, or of the run where none fell
-            into the window.
-        last_bytes: at the last sample of the run [bytes].
-        peak_bytes: the largest sample [bytes].
-        num_samples: samples that were taken.
-        slope_bytes_per_step: trend over the steady window; None where it is too short.
-        limit_bytes: what there is at most.
-        minor_faults_per_step: page faults a step that need no read from disk, of the host
-            process.
-        major_faults_per_step: page faults a step that need a read from disk.
-        system_cpu_s_per_step: CPU time a step inside the operating system [s].
+        first_bytes: memory at the first sample of the steady window, or of the run where none
+            fell into the window [bytes].
+        last_bytes: memory at the last sample of the run [bytes].
+        peak_bytes: memory at the largest sample [bytes].
+        num_samples: number of samples.
+        slope_bytes_per_step: trend over the steady window [bytes per step]; None where the window
+            is too short.
+        limit_bytes: the most memory that the process can have [bytes].
+        minor_faults_per_step: page faults of the host process per step that need no read from
+            disk.
+        major_faults_per_step: page faults per step that need a read from disk.
+        system_cpu_s_per_step: CPU time per step inside the operating system [s].
     """
 
     first_bytes: int
@@ -47,9 +48,9 @@ class GcPauses:
     """What Python's collections of garbage took of one rank's steady window.
 
     Attributes:
-        pauses_per_step: collections a step.
-        s_per_step: their time a step [s].
-        fraction: their share of the steady window.
+        pauses_per_step: collections per step.
+        s_per_step: time of the collections per step [s].
+        fraction: share of the steady window that the collections took.
     """
 
     pauses_per_step: float
@@ -63,13 +64,13 @@ class Site:
 
     Attributes:
         what: the phase or span that was entered there; `other` for the code between two markers.
-        file: relative to the folder of the command where it lies below it.
-        line: its line; with `end_line` above it, the lines between two markers.
-        end_line: last line; above `line` for the code between two markers.
+        file: the file, relative to the command's folder where it lies below that folder.
+        line: the line; where `end_line` is larger, the first of the lines between two markers.
+        end_line: the last line; larger than `line` for the code between two markers.
         calls_per_step: how often it ran in a step; for a span, how often in the run.
         s_per_step: wall time in a step (for a span, in the run) [s]; None where a call is only
-            counted, as a read of a tensor on the CPU.
-        text: the line as it stands in the file, None if it could not be read.
+            counted, such as a read of a tensor on the CPU.
+        text: the line as it is in the file; None if it could not be read.
     """
 
     what: str
@@ -89,12 +90,12 @@ class Site:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileEvent:
-    """A graph break, or a compilation made again: torch's reason, and the place it names.
+    """A graph break or a recompilation, with torch's reason and the place that torch names.
 
     Attributes:
-        reason: torch's reason.
-        count: how often.
-        where: the place torch names.
+        reason: the reason that torch gives.
+        count: how often it happened.
+        where: the place that torch names.
     """
 
     reason: str
@@ -104,14 +105,14 @@ class CompileEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compilation:
-    """What torch.compile did in the busiest rank; counts of the whole run.
+    """What torch.compile did in the busiest rank, counted over the whole run.
 
     Attributes:
         num_graphs: graphs that were compiled.
         num_steps_touched: steps in which something was compiled.
-        total_s: time of compiling [s].
-        breaks: graph breaks.
-        recompiles: compilations made again.
+        total_s: total time of compiling [s].
+        breaks: graph breaks, with their reasons.
+        recompiles: recompilations, with their reasons.
     """
 
     num_graphs: int
@@ -127,10 +128,10 @@ class Operators:
 
     Attributes:
         num: how many operators ran.
-        num_tiny: how many of them took under 20 µs.
-        tiny_s: time of the tiny ones [s].
-        large_s: time of the others [s].
-        missing: why none were counted, a machine word.
+        num_tiny: how many of them took less than 20 µs.
+        tiny_s: time of these tiny operators [s].
+        large_s: time of all other operators [s].
+        missing: why no operators were counted, as a machine word.
     """
 
     num: int = 0
@@ -142,15 +143,15 @@ class Operators:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderUse:
-    """How a loader that training reads from is set.
+    """The settings of a loader that the training reads from.
 
     Attributes:
-        dataset: the class of its data set.
-        batch_size: samples of a batch, where it is fixed.
-        num_workers: worker processes.
-        pin_memory: batches go to pinned memory.
-        persistent_workers: workers live from epoch to epoch.
-        prefetch_factor: batches that a worker makes ahead.
+        dataset: class of its data set.
+        batch_size: samples per batch, if their number is fixed.
+        num_workers: number of worker processes.
+        pin_memory: whether the loader copies batches to pinned memory.
+        persistent_workers: whether workers live from epoch to epoch.
+        prefetch_factor: how many batches a worker makes ahead.
     """
 
     dataset: str
@@ -166,7 +167,7 @@ class Switch:
     """A debug switch that was on while the training ran.
 
     Attributes:
-        name: which switch, a machine word.
+        name: name of the switch, as a machine word.
         where: the line that turns it on; None where the source does not show it.
     """
 
@@ -179,8 +180,8 @@ class Suspicion:
     """Something in the script's source that looks wrong.
 
     Attributes:
-        code: what it is, a machine word.
-        where: file and line.
+        code: what looks wrong, as a machine word.
+        where: file and line of the place.
         text: the line as it is in the file.
     """
 
@@ -195,12 +196,12 @@ class ScriptError:
 
     Attributes:
         type: the class of the exception.
-        text: its message, cut to a length.
-        num_updates: updates that were done.
-        is_memory: it says that memory ran out.
-        where: innermost line of the user's code.
-        phase: the phase it came from, as far as the traceback shows.
-        requested_bytes: what was asked for in vain, if the message says so.
+        text: its message, shortened if it is long.
+        num_updates: updates that were done before it.
+        is_memory: whether it says that memory ran out.
+        where: the innermost line of the user's code.
+        phase: the phase in which it was raised, as far as the traceback shows.
+        requested_bytes: memory that could not be allocated, if the message says so [bytes].
     """
 
     type: str
@@ -219,8 +220,8 @@ class Difference:
     Attributes:
         what: `command`, `script`, `cpu`, `num_cores`, `memory_bytes`, `device` or
             `torch_version`.
-        proven: as in the proof.
-        here: as in this run.
+        proven: its value when the recipe was proven.
+        here: its value in this run.
     """
 
     what: str
@@ -233,10 +234,10 @@ class LeverUse:
     """One lever that a run was told to use.
 
     Attributes:
-        name: the lever.
-        settings: its settings.
-        is_in_guest: it acts inside the training process, which reports on it.
-        error: why it was off after all; None where it was on.
+        name: name of the lever.
+        settings: settings of the lever.
+        is_in_guest: whether it acts inside the training process, which then reports on it.
+        error: why it was off; None where it was on.
     """
 
     name: str
@@ -250,12 +251,12 @@ class RecipeUse:
     """The recipe that a run trained with.
 
     Attributes:
-        path: as the user named it.
-        study_id: the study that proved it.
-        speedup: the speedup that was proven.
-        levers: the levers that it puts on.
-        differences: what is not as in the proof.
-        device, torch_version: of the proof, to be compared with what the run says.
+        path: path of the recipe, as the user gave it.
+        study_id: id of the study that proved it.
+        speedup: the speedup that the study proved.
+        levers: the levers that the recipe applies.
+        differences: what differs from the proof.
+        device, torch_version: device and torch of the proof, for comparison with this run's.
     """
 
     path: str

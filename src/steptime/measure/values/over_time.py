@@ -1,6 +1,6 @@
-"""What is drawn over the time of a run: the machine, the devices, the steps, what happened.
+"""The values that are drawn over the time of a run: the machine, the devices, steps and events.
 
-Made by `measure.series.run_series` from the files of a run; None means "not observed". Times of
+`measure.series.run_series` makes them from the files of a run; None means "not observed". Times of
 day are Unix times [s], on one clock for the machine and all ranks.
 """
 
@@ -16,21 +16,21 @@ class HostPoint:
     """The machine over the `dt_s` seconds before `t_unix_s`, from one sample to the next.
 
     Attributes:
-        busy_cores: CPU time of all, over the time [cores]; the others' is what `job_cores` leaves.
-        job_cores: of the command's processes, DataLoader workers among them.
-        worker_cores: of its DataLoader workers.
-        job_resident_bytes: resident memory of the command's processes, shared pages counted once
-            where the machine tells (proportional set size), else each time.
-        worker_resident_bytes: the part of it in DataLoader workers.
-        available_bytes: memory that the machine could still give.
-        cached_bytes: page cache of the machine.
-        swap_in_bytes: read from swap.
-        disk_read_bytes, disk_write_bytes: what the command's processes fetched from and sent to
-            storage, page cache not counted.
-        io_wait_cores: cores that were idle because a disk was waited for.
-        received_bytes, sent_bytes: network traffic of the machine, loopback apart.
-        loopback_bytes: traffic over the loopback, what local ranks tell each other over sockets.
-        clock_hz: mean clock of the cores.
+        busy_cores: cores that all processes kept busy; without `job_cores`, those of others.
+        job_cores: cores that the command's processes kept busy, including DataLoader workers.
+        worker_cores: cores that its DataLoader workers kept busy.
+        job_resident_bytes: resident memory of the command's processes; shared pages count once
+            where the machine reports proportional set size, else in each process [bytes].
+        worker_resident_bytes: the part of this memory in DataLoader workers [bytes].
+        available_bytes: memory that the machine still had available [bytes].
+        cached_bytes: page cache of the machine [bytes].
+        swap_in_bytes: bytes that were read from swap.
+        disk_read_bytes, disk_write_bytes: bytes that the command's processes read from and wrote
+            to storage; the page cache does not count.
+        io_wait_cores: cores that were idle because they waited for a disk.
+        received_bytes, sent_bytes: network traffic of the machine, without the loopback.
+        loopback_bytes: traffic over the loopback, by which local ranks talk over sockets.
+        clock_hz: mean clock of the cores [Hz].
     """
 
     t_unix_s: float
@@ -57,13 +57,14 @@ class DevicePoint:
     """One accelerator at `t_unix_s`, as NVML says.
 
     Attributes:
-        device: its UUID.
-        busy_fraction: of the time, a kernel ran.
-        sm_fraction, memory_active_fraction: of the multiprocessors' and of the memory's time.
-        used_bytes: memory in use, by whomever.
-        power_w: mean draw; `energy_j`: counted since the driver was loaded.
-        sm_clock_hz, temperature_c: as they read; in degrees Celsius.
-        throttle: machine words of what holds the clock down (`power_cap`, `thermal`, ...).
+        device: UUID of the device.
+        busy_fraction: share of the time in which a kernel ran.
+        sm_fraction, memory_active_fraction: share of the multiprocessors' and the memory's time
+            that was in use.
+        used_bytes: memory in use by all processes [bytes].
+        power_w: mean power [W]; `energy_j` is the energy since the driver was loaded [J].
+        sm_clock_hz, temperature_c: clock [Hz] and temperature [degrees Celsius] as NVML reads them.
+        throttle: what holds the clock down, as machine words (`power_cap`, `thermal`, ...).
     """
 
     t_unix_s: float
@@ -81,11 +82,11 @@ class DevicePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPoint:
-    """One step of one rank, or `num_steps` of them as their mean.
+    """One step of one rank, or the mean of `num_steps` steps.
 
-    `wall_s` has every phase that partitions a step; it is empty where they are not known, as of
-    one step out of those that the guest writes in sums. An outlier took far longer than its
-    neighbors; steps that compile, and those that a probe of ours made longer, are disturbed.
+    `wall_s` has every phase that partitions a step. It is empty where they are not known, such as
+    for one of the steps that the guest writes in sums. An outlier took far longer than its
+    neighbors. Steps that compile, and those that our probe made longer, are disturbed.
     """
 
     rank: int
@@ -102,11 +103,11 @@ class StepPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened in one rank beside its steps.
+    """Something other than a step that happened in one rank.
 
     `what` is a machine word: a span (`evaluation`, `checkpoint`, `epoch_start`, `compile`), `gc`,
-    `recompile`, `graph_break`. `step` is the index of the step it fell into, or after which.
-    `t_unix_s` is when it began; `seconds` of a recompile are in those of `compile` too.
+    `recompile`, `graph_break`. `step` is the index of the step that it fell into or followed.
+    `t_unix_s` is when it began; the `seconds` of a recompile are part of those of `compile` too.
     """
 
     what: str
@@ -120,9 +121,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """A piece of one thread's time that belongs to one phase or span, as its markers stood.
+    """A piece of one thread's time that belongs to one phase or span, by its markers.
 
-    Known for the first 2,000 updates and a sample after. `thread` 0 is the first that stepped.
+    Slices are known for the first 2,000 updates and for sampled updates after them. `thread` 0 is
+    the first thread that stepped.
     """
 
     rank: int
@@ -134,7 +136,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSeries:
-    """All of it, each in order of time; `steps` thinned to what a page can show."""
+    """All series of a run, each in order of time; `steps` are thinned to what a page can show."""
 
     host: tuple[HostPoint, ...] = ()
     devices: tuple[DevicePoint, ...] = ()
@@ -142,10 +144,10 @@ class RunSeries:
     events: tuple[Event, ...] = ()
 
     def energy_per_step_j(self) -> float | None:
-        """What the devices drew a step, over the steps that count [J]; None where unknown.
+        """Return the devices' energy per step, over the steps that count [J]; None if unknown.
 
-        Evaluations and checkpoints between these steps are in it. Energy between two samples grows
-        evenly; a device that does not count it has its power times the time.
+        It includes evaluations and checkpoints between these steps. Energy between two samples
+        grows evenly; a device that does not count its energy gets its power times the time.
         """
         ranks = {point.rank for point in self.steps if point.is_steady}
         steady = [p for p in self.steps if p.is_steady and p.rank == min(ranks)]
@@ -165,14 +167,14 @@ class RunSeries:
 def _energy_between(
     points: Sequence[DevicePoint], begin_unix_s: float, last: StepPoint
 ) -> float | None:
-    """Of one device, from a time to the end of a step [J]; None if its samples do not span it."""
+    """Return a device's energy from a time to a step's end [J]; None if no samples span it."""
     course = _energy_course(points)
     begin, end = (_at(course, t) for t in (begin_unix_s, last.end_unix_s))
     return None if begin is None or end is None else end - begin
 
 
 def _energy_course(points: Sequence[DevicePoint]) -> list[tuple[float, float]]:
-    """Energy at each sample: as counted, else summed up from the power."""
+    """Return energy at each sample, as the device counted it or summed up from its power."""
     counted = [(p.t_unix_s, p.energy_j) for p in points if p.energy_j is not None]
     if len(counted) >= 2:
         return counted
@@ -186,7 +188,7 @@ def _energy_course(points: Sequence[DevicePoint]) -> list[tuple[float, float]]:
 
 
 def _at(course: Sequence[tuple[float, float]], t_unix_s: float) -> float | None:
-    """Between two samples, or up to one interval before the first or after the last."""
+    """Return the energy between two samples, or up to one interval before or after all of them."""
     if len(course) < 2:
         return None
     place = min(max(1, bisect_left(course, (t_unix_s, 0.0))), len(course) - 1)

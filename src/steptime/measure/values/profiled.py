@@ -1,7 +1,7 @@
 """What a profiler saw of a few steady steps: operators, gaps, waits, exposed communication.
 
 In: what was folded from a trace (`measure.profile.profile_trace`). Out: values that survive a
-round trip through JSON. The steps were made longer by the profiler: shares are worth more than
+round trip through JSON. The profiler makes the steps longer, so shares are more reliable than
 times.
 """
 
@@ -14,16 +14,16 @@ from functools import cache
 from steptime.measure.values import work
 
 CLASSES = (*work.CLASSES[:-1], "optimizer", "copy", "communication", work.CLASSES[-1])
-"""Classes of what ran: those of the count of work, and what is counted nowhere but takes time."""
+"""Classes of what ran: those of the count of work, and those that only take time."""
 
 
 FOLDER = "profile"
-"""Of a run's folder: what profilers wrote."""
+"""The place in a run's folder that holds what profilers wrote."""
 
 TORCH, NSYS = "torch", "nsys"
 
 DEFAULT_STEP = 30
-"""Where a profiler starts: behind the updates that the guest samples closely, and warm by then."""
+"""The first profiled step: after the updates that the guest samples closely, and after warmup."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +31,9 @@ class ProfileWish:
     """What the user asked for with `--profile`.
 
     Attributes:
-        tool: the profiler: `torch` or `nsys`.
+        tool: the profiler, `torch` or `nsys`.
         first_step: the first step that might be profiled.
-        with_stacks: whether functions of Python were recorded.
+        with_stacks: whether Python functions are recorded.
     """
 
     tool: str = TORCH
@@ -42,7 +42,7 @@ class ProfileWish:
 
     @property
     def variable(self) -> str:
-        """As it is told to the guest."""
+        """Return the wish as the text that the guest reads."""
         return f"{self.tool},{self.first_step},{'stacks' if self.with_stacks else ''}"
 
 
@@ -51,10 +51,10 @@ class ClassTime:
     """The time of one class of operators or kernels; each instant is given to one class [s].
 
     Attributes:
-        name: class of what ran.
-        time_s: instants given to it, over the window [s].
-        fraction: of the window, 0 to 1.
-        num: how many ran.
+        name: the class of operators or kernels.
+        time_s: time of the window that belongs to it [s].
+        fraction: its share of the window, from 0 to 1.
+        num: how many operators or kernels of the class ran.
     """
 
     name: str
@@ -68,14 +68,14 @@ class OperatorTime:
     """One operator or kernel, over the whole window.
 
     Attributes:
-        name: torch's own, or the kernel's.
+        name: name of torch's operator, or of the kernel.
         kind: its class of operators.
         num: how often it ran.
-        self_s: its time without what it called [s].
-        shapes: of its inputs, those that took most of its time; None where not recorded.
-        where: file and line of the user's code that led to it most; only with stacks.
+        self_s: its time without the operators that it called [s].
+        shapes: the input shapes that took most of its time; None where they were not recorded.
+        where: file and line of the user's code that led to it most often; only with stacks.
         launched_by: the operator that put the kernel into the queue; None on the host.
-        num_alike: how often a kernel of the same function ran, whatever its template arguments;
+        num_alike: how often kernels of the same function ran, with any template arguments;
             None on the host.
     """
 
@@ -91,12 +91,12 @@ class OperatorTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """A time in which no operator ran, between two that are named.
+    """A time in which no operator ran, between two named operators.
 
     Attributes:
-        time_s: how long [s].
-        after: the operator before it.
-        before: the operator after it.
+        time_s: its length [s].
+        after: the operator that ran before the gap.
+        before: the operator that ran after the gap.
     """
 
     time_s: float
@@ -106,12 +106,12 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadTime:
-    """One thread of the process: the time in operators of its own, nested ones once [s].
+    """One thread of the process, and the time in its operators.
 
     Attributes:
-        name: what it is for.
-        busy_s: in operators of its own, nested ones once [s].
-        num_operators: operators that ran in it.
+        name: the purpose of the thread.
+        busy_s: time in its operators, with nested ones counted once [s].
+        num_operators: how many operators ran in it.
     """
 
     name: str
@@ -124,17 +124,17 @@ class HostProfile:
     """The threads of the process during the steps.
 
     Attributes:
-        window_s: the steps together; the classes and `python_s` sum to it.
-        python_s: in no operator of any thread: Python, and what it waits for.
-        loader_s: part of `python_s` in which the script asked its loader for a batch.
-        sync_s: the process waited for a device, in whatever class that fell.
-        num_gaps: times between operators.
-        median_gap_s: their median; None without any.
-        longest_gaps: the longest, longest first.
-        num_operators: operators that ran, nested ones too.
-        classes: most time first.
-        operators: most self time first.
-        threads: the one that trains first.
+        window_s: time of all profiled steps [s]; the classes and `python_s` sum to it.
+        python_s: time in no operator of any thread: Python, and what it waits for [s].
+        loader_s: part of `python_s` in which the script asked its loader for a batch [s].
+        sync_s: time in which the process waited for a device, in any class [s].
+        num_gaps: number of gaps between operators.
+        median_gap_s: median length of the gaps [s]; None without any.
+        longest_gaps: the longest gaps, the longest first.
+        num_operators: how many operators ran, including nested ones.
+        classes: time by class, with the most time first.
+        operators: time by operator, with the most self time first.
+        threads: the threads, the one that trains first.
     """
 
     window_s: float
@@ -155,20 +155,20 @@ class DeviceProfile:
     """One device during the steps, from its first recorded work to its last.
 
     Attributes:
-        device: its number.
-        window_s: the classes and the idle times sum to it.
-        busy_s: in which anything ran.
-        idle_s: in which nothing ran: the three waits.
-        host_wait_s: idle, and what came next had not been launched yet.
-        kernel_wait_s: idle between work that was queued already.
-        unknown_wait_s: idle, and the launch of what came next was not recorded.
-        communication_s: in which a collective ran, hidden or not.
-        exposed_communication_s: part of it in which nothing else computed.
-        num_kernels: kernels, copies and fills.
-        num_streams: queues that anything ran in.
-        classes: most time first; where two things ran at once, computing counts before
-            communication and that before copies.
-        kernels: most time first.
+        device: number of the device.
+        window_s: time of the window [s]; the classes and the idle times sum to it.
+        busy_s: time in which anything ran [s].
+        idle_s: time in which nothing ran, the sum of the three waits [s].
+        host_wait_s: idle time in which the next work had not been launched yet [s].
+        kernel_wait_s: idle time between work that was already in the queue [s].
+        unknown_wait_s: idle time before work whose launch was not recorded [s].
+        communication_s: time in which a collective ran, hidden or not [s].
+        exposed_communication_s: part of this time in which nothing else computed [s].
+        num_kernels: number of kernels, copies and fills.
+        num_streams: number of queues in which anything ran.
+        classes: time by class, with the most time first; where two things ran at once, computing
+            counts before communication, and communication before copies.
+        kernels: time by kernel, with the most time first.
     """
 
     device: int
@@ -192,17 +192,17 @@ class RankProfile:
 
     Attributes:
         rank: number of the rank.
-        missing: why nothing is known, a machine word.
-        file: the trace, relative to the run's folder.
+        missing: why nothing is known, as a machine word.
+        file: path of the trace, relative to the run's folder.
         first_step: number of the first profiled step, from 0.
         num_steps: whole steps in the window.
-        is_cut: the process ended before all of them.
-        is_mixed: something else than steps fell into it: an evaluation, a compilation, a save.
-        start_s: when the window began, after the start of the command; None if not known.
-        duration_s: from its begin to its end.
-        write_s: what it took the process to write the trace.
-        host: the process.
-        devices: each device.
+        is_cut: whether the process ended before all of these steps.
+        is_mixed: whether the window holds more than steps: an evaluation, a compilation, a save.
+        start_s: when the window began, after the start of the command [s]; None if not known.
+        duration_s: time from the window's begin to its end [s].
+        write_s: time in which the process wrote the trace [s].
+        host: the profile of the process.
+        devices: the profile of each device.
     """
 
     rank: int
@@ -224,10 +224,10 @@ class Profile:
     """A run's window under a profiler, rank by rank.
 
     Attributes:
-        wish: what was asked for.
+        wish: what the user asked for.
         ranks: the window of each rank.
-        missing: why there is no profile of any rank, a machine word.
-        file: what a tool of the system's wrote, relative to the run's folder.
+        missing: why there is no profile of any rank, as a machine word.
+        file: path of the file that a system-wide profiler wrote, relative to the run's folder.
     """
 
     wish: ProfileWish
@@ -237,12 +237,12 @@ class Profile:
 
 
 _MAX_NESTED = 60
-"""Templates in templates in a kernel's name; there are some, and no endless ones."""
+"""At most so many templates may be nested in a kernel's name."""
 
 
 @cache
 def function_of(kernel: str) -> str:
-    """The bare name of a kernel: without what it returns, namespaces, templates, arguments."""
+    """Return a kernel's bare name, without its result, namespaces, templates and arguments."""
     text = kernel
     for _ in range(_MAX_NESTED):  # templates nest
         shorter = re.sub(r"<[^<>]*>", "", text)

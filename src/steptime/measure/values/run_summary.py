@@ -9,18 +9,18 @@ from steptime.core.process_end import RunState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """One run in a list; None where it is not known (yet).
+    """One run in a list; None means not known, or not yet.
 
     Attributes:
         run_id: name of the run's folder.
-        started_unix_s: start, seconds since 1970 (UTC).
-        command: the command that was measured, as given.
+        started_unix_s: when the run was started [s since 1970, UTC].
+        command: the measured command, as the user gave it.
         state: how the command ended, as far as is known.
-        exit_code: what the command ended with.
+        exit_code: exit code of the command.
         signal: number of the signal that ended it.
-        num_steps: optimizer steps.
+        num_steps: number of optimizer steps.
         step_time_s: median wall time of a step [s].
-        kind: the primary bottleneck kind.
+        kind: kind of the primary bottleneck.
     """
 
     run_id: str

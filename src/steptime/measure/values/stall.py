@@ -1,4 +1,4 @@
-"""What the watch saw: a run that stood still, and a step time that changed and stayed so."""
+"""The values of the watch: stalls, in which a run stood still, and what each rank did then."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class StackFrame:
     Attributes:
         function: name of the function.
         file: the file of the code.
-        line: the line that it was at.
+        line: the line that was running.
     """
 
     function: str
@@ -22,15 +22,15 @@ class StackFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadStack:
-    """One thread of a process, and where it is.
+    """One thread of a process, and the calls that it was in.
 
     Attributes:
-        pid: id of the process that the thread is of.
+        pid: id of the thread's process.
         thread: name of the thread.
-        frames: calls, the innermost first.
+        frames: the calls, the innermost first.
         is_main: whether it is the first thread of its process.
-        is_active: whether it ran just then; None where that is not known.
-        missing: why there is no stack, a sentence; None where there is one.
+        is_active: whether it was running at that moment; None where that is not known.
+        missing: why there is no stack, as a sentence; None where there is one.
     """
 
     pid: int
@@ -48,12 +48,12 @@ class StalledRank:
     Attributes:
         rank: number of the rank; None where it has none.
         pid: id of its process.
-        num_steps: steps of it that were on disk.
-        waits_in: what its main thread waited in: `collective`, `input`, `lock`, `disk`,
-            `sleep` or `compute`; None where that is not known.
-        where: innermost line of the user's code, `FILE:LINE`.
-        stacks: its threads, the main one first, and the main threads of loader workers it
-            waited for.
+        num_steps: how many of its steps were on disk.
+        waits_in: where its main thread waited: `collective`, `input`, `lock`, `disk`, `sleep` or
+            `compute`; None where that is not known.
+        where: the innermost line of the user's code, as `FILE:LINE`.
+        stacks: its threads, the main one first, and the main threads of the loader workers that
+            it waited for.
     """
 
     rank: int | None
@@ -66,7 +66,7 @@ class StalledRank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """No step for `limit_s`, which is ten times the usual step or more.
+    """A time without a step that lasted at least `limit_s`, which is ten usual steps or more.
 
     Attributes:
         began_unix_s: when the last step before it ended [s since 1970].
@@ -75,7 +75,7 @@ class Stall:
         limit_s: the pause after which the processes were probed [s].
         ranks: what each rank was doing.
         culprits: ranks that the others waited for; empty where that is not known.
-        duration_s: until the next step [s]; None where none came, or none yet.
+        duration_s: time until the next step [s]; None where none came, or none has come yet.
     """
 
     began_unix_s: float

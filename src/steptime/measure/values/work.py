@@ -1,8 +1,8 @@
 """How much work one step is: FLOP by pass, by operator class, by module.
 
 In: what was counted (`steptime.count`, or the guest's line in a run folder). Out: a `Count`, which
-survives a round trip through JSON. What each figure leaves out stands in
-docs/explanation/counting.md; who counts, and how, is left to others.
+survives a round trip through JSON. docs/explanation/counting.md says what each figure leaves out;
+other modules do the counting.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ CLASSES = (
     "sparse",
     "other",
 )
-"""Operator classes; `sparse` is graphs too: products with sparse matrices, sums by index."""
+"""Operator classes; `sparse` covers graphs too: products with sparse matrices, sums by index."""
 
 OPERATORS = "operators"
-"""The convention of a count: every product that ran, twice its multiply-accumulates, attention
-over the whole square of scores, sums by index once, lookups nothing."""
+"""The convention of a count: every product that ran counts twice its multiply-accumulates,
+attention the whole square of scores, sums by index count once, and lookups count nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,14 +35,15 @@ class ClassCount:
     Attributes:
         name: `matmul`, `convolution`, `attention`, `recurrent`, `normalization`, `elementwise`,
             `embedding`, `sparse` (graphs, too) or `other`.
-        num: operators that ran.
-        flops: part of the total [FLOP].
-        pointwise_flops: one for each element of what has no product; never part of the total.
-        moved_bytes: read and written, if no cache helps between operators.
-        time_s: in these operators on the host [s]; None where they did not really run.
-        device_time_s: of their work on the device [s], with what it waited for the host to start
-            it; None where there is none, or not all of it was seen.
-        by_dtype: its FLOP by the type of what was multiplied.
+        num: how many operators ran.
+        flops: work of the class, a part of the total [FLOP].
+        pointwise_flops: one FLOP for each element of operators without a product; it is never
+            part of the total [FLOP].
+        moved_bytes: bytes read and written if no cache helps between operators.
+        time_s: time in these operators on the host [s]; None where they did not really run.
+        device_time_s: time of their work on the device, including its waits for the host to start
+            it [s]; None where there is no such work, or not all of it was seen.
+        by_dtype: work by the type of the numbers that were multiplied [FLOP].
     """
 
     name: str
@@ -56,25 +57,25 @@ class ClassCount:
 
     @property
     def intensity(self) -> float | None:
-        """Arithmetic intensity, FLOP a byte moved; None where nothing was moved."""
+        """Return the arithmetic intensity in FLOP per byte moved; None where nothing was moved."""
         return (self.flops + self.pointwise_flops) / self.moved_bytes if self.moved_bytes else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCount:
-    """Operators of one class that are alike: of one type, of about one intensity or one size.
+    """Operators of one class that are alike: they share the type, and about intensity or size.
 
     Attributes:
-        name: its class.
-        dtype: of what was multiplied; None where nothing was.
-        is_tiny: each took so little time on the host that calling it was most of it; False where
-            they ran on a device.
-        num: operators that ran.
-        flops: part of the total.
-        pointwise_flops: one for each element of what has no product.
-        moved_bytes: read and written, if no cache helps between operators.
+        name: class of the operators.
+        dtype: type of the numbers that were multiplied; None where nothing was multiplied.
+        is_tiny: each operator took so little time on the host that calling it was most of it;
+            False where they ran on a device.
+        num: how many operators ran.
+        flops: work of the group, a part of the total [FLOP].
+        pointwise_flops: one FLOP for each element of operators without a product [FLOP].
+        moved_bytes: bytes read and written if no cache helps between operators.
         time_s: time on the host [s].
-        device_time_s: time on the device, with what it waited for the host to start it [s].
+        device_time_s: time on the device, including its waits for the host to start it [s].
     """
 
     name: str
@@ -90,14 +91,14 @@ class GroupCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleCount:
-    """The work inside one module, what it calls included [FLOP].
+    """The work inside one module, including the modules that it calls [FLOP].
 
     Attributes:
         name: path of the module from the outermost one.
         kind: the class of the module.
-        forward: work of the forward pass.
-        backward: work of its gradients.
-        recomputed: forward work that was done again in the backward.
+        forward: work of the forward pass [FLOP].
+        backward: work of its gradients [FLOP].
+        recomputed: forward work that was done again in the backward [FLOP].
     """
 
     name: str
@@ -108,7 +109,7 @@ class ModuleCount:
 
     @property
     def total(self) -> int:
-        """All passes."""
+        """Return the work of all passes."""
         return self.forward + self.backward + self.recomputed
 
 
@@ -117,24 +118,29 @@ class Count:
     """The work of one forward and backward, or of one step of a run on one rank [FLOP].
 
     Attributes:
-        forward: without what activation checkpointing runs again.
-        backward: work of the gradients.
-        recomputed: forward work that activation checkpointing did again in the backward.
+        forward: forward work, without what activation checkpointing does again [FLOP].
+        backward: work of the gradients [FLOP].
+        recomputed: forward work that activation checkpointing does again in the backward [FLOP].
         macs: multiply-accumulates of all passes; sums by index have none.
-        classes: the work by operator class, those that ran.
-        groups: the same finer, for what they could reach depends on type and intensity.
+        classes: the work by operator class, for the classes that ran.
+        groups: the work in finer groups, because what they can reach depends on type and
+            intensity.
         modules: the work by module, the outermost first.
-        by_dtype: FLOP by the type of what was multiplied (`tf32`: fp32 that may run as such).
-        covered_fraction: share of the time of operators that have a formula; where nothing
-            really ran, the share of operators.
-        uncovered: operators without one, those with most time first.
-        masked_flops: attention that a causal mask makes needless; part of the passes.
-        again_flops: scores that fused attention computes once more; part of none.
-        outside_flops: backward of what was computed outside of every module that was seen.
-        rank_flops: the total of every rank, where all were counted; else empty.
-        convention: the convention by which it was counted.
-        is_executed: whether this is what ran; else the work of the model as it is written,
-            which a compiler may have arranged otherwise.
+        by_dtype: work by the type of the numbers that were multiplied [FLOP]; `tf32` is fp32 that
+            may run as TF32.
+        covered_fraction: share of the operators' time that has a formula; where nothing really
+            ran, the share of the operators.
+        uncovered: operators without a formula, those with the most time first.
+        masked_flops: attention that a causal mask makes unnecessary; it is part of the passes
+            [FLOP].
+        again_flops: scores that fused attention computes once more; they are part of no pass
+            [FLOP].
+        outside_flops: backward work of what was computed outside every module that was seen
+            [FLOP].
+        rank_flops: the total of every rank if all were counted; else empty [FLOP].
+        convention: the convention by which the work is counted.
+        is_executed: whether this is the work that ran; else it is the work of the model as it is
+            written, which a compiler may have arranged differently.
     """
 
     forward: int
@@ -156,32 +162,32 @@ class Count:
 
     @property
     def total(self) -> int:
-        """Forward, backward and recomputed."""
+        """Return the forward, backward and recomputed work."""
         return self.forward + self.backward + self.recomputed
 
     @property
     def model_flops(self) -> int:
-        """Forward and backward: what MFU counts."""
+        """Return the forward and backward work, which MFU counts."""
         return self.forward + self.backward
 
     @property
     def rank_ratio(self) -> float:
-        """The mean over ranks over this rank's work: stages of a pipeline differ, say."""
+        """Return the ranks' mean work over this rank's: stages of a pipeline may differ."""
         if not self.rank_flops or not self.total:
             return 1.0
         return sum(self.rank_flops) / len(self.rank_flops) / self.total
 
     @property
     def by_class(self) -> dict[str, int]:
-        """FLOP of every operator class; they sum to the total."""
+        """Return the FLOP of every operator class; they sum to the total."""
         return dict.fromkeys(CLASSES, 0) | {one.name: one.flops for one in self.classes}
 
     @property
     def bytes_by_class(self) -> dict[str, int]:
-        """Bytes moved by every operator class."""
+        """Return the bytes that every operator class moved."""
         return dict.fromkeys(CLASSES, 0) | {one.name: one.moved_bytes for one in self.classes}
 
     @property
     def by_module(self) -> dict[str, int]:
-        """FLOP of every module, what it calls included."""
+        """Return the FLOP of every module, including the modules that it calls."""
         return {one.name: one.total for one in self.modules}
