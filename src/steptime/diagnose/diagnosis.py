@@ -1,7 +1,7 @@
-"""The Diagnosis of a run: the third value of the chain.
+"""Makes the Diagnosis of a run, the third value of the chain.
 
-In: a `Measurement`. Out: a `Diagnosis`. The rules are those of the rows in `ailments/`; the order
-in which one of their findings becomes the primary kind stands in docs/explanation/diagnosis.md.
+In: a `Measurement`. Out: a `Diagnosis`. The rules are those of the rows in `ailments/`;
+docs/explanation/diagnosis.md has the order in which one of their findings becomes the primary kind.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WITH_HEADROOM = (
     BottleneckKind.COMMUNICATION_BOUND,
     BottleneckKind.STRAGGLER,
 )
-"""Kinds with a headroom of their own; the largest becomes primary."""
+"""Kinds that have a headroom; the one with the largest becomes primary."""
 
 _SEVERITIES = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
 
@@ -42,12 +42,12 @@ def diagnose(
     series: RunSeries | None = None,
     waterfall: Waterfall | None = None,
 ) -> Diagnosis:
-    """What holds the steps of a run back, and whether that changed while it ran.
+    """Return what holds the steps of a run back, and whether that changed while it ran.
 
     Args:
         measurement: what was seen of the run.
-        series: the same over time; without it no change is looked for.
-        waterfall: of the same run; without one nothing is said of roofs.
+        series: the same run over time; without it, no search for changes takes place.
+        waterfall: the waterfall of the same run; without it, there are no findings on roofs.
     """
     shifts = () if series is None else find_shifts(series)
     diagnosis = _diagnose(measurement, find_shift(shifts), waterfall)
@@ -80,7 +80,7 @@ def _ask(rules: Sequence[Rule], measurement: Measurement) -> list[Finding]:
 
 
 def choose_primary(findings: Sequence[Finding]) -> Finding | None:
-    """The finding at warning or above that names the bottleneck: by headroom where it has one."""
+    """Return the finding at warning or above that names the bottleneck, by headroom if any."""
     serious = [f for f in findings if f.kind is not None and f.severity is not Severity.INFO]
     removable = [finding for finding in serious if finding.kind in WITH_HEADROOM]
     if removable:
@@ -89,7 +89,7 @@ def choose_primary(findings: Sequence[Finding]) -> Finding | None:
 
 
 def _headroom(finding: Finding) -> float:
-    """For ordering; where all of a step would go, no number is given, and it comes first."""
+    """Return a headroom for ordering; without a number, all of a step would go: it comes first."""
     if finding.headroom_speedup is not None:
         return finding.headroom_speedup
     return float("inf") if finding.severity is Severity.CRITICAL else 1.0
@@ -101,20 +101,20 @@ def _doubt(measurement: Measurement) -> Finding | None:
 
 
 def _settle(measurement: Measurement, findings: Sequence[Finding]) -> Finding:
-    """COMPUTE_BOUND if that was found, else BALANCED with what was missing."""
+    """Return COMPUTE_BOUND if it was found, else BALANCED with what was missing."""
     compute = (f for f in findings if f.kind is BottleneckKind.COMPUTE_BOUND)
     return next(compute, verdicts.find_nothing(measurement))
 
 
 def _conclude(measurement: Measurement, findings: Sequence[Finding], primary: Finding) -> Diagnosis:
-    """The diagnosis with its findings, most severe first; the primary one first among equals."""
+    """Return the diagnosis, with the most severe findings first, and the primary before equals."""
     others = [finding for finding in findings if finding is not primary]
 
     def order(finding: Finding) -> tuple[int, bool, bool, bool, float]:
-        # What others do to the run stands behind what it does to itself.
+        # What others do to the run comes after what it does to itself.
         is_others = finding.kind is BottleneckKind.CONTENDED
         rank = _SEVERITIES.index(finding.severity)
-        # A run that stood still has no use for faster steps.
+        # Faster steps do not help a run that stood still.
         goes_on = finding.cause not in stalled.CAUSES
         return rank, goes_on, is_others, finding is not primary, -(finding.headroom_speedup or 0)
 

@@ -1,8 +1,8 @@
-"""MFU and HFU of a measured run: its counted work a second against a datasheet's peak.
+"""Computes MFU and HFU of a measured run: its counted work per second over a datasheet's peak.
 
-In: a Measurement. Out: `Utilization`s, each with its denominator and what is in its numerator, or
-with the reason why there is none. Nothing is estimated: no peak, no count or no steady step time
-gives no fraction.
+In: a Measurement. Out: `Utilization`s, each with its denominator and the content of its numerator,
+or with the reason why there is none. Nothing is estimated: without a peak, a count or a steady step
+time there is no fraction.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from steptime.measure.values.work import Count
 
 
 def model_utilization(measurement: Measurement) -> Utilization:
-    """MFU: forward and backward alone."""
+    """Return MFU, which counts forward and backward alone."""
     count = measurement.count
     return _utilization(measurement, 0 if count is None else count.model_flops)
 
 
 def hardware_utilization(measurement: Measurement) -> Utilization:
-    """HFU: what checkpointing runs again counts too.
+    """Return HFU, which also counts what checkpointing runs again.
 
-    It is not known where a compiler may have arranged the program otherwise.
+    It is not known where a compiler may have arranged the program differently.
     """
     count = measurement.count
     if count is not None and not count.is_executed:
@@ -59,7 +59,7 @@ def _utilization(m: Measurement, flops: int) -> Utilization:
 
 
 def _main_type(count: Count) -> tuple[str | None, float | None]:
-    """The type that did most of the work, and its share."""
+    """Return the type that did most of the work, and its share."""
     whole = sum(count.by_dtype.values())
     if not whole:
         return None, None

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def take_head(cls: type[T], lines: Iterator[Line], path: Path, torn: Torn) -> T | None:
-    """Return the first line; None, with all others counted, if it is not the head."""
+    """Return the first line; if it is not the head, count all others and return None."""
     for line in lines:
         if kind_of(line) == kinds.HEAD:
             check_schema(line, where=str(path))

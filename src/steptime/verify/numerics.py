@@ -69,7 +69,7 @@ class Rulers:
 
 
 def first_tensors(recording: Recording) -> Tensors:
-    """Return the first update of each optimizer on the first rank, by optimizer, what and name."""
+    """Return the first update of each optimizer on the first rank, by optimizer, kind and name."""
     ranks = recording.ranks[:1]
     return {(t.opt, t.what, t.name): t.values for rank in ranks for t in rank.first}
 

@@ -1,1 +1,1 @@
-"""The rules, one file a family of ailments."""
+"""The rules, with one file per family of ailments."""

@@ -1,8 +1,8 @@
-"""What an ailment is made of: one row holds its rule, its thresholds, its words and its remedy.
+"""Defines what an ailment is made of: one row holds its rule, thresholds, words and remedy.
 
-The rows lie beside their rules, one file a family; `all_ailments` gathers them. No part has a
-default: who adds an ailment must say all of it, or say None on purpose. The words are templates,
-in whose braces stands the evidence of that name; `report` fills them in and owns no others.
+The rows are beside their rules, in one file per family; `all_ailments` gathers them. No part has a
+default: an author must fill in all of it, or write None on purpose. The words are templates with
+the names of evidence in braces; `report` fills them in and has no others.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from steptime.diagnose.ailments.scale import Threshold
 from steptime.diagnose.values.finding import BottleneckKind, Finding
 
 Rule = Callable[..., Finding | None]
-"""Takes a Measurement; those asked `APART` take what `diagnose` gives them."""
+"""A rule takes a Measurement; a rule asked `APART` takes what `diagnose` gives it."""
 
 
 class Asked(Enum):
     """When a rule is asked."""
 
     ALWAYS = "always"
-    """Of every run: it needs no steady window."""
+    """For every run: it needs no steady window."""
 
     ENOUGH_STEPS = "enough_steps"
     """If the steady window has enough steps."""
@@ -31,7 +31,7 @@ class Asked(Enum):
     """When no rule gave a warning; the first that fires is the verdict."""
 
     APART = "apart"
-    """By `diagnose` itself, which gives the rule more than the measurement, or concludes by it."""
+    """By `diagnose` itself, which gives the rule more than the measurement, or ends with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +39,10 @@ class Removal:
     """What the headroom of a finding takes away, as the first half of a sentence.
 
     Attributes:
-        condition: `Without the wait`; the sentence goes on "a step would take at least …".
-        parts: what else belongs to the condition, by the evidence that says so; each is said only
-            where the finding holds that evidence.
-        is_of_run: the time lies beside the steps, so that the run becomes shorter, not a step.
+        condition: such as `Without the wait`; "a step would take at least …" follows it.
+        parts: further parts of the condition, by their evidence; each appears only where the
+            finding holds that evidence.
+        is_of_run: the time is outside the steps, so that the run becomes shorter, not a step.
     """
 
     condition: str
@@ -52,21 +52,21 @@ class Removal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ailment:
-    """One thing that holds a run back, or that its owner should know.
+    """One thing that slows a run down, or that its owner should know.
 
     Attributes:
-        kind: bottleneck kind; None where it is no bottleneck of the step.
-        cause: machine word for what lies under it; None where the kind says all.
+        kind: bottleneck kind; None where it is not a bottleneck of the step.
+        cause: machine word for the underlying cause; None where the kind says everything.
         what: the ailment in a few words, for the table of the documentation.
         needs: what must have been observed, for the same table.
-        rule: finds it; several rows may share one.
+        rule: the function that finds it; several rows may share one.
         asked: when the rule is asked.
-        thresholds: what the rule compares with.
+        thresholds: the numbers that the rule compares with.
         title: the heading of a report, where the kind gives none.
         sentence: what was found. It follows a colon, so it begins with a small letter.
-        explanation: what lies under it; None where the sentence says so already.
+        explanation: the underlying cause; None where the sentence says so already.
         removal: what the headroom takes away; None where the rule gives no headroom.
-        remedy: what to do about it, as a sentence; None where nothing is to be done.
+        remedy: what to do about it, as a sentence; None where nothing needs to be done.
         levers: names of the levers that relieve it, the likeliest first.
     """
 
@@ -86,10 +86,10 @@ class Ailment:
 
 
 def without(what: str) -> Removal:
-    """A step without something that nobody needs."""
+    """Return the removal of something unnecessary from a step."""
     return Removal(condition=f"Without {what}", parts={}, is_of_run=False)
 
 
 def run_without(what: str) -> Removal:
-    """The same of time that lies beside the steps."""
+    """Return the removal of time that is outside the steps."""
     return Removal(condition=f"Without {what}", parts={}, is_of_run=True)

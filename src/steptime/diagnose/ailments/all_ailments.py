@@ -1,4 +1,4 @@
-"""Every ailment there is, the rules that find them, and the row behind a finding."""
+"""Gathers every ailment, the rules that find them, and the row behind a finding."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ AILMENTS: tuple[Ailment, ...] = (
     *script_faults.AILMENTS,
     *verdicts.AILMENTS,
 )
-"""In the order of the documentation, which is also the order in which rules are asked."""
+"""The order is that of the documentation, and the order in which rules are asked."""
 
 _BY_WORD = {(row.kind, row.cause): row for row in AILMENTS}
 
 
 def rules_asked(asked: Asked) -> tuple[Rule, ...]:
-    """The rules for one occasion, each once."""
+    """Return the rules for one occasion, each once."""
     return tuple(dict.fromkeys(row.rule for row in AILMENTS if row.asked is asked))
 
 
 def ailment_of(finding: Finding) -> Ailment | None:
-    """The row of a finding; None for one that another version of Steptime made."""
+    """Return the row of a finding; None for one that another version of Steptime made."""
     # A straggler's cause is the phase in which it loses its time.
     is_late = finding.kind is BottleneckKind.STRAGGLER
     return _BY_WORD.get((finding.kind, None if is_late else finding.cause))

@@ -1,8 +1,8 @@
-"""Ailments of the arithmetic: it fills the step, and the waterfall tells what fills it.
+"""Ailments of the arithmetic: it fills the step, and the waterfall shows what it consists of.
 
-In: a Measurement, and a `Waterfall` with the findings by the phases. Out: findings. Phases tell
-that the model fills a step; the parts of the waterfall tell what fills the model. Without measured
-ceilings, or with too much unexplained, the waterfall adds nothing and changes nothing.
+In: a Measurement, and a `Waterfall` with the findings by the phases. Out: findings. Phases show
+that the model fills a step; the parts of the waterfall show what fills the model. Without measured
+ceilings, or with too much unexplained, the waterfall adds and changes nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ARITHMETIC = ("arithmetic", "ceiling", "precision", "threads", "recomputation", 
 MEMORY = ("bandwidth", "slow_operators")
 HOST = ("launch", "script")
 LOST = ("precision", "threads", "recomputation", "shape")
-"""Parts of the arithmetic that need not be: another type, more threads, other shapes."""
+"""Avoidable parts of the arithmetic: another type, more threads, or other shapes remove them."""
 
 MIN_LOST_FRACTION = Threshold(
     name="MIN_LOST_FRACTION",
@@ -61,7 +61,7 @@ def find_compute(measurement: Measurement) -> Finding | None:
 
 
 def is_usable(waterfall: Waterfall | None) -> bool:
-    """Whether a picture says enough of the step to judge by it."""
+    """Return whether a waterfall explains enough of the step to judge by it."""
     return waterfall is not None and waterfall.missing is None and waterfall.is_conclusive
 
 
@@ -86,7 +86,7 @@ def find_bandwidth(measurement: Measurement, waterfall: Waterfall) -> Finding | 
 
 
 def find_overhead(measurement: Measurement, waterfall: Waterfall) -> Finding | None:
-    """HOST_BOUND: between operators goes more time than into them."""
+    """HOST_BOUND: more time passes between operators than in them."""
     fraction = waterfall.fraction_of("launch")
     severity = severity_of(fraction)
     most = max(waterfall.fraction_of(*ARITHMETIC), waterfall.fraction_of(*MEMORY))
@@ -104,7 +104,7 @@ def find_overhead(measurement: Measurement, waterfall: Waterfall) -> Finding | N
 def add_roofs(
     findings: list[Finding], measurement: Measurement, waterfall: Waterfall
 ) -> list[Finding]:
-    """The findings with what the roofs say: each more exact, none twice."""
+    """Return the findings with what the roofs say: each is more exact, and none appears twice."""
     kinds = {(finding.kind, finding.cause) for finding in findings}
     found = []
     if not any(kind is BottleneckKind.HOST_BOUND for kind, _ in kinds):
@@ -121,7 +121,7 @@ def add_roofs(
 
 
 def _more_exact(finding: Finding, waterfall: Waterfall) -> Finding:
-    """COMPUTE_BOUND with the shares of a step that arithmetic and memory hold."""
+    """Return COMPUTE_BOUND with the shares of arithmetic and memory in a step."""
     reached = waterfall.fraction_of("arithmetic", "ceiling")
     named = (
         ("at_ceiling", reached),
@@ -140,7 +140,7 @@ def _more_exact(finding: Finding, waterfall: Waterfall) -> Finding:
 
 
 def _largest(waterfall: Waterfall, name: str) -> tuple[Evidence, ...]:
-    """The class with most of a part, as a share of the step."""
+    """Return the class that has most of a part, as a share of the step."""
     part = next((one for one in waterfall.parts if one.name == name and one.classes), None)
     if part is None or not waterfall.step_time_s:
         return ()

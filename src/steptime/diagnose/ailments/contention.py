@@ -1,4 +1,4 @@
-"""The rule on the rest of the machine, and what other findings are less sure of for it."""
+"""The rule on the rest of the machine, and what makes other findings less certain."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _is_full(host: HostLoad) -> bool:
 
 
 def missing_beside_phases(measurement: Measurement, *more: str) -> tuple[str, ...]:
-    """What would have sharpened a finding on phases."""
+    """Return the missing signals that would make a finding on phases more exact."""
     contention = find_contention(measurement)
     is_contended = contention is not None and contention.severity is not Severity.INFO
     host = ("host_load",) if measurement.host is None else ()

@@ -51,14 +51,14 @@ PAGE_FAULT_S = Threshold(
 )
 
 _PROBED = ("forward", "loss", "forward_and_loss", "backward")
-"""Phases whose operators are counted on the sampled step."""
+"""Phases whose operators the guest counts on the sampled step."""
 
 _NOT_LAUNCHING = ("input_wait", "h2d", "sync", "communication", "other")
-"""What explains an idle device by itself."""
+"""Causes that alone explain an idle device."""
 
 
 def find_tiny_operators(measurement: Measurement) -> Finding | None:
-    """HOST_BOUND, on the CPU: operators so small that starting them costs more than they do."""
+    """HOST_BOUND, on the CPU: operators are so small that their start outweighs their work."""
     operators, step_s = measurement.operators, median_step_s(measurement)
     if operators is None or operators.missing or not step_s or is_on_device(measurement):
         return None
@@ -68,13 +68,13 @@ def find_tiny_operators(measurement: Measurement) -> Finding | None:
     cpu_s = math.fsum(p.cpu_median_s or 0.0 for p in phases)
     # Several threads take more CPU time than wall time; a lost core takes wall time alone.
     busy_s = min(wall_s, cpu_s) if cpu_s > 0 else wall_s
-    # What took long only in the probed update is no large operator either.
+    # What is slow only in the probed update is not a large operator either.
     rest_s = max(busy_s - operators.large_s * num_probed, operators.tiny_s * num_probed)
     rest_s = min(rest_s, busy_s)
     tiny_s = min(rest_s, operators.num_tiny * num_probed * TINY_OPERATOR_COST_S.value)
     if busy_s <= 0 or tiny_s < MIN_EXPLAINED.value * rest_s:
         return None
-    # A median of each phase may add up to more than that of the step.
+    # The medians of the phases may add up to more than the step's median.
     fraction = min(tiny_s / step_s, sum_fractions(measurement, _PROBED))
     severity = severity_of(fraction)
     if severity is None:
@@ -117,7 +117,7 @@ def find_sync(measurement: Measurement) -> Finding | None:
     waits, idle = fraction_of(measurement, "sync"), idle_fraction(measurement)
     if waits is None:
         return None
-    # While the device has work, waiting for it costs nothing.
+    # Waiting for the device costs nothing while it has work.
     fraction = waits if idle is None else min(waits, idle)
     severity = severity_of(fraction)
     if severity is None:
@@ -140,7 +140,7 @@ def find_sync(measurement: Measurement) -> Finding | None:
 
 
 def find_gc(measurement: Measurement) -> Finding | None:
-    """HOST_BOUND: collections of garbage; while one rank collects, the others wait."""
+    """HOST_BOUND: Python collects garbage; while one rank collects, the others wait."""
     ranks = [(rank, rank.gc) for rank in measurement.ranks if rank.gc is not None]
     if not ranks:
         return None
@@ -210,10 +210,10 @@ def find_page_faults(measurement: Measurement) -> Finding | None:
 
 
 def _fault_fraction(rank: RankSummary) -> float:
-    """Share of a step inside the system, as far as page faults explain it.
+    """Return the share of a step inside the system, as far as page faults explain it.
 
-    Of its CPU time where several threads work at once, else of its wall time: what a mostly
-    waiting process spends of its little CPU time holds nothing back.
+    It is a share of the CPU time where several threads work at once, else of the wall time: a
+    process that mostly waits loses nothing by what it does with its little CPU time.
     """
     memory = rank.host_memory
     times = [time.estimate for time in (rank.step_time_s, rank.step_cpu_s) if time is not None]

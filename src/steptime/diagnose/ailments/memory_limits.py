@@ -1,4 +1,4 @@
-"""Ailments of memory: the run ran out of it, waits for it, or takes more with each step."""
+"""Ailments of memory: the run runs out of it, waits for it, or takes more with each step."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ FULL_WITHIN = Threshold(
 )
 
 _KILLED_CODE = 128 + signal.SIGKILL
-"""What a shell or a launcher ends with when its child was killed."""
+"""The exit code of a shell or a launcher whose child was killed."""
 
 
 def find_out_of_memory(measurement: Measurement) -> Finding | None:
@@ -94,7 +94,7 @@ def _phase_of(error: ScriptError | None) -> str | None:
 
 
 def _was_killed_full(measurement: Measurement) -> bool:
-    """Killed by SIGKILL, as the kernel does, when a rank held nearly all there was."""
+    """Return whether SIGKILL, as from the kernel, ended it while a rank held nearly all memory."""
     end, use = measurement.end, _largest(measurement)
     is_killed = end.signal == signal.SIGKILL or end.exit_code == _KILLED_CODE
     if not is_killed or use is None or use.limit_bytes is None:
@@ -183,7 +183,7 @@ def _growth_evidence(use: MemoryUse, growth: float) -> tuple[Evidence, ...]:
 
 
 def _steps_left(use: MemoryUse) -> float:
-    """Steps until memory is full at this slope; infinite where the limit is unknown."""
+    """Return the steps until memory is full at this slope; infinite where the limit is unknown."""
     if use.limit_bytes is None:
         return math.inf
     return max(0.0, use.limit_bytes - use.last_bytes) / _slope(use)
@@ -213,7 +213,7 @@ OUT_OF_MEMORY = Ailment(
     explanation=None,
     removal=None,
     remedy="Make the batch smaller, or accumulate gradients over smaller ones.",
-    levers=(),  # a study begins with the command as it is, which dies
+    levers=(),  # a study begins with the unchanged command, which dies
 )
 SWAPPING = Ailment(
     kind=BottleneckKind.MEMORY_CAPACITY_BOUND,

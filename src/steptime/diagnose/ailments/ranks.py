@@ -1,4 +1,4 @@
-"""Ailments of several ranks: what all pay for the exchange, and whom the others wait for."""
+"""Ailments of several ranks: what the exchange costs all, and the rank that others wait for."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from steptime.measure.values.measurement import PHASES, Measurement, RankSummary
 
 
 def find_communication(measurement: Measurement) -> Finding | None:
-    """COMMUNICATION_BOUND: the part of communication that even the last rank to arrive pays."""
+    """COMMUNICATION_BOUND: communication costs even the last rank to arrive much time."""
     by_rank = _communication(measurement.ranks)
     severity = severity_of(min(by_rank, default=None))
     if severity is None:
@@ -77,20 +77,20 @@ def find_straggler(measurement: Measurement) -> Finding | None:
 
 
 def _is_comparable(rank: RankSummary) -> bool:
-    """One rank of several, whose communication was observed over enough steps."""
+    """Return whether it is one of several ranks, with communication observed over enough steps."""
     num_steady = rank.step_time_s.n if rank.step_time_s else 0
     is_one_of_many = rank.world_size > 1 and fraction_of(rank, "communication") is not None
     return is_one_of_many and num_steady >= MIN_STEADY_STEPS.value
 
 
 def _communication(ranks: Iterable[RankSummary]) -> list[float]:
-    """The communication fractions of the ranks that have one."""
+    """Return the communication fractions of the ranks that have one."""
     found = (fraction_of(rank, "communication") for rank in ranks)
     return [fraction for fraction in found if fraction is not None]
 
 
 def _largest_excess(late: RankSummary, others: list[RankSummary]) -> tuple[str, float]:
-    """The phase in which the late rank spends most beyond the others' median, and how much."""
+    """Return the phase in which the late rank exceeds the others' median most, and by how much."""
     excess = {
         name: (fraction_of(late, name) or 0.0)
         - median([fraction_of(r, name) or 0.0 for r in others])
@@ -118,7 +118,7 @@ COLLECTIVES = Ailment(
 )
 LATE_RANK = Ailment(
     kind=BottleneckKind.STRAGGLER,
-    cause=None,  # of a finding: the phase in which the rank loses its time
+    cause=None,  # a finding has the phase in which the rank loses its time
     what="one rank is late, and the others wait for it; the cause is the phase in which it loses "
     "the time",
     needs="`communication` of each rank",

@@ -32,7 +32,7 @@ CRITICAL_FRACTION = Threshold(
     why="headroom 1.50x: no other single remedy is likely to give more",
 )
 SCALE = (INFO_FRACTION, WARNING_FRACTION, CRITICAL_FRACTION)
-"""Of a share of the step."""
+"""The thresholds for a share of the step."""
 
 MIN_EXPLAINED = Threshold(
     name="MIN_EXPLAINED",
@@ -47,7 +47,7 @@ MIN_STEADY_STEPS = Threshold(
 
 
 def severity_of(fraction: float | None) -> Severity | None:
-    """How much a share of the step matters; None below the scale, or where it is not known."""
+    """Return how much a share of the step matters; None below the scale or if it is unknown."""
     if fraction is None:
         return None
     if fraction >= CRITICAL_FRACTION.value:
@@ -58,5 +58,5 @@ def severity_of(fraction: float | None) -> Severity | None:
 
 
 def headroom(fraction: float) -> float | None:
-    """Step time now over step time without this share; None where nothing would be left."""
+    """Return the step time now over that without this share; None if nothing would be left."""
     return 1 / (1 - fraction) if fraction < 1 else None

@@ -20,7 +20,7 @@ SWITCHES: Mapping[str, Severity] = {
     "deterministic": Severity.INFO,
     "distributed_debug": Severity.INFO,
 }
-"""What slows down each operator is a warning; the last two are choices one may have made."""
+"""Switches that slow down each operator are warnings; the last two may be deliberate choices."""
 
 
 def find_switch(measurement: Measurement, *, name: str) -> Finding | None:
@@ -56,7 +56,7 @@ def find_graph_breaks(measurement: Measurement) -> Finding | None:
 
 
 def _suspicion(code: str, *, what: str, sentence: str, remedy: str) -> Ailment:
-    """A row on what the source seems to do."""
+    """Return a row on what the source seems to do."""
     return Ailment(
         kind=None,
         cause=code,
@@ -75,7 +75,7 @@ def _suspicion(code: str, *, what: str, sentence: str, remedy: str) -> Ailment:
 
 
 def _switch(name: str, *, what: str, sentence: str, remedy: str | None) -> Ailment:
-    """A row on a switch that was on."""
+    """Return a row on a switch that was on."""
     return Ailment(
         kind=None,
         cause=name,

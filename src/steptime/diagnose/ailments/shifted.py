@@ -16,7 +16,7 @@ from steptime.diagnose.values.finding import Finding, Severity
 def find_shift(shifts: Sequence[Explained]) -> Finding | None:
     """No bottleneck of the step as a whole: from some step on it takes longer, or less.
 
-    Told is the worst of them; one that made steps shorter only where there is no other.
+    It reports the worst shift, and a shift to shorter steps only where there is no other.
     """
     if not shifts:
         return None
@@ -43,7 +43,7 @@ def find_shift(shifts: Sequence[Explained]) -> Finding | None:
 
 
 def _evidence(cause: ShiftCause) -> tuple[Evidence, ...]:
-    """Before and after: `neighbor_before`, or `phase_forward_before` for a phase."""
+    """Return values before and after: `neighbor_before`, or `phase_forward_before` for a phase."""
     name = cause.name.replace(":", "_")
     return (
         Evidence(name=f"{name}_before", value=cause.before, unit=cause.unit),
@@ -52,7 +52,7 @@ def _evidence(cause: ShiftCause) -> tuple[Evidence, ...]:
 
 
 def _row(cause: str, *, what: str, needs: str, explanation: str | None, remedy: str) -> Ailment:
-    """A change of the step time, by what changed with it."""
+    """Return the row of a change of the step time, by what changed with it."""
     return Ailment(
         kind=None,
         cause=cause,
@@ -162,6 +162,6 @@ BY_CHANGE: Mapping[str, Ailment] = {
         remedy="Find out what the script does there from that step on.",
     ),
 }
-"""By what explains most of the change; the first where nothing was seen to change."""
+"""The rows by what explains most of the change; the first is for an unexplained change."""
 
 AILMENTS = tuple(BY_CHANGE.values())

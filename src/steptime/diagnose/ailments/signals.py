@@ -1,4 +1,4 @@
-"""What the rules read out of a Measurement, and how they make a finding of it.
+"""Reads from a Measurement what the rules need, and makes findings of it.
 
 In: a `Measurement`. Out: fractions, evidence, places in the code, and the names of what was not
 observed. docs/explanation/diagnosis.md has the reasons.
@@ -24,28 +24,28 @@ COMPUTE_PHASES = (
     "gradient_processing",
     "optimizer",
 )
-"""What the arithmetic of the training spends."""
+"""The phases in which the arithmetic of the training runs."""
 
 
 def phase_of(holder: Measurement | RankSummary, name: str) -> Phase | None:
-    """The phase of a run or a rank if it was observed."""
+    """Return the phase of a run or a rank if it was observed."""
     found = (phase for phase in holder.phases if phase.name == name)
     return next((phase for phase in found if phase.fraction is not None), None)
 
 
 def fraction_of(holder: Measurement | RankSummary, name: str) -> float | None:
-    """The phase's share of the steady window, or None if it was not observed."""
+    """Return the phase's share of the steady window, or None if it was not observed."""
     phase = phase_of(holder, name)
     return phase.fraction if phase else None
 
 
 def sum_fractions(measurement: Measurement, names: Iterable[str]) -> float:
-    """Share of several phases together; what was not observed is in `other`."""
+    """Return the share of several phases together; `other` has what was not observed."""
     return math.fsum(fraction_of(measurement, name) or 0.0 for name in names)
 
 
 def cpu_fraction_of(measurement: Measurement, name: str) -> float | None:
-    """The phase's median CPU time over the step's, or None if either was not observed."""
+    """Return the phase's median CPU time over the step's, or None if either was not observed."""
     phase, steady = phase_of(measurement, name), measurement.steady
     step_cpu_s = steady.step_cpu_s if steady else None
     if phase is None or phase.cpu_median_s is None or not step_cpu_s or step_cpu_s.estimate <= 0:
@@ -54,7 +54,7 @@ def cpu_fraction_of(measurement: Measurement, name: str) -> float | None:
 
 
 def phase_evidence(measurement: Measurement, name: str) -> tuple[Evidence, ...]:
-    """A phase's share, its median, and its share of CPU time, as far as observed."""
+    """Return a phase's share, its median, and its share of CPU time, as far as observed."""
     phase = phase_of(measurement, name)
     if phase is None:
         return ()
@@ -79,7 +79,7 @@ def make_finding(
     site: Site | None = None,
     missing: tuple[str, ...] = (),
 ) -> Finding:
-    """A finding of an ailment, with the headroom of its share.
+    """Return a finding of an ailment, with the headroom of its share.
 
     `site` is the place in the user's code, if it is known.
     """
@@ -96,32 +96,32 @@ def make_finding(
 
 
 def count(name: str, value: float) -> Evidence:
-    """A number of things as evidence."""
+    """Return a number of things as evidence."""
     return Evidence(name=name, value=float(value), unit="count")
 
 
 def share(name: str, value: float) -> Evidence:
-    """A fraction as evidence."""
+    """Return a fraction as evidence."""
     return Evidence(name=name, value=value, unit="fraction")
 
 
 def seconds(name: str, value: float) -> Evidence:
-    """A time as evidence."""
+    """Return a time as evidence."""
     return Evidence(name=name, value=value, unit="s")
 
 
 def size(name: str, value: float | None) -> tuple[Evidence, ...]:
-    """Bytes as evidence, if they are known."""
+    """Return the bytes as evidence, if they are known."""
     return () if value is None else (Evidence(name=name, value=float(value), unit="bytes"),)
 
 
 def site_of(measurement: Measurement, what: str | None) -> Site | None:
-    """Where the most of a phase or span happens: the first of its sites, for they are ordered."""
+    """Return where most of a phase or span happens: its first site, since the sites are ordered."""
     return next((site for site in measurement.sites if site.what == what), None)
 
 
 def site_evidence(site: Site | None) -> tuple[Evidence, ...]:
-    """Calls and time a step at a place; for a span, in the run."""
+    """Return the calls and the time per step at a place; for a span, those in the run."""
     if site is None:
         return ()
     timed = () if site.s_per_step is None else (seconds("site_time", site.s_per_step),)
@@ -129,7 +129,7 @@ def site_evidence(site: Site | None) -> tuple[Evidence, ...]:
 
 
 def apart_fraction(measurement: Measurement, apart_s: float) -> float | None:
-    """Share of a time kept apart from the steps, in it and all steps together."""
+    """Return the share of a time apart from the steps, in this time and all steps together."""
     step_time_s = median_step_s(measurement)
     if step_time_s is None or apart_s <= 0:
         return None
@@ -137,19 +137,19 @@ def apart_fraction(measurement: Measurement, apart_s: float) -> float | None:
 
 
 def median_step_s(measurement: Measurement) -> float | None:
-    """The median step time [s] of the steady window."""
+    """Return the median step time [s] of the steady window."""
     steady = measurement.steady
     return steady.step_time_s.estimate if steady and steady.step_time_s else None
 
 
 def idle_fraction(measurement: Measurement) -> float | None:
-    """Share of the step in which the device computed nothing of ours; None without its times."""
+    """Return the share of the step in which the device computed nothing of this run, if known."""
     device_s, step_s = compute_device_s(measurement), median_step_s(measurement)
     return None if device_s is None or not step_s else max(0.0, 1 - device_s / step_s)
 
 
 def find_missing_signals(measurement: Measurement) -> tuple[str, ...]:
-    """Signals that a rule asked for and that were not observed, by name."""
+    """Return the names of signals that a rule needs and that were not observed."""
     is_distributed = any(rank.world_size > 1 for rank in measurement.ranks)
     missing = {
         "input_wait": fraction_of(measurement, "input_wait") is None,
@@ -161,12 +161,12 @@ def find_missing_signals(measurement: Measurement) -> tuple[str, ...]:
 
 
 def is_on_device(measurement: Measurement) -> bool:
-    """True if any rank trains on something else than the CPU."""
+    """Return whether any rank trains on anything other than the CPU."""
     return any(rank.device != "cpu" for rank in measurement.ranks)
 
 
 def compute_device_s(measurement: Measurement) -> float | None:
-    """Sum of the compute phases' median device times [s], or None without device times."""
+    """Return the sum of the compute phases' median device times [s]; None without these times."""
     phases = [phase_of(measurement, name) for name in COMPUTE_PHASES]
     times_s = [p.device_median_s for p in phases if p and p.device_median_s is not None]
     return math.fsum(times_s) if times_s else None

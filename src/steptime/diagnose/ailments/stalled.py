@@ -36,29 +36,29 @@ def find_stall(measurement: Measurement) -> Finding | None:
 
 
 def relevant_stalls(measurement: Measurement) -> tuple[Stall, ...]:
-    """All but one that never ended in a run that finished well: that was the end of the run."""
+    """Return the stalls; in a run that finished well, an endless one is only the run's end."""
     has_finished = measurement.end.state is RunState.FINISHED
     return tuple(s for s in measurement.stalls if s.duration_s is not None or not has_finished)
 
 
 def worst_stall(stalls: Sequence[Stall]) -> Stall:
-    """The one that never went on, else the longest.
+    """Return the stall that never ended, or else the longest.
 
     Raises:
-        ValueError: there are none.
+        ValueError: there are no stalls.
     """
     return max(stalls, key=lambda one: (one.duration_s is None, stalled_s(one)))
 
 
 def stalled_s(stall: Stall) -> float:
-    """How long it lasted, or had lasted when it was seen [s]."""
+    """Return how long a stall lasted, or had lasted when it was seen [s]."""
     if stall.duration_s is not None:
         return stall.duration_s
     return max(0.0, stall.seen_unix_s - stall.began_unix_s)
 
 
 def _severity(measurement: Measurement, stalls: Sequence[Stall]) -> Severity:
-    """Critical where it never went on; else by the share of the run that was lost."""
+    """Return critical for a run that never continued; else go by the share of the run lost."""
     if any(stall.duration_s is None for stall in stalls):
         return Severity.CRITICAL
     lost_s, duration_s = math.fsum(map(stalled_s, stalls)), measurement.duration_s
@@ -67,7 +67,7 @@ def _severity(measurement: Measurement, stalls: Sequence[Stall]) -> Severity:
 
 
 def _where(stall: Stall) -> str | None:
-    """The line of the rank that the others wait for, else of the first that has one."""
+    """Return the line of the rank that the others wait for, else of the first that has one."""
     late = [one for one in stall.ranks if one.rank in stall.culprits]
     return next((one.where for one in (*late, *stall.ranks) if one.where), None)
 

@@ -65,7 +65,7 @@ def find_noise(measurement: Measurement) -> Finding | None:
 def find_unattributed(measurement: Measurement) -> Finding | None:
     """INCONCLUSIVE: most of what could be gained is in code that no marker explains."""
     other, prepare = fraction_of(measurement, "other"), measurement.prepare_fraction
-    # Where preparing a batch is a finding of its own, it has a name.
+    # Preparing a batch has a name where it is a separate finding.
     named = prepare if prepare is not None and prepare >= INFO_FRACTION.value else 0.0
     fraction = None if other is None else other - named
     if fraction is None or fraction < CRITICAL_FRACTION.value:

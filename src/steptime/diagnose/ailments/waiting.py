@@ -42,14 +42,14 @@ def find_input_wait(measurement: Measurement) -> Finding | None:
         severity=severity,
         evidence=(*phase_evidence(measurement, "input_wait"), *_input_evidence(measurement)),
         fraction=fraction,
-        # In process the wait is spent in its parts, which leave no time to the wait itself.
+        # In the training process the parts of the wait leave no time to the wait itself.
         site=site_of(measurement, ailment.cause) or site_of(measurement, "input_wait"),
         missing=missing_beside_phases(measurement, *unseen),
     )
 
 
 def _input_ailment(measurement: Measurement, fraction: float) -> Ailment:
-    """What the wait is spent on, in this process or in the workers."""
+    """Return the row for what causes the wait, in this process or in the workers."""
     fetch, collate = (fraction_of(measurement, name) for name in ("fetch", "collate"))
     if fetch is not None and collate is not None:
         if max(fetch, collate) < MIN_EXPLAINED.value * fraction:
@@ -61,7 +61,7 @@ def _input_ailment(measurement: Measurement, fraction: float) -> Ailment:
     num_batches = workers.num_batches / max(1, measurement.num_steps)
     work_s = (workers.fetch_s_per_batch + workers.collate_s_per_batch) * num_batches
     if work_s < MIN_EXPLAINED.value * wait.median_s:
-        return INPUT_WAIT  # starved of cores, or the batch is slow to hand over
+        return INPUT_WAIT  # workers lack cores, or handing over the batch is slow
     is_fetch = workers.fetch_s_per_batch >= workers.collate_s_per_batch
     return WORKER_FETCH if is_fetch else WORKER_COLLATE
 
@@ -158,7 +158,7 @@ def _input_row(
     remedy: str,
     levers: tuple[str, ...],
 ) -> Ailment:
-    """One of the reasons why a step waits for data."""
+    """Return the row of a reason why a step waits for data."""
     return Ailment(
         kind=BottleneckKind.INPUT_BOUND,
         cause=cause,

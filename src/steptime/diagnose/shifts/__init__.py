@@ -1,1 +1,1 @@
-"""Where the step time changed and stayed so, and what changed with it."""
+"""Finds where the step time changed and stayed so, and what changed with it."""

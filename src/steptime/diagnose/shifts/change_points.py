@@ -1,8 +1,8 @@
-"""Where a series of step times changes and stays so, in spite of outliers and dependence.
+"""Finds where a series of step times changes and stays so, despite outliers and dependence.
 
-In: values in order of time. Out: the place of each lasting change. What changed with it is left
-to `diagnose.shifts.lasting_shifts`; docs/explanation/diagnosis.md has the reasons,
-`benchmarks/shifts.py` the rate of false alarms.
+In: values in order of time. Out: the place of each lasting change. `diagnose.shifts.lasting_shifts`
+says what changed with it. docs/explanation/diagnosis.md has the reasons, and `benchmarks/shifts.py`
+the rate of false alarms.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from steptime.core.stats import (
 _Center = Callable[[Sequence[float]], Interval]
 
 MAX_VALUES = 200
-"""More are put together to medians of neighbors first: the test grows with the square."""
+"""More values become medians of neighbors first: the cost of the test grows with the square."""
 
 MIN_VALUES = 24
-"""Fewer have no room for two sides, each long enough to be more than a passing disturbance."""
+"""Fewer values cannot hold two sides that are each longer than a passing disturbance."""
 
 MIN_SIDE_FRACTION = 0.15
-"""Of the values on either side of a change, at least: near an end chance alone finds one."""
+"""Least share of the values on either side of a change: near an end, chance alone finds one."""
 
 MIN_SIDE = 10
-"""Values on either side, at least: as many make an interval of the median."""
+"""Fewest values on either side: the median's interval needs as many."""
 
 CRITICAL = 4.0
-"""Of the test's statistic; in docs/explanation/diagnosis.md stands how often noise passes it."""
+"""Limit of the test's statistic; docs/explanation/diagnosis.md says how often noise passes it."""
 
 MAX_DEPENDENCE = 0.97
-"""Of neighbors: beyond it 200 values say less than three independent ones."""
+"""Cap of the neighbors' correlation: beyond it, 200 values say less than three independent ones."""
 
 MIN_RATIO = 1.10
 """Least change that matters (`INFO_FRACTION`); the whole interval must lie beyond it."""
 
 TRIMMED_FRACTION = 0.2
-"""Of the values at either end, left out of the mean of the middle."""
+"""Share of the values at either end that the mean of the middle leaves out."""
 
 STAYS = 0.3
 """Each third of a side lies within so much of the change from its center: a slope does not."""
@@ -53,7 +53,7 @@ STAYS = 0.3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangePoint:
-    """From `index` on values are about `after`, about `before` until then.
+    """A change: from `index` on the values are about `after`, and until then about `before`.
 
     Both are medians, or means without the outer fifths; `ratio` is after over before.
     """
@@ -65,14 +65,14 @@ class ChangePoint:
 
 
 def find_changes(values: Sequence[float], *, max_changes: int = 4) -> tuple[ChangePoint, ...]:
-    """The lasting changes in a series, in order.
+    """Return the lasting changes in a series, in order.
 
-    The largest first, then on either side of it. Intervals are of the neighbors between two
-    changes.
+    It finds the largest first, then those on either side of it. Intervals use the values between
+    two neighboring changes.
 
     Args:
         values: step times, above zero, in order of time.
-        max_changes: more are not looked for.
+        max_changes: the search ends at so many.
     """
     logs = [math.log(value) for value in values]
     size = max(1, math.ceil(len(logs) / MAX_VALUES))
@@ -90,7 +90,7 @@ def find_changes(values: Sequence[float], *, max_changes: int = 4) -> tuple[Chan
 
 
 def _keep_lasting(logs: Sequence[float], places: Sequence[int]) -> tuple[ChangePoint, ...]:
-    """The changes at these places; one that does not stay, or is small, is taken out, in turn."""
+    """Return the changes at these places, without those that do not stay or are small, in turn."""
     edges = [0, *places, len(logs)]
     while True:
         pieces = [edges[i : i + 3] for i in range(len(edges) - 2)]
@@ -102,9 +102,9 @@ def _keep_lasting(logs: Sequence[float], places: Sequence[int]) -> tuple[ChangeP
 
 
 def find_one(values: Sequence[float]) -> int | None:
-    """A change in a series that may have several; None if there is none.
+    """Return a change in a series that may have several; None if there is none.
 
-    Two of them resemble dependence to a test for one, so each two thirds are asked too.
+    To a test for one change, two of them resemble dependence, so it tests each two thirds too.
     """
     place = find_change(values)
     if place is not None:
@@ -118,7 +118,7 @@ def find_one(values: Sequence[float]) -> int | None:
 
 
 def find_change(values: Sequence[float]) -> int | None:
-    """Index of the first value after the one lasting change of a series; None if there is none."""
+    """Return the index of the first value after a series' one lasting change; None without one."""
     if len(values) < MIN_VALUES:
         return None
     side = max(MIN_SIDE, math.ceil(MIN_SIDE_FRACTION * len(values)))
@@ -133,7 +133,7 @@ def find_change(values: Sequence[float]) -> int | None:
 
 
 def rank_values(values: Sequence[float]) -> list[float]:
-    """The rank of each value from 1 up; equal ones share their mean."""
+    """Return the rank of each value from 1 up; equal values share their mean rank."""
     order = sorted(range(len(values)), key=lambda i: values[i])
     ranks = [0.0] * len(values)
     start = 0
@@ -148,7 +148,7 @@ def rank_values(values: Sequence[float]) -> list[float]:
 
 
 def largest_difference(values: Sequence[float], side: int) -> tuple[int, float]:
-    """Where the ranks of two sides differ most, and by how many standard deviations.
+    """Return where the ranks of two sides differ most, and by how many standard deviations.
 
     The deviation is that of independent values without a change.
 
@@ -169,13 +169,13 @@ def largest_difference(values: Sequence[float], side: int) -> tuple[int, float]:
 
 
 def independent_fraction(rest: Sequence[float]) -> float:
-    """Number of independent values that say as much, over the number of values.
+    """Return the fraction of the values that, if independent, would say as much.
 
-    As in `stats.effective_size`, with the correlation corrected for what it is too low: the values'
-    two medians were taken off, each over half of them.
+    It works as in `stats.effective_size`, with the correlation corrected for its bias: the two
+    medians were subtracted, each from half of the values.
 
     Args:
-        rest: values less the median of their side.
+        rest: values minus the median of their side.
 
     Source: Marriott and Pope, Biometrika 41 (1954), for the bias.
     """
@@ -185,7 +185,7 @@ def independent_fraction(rest: Sequence[float]) -> float:
 
 
 def _stays(left: Sequence[float], right: Sequence[float], center: _Center) -> bool:
-    """Whether each third of a side is like the side: neither a slope nor a short episode."""
+    """Return whether each third of a side is like the side: neither a slope nor a short episode."""
     before, after = center(left).estimate, center(right).estimate
     limit = STAYS * abs(after - before)
     pairs = ((left, before), (right, after))
@@ -195,7 +195,7 @@ def _stays(left: Sequence[float], right: Sequence[float], center: _Center) -> bo
 
 
 def middle_mean(values: Sequence[float]) -> Interval:
-    """Mean of the values without the outer fifths, in the place of a median, with its interval.
+    """Return the mean without the outer fifths, in place of a median, with its interval.
 
     Source: Tukey and McLaughlin, Sankhya A 25 (1963).
     """
@@ -217,7 +217,7 @@ def _thirds(values: Sequence[float]) -> list[Sequence[float]]:
 
 
 def _refine(logs: Sequence[float], place: int, size: int) -> int:
-    """The place among the values themselves, around the block that it was found at."""
+    """Return the place among the values themselves, near the block where it was found."""
     begin, end = max(1, place - 2 * size), min(len(logs) - 1, place + 2 * size)
     if size == 1 or begin >= end:
         return place
@@ -232,10 +232,10 @@ def _refine(logs: Sequence[float], place: int, size: int) -> int:
 
 
 def _describe(logs: Sequence[float], edges: Sequence[int]) -> ChangePoint | None:
-    """The change in the middle of three edges; None if it does not stay, or may be small.
+    """Return the change in the middle of three edges; None if it does not stay, or may be small.
 
-    Where a neighbor takes the core now and then, steps are of two lengths and the median jumps
-    from one to the other by chance: then the mean of the middle may still say it.
+    Where a neighbor sometimes takes the core, steps have two lengths, and the median jumps from one
+    to the other by chance. Then the mean of the middle may still show the change.
     """
     begin, middle, end = edges
     left, right = logs[begin:middle], logs[middle:end]
@@ -248,9 +248,9 @@ def _describe(logs: Sequence[float], edges: Sequence[int]) -> ChangePoint | None
 
 
 def _between(before: Interval, after: Interval, index: int) -> ChangePoint:
-    """The change from one center of logs to another.
+    """Return the change from one center of logs to another.
 
-    The interval of the difference is put together from those of the two.
+    The interval of the difference combines the intervals of the two.
 
     Source: Zou and Donner, Statistics in Medicine 27 (2008).
     """

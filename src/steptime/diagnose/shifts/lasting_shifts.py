@@ -1,8 +1,8 @@
-"""Lasting changes of the step time, and what changed with them.
+"""Finds lasting changes of the step time, and what changed with them.
 
-In: a `RunSeries`. Out: `Shift`s, each with the numbers behind its causes. A cause is what
-changed at the same time and in the direction that fits, no proof. The test itself is in
-`diagnose.shifts.lasting_shifts.change_points`.
+In: a `RunSeries`. Out: `Shift`s, each with the numbers behind its causes. A cause changed at the
+same time and in the fitting direction; that is no proof. The test itself is in
+`diagnose.shifts.change_points`.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ SHIFT_THRESHOLDS = (
 _Point = TypeVar("_Point", "HostPoint", "DevicePoint")
 
 MIN_POINTS = 3
-"""Samples of the machine on either side, at least: one may be a passing disturbance."""
+"""Fewest samples of the machine on either side: one may be a passing disturbance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShiftCause:
     """What changed with a shift: `name` is a machine word of `Shift.causes`.
 
-    `explains` orders causes: the part of the change that it would make by itself, as far as that
-    can be reckoned.
+    `explains` orders the causes: it is the part of the change that the cause alone would make, as
+    far as that can be computed.
     """
 
     name: str
@@ -96,9 +96,9 @@ class _Sides:
 
 
 def find_shifts(series: RunSeries) -> tuple[Explained, ...]:
-    """The lasting changes of a run, in order; where ranks change together, of one of them.
+    """Return the lasting changes of a run in order, of one rank where ranks change together.
 
-    Told is the rank whose own work, communication apart, changed most: the others wait for it.
+    It is the rank whose own work, without communication, changed most: the others wait for it.
     """
     found = [(part, one) for part in _by_rank(series.steps) for one in _of_rank(part, series)]
     kept: list[tuple[float, Explained]] = []
@@ -111,7 +111,7 @@ def find_shifts(series: RunSeries) -> tuple[Explained, ...]:
 
 
 def _by_rank(steps: Iterable[StepPoint]) -> list[list[StepPoint]]:
-    """The points of each rank that count, in order."""
+    """Return the points of each rank that count, in order."""
     ranks: dict[int, list[StepPoint]] = {}
     for point in steps:
         if point.is_steady and not point.is_outlier and point.step_time_s > 0:
@@ -160,7 +160,7 @@ def _explain(
 
 
 def _own_change(steps: Sequence[StepPoint], one: Explained) -> float:
-    """How much of a rank's change is its own work [s], not the wait for other ranks."""
+    """Return how much of a rank's change is its own work [s], not the wait for other ranks."""
     before = [p for p in steps if p.index < one.shift.index]
     after = [p for p in steps if p.index >= one.shift.index]
     exchange_s = _phase_s(after, "communication") - _phase_s(before, "communication")
@@ -171,7 +171,7 @@ def _own_change(steps: Sequence[StepPoint], one: Explained) -> float:
 
 
 def find_causes(sides: _Sides) -> tuple[ShiftCause, ...]:
-    """What changed with a shift, what explains most first; the phase it shows in comes last."""
+    """Return what changed with a shift, the best explanation first and the phases last."""
     asked = (
         _throttle(sides),
         _device_clock(sides),
@@ -239,12 +239,12 @@ def _swap(sides: _Sides) -> ShiftCause | None:
 
 
 def _page_cache(sides: _Sides) -> ShiftCause | None:
-    """The job reads from storage what it did not before: `page_cache` where that shrank too."""
+    """The job reads more from storage than before: `page_cache` where the cache shrank too."""
     reads = _rate("disk", sides, lambda p: p.disk_read_bytes, least=MIN_READ_BYTES_PER_S.value)
     cached = _medians([_of(side, lambda p: p.cached_bytes) for side in sides.host])
     if reads is None or cached is None or not sides.is_slower:
         return reads
-    # A cache that is full, or gives pages back, has let go of what is read again now.
+    # A cache that is full, or gives pages back, has dropped what is read again now.
     if cached[1] > (1 - MIN_MEMORY_FRACTION.value) * cached[0]:
         return reads
     return ShiftCause(
@@ -267,7 +267,7 @@ def _rate(
 
 
 def _memory(sides: _Sides) -> ShiftCause | None:
-    """The memory that is left went down to half and less."""
+    """The available memory fell to half or less."""
     pair = _medians([_of(side, lambda p: p.available_bytes) for side in sides.host])
     if pair is None or not sides.is_slower or pair[1] > MIN_EXPLAINED.value * pair[0]:
         return None
@@ -275,7 +275,7 @@ def _memory(sides: _Sides) -> ShiftCause | None:
 
 
 def _input_size(sides: _Sides) -> ShiftCause | None:
-    """The arithmetic itself grew: its phases did, and with them the CPU time of a step."""
+    """The arithmetic itself grew: its phases grew, and with them the CPU time of a step."""
     before, after = (
         math.fsum(_phase_s(side, name) for name in COMPUTE_PHASES) for side in sides.steps
     )
@@ -292,7 +292,7 @@ def _input_size(sides: _Sides) -> ShiftCause | None:
 
 
 def _phases(sides: _Sides) -> list[ShiftCause]:
-    """The phases that the change shows in: each with half of it or more."""
+    """Return the phases that show the change: each has half of it or more."""
     change_s = _step_s(sides.steps[1]) - _step_s(sides.steps[0])
     names = {name for side in sides.steps for point in side for name in point.wall_s}
     found = []
@@ -335,7 +335,7 @@ def _of(points: Sequence[_Point], read: Callable[[_Point], float | None]) -> lis
 
 
 def _medians(sides: Sequence[Sequence[float]]) -> tuple[float, float] | None:
-    """The median of either side; None where one has too few values."""
+    """Return the medians of both sides; None where one side has too few values."""
     before, after = sides
     if min(len(before), len(after)) < MIN_POINTS:
         return None
@@ -352,6 +352,6 @@ def _step_s(points: Sequence[StepPoint]) -> float:
 
 
 def _phase_s(points: Sequence[StepPoint], name: str) -> float:
-    """Median of a phase; 0 where it was not observed."""
+    """Return the median of a phase; 0 where it was not observed."""
     values = [point.wall_s[name] for point in points if name in point.wall_s]
     return median(values) if values else 0.0

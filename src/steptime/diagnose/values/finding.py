@@ -1,4 +1,4 @@
-"""The Diagnosis of a run and what it is made of: kinds, findings, lasting shifts."""
+"""The Diagnosis of a run and its parts: kinds, findings, lasting shifts."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class Finding:
     """One diagnosed fact.
 
     Attributes:
-        kind: bottleneck kind, or None where the finding is no bottleneck.
-        cause: machine word for what lies under it.
+        kind: bottleneck kind, or None where the finding is not a bottleneck.
+        cause: machine word for the underlying cause.
         severity: how much it matters.
-        evidence: the numbers it rests on.
+        evidence: the numbers that it is based on.
         where: file and line in the user's code, if known.
-        where_text: that line as it stands in the file.
+        where_text: that line as it is in the file.
         headroom_speedup: step time now over step time without the phase's exposed time.
-        missing: signals that would have sharpened it but were not observed.
+        missing: signals that would make it more exact but were not observed.
         names: machine words beside the numbers: the `phase` of a change, the `dtype` of a headroom.
     """
 
@@ -62,7 +62,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """The primary bottleneck kind, all findings, most severe first, and lasting changes.
+    """The primary bottleneck kind, all findings with the most severe first, and lasting changes.
 
     Attributes:
         schema: version of the record.
@@ -85,12 +85,12 @@ class Shift:
 
     Attributes:
         rank: the rank whose steps were examined.
-        index: the first step that is different.
-        t_unix_s: when it was [s since 1970].
+        index: index of the first step that is different.
+        t_unix_s: when that step was made [s since 1970].
         before_s: median step time before [s].
         after_s: median step time after [s].
         ratio: step time after over step time before.
-        causes: what changed with it, what explains most first: `neighbor`, `cpu_clock`,
+        causes: what changed with it, the best explanation first: `neighbor`, `cpu_clock`,
             `device_clock`, `throttle`, `page_cache`, `memory`, `swap`, `disk`,
             `input_size`, `phase:NAME`.
     """

@@ -1,8 +1,8 @@
-"""What operators reach of what the machine can do, and where the time of a step went.
+"""The values that compare operators with the machine, and divide the time of a step.
 
-Frozen values that survive JSON. A `Roofline` has a point for each class of operators under the
-roofs of the machine; a `Waterfall` cuts the measured step into parts that sum to it, each with
-the numbers it was computed from. Who computes them is `diagnose`.
+They are frozen and survive JSON. A `Roofline` has a point for each class of operators under the
+roofs of the machine; a `Waterfall` cuts the measured step into parts that sum to it, each with the
+numbers behind it. `diagnose` computes them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 MAX_UNEXPLAINED = 0.10
-"""Of a step: the least share that the rules report; with more a picture may hide a finding."""
+"""The least share of a step that the rules report; a larger unexplained share may hide one."""
 
 PARTS = (
     "arithmetic",
@@ -37,7 +37,7 @@ PARTS = (
     "contention",
     "unexplained",
 )
-"""The parts of a step, from what the machine is there for to what nobody can name."""
+"""The parts of a step, from the machine's purpose to what nothing explains."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,15 +47,15 @@ class Roofs:
     Attributes:
         device: `cpu`, or `cuda:0`.
         flops_per_s: measured ceiling of products by type, with all threads [FLOP/s].
-        run_flops_per_s: the same with the threads of the run.
-        bytes_per_s: of memory, with the threads of the run [bytes/s].
-        cache_bytes_per_s: of the fastest cache.
-        peak_flops_per_s: dense peak of the datasheet by type; empty where there is none.
+        run_flops_per_s: the same ceiling with the threads of the run [FLOP/s].
+        bytes_per_s: bandwidth of memory, with the threads of the run [bytes/s].
+        cache_bytes_per_s: bandwidth of the fastest cache [bytes/s].
+        peak_flops_per_s: dense peak of the datasheet by type [FLOP/s]; empty where there is none.
         part: name of the device in its datasheet.
         num_threads: threads of the measurement of the ceilings.
         run_threads: threads of the run.
         measured_unix_s: when the ceilings were measured [s since 1970].
-        is_contended: others were busy while it was measured; None where not known.
+        is_contended: whether others were busy during that measurement; None where not known.
     """
 
     device: str
@@ -77,17 +77,17 @@ class RooflinePoint:
 
     Attributes:
         name: the class of operators.
-        time_s: in its operators, in one step [s]; None where that is not known.
+        time_s: time in its operators in one step [s]; None where it is not known.
         fraction: share of the time of all operators.
-        intensity: FLOP a byte; elements count as FLOP where nothing is multiplied.
-        dtype: the type that most of it is of.
-        flops_per_s, bytes_per_s: what it reached.
-        roof: which binds, `compute` or `memory`; None where none is known.
-        roof_flops_per_s: what the lower roof allows at this intensity.
-        position: what it reached of that roof, a fraction; above 1 the roof is too low, or caches
-            helped.
-        headroom_s: a step would be that much shorter if it reached the roof.
-        missing: why there is no position, a machine word.
+        intensity: FLOP per byte; elements count as FLOP where nothing is multiplied.
+        dtype: the type of most of its work.
+        flops_per_s, bytes_per_s: the rates that it reached.
+        roof: the roof that binds, `compute` or `memory`; None where none is known.
+        roof_flops_per_s: rate that the lower roof allows at this intensity [FLOP/s].
+        position: the rate that it reached, as a fraction of that roof; above 1, the roof is too
+            low, or caches helped.
+        headroom_s: how much shorter a step would be if the class reached the roof [s].
+        missing: why there is no position, as a machine word.
     """
 
     name: str
@@ -110,7 +110,7 @@ class Roofline:
 
     Attributes:
         roofs: the roofs; None where no ceiling was measured.
-        points: classes, those with most time first.
+        points: the classes, with the most time first.
         missing: why there are no points, or no roofs.
     """
 
@@ -121,10 +121,10 @@ class Roofline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
-    """A number that a part was computed from.
+    """A number from which a part is computed.
 
     Attributes:
-        name: what it is, a machine word.
+        name: what the number is, as a machine word.
         value: the number, in `unit`.
         unit: `s`, `bytes`, `fraction`, `count`, `cores`, `x`, or the unit of a rate.
     """
@@ -145,8 +145,8 @@ class WaterfallPart:
             `optimizer`, `script`, `contention` or `unexplained`.
         time_s: time of the part [s], never negative.
         formula: how it is computed, in words that name the terms.
-        terms: the numbers in it.
-        classes: time by class of operators, the largest first, where it has such.
+        terms: the numbers in the formula.
+        classes: time by class of operators, the largest first, if it has any.
         fraction: its share of the step.
     """
 
@@ -165,8 +165,8 @@ class Exceeded:
     Attributes:
         name: the class of operators.
         roof: `compute` or `cache`.
-        ratio: what it reached over the roof.
-        fraction: share of the step that it takes.
+        ratio: the rate that it reached over the roof.
+        fraction: its share of the step.
     """
 
     name: str
@@ -181,13 +181,13 @@ class Waterfall:
 
     Attributes:
         step_time_s: the median step of the steady window [s].
-        begins_at: `datasheet` or `ceiling`: what `arithmetic` is computed by.
-        dtype: the type that the arithmetic could be done fastest in.
-        parts: those that are not zero, and always `unexplained`.
+        begins_at: what `arithmetic` is computed by, `datasheet` or `ceiling`.
+        dtype: the type in which the arithmetic would be fastest.
+        parts: the parts that are not zero, and always `unexplained`.
         exceeded: classes that beat a roof, which is then too low.
-        is_conclusive: at most a tenth of the step is unexplained, and no roof was beaten.
-        lacking: signals whose absence left time unexplained, machine words.
-        missing: why there are no parts at all, a machine word.
+        is_conclusive: whether at most a tenth of the step is unexplained, and no roof was beaten.
+        lacking: signals whose absence leaves time unexplained, as machine words.
+        missing: why there are no parts at all, as a machine word.
     """
 
     step_time_s: float | None = None
@@ -200,11 +200,11 @@ class Waterfall:
     missing: str | None = None
 
     def time_of(self, *names: str) -> float:
-        """The time of parts together [s]; one that is not there took none."""
+        """Return the time of these parts together [s]; a missing part took no time."""
         return math.fsum(part.time_s for part in self.parts if part.name in names)
 
     def fraction_of(self, *names: str) -> float:
-        """The share of the step of parts together."""
+        """Return the share of the step that these parts take together."""
         return self.time_of(*names) / self.step_time_s if self.step_time_s else 0.0
 
 

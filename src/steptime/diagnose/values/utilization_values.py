@@ -1,4 +1,4 @@
-"""A rate of work, and its share of what the datasheet promises."""
+"""The value for a rate of work, and its share of the datasheet's peak."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Utilization:
-    """A rate of work on one device, and its share of what the datasheet promises.
+    """A rate of work on one device, and its share of the datasheet's peak.
 
     Attributes:
-        flops_per_s: work of a step over the median step time, on a device: the mean of the
+        flops_per_s: work of a step over the median step time, per device, as the mean of the
             ranks [FLOP/s].
         fraction: share of the peak; None with a reason in `missing`.
-        causal_fraction: the same if the masked half of causal attention is not counted.
-        peak_flops_per_s: dense, of the type that did most of the work.
-        dtype: the type that most of the work was of.
-        dtype_fraction: share of the work that is of that type.
-        device: the name of the device in the datasheet.
-        source: where its peak was read.
-        convention: what is in the work.
-        missing: why there is no fraction, a machine word.
+        causal_fraction: the same share without the masked half of causal attention.
+        peak_flops_per_s: dense peak for the type that did most of the work [FLOP/s].
+        dtype: the type of most of the work.
+        dtype_fraction: share of the work that has this type.
+        device: name of the device in the datasheet.
+        source: source of the peak.
+        convention: what counts as work.
+        missing: why there is no fraction, as a machine word.
     """
 
     flops_per_s: float | None = None

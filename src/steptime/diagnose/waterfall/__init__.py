@@ -1,1 +1,1 @@
-"""Where a step's time went, by what the machine can do at most."""
+"""Shows where a step's time goes, compared with the most that the machine can do."""

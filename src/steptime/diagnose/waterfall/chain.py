@@ -1,4 +1,4 @@
-"""The bounds of a group of operators: from the fastest it could be done in to what it took.
+"""Computes the bounds of a group of operators, from its least possible time to its real time.
 
 In: a group of operators and the `Roofs`. Out: `Bounds`, which only rise; the parts of a
 waterfall are their differences.
@@ -13,11 +13,11 @@ from steptime.diagnose.waterfall.roofs import TRAINING_TYPES
 from steptime.measure.values.work import GroupCount
 
 _FULL = ("fp32", "tf32")
-"""Types whose work the machine might do in a shorter one."""
+"""Types whose work the machine might do in a shorter type."""
 
 SMALL_S = 10e-6
-"""Half of what a tiny operator takes at most: one that needs less, and took more, took it for being
-called, or because its core was cold."""
+"""Half of a tiny operator's longest time: an operator that needs less, and took more, spent the
+rest on being called, or its core was cold."""
 
 _NAMES = ("arithmetic", "ceiling", "precision", "threads", "bandwidth")
 
@@ -27,12 +27,12 @@ class Bounds:
     """The bounds of one group [s], each at least the one before.
 
     Attributes:
-        group: whose they are.
-        rising: at the datasheet's peak, at the fastest type's ceiling, at its own type's, with
-            the run's threads, and with what memory allows.
-        over_s: what it took beyond; `over` is the part that this belongs to, None where no roof
-            is known or where calling it was most of it.
-        too_low: a roof that it beat, and the least time [s] which that would allow.
+        group: the group of operators.
+        rising: its time at the datasheet's peak, at the fastest type's ceiling, at its own type's,
+            with the run's threads, and with what memory allows [s].
+        over_s: its time beyond these bounds [s]; `over` is the part to which this belongs, None
+            where no roof is known or where calling it was most of it.
+        too_low: a roof that it beat, and the least time that this roof would allow [s].
         lacking: ceilings that were not measured.
     """
 
@@ -45,18 +45,18 @@ class Bounds:
 
     @property
     def kept_s(self) -> float:
-        """All that stands for operators; what an unknown roof hides is unexplained."""
+        """Return the time that operators explain; what an unknown roof hides is unexplained."""
         return self.rising[-1] + (0.0 if self.over == "launch" else self.over_s)
 
     def part(self, name: str) -> float:
-        """What the group adds to a part of the waterfall [s]."""
+        """Return what the group adds to a part of the waterfall [s]."""
         if name not in _NAMES:
             return self.over_s if self.over == name else 0.0
         at = _NAMES.index(name)
         return self.rising[at] - (self.rising[at - 1] if at else 0.0)
 
     def scaled(self, factor: float) -> Bounds:
-        """The same in more or less time."""
+        """Return the bounds with all times scaled."""
         a, b, c, d, e = self.rising
         return Bounds(
             group=self.group,
@@ -69,18 +69,18 @@ class Bounds:
 
 
 def fastest_type(roofs: Roofs) -> str:
-    """The type of a training that products are fastest in."""
+    """Return the type of a training in which products are fastest."""
     usable = [name for name in TRAINING_TYPES if name in roofs.flops_per_s]
     return max(usable or list(roofs.flops_per_s), key=lambda name: roofs.flops_per_s[name])
 
 
 def bounds_of(group: GroupCount, roofs: Roofs, *, scale: float | None) -> Bounds:
-    """The bounds of a group.
+    """Return the bounds of a group.
 
     Args:
-        group: with its work, bytes and time.
+        group: the group, with its work, bytes and time.
         roofs: what the machine reaches.
-        scale: its time counts so much; None where its time is not known, and bounds have no end.
+        scale: factor for its time; None where its time is not known, and nothing limits bounds.
     """
     work = float(group.flops)
     own = None if group.dtype is None else roofs.flops_per_s.get(group.dtype)
@@ -120,7 +120,7 @@ def bounds_of(group: GroupCount, roofs: Roofs, *, scale: float | None) -> Bounds
 
 
 def _rising(raw: list[float], top_s: float) -> tuple[float, float, float, float, float]:
-    """The bounds, none above the next one, the last not above what it took."""
+    """Return the bounds, with none above the next one, and the last not above the real time."""
     found, limit = [], top_s
     for value in reversed(raw):
         limit = min(limit, value)
@@ -139,7 +139,7 @@ def _lacking(group: GroupCount, own: float | None, memory_s: float | None) -> tu
 
 
 def _too_low(group: GroupCount, roofs: Roofs, arithmetic_s: float) -> tuple[str, float] | None:
-    """The roof that a group beat; less than memory allows is no wonder where caches help."""
+    """Return the roof that a group beat; caches explain less time than memory allows."""
     cache_s = group.moved_bytes / roofs.cache_bytes_per_s if roofs.cache_bytes_per_s else 0.0
     time_s = group.time_s or 0.0
     if arithmetic_s > max(time_s, cache_s):

@@ -1,7 +1,7 @@
-"""The pieces that a waterfall is put together from, each with its arithmetic.
+"""Makes the pieces of a waterfall, each with its arithmetic.
 
 In: a `Cut`, which knows the step, and the bounds of its operators. Out: parts, and the `Waterfall`
-that they sum to. Which pieces a step has is left to `diagnose.waterfall.step_waterfall`.
+of them. `diagnose.waterfall.step_waterfall` decides which pieces a step has.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.work import ClassCount, Count, GroupCount
 
 MODEL = ("forward", "forward_and_loss", "backward")
-"""Phases whose operators are counted."""
+"""Phases whose operators the guest counts."""
 
 ROUNDING = 1e-9
-"""Of a step: what differences of bounds leave where there is nothing."""
+"""Share of a step that rounding leaves in differences of equal bounds."""
 
 BY_PHASE = {
     "input": "input_wait",
@@ -44,11 +44,11 @@ _CHAIN = ("arithmetic", "ceiling", "precision", "threads", "bandwidth")
 
 
 def groups_of(count: Count, *, is_on_device: bool = False) -> tuple[GroupCount, ...]:
-    """The finest the count has; of a count by classes alone, those.
+    """Return the count's groups, or its classes where it has no groups.
 
     Args:
-        count: of a step.
-        is_on_device: whether times are to be those on the device.
+        count: the count of a step.
+        is_on_device: whether to take the times on the device.
     """
     groups = count.groups or _classes_as_groups(count)
     return tuple(_on_device(one) for one in groups) if is_on_device else groups
@@ -83,7 +83,7 @@ def _classes_as_groups(count: Count) -> tuple[GroupCount, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """What is cut, and by what."""
+    """The step to cut, and the facts to cut it by."""
 
     measurement: Measurement
     count: Count
@@ -91,11 +91,11 @@ class Cut:
     step_s: float
 
     def phase_s(self, *names: str) -> float:
-        """Of a median step, by the phases' shares of all steps [s]."""
+        """Return phases' time in a median step, by their shares of all steps [s]."""
         return self.step_s * math.fsum(fraction_of(self.measurement, n) or 0.0 for n in names)
 
     def off_core_s(self, name: str) -> float:
-        """Of a phase on the host, the time in which no thread of the process ran [s]."""
+        """Return a host phase's time in which no thread of the process ran [s]."""
         phase = phase_of(self.measurement, name)
         if phase is None or not phase.median_s or phase.cpu_median_s is None:
             return 0.0
@@ -103,7 +103,7 @@ class Cut:
 
 
 def operator_parts(cut: Cut, bounds: list[Bounds]) -> list[WaterfallPart]:
-    """What operators took, by what held them; what checkpointing did again stands apart."""
+    """Return the operators' time by its causes, with what checkpointing did again apart."""
     count = cut.count
     again = count.recomputed / count.total if count.total else 0.0
     sums = {name: _by_class(bounds, name) for name in (*_CHAIN, "shape", "slow_operators")}
@@ -142,7 +142,7 @@ def _by_class(bounds: list[Bounds], name: str) -> dict[str, float]:
 def _chain_part(
     cut: Cut, name: str, classes: dict[str, float], bounds: list[Bounds]
 ) -> WaterfallPart:
-    """A part of the operators' time with its arithmetic."""
+    """Return a part of the operators' time with its arithmetic."""
     of_bounds = name in ("bandwidth", "shape", "slow_operators")
     formula, terms = _of_bounds(cut, name, bounds) if of_bounds else _formula(cut, name)
     return WaterfallPart(
@@ -155,7 +155,7 @@ def _chain_part(
 
 
 def _formula(cut: Cut, name: str) -> tuple[str, tuple[Term, ...]]:
-    """The arithmetic of one part of the operators' time."""
+    """Return the arithmetic of one part of the operators' time."""
     roofs, count = cut.roofs, cut.count
     best = fastest_type(roofs)
     work = Term(name="work", value=float(count.total), unit="flops")
@@ -182,7 +182,7 @@ def _formula(cut: Cut, name: str) -> tuple[str, tuple[Term, ...]]:
 
 
 def _of_bounds(cut: Cut, name: str, bounds: list[Bounds]) -> tuple[str, tuple[Term, ...]]:
-    """The arithmetic of what memory, or nothing that was measured, explains."""
+    """Return the arithmetic of a part that memory explains, or nothing that was measured."""
     if name == "bandwidth":
         held = [one for one in bounds if one.part(name) > 0]
         moved = sum(one.group.moved_bytes for one in held)
@@ -206,7 +206,7 @@ def _rate(name: str, value: float | None, unit: str = "flops_per_s") -> tuple[Te
 
 
 def phase_part(cut: Cut, name: str, phase: str) -> WaterfallPart:
-    """A part that is a phase as it was measured."""
+    """Return a part that is a phase as it was measured."""
     return WaterfallPart(
         name=name,
         time_s=cut.phase_s(phase),
@@ -226,10 +226,10 @@ def conclude(
     lacking: tuple[str, ...],
     scale: float,
 ) -> Waterfall:
-    """The parts in order, with what is left; they sum to the step."""
+    """Return the parts in order, with the unexplained rest; they sum to the step."""
     parts = [part for part in parts if part.time_s > ROUNDING * cut.step_s]
     known_s = math.fsum(part.time_s for part in parts)
-    if known_s > cut.step_s:  # phases are medians and shares: they may miss by their rounding
+    if known_s > cut.step_s:  # phases are medians and shares, with rounding errors
         shrink = cut.step_s / known_s
         parts = [_shrunk(part, shrink) for part in parts]
         known_s = cut.step_s
@@ -248,7 +248,7 @@ def conclude(
         [*parts, rest],
         key=lambda part: PARTS.index(part.name),
     )
-    # What the roof asks for beyond the time it took is time that belongs to parts above it.
+    # Time that the roof demands beyond the real time belongs to the parts above it.
     too_low = math.fsum(
         one.fraction * (1 - 1 / one.ratio) for one in exceeded if one.roof == "compute"
     )

@@ -1,8 +1,8 @@
-"""Each class of operators under the roofs of the machine.
+"""Places each class of operators under the roofs of the machine.
 
-In: the `Count` of a step and the `Roofs`. Out: a `Roofline`. Where a class's time, its work or
-a roof is not known there is no position, and a word says why. On a device the times on the host
-are those of launching: there only times on the device count.
+In: the `Count` of a step and the `Roofs`. Out: a `Roofline`. Where a class's time, its work or a
+roof is not known, there is no position, and a word says why. With a device, times on the host only
+show launching, so only times on the device count.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from steptime.measure.values.work import ClassCount, Count
 
 
 def make_roofline(measurement: Measurement, roofs: Roofs | str) -> Roofline:
-    """The classes of a step under the roofs, those with most time first.
+    """Return the classes of a step under the roofs, with the most time first.
 
     Args:
-        measurement: with a count.
-        roofs: or why there are none; what was reached is known without them.
+        measurement: a measurement with a count.
+        roofs: the roofs, or why there are none; what was reached is known without them.
     """
     found, missing = (None, roofs) if isinstance(roofs, str) else (roofs, None)
     count = measurement.count
@@ -37,7 +37,7 @@ def make_roofline(measurement: Measurement, roofs: Roofs | str) -> Roofline:
 
 
 def _point(one: ClassCount, count: Count, roofs: Roofs | None, *, whole_s: float) -> RooflinePoint:
-    """One class; without times its intensity and roof alone."""
+    """Return the point of one class; without times it has only intensity and roof."""
     dtype = _dtype_of(one, count)
     time_s = one.time_s
     attainable, roof = _attainable(one, dtype, roofs)
@@ -52,7 +52,7 @@ def _point(one: ClassCount, count: Count, roofs: Roofs | None, *, whole_s: float
         )
     flops = one.flops + one.pointwise_flops
     reached = flops / time_s
-    # What moves elements and computes nothing stands under the memory's roof by its bytes.
+    # Operators that only move elements have their place under the memory's roof, by their bytes.
     position = None
     if roof == "memory" and roofs is not None and roofs.bytes_per_s:
         position = one.moved_bytes / time_s / roofs.bytes_per_s
@@ -75,7 +75,7 @@ def _point(one: ClassCount, count: Count, roofs: Roofs | None, *, whole_s: float
 
 
 def _dtype_of(one: ClassCount, count: Count) -> str | None:
-    """The type that most of a class's work is of."""
+    """Return the type that most of a class's work is of."""
     flops = one.by_dtype or (count.by_dtype if one.flops else {})
     return max(flops, key=lambda name: flops[name], default=None)
 
@@ -83,11 +83,11 @@ def _dtype_of(one: ClassCount, count: Count) -> str | None:
 def _attainable(
     one: ClassCount, dtype: str | None, roofs: Roofs | None
 ) -> tuple[float | None, str | None]:
-    """The rate that the lower roof allows at a class's intensity, and which roof that is."""
+    """Return the rate that the lower roof allows at a class's intensity, and which roof that is."""
     if roofs is None or one.intensity is None:
         return None, None
     memory = None if roofs.bytes_per_s is None else one.intensity * roofs.bytes_per_s
-    if not one.flops:  # elements have no ceiling that was measured
+    if not one.flops:  # there is no measured ceiling for elements
         return memory, None if memory is None else "memory"
     compute = roofs.run_flops_per_s.get(dtype or "")
     if compute is None or (memory is not None and memory < compute):

@@ -1,7 +1,7 @@
-"""The roofs over a run: what its device reaches with the threads that the run had.
+"""Finds the roofs over a run: what its device reaches with the threads of the run.
 
 In: measured `Ceilings`, a rank. Out: `Roofs`, or why there are none. A ceiling is its fastest
-repetition: the median of a busy machine is what a neighbor left, and no roof.
+repetition: on a busy machine the median is only what a neighbor leaves, and not a roof.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from steptime.machine.values.inventory_values import Ceiling, Ceilings
 
 TRAINING_TYPES = ("fp32", "tf32", "bf16", "fp16")
-"""In which the products of a training can be done without changing the model."""
+"""The types in which a training's products are possible without a change of the model."""
 
 
 def find_roofs(ceilings: Ceilings | None, rank: RankSummary | None) -> Roofs | str:
-    """The roofs of a rank's device; a machine word where there are none."""
+    """Return the roofs of a rank's device, or a machine word that says why there are none."""
     if ceilings is None:
         return "no_ceilings"
     if rank is None:
@@ -59,7 +59,7 @@ def find_roofs(ceilings: Ceilings | None, rank: RankSummary | None) -> Roofs | s
 
 
 def ceiling_of(ceiling: Ceiling) -> float | None:
-    """The most that was reached, if anything was."""
+    """Return the fastest rate that was measured, if there is any."""
     if ceiling.best_rate:
         return ceiling.best_rate
     return ceiling.rate.estimate if ceiling.rate is not None and ceiling.rate.estimate > 0 else None
@@ -71,7 +71,7 @@ def _is_same_device(ceilings: Ceilings, rank: RankSummary) -> bool:
 
 
 def _fastest(near: list[Ceiling], variant: str) -> Ceiling | None:
-    """The larger of copying and of adding: what operators move is of both kinds."""
+    """Return the larger of copying and adding, since operators do both."""
     found = [
         one
         for one in near
@@ -88,10 +88,11 @@ def _is_contended(used: list[Ceiling]) -> bool | None:
 
 
 def _share_of(ceiling: Ceiling, own: int | None, threads: int | None) -> float:
-    """What so many threads reach of the ceiling, by the settings that were tried with both.
+    """Return the share of the ceiling at so many threads, by settings measured with both.
 
-    Where only one thread alone was tried, several are taken to reach as many times as much; where
-    not even that, their part of the threads for products, and all of the memory's bandwidth.
+    Where only a single thread was measured, several threads count as that many times as much. Where
+    not even that was measured, they get their share of the threads for products, and all of the
+    memory's bandwidth.
     """
     if own is None or threads is None or own >= threads:
         return 1.0

@@ -1,11 +1,11 @@
-"""Where the time of a step went, beginning with what the machine could do it in.
+"""Divides the time of a step, beginning with the time that the machine would need at best.
 
 In: a Measurement with a count, and `Roofs`. Out: a `Waterfall`, whose parts sum to the step.
 
 Nothing is counted twice: phases partition the step; the model's phases are cut into time off the
-core, operators and the rest; and the time of each group of operators is cut by a chain of bounds
-that only rises, from the fastest the machine could do it in up to what it took. A part is the
-difference of two bounds, so none is negative; what no bound explains stays over.
+core, operators and the rest; and a chain of bounds cuts the time of each group of operators. The
+chain only rises, from the machine's best time up to the real time. A part is the difference of two
+bounds, so none is negative; what no bound explains remains unexplained.
 docs/explanation/waterfall.md has the reasons.
 """
 
@@ -50,15 +50,15 @@ if TYPE_CHECKING:
     from steptime.machine.values.inventory_values import Ceilings
 
 ROOF_TOLERANCE = 1.05
-"""Ceilings are within 5 % of the best hand-written loop; a class that beats one by more shows that
-it is too low."""
+"""Ceilings are within 5 % of the best hand-written loop; a class that beats a ceiling by more shows
+that the ceiling is too low."""
 
 MIN_EXCEEDED_FRACTION = 0.01
-"""Of a step; a class that takes less says nothing of a roof."""
+"""A class with a smaller share of the step says nothing about a roof."""
 
 
 def make_picture(measurement: Measurement, ceilings: Ceilings | None) -> Picture:
-    """Roofline and waterfall of a run by the ceilings of its machine, if they were measured."""
+    """Return roofline and waterfall of a run by its machine's ceilings, if those were measured."""
     roofs = find_roofs(ceilings, measurement.ranks[0] if measurement.ranks else None)
     return Picture(
         roofline=make_roofline(measurement, roofs), waterfall=make_waterfall(measurement, roofs)
@@ -66,11 +66,11 @@ def make_picture(measurement: Measurement, ceilings: Ceilings | None) -> Picture
 
 
 def make_waterfall(measurement: Measurement, roofs: Roofs | str) -> Waterfall:
-    """The step in parts; without roofs, count or steady steps the reason why there are none.
+    """Return the step in parts; without roofs, count or steady steps, say why there are none.
 
     Args:
-        measurement: of a run.
-        roofs: or why there are none.
+        measurement: the measurement of a run.
+        roofs: the roofs, or why there are none.
     """
     step_s, count = median_step_s(measurement), measurement.count
     if not step_s:
@@ -134,7 +134,7 @@ def _cut_on_host(cut: Cut) -> Waterfall:
 
 
 def _fit(cut: Cut, groups: tuple[GroupCount, ...], busy_s: float) -> tuple[list[Bounds], float]:
-    """Bounds of operators, made to fit into the model's time, and the scale of the large ones."""
+    """Return operators' bounds, fitted to the model's time, and the scale of the large ones."""
     large_s = math.fsum(one.time_s or 0.0 for one in groups if not one.is_tiny)
     # The one step in which operators were timed may have been slower than the usual one.
     scale = min(1.0, busy_s / large_s) if large_s > 0 else 1.0
@@ -147,7 +147,7 @@ def _num_tiny(groups: tuple[GroupCount, ...]) -> int:
 
 
 def _fit_tiny(bounds: list[Bounds], room_s: float) -> list[Bounds]:
-    """Bounds of tiny operators, made to fit into what the large ones left of the model's time."""
+    """Return tiny operators' bounds, fitted to the model's time that the large ones leave."""
     tiny_s = math.fsum(one.kept_s for one in bounds if one.group.is_tiny)
     if tiny_s <= room_s or not tiny_s:
         return bounds
@@ -155,11 +155,11 @@ def _fit_tiny(bounds: list[Bounds], room_s: float) -> list[Bounds]:
     return [one.scaled(factor) if one.group.is_tiny else one for one in bounds]
 
 
-# -- what is no operator of the model
+# -- time outside the model's operators
 
 
 def _script_parts(cut: Cut) -> tuple[list[WaterfallPart], float]:
-    """The script's own code between the marked calls, and the time [s] in which it did not run."""
+    """Return parts for the script's code between marked calls, and its time off the core [s]."""
     other_s = cut.phase_s("other")
     prepare = min(other_s, cut.step_s * (cut.measurement.prepare_fraction or 0.0))
     rest_s = other_s - prepare
@@ -183,10 +183,10 @@ def _script_parts(cut: Cut) -> tuple[list[WaterfallPart], float]:
 
 
 def _taken_by_others(cut: Cut, lost_s: float) -> float:
-    """Of the time off the core, what other programs explain [s].
+    """Return the time off the core that other programs explain [s].
 
-    All of it where they kept the machine full; else at most as much of the step as they kept of
-    the machine.
+    They explain all of it if they kept the machine full. Else they explain at most the share of the
+    step that they kept of the machine.
     """
     host = cut.measurement.host
     if host is None or host.others_cores < MIN_NEIGHBOR_CORES.value:
@@ -237,7 +237,7 @@ def _cut_on_device(cut: Cut) -> Waterfall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Model:
-    """The model's time on a device in parts, and what of it [s] was between operators."""
+    """The model's time on a device in parts, and its time between operators [s]."""
 
     parts: list[WaterfallPart]
     exceeded: tuple[Exceeded, ...]
@@ -247,7 +247,7 @@ class _Model:
 
 
 def _with_times(cut: Cut, groups: tuple[GroupCount, ...], model_s: float) -> _Model:
-    """By the time of each operator on the device."""
+    """Divide the model's time by the time of each operator on the device."""
     bounds, scale = _fit(cut, groups, model_s)
     return _Model(
         parts=operator_parts(cut, bounds),
@@ -259,7 +259,7 @@ def _with_times(cut: Cut, groups: tuple[GroupCount, ...], model_s: float) -> _Mo
 
 
 def _without_times(cut: Cut, model_s: float) -> _Model:
-    """By what operators need: all that the model takes beyond it is one part."""
+    """Divide the model's time by what operators need: all beyond that is one part."""
     bounds = [bounds_of(one, cut.roofs, scale=None) for one in groups_of(cut.count)]
     kept_s = math.fsum(one.kept_s for one in bounds)
     fit = min(1.0, model_s / kept_s) if kept_s else 1.0
@@ -287,7 +287,7 @@ def _device_s(m: Measurement, name: str) -> float:
 
 
 def _idle_parts(cut: Cut, idle_s: float, model: _Model) -> list[WaterfallPart]:
-    """What the host did while the device had nothing to do; what nothing explains is launching."""
+    """Return what the host did while the device was idle; the unexplained rest is launching."""
     parts, left_s = [], idle_s
     idle = Term(name="idle", value=idle_s, unit="s")
     waits = ("input", "copies", "communication", "script", "sync")
@@ -320,7 +320,7 @@ def _idle_parts(cut: Cut, idle_s: float, model: _Model) -> list[WaterfallPart]:
 
 
 def _exceeded(cut: Cut, groups: tuple[GroupCount, ...]) -> tuple[Exceeded, ...]:
-    """Classes that were faster than a roof allows, the longest first."""
+    """Return the classes that were faster than a roof allows, the longest first."""
     found: dict[tuple[str, str], tuple[float, float]] = {}
     for one in groups:
         bounds = bounds_of(one, cut.roofs, scale=1.0)

@@ -94,7 +94,7 @@ class MemorySeen:
 def find_anatomy(
     lines: Sequence[MemorySeen], ranks: Sequence[RankSteps], *, worker_bytes: int | None
 ) -> Anatomy | None:
-    """Return the anatomy of the rank that holds most; None where no process said anything.
+    """Return the anatomy of the rank that holds most; None where no process reported any.
 
     Args:
         lines: the lines of all processes, in the order of writing.

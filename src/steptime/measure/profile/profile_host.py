@@ -175,7 +175,7 @@ def _number_rows(threads: Sequence[_Thread]) -> tuple[list[tuple[Op, str]], list
 
 
 def _count(threads: Sequence[_Thread]) -> Counter[str]:
-    """Return the operators by class, each that has time of its own."""
+    """Return the number of operators by class, for those with time of their own."""
     counts: Counter[str] = Counter()
     for one in threads:
         counts.update(one.kinds[what] or OTHER for what in {piece[2] for piece in one.pieces})
@@ -202,7 +202,7 @@ def _longest(gaps: Sequence[Span], tops: Sequence[Op]) -> tuple[Gap, ...]:
 def _sum_operators(
     threads: Sequence[_Thread], trace: Trace, is_users: IsUsers
 ) -> tuple[OperatorTime, ...]:
-    """Return the own time and number by name and class."""
+    """Return the own time and the number of operators by name and class."""
     times: Counter[tuple[str, str]] = Counter()
     numbers: Counter[tuple[str, str]] = Counter()
     shapes: dict[tuple[str, str], Counter[str]] = {}

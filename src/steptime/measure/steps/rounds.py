@@ -30,7 +30,7 @@ class Round:
 
     @property
     def num_updates(self) -> int:
-        """Return the optimizer updates; none where the weights are updated by hand."""
+        """Return the number of optimizer updates; 0 where the weights are updated by hand."""
         return len(self.optimizers) - self.optimizers.count(BY_HAND)
 
 

@@ -71,7 +71,7 @@ class StepWindow:
 
     @property
     def num_steps(self) -> int:
-        """Return the steps whose phases are known."""
+        """Return the number of steps whose phases are known."""
         return len(self.steps) + sum(block.num_steps for block in self.blocks)
 
     def times_s(self) -> Numbers:

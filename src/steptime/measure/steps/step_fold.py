@@ -76,7 +76,7 @@ class StepBlock:
 
     @property
     def num_steps(self) -> int:
-        """Return the steps in the block."""
+        """Return the number of steps in the block."""
         return len(self.times_s)
 
 
@@ -103,7 +103,7 @@ class RankSteps:
 
     @property
     def num_steps(self) -> int:
-        """Return the steps of this rank."""
+        """Return the number of steps of this rank."""
         return len(self.steps) + sum(block.num_steps for block in self.blocks)
 
     @property
@@ -116,19 +116,19 @@ class RankSteps:
 
     @property
     def num_backwards(self) -> int:
-        """Return the backward calls, with those after the last update where the end was seen."""
+        """Return the number of backward calls, with those after the last update if it is known."""
         seen = self.total("num_backwards")
         return max(seen, self._own_end.backwards) if self._own_end is not None else seen
 
     @property
     def num_by_hand(self) -> int:
-        """Return the steps in which no optimizer stepped: a backward call stands for the update."""
+        """Return the number of steps without an optimizer: a backward call counts as the update."""
         singles = sum(num == 0 for num in self.steps.count("num_updates"))
         return singles + sum(max(0, block.num_steps - block.num_updates) for block in self.blocks)
 
     @property
     def num_skipped(self) -> int:
-        """Return the updates that the gradient scaler skipped."""
+        """Return the number of updates that the gradient scaler skipped."""
         return self.total("num_skipped")
 
     @property
