@@ -19,7 +19,7 @@ from typing import Any
 
 from steptime.core.codec import to_json
 from steptime.core.schema import SCHEMA
-from steptime.core.store import Run, create_run, fallback_store, store_in, write_text
+from steptime.core.store import create_run, fallback_store, store_in, write_text
 from steptime.errors import StoreError
 from steptime.tune.values.study_values import Study
 
@@ -191,8 +191,3 @@ def read_input(descriptor: int = 0) -> bytes | None:
     except (OSError, ValueError):
         return None  # closed
     return b"".join(chunks) or None
-
-
-def as_run(study: StudyFolder) -> Run:
-    """The folder as the store knows folders."""
-    return Run(run_id=study.study_id, folder=study.folder, instead_of=study.instead_of)
