@@ -22,6 +22,7 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "explanation" / "diagno
 def ailment_reference(page: str) -> str:
     """The page with its tables as the rows have them."""
     page = _replaced(page, "ailments", _ailments())
+    page = _replaced(page, "contended", _contended())
     return _replaced(page, "rules", _rules())
 
 
@@ -47,6 +48,19 @@ def _ailments() -> str:
         levers = ", ".join(f"`{name}`" for name in row.levers)
         rows.append((row.what, kind, cause, row.needs, levers))
     return _table(("ailment", "kind", "cause", "needs", "levers"), rows)
+
+
+def _contended() -> str:
+    """What each ailment is judged by beside a neighbor; rows with one reason share a line."""
+    from steptime.diagnose.ailments.all_ailments import AILMENTS
+
+    causes: dict[tuple[str, str], list[str]] = {}
+    for row in AILMENTS:
+        rule = row.when_contended
+        name = row.cause or (f"{row.kind.value}" if row.kind else "null")
+        causes.setdefault((rule.held_by.value, rule.why), []).append(f"`{name}`")
+    rows = [(", ".join(names), f"`{held}`", why) for (held, why), names in causes.items()]
+    return _table(("cause, or kind without one", "held by", "why"), rows)
 
 
 def _rules() -> str:

@@ -16,6 +16,8 @@ from steptime.core.process_end import ProcessEnd, RunState
 class PlainChild:
     """A child in a session of its own."""
 
+    left: tuple[tuple[int, str], ...] = ()
+
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
 

@@ -22,6 +22,7 @@ from steptime.tune.search.bench import (
     Baseline,
     ComparisonResult,
     LiveRequest,
+    PairLoad,
     ProcessRequest,
 )
 from steptime.tune.values.study_values import WELL, Applied, Ending, State, TrialEnd
@@ -164,7 +165,8 @@ class ScriptedBench:
         rng = self._begin(request)
         bad = [state for state in request.states[1:] if self._end_of(state) is not None]
         is_lost = self.live_end is not TrialEnd.FINISHED
-        rounds = 0 if is_lost else request.num_rounds // 3 if bad else request.num_rounds
+        whole = self._rounds_in_time(request)
+        rounds = 0 if is_lost else whole // 3 if bad else whole
         logs = self._blocks(rng, request, rounds)
         arms = []
         compiled_s = 0.0
@@ -187,8 +189,7 @@ class ScriptedBench:
                     compile_s=cost_s,
                 )
             )
-        block_s = self.step_s + max(self.step_s, 0.075)
-        self.used_s += compiled_s + rounds * len(request.states) * block_s
+        self.used_s += compiled_s + rounds * len(request.states) * self.block_s
         self.used_s += self.startup_s if request.is_fresh or bad else 0.0
         end_of_all = self.live_end
         if bad:
@@ -202,12 +203,24 @@ class ScriptedBench:
             others_cores=self.others_cores,
         )
 
+    @property
+    def block_s(self) -> float:
+        """A block, with the step that settles."""
+        return self.step_s + max(self.step_s, 0.075)
+
+    def _rounds_in_time(self, request: LiveRequest) -> int:
+        """Rounds that end before the request's time is over."""
+        if request.most_s is None:
+            return request.num_rounds
+        fitting = math.floor(request.most_s / (len(request.states) * self.block_s))
+        return min(request.num_rounds, max(0, fitting))
+
     def compare_processes(self, request: ProcessRequest) -> ComparisonResult:
         rng = self._begin(request)
         end = self._end_of(request.candidate) or self._end_of(request.reference)
-        num_pairs = 0 if end is not None else request.num_pairs
+        num_pairs = 0 if end is not None else self._pairs_in_time(request)
         self.compiled_with = None
-        self.used_s += request.num_pairs * 2 * self.run_s
+        self.used_s += (num_pairs or 1) * 2 * self.run_s
         gain = self.true_gain(request.candidate) - self.true_gain(request.reference)
         values = tuple(rng.gauss(gain, self.noise.process_sd) for _ in range(num_pairs))
         ending = WELL if end is None else Ending(end=end[0], reason=end[1])
@@ -217,13 +230,23 @@ class ScriptedBench:
             cpu_log_ratios=values,
             ending=ending,
             step_s=self.step_s * math.exp(-gain),
+            loads=(PairLoad(reference=self.others_cores, candidate=self.others_cores),) * num_pairs,
         )
+        same = tuple(rng.gauss(0.0, self.noise.process_sd) for _ in range(num_pairs - 1))
         return ComparisonResult(
             ending=ending,
             arms=(arm,),
             reference_step_s=self.step_s,
             others_cores=self.others_cores,
+            same=same,
+            same_cpu=same,
         )
+
+    def _pairs_in_time(self, request: ProcessRequest) -> int:
+        """Pairs that end within the request's time: one at least."""
+        if request.most_s is None:
+            return request.num_pairs
+        return min(request.num_pairs, max(1, math.floor(request.most_s / (2 * self.run_s))))
 
     def judge(self, state: State) -> Verdict:
         self._begin(state)

@@ -113,6 +113,7 @@ def faster() -> Study:
         outcome=StudyOutcome.FASTER,
         recipe=recipe,
         speedup=speedup(1.52, 1.47, 1.58, n=8),
+        loop_speedup=speedup(1.31, 1.26, 1.35, n=8),
         quality=PASSED,
         tuned_step_s=0.0777,
         trials=(
@@ -244,6 +245,27 @@ def mixed() -> Study:
             trial(11, BF16, COMPILE, kind="confirm", speedup=speedup(1.52, 1.47, 1.58, n=8)),
         ),
         tried_writes=("out/checkpoint.pt", "out/log.txt", "/home/me/.cache/x", "a", "b", "c"),
+    )  # fmt: skip
+
+
+def workers(num: int, prefetch: int) -> Applied:
+    return on("dataloader", num_workers=num, persistent_workers=True, prefetch_factor=prefetch)
+
+
+def many_settings() -> Study:
+    """Settings of levers whose names are longer than a narrow terminal has room for."""
+    return make_study(
+        outcome=StudyOutcome.NOTHING_HELPS,
+        trials=(
+            OBSERVED,
+            trial(1, workers(1, 2), kind="process", speedup=speedup(1.02, 0.96, 1.09, n=6)),
+            trial(2, workers(2, 2), kind="process", speedup=speedup(1.11, 0.98, 1.21, n=6)),
+            trial(3, workers(2, 8), kind="process", speedup=speedup(0.98, 0.92, 1.03, n=6)),
+            trial(4, BF16, FUSED, reference=(BF16,), speedup=speedup(1.01, 0.97, 1.04)),
+            trial(5, on("allocator", library="glibc_tuned", mmap_threshold_mib=32), kind="process"),
+            trial(6, on("allocator", library="glibc_tuned", mmap_threshold_mib=1024),
+                  kind="process"),
+        ),
     )  # fmt: skip
 
 

@@ -45,7 +45,7 @@ WINGS = {
 ARROWS = {
     "": {"app", "counting", "errors"},  # what it hands on, imported when somebody asks for it
     "errors": set(),
-    "core": {"errors"},
+    "core": {"errors", "record"},
     "record": set(),
     "guest": {"record"},
     "inject": set(),
@@ -635,10 +635,15 @@ def test_lines_are_named_by_the_words_of_the_record():
 
 def test_a_file_of_lines_has_one_reader():
     documents = {  # one JSON document each, and no line of the record
-        *("app/run_index.py", "app/run_listing.py", "core/codec.py"),
+        *("app/run_index.py", "core/codec.py", "core/store.py"),
         *("guest/trial/trial_plan.py", "measure/run_records.py", "measure/source/scan.py"),
         *("report/words/compare_words.py", "testing/levers.py", "tune/study/study_folder.py"),
-        *("tune/study/recorded_answers.py", "watch/process_stacks.py", "watch/rank_stacks.py"),
+        *(
+            "tune/study/recorded_answers.py",
+            "tune/trials/tried_writes.py",
+            "watch/process_stacks.py",
+            "watch/rank_stacks.py",
+        ),
     }
     wrong = [
         place(path, call)
@@ -646,6 +651,89 @@ def test_a_file_of_lines_has_one_reader():
         if not reads_the_record(path) and inside(path) not in documents
         for call in walk(path, ast.Call)
         if ast.unparse(call.func) in {"json.loads", "json.load", "loads"}
+    ]
+
+    assert not wrong, "\n".join(wrong)
+
+
+# --- the door to files of other people --------------------------------------------------
+
+# Modules that open a file for reading past `record.regular_file`, with the reason.
+OPENS_ITSELF = {
+    "record/regular_file.py": "it is the door",
+    "app/run_end.py": "a file of the kernel",
+    "core/control_groups.py": "files of the kernel",
+    "core/fallback_store.py": "a folder, to check whose it is",
+    "core/store.py": "what it has just written, to force it to the disk",
+    "isolate/broker.py": "a file of the kernel",
+    "isolate/broker_files.py": "what its own child opens in the child's own folder",
+    "isolate/broker_sockets.py": "files of the kernel",
+    "isolate/left_behind.py": "files of the kernel",
+    "isolate/left_folders.py": "folders that it takes away, by descriptor and past no link",
+    "isolate/waiting_call.py": "files of the kernel",
+    "isolate/inside.py": "files of the kernel",
+    "isolate/launcher.py": "a pipe of its own",
+    "isolate/layers.py": "files of the kernel and of the system",
+    "isolate/mounts.py": "files of the kernel",
+    "isolate/namespaces.py": "files of the kernel",
+    "isolate/probe.py": "what its own child wrote, and files of the kernel",
+    "isolate/writes.py": "what the guest of its own child noted",
+    "launch/filesystems.py": "a file of the kernel",
+    "launch/origin.py": "a file of the kernel",
+    "launch/ptrace_leave.py": "a file of the kernel",
+    "launch/user_command.py": "a pipe of its own, and a file of the kernel",
+    "machine/_files.py": "files of the kernel",
+    "machine/checks/read_system.py": "files of the system",
+    "record/process_identity.py": "files of the kernel",
+    "testing/levers.py": "the source of a lever that the caller wrote",
+    "tune/trials/libraries.py": "files of the system",
+    "tune/trials/observe_baseline.py": "a file of the kernel",
+    "tune/trials/resources.py": "files of the kernel",
+    "watch/host_memory.py": "files of the kernel",
+    "watch/machine_counters.py": "files of the kernel",
+    "watch/process_stacks.py": "files of the kernel",
+    "watch/processes.py": "files of the kernel",
+    "watch/rank_stacks.py": "a file of the kernel",
+    "watch/training_processes.py": "files of the kernel",
+    "watch/unwatched.py": "files of the kernel",
+}
+WRITES = ("'w", "'a", "'x", "O_WRONLY", "O_CREAT", "O_PATH", "O_DIRECTORY", "os.devnull")
+
+
+def opens_for_reading(path):
+    """Calls that open or read a file: `open(x)`, `x.open()`, `x.read_text()`, `os.open(x)`."""
+    for call in walk(path, ast.Call):
+        name, text = ast.unparse(call.func), ast.unparse(call)
+        reads = name == "open" or name.endswith((".open", ".read_text", ".read_bytes"))
+        is_file = not name.startswith(("webbrowser.", "resources."))
+        if reads and is_file and not any(word in text for word in WRITES):
+            yield call
+
+
+def test_files_of_other_people_are_read_through_one_door():
+    reading = {inside(p): list(opens_for_reading(p)) for p in modules()
+               if not runs_in_users_python(p) or inside(p).startswith("record/")}  # fmt: skip
+    wrong = [
+        f"{name}:{call.lineno}: {ast.unparse(call)[:80]}"
+        for name, calls in reading.items()
+        for call in calls
+        if name not in OPENS_ITSELF
+    ]
+
+    assert not wrong, "read it with `record.regular_file`, or give a reason:\n" + "\n".join(wrong)
+    unused = {name for name in OPENS_ITSELF if not reading.get(name)}
+    assert not unused, f"they no longer open a file: {unused}"
+
+
+def test_a_number_in_a_variable_is_read_in_one_way():
+    """For `²` str.isdigit is true, and int() raises."""
+    wrong = [
+        f"{place(path, call)}: {ast.unparse(call)}"
+        for path in modules()
+        for call in walk(path, ast.Call)
+        if ast.unparse(call.func) in {"int", "float"}
+        and any("environ" in ast.unparse(argument) for argument in call.args)
+        and inside(path) != "machine/child/collectives.py"  # a rank whose launcher was checked
     ]
 
     assert not wrong, "\n".join(wrong)

@@ -14,7 +14,8 @@ from time import perf_counter_ns
 from typing import Any
 
 from steptime.core.codec import from_json
-from steptime.guest.count.tally import Tally, make_mode
+from steptime.guest.count.counting_mode import make_mode
+from steptime.guest.count.tally import Tally
 from steptime.measure.values.work import Count
 
 

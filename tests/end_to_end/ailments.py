@@ -6,8 +6,8 @@ A diagnosis is right if
 * that kind is the primary kind; where the ailment is no bottleneck (kind null), the primary kind
   names no bottleneck either: `BALANCED`, `COMPUTE_BOUND`, or `INCONCLUSIVE` for noise;
 * no other finding is at `warning` or above, with two exceptions that speak of the machine and not
-  of the script: `CONTENDED`, which is then also the primary kind of a script without bottleneck,
-  and `INCONCLUSIVE` for noise, where it was allowed above.
+  of the script: `CONTENDED`, which is then also the primary kind of a script of which nothing else
+  can be said, and `INCONCLUSIVE` for noise, where it was allowed above.
 
 Its line is right if the line marked `# ailment` in the specimen is the one in `where`, or among
 those in `where` if that names several.

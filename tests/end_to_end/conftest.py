@@ -23,6 +23,9 @@ from steptime.measure.values.measurement import Step
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job, as the tests may be, hands it on to every script they start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+for number in (signal.SIGHUP, signal.SIGQUIT):
+    if signal.getsignal(number) is signal.SIG_IGN:  # `nohup`, and background jobs again
+        signal.signal(number, signal.SIG_DFL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -146,16 +146,20 @@ def start_bare(folder: Path, *command: str | Path, **variables: str) -> Job:
     return Job(folder, [str(word) for word in command], environment(folder, **variables))
 
 
-def start_observed(folder: Path, *command: str | Path, **variables: str) -> Job:
+def start_observed(
+    folder: Path, *command: str | Path, options: Sequence[str] = (), **variables: str
+) -> Job:
     """The command under `steptime run`; its envelope goes to result.json in the folder."""
-    words = [*STEPTIME, "run", "--json", str(folder / "result.json"), "--"]
+    words = [*STEPTIME, "run", "--json", str(folder / "result.json"), *options, "--"]
     words += [str(word) for word in command]
     return Job(folder, words, environment(folder, **variables))
 
 
-def run_observed(folder: Path, *command: str | Path, **variables: str) -> Done:
+def run_observed(
+    folder: Path, *command: str | Path, options: Sequence[str] = (), **variables: str
+) -> Done:
     """The same, waited for."""
-    return start_observed(folder, *command, **variables).finish()
+    return start_observed(folder, *command, options=options, **variables).finish()
 
 
 def run_both(folder: Path, *command: str | Path, **variables: str) -> tuple[Done, Done]:

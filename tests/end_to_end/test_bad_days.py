@@ -381,7 +381,7 @@ def test_a_file_that_cannot_be_read_is_named(damaged: Path, name: str) -> None:
     shown = show(damaged)
     code, message, hint = shown.error
     assert (shown.exit_code, code) == (1, "store")
-    assert f"{path}: this is no regular file" in message
+    assert f"{path}: it is a folder, and Steptime reads regular files alone" in message
     assert "move it away" in hint
     path.rmdir()
     assert show(damaged).exit_code == 0
@@ -447,5 +447,10 @@ def test_without_runs_the_way_to_the_first_is_shown(tmp_path: Path, store: str) 
     shown = show(tmp_path)
     code, message, hint = shown.error
     assert (shown.exit_code, code) == (2, "not_found")
-    assert f"there are no runs in {tmp_path / '.steptime'}" in message
-    assert hint == "Make one: steptime run -- python train.py"
+    path = tmp_path / ".steptime"
+    if store == "a file":
+        assert message == f"`{path}` is not a folder, so it is no store."
+        assert "--store" in hint
+    else:
+        assert f"there are no runs in {path}" in message
+        assert hint == "Make one: steptime run -- python train.py"

@@ -45,7 +45,7 @@ BY_HAND = {"by_hand", "own_backward"}
 """No optimizer holds their weights: what they print tells of them."""
 
 ALONE, TOGETHER = [], []
-for _path in sorted(SPECIMENS.glob("*.py")):
+for _path in sorted([*SPECIMENS.glob("*.py"), *(SPECIMENS / "work").glob("*.py")]):
     if _path.stem not in NOT_COMPARED and not _path.stem.startswith("_"):
         _is_distributed = "init_process_group" in _path.read_text()
         (TOGETHER if _is_distributed else ALONE).append(_path)

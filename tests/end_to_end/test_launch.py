@@ -504,7 +504,9 @@ def test_an_unwritable_folder_is_said_at_the_end_and_the_run_kept_elsewhere(tmp_
     (tmp_path / ".steptime").write_text("a file in the way")
     done = run(tmp_path, "sh", "-c", "exit 3")
     assert done.returncode == 3
-    assert f".steptime cannot be written; the run is in {tmp_path}/tmp/" in done.stderr.decode()
+    (line,) = [line for line in done.stderr.decode().splitlines() if "cannot be written" in line]
+    why = f"{tmp_path}/.steptime cannot be written (Not a directory)"
+    assert line.startswith(f"steptime: {why}; the run is in {tmp_path}/tmp/")
     assert show(tmp_path)["data"]["measurement"]["end"]["state"] == "failed"
 
 
@@ -515,6 +517,9 @@ def test_without_any_place_to_write_the_command_runs_unobserved(tmp_path: Path) 
     done = run(tmp_path, "sh", "-c", "echo ${STEPTIME_RUN-none}; exit 3", env=env)
     assert (done.returncode, done.stdout) == (3, b"none\n")
     assert b"the command ran unobserved" in done.stderr
+    assert (
+        b"it is a file and not a folder. Name a folder that you can write: --store" in done.stderr
+    )
 
 
 def test_a_deleted_working_folder_does_not_stop_the_command(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_another_torch_or_device_is_seen_when_the_script_has_it(tmp_path: Path) 
 
 
 def test_a_lever_that_fails_is_off_and_reported(tmp_path: Path) -> None:
-    wrong = Applied(name="num_threads", settings={"num_threads": -1})
+    wrong = Applied(name="num_threads", settings={"num_threads": 0})
     done = run(tmp_path, make(tmp_path, PRECISE, wrong))
     assert (done.exit_code, done.data["num_steps"]) == (0, 30)
     assert done.stdout == b"medium None\n"

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,18 @@ def test_a_neighbor_that_starts_half_way_is_the_cause_of_longer_steps(
     shift = shift_at(at, run.data)
     assert shift["causes"][0] == "neighbor"
     assert shift["ratio"]["low"] > 1.2
-    findings = {f["cause"]: f for f in run.data["diagnosis"]["findings"]}
-    assert findings["shift_neighbor"]["severity"] != "info"
+    assert_the_neighbor_is_left_out(at, run.data)
+
+
+def assert_the_neighbor_is_left_out(at: int, data: Mapping[str, Any]) -> None:
+    """The steps before it count, and the report is about them; the change is named beside it."""
+    steady = data["measurement"]["steady"]
+    assert steady["num_beside_neighbor"] > 0.8 * (data["num_steps"] - at)
+    assert steady["num_steps"] > 0.5 * at
+    findings = {f["cause"]: f for f in data["diagnosis"]["findings"]}
+    assert findings["shift_neighbor"]["held_by"] == "nothing"
+    assert findings["shift_neighbor"]["severity"] == "info"
+    assert data["diagnosis"]["kind"] != "CONTENDED"
 
 
 @needs_torch

@@ -6,6 +6,8 @@ exact below and wide above. Counts are exact.
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import mean, median
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 from end_to_end.conftest import RunSpecimen, SpecimenRun
+from specimens.neighbor_starts import start_neighbors
 from steptime.measure.values.measurement import PHASES
 
 TOO_LONG = 3
@@ -400,6 +403,23 @@ def test_a_busy_neighbor_is_found(run_specimen: RunSpecimen) -> None:
     assert run.data["host"]["others_cores"] > 0.5 * run.data["host"]["num_cores"]
     assert run.findings(*PHASE_KINDS) == []
     assert run.data["diagnosis"]["kind"] == "CONTENDED"
+
+
+@pytest.mark.slow("neighbors keep every core busy from the start to the end")
+@pytest.mark.serial
+def test_slow_loading_is_found_beside_busy_neighbors(run_specimen: RunSpecimen) -> None:
+    neighbors = start_neighbors()
+    try:
+        run = run_specimen("slow_fetch", is_forked=False)
+    finally:
+        for pid in neighbors:
+            os.kill(pid, signal.SIGKILL)
+
+    assert is_contended(run)
+    (finding,) = run.findings("INPUT_BOUND")
+    assert (finding["cause"], finding["severity"]) == ("fetch", "critical")
+    assert finding["held_by"] == "cpu_time"
+    assert run.data["diagnosis"]["kind"] == "INPUT_BOUND"
 
 
 def test_a_healthy_loop_is_balanced(run_specimen: RunSpecimen) -> None:

@@ -54,6 +54,19 @@ def test_a_script_that_fails_as_written_ends_with_3_and_its_own_code_is_told(
     assert b"trials are " in done.stderr.splitlines()[0]
 
 
+@pytest.mark.slow("the walls are probed")
+def test_a_training_that_outlives_its_command_is_refused(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import time; time.sleep(600)")
+    command = f"{sys.executable} {script} > /dev/null 2>&1 & sleep 1"
+    words = [*STEPTIME, "tune", "--levers", "autocast", "--", "sh", "-c", command]
+    done = Job(tmp_path, words, environment(tmp_path)).finish()
+    assert done.exit_code == 3
+    said = " ".join(done.stdout.decode().split())
+    assert "the command cannot be tried: the command returned while its training went on" in said
+    assert "steptime tune -- python" in said
+
+
 def test_a_command_that_is_not_there_starts_nothing(tmp_path: Path) -> None:
     command = [*STEPTIME, "tune", "--", "no-such-command"]
     done = Job(tmp_path, command, environment(tmp_path)).finish()

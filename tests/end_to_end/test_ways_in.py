@@ -162,11 +162,13 @@ def test_accelerate_launch_is_watched(tmp_path: Path) -> None:
 
 @needs_torch
 @pytest.mark.slow("three processes import torch")
-def test_spawned_processes_are_ranks_and_their_parent_is_none(tmp_path: Path) -> None:
+def test_spawned_processes_that_share_nothing_are_trainings_of_their_own(tmp_path: Path) -> None:
     done, said = launched(tmp_path, "python", SCRIPTS / "children.py", "spawn")
     counts = {pid: len(updates(path)) for pid, path in streams(tmp_path).items()}
     assert counts == {int(said["0"][1]): 5, int(said["1"][1]): 6}
-    assert done.data["num_ranks"] == 2
+    found = [one["measurement"] for one in done.data["trainings"]]
+    assert sorted(one["num_steps"] for one in found) == [5, 6]
+    assert {one["num_ranks"] for one in found} == {1}
 
 
 @needs_torch
@@ -177,6 +179,9 @@ def test_forked_children_that_train_are_ranks_of_their_own(tmp_path: Path) -> No
     counts = {pid: len(updates(path)) for pid, path in streams(tmp_path).items()}
     assert counts == {int(said["0"][1]): 4, int(said["1"][1]): 6, int(said["2"][1]): 7}
     assert "ended_abruptly" not in done.notes
+    # The parent trains a model of its own, the children train one in shared memory together.
+    found = [one["measurement"] for one in done.data["trainings"]]
+    assert [(one["num_ranks"], one["num_steps"]) for one in found] == [(1, 4), (2, 7)]
 
 
 @needs_torch

@@ -16,7 +16,7 @@ from steptime.tune.search.bench import Baseline, LiveRequest, ProcessRequest
 from steptime.tune.study.study_folder import StudyFolder, open_study
 from steptime.tune.trials import bounds
 from steptime.tune.trials.observe_baseline import ParentFacts
-from steptime.tune.trials.real_bench import Doors, RealBench, Subject
+from steptime.tune.trials.real_bench import RealBench, Subject
 from steptime.tune.values.study_values import Applied, State, TrialEnd
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="trials train, with torch")
@@ -32,13 +32,12 @@ def make_worlds(
     stdin: str | None = None,
     levers: tuple[Lever, ...] = (),
     nproc: int | None = None,
-    without_network: tuple[str, ...] | None = None,
 ) -> tuple[RealBench, StudyFolder]:
     argv = (sys.executable, str(script), *words)
     if nproc is not None:
         launcher = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={nproc}")
         argv = (sys.executable, *launcher, str(script), *words)
-    study = open_study(folder, "key")
+    study = open_study(folder, "key", budget_s=600.0)
     given = None
     if stdin is not None:
         given = study.folder / "stdin"
@@ -51,10 +50,7 @@ def make_worlds(
         budget_s=BUDGET_S,
         stdin=given,
     )
-    doors = Doors(own=PlainStart(argv, folder))
-    if without_network is not None:
-        doors = Doors(own=PlainStart((*argv, *without_network), folder), shared=doors.own)
-    return RealBench(subject, study, doors, lambda: None), study
+    return RealBench(subject, study, PlainStart(argv, folder), lambda: None), study
 
 
 def observe(folder: Path, *words: str, stdin: str | None = None) -> Baseline:
@@ -138,17 +134,6 @@ def test_equal_states_in_processes_of_their_own_differ_by_noise_alone(tmp_path: 
     assert all(abs(ratio) < 0.7 for ratio in result.arms[0].log_ratios)  # sleeping takes most of it
     assert result.reference_step_s is not None
     assert result.reference_step_s > 0.02
-
-
-@pytest.mark.slow("four trials, each a process that imports torch")
-def test_a_command_that_needs_the_network_gets_it_for_the_whole_study(tmp_path: Path) -> None:
-    worlds, _ = make_worlds(tmp_path, "--steps", "20", without_network=("--fail-at", "3"))
-
-    baseline = worlds.observe()
-    result = worlds.compare_processes(ProcessRequest(reference=(), candidate=(), num_pairs=1))
-
-    assert (baseline.ending.end, baseline.ending.reason) == (TrialEnd.FINISHED, "shared_network")
-    assert result.ending.is_well
 
 
 def on(*levers: Lever) -> State:

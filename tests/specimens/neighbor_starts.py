@@ -19,11 +19,10 @@ def start_neighbors():
     command = f'"{sys.executable}" -I -S -c "{BURN}" & echo $!'
     pids = []
     for _ in range(3 * os.cpu_count() // 2):
-        shell = subprocess.Popen(
+        with subprocess.Popen(
             ["/bin/sh", "-c", command], stdout=subprocess.PIPE, start_new_session=True
-        )
-        pids.append(int(shell.stdout.readline()))
-        shell.wait()
+        ) as shell:
+            pids.append(int(shell.stdout.readline()))
     return pids
 
 

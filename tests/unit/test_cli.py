@@ -322,7 +322,42 @@ def test_runs_kept_elsewhere_are_listed_with_a_word(tmp_path: Path, capsys: Capt
     assert main.main(["runs"]) == 0
     out, err = capsys.readouterr()
     assert run.run_id in out
-    assert err == f"steptime: no runs are kept in .; these are in {run.store}\n"
+    why = f"{tmp_path}/.steptime cannot be written (a file has its name)"
+    assert err == f"steptime: {why}; these runs are in {run.store}\n"
+
+
+READERS = (
+    *(("show", "last"), ("runs",), ("report", "last"), ("stacks", "last")),
+    *(("export", "last", "--chrome", "-o", "trace.json"), ("compare", "last", "--", "last~1")),
+    *(("study", "list"), ("study", "show", "last"), ("machine", "--check")),
+)
+
+
+@pytest.mark.parametrize("words", READERS, ids=" ".join)
+def test_a_store_that_is_named_and_not_there_is_bad_input_for_every_reader(
+    words: tuple[str, ...], tmp_path: Path, capsys: Capture
+) -> None:
+    make_run(tmp_path)
+    put = words.index("--") if "--" in words else len(words)
+    given = [*words[:put], "--store", str(tmp_path / "missing"), *words[put:]]
+    assert main.main(given) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"error: there is no folder `{tmp_path}/missing`")
+    assert "Name the folder that holds .steptime." in err.splitlines()[1]
+    assert not (tmp_path / "missing").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [("run", "--", "true"), ("tune", "--", "true"), ("machine", "--inventory")]
+)
+def test_a_file_as_the_store_is_refused_before_anything_starts(
+    words: tuple[str, ...], tmp_path: Path, capsys: Capture
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    assert main.main([words[0], "--store", str(file), *words[1:]]) == 2
+    assert f"--store: `{file}` is not a folder." in capsys.readouterr().err
 
 
 def test_what_was_saved_is_shown_and_folded_anew_where_it_is_damaged(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from steptime.core.codec import check_schema, decode, encode, from_json, render,
 from steptime.core.interval import Interval
 from steptime.core.note import Note
 from steptime.core.process_end import RunState
+from steptime.core.ranges import range_of
 from steptime.diagnose.values.finding import Diagnosis
 from steptime.errors import DamagedRunError
 from steptime.levers.base import Facts
@@ -38,26 +39,25 @@ class Tally:
     marks: tuple[float, ...] = ()
 
 
-def values_of(hint: Any) -> st.SearchStrategy[Any]:
-    """Every value that a field with this annotation may have."""
+def values_of(hint: Any, name: str = "") -> st.SearchStrategy[Any]:
+    """Every value that a field with this annotation and name may have."""
     if get_origin(hint) in (Union, types.UnionType):
-        return st.one_of([values_of(part) for part in get_args(hint)])
+        return st.one_of([values_of(part, name) for part in get_args(hint)])
     if get_origin(hint) is tuple:
         return st.lists(values_of(get_args(hint)[0]), max_size=2).map(tuple)
     if get_origin(hint) is not None:
         return st.dictionaries(st.text(max_size=3), values_of(get_args(hint)[1]), max_size=2)
     if is_dataclass(hint):
         hints = get_type_hints(hint)
-        return st.builds(
-            hint, **{field.name: values_of(hints[field.name]) for field in fields(hint)}
-        )
+        return st.builds(hint, **{f.name: values_of(hints[f.name], f.name) for f in fields(hint)})
     if isinstance(hint, type) and issubclass(hint, Enum):
         return st.sampled_from(hint)
+    low, high = range_of(name)
     plain = {
         type(None): st.none(),
         str: st.text(max_size=5),
-        int: st.integers(-5, 5),
-        float: st.floats(allow_nan=False, allow_infinity=False),
+        int: st.integers(max(-5, int(low)), 5),
+        float: st.floats(float(low), float(high)),
         bool: st.booleans(),
     }
     return plain[hint]
@@ -129,6 +129,13 @@ def test_a_number_that_is_not_finite_is_read_as_null_where_it_may_be() -> None:
     text = '{"cpu_s_per_step": 0.5, "fraction": NaN}'
 
     assert decode(Overhead, text) == Overhead(cpu_s_per_step=0.5, fraction=None)
+
+
+def test_half_a_character_in_place_of_a_word_of_ours_is_our_own_error() -> None:
+    text = encode(make_measurement()).replace('"finished"', '"\\ud800"')
+
+    with pytest.raises(DamagedRunError, match="Measurement"):
+        decode(Measurement, text)
 
 
 def test_text_that_is_no_unicode_survives() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
@@ -15,6 +16,7 @@ from compare_cases import make_compared, make_measured, make_set, run_id_of, wit
 from steptime.compare.judge import compare, judge
 from steptime.compare.spread import (
     MIN_DEGREES_SINGLE,
+    Gaps,
     Pool,
     combine,
     difference,
@@ -462,8 +464,28 @@ def test_a_set_that_is_not_of_one_kind_is_told() -> None:
 def test_the_pool_is_about_the_means_of_the_groups() -> None:
     found = pool([(1.0, 3.0), (10.0, 12.0), (5.0,)])
 
-    assert found == Pool(squares=4.0, degrees=2, gaps=(2.0, 2.0))
+    gaps = Gaps(groups=((1.0, 3.0), (10.0, 12.0), (5.0,)))
+    assert found == Pool(squares=4.0, degrees=2, gaps=gaps)
+    assert len(gaps) == 2
     assert pool([]) == Pool()
+
+
+@given(
+    st.lists(st.lists(st.floats(-1e9, 1e9), max_size=8), max_size=4),
+    st.lists(st.floats(0.0, 1e9), max_size=6),
+    st.floats(0.01, 1.0),
+)
+def test_a_gap_of_a_rank_is_the_one_that_sorting_all_gaps_finds(
+    groups: list[list[float]], listed: list[float], fraction: float
+) -> None:
+    pairs = [abs(b - a) for group in groups for a, b in itertools.combinations(group, 2)]
+    every = sorted([*listed, *pairs])
+    gaps = Gaps(groups=tuple(map(tuple, groups)), listed=listed)
+
+    assert len(gaps) == len(every)
+    if every:
+        rank = math.ceil(fraction * len(every))
+        assert gaps.nth_smallest(rank) == every[rank - 1]
 
 
 def test_with_one_run_a_side_what_repeats_seldom_exceed_is_the_interval() -> None:

@@ -39,7 +39,7 @@ KINDS = {
     "straggler": ("STRAGGLER", ["backward"]),
     "killed": ("COMPUTE_BOUND", [None]),
     "no_steps": ("INCONCLUSIVE", ["no_steps"]),
-    "contended": ("CONTENDED", ["neighbor", None]),
+    "contended": ("COMPUTE_BOUND", ["neighbor", None]),
     "stalled": ("STRAGGLER", ["stalled_rank", "backward"]),
     "dissected": ("COMPUTE_BOUND", [None]),
     "out_of_memory": ("MEMORY_CAPACITY_BOUND", ["out_of_memory", "no_steps"]),

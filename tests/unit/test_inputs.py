@@ -20,6 +20,8 @@ from unit.builders import make_head, make_update, read
 class Tensor:
     """What is asked of a plain tensor."""
 
+    is_nested = False
+
     def __init__(self, *shape: int, dtype: str = "torch.float32") -> None:
         self.shape, self.dtype = shape, dtype
 

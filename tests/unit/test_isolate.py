@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 import pytest
 
@@ -83,8 +84,9 @@ def test_of_much_output_the_last_bytes_are_kept(tmp_path, writes_between):
 
 def test_the_list_of_writes_is_sorted_bounded_and_without_our_own(tmp_path):
     paths = [f"/data/{number:04}" for number in range(300)]
+    ours = ["/tmp/ours", "/tmp/ours/x"]
 
-    write_list(str(tmp_path), ["/tmp/ours/x", *reversed(paths), *paths], but="/tmp/ours")
+    write_list(str(tmp_path), [*ours, *reversed(paths), *paths], but="/tmp/ours")
 
     assert tried_writes(tmp_path) == tuple(paths[:200])
 
@@ -141,17 +143,51 @@ def test_a_folder_with_other_rights_is_listed(layer):
     assert changes(layer) == ["/home/touched/"]
 
 
+def rebuilt(tmp_path, **files):
+    """A rebuilt folder as it is before the child begins, with these files in it."""
+    for name, text in files.items():
+        (tmp_path / "upper" / name).write_text(text)
+    inside = tmp_path / "upper"
+    return {one.name: one.lstat() for one in inside.iterdir()}
+
+
 def test_beside_mounts_what_differs_or_is_gone_is_listed(layer):
-    for name in ("same", "changed", "removed"):
-        (layer / "lower" / name).write_text("old")
-    os.link(layer / "lower" / "same", layer / "upper" / "same")
+    begun = rebuilt(layer, same="old", changed="old", removed="old")
     (layer / "upper" / "changed").write_text("other")
-    (layer / "upper" / "kept").mkdir()
+    (layer / "upper" / "removed").unlink()
     (layer / "upper" / "made").mkdir()
 
-    found = changes(layer, is_rebuilt=True)
+    found = changes(layer, is_rebuilt=True, begun=begun)
 
     assert found == ["/home/changed", "/home/made/", "/home/removed"]
+
+
+def test_what_other_programs_do_beside_mounts_meanwhile_is_not_listed(layer):
+    begun = rebuilt(layer, same="old", theirs="old")
+    (layer / "lower" / "no").mkdir()  # they make a folder and a file, change one, remove one
+    (layer / "lower" / "new").write_text("x")
+    (layer / "lower" / "same").write_text("changed by them")
+    (layer / "lower" / "kept").rmdir()
+
+    assert changes(layer, is_rebuilt=True, begun=begun) == []
+
+
+def test_a_folder_that_others_change_while_the_child_writes_in_it_is_no_change_of_the_childs(layer):
+    begun_ns = time.time_ns()
+    (layer / "upper" / "theirs").mkdir()  # the kernel copied it, then they removed it
+    (layer / "upper" / "theirs" / "ours").write_text("x")
+    os.utime(layer / "lower")  # its time of change is now
+    (layer / "lower" / "touched").chmod(0o700)
+
+    assert changes(layer, begun_ns=begun_ns) == ["/home/theirs/ours"]
+
+
+def test_what_the_redirection_writes_for_a_moment_is_not_listed(tmp_path):
+    (tmp_path / "own-writes").write_text("/data/model.pt.steptime-7\n")
+
+    write_list(str(tmp_path), ["/data/model.pt.steptime-7", "/data/model.pt"], but="/tmp/ours")
+
+    assert tried_writes(tmp_path) == ("/data/model.pt",)
 
 
 def test_publishing_is_off_whatever_the_user_set():

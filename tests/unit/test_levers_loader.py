@@ -1,5 +1,7 @@
 """Levers of the loader: when they are offered, with what settings, and as what class."""
 
+from dataclasses import replace
+
 import pytest
 
 from steptime.levers import dataloader, dataset_cache, whole_batch_fetch
@@ -149,7 +151,6 @@ def test_each_rank_keeps_its_own_in_its_share():
     "fields",
     [
         {"is_deterministic": False},
-        {"is_deterministic": None},
         {"num_workers": 2},
         {"is_iterable": True},
         {"is_tensor_dataset": True},
@@ -157,6 +158,22 @@ def test_each_rank_keeps_its_own_in_its_share():
 )
 def test_a_data_set_is_not_kept_where_it_differs_or_is_read_elsewhere(fields):
     assert "No data set was seen" in dataset_cache.LEVER.applies(make_facts(make_loader(**fields)))
+
+
+@pytest.mark.parametrize("loaders", [(make_loader(is_deterministic=None),), None])
+def test_a_data_set_that_was_not_read_twice_is_not_called_random(loaders):
+    facts = replace(make_facts(), loaders=loaders)
+
+    assert "was not observed" in dataset_cache.LEVER.applies(facts)
+
+
+def test_workers_for_a_loader_that_was_not_observed_are_tried_and_not_called_exact():
+    facts = replace(make_facts(), loaders=None)
+
+    assert dataloader.LEVER.applies(facts) is None
+    assert {row["num_workers"] for row in dataloader.LEVER.space(facts)} >= {1, 2}
+    assert dataloader.LEVER.class_here(facts, {"num_workers": 1}) is None
+    assert whole_batch_fetch.LEVER.applies(facts) is None
 
 
 def test_a_data_set_larger_than_the_limit_is_refused_with_its_size():

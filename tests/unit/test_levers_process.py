@@ -45,7 +45,6 @@ def test_the_ranks_of_a_machine_share_its_cores():
         ({"sets_threads": True}, "The script sets"),
         ({"environment_names": ("OMP_NUM_THREADS",)}, "OMP_NUM_THREADS is set"),
         ({"environment_names": ("MKL_NUM_THREADS",)}, "MKL_NUM_THREADS is set"),
-        ({"num_threads": None}, "not observed"),
         ({"num_cores": 1, "num_threads": 1}, "one core"),
     ],
 )
@@ -53,8 +52,10 @@ def test_threads_are_not_offered_and_the_reason_is_said(fields, words):
     assert words in num_threads.LEVER.applies(make_facts(**fields))
 
 
-def test_threads_are_offered_where_torch_chose_them():
-    assert num_threads.LEVER.applies(make_facts()) is None
+@pytest.mark.parametrize("number", [8, None])
+def test_threads_are_offered_where_torch_chose_them_known_or_not(number):
+    assert num_threads.LEVER.applies(make_facts(num_threads=number)) is None
+    assert counts(make_facts(num_threads=None)) == [1, 4, 8]
 
 
 def test_the_number_of_threads_is_set_and_taken_back():
@@ -84,7 +85,6 @@ def test_threads_of_each_openmp_are_told_to_sleep():
     ("fields", "words"),
     [
         ({"num_threads": 1}, "waits for no other"),
-        ({"num_threads": None}, "not observed"),
         ({"device": "cuda"}, "device"),
         ({"environment_names": ("KMP_BLOCKTIME",)}, "KMP_BLOCKTIME is set"),
     ],
@@ -93,8 +93,9 @@ def test_waiting_is_left_alone_and_the_reason_is_said(fields, words):
     assert words in wait_policy.LEVER.applies(make_facts(**fields))
 
 
-def test_waiting_is_offered_with_more_than_one_thread():
-    assert wait_policy.LEVER.applies(make_facts(num_threads=2)) is None
+@pytest.mark.parametrize("number", [2, None])
+def test_waiting_is_offered_with_more_than_one_thread_or_an_unknown_number(number):
+    assert wait_policy.LEVER.applies(make_facts(num_threads=number)) is None
 
 
 # --- allocator --------------------------------------------------------------------------
@@ -126,7 +127,26 @@ def test_many_faults_in_little_kernel_time_are_left_alone():
 
 
 def test_faults_that_were_not_observed_are_not_zero():
-    assert "not observed" in allocator.LEVER.applies(make_facts(libraries=LIBRARIES))
+    facts = make_facts(libraries=LIBRARIES)
+
+    assert allocator.LEVER.applies(facts) is None
+    assert len(allocator.LEVER.space(facts)) == 3
+    assert allocator.LEVER.saves(facts) is None
+
+
+@pytest.mark.parametrize(
+    ("known", "words"),
+    [
+        ({"minor_faults_per_step": 12.0}, "12 page faults a step (it needs 256 and 2%)"),
+        ({"system_cpu_fraction": 0.004}, "to save: 0.4% of CPU time in the kernel (it needs"),
+    ],
+)
+def test_one_fact_alone_may_refuse_and_the_other_is_not_mentioned(known, words):
+    assert words in allocator.LEVER.applies(make_facts(libraries=LIBRARIES, **known))
+
+
+def test_another_allocator_saves_at_most_the_time_in_the_kernel():
+    assert allocator.LEVER.saves(make_facts(libraries=LIBRARIES, **FAULTS)) == 0.11
 
 
 def test_without_any_allocator_the_reason_has_the_line_that_installs_one():

@@ -10,6 +10,7 @@ from steptime.core.note import Note
 from steptime.measure.run_fold import measure
 from steptime.measure.run_records import read_records
 from steptime.measure.values.measurement import HostLoad
+from steptime.report.words.run_words import describe_note
 from unit.builders import Line, make_head, make_update, write_run
 
 HEAD: Line = {"k": "head", "schema": 1, "num_cores": 4}
@@ -66,6 +67,17 @@ def test_what_no_sample_says_is_not_known(tmp_path: Path) -> None:
 
 def test_a_clock_that_stood_still_gives_no_load(tmp_path: Path) -> None:
     assert load_of(tmp_path, make_sample(1.0, dt_s=0.0)) is None
+
+
+def test_a_machine_that_was_seen_for_a_part_of_the_window_has_no_load(tmp_path: Path) -> None:
+    files: dict[str, list[Line]] = {
+        "host.jsonl": [HEAD, make_sample(1000.2), make_sample(1000.3, dt_s=0.1)],
+        "rank-0.jsonl": [make_head(), *map(make_update, range(100))],
+    }
+    found = measure(read_records(write_run(tmp_path / "run", files)))
+    assert found.host is None
+    (note,) = [note for note in found.notes if note.code == "host_unobserved"]
+    assert describe_note(note).startswith("The machine was observed for 2")
 
 
 # -- Pythons without a guest

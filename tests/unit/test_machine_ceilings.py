@@ -408,9 +408,9 @@ def test_a_store_that_cannot_be_written_costs_the_keeping_alone(
     said: list[str] = []
 
     def refuse(folder: Path, *, kind: str) -> Path:
-        raise StoreError("no folder can be made: read-only")
+        raise StoreError("No folder can be made: read-only.")
 
     monkeypatch.setattr(machine_app, "make_folder", refuse)
 
     assert machine_app._folder(tmp_path, said.append) is None
-    assert "the figures are not kept" in said[0]
+    assert said == ["No folder can be made: read-only. The figures are not kept."]

@@ -1,16 +1,27 @@
-"""What one update's counted operators say; how they are counted needs torch (end_to_end)."""
+"""What counted operators say, and which updates are counted; how needs torch (end_to_end)."""
 
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from steptime.guest.count.count_plan import (
+    CHECK_AT,
+    LAST_AT,
+    LOOK_EVERY,
+    MAX_FOR_SIZES,
+    MAX_PROBES,
+    MAX_WAITING,
+    CountPlan,
+)
 from steptime.guest.count.operator_probe import PROBE_AT, OperatorProbe
+from steptime.guest.count.sizes import NODES, TRAINED
 from steptime.guest.count.tally import TINY_NS
-from steptime.guest.sites.site_windows import MAX_WAITING, WINDOWS, SiteWindows
+from steptime.guest.sites.site_windows import WINDOWS, SiteWindows
 
 
 class Frames:
@@ -22,26 +33,97 @@ class Frames:
         return ()
 
 
+TORCH = SimpleNamespace(_C=SimpleNamespace(DisableTorchFunction=nullcontext))
+
+
 def new_probe() -> OperatorProbe:
-    return OperatorProbe(SimpleNamespace(), fail=lambda place: None)
+    return OperatorProbe(TORCH, fail=lambda place: None)
+
+
+class Weight:
+    """A weight of ten elements."""
+
+    def __init__(self) -> None:
+        self.requires_grad = True
+
+    def numel(self) -> int:
+        return 10
+
+
+class Optimizer:
+    """An optimizer with two weights."""
+
+    def __init__(self) -> None:
+        self.param_groups = [{"params": [Weight(), Weight()]}]
 
 
 class Journal:
-    """What windows ask of a journal."""
+    """What windows and plan ask of a journal."""
 
-    def __init__(self) -> None:
+    def __init__(self, num_optimizers: int = 1) -> None:
         self.is_direct = self.is_attentive = False
         self.probe: OperatorProbe | None = None
+        self.plan: CountPlan | None = None
+        self.windows: SiteWindows | None = None
         self.num_disturbed = 0
-        self.recorder = SimpleNamespace(num_optimizers=1)
+        self.sizes = [0] * 6
+        self.optimizers = [Optimizer() for _ in range(num_optimizers)]
+        self.failures: list[str] = []
+        known = {at: (at, lambda at=at: self.optimizers[at]) for at in range(num_optimizers)}
+        self.recorder = SimpleNamespace(
+            num_optimizers=num_optimizers, optimizers=known, fail=self.failures.append
+        )
 
     def disturb(self) -> None:
         self.num_disturbed += 1
 
 
+class Loop:
+    """A training whose updates are ended one by one; each probed one is counted."""
+
+    def __init__(self, journal: Journal | None = None, *, times: Any = None) -> None:
+        self.journal = journal or Journal()
+        self.lent: list[Any] = []
+        self.times = times
+        self.plan = CountPlan(
+            TORCH,
+            self.journal.recorder,  # type: ignore[arg-type]
+            self.lent.append,
+            new_probe=new_probe,
+        )
+        self.number = 0
+        self.scouted: list[int] = []
+        self.counted: list[int] = []
+        self.missing: str | None = None
+
+    def run(self, num: int, *, sizes: Any = (8, 8, 8, 3, 0), optimizer: int = 0) -> None:
+        """End so many updates; `sizes` may be a function of the update's number."""
+        for _ in range(num):
+            self.number += 1
+            probe = self.journal.probe
+            if probe is not None and probe.is_scouting:
+                self.scouted.append(self.number)
+            elif probe is not None:
+                self.counted.append(self.number)
+                probe.missing = self.missing
+                probe.durations.append(5)
+                probe.tally = SimpleNamespace(  # type: ignore[assignment]
+                    num=1, times=self.times, table=lambda **_: {"forward": 7}
+                )
+            now = list(sizes(self.number) if callable(sizes) else sizes)
+            self.journal.sizes[:5] = now
+            row = list(self.journal.sizes)
+            self.plan.end_update(self.journal, optimizer, row)  # type: ignore[arg-type]
+        assert self.journal.failures == []
+
+    def told(self, *, is_last: bool = False) -> list[dict[str, Any]]:
+        lines = self.plan.pop_last_lines(self.journal) if is_last else self.plan.pop_lines()  # type: ignore[arg-type]
+        return [json.loads(line) for line in lines]
+
+
 @pytest.fixture
 def windows() -> SiteWindows:
-    return SiteWindows(Frames(), new_probe(), clock=lambda: 0)  # type: ignore[arg-type]
+    return SiteWindows(Frames(), clock=lambda: 0)  # type: ignore[arg-type]
 
 
 def test_operators_are_sorted_by_what_they_take() -> None:
@@ -90,32 +172,6 @@ def test_windows_are_the_updates_that_the_reference_names(windows: SiteWindows) 
     assert windows.is_over
 
 
-def test_the_operators_update_has_a_scout_before_it(windows: SiteWindows) -> None:
-    journal = Journal()
-    seen = {}
-    for number in range(1, 30):
-        windows.end_update(journal, is_by_hand=False)  # type: ignore[arg-type]
-        if journal.probe is not None:
-            seen[number] = journal.probe.is_scouting
-
-    assert seen == {PROBE_AT - 1: True, PROBE_AT: False}
-
-
-def test_where_two_optimizers_take_turns_an_update_of_each_is_counted(windows: SiteWindows) -> None:
-    journal = Journal()
-    journal.recorder.num_optimizers = 2
-    seen = {}
-    for number in range(1, 30):
-        windows.end_update(journal, is_by_hand=False)  # type: ignore[arg-type]
-        if journal.probe is not None:
-            seen[number] = journal.probe.is_scouting
-
-    assert list(seen) == [PROBE_AT - 2, PROBE_AT - 1, PROBE_AT, PROBE_AT + 1]
-    assert list(seen.values()) == [True, True, False, False]
-    told = [json.loads(line) for line in windows.pop_lines()]
-    assert [(line["k"], line["n"]) for line in told] == [("ops", 13), ("count", 14)]
-
-
 def test_rows_of_backward_calls_do_not_count_once_an_optimizer_steps(windows: SiteWindows) -> None:
     journal = Journal()
     end_updates(windows, journal, 3, is_by_hand=True)
@@ -131,11 +187,116 @@ def test_a_journal_that_is_direct_stays_attentive(windows: SiteWindows) -> None:
     assert all(end_updates(windows, journal, 40))
 
 
-def test_the_line_on_operators_is_written_once(windows: SiteWindows) -> None:
-    end_updates(windows, Journal(), 40)
-    lines = windows.pop_lines() + windows.pop_last_lines()
+# -- which updates are counted
 
-    assert [json.loads(line)["k"] for line in lines] == ["ops", "count"]
+
+def test_the_first_counted_update_has_a_scout_before_it() -> None:
+    loop = Loop()
+    loop.run(30)
+
+    assert (loop.scouted, loop.counted) == ([PROBE_AT], [PROBE_AT + 1])
+    assert [(line["k"], line["n"]) for line in loop.told()] == [("ops", 13), ("count", 13)]
+
+
+def test_where_two_optimizers_take_turns_an_update_of_each_is_counted() -> None:
+    loop = Loop(Journal(num_optimizers=2))
+    for _ in range(20):
+        loop.run(1, optimizer=0)
+        loop.run(1, optimizer=1)
+
+    assert loop.scouted == [PROBE_AT - 1, PROBE_AT]
+    assert loop.counted == [PROBE_AT + 1, PROBE_AT + 2]
+    told = loop.told()
+    assert [(line["k"], line["n"]) for line in told] == [("ops", 13), ("count", 13), ("count", 14)]
+    assert [line["optimizer"] for line in told[1:]] == [0, 1]
+
+
+def test_an_optimizer_with_rare_turns_is_counted_too() -> None:
+    loop = Loop(Journal(num_optimizers=2))
+    for _ in range(20):
+        loop.run(5, optimizer=0)
+        loop.run(1, optimizer=1)
+
+    assert loop.counted[2] % 6 == 0
+    assert loop.scouted[2] == loop.counted[2] - 6
+
+
+def test_where_nothing_changes_one_more_update_is_counted_to_see_whether_it_is_so() -> None:
+    loop = Loop()
+    loop.run(LAST_AT + 500)
+
+    assert loop.counted == [PROBE_AT + 1, CHECK_AT + 2]
+
+
+def test_changing_sizes_are_counted_at_growing_distances_and_not_for_ever() -> None:
+    loop = Loop()
+    loop.run(LAST_AT + 500, sizes=lambda number: (number, number, number, 3, 0))
+
+    assert len(loop.counted) == 1 + MAX_FOR_SIZES
+    gaps = [after - before for before, after in zip(loop.counted, loop.counted[1:], strict=False)]
+    assert gaps == sorted(gaps)
+    assert all(at - 1 in loop.scouted for at in loop.counted)
+
+
+def test_the_last_batch_of_an_epoch_is_no_reason_to_count() -> None:
+    loop = Loop()
+    loop.run(400, sizes=lambda number: (8 if number % 10 else 3, 8, 8, 3, 0))
+
+    assert len(loop.counted) == 2
+
+
+def test_a_change_in_the_middle_is_counted_soon() -> None:
+    loop = Loop()
+    loop.run(1_000)
+    loop.run(20, sizes=(16, 16, 16, 3, 0))
+
+    assert loop.counted[2:] == [1_004]
+
+
+def test_another_graph_is_counted_even_after_all_sizes() -> None:
+    loop = Loop()
+    loop.run(LAST_AT - 100, sizes=lambda number: (number, number, number, 3, 0))
+    loop.run(50, sizes=(8, 8, 8, 5, 0))
+
+    assert len(loop.counted) == MAX_PROBES
+    assert LAST_AT - 100 < loop.counted[-1] < LAST_AT - 90
+
+
+def test_other_trained_weights_are_seen_and_counted() -> None:
+    loop = Loop()
+    loop.run(500)
+    loop.journal.optimizers[0].param_groups[0]["params"][0].requires_grad = False
+    loop.run(2 * LOOK_EVERY)
+
+    assert 500 < loop.counted[-1] < 500 + 2 * LOOK_EVERY
+    assert [line["sizes"][TRAINED] for line in loop.told() if line["k"] == "count"] == [20, 20, 10]
+
+
+def test_another_graph_makes_the_plan_look_at_the_weights_at_once() -> None:
+    loop = Loop()
+    loop.run(505)
+    loop.journal.optimizers[0].param_groups[0]["params"][0].requires_grad = False
+    loop.run(1, sizes=(8, 8, 8, 4, 0))
+
+    assert loop.journal.sizes[TRAINED] == 10
+    assert NODES == 3
+
+
+def test_nothing_more_is_counted_where_the_first_update_cannot_be() -> None:
+    loop = Loop()
+    loop.missing = "inexact"
+    loop.run(500, sizes=lambda number: (number, number, number, 3, 0))
+
+    assert loop.counted == [PROBE_AT + 1]
+    assert [line["missing"] for line in loop.told()] == ["inexact", "inexact"]
+
+
+def test_the_probe_is_lent_while_an_update_is_counted() -> None:
+    loop = Loop()
+    loop.run(PROBE_AT)
+    assert loop.lent[-1] is loop.plan.probe
+    loop.run(1)
+    assert loop.lent[-1] is None
 
 
 class Times:
@@ -152,24 +313,26 @@ class Times:
 @pytest.mark.parametrize(
     ("after", "told_in"), [(0, PROBE_AT + 1), (3, PROBE_AT + 4), (100, PROBE_AT + 1 + MAX_WAITING)]
 )
-def test_the_count_waits_for_the_device_but_not_for_ever(
-    windows: SiteWindows, after: int, told_in: int
-) -> None:
-    journal, told = Journal(), {}
-    windows.probe.tally = SimpleNamespace(times=Times(after), num=0)  # type: ignore[assignment]
+def test_the_count_waits_for_the_device_but_not_for_ever(after: int, told_in: int) -> None:
+    loop, told = Loop(times=Times(after)), {}
     for number in range(1, 30):
-        windows.end_update(journal, is_by_hand=False)  # type: ignore[arg-type]
-        for line in map(json.loads, windows.pop_lines()):
+        loop.run(1)
+        for line in loop.told():
             told[line["k"]] = (number, line["n"])
 
     assert told["count"] == (told_in, PROBE_AT + 1)
 
 
-def test_a_training_that_ends_before_its_device_tells_what_is_known(windows: SiteWindows) -> None:
-    windows.probe.tally = SimpleNamespace(  # type: ignore[assignment]
-        times=Times(100), num=1, table=lambda **_: {"forward": 7}
-    )
-    end_updates(windows, Journal(), PROBE_AT + 2)
+def test_a_training_that_ends_before_its_device_tells_what_is_known() -> None:
+    loop = Loop(times=Times(100))
+    loop.run(PROBE_AT + 2)
 
-    (line,) = [one for one in map(json.loads, windows.pop_last_lines()) if one["k"] == "count"]
+    (line,) = [one for one in loop.told(is_last=True) if one["k"] == "count"]
     assert (line["updates"], line["forward"]) == (1, 7)
+
+
+def test_a_training_that_ends_early_says_so() -> None:
+    loop = Loop()
+    loop.run(5)
+
+    assert [line["missing"] for line in loop.told(is_last=True)] == ["too_few_updates"] * 2

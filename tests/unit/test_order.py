@@ -11,6 +11,7 @@ from steptime.diagnose.values.finding import BottleneckKind
 from steptime.levers.base import Moment, Preserves
 from steptime.measure.values.measurement import Phase, Span
 from steptime.tune.search.order import headroom, offer, split_by_headroom
+from steptime.tune.search.search import SearchOptions, search
 
 
 def offered(*levers, excluded=(), **bench):
@@ -69,6 +70,32 @@ def test_what_relieves_the_bottleneck_comes_first_then_the_largest_headroom():
     )
 
     assert [one.name for one in offers] == ["aimed", "large", "unknown", "small"]
+
+
+def test_a_lever_that_knows_better_than_its_phases_says_so():
+    knowing = replace(make_lever("knowing"), saves=lambda facts: 0.1)
+    unsure = replace(make_lever("unsure"), saves=lambda facts: None)
+
+    offers, _ = offered(unsure, knowing, make_lever("large"), make_lever("small", phases=()))
+
+    assert [(one.name, one.headroom) for one in offers][1:] == [
+        ("unsure", None), ("small", None), ("knowing", 0.1),
+    ]  # fmt: skip
+
+
+def test_an_unknown_headroom_neither_comes_first_nor_lets_others_come_first():
+    live, turns = (
+        make_lever("live"),
+        make_lever("turns", moment=Moment.STARTUP, phases=("optimizer",)),
+    )
+    unknown = {"saves": lambda facts: None}
+
+    for levers in ((live, replace(turns, **unknown)), (replace(live, **unknown), turns)):
+        bench = ScriptedBench(budget_s=3000.0)
+        asked = []
+        search(bench, SearchOptions(levers=levers, budget_s=3000.0), tell=asked.append)
+        kinds = [one.ended.kind for one in asked if one.ended and one.ended.state]
+        assert kinds[0] == "live"
 
 
 def test_headroom_is_the_share_of_the_phases():

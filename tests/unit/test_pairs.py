@@ -16,6 +16,7 @@ from steptime.tune.search.pairs import (
     floor_of,
     half_width,
     interval,
+    middle,
     pairs_for,
     to_speedup,
     worth,
@@ -27,14 +28,28 @@ def found(low: float, high: float, *, n: int = 20) -> Interval:
 
 
 def test_an_interval_leaves_out_what_is_not_a_number():
-    assert interval([0.1, math.nan, 0.1, math.inf]).n == 2
+    assert interval([0.1, math.nan, *[0.1] * 5, math.inf]).n == 6
 
 
-def test_there_is_no_interval_without_a_number():
-    assert interval([math.nan]) is None
+@pytest.mark.parametrize("n", range(6))
+def test_fewer_than_six_pairs_are_no_interval(n):
+    assert interval([0.1] * n) is None
+    assert middle([0.1] * n) == (0.1 if n else None)
 
 
-@given(st.lists(st.floats(-1, 1), min_size=1, max_size=40))
+@pytest.mark.parametrize(("error", "least"), [(0.05, 6), (0.04, 6), (0.005, 9), (0.0025, 10)])
+def test_an_interval_that_errs_less_often_takes_more_pairs(error, least):
+    assert interval([0.1] * (least - 1), error=error) is None
+    assert interval([0.1] * least, error=error).n == least
+
+
+def test_an_interval_that_errs_less_often_is_wider():
+    values = [(i * 17 % 40) / 40 for i in range(40)]
+
+    assert interval(values, error=0.005).low < interval(values).low
+
+
+@given(st.lists(st.floats(-1, 1), min_size=6, max_size=40))
 def test_swapping_the_two_sides_turns_the_interval_around(values):
     forth, back = interval(values), interval([-value for value in values])
 

@@ -11,7 +11,7 @@ import pytest
 
 from steptime.verify.judge_quality import Reference, judge
 from steptime.verify.lockstep import check_lockstep
-from steptime.verify.protocol import gather, plan_runs
+from steptime.verify.protocol import SEED, gather, plan_runs
 from steptime.verify.recordings import FirstTensor, RecordedUpdate, Recording
 from steptime.verify.values import Outcome, Verdict
 from unit.recordings import at, make_recording, make_tensors, noisy
@@ -129,6 +129,18 @@ def test_a_tensor_without_a_gradient_fails():
     verdict = judge(numeric_reference(), candidate, preserves="NUMERIC")
 
     assert words_of(verdict, "one_step") == "0.weight has no gradient"
+
+
+def test_a_change_of_another_length_fails():
+    reference = numeric_reference()
+    first = [
+        replace(one, values=list(one.values)[:-1]) if one.what == "change" else one
+        for one in make_tensors(error=0.005, seed=5)
+    ]
+
+    verdict = judge(reference, make_recording(first=first), preserves="NUMERIC")
+
+    assert "one_step" in failed(verdict)
 
 
 def test_a_wrong_scale_of_all_gradients_fails():
@@ -415,6 +427,30 @@ def test_the_runs_of_a_class_come_in_the_order_in_which_they_can_end_it():
         "STATISTICAL": ["baseline", "again", "candidate", "redrawn-1", "redrawn-2", "redrawn-3"],
         "NOTHING": [],
     }
+
+
+def test_a_run_is_asked_for_what_its_name_says():
+    runs = {
+        r.name: r
+        for preserves in ("NUMERIC", "STATISTICAL")
+        for r in plan_runs(preserves, roundoff=BF16, num_updates=60)
+    }
+    plain = {
+        "num_updates": 60,
+        "seed": SEED,
+        "redraw": None,
+        "is_double": False,
+        "perturb": None,
+        "perturb_seed": 0,
+        "first": True,
+        "is_deterministic": True,
+    }
+
+    assert [runs[name].quality for name in ("baseline", "again", "candidate")] == [plain] * 3
+    assert [name for name, run in runs.items() if run.is_candidate] == ["candidate"]
+    assert runs["double"].quality == plain | {"num_updates": 4, "is_double": True}
+    assert len({runs[f"perturbed-8-{i}"].quality["perturb_seed"] for i in (1, 2, 3)}) == 3
+    assert len({runs[f"redrawn-{i}"].quality["redraw"] for i in (1, 2, 3)} - {SEED}) == 3
 
 
 def test_the_baselines_runs_are_shared_by_candidates_of_one_precision():

@@ -139,7 +139,7 @@ def test_what_is_no_regular_file_is_refused_at_once(
 ) -> None:
     make(path := tmp_path / "rank-0.jsonl")
 
-    with pytest.raises(OSError, match="no regular file"):
+    with pytest.raises(OSError, match="regular files alone"):
         list(read_lines(path))
 
 

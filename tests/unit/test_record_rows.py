@@ -98,6 +98,16 @@ def test_a_site_may_have_no_time_and_an_event_no_place() -> None:
     assert (found.file, found.line) == ("train.py", 3)
 
 
+@pytest.mark.parametrize("number", [True, 0.5, "3", None, [3]])
+def test_a_number_that_is_not_whole_is_refused(number: Any) -> None:
+    with pytest.raises(MisshapenError):
+        rows.markers({"k": "tr", "n": number, "m": [0, 1]})
+    with pytest.raises(MisshapenError):
+        LAYOUT.device_times({"k": "d", "n": number, "d": [1, 2, 3]})
+    with pytest.raises(MisshapenError):
+        rows.whole_number({"k": "x", "num": number}, "num")
+
+
 @pytest.mark.parametrize(
     "values", [["compile", float("nan"), 1.0, None, None, None], ["compile", 1.0], 7]
 )

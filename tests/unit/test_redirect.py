@@ -32,8 +32,8 @@ def redirected(tmp_path: Path, *command: object) -> str:
     for name in ("trial", "private"):
         (tmp_path / name).mkdir(exist_ok=True)
     private = str(tmp_path / "private")
-    folders = f"{tmp_path / 'trial'}{os.pathsep}{private}"
-    environment = surroundings._let_in({}, folders, Tier.GUARDED) | {"TMPDIR": private}
+    trial = str(tmp_path / "trial")
+    environment = surroundings._let_in({}, trial, private, Tier.GUARDED) | {"TMPDIR": private}
     return python(*command, **environment)
 
 

@@ -352,7 +352,8 @@ def test_a_busy_machine_heads_the_report_only_where_nothing_else_was_found() -> 
     )
     text = show(healthy(), diagnosis)
     assert "diagnosis  input-bound" in text
-    assert "also       contended" in text
+    assert "others 0.04, so steps take longer" in text
+    assert "contended" not in text
 
 
 # -- what to do next
@@ -527,8 +528,14 @@ def test_a_finding_says_what_would_make_it_more_certain() -> None:
         (ProcessEnd(state=RunState.FAILED, exit_code=3), "failed with exit code 3", "exit 3"),
         (ProcessEnd(state=RunState.KILLED, signal=9), "killed by SIGKILL", "SIGKILL"),
         (ProcessEnd(state=RunState.KILLED, signal=250), "killed by signal 250", "signal 250"),
-        (ProcessEnd(state=RunState.KILLED), "killed by a signal", "a signal"),
+        (ProcessEnd(state=RunState.KILLED), "cut short", "cut short"),
+        (ProcessEnd(state=RunState.FAILED), "failed", "failed"),
         (ProcessEnd(state=RunState.RUNNING), "still running", "running"),
+        (
+            ProcessEnd(state=RunState.STILL_TRAINING, exit_code=0),
+            "still training in the background",
+            "still training",
+        ),
         (ProcessEnd(state=RunState.UNKNOWN), "end not seen", "?"),
     ],
 )

@@ -279,19 +279,19 @@ def test_a_load_that_was_not_observed_is_no_finding() -> None:
     assert found.missing == ("host_load",)
 
 
-def test_a_healthy_run_beside_a_busy_neighbor_is_contended() -> None:
-    diagnosis = diagnose(make_measurement(others_cores=2.0))
+def test_a_run_is_contended_where_nothing_else_can_be_said_of_it() -> None:
+    diagnosis = diagnose(make_measurement(compute_s=0.8, other_s=0.2, others_cores=2.0))
 
     assert diagnosis.kind is Kind.CONTENDED
-    assert [finding.kind for finding in diagnosis.findings] == [Kind.CONTENDED, Kind.COMPUTE_BOUND]
+    assert [finding.kind for finding in diagnosis.findings] == [Kind.CONTENDED]
 
 
 def test_contention_stands_beside_a_finding_on_phases() -> None:
-    diagnosis = diagnose(make_measurement(input_wait_s=0.5, others_cores=2.0))
+    diagnosis = diagnose(make_measurement(input_wait_s=0.5, fetch_s=0.5, others_cores=2.0))
 
     assert diagnosis.kind is Kind.INPUT_BOUND
     assert [finding.kind for finding in diagnosis.findings] == [Kind.INPUT_BOUND, Kind.CONTENDED]
-    assert diagnosis.findings[0].missing == ("quiet_machine",)
+    assert diagnosis.findings[0].missing == ()
 
 
 def test_contention_below_a_warning_is_never_primary() -> None:

@@ -492,14 +492,16 @@ def test_a_busy_machine_stands_behind_what_the_run_does_to_itself() -> None:
     span = Span(name="checkpoint", total_s=101 * 0.5, num_steps_touched=10)
     diagnosis = diagnose(make_measurement(spans=(span,), others_cores=3.5))
 
-    assert diagnosis.kind is Kind.CONTENDED
+    assert diagnosis.kind is Kind.COMPUTE_BOUND
     assert [finding.cause for finding in diagnosis.findings][:2] == ["checkpoint", "neighbor"]
 
 
 def test_time_without_a_name_stands_beside_another_kind() -> None:
-    diagnosis = diagnose(make_measurement(other_s=0.5, compute_s=0.5, others_cores=3.5))
+    diagnosis = diagnose(
+        make_measurement(other_s=0.4, compute_s=0.3, input_wait_s=0.3, fetch_s=0.3)
+    )
 
-    assert diagnosis.kind is Kind.CONTENDED
+    assert diagnosis.kind is Kind.INPUT_BOUND
     beside = next(f for f in diagnosis.findings if f.cause == "unattributed_time")
     assert beside.severity is Severity.INFO
 

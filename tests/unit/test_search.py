@@ -53,6 +53,30 @@ def test_a_lever_that_helps_is_found_and_proven():
     assert found.tuned_step_s == pytest.approx(found.baseline_step_s / 1.3, rel=0.02)
 
 
+class SavingBench(ScriptedBench):
+    """The loop gains half of what its steps gain, in log time."""
+
+    def compare_live(self, request):
+        result = super().compare_live(request)
+        arms = [
+            replace(arm, loop_log_ratios=tuple(value / 2 for value in arm.log_ratios))
+            for arm in result.arms
+        ]
+        return replace(result, arms=tuple(arms))
+
+
+def test_the_whole_loop_is_told_from_the_pairs_of_the_proof():
+    found = run(SavingBench(gains={"lever_1": log(1.44)}), *make_levers(3))
+
+    assert found.speedup.estimate == pytest.approx(1.44, rel=0.02)
+    assert found.loop_speedup.estimate == pytest.approx(1.2, rel=0.01)
+    assert found.loop_speedup.n == found.speedup.n
+
+
+def test_a_loop_that_was_not_observed_has_no_speedup():
+    assert run(ScriptedBench(gains={"lever_1": log(1.4)}), *make_levers(3)).loop_speedup is None
+
+
 def test_levers_that_do_nothing_are_not_claimed():
     found = run(ScriptedBench(noise=Noise()), *make_levers(6))
 
@@ -265,7 +289,9 @@ def test_settings_between_processes_are_narrowed_down_after_two_pairs():
     found = run(bench, between("workers", settings=({"n": 2}, {"n": 4})))
 
     assert recipe(found) == ["workers:4"]
-    assert trials(found, "workers:2", kind="process")[0].speedup.n == 2
+    dropped = trials(found, "workers:2", kind="process")[0]
+    assert (dropped.speedup, dropped.few.n) == (None, 2)  # two pairs are no interval
+    assert dropped.few.median == pytest.approx(1.2, rel=0.05)
 
 
 def test_levers_between_processes_are_compared_beside_the_best_live_ones():
@@ -296,9 +322,9 @@ def test_on_a_busy_machine_wall_time_between_processes_tells_nothing():
     bench = ScriptedBench(gains={"workers": log(1.5)}, others_cores=0.7)
     found = run(bench, between("workers", by_cpu=False))
 
-    assert found.outcome is StudyOutcome.TOO_NOISY
-    assert trials(found, "workers", kind="process")[0].reason == "cannot_tell"
-    choice = next(one for one in found.choices if one.code == "not_added")
+    assert (found.outcome, found.reason) == (StudyOutcome.TOO_NOISY, "cannot_tell")
+    assert trials(found, "workers", kind="confirm")[0].reason == "cannot_tell"
+    choice = next(one for one in found.choices if one.code == "not_confirmed")
     assert choice.facts["others_cores"] == "0.7"
 
 
@@ -306,7 +332,7 @@ def test_a_load_that_was_not_observed_is_not_taken_for_none():
     bench = ScriptedBench(gains={"workers": log(1.5)}, others_cores=None)
     found = run(bench, between("workers", by_cpu=False))
 
-    choice = next(one for one in found.choices if one.code == "not_added")
+    choice = next(one for one in found.choices if one.code == "not_confirmed")
     assert choice.facts["others_cores"] == "unknown"
 
 
@@ -379,9 +405,17 @@ def test_a_command_that_fails_as_written_has_no_outcome():
 
 def test_noise_that_hides_an_effect_worth_having_is_too_noisy():
     noise = Noise(sd=0.6, r=0.6, outliers=0.1, burst_rate=0.05, burst_length=30)
-    found = run(ScriptedBench(noise=noise), *make_levers(3))
+    found = run(ScriptedBench(noise=noise, budget_s=120.0), *make_levers(3))
 
     assert (found.outcome, found.reason) == (StudyOutcome.TOO_NOISY, "noise_floor")
+
+
+def test_in_more_time_the_same_noise_lets_it_be_said_that_nothing_helps():
+    noise = Noise(sd=0.6, r=0.6, outliers=0.1, burst_rate=0.05, burst_length=30)
+    found = run(ScriptedBench(noise=noise), *make_levers(3))
+
+    assert (found.outcome, found.reason) == (StudyOutcome.NOTHING_HELPS, None)
+    assert found.reason_facts["rules_out"] <= max(0.1, found.noise_floor)
 
 
 def test_noise_does_not_keep_a_large_effect_from_being_shown():

@@ -11,7 +11,13 @@ import pytest
 from scripted_bench import Noise, ScriptedBench, label_of, labels_of, make_lever, make_levers
 from steptime.core.codec import from_json, to_json
 from steptime.levers.base import Moment
-from steptime.tune.search.bench import ArmResult, ComparisonResult, LiveRequest, ProcessRequest
+from steptime.tune.search.bench import (
+    ArmResult,
+    ComparisonResult,
+    LiveRequest,
+    PairLoad,
+    ProcessRequest,
+)
 from steptime.tune.search.search import Found, SearchOptions, search
 from steptime.tune.values.study_values import WELL, Ending, Study, StudyOutcome, TrialEnd
 from steptime.verify.values import Outcome
@@ -81,7 +87,7 @@ def test_a_lever_that_fails_between_processes_is_left_out():
     bench = ScriptedBench(ends={"allocator": (TrialEnd.FAILED, "exit_1")})
     found = run(bench, make_lever("allocator", moment=Moment.ENVIRONMENT))
 
-    assert trials(found, "allocator", kind="process")[0].end is TrialEnd.FAILED
+    assert trials(found, "allocator", kind="confirm")[0].end is TrialEnd.FAILED
     assert found.outcome is StudyOutcome.NOTHING_HELPS
 
 
@@ -296,12 +302,18 @@ def test_levers_of_which_nothing_is_known_together_are_not_combined():
 
 
 class Voided(ScriptedBench):
-    """Most rounds of the confirmation come to nothing."""
+    """All rounds of the confirmation come to nothing, but for one in the first process."""
+
+    count = 0
 
     def compare_live(self, request):
         result = super().compare_live(request)
-        arms = tuple(replace(arm, log_ratios=arm.log_ratios[:3]) for arm in result.arms)
-        return replace(result, arms=arms) if request.is_fresh else result
+        if not request.is_fresh:
+            return result
+        self.count += 1
+        num = 1 if self.count == 1 else 0
+        arms = tuple(replace(arm, log_ratios=arm.log_ratios[:num]) for arm in result.arms)
+        return replace(result, arms=arms)
 
 
 def test_a_confirmation_of_a_few_rounds_confirms_nothing():
@@ -337,7 +349,9 @@ def test_where_processes_cannot_confirm_the_live_levers_are_confirmed_alone():
         def compare_processes(self, request):
             result = super().compare_processes(request)
             is_proof = len(request.candidate) > 1 and request.reference == ()
-            return replace(result, others_cores=0.9) if is_proof else result
+            busy = PairLoad(reference=0.9, candidate=0.9)
+            arms = tuple(replace(arm, loads=(busy,) * len(arm.loads)) for arm in result.arms)
+            return replace(result, arms=arms, others_cores=0.9) if is_proof else result
 
     bench = Loaded(gains={"lever_0": log(1.4), "workers": log(1.2)})
     workers = make_lever("workers", moment=Moment.STARTUP, by_cpu=False)
@@ -372,9 +386,10 @@ def test_what_there_was_no_time_for_is_listed():
 
 
 def test_where_the_budget_does_not_even_reach_for_the_noise_nothing_is_claimed():
-    found = run(ScriptedBench(run_s=500.0, gains={"lever_0": 1.0}), *make_levers(2))
+    found = run(ScriptedBench(run_s=599.5, gains={"lever_0": 1.0}), *make_levers(2))
 
-    assert (found.outcome, found.reason) == (StudyOutcome.TOO_NOISY, "no_noise_floor")
+    assert (found.outcome, found.reason) == (StudyOutcome.TOO_NOISY, "no_time")
+    assert found.unproven.missing_s > 0
     assert {one.name for one in found.not_tried} == {"lever_0", "lever_1"}
 
 

@@ -350,6 +350,17 @@ def test_energy_is_not_known_without_devices_steps_or_looks_around_them() -> Non
     assert RunSeries(steps=make_steady(4), devices=late).energy_per_step_j() is None
 
 
+@pytest.mark.parametrize(
+    ("begin", "is_known"),
+    [(99.75, False), (100.0, True), (100.5, True), (101.0, True), (101.25, False)],
+)
+def test_energy_reaches_one_interval_beyond_its_samples(begin: float, *, is_known: bool) -> None:
+    """Steady steps run from 100 to 102 s, and the samples are a second apart."""
+    counted = make_powered((begin, 0.0, None), (begin + 1, 100.0, None))
+    found = RunSeries(steps=make_steady(4), devices=counted).energy_per_step_j()
+    assert found == (pytest.approx(50.0) if is_known else None)
+
+
 # -- bad days
 
 

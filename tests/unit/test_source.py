@@ -189,6 +189,8 @@ def test_rows_of_another_shape_are_left_out(tmp_path: Path) -> None:
         ("with torch.profiler.profile(schedule=s) as prof: pass", "profiler"),
         ("with profile(activities=a): pass", "profiler"),
         ("with torch.autograd.profiler.profile(): pass", "profiler"),
+        ("with torch.profiler.profile(): pass", "profiler"),
+        ("with profiler.profile(record_shapes=True): pass", "profiler"),
         ("with torch.autograd.profiler.emit_nvtx(): pass", "profiler"),
         ("sys.settrace(f)", "tracing"),
         ("cProfile.run('main()')", "tracing"),
@@ -219,6 +221,8 @@ def test_a_switch_that_is_turned_on_is_found(line: str, code: str) -> None:
         "torch.backends.cudnn.benchmark = True",
         "@profile\ndef f(): pass",
         "profile(x)",
+        "profiler.profile(x)",
+        "profile_memory(activities=a)",
         "print(torch.is_anomaly_enabled())",
     ],
 )

@@ -260,7 +260,8 @@ def test_a_block_that_compiles_does_not_count() -> None:
 
 def test_a_window_may_begin_inside_the_blocks() -> None:
     host = [{"k": "head", "schema": 1, "num_cores": 2}]
-    host += [{"k": "h", "t_unix_s": 1003.0, "dt_s": 1.0, "busy_cores": 1.0, "job_cores": 1.0}]
+    load = {"dt_s": 1.0, "busy_cores": 1.0, "job_cores": 1.0}
+    host += [{"k": "h", "t_unix_s": 1000.0 + second, **load} for second in range(1, 8)]
     compiles = make_update(9, {"forward": 10, "compile": 5})
     slow = {**make_block(10, 100), "rw": [90_000] * 50 + [10_000] * 50}
     lines = [*updates_of(*[0] * 9), compiles, slow, make_block(110, 400)]

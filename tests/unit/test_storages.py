@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from steptime.guest.count.tally import make_mode  # noqa: E402
+from steptime.guest.count.counting_mode import make_mode  # noqa: E402
 from steptime.guest.memory.storages import Storages, frame_next_step  # noqa: E402
 
 

@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from steptime.app import run_index, run_listing
+from steptime.app.run_end import read_end
 from steptime.app.run_listing import find_run, list_runs
 from steptime.core import store
+from steptime.core.fallback_store import fallback_folder, find_fallback, make_fallback
 from steptime.core.machine_identity import MachineIdentity
 from steptime.core.process_end import RunState
 from steptime.core.store import Run, create_run
@@ -139,12 +141,22 @@ def test_a_store_folder_may_be_named_itself(tmp_path: Path) -> None:
     assert run.store == tmp_path / ".steptime"
 
 
-def test_an_unwritable_folder_falls_back_to_the_temporary_one_and_says_so(tmp_path: Path) -> None:
+def test_an_unwritable_folder_falls_back_to_the_temporary_one_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / ".steptime").write_text("a file in the way")
     run = create_run(tmp_path, started_unix_s=NOON)
     assert run.instead_of == tmp_path / ".steptime"
+    assert run.because == "Not a directory"
     assert run.folder.is_relative_to(tempfile.gettempdir())
-    assert store.find_store(tmp_path) == run.store
+    assert store.find_store() == run.store
+
+
+def test_the_store_of_last_resort_is_for_nobody_else(tmp_path: Path) -> None:
+    folder = make_fallback()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert make_fallback() == find_fallback() == folder
 
 
 def test_no_writable_folder_at_all_is_a_store_error(
@@ -152,16 +164,60 @@ def test_no_writable_folder_at_all_is_a_store_error(
 ) -> None:
     (tmp_path / ".steptime").write_text("a file in the way")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
-    with pytest.raises(StoreError, match="no run folder can be made"):
+    with pytest.raises(StoreError, match="the store of last resort cannot be made") as caught:
         create_run(tmp_path, started_unix_s=NOON)
+    assert "--store" in (caught.value.hint or "")
 
 
-def test_a_fallback_that_somebody_else_planted_is_refused(tmp_path: Path) -> None:
+def plant(what: str, tmp_path: Path) -> Path:
+    """Something with the name of our folder below the temporary one, with runs in it."""
+    theirs = tmp_path / "theirs"
+    make_run(theirs)
+    planted = fallback_folder()
+    if what == "link":
+        planted.symlink_to(theirs)
+    elif what == "file":
+        planted.write_text("")
+    else:
+        theirs.rename(planted)
+        planted.chmod({"open to a group": 0o770, "open to all": 0o755}.get(what, 0o700))
+    return planted
+
+
+REFUSALS = {
+    "link": "it is a link",
+    "file": "it is a file",
+    "open to a group": "its mode is 770; chmod 700 ",
+    "open to all": "its mode is 755; chmod 700 ",
+    "of another user": "it belongs to another user",
+    "in a folder that all may write": "has no sticky bit",
+}
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_a_store_of_last_resort_that_is_not_ours_alone_is_refused(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / ".steptime").write_text("a file in the way")
-    planted = Path(tempfile.gettempdir()) / f"steptime-{os.getuid()}"
-    planted.symlink_to(tmp_path)
-    with pytest.raises(StoreError, match="belongs to somebody else"):
+    planted = plant(what, tmp_path)
+    before = sorted(planted.rglob("*"))
+    if what == "of another user":
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    if what == "in a folder that all may write":
+        planted.parent.chmod(0o777)
+
+    with pytest.raises(StoreError, match=REFUSALS[what]) as caught:
         create_run(tmp_path, started_unix_s=NOON)
+    assert "--store" in (caught.value.hint or "")
+    with pytest.raises(NotFoundError, match=REFUSALS[what]):
+        store.find_store()
+    assert sorted(planted.rglob("*")) == before
+
+
+def test_a_folder_below_a_temporary_one_with_a_sticky_bit_is_safe() -> None:
+    fallback_folder().parent.chmod(0o1777)
+    assert make_fallback().is_dir()
 
 
 # -- files
@@ -228,18 +284,115 @@ def test_a_beginning_of_several_ids_asks_for_more_of_it(tmp_path: Path) -> None:
     assert second.run_id in (caught.value.hint or "")
 
 
-def test_a_folder_without_runs_says_how_to_make_one(tmp_path: Path) -> None:
+def test_a_folder_without_runs_says_how_to_make_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(NotFoundError, match="there are no runs in") as caught:
         store.find_store(tmp_path)
     assert "steptime run --" in (caught.value.hint or "")
 
 
-def test_runs_of_a_fallback_that_belongs_to_somebody_else_are_not_shown(tmp_path: Path) -> None:
-    planted = Path(tempfile.gettempdir()) / f"steptime-{os.getuid()}"
-    make_run(tmp_path / "theirs")
-    planted.symlink_to(tmp_path / "theirs")
-    with pytest.raises(NotFoundError, match="belongs to somebody else"):
+def test_a_named_store_is_the_only_one_that_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_run(make_fallback())
+    make_run(tmp_path)
+    with pytest.raises(NotFoundError, match=r"there is no folder `.*/no/such`") as caught:
+        store.find_store(tmp_path.parent / "no" / "such")
+    assert caught.value.exit_code == 2
+    assert caught.value.hint == (
+        "Name the folder that holds .steptime. "
+        f"Leave --store out to use the store of this folder, {tmp_path}/.steptime."
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("missing", "there is no folder `.*missing`"),
+        ("file", "`.*file` is not a folder, so it is no store"),
+        ("empty", "`.*empty` holds no store: there is no folder .steptime in it"),
+        ("without/.steptime", "there are no runs in .*/without/.steptime"),
+        ("wrong", "`.*/wrong/.steptime` is not a folder"),
+        ("project/.steptime/runs", "holds no store"),
+    ],
+)
+def test_what_is_no_store_is_named_with_the_nearest_one(
+    name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("empty", "without/.steptime", "wrong"):
+        (tmp_path / folder).mkdir(parents=True)
+    for file in ("file", "wrong/.steptime"):
+        (tmp_path / file).write_text("")
+    make_run(tmp_path / "project")
+    near = tmp_path / "project"
+    if not name.startswith("project"):
+        make_run(near := tmp_path)
+    monkeypatch.chdir(tmp_path / "project")
+    with pytest.raises(NotFoundError, match=message) as caught:
+        store.find_store(tmp_path / name if "/" in name else Path("..", name))
+    assert str(near) in (caught.value.hint or "")
+
+
+def test_a_store_that_may_not_be_read_is_bad_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = tmp_path / ".steptime" / "runs"
+    really = Path.stat
+
+    def stat(path: Path, **options: bool) -> os.stat_result:
+        if path == refused:
+            raise PermissionError(13, "Permission denied")
+        return really(path, **options)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    with pytest.raises(NotFoundError, match="cannot be read: Permission denied"):
         store.find_store(tmp_path)
+
+
+def test_a_folder_that_can_be_written_never_shows_the_runs_of_the_last_resort(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_run(make_fallback())
+    with pytest.raises(NotFoundError, match="there are no runs in") as caught:
+        store.find_store()
+    assert f"--store {fallback_folder()}" in (caught.value.hint or "")
+
+
+def test_newer_runs_elsewhere_are_known_where_a_store_was_writable_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path)
+    assert store.other_store(run.store) is None
+    monkeypatch.setattr(store, "why_unwritable", lambda _, **__: "No space left on device")
+    assert store.other_store(run.store) is None
+    newer = make_run(make_fallback())
+    assert store.other_store(run.store) == newer.store
+
+
+class FullDisk:
+    f_bavail, f_files, f_favail, f_blocks, f_flag = 0, 9, 9, 9, 0
+
+
+def test_why_a_store_cannot_be_written_is_found_without_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = tmp_path / ".steptime"
+    assert store.why_unwritable(wanted) is None
+    assert list(tmp_path.iterdir()) == [tmp_path / "tmp"]
+    assert store.why_unwritable(tmp_path / "gone" / ".steptime") == "No such file or directory"
+    with monkeypatch.context() as changed:
+        changed.setattr(os, "statvfs", lambda _: FullDisk)
+        assert store.why_unwritable(wanted) == "No space left on device"
+        changed.setattr(os, "access", lambda *_: False)
+        assert store.why_unwritable(wanted) == "Permission denied"
+        changed.setattr(FullDisk, "f_flag", os.ST_RDONLY)
+        assert store.why_unwritable(wanted) == "Read-only file system"
+    wanted.write_text("")
+    assert store.why_unwritable(wanted) == "a file has its name"
 
 
 def test_looking_for_runs_makes_no_folder(tmp_path: Path) -> None:
@@ -329,7 +482,7 @@ def test_an_ended_run_is_put_into_the_index(tmp_path: Path) -> None:
 
 def test_a_run_whose_processes_live_and_whose_files_are_fresh_is_running(tmp_path: Path) -> None:
     run = make_run(tmp_path, exit_code=None, parent_pid=os.getpid(), num_steps=None)
-    assert run_listing.read_end(run).state is RunState.RUNNING
+    assert read_end(run).state is RunState.RUNNING
 
 
 @pytest.mark.parametrize(
@@ -342,7 +495,7 @@ def test_a_run_without_processes_or_with_old_files_has_no_known_end(
     path = run.folder / "command.json"
     changed_s = path.stat().st_mtime - age_s
     os.utime(path, (changed_s, changed_s))
-    assert run_listing.read_end(run).state is RunState.UNKNOWN
+    assert read_end(run).state is RunState.UNKNOWN
 
 
 def test_a_process_of_somebody_else_is_alive(
@@ -353,7 +506,7 @@ def test_a_process_of_somebody_else_is_alive(
 
     monkeypatch.setattr(os, "kill", refuse)
     run = make_run(tmp_path, exit_code=None, num_steps=None)
-    assert run_listing.read_end(run).state is RunState.RUNNING
+    assert read_end(run).state is RunState.RUNNING
 
 
 @pytest.mark.parametrize(
@@ -378,12 +531,12 @@ def test_a_dead_process_that_nobody_waited_for_is_not_running(
         return status
 
     monkeypatch.setattr(Path, "read_bytes", read)
-    assert run_listing.read_end(run).state is state
+    assert read_end(run).state is state
 
 
 def test_a_run_that_vanishes_while_it_is_looked_at_has_no_known_end(tmp_path: Path) -> None:
     run = Run(run_id="20261120-101500-3fa2", folder=tmp_path / "gone")
-    assert run_listing.read_end(run).state is RunState.UNKNOWN
+    assert read_end(run).state is RunState.UNKNOWN
 
 
 # -- the index

@@ -28,8 +28,10 @@ from study_cases import (
     CASES,
     FUSED,
     UNSURE,
+    failed_baseline,
     faster,
     interrupted,
+    many_settings,
     mixed,
     on,
     speedup,
@@ -49,6 +51,49 @@ def show(study: Study, *, width: int = 80, asked: StudyRequest = ASKED, **option
 @pytest.mark.parametrize("name", CASES)
 def test_the_reports_are_golden(name: str, check_golden: Callable[[str, str], None]) -> None:
     check_golden(f"study_{name}.txt", show(CASES[name](), width=100))
+
+
+def screen(width: int) -> str:
+    """The table, and the live line of each row while it is tried, on a terminal of this width."""
+    study = many_settings()
+    best, states = study.trials[2], [one.state for one in study.trials[1:]]
+    table = [line for line in show(study, width=width).split("\n\n") if line.startswith("trial  ")]
+    base = StudyProgress(
+        study_id=study.study_id,
+        phase="process",
+        trial=7,
+        num_trials=16,
+        best=best.speedup,
+        best_state=best.state,
+        left_s=252.4,
+    )
+    return "\n".join([
+        *table, "", *(live_line(replace(base, state=state), width=width) for state in states), "",
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_narrow_terminal_is_golden(width: int, check_golden: Callable[[str, str], None]) -> None:
+    check_golden(f"study_screen_{width}.txt", screen(width))
+
+
+@pytest.mark.parametrize("width", [60, 72, 80, 100, 120])
+def test_two_settings_never_look_alike_and_best_and_time_left_stay(width: int) -> None:
+    table, lines = (part.splitlines() for part in screen(width).split("\n\n"))
+    names = [re.split(r"  +", row)[0] for row in table]
+
+    assert len(set(names)) == len(names)
+    assert len(set(lines)) == len(lines)
+    assert all("best 1.11x" in line and line.endswith("4 min 12 s left") for line in lines)
+    assert max(map(len, [*table, *lines])) <= width
+
+
+def test_the_whole_loop_is_said_beside_the_step() -> None:
+    text = " ".join(show(faster()).split())
+
+    assert "faster: 1.52x in each step, 95 % interval 1.47x to 1.58x" in text
+    assert "loop 1.31x from the first step to the last, 95 % interval 1.26x to 1.35x" in text
+    assert "loop " not in show(replace(faster(), loop_speedup=None))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -82,6 +127,20 @@ def test_too_noisy_asks_for_more_time_than_was_given(given: tuple[str, ...]) -> 
     asked = StudyRequest(options=(*given, "--exclude", "compile"), budget_s=1200.0)
     last = show(too_noisy(), asked=asked).splitlines()[-1].strip()
     assert last == "steptime tune --exclude compile --budget 40m -- python train.py --lr 3e-4"
+
+
+def test_a_command_that_wanted_the_network_is_offered_it() -> None:
+    study = replace(failed_baseline(), tried_connections=("127.0.0.1 port 8000",))
+
+    text = show(study, width=100)
+    shared = show(replace(study, tier_lacks=("network",)), width=100)
+
+    assert "It wanted to reach 127.0.0.1 port 8000, which no trial may." in text
+    assert text.splitlines()[-1].strip() == (
+        "steptime tune --share-network -- python train.py --lr 3e-4"
+    )
+    assert "each trial sends too (--share-network)" in " ".join(shared.split())
+    assert shared.splitlines()[-1].strip() == "steptime run -- python train.py --lr 3e-4"
 
 
 def test_a_command_nobody_can_copy_is_not_repeated() -> None:
@@ -309,3 +368,23 @@ def test_how_many_trials_there_will_be_may_not_be_known() -> None:
     )
     told = describe_ended(progress, trial(0, kind="observe"))
     assert told == "trial 0 · the command as written · 0 s left"
+
+
+# -- a command that cannot be tried
+
+
+@pytest.mark.parametrize(
+    ("process", "command"),
+    [("python b.py --lr 1", "python b.py --lr 1"), ("bash", "python train.py")],
+)
+def test_a_training_that_outlives_its_command_is_refused_with_the_way_out(
+    process: str, command: str
+) -> None:
+    observed = failed_baseline().trials[0]
+    trials = (replace(observed, reason="outlived", facts={"process": process}),)
+    text = show(replace(failed_baseline(), outcome=None, trials=trials))
+    said = " ".join(text.split())
+    assert "the command cannot be tried: the command returned while its training went on" in said
+    assert f"(process {process})" in said
+    assert "without nohup, `&` or a launcher that detaches it" in said
+    assert text.splitlines()[-1].strip() == f"steptime tune -- {command}"

@@ -11,8 +11,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from steptime.core.codec import from_json  # noqa: E402
+from steptime.guest.count.counting_mode import make_mode  # noqa: E402
 from steptime.guest.count.operator_times import OperatorTimes  # noqa: E402
-from steptime.guest.count.tally import Tally, make_mode  # noqa: E402
+from steptime.guest.count.tally import Tally  # noqa: E402
 from steptime.measure.values.work import Count  # noqa: E402
 from unit.test_device import MS, Device  # noqa: E402
 

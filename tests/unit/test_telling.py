@@ -29,7 +29,9 @@ def make_found(*trials: object) -> Found:
 
 def test_an_answer_for_two_levers_tells_of_both() -> None:
     told: list[StudyProgress] = []
-    folder = StudyFolder(study_id="x", folder=Path(), key="", started_unix_s=0.0)
+    folder = StudyFolder(
+        study_id="x", folder=Path(), key="", started_unix_s=0.0, budgets_s=(600.0,)
+    )
     teller = ProgressTeller(folder, 600.0, told.append)
     trials = [OBSERVED, trial(1, BF16, speedup=speedup(1.2, 1.1, 1.3)), trial(2, FUSED)]
     for known in (trials[:1], trials, trials):

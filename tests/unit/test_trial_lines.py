@@ -73,6 +73,22 @@ def test_what_is_kept_apart_from_steps_is_no_part_of_a_block() -> None:
     assert first.wall_s == first.cpu_s == pytest.approx(0.02)
 
 
+def test_what_lies_between_steps_is_told_as_a_mean_without_compiling_and_the_first() -> None:
+    spans = [{"evaluation": 900}, {}, {"checkpoint": 60}, {"compile": 5000}, {"evaluation": 40}, {}]
+    rows = [make_row(n, {"forward": 10, **span}) for n, span in enumerate(spans)]
+
+    assert take(make_lines(ONE_ROUND, rows)).between_s == pytest.approx(0.1 / 5)
+    assert take(make_lines(ONE_ROUND, rows[:1])).between_s is None
+
+
+def test_a_loop_that_saves_each_step_gains_less_than_its_steps() -> None:
+    blocks = [make_block(wall_s=2.0), make_block(state=1, wall_s=1.0)]
+
+    assert log_ratios(blocks, state=1, between_s=0.5).loop == (pytest.approx(math.log(1.5)),)
+    assert log_ratios(blocks, state=1, between_s=0.0).loop == (pytest.approx(math.log(2)),)
+    assert log_ratios(blocks, state=1).loop == ()
+
+
 def test_the_last_block_waits_for_what_follows_it() -> None:
     running = take(make_lines(ONE_ROUND))
     assert [block.state for block in running.blocks(0)] == [1]

@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,7 @@ class ScriptedTrial:
         self._num = 0
         self._now_ns = 0
         self._answered = -1
+        self.levers: set[str] = set()
         self._write({
             "k": "head", "schema": 1, "pid": 1, "rank": 0, "rank_source": "order",
             "world_size": 1, "python": "3.11", "torch": "2.13", "device": "cpu",
@@ -87,6 +88,9 @@ class ScriptedTrial:
         if ended is None:
             assert is_done(self.watch), "the child would wait for ever"
         return ended
+
+    def note_levers(self, names: Iterable[str]) -> None:
+        self.levers |= set(names)
 
     def close(self) -> TrialEnded:
         self.is_closed = True

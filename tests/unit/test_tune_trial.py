@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from steptime.tune.trials.trial_process import (
     TrialLimits,
     TrialProcess,
     TrialStart,
+    find_outliving,
     start_trial,
 )
 from steptime.tune.trials.trial_watch import Tick, TrialWatch, fold_ticks
@@ -47,6 +48,10 @@ class Child:
     is_killed: bool = False
     num_updates: int = 0
     pid: int = 2**22 + 1  # no process has it
+
+    @property
+    def left(self) -> tuple[tuple[int, str], ...]:
+        return ()
 
     def __post_init__(self) -> None:
         self._write("rank-0.jsonl", make_head(buckets=["other", "compile"], counts=[]))
@@ -125,6 +130,29 @@ def test_a_command_that_ends_by_itself_is_finished_too(tmp_path: Path) -> None:
 
     assert (ended.end, ended.reason) == (TrialEnd.FINISHED, "ended_itself")
     assert not child.is_killed
+
+
+@pytest.mark.parametrize(
+    ("left", "lines", "process"),
+    [
+        ((), (), None),
+        (((7, "python a.py"),), (), "python a.py"),
+        (((7, "bash -c x"),), (), "bash"),  # a fork that has not become anything yet
+        (((7, "python a.py"),), ({"k": "torch", "pid": 7},), "python a.py"),
+        (((7, "python a.py"),), ({"k": "torch", "pid": 7}, {"k": "exit", "pid": 7}), None),
+        (((8, "tensorboard"),), ({"k": "torch", "pid": 7},), None),
+    ],
+)
+def test_a_training_that_outlives_its_command_is_named(
+    left: tuple[tuple[int, str], ...],
+    lines: Sequence[dict[str, Any]],
+    process: str | None,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "processes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    if any(pid == 8 for pid, _ in left) or len(lines) == 2:
+        (tmp_path / "rank-0.jsonl").write_text(json.dumps(make_head(pid=7)) + "\n")
+    assert find_outliving(tmp_path, left, ("/bin/bash", "-c", "x &")) == process
 
 
 def test_a_command_that_fails_is_told_with_its_last_words(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from steptime.core.codec import from_json, to_json
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind
 from steptime.diagnose.values.reach_values import PARTS, Picture, Waterfall
+from steptime.diagnose.waterfall.cut import groups_of
 from steptime.diagnose.waterfall.roofs import find_roofs
 from steptime.diagnose.waterfall.step_waterfall import make_picture
 from steptime.machine.values.inventory_values import BenchProcess, Ceiling, Ceilings, Point, Setting
@@ -424,6 +425,17 @@ def test_times_on_the_device_tell_slow_products_elements_and_launching_apart() -
         ("elementwise", 0.015),
     ]
     assert [p.position for p in picture.roofline.points][:2] == pytest.approx([0.5, 2 / 3])
+
+
+@pytest.mark.parametrize(("device_time_s", "is_tiny"), [(0.0199, True), (0.0201, False)])
+def test_operators_below_twenty_microseconds_on_the_device_are_tiny(
+    device_time_s: float, *, is_tiny: bool
+) -> None:
+    group = make_group(time_s=0.04, device_time_s=device_time_s, num=1000)
+
+    (found,) = groups_of(make_count(group), is_on_device=True)
+
+    assert (found.time_s, found.is_tiny) == (device_time_s, is_tiny)
 
 
 def test_operators_that_were_slower_on_the_device_in_the_look_are_made_to_fit() -> None:

@@ -23,7 +23,7 @@ def attempt(tell: Callable[[str], None]) -> Iterator[None]:
     try:
         yield
     except SteptimeError as error:
-        tell(str(error))
+        tell(str(error) if error.hint is None else f"{error} {error.hint}")
     except OSError as error:
         tell(f"this failed: {error}")
     except Exception as error:

@@ -32,8 +32,9 @@ class LiveLine(Protocol):
         """Remove it when the command has ended."""
 
 
-MakeLine = Callable[[Path, "Callable[[], Sequence[RankProgress]]"], LiveLine]
-"""Makes the live line of a run, from its folder and a call that says how far each rank is."""
+MakeLine = Callable[[Path, "Callable[[], Sequence[Sequence[RankProgress]]]"], LiveLine]
+"""Makes the live line of a run, from its folder and a call that says how far the ranks of each
+training are."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -118,7 +119,7 @@ class _LateWatch:
     def take(self) -> float:
         return self._watch().take()
 
-    def newest(self) -> Sequence[RankProgress]:
+    def newest(self) -> Sequence[Sequence[RankProgress]]:
         return self._watch().newest()
 
     def _watch(self) -> StallWatch:

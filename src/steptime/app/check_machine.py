@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -16,24 +17,25 @@ from steptime.machine.ceilings import find_python
 from steptime.machine.checks.check_facts import CheckFacts, LastRun
 from steptime.machine.checks.gather import Request, gather
 from steptime.machine.inventory import read_inventory
+from steptime.record.regular_file import open_regular
 from steptime.watch.device_sampler import load_nvml
 
 _MAX_SCRIPT_BYTES = 1 << 20
 
 
 def gather_facts(
-    *, python: str | None, data: Path, store: Path, nccl_log: Path | None
+    *, python: str | None, data: Path, store: Path | None, nccl_log: Path | None
 ) -> CheckFacts:
     """Return everything that the checks judge.
 
     Args:
         python: the interpreter that has torch; None for the one on the PATH.
         data: the folder that holds the training data.
-        store: the folder that holds `.steptime`.
+        store: the folder that holds `.steptime`, if one is named.
         nccl_log: a log of NCCL_DEBUG=INFO.
 
     Raises:
-        NotFoundError: there is no such interpreter.
+        NotFoundError: there is no such interpreter, or the named store holds no runs.
     """
     inventory = read_inventory(data, load_nvml=load_nvml, environment=os.environ)
     request = Request(
@@ -59,8 +61,14 @@ def _python(name: str | None) -> str | None:
     return None
 
 
-def _last_run(store: Path) -> LastRun | str:
-    """Return the newest run of the store with its command's output, or why there is none."""
+def _last_run(store: Path | None) -> LastRun | str:
+    """Return the newest run of the store with its command's output, or why there is none.
+
+    Raises:
+        NotFoundError: a named store holds no runs.
+    """
+    if store is not None:
+        find_store(store)
     try:
         run = find_run(find_store(store), "last")
         result = load_run(run)
@@ -85,6 +93,6 @@ def _last_run(store: Path) -> LastRun | str:
 def _script(folder: Path, names: tuple[str, ...]) -> str:
     texts = []
     for name in names:
-        with suppress(OSError), (folder / name).open("rb") as file:
+        with suppress(OSError), open_regular(folder / name, max_bytes=sys.maxsize) as file:
             texts.append(file.read(_MAX_SCRIPT_BYTES).decode(errors="replace"))
     return "\n".join(texts)

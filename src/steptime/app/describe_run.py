@@ -11,13 +11,23 @@ from steptime.diagnose.values.finding import Diagnosis
 from steptime.diagnose.values.reach_values import Picture
 from steptime.measure.values.measurement import Measurement
 from steptime.plan.memory_fit import fit_memory
-from steptime.report.document.run_document import RunDocument, WorkSums
+from steptime.report.document.run_document import RunDocument, TrainingDocument, WorkSums
 
 
 def describe_run(
-    measurement: Measurement, diagnosis: Diagnosis | None, picture: Picture | None = None
+    measurement: Measurement,
+    diagnosis: Diagnosis | None,
+    picture: Picture | None = None,
+    trainings: tuple[TrainingDocument, ...] = (),
 ) -> RunDocument:
-    """Return the document of a run; `picture` says how close it comes to the machine's ceilings."""
+    """Return the document of a run.
+
+    Args:
+        measurement: what was seen.
+        diagnosis: what holds it back.
+        picture: how close it comes to the machine's ceilings.
+        trainings: all trainings of the command, if there are several.
+    """
     m, count = measurement, measurement.count
     sums = None if count is None else WorkSums(total=count.total, model_flops=count.model_flops)
     return RunDocument(
@@ -29,4 +39,5 @@ def describe_run(
         memory_fit=fit_memory(m),
         roofline=None if picture is None else picture.roofline,
         waterfall=None if picture is None else picture.waterfall,
+        trainings=trainings,
     )

@@ -24,21 +24,27 @@ class TraceFile:
     num_events: int
 
 
-def write_trace(run: Run, path: Path) -> TraceFile:
+def write_trace(run: Run, path: Path, *, training: int | None = None) -> TraceFile:
     """Write the trace of a run; it is compressed if the name ends in `.gz`.
 
+    Args:
+        run: the run.
+        path: the file.
+        training: the number of the training; None for the one that lasted longest.
+
     Raises:
+        NotFoundError: the run has no training with this number.
         UsageError: there is nothing to draw.
         StoreError: the file cannot be written.
     """
-    series = read_series(run.folder, None, max_steps=_MAX_STEPS)
+    series = read_series(run.folder, None, max_steps=_MAX_STEPS, training=training)
     if not (series.steps or series.host):
         raise UsageError(
             f"there is nothing to draw for run {run.run_id}: neither a step nor the load of the "
             "machine was recorded.",
             hint=f"See what is known about it: steptime show {run.run_id}",
         )
-    document = chrome_trace(series, read_slices(run.folder), run_id=run.run_id)
+    document = chrome_trace(series, read_slices(run.folder, training), run_id=run.run_id)
     data = json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
     try:
         path.write_bytes(gzip.compress(data, 6, mtime=0) if path.suffix == ".gz" else data)

@@ -16,6 +16,7 @@ from steptime.core.store import Run, read_value
 from steptime.errors import DamagedRunError
 from steptime.launch.values import CommandRecord
 from steptime.measure.values.measurement import Measurement
+from steptime.record.regular_file import read_regular
 
 if TYPE_CHECKING:
     from steptime.machine.values.inventory_values import Ceilings
@@ -26,7 +27,7 @@ _FOLDER = "machine"
 
 def read_ceilings(run: Run) -> Ceilings | None:
     """Return the ceilings that the run was judged by when it ended."""
-    if not (run.folder / CEILINGS_FILE).exists():
+    if not os.path.lexists(run.folder / CEILINGS_FILE):
         return None
     from steptime.machine.values.inventory_values import Ceilings
 
@@ -66,7 +67,7 @@ def _kept(folder: Path) -> Iterator[Ceilings]:
         return
     for path in paths:
         try:
-            yield decode(Ceilings, path.read_bytes(), where=path.name)
+            yield decode(Ceilings, read_regular(path), where=path.name)
         except (OSError, DamagedRunError):
             continue
 

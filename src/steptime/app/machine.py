@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from steptime.core.store import make_folder, store_in
+from steptime.core.store import make_folder, store_in, why_unwritable
 from steptime.errors import StoreError
 from steptime.launch.origin import read_machine
 from steptime.machine import ceilings as ceilings_of
 from steptime.machine.inventory import read_inventory
 from steptime.machine.values.inventory_values import Ceilings, Inventory
+from steptime.record.numbers_told import whole_number_in
 from steptime.watch.device_sampler import load_nvml
 
 Tell = Callable[[str], None]
@@ -68,9 +69,9 @@ def examine(options: MachineOptions, *, tell: Tell, progress: Progress) -> Machi
         NotFoundError: there is no such interpreter.
     """
     environment = dict(os.environ)
-    world_size, rank = environment.get("WORLD_SIZE", ""), environment.get("RANK", "")
-    is_launched = world_size.isdigit() and int(world_size) > 1 and rank.isdigit()
-    if is_launched and rank != "0":
+    world_size, rank = (whole_number_in(environment.get(n)) for n in ("WORLD_SIZE", "RANK"))
+    is_launched = (world_size or 0) > 1 and rank is not None
+    if is_launched and rank != 0:
         if not options.only_inventory:
             _join(options, environment, tell)
         return None
@@ -119,8 +120,10 @@ def _folder(folder: Path, tell: Tell) -> Path | None:
     try:
         found = make_folder(folder, kind="machine")
     except StoreError as error:
-        tell(f"{error}; the figures are not kept")
+        tell(f"{error} The figures are not kept.")
         return None
     if found.parent != store_in(folder):
-        tell(f"nothing can be written to {folder}; the figures are in {found.parent}")
+        wanted = store_in(folder)
+        because = why_unwritable(wanted, kind="machine") or "it could not be made"
+        tell(f"{wanted} cannot be written ({because}); the figures are in {found.parent}")
     return found

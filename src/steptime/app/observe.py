@@ -11,8 +11,9 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from steptime.app.attempt import attempt
 from steptime.app.command_words import as_argv
@@ -32,7 +33,14 @@ CAPTURE = "capture"
 """A value of `output`: keep what the command writes in the run's folder."""
 
 Tell = Callable[[str], None]
-Wait = Callable[[Callable[[], float]], ProcessEnd]
+Take = Callable[[ProcessEnd], None]
+
+
+class Wait(Protocol):
+    """Waits for the command; it calls `on_end` as soon as the command has ended."""
+
+    def __call__(self, tick: Callable[[], float], *, on_end: Take) -> ProcessEnd:
+        """Return how it ended; `tick` is called meanwhile, and says when it is due again [s]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,13 +113,18 @@ def observe(
 
 
 def run_in_foreground(
-    plan: RunPlan, *, on_start: Callable[[], None], make_line: MakeLine | None = None
+    plan: RunPlan,
+    *,
+    on_start: Callable[[], None],
+    on_end: Take,
+    make_line: MakeLine | None = None,
 ) -> EndedRun:
     """Run the command as the only task of this process; signals are passed on to it.
 
     Args:
         plan: what `prepare` returned.
         on_start: called when the command has started.
+        on_end: called when its end is on disk; signals that arrive later interrupt this.
         make_line: makes the live line of the run, if one is shown.
 
     Raises:
@@ -119,7 +132,8 @@ def run_in_foreground(
     """
     child = user_command.start(plan.argv, plan.environment)
     on_start()
-    return _watch(plan, child.pid, lambda tick: user_command.wait(child, tick), make_line)
+    wait = partial(user_command.wait, child)
+    return _watch(plan, child.pid, wait, on_end=on_end, make_line=make_line)
 
 
 def conclude(
@@ -161,7 +175,7 @@ def _run_as_child(plan: RunPlan, output: str | os.PathLike[str] | None) -> Ended
         raise StoreError(f"output: {error}") from error
     has_ended = False
     try:
-        ended = _watch(plan, child.pid, child.wait, None)
+        ended = _watch(plan, child.pid, child.wait)
         has_ended = True
         return ended
     finally:
@@ -169,10 +183,17 @@ def _run_as_child(plan: RunPlan, output: str | os.PathLike[str] | None) -> Ended
             _save_record(_with_end(plan, child.pid, child.stop()))
 
 
-def _watch(plan: RunPlan, pid: int, wait: Wait, make_line: MakeLine | None) -> EndedRun:
+def _watch(
+    plan: RunPlan,
+    pid: int,
+    wait: Wait,
+    *,
+    on_end: Take = lambda _: None,
+    make_line: MakeLine | None = None,
+) -> EndedRun:
     """Wait for the command; sample and watch it in the meantime."""
     if plan.run is None or plan.record is None:
-        return EndedRun(plan=plan, end=wait(lambda: _NEVER_S), notes=plan.notes)
+        return EndedRun(plan=plan, end=wait(lambda: _NEVER_S, on_end=on_end), notes=plan.notes)
     from steptime.app.beside import start_beside
 
     notes = list(plan.notes)
@@ -180,18 +201,28 @@ def _watch(plan: RunPlan, pid: int, wait: Wait, make_line: MakeLine | None) -> E
     with attempt(notes.append):
         _save_record(started)
     beside = start_beside(plan.run.folder, child_pid=pid, cwd=plan.record.cwd, make_line=make_line)
+    ended = started
+
+    def write_down(end: ProcessEnd) -> None:
+        """Write the end before anything is made of it: whatever follows can be made again."""
+        nonlocal ended
+        ended = _with_end(plan, pid, end)
+        with attempt(notes.append):
+            _save_record(ended, is_durable=True)
+        on_end(end)
+
+    end = None
     try:
-        end = wait(beside.tick)
+        end = wait(beside.tick, on_end=write_down)
+        ended = _with_survivors(ended, notes)
     finally:
         num_failures = beside.finish()
-    ended = _with_end(plan, pid, end, num_sample_failures=num_failures)
+    ended = _with_sample_failures(ended, num_failures)
     return EndedRun(plan=ended, end=end, notes=(*notes, *beside.notes))
 
 
-def _with_end(
-    plan: RunPlan, pid: int, end: ProcessEnd, *, num_sample_failures: int | None = None
-) -> RunPlan:
-    """Return the plan with its final record, which is not written yet."""
+def _with_end(plan: RunPlan, pid: int, end: ProcessEnd) -> RunPlan:
+    """Return the plan with the command's end in its record, which is not written yet."""
     if plan.record is None:
         return plan
     record = replace(
@@ -200,14 +231,34 @@ def _with_end(
         ended_unix_s=time.time(),
         exit_code=end.exit_code,
         signal=end.signal,
-        num_sample_failures=num_sample_failures,
     )
     return replace(plan, record=record)
 
 
-def _save_record(plan: RunPlan) -> None:
+def _with_survivors(plan: RunPlan, notes: list[str]) -> RunPlan:
+    """Return the plan with the processes that outlived the command; they are written at once."""
+    run, record = plan.run, plan.record
+    if run is None or record is None or not run.folder.is_dir():
+        return plan
+    from steptime.app.run_end import look_for_survivors
+
+    found = plan
+    with attempt(notes.append):
+        survivors = look_for_survivors(run, record)
+        found = replace(plan, record=replace(record, survivors=survivors))
+        _save_record(found)
+    return found
+
+
+def _with_sample_failures(plan: RunPlan, num_failures: int | None) -> RunPlan:
+    if plan.record is None:
+        return plan
+    return replace(plan, record=replace(plan.record, num_sample_failures=num_failures))
+
+
+def _save_record(plan: RunPlan, *, is_durable: bool = False) -> None:
     if plan.run is not None:
-        write_value(plan.run, "command.json", plan.record)
+        write_value(plan.run, "command.json", plan.record, is_durable=is_durable)
 
 
 def _fold_and_save(ended: EndedRun, notes: list[str], *, counts: bool, tell: Tell) -> ObservedRun:
@@ -220,11 +271,14 @@ def _fold_and_save(ended: EndedRun, notes: list[str], *, counts: bool, tell: Tel
             f"the run folder {run.folder} was deleted while the command ran; nothing to report."
         )
     if run.instead_of is not None:
-        notes.append(f"{run.instead_of} cannot be written; the run is in {run.folder}")
+        notes.append(
+            f"{run.instead_of} cannot be written ({run.because}); the run is in {run.folder}"
+        )
     with attempt(notes.append):
         _save_record(ended.plan)
     # These are needed only after the command has ended, and would delay its start.
     from steptime.app.load import fold, save
+    from steptime.app.run_end import RunEnd, look_at_end
     from steptime.app.run_listing import add_to_index
     from steptime.measure.source.scan import write_source
 
@@ -233,12 +287,16 @@ def _fold_and_save(ended: EndedRun, notes: list[str], *, counts: bool, tell: Tel
     if record.profile is not None:
         with attempt(notes.append):
             _pack_traces(run.folder)
-    observed = fold(run, ended.end)
+    seen = look_at_end(run)
+    if not seen.end.is_over and not seen.processes:
+        seen = RunEnd(end=ended.end)  # it could not be written down
+    observed = fold(run, seen)
     if counts and _counts_apart(ended.plan, observed, notes, tell):
-        observed = fold(run, ended.end)
-    with attempt(notes.append):
-        save(observed)
-    add_to_index(run)
+        observed = fold(run, seen)
+    if not observed.goes_on:  # otherwise it is folded again each time that somebody looks
+        with attempt(notes.append):
+            save(observed)
+        add_to_index(run)
     return observed
 
 
@@ -256,6 +314,8 @@ def _counts_apart(plan: RunPlan, observed: ObservedRun, notes: list[str], tell: 
     if run is None or record is None or not wants_count(observed.measurement):
         return False
     tell("counting the work of a step in a short extra run, kept from doing harm")
+    own = observed.measurement.training
+    number = None if own is None or own.is_alone else own.number
     with attempt(notes.append):
-        count_apart(run, record)
+        count_apart(run, record, training=number)
     return True

@@ -6,11 +6,13 @@ into the report that the command line shows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from steptime.app.plain_text import WIDTH, as_html, plain_text
+from steptime.record.regular_file import open_regular
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from steptime.machine.values.inventory_values import Ceilings
     from steptime.measure.values.measurement import Measurement
     from steptime.measure.values.over_time import RunSeries
-    from steptime.report.document.run_document import RunDocument
+    from steptime.report.document.run_document import RunDocument, TrainingDocument
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -36,6 +38,8 @@ class ObservedRun:
         ceilings: the figures of the machine that it was judged by; None if there are none.
         series: what is drawn over time, if the run was just folded.
         notes: sentences about what went wrong in observing it, and what differs from a recipe.
+        parts: what was seen of each training of the command in the order of start, if there are
+            several; the other fields are of one of them. See `trainings`.
     """
 
     run: Run
@@ -45,6 +49,28 @@ class ObservedRun:
     ceilings: Ceilings | None = None
     series: RunSeries | None = None
     notes: tuple[str, ...] = ()
+    parts: tuple[TrainingDocument, ...] = ()
+
+    @property
+    def trainings(self) -> tuple[ObservedRun, ...]:
+        """Each training of the command, in the order of start; empty if no process stepped."""
+        if not self.parts:
+            return (self,) if self.measurement.num_steps else ()
+        from steptime.diagnose.waterfall.step_waterfall import make_picture
+
+        own = self.measurement.training
+        return tuple(
+            self
+            if own is not None and own.number == part.number
+            else replace(
+                self,
+                measurement=part.measurement,
+                diagnosis=part.diagnosis,
+                picture=make_picture(part.measurement, self.ceilings),
+                series=None,
+            )
+            for part in self.parts
+        )
 
     @property
     def run_id(self) -> str:
@@ -56,7 +82,7 @@ class ObservedRun:
         """The run as reports render it and as `--json` writes it."""
         from steptime.app.describe_run import describe_run
 
-        return describe_run(self.measurement, self.diagnosis, self.picture)
+        return describe_run(self.measurement, self.diagnosis, self.picture, self.parts)
 
     @property
     def folder(self) -> Path:
@@ -72,6 +98,18 @@ class ObservedRun:
         return end.exit_code
 
     @property
+    def goes_on(self) -> bool:
+        """Whether the command has returned, and something that it started may still train."""
+        return bool(self.measurement.outliving)
+
+    def describe_rest(self) -> str:
+        """Return a sentence about what goes on, and how to see the run again."""
+        from steptime.report.words.outliving_words import describe_outliving, describe_return
+
+        found = describe_outliving(self.measurement.outliving)
+        return f"{found}; {describe_return(self.run_id)}"
+
+    @property
     def is_empty(self) -> bool:
         """Whether nothing was seen that could go into a report."""
         from steptime.report.text.empty_text import is_empty
@@ -82,7 +120,8 @@ class ObservedRun:
     def output(self) -> str | None:
         """What the command wrote, if it was observed with `output="capture"`, otherwise None."""
         try:
-            return (self.folder / OUTPUT_FILE).read_text(encoding="utf-8", errors="replace")
+            with open_regular(self.folder / OUTPUT_FILE, max_bytes=sys.maxsize) as file:
+                return file.read().decode("utf-8", errors="replace")
         except OSError:
             return None
 
@@ -110,13 +149,23 @@ class ObservedRun:
         return self.text().rstrip("\n")
 
     def __repr__(self) -> str:
+        training = self.measurement.training
+        which = ""
+        if training is not None and not training.is_alone:
+            which = f", training {training.number} of {training.num_trainings}"
         return (
-            f"<ObservedRun {self.run_id}: {self.measurement.num_steps} steps, "
+            f"<ObservedRun {self.run_id}{which}: {self.measurement.num_steps} steps, "
             f"{self.diagnosis.kind.value}>"
         )
 
     def _repr_html_(self) -> str:
         return as_html(str(self))
+
+
+def numbered_name(name: str, number: int | None) -> str:
+    """Return the name of a file that is about one training: `report-2.html`; None: as it is."""
+    path = PurePath(name)
+    return name if number is None else f"{path.stem}-{number}{path.suffix}"
 
 
 OUTPUT_FILE = "output.txt"

@@ -20,7 +20,12 @@ def plain_text(render: Callable[[Console], None], *, width: int) -> str:
     file = io.StringIO()
     # In a notebook, a console would show each line there and leave the file empty.
     console = Console(
-        file=file, width=width, force_terminal=False, force_jupyter=False, color_system=None
+        file=file,
+        width=width,
+        force_terminal=False,
+        force_jupyter=False,
+        color_system=None,
+        _environ={},
     )
     render(console)
     return file.getvalue()

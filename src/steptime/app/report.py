@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import ModuleType
 
-from steptime.app.observed_run import ObservedRun
+from steptime.app.observed_run import ObservedRun, numbered_name
 from steptime.core.store import Run, read_value, write_text
 from steptime.core.version import installed_version
 from steptime.diagnose.ailments.stalled import relevant_stalls
@@ -32,7 +32,7 @@ def write_page(observed: ObservedRun, target: Path | None = None) -> Path:
     facts = _gather(observed)
     roofline = observed.picture.roofline
     plots = plotting.draw(observed.measurement, facts.series, facts.stalls, facts.shifts, roofline)
-    page, path = render_page(facts, plots), target or observed.folder / NAME
+    page, path = render_page(facts, plots), target or observed.folder / _page_name(observed)
     try:
         if target is None:
             write_text(path, page)
@@ -44,6 +44,14 @@ def write_page(observed: ObservedRun, target: Path | None = None) -> Path:
             hint="Name another file with -o FILE.",
         ) from error
     return path
+
+
+def _page_name(observed: ObservedRun) -> str:
+    """Return the name of the page; of several trainings, each has its own but the longest."""
+    own = observed.measurement.training
+    known = [part.measurement.training for part in observed.parts]
+    longest = max((one for one in known if one), key=lambda one: one.lasted_s, default=own)
+    return numbered_name(NAME, None if own is None or own == longest else own.number)
 
 
 def _plotting() -> ModuleType:

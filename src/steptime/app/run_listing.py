@@ -6,24 +6,27 @@ no index is summarized from its folder.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import TypeVar
 
 from steptime.app import run_index
-from steptime.core.process_end import ProcessEnd, RunState
-from steptime.core.schema import SCHEMA
-from steptime.core.store import Run
+from steptime.app.run_end import read_end
+from steptime.core.process_end import ProcessEnd
+from steptime.core.ranges import range_of
+from steptime.core.store import Run, read_document
 from steptime.errors import NotFoundError, StoreError
 from steptime.measure.values.run_summary import RunSummary
 
 _RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 _LAST = re.compile(r"last(?:~(\d{1,6}))?")
-_FRESH_S = 60.0  # a run writes once a second, less often on a loaded machine with many processes
+_MAX_NEAR = 500  # newest ids that a wrong one is compared with: each takes 0.1 ms
+_EMPTY_S = 86_400.0  # a training that was started elsewhere may wait in a queue, for some hours
 
 T = TypeVar("T")
 
@@ -34,17 +37,31 @@ def find_run(store: Path, wanted: str) -> Run:
     Raises:
         NotFoundError: there is none, or several begin like this.
     """
+    (found,) = find_runs(store, [wanted])
+    return found
+
+
+def find_runs(store: Path, wanted: Sequence[str]) -> list[Run]:
+    """Return the runs of several such words; the store is listed once for all of them.
+
+    Raises:
+        NotFoundError: there is none of one of the words, or several begin like it.
+    """
     run_ids = _run_ids(store)
     if not run_ids:
         hint = "Make one: steptime run -- python train.py"
         raise NotFoundError(f"there are no runs in {store}.", hint=hint)
-    if (found := _LAST.fullmatch(wanted)) is not None:
-        return _run(store, _nth_last(store, wanted, int(found[1] or 0)))
-    return _run(store, match_id(store, wanted, run_ids, what="run"))
+    lasts = [_LAST.fullmatch(word) for word in wanted]
+    rows = list_runs(store) if any(lasts) else ()
+    return [
+        _run(store, match_id(store, word, run_ids, what="run"))
+        if last is None
+        else _run(store, _nth_last(store, word, int(last[1] or 0), rows))
+        for word, last in zip(wanted, lasts, strict=True)
+    ]
 
 
-def _nth_last(store: Path, wanted: str, number: int) -> str:
-    runs = list_runs(store)
+def _nth_last(store: Path, wanted: str, number: int, runs: Sequence[RunSummary]) -> str:
     if number < len(runs):
         return runs[number].run_id
     hint = f"The oldest is last~{len(runs) - 1}." if len(runs) > 1 else "There is one: `last`."
@@ -57,7 +74,7 @@ def run_at(path: Path) -> Run:
     Raises:
         NotFoundError: it is not a run folder.
     """
-    if not (path / "command.json").is_file():
+    if not os.path.isfile(path / "command.json"):
         hint = "A run folder is .steptime/runs/<run id>, with a file command.json in it."
         raise NotFoundError(f"`{path}` is no run folder.", hint=hint)
     folder = path.resolve()
@@ -70,11 +87,19 @@ _MANY = {"run": ("runs", "steptime runs"), "study": ("studies", "steptime study 
 def match_id(store: Path, wanted: str, ids: Sequence[str], *, what: str) -> str:
     """Return the id of a `run` or `study` that is wanted, or the one that begins like this.
 
+    Args:
+        store: where they are, for the message.
+        wanted: the id or the beginning of it.
+        ids: all of them, sorted.
+        what: `run` or `study`.
+
     Raises:
         NotFoundError: there is none, or several begin like this.
     """
     many, lister = _MANY[what]
-    matches = [i for i in ids if i == wanted] or [i for i in ids if i.startswith(wanted)]
+    place = bisect_left(ids, wanted)
+    matches = list(takewhile(lambda i: i.startswith(wanted), islice(ids, place, None)))
+    matches = [wanted] if matches[:1] == [wanted] else matches
     if len(matches) == 1:
         return matches[0]
     if matches:
@@ -82,7 +107,7 @@ def match_id(store: Path, wanted: str, ids: Sequence[str], *, what: str) -> str:
         raise NotFoundError(f"{len(matches)} {many} begin with `{wanted}`.", hint=hint)
     import difflib  # only a wrong id needs it
 
-    near = difflib.get_close_matches(wanted, ["last", *ids], n=3, cutoff=0.4)
+    near = difflib.get_close_matches(wanted, ["last", *ids[-_MAX_NEAR:]], n=3, cutoff=0.4)
     hint = f"Nearest: {', '.join(near)}." if near else f"List them: {lister}"
     raise NotFoundError(f"there is no {what} `{wanted}` in {store}.", hint=hint)
 
@@ -92,7 +117,7 @@ def list_runs(store: Path) -> tuple[RunSummary, ...]:
     cached = run_index.read_rows(store / "index.sqlite")
     run_ids = _run_ids(store)
     rows = [cached.get(run_id) or summarize(_run(store, run_id)) for run_id in run_ids]
-    new = [row for row in rows if row.run_id not in cached and _is_settled(row)]
+    new = [row for row in rows if row.run_id not in cached and is_settled(row)]
     if new:
         run_index.write_rows(store / "index.sqlite", new)
     gone = cached.keys() - set(run_ids)
@@ -108,8 +133,10 @@ def reindex(store: Path) -> tuple[RunSummary, ...]:
 
 
 def add_to_index(run: Run) -> None:
-    """Put a run that has ended into the index."""
-    run_index.write_rows(run.store / "index.sqlite", [summarize(run)])
+    """Put a run that has ended into the index; of one that goes on, the row would grow old."""
+    row = summarize(run)
+    if is_settled(row):
+        run_index.write_rows(run.store / "index.sqlite", [row])
 
 
 def summarize(run: Run) -> RunSummary:
@@ -117,6 +144,7 @@ def summarize(run: Run) -> RunSummary:
     command = _read(run.folder / "command.json")
     measurement = _read(run.folder / "measurement.json")
     steady = _field(measurement, "steady", dict) or {}
+    training = _field(measurement, "training", dict) or {}
     argv = _field(command, "argv", list) or []
     end = read_end(run)
     return RunSummary(
@@ -128,51 +156,19 @@ def summarize(run: Run) -> RunSummary:
         signal=end.signal,
         num_steps=_field(measurement, "num_steps", int),
         step_time_s=_field(_field(steady, "step_time_s", dict) or {}, "estimate", float),
-        kind=_field(_read(run.folder / "diagnosis.json"), "kind", str),
+        kind=_field(read_document(run.folder / "diagnosis.json"), "kind", str),
+        num_trainings=_field(training, "num_trainings", int),
     )
 
 
-def read_end(run: Run) -> ProcessEnd:
-    """Return how the run's command ended, from `command.json`; it is running if files are fresh."""
-    command = _read(run.folder / "command.json")
-    code, number = _field(command, "exit_code", int), _field(command, "signal", int)
-    if number is not None:
-        return ProcessEnd(state=RunState.KILLED, signal=number)
-    if code is not None:
-        return ProcessEnd(state=RunState.FAILED if code else RunState.FINISHED, exit_code=code)
-    pids = [_field(command, "parent_pid", int), _field(command, "child_pid", int)]
-    is_running = _is_fresh(run.folder) and any(pid and _is_alive(pid) for pid in pids)
-    return ProcessEnd(state=RunState.RUNNING if is_running else RunState.UNKNOWN)
+def is_settled(row: RunSummary) -> bool:
+    """Return whether nothing about the run will change: it ended, and was measured.
 
-
-def _is_settled(row: RunSummary) -> bool:
-    """Return whether nothing about the run will change: it ended, and was measured."""
-    has_ended = row.state not in (RunState.RUNNING, RunState.UNKNOWN)
-    return has_ended and row.num_steps is not None
-
-
-def _is_fresh(folder: Path) -> bool:
-    """Return whether a file changed lately; a process id alone may now be another process."""
-    try:
-        newest = max((path.stat().st_mtime for path in folder.iterdir()), default=0.0)
-    except OSError:
+    A run without steps may get some for a day, from a training that was started elsewhere.
+    """
+    if not ProcessEnd(state=row.state).is_over or row.num_steps is None:
         return False
-    return abs(time.time() - newest) < _FRESH_S
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except (OSError, OverflowError):
-        return False
-    try:
-        status = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return True
-    # A dead process stays as a zombie if the first process of a container never waits for it.
-    return not status.rpartition(b")")[2].lstrip().startswith(b"Z")
+    return row.num_steps > 0 or time.time() - (row.started_unix_s or 0.0) > _EMPTY_S
 
 
 def _run_ids(store: Path) -> list[str]:
@@ -188,15 +184,15 @@ def _run(store: Path, run_id: str) -> Run:
 
 
 def _read(path: Path) -> Mapping[str, object]:
-    """Return the object in a JSON file; it is empty if there is none of our schema."""
-    try:
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    is_ours = isinstance(document, dict) and document.get("schema") == SCHEMA
-    return document if is_ours else {}
+    # `_field` checks the numbers that are taken: 10,000 runs have many others.
+    return read_document(path, checks_numbers=False)
 
 
 def _field(document: Mapping[str, object], name: str, kind: type[T]) -> T | None:
     value = document.get(name)
+    if isinstance(value, (int, float)):
+        low, high = range_of(name)
+        if not low <= value <= high:
+            return None
+        value = float(value) if kind is float else value
     return value if isinstance(value, kind) else None

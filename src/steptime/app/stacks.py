@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from steptime.app.run_listing import read_end
+from steptime.app.run_end import read_end
 from steptime.core.process_end import RunState
 from steptime.core.store import Run
 from steptime.errors import NotFoundError
-from steptime.measure.values.stall import StalledRank
+from steptime.measure.run_records import no_such_training, read_records
+from steptime.measure.trainings import trainings_in
+from steptime.measure.values.stall import Stall, StalledRank
 from steptime.record.lines import Torn
 from steptime.report.words.run_words import describe_end
 from steptime.watch import rank_stacks
@@ -27,16 +30,27 @@ class RankStacks:
     is_past: bool = False
 
 
-def take_stacks(run: Run) -> RankStacks:
+def take_stacks(run: Run, *, training: int | None = None) -> RankStacks:
     """Return the stacks of a run.
 
+    Args:
+        run: the run.
+        training: the number of the training; None for all of them.
+
     Raises:
-        NotFoundError: none of its processes is here, and it was never stalled.
+        NotFoundError: none of its processes is here, and it was never stalled; or it has no
+            training with this number.
     """
-    ranks, culprits = rank_stacks.probe_ranks(run.folder)
+    if training is None:
+        ranks, culprits = rank_stacks.probe_ranks(run.folder)
+    else:
+        known = [found.training.number for found in trainings_in(run.folder)]
+        if training not in known:
+            raise no_such_training(run.run_id, training, len(known))
+        ranks, culprits = rank_stacks.probe_ranks(run.folder, training=training)
     if ranks:
         return RankStacks(ranks=ranks, culprits=culprits)
-    stalls = read_stalls(run.folder, Torn())
+    stalls = _stalls_of(run, training)
     if stalls:
         return RankStacks(ranks=stalls[-1].ranks, culprits=stalls[-1].culprits, is_past=True)
     end = read_end(run)
@@ -50,3 +64,9 @@ def take_stacks(run: Run) -> RankStacks:
         "stacks.",
         hint=f"See its report: steptime show {run.run_id}",
     )
+
+
+def _stalls_of(run: Run, training: int | None) -> Sequence[Stall]:
+    if training is None:
+        return read_stalls(run.folder, Torn())
+    return read_records(run.folder, training).stalls

@@ -6,6 +6,7 @@ first answer has no such file yet, and is left out.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 from steptime.app.run_listing import match_id
 from steptime.core.codec import decode
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
+from steptime.record.regular_file import read_regular
 from steptime.tune.values.study_values import Study
 
 FILE = "study.json"
@@ -53,7 +55,7 @@ def find_study(store: Path, wanted: str) -> Study:
 def recipe_of(store: Path, study: Study) -> Path | None:
     """Return the recipe that is in a study's folder."""
     path = store / "studies" / study.study_id / RECIPE
-    return path if path.is_file() else None
+    return path if os.path.isfile(path) else None
 
 
 def _folders(store: Path) -> Iterator[Path]:
@@ -61,8 +63,8 @@ def _folders(store: Path) -> Iterator[Path]:
         entries = list((store / "studies").iterdir())
     except OSError as error:
         raise StoreError(f"the store cannot be read: {error}") from error
-    return (folder for folder in entries if (folder / FILE).is_file())
+    return (folder for folder in entries if os.path.isfile(folder / FILE))
 
 
 def _read(folder: Path) -> Study:
-    return decode(Study, (folder / FILE).read_bytes(), where=str(folder / FILE))
+    return decode(Study, read_regular(folder / FILE), where=str(folder / FILE))

@@ -8,15 +8,22 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from steptime.app.command_words import as_argv
+from steptime.app.load import load_run
+from steptime.app.observed_run import ObservedRun
 from steptime.app.plain_text import WIDTH, as_html, plain_text
+from steptime.app.run_listing import list_runs
 from steptime.core.interval import Interval
-from steptime.errors import RecipeError, UsageError
+from steptime.core.store import Run, find_store, read_value
+from steptime.errors import DamagedRunError, NotFoundError, RecipeError, StoreError, UsageError
+from steptime.launch.values import CommandRecord
 from steptime.levers import load_all
 from steptime.levers.base import Lever
+from steptime.report.text.training_lines import name_trainings
 from steptime.tune.recipe.proof_scope import describe_machine, describe_script
 from steptime.tune.recipe.recipe_file import check_output, make_recipe, write_recipe
 from steptime.tune.run_study import run_study
@@ -50,8 +57,13 @@ class TunedCommand:
 
     @property
     def speedup(self) -> Interval | None:
-        """How much faster the recipe is than the command as written, with its interval."""
+        """How much faster a step is with the recipe than as written, with its interval."""
         return self.study.speedup
+
+    @property
+    def loop_speedup(self) -> Interval | None:
+        """How much faster the whole loop is, with evaluations and checkpoints; None if unknown."""
+        return self.study.loop_speedup
 
     def text(self, *, width: int = WIDTH) -> str:
         """Return the report as plain text, folded to `width` columns; commands are not folded."""
@@ -75,7 +87,7 @@ class TunedCommand:
 
 
 def tune(
-    command: str | Sequence[str | os.PathLike[str]],
+    command: str | Sequence[str | os.PathLike[str]] | ObservedRun,
     *,
     budget_s: float = 600.0,
     levers: Sequence[str] | None = None,
@@ -91,7 +103,9 @@ def tune(
     then is returned, and the same call continues the study.
 
     Args:
-        command: the words of the command, or one string that is split like in a shell.
+        command: the words of the command, or one string that is split like in a shell; or a run of
+            it. Of a command that starts several trainings, name the one to tune by a run:
+            `tune(steptime.load("last").trainings[1])`.
         budget_s: time that the whole study may take [s].
         levers: names of the only levers to try; None for all. `steptime levers` lists them.
         exclude: names of levers to leave out.
@@ -102,7 +116,8 @@ def tune(
 
     Raises:
         NotFoundError: there is no such command.
-        UsageError: one of the names is not a lever.
+        UsageError: one of the names is not a lever; or the command starts several trainings, and
+            none was named.
         ContainmentError: nothing here keeps a trial from doing harm.
         RecipeError: `output` exists and is not a recipe.
 
@@ -116,7 +131,7 @@ def tune(
     if run_steps is not None and run_steps < 1:
         raise UsageError(f"run_steps must be 1 or more, got {run_steps}.")
     asked = StudyOptions(
-        command=as_argv(command, what="tune"),
+        command=_words_of(command),
         store=Path(store),
         levers=choose_levers(levers, exclude),
         excluded=tuple(exclude),
@@ -124,8 +139,21 @@ def tune(
         budget_s=budget_s,
         output=None if output is None else Path(output),
         reads_input=False,
+        training=_number_of(command),
     )
     return tune_command(asked, progress=progress or _ignore)
+
+
+def _words_of(command: str | Sequence[str | os.PathLike[str]] | ObservedRun) -> tuple[str, ...]:
+    if isinstance(command, ObservedRun):
+        return command.measurement.command
+    return as_argv(command, what="tune")
+
+
+def _number_of(command: str | Sequence[str | os.PathLike[str]] | ObservedRun) -> int | None:
+    """Return which of several trainings is meant."""
+    own = command.measurement.training if isinstance(command, ObservedRun) else None
+    return None if own is None or own.is_alone else own.number
 
 
 def tune_command(asked: StudyOptions, *, progress: Progress) -> TunedCommand:
@@ -136,6 +164,8 @@ def tune_command(asked: StudyOptions, *, progress: Progress) -> TunedCommand:
     """
     if asked.output is not None:
         check_output(asked.output)
+    if asked.training is None:
+        _check_is_alone(asked)
     study = run_study(asked, progress=progress)
     if study.outcome is not StudyOutcome.FASTER or not study.recipe or asked.output is None:
         return TunedCommand(study=study)
@@ -149,6 +179,28 @@ def tune_command(asked: StudyOptions, *, progress: Progress) -> TunedCommand:
     except RecipeError as error:
         return TunedCommand(study=study, failure=error)
     return TunedCommand(study=study, recipe_file=asked.output)
+
+
+def _check_is_alone(asked: StudyOptions) -> None:
+    """Refuse a command that is known to start several trainings; a trial would find out late.
+
+    Raises:
+        UsageError: its last run here had several.
+    """
+    with suppress(NotFoundError, StoreError, DamagedRunError, OSError):
+        store = find_store(asked.store)
+        last = next((row for row in list_runs(store) if row.command == asked.command), None)
+        if last is None or (last.num_trainings or 0) < 2:
+            return
+        run = Run(run_id=last.run_id, folder=store / "runs" / last.run_id)
+        record = read_value(run, "command.json", CommandRecord)
+        if record.cwd != str(Path.cwd()):
+            return
+        raise UsageError(
+            f"the command started {last.num_trainings} trainings in run {last.run_id}: "
+            f"{name_trainings(load_run(run).parts)}.",
+            hint="Say which one to tune: --training N",
+        )
 
 
 def choose_levers(

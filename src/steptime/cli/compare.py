@@ -13,6 +13,7 @@ from steptime.cli.options import (
     Parser,
     add_json,
     add_store,
+    add_training,
     check_json,
     parse_percent,
     parse_price,
@@ -22,8 +23,8 @@ from steptime.cli.output import STDOUT, console_for, open_store, write_json
 from steptime.errors import UsageError
 
 if TYPE_CHECKING:
+    from steptime.app.compare import NamedRun
     from steptime.compare.values import Comparison
-    from steptime.core.store import Run
 
 SUMMARY = "compare two sets of runs, by hand or in CI"
 DESCRIPTION = """\
@@ -45,6 +46,7 @@ Exit codes with --fail-if-slower:
 examples:
   steptime compare last~5 last~3 last~1 -- last~4 last~2 last
   steptime compare base/runs/* -- new/runs/* --fail-if-slower 5% --json
+  steptime compare last~1 -- last --training 2
 """
 
 _LIKE_A_RUN = re.compile(r"last(~\d+)?$|\d{8}-\d")
@@ -55,6 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "runs", metavar="RUN", nargs="*", help="the runs of A, then `--`, then the runs of B"
     )
+    add_training(parser, what="compare", default="needed where a command had several")
     gate = parser.add_argument_group("judging")
     gate.add_argument(
         "--fail-if-slower",
@@ -112,13 +115,14 @@ def exit_code_of(found: Comparison, *, is_forced: bool) -> int:
     return {GateOutcome.PASSED: 0, GateOutcome.FAILED: 5}.get(found.gate.outcome, 4)
 
 
-def _find(options: argparse.Namespace, names: list[str]) -> list[Run]:
+def _find(options: argparse.Namespace, names: list[str]) -> list[NamedRun]:
     """Return the runs; the store is opened only if one of the names is not a path."""
-    from steptime.app.load import find, is_path
+    from steptime.app.compare import NamedRun
+    from steptime.app.load import find_all, is_path
 
     folder = store_folder(options)
-    store = Path(folder) if all(map(is_path, names)) else open_store(folder)
-    return [find(name, store=store) for name in names]
+    store = Path(folder or ".") if all(map(is_path, names)) else open_store(folder)
+    return [NamedRun(run=run, training=options.training) for run in find_all(names, store=store)]
 
 
 def _sides(options: argparse.Namespace) -> tuple[list[str], list[str]]:

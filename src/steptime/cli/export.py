@@ -5,7 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from steptime.cli.options import add_json, add_run_id, add_store, check_json, store_folder
+from steptime.cli.options import (
+    add_json,
+    add_run_id,
+    add_store,
+    add_training,
+    check_json,
+    store_folder,
+)
 from steptime.cli.output import check_target, open_store, tell, write_json
 
 SUMMARY = "write a run as a trace for Perfetto"
@@ -19,12 +26,14 @@ EXAMPLES = """\
 examples:
   steptime export --chrome last -o trace.json
   steptime export --chrome 20261120-1015 -o trace.json.gz
+  steptime export --chrome last --training 2 -o trace.json
 """
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `export`."""
     add_run_id(parser)
+    add_training(parser, what="write")
     formats = parser.add_argument_group("format")
     formats.add_argument(
         "--chrome",
@@ -54,7 +63,7 @@ def execute(options: argparse.Namespace) -> int:
     from steptime.report.document.listings import ExportDocument
 
     run = find_run(open_store(store_folder(options)), options.run)
-    trace = write_trace(run, Path(options.output))
+    trace = write_trace(run, Path(options.output), training=options.training)
     if options.json is None:
         tell(f"the trace is in {options.output}. Open it at https://ui.perfetto.dev")
     else:

@@ -68,7 +68,9 @@ def _is_file(descriptor: int) -> bool:
 class RunLine:
     """Shows how far the run is; if the terminal goes away, this does not fail."""
 
-    def __init__(self, folder: Path, newest: Callable[[], Sequence[RankProgress]]) -> None:
+    def __init__(
+        self, folder: Path, newest: Callable[[], Sequence[Sequence[RankProgress]]]
+    ) -> None:
         self._newest = newest
         # Writing never waits for a terminal that was stopped (Ctrl-S).
         self._terminal = os.open(_TERMINAL, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
@@ -91,11 +93,15 @@ class RunLine:
 
     def _pace(self, now_s: float) -> Pace:
         elapsed_s, (job_cores, num_cores) = now_s - self._began_s, self._cores
-        stepped = self._newest()
-        if not stepped:
+        trainings = self._newest()
+        if not trainings:
             return Pace(elapsed_s=elapsed_s, job_cores=job_cores, num_cores=num_cores)
+        going = [ranks for ranks in trainings if not all(rank.has_ended for rank in ranks)]
+        stepped = (going or trainings)[-1]
         last = min(stepped, key=lambda rank: rank.num_updates)
         return Pace(
+            training=trainings.index(stepped) + 1 if len(trainings) > 1 else None,
+            num_beside=max(0, len(going) - 1),
             elapsed_s=elapsed_s,
             num_updates=last.num_updates,
             usual_s=last.usual_s,

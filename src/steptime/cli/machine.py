@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from steptime.cli.options import (
     parse_time,
     refuse_windows,
     store_folder,
+    store_to_write,
 )
 from steptime.cli.output import console_for, say, tell, write_json
 from steptime.errors import NotFoundError, UsageError
@@ -106,8 +108,8 @@ def execute(options: argparse.Namespace) -> int:
     check_json(options)
     refuse_windows("machine")
     _refuse_alone(options)
-    budget_s = _budget_s(options.budget or _BUDGET)
-    if not Path(options.data).is_dir():
+    budget_s = _budget_s(_BUDGET if options.budget is None else options.budget)
+    if not os.path.isdir(options.data):
         raise UsageError(
             f"--data: there is no folder `{options.data}`.", hint="Name an existing one."
         )
@@ -122,7 +124,7 @@ def _examine(options: argparse.Namespace, budget_s: float) -> int:
     asked = MachineOptions(
         python=options.python,
         data=Path(options.data),
-        store=Path(store_folder(options)),
+        store=store_to_write(options),
         budget_s=budget_s,
         is_again=options.again,
         only_inventory=options.inventory,
@@ -192,13 +194,14 @@ def _refuse_alone(options: argparse.Namespace) -> None:
 def _check(options: argparse.Namespace) -> int:
     """Judge the machine and print what fires; return the exit code."""
     log = None if options.nccl_log is None else Path(options.nccl_log)
-    if log is not None and not log.is_file():
+    if log is not None and not os.path.isfile(log):
         raise NotFoundError(f"--nccl-log: there is no file `{log}`.", hint="Name an existing one.")
     from steptime.app.check_machine import gather_facts
     from steptime.machine.checks.run_checks import judge
     from steptime.report.document.check_document import check_envelope
 
-    store = Path(store_folder(options))
+    folder = store_folder(options)
+    store = None if folder is None else Path(folder)
     facts = gather_facts(python=options.python, data=Path(options.data), store=store, nccl_log=log)
     checks = judge(facts)
     failed = _failed(checks, level=options.fail_on)

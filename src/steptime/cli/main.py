@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from steptime.cli.options import Parser
 from steptime.cli.output import error_text, say, write_failure
-from steptime.errors import InterruptedByUserError, SteptimeError, UsageError
+from steptime.errors import InterruptedByUserError, SteptimeError, StoreError, UsageError
 
 COMMANDS = (
     "run",
@@ -70,6 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141
     except SystemExit as end:  # argparse, after --help and --version
         return int(end.code or 0)
+    except OSError as error:
+        return _fail(StoreError(f"this failed: {error}"), words)
     except Exception as error:
         from steptime.app.attempt import describe_failure
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shlex
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 from steptime.cli.output import STDOUT, check_target
@@ -81,6 +83,19 @@ def add_run_id(parser: argparse.ArgumentParser) -> None:
     )
 
 
+LONGEST = "default: the one that lasted longest"
+
+
+def add_training(group: argparse._ActionsContainer, *, what: str, default: str = LONGEST) -> None:
+    """Add `--training`, which names one of several trainings of a command."""
+    group.add_argument(
+        "--training",
+        metavar="N",
+        type=int,
+        help=f"{what} training N of a command that started several ({default})",
+    )
+
+
 def add_store(group: argparse._ActionsContainer) -> None:
     """Add `--store`; its default is the current folder."""
     group.add_argument(
@@ -100,9 +115,36 @@ def check_json(options: argparse.Namespace) -> None:
         check_target("--json", options.json)
 
 
-def store_folder(options: argparse.Namespace) -> str:
-    """Return the folder of `--store`."""
-    return options.store or "."
+def store_folder(options: argparse.Namespace) -> str | None:
+    """Return the folder of `--store`, from which something is read; None where it is not given.
+
+    Raises:
+        UsageError: the name is empty.
+    """
+    if options.store == "":
+        raise UsageError("--store names no folder.", hint="Write: --store DIR, or leave it out.")
+    store: str | None = options.store
+    return store
+
+
+def store_to_write(options: argparse.Namespace) -> Path:
+    """Return the folder of `--store`, in which something is written, or the current one.
+
+    Raises:
+        UsageError: the name is empty or that of a file.
+    """
+    folder = store_folder(options)
+    if folder is None:
+        return Path()
+    from steptime.core.store import store_in
+
+    for path in (Path(folder), store_in(Path(folder))):
+        if os.path.lexists(path) and not os.path.isdir(path):
+            raise UsageError(
+                f"--store: `{path}` is not a folder.",
+                hint="Name a folder; the store is made in it.",
+            )
+    return Path(folder)
 
 
 def parse_percent(text: str, *, flag: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -33,8 +34,13 @@ def say(text: str, *, end: str = "\n") -> None:
 
 
 def tell(text: str) -> None:
-    """Say a sentence that comes from this program itself: `steptime: ...`."""
-    say(f"steptime: {text}")
+    """Say a sentence that comes from this program itself: `steptime: ...`.
+
+    It may name a file, so control characters are written out.
+    """
+    from steptime.core.printable import printable
+
+    say(f"steptime: {printable(text)}")
 
 
 def error_text(error: SteptimeError) -> str:
@@ -42,25 +48,29 @@ def error_text(error: SteptimeError) -> str:
 
     The text may hold what the user typed, so control characters are written out.
     """
-    from steptime.report.text.page import (
-        printable,  # imported here, because few commands' errors need it
-    )
+    from steptime.core.printable import printable
 
     lines = [*str(error).splitlines(), *(error.hint or "").splitlines()]
     return "error: " + "\n       ".join(printable(line) for line in lines)
 
 
-def open_store(folder: str, *, kind: str = "runs") -> Path:
-    """Return the store of the runs (or `studies`) that were started in `folder`.
+def open_store(folder: str | None, *, kind: str = "runs") -> Path:
+    """Return the store of the runs (or `studies`) in a named folder, or of the current one.
 
     Raises:
         NotFoundError: there is none.
     """
-    from steptime.core.store import find_store, store_in
+    from steptime.core.store import find_store, other_store, store_in, why_unwritable
 
-    store = find_store(Path(folder), kind=kind)
-    if store != store_in(Path(folder)):
-        tell(f"no {kind} are kept in {folder}; these are in {store}")
+    store = find_store(None if folder is None else Path(folder), kind=kind)
+    wanted = store_in(Path(folder or "."))
+    if store != wanted:
+        because = why_unwritable(wanted, kind=kind)
+        tell(f"{wanted} cannot be written ({because}); these {kind} are in {store}")
+    elif folder is None and (other := other_store(wanted, kind=kind)) is not None:
+        because = why_unwritable(wanted, kind=kind)
+        newer = f"newer {kind} are elsewhere: --store {other.parent}"
+        tell(f"{wanted} cannot be written ({because}); {newer}")
     return store
 
 
@@ -68,9 +78,16 @@ def console_for(file: TextIO, *, is_plain: bool = False) -> Console:
     """Return a console; a plain one has neither color nor the width of any terminal."""
     from rich.console import Console
 
+    from steptime.record.numbers_told import whole_number_in
+
+    # Rich makes a number of `²`, for `isdigit` is true of it.
+    sizes = ("COLUMNS", "LINES")
+    told = {k: v for k, v in os.environ.items() if k not in sizes or whole_number_in(v)}
     if is_plain:
-        return Console(file=file, width=_REPORT_WIDTH, force_terminal=False, color_system=None)
-    return Console(file=file)
+        return Console(
+            file=file, width=_REPORT_WIDTH, force_terminal=False, color_system=None, _environ=told
+        )
+    return Console(file=file, _environ=told)
 
 
 def write_json(target: str, envelope: Envelope[object]) -> None:
@@ -119,9 +136,9 @@ def check_target(flag: str, value: str | None) -> None:
     if value is None:
         return
     path = Path(value)
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         raise UsageError(
             f"{flag}: there is no folder `{path.parent}`.", hint=f"Make it: mkdir -p {path.parent}"
         )
-    if path.is_dir():
+    if os.path.isdir(path):
         raise UsageError(f"{flag}: `{path}` is a folder.", hint="Name a file in it.")

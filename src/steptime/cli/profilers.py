@@ -106,8 +106,9 @@ def write_counters(m: Measurement, console: Console, *, kernel: str | None, perf
         return
     from rich.text import Text
 
+    from steptime.core.printable import printable
     from steptime.report.text.counter_text import kernel_counters, processor_counters
-    from steptime.report.text.page import LABEL_WIDTH, page_of, printable
+    from steptime.report.text.page import LABEL_WIDTH, page_of
 
     found = [] if kernel is None else [kernel_counters(m, kernel)]
     if perf:

@@ -9,9 +9,9 @@ from typing import TextIO
 
 from steptime.report.text.page import shortened
 from steptime.report.text.progress_text import (
+    describe_containment,
     describe_ended,
     describe_note,
-    describe_tier,
     live_line,
 )
 from steptime.tune.values.study_progress import StudyProgress
@@ -64,7 +64,9 @@ class ProgressPrinter:
     def __call__(self, progress: StudyProgress) -> None:
         """Say what is new."""
         if progress.tier is not None:
-            self._say_once(describe_tier(progress.tier, progress.tier_reasons))
+            self._say_once(
+                describe_containment(progress.tier, progress.tier_reasons, progress.tier_lacks)
+            )
         if progress.note is not None:
             self._say_once(describe_note(progress.note))
         ended = progress.ended

@@ -7,7 +7,14 @@ import os
 import sys
 from pathlib import Path
 
-from steptime.cli.options import add_json, add_run_id, add_store, check_json, store_folder
+from steptime.cli.options import (
+    add_json,
+    add_run_id,
+    add_store,
+    add_training,
+    check_json,
+    store_folder,
+)
 from steptime.cli.output import check_target, open_store, write_json
 
 SUMMARY = "write an HTML page about a run, with its course over time"
@@ -20,12 +27,14 @@ Its plots need an extra: pip install 'steptime[report]'
 examples:
   steptime report last
   steptime report last -o monday.html --open-never
+  steptime report last --training 2
 """
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `report`."""
     add_run_id(parser)
+    add_training(parser, what="draw")
     output = parser.add_argument_group("output")
     output.add_argument(
         "-o",
@@ -52,9 +61,11 @@ def execute(options: argparse.Namespace) -> int:
 
     run = find_run(open_store(store_folder(options)), options.run)
     target = None if options.output is None else Path(options.output).absolute()
-    path = write_page(load_run(run), target)
+    path = write_page(load_run(run, training=options.training), target)
     if options.json is None:
-        print(path)
+        from steptime.core.printable import printable
+
+        print(printable(str(path)))
         if not options.open_never and _has_screen():
             import webbrowser
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steptime.cli.options import add_store, store_folder, take_command
+from steptime.cli.options import add_store, store_to_write, take_command
 from steptime.cli.output import check_target, console_for, say, tell, write_json
 from steptime.cli.profilers import add_profile_options, profile_wish, write_counters
 from steptime.errors import NotStartedError
@@ -22,20 +22,24 @@ if TYPE_CHECKING:
     from steptime.app.observe import EndedRun
     from steptime.app.observed_run import ObservedRun
     from steptime.app.prepare import RunOptions
+    from steptime.core.process_end import ProcessEnd
 
 SUMMARY = "measure a training command without changing it"
 DESCRIPTION = "Run a training command as it is, measure its steps, and say what holds it back."
 USAGE = "steptime run [options] -- COMMAND [ARG ...]"
 EXAMPLES = """\
 The command keeps its input, its output, its signals and its exit code. When it
-has ended, Steptime writes its report to stderr.
+has ended, Steptime writes its report to stderr. A training that goes on in the
+background is followed: `steptime show` has the steps that it made since.
 
 examples:
   steptime run -- python train.py --lr 3e-4
   steptime run --json result.json -- torchrun --nproc-per-node 2 train.py
   steptime run --count -- python train_compiled.py
+  steptime run --count -- python train_wgan_gp.py
   steptime run --profile -- python train.py
   steptime run --live -- python train.py > train.log 2>&1
+  steptime run -- sh -c 'nohup python train.py > train.log 2>&1 &'
 """
 
 
@@ -50,7 +54,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     training.add_argument(
         "--count",
         action="store_true",
-        help="if the script compiles its model, count the work of a step in a short extra run",
+        help="if the run itself must not count the work of a step (the script compiles, calls a "
+        "teacher without gradients, …), count it in a short extra run that changes nothing",
     )
     add_profile_options(parser)
     output = parser.add_argument_group("output")
@@ -78,31 +83,35 @@ def execute(options: argparse.Namespace) -> int:
     from steptime.app.attempt import attempt
     from steptime.launch.user_command import shell_exit_code
 
+    ends: list[ProcessEnd] = []
     try:
-        ended = _run(asked, is_live=options.live)
+        ended = _run(asked, is_live=options.live, on_end=ends.append)
+        with attempt(say):
+            _conclude(options, ended, shell_exit_code(ended.end))
     except NotStartedError as error:
         if asked.command[0].endswith(".py"):
             words = shlex.join(["python", *asked.command])
             error.hint = f"Name its interpreter: steptime run -- {words}"
         raise
-    code = shell_exit_code(ended.end)
-    try:
-        with attempt(say):
-            _conclude(options, ended, code)
     except KeyboardInterrupt:
+        if not ends:
+            raise
         tell("the report was interrupted. To print it: steptime show last")
-    return code
+    return shell_exit_code(ends[0])
 
 
-def _run(asked: RunOptions, *, is_live: bool) -> EndedRun:
-    """Start the command and wait for it; nothing is said in the meantime."""
+def _run(asked: RunOptions, *, is_live: bool, on_end: Callable[[ProcessEnd], None]) -> EndedRun:
+    """Start the command and wait for it; nothing is said in the meantime.
+
+    From the call of `on_end` on, each signal that ends a process raises KeyboardInterrupt.
+    """
     from steptime.app.observe import run_in_foreground
     from steptime.app.prepare import prepare
     from steptime.launch.user_command import release_streams, user_environment
 
     plan = prepare(asked, user_environment(), tell=tell)
     make_line = _line_maker() if is_live else None
-    return run_in_foreground(plan, on_start=release_streams, make_line=make_line)
+    return run_in_foreground(plan, on_start=release_streams, on_end=on_end, make_line=make_line)
 
 
 def _run_options(options: argparse.Namespace) -> RunOptions:
@@ -115,7 +124,7 @@ def _run_options(options: argparse.Namespace) -> RunOptions:
 
     return RunOptions(
         command=command,
-        store=Path(store_folder(options)),
+        store=store_to_write(options),
         recipe=None if options.recipe is None else Path(options.recipe),
         counts=options.count,
         profile=profile,
@@ -147,7 +156,12 @@ def _conclude(options: argparse.Namespace, ended: EndedRun, code: int) -> None:
     if options.json is not None:
         with attempt(tell):
             _write_document(options.json, observed, notes, code)
-    if observed is not None and observed.measurement.num_steps > 0:
+    if observed is None:
+        return
+    if observed.goes_on:
+        if options.report is not None or not observed.is_empty:
+            tell(observed.describe_rest())
+    elif observed.measurement.num_steps > 0:
         # The page comes last, because it takes longest and is the smallest loss.
         with attempt(tell):
             _offer_page(observed, notes)
@@ -196,7 +210,7 @@ def _offer_page(observed: ObservedRun, told: Sequence[str]) -> None:
         return
 
     def tell_why(note: str) -> None:
-        reason = note.rpartition(": ")[2].rstrip(".")
+        reason = note.rpartition(": ")[2].partition(". ")[0].rstrip(".")
         is_known = any(reason in one for one in told)
         say("not written, for the same reason" if is_known else f"not written: {note}")
 

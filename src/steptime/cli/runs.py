@@ -39,10 +39,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Print the list."""
     check_json(options)
-    from steptime.app.run_listing import list_runs, reindex
+    from steptime.app.current_runs import list_current_runs
 
     store = open_store(store_folder(options))
-    rows = reindex(store) if options.reindex else list_runs(store)
+    rows = list_current_runs(store, is_fresh=options.reindex)
     if options.json is None:
         _print_table(rows)
     else:

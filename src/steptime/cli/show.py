@@ -5,21 +5,29 @@ from __future__ import annotations
 import argparse
 import sys
 
-from steptime.cli.options import add_json, add_run_id, add_store, check_json, store_folder
+from steptime.cli.options import (
+    add_json,
+    add_run_id,
+    add_store,
+    add_training,
+    check_json,
+    store_folder,
+)
 from steptime.cli.output import console_for, open_store, write_json
 from steptime.cli.profilers import add_counter_options, write_counters
 from steptime.errors import UsageError
 
 SUMMARY = "print the report of a run again"
 DESCRIPTION = """\
-Print the report of a run again. If the command is still running, the report
-covers what has happened so far.
+Print the report of a run again. If the command is still running, or a training
+that it left in the background, the report covers what has happened so far.
 """
 USAGE = "steptime show ID [options]"
 EXAMPLES = """\
 examples:
   steptime show last --waterfall
   steptime show 20261120-1015 --json
+  steptime show last --training 2
   steptime show last --perf
 """
 
@@ -27,6 +35,7 @@ examples:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `show`."""
     add_run_id(parser)
+    add_training(parser, what="show")
     add_counter_options(parser.add_argument_group("counters, for a run that was profiled"))
     output = parser.add_argument_group("output")
     output.add_argument(
@@ -56,7 +65,8 @@ def execute(options: argparse.Namespace) -> int:
     from steptime.report.document.run_document import run_envelope
     from steptime.report.text.run_text import render, render_picture
 
-    document = load_run(find_run(open_store(store_folder(options)), options.run)).document
+    run = find_run(open_store(store_folder(options)), options.run)
+    document = load_run(run, training=options.training).document
     console = console_for(sys.stdout)
     if options.json is not None:
         write_json(options.json, run_envelope(document, command="show", exit_code=0))

@@ -6,7 +6,14 @@ import argparse
 import time
 from typing import TYPE_CHECKING
 
-from steptime.cli.options import add_json, add_run_id, add_store, check_json, store_folder
+from steptime.cli.options import (
+    add_json,
+    add_run_id,
+    add_store,
+    add_training,
+    check_json,
+    store_folder,
+)
 from steptime.cli.output import open_store, tell, write_json
 
 if TYPE_CHECKING:
@@ -25,12 +32,14 @@ If the run has ended, the stacks of its last stall are shown.
 examples:
   steptime stacks last
   steptime stacks 20261120-1015 --json
+  steptime stacks last --training 2
 """
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `stacks`."""
     add_run_id(parser)
+    add_training(parser, what="show", default="default: all of them")
     output = parser.add_argument_group("output")
     add_json(output)
     add_store(output)
@@ -45,7 +54,7 @@ def execute(options: argparse.Namespace) -> int:
     from steptime.report.document.listings import StacksDocument
 
     run = find_run(open_store(store_folder(options)), options.run)
-    found = take_stacks(run)
+    found = take_stacks(run, training=options.training)
     if found.is_past:
         tell(f"run {run.run_id} has ended; these stacks were taken while it was stalled")
     if options.json is None:
@@ -62,7 +71,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _print(ranks: tuple[StalledRank, ...], culprits: tuple[int, ...]) -> None:
-    from steptime.report.text.page import printable
+    from steptime.core.printable import printable
     from steptime.report.text.stall_text import describe_ranks, stack_lines
 
     for sentence in describe_ranks(ranks, culprits):

@@ -11,10 +11,11 @@ from steptime.cli.options import (
     BESIDE,
     add_json,
     add_store,
+    add_training,
     check_json,
     parse_names,
     parse_time,
-    store_folder,
+    store_to_write,
     take_command,
 )
 from steptime.cli.output import STDOUT, check_target, console_for, error_text, say, tell, write_json
@@ -35,6 +36,9 @@ EXAMPLES = """\
 examples:
   steptime tune -- python train.py
   steptime tune --budget 1h --exclude compile -- torchrun train.py
+  steptime tune --budget 20m -- python train.py   # continues one of 10m
+  steptime tune --training 2 -- bash train.sh
+  steptime tune --share-network -- python train_from_a_bucket.py
   steptime run --recipe tuned.toml -- python train.py
 """
 
@@ -46,7 +50,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--budget",
         metavar="TIME",
         default="10m",
-        help="how long the whole study may take, such as 30s or 1h (default: 10m)",
+        help="how long the whole study may take, such as 30s or 1h (default: 10m); with more than "
+        "an earlier study of this command had, it continues if its time did not suffice",
     )
     search.add_argument(
         "--levers", metavar="A,B", help="try only these levers; `steptime levers` lists them all"
@@ -62,18 +67,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     search.add_argument(
         "--fresh",
         action="store_true",
-        help="start from the beginning, even if an earlier study of this command was interrupted",
+        help="start from the beginning, even if an earlier study of this command could continue",
     )
+    add_training(search, what="tune", default="needed where a command starts several")
     trials = parser.add_argument_group("trials")
     trials.add_argument(
         "--share-network",
         action="store_true",
-        help="let the trials use the network of this machine",
+        help="let the trials use the network and the socket files of this machine; what the script "
+        "sends, each trial then sends too",
     )
     trials.add_argument(
         "--unsafe-trials",
         action="store_true",
-        help="run trials even if nothing here keeps them from changing your files",
+        help="run trials even if nothing here keeps them from changing your files, reaching the "
+        "network, or disturbing other programs",
     )
     output = parser.add_argument_group("output")
     output.add_argument(
@@ -106,6 +114,8 @@ def execute(options: argparse.Namespace) -> int:
     check_json(options)
     if options.run_steps is not None and options.run_steps < 1:
         raise UsageError(f"--run-steps must be 1 or more, got {options.run_steps}.")
+    if options.training is not None and options.training < 1:
+        raise UsageError(f"--training must be 1 or more, got {options.training}.")
     required = options.require_speedup
     if required is not None and not 0 < required < float("inf"):
         raise UsageError(f"--require-speedup must be above 0, got {required}.")
@@ -130,7 +140,7 @@ def _study_options(options: argparse.Namespace, command: tuple[str, ...]) -> Stu
 
     return StudyOptions(
         command=command,
-        store=Path(store_folder(options)),
+        store=store_to_write(options),
         levers=choose_levers(only, exclude, names=("--levers", "--exclude"), tell=tell),
         excluded=exclude,
         run_steps=options.run_steps,
@@ -139,6 +149,7 @@ def _study_options(options: argparse.Namespace, command: tuple[str, ...]) -> Stu
         share_network=options.share_network,
         is_fresh=options.fresh,
         output=Path(options.output),
+        training=options.training,
     )
 
 

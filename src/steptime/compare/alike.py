@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from steptime.compare.values import ComparedRun, Obstacle, Trait, TraitChange
+from steptime.compare.values import ComparedRun, Obstacle, TraitChange
 from steptime.core.note import Fact, Note
 from steptime.core.process_end import ProcessEnd, RunState
 
@@ -52,25 +52,58 @@ def find_changes(a: Runs, b: Runs) -> tuple[TraitChange, ...]:
     It leaves out what only ranks show where a side has no ranks: not seen is not changed. Another
     script has other code, so it says nothing about the code then.
     """
-    keys = dict.fromkeys((t.what, t.name) for run in (*a, *b) for t in run.traits)
-    is_seen = all(_values(runs, "ranks", "") for runs in (a, b))
-    is_one_script = _values(a, "script", "") == _values(b, "script", "")
+    of_a, of_b = _SideTraits(a), _SideTraits(b)
+    is_seen = all(side.values("ranks", "") for side in (of_a, of_b))
+    is_one_script = of_a.values("script", "") == of_b.values("script", "")
     found = []
-    for what, name in keys:
+    for what, name in dict.fromkeys((*of_a.keys, *of_b.keys)):
         if what in _TOLD_BY_RANKS and (what, name) != _OWN_VERSION and not is_seen:
             continue
         if what == "code" and not is_one_script:
             continue
-        of_a, of_b = _values(a, what, name), _values(b, what, name)
-        if of_a != of_b:
-            found.append(TraitChange(what=what, name=name, a=of_a, b=of_b))
+        values_a, values_b = of_a.values(what, name), of_b.values(what, name)
+        if values_a != values_b:
+            found.append(TraitChange(what=what, name=name, a=values_a, b=values_b))
     return tuple(found)
 
 
-def _values(runs: Runs, what: str, name: str) -> tuple[str, ...]:
-    """Return the values of a trait in the runs, each once; a run may lack the trait."""
-    found = (run.trait(what, name) for run in runs)
-    return tuple(sorted({value for value in found if value is not None}))
+class _SideTraits:
+    """The traits of a set of runs, read once: whoever asks each run for each trait asks for long.
+
+    Several loaders of one class share a name, so a run may have a trait twice; its first value is
+    the one that it has.
+    """
+
+    def __init__(self, runs: Runs) -> None:
+        self._num_runs = len(runs)
+        self._firsts: dict[tuple[str, str], Counter[str]] = {}
+        self._others: dict[tuple[str, str], set[str]] = {}
+        for run in runs:
+            first: dict[tuple[str, str], str] = {}
+            for trait in run.traits:
+                key = trait.what, trait.name
+                if first.setdefault(key, trait.value) != trait.value:
+                    self._others.setdefault(key, set()).add(trait.value)
+            for key, value in first.items():
+                if key not in self._firsts:
+                    self._firsts[key] = Counter()
+                self._firsts[key][value] += 1
+
+    @property
+    def keys(self) -> tuple[tuple[str, str], ...]:
+        """Return what and name of each trait, in the order in which they were seen."""
+        return tuple(self._firsts)
+
+    def values(self, what: str, name: str) -> tuple[str, ...]:
+        """Return the values of a trait, each once; a run may lack the trait."""
+        return tuple(sorted(self._firsts.get((what, name), ())))
+
+    def is_split(self, key: tuple[str, str]) -> bool:
+        """Return whether runs have different values, or some lack the trait."""
+        firsts = self._firsts[key]
+        return (
+            len(firsts) > 1 or firsts.total() < self._num_runs or bool(self._others.get(key, set()))
+        )
 
 
 # -- what prevents a judgement
@@ -118,14 +151,16 @@ def has_failed(end: ProcessEnd) -> bool:
 
 def _unlike(a: Runs, b: Runs) -> Iterator[Obstacle]:
     seen = set()
+    sides = _SideTraits(a), _SideTraits(b)
     for what, name, code in _SAME:
-        of_a, of_b = _values(a, what, name), _values(b, what, name)
+        of_a, of_b = (side.values(what, name) for side in sides)
         if of_a and of_b and of_a != of_b and code not in seen:
             seen.add(code)
             facts = {"a": ", ".join(of_a), "b": ", ".join(of_b)}
             yield Obstacle(code=code, facts=facts)
-    for name in sorted({t.name for run in (*a, *b) for t in run.traits if t.what == "input"}):
-        of_a, of_b = _values(a, "input", name), _values(b, "input", name)
+    inputs = {name for side in sides for what, name in side.keys if what == "input"}
+    for name in sorted(inputs):
+        of_a, of_b = (side.values("input", name) for side in sides)
         if of_a and of_b and of_a != of_b:
             facts = {"name": name, "a": ", ".join(of_a), "b": ", ".join(of_b)}
             yield Obstacle(code="other_input", facts=facts)
@@ -164,22 +199,18 @@ def _range(numbers: set[int]) -> str:
 
 def _mixed(side: str, runs: Runs) -> Iterator[Note]:
     """Yield remarks on runs of one set that were not made alike."""
+    traits = _SideTraits(runs)
     names = {
-        trait.name or trait.what
-        for run in runs
-        for trait in run.traits
-        if trait.what not in (*_IDLE, "place") and _is_split(runs, trait)
+        name or what
+        for what, name in traits.keys
+        if what not in (*_IDLE, "place") and traits.is_split((what, name))
     }
     if names:
         yield Note(code="mixed", facts={"side": side, "names": ", ".join(sorted(names))})
 
 
-def _is_split(runs: Runs, trait: Trait) -> bool:
-    return any(run.trait(trait.what, trait.name) != trait.value for run in runs)
-
-
 def _is_open(run: ComparedRun) -> bool:
-    return run.end.state in (RunState.RUNNING, RunState.UNKNOWN)
+    return not run.end.is_over
 
 
 def are_interleaved(a: Runs, b: Runs) -> bool:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import struct
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -60,6 +62,61 @@ _T = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gaps:
+    """Absolute differences between values: those between any two of a group, and listed ones.
+
+    Between two of a group they are not listed, for their number grows with the square of the runs.
+    """
+
+    groups: tuple[Values, ...] = ()
+    listed: Values = ()
+
+    def __len__(self) -> int:
+        return len(self.listed) + sum(len(g) * (len(g) - 1) // 2 for g in self.groups)
+
+    def add(self, other: Gaps) -> Gaps:
+        """Return the two together."""
+        return Gaps(groups=self.groups + other.groups, listed=(*self.listed, *other.listed))
+
+    def nth_smallest(self, rank: int) -> float:
+        """Return the gap of this rank, from 1: the least value that no fewer gaps are up to.
+
+        It halves the range of possible values until one is left, so the result is one of the gaps,
+        and the same as if all had been sorted. Floats that are not negative are in the order of
+        their bits.
+        """
+        ordered, listed = [sorted(group) for group in self.groups], sorted(self.listed)
+        largest = max([*(group[-1] - group[0] for group in ordered if group), *listed[-1:]])
+        low, high = -1, _bits_of(largest)
+        while high - low > 1:
+            middle = (low + high) // 2
+            bound = _float_of(middle)
+            num = bisect_right(listed, bound) + sum(_num_within(g, bound) for g in ordered)
+            low, high = (low, middle) if num >= rank else (middle, high)
+        return _float_of(high)
+
+
+def _num_within(ordered: Values, bound: float) -> int:
+    """Return how many pairs of values lie at most so far apart."""
+    num = first = 0
+    for place, value in enumerate(ordered):
+        while value - ordered[first] > bound:
+            first += 1
+        num += place - first
+    return num
+
+
+def _bits_of(value: float) -> int:
+    (bits,) = struct.unpack("<q", struct.pack("<d", value))
+    return int(bits)
+
+
+def _float_of(bits: int) -> float:
+    (value,) = struct.unpack("<d", struct.pack("<q", bits))
+    return float(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
     """Squared deviations of values from the means of their groups, and degrees of freedom.
 
@@ -68,7 +125,7 @@ class Pool:
 
     squares: float = 0.0
     degrees: int = 0
-    gaps: Values = ()
+    gaps: Gaps = Gaps()
 
     @property
     def variance(self) -> float | None:
@@ -80,20 +137,18 @@ class Pool:
         return Pool(
             squares=self.squares + other.squares,
             degrees=self.degrees + other.degrees,
-            gaps=(*self.gaps, *other.gaps),
+            gaps=self.gaps.add(other.gaps),
         )
 
 
 def pool(groups: Sequence[Values]) -> Pool:
     """Return the deviations of values within groups; the runs of each group are alike."""
     squares, degrees = 0.0, 0
-    gaps: list[float] = []
     for values in groups:
         mean = _mean(values)
         squares += math.fsum((value - mean) ** 2 for value in values)
         degrees += max(0, len(values) - 1)
-        gaps += (abs(b - a) for a, b in itertools.combinations(values, 2))
-    return Pool(squares=squares, degrees=degrees, gaps=tuple(gaps))
+    return Pool(squares=squares, degrees=degrees, gaps=Gaps(groups=tuple(map(tuple, groups))))
 
 
 def pool_neighbors(values: Values) -> Pool:
@@ -107,7 +162,7 @@ def pool_neighbors(values: Values) -> Pool:
     gaps = tuple(abs(b - a) for a, b in itertools.pairwise(values))
     degrees = 2 * len(gaps) // 3
     variance = math.fsum(gap**2 / 2 for gap in gaps) / len(gaps) if gaps else 0.0
-    return Pool(squares=variance * degrees, degrees=degrees, gaps=gaps)
+    return Pool(squares=variance * degrees, degrees=degrees, gaps=Gaps(listed=gaps))
 
 
 def needs_stored(num_a: int, num_b: int) -> bool:
@@ -164,7 +219,7 @@ def reach_of(num_a: int, num_b: int, *, noise: Pool, least: float = 0.0) -> floa
         return None if noise.degrees < MIN_DEGREES else factor * max(math.sqrt(variance), least)
     if noise.degrees < MIN_DEGREES_SINGLE or not noise.gaps:
         return None
-    usual = sorted(noise.gaps)[math.ceil(SINGLE_QUANTILE * len(noise.gaps)) - 1]
+    usual = noise.gaps.nth_smallest(math.ceil(SINGLE_QUANTILE * len(noise.gaps)))
     return max(SINGLE_FACTOR * usual, 1.96 * least * per_run)
 
 

@@ -70,6 +70,7 @@ class ComparedRun:
         others_cores: cores that other processes kept busy during the run.
         host: hash of the machine's name.
         traits: what the run was made with.
+        training: number of the training that is compared, if its command had several.
     """
 
     run_id: str
@@ -87,6 +88,7 @@ class ComparedRun:
     others_cores: float | None
     host: str
     traits: tuple[Trait, ...]
+    training: int | None = None
 
     def trait(self, what: str, name: str) -> str | None:
         """Return the value of one trait."""

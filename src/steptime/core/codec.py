@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import is_dataclass
 from typing import Any, TypeVar
 
+from steptime.core.ranges import OutOfRangeError, check_numbers
 from steptime.core.schema import SCHEMA
 from steptime.errors import DamagedRunError
 
@@ -110,8 +111,8 @@ def decode(cls: type[T], text: bytes | str, *, where: str | None = None) -> T:
         where: what errors call the text, such as a path.
 
     Raises:
-        DamagedRunError: the text is not JSON, a field is missing or has another type, or the
-            schema is not ours.
+        DamagedRunError: the text is not JSON, a field is missing or has another type, a number
+            is out of range, or the schema is not ours.
     """
     import msgspec
 
@@ -124,6 +125,7 @@ def decode(cls: type[T], text: bytes | str, *, where: str | None = None) -> T:
     schema = getattr(value, "schema", None)
     if schema is not None:
         check_schema({"schema": schema}, where=where)
+    _check_ranges(value, where)
     return value
 
 
@@ -133,7 +135,8 @@ def from_json(cls: type[T], data: object, *, where: str | None = None) -> T:
     A number that is not finite is read as null.
 
     Raises:
-        DamagedRunError: a field is missing or has another type, or the schema is not ours.
+        DamagedRunError: a field is missing or has another type, a number is out of range, or the
+            schema is not ours.
     """
     import msgspec
 
@@ -141,13 +144,46 @@ def from_json(cls: type[T], data: object, *, where: str | None = None) -> T:
     if isinstance(data, Mapping) and "schema" in cls.__annotations__:
         check_schema(data, where=where)
     try:
-        return msgspec.convert(_without_infinities(data), cls)
+        value = msgspec.convert(_without_infinities(data), cls)
     except msgspec.ValidationError as error:
         hint = "the file is damaged or foreign"
         raise DamagedRunError(_describe(error, where, data), hint=hint) from error
-    except (RecursionError, SystemError) as error:
+    except (RecursionError, SystemError, UnicodeError) as error:
+        # Half of a character, such as `\ud800`, where a word of ours is expected, is no Unicode.
         # Before 0.22, msgspec raises SystemError for a whole number that no float can hold.
         raise DamagedRunError(f"`{where}`: {error}", hint="the file is damaged") from error
+    _check_ranges(value, where)
+    return value
+
+
+def _check_ranges(value: object, where: str) -> None:
+    try:
+        check_numbers(value)
+    except OutOfRangeError as error:
+        raise DamagedRunError(f"`{where}`: {error}", hint="the file is damaged") from error
+
+
+def parse_document(text: bytes | str, *, checks_numbers: bool = True) -> Mapping[str, Any]:
+    """Return the object in a JSON document of our schema, with its numbers checked.
+
+    Args:
+        text: the document.
+        checks_numbers: False where the caller checks the few that it takes.
+
+    Raises:
+        ValueError: it is no JSON, no object, of another schema, or holds a number out of range.
+    """
+    try:
+        data = json.loads(text)
+    except RecursionError as error:
+        raise ValueError(f"it is nested too deeply: {error}") from error
+    if not isinstance(data, dict) or type(data.get("schema")) is not int:
+        raise ValueError("it is not written by Steptime")
+    if data["schema"] != SCHEMA:
+        raise ValueError(f"its schema is {data['schema']!r:.40}, not {SCHEMA}")
+    if checks_numbers:
+        check_numbers(data)
+    return data
 
 
 def check_schema(data: Mapping[str, Any], *, where: str) -> None:
@@ -161,11 +197,12 @@ def check_schema(data: Mapping[str, Any], *, where: str) -> None:
         return
     if type(found) is int and found > SCHEMA:
         raise DamagedRunError(
-            f"{where}: schema {found} is newer than this Steptime, which reads schema {SCHEMA}",
+            f"{where}: schema {found!r:.40} is newer than this Steptime, "
+            f"which reads schema {SCHEMA}",
             hint="show it with the Steptime that wrote it, or upgrade: pip install -U steptime",
         )
     raise DamagedRunError(
-        f"{where}: not written by Steptime: `schema` must be {SCHEMA}, got {found!r}",
+        f"{where}: not written by Steptime: `schema` must be {SCHEMA}, got {found!r:.40}",
         hint="check the path; a run folder is .steptime/runs/<run id>",
     )
 

@@ -13,8 +13,8 @@ class MachineIdentity:
     changes from run to run, and is read again each time.
 
     Attributes:
-        hostname_hash: hash of the machine's name, so that the name itself is kept nowhere; None
-            in a recipe, since people share recipes.
+        hostname_hash: hash of the machine's name, which a measurement does not need; None in a
+            recipe, since people share recipes. The lines of processes have the name.
         cpu: model of the processor.
         num_cores: logical cores of the whole machine.
         memory_bytes: memory of the whole machine.

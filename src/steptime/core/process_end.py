@@ -7,9 +7,14 @@ from enum import Enum
 
 
 class RunState(str, Enum):
-    """How the command of a run ended, as far as is known."""
+    """How the command of a run ended, as far as is known.
+
+    Of a run that is `still_training` the command has ended, and a training that it started in the
+    background has not.
+    """
 
     RUNNING = "running"
+    STILL_TRAINING = "still_training"
     FINISHED = "finished"
     FAILED = "failed"
     KILLED = "killed"
@@ -22,10 +27,17 @@ class ProcessEnd:
 
     Attributes:
         state: how it ended, as far as is known.
-        exit_code: its exit code; None where a signal ended it, or nobody saw the end.
-        signal: number of the signal that ended it.
+        exit_code: its exit code; None where a signal ended it, or nobody saw the end. Where a
+            training outlived the command, nobody sees the exit code of the training.
+        signal: number of the signal that ended it; None where a training that outlived the
+            command was cut short, because nobody saw how.
     """
 
     state: RunState
     exit_code: int | None = None
     signal: int | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run is known to have ended, however it did."""
+        return self.state in (RunState.FINISHED, RunState.FAILED, RunState.KILLED)

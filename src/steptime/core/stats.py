@@ -15,6 +15,9 @@ from steptime.core.interval import Interval
 
 T = TypeVar("T")
 
+ERROR = 0.05
+"""How often an interval may miss what it is for, where nothing else is said."""
+
 BATCH = 5
 """Values per batch in MSER-5; White (1997) chose five to smooth without hiding a short warmup."""
 
@@ -89,8 +92,8 @@ def weighted_median(values: Sequence[float], weights: Sequence[float]) -> float:
     return values[order[-1]]
 
 
-def median_interval(values: Sequence[float]) -> Interval:
-    """Return the median with a 95 % interval between two order statistics.
+def median_interval(values: Sequence[float], *, error: float = ERROR) -> Interval:
+    """Return the median with an interval between two order statistics, of 95 % by itself.
 
     The ranks are those of the binomial distribution for the effective sample size, scaled to
     the number of values. With fewer than six effective values no such interval exists; the range
@@ -98,6 +101,7 @@ def median_interval(values: Sequence[float]) -> Interval:
 
     Args:
         values: in order of time, because neighbors depend on each other.
+        error: how often the interval may miss the true median.
 
     Raises:
         ValueError: there are no values.
@@ -106,19 +110,29 @@ def median_interval(values: Sequence[float]) -> Interval:
     """
     n = len(values)
     num_effective = effective_size(values)
-    rank = _low_rank(num_effective) * (n + 1) // (num_effective + 1)
+    rank = _low_rank(num_effective, error / 2) * (n + 1) // (num_effective + 1)
     rank = max(1, rank)
     ordered = sorted(values)
     return Interval(estimate=median(values), low=ordered[rank - 1], high=ordered[n - rank], n=n)
 
 
-def _low_rank(n: int) -> int:
-    """Return the largest l with P(Binomial(n, 1/2) < l) at most 2.5 %; 0 if there is none."""
+def values_for_interval(error: float = ERROR) -> int:
+    """Return how many independent values an interval needs at least, so that it misses so seldom.
+
+    The widest one reaches from the least value to the largest: it misses in 2 of 2**n cases.
+    """
+    return math.ceil(1 - math.log2(error))
+
+
+def _low_rank(n: int, tail: float = ERROR / 2) -> int:
+    """Return the largest l with P(Binomial(n, 1/2) < l) at most `tail`; 0 if there is none."""
     if n > _MAX_EXACT:
-        return math.floor((n - _Z * math.sqrt(n)) / 2)
+        from statistics import NormalDist  # 10 ms, which few runs need
+
+        return math.floor((n + NormalDist().inv_cdf(tail) * math.sqrt(n)) / 2)
     rank = 0
     probability = cumulative = 0.5**n
-    while cumulative <= 0.025:
+    while cumulative <= tail:
         rank += 1
         probability *= (n - rank + 1) / rank
         cumulative += probability

@@ -11,13 +11,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from steptime.core.schema import SCHEMA
+from steptime.diagnose import contended
 from steptime.diagnose.ailments import memory_limits, stalled, verdicts
 from steptime.diagnose.ailments.ailment import Asked, Rule
 from steptime.diagnose.ailments.all_ailments import rules_asked
 from steptime.diagnose.ailments.arithmetic import add_roofs, is_usable
 from steptime.diagnose.ailments.shifted import find_shift
 from steptime.diagnose.shifts.lasting_shifts import find_shifts
-from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity
+from steptime.diagnose.values.finding import (
+    BottleneckKind,
+    Diagnosis,
+    Finding,
+    HeldBy,
+    Severity,
+)
 from steptime.diagnose.values.reach_values import Waterfall
 from steptime.measure.values.measurement import Measurement
 
@@ -50,29 +57,64 @@ def diagnose(
         waterfall: the waterfall of the same run; without it, there are no findings on roofs.
     """
     shifts = () if series is None else find_shifts(series)
-    diagnosis = _diagnose(measurement, find_shift(shifts), waterfall)
+    shift = find_shift(shifts)
+    if shift is not None and _are_left_out(measurement):
+        shift = contended.judge_again(shift, measurement)
+    diagnosis = _diagnose(measurement, shift, waterfall)
     return replace(diagnosis, shifts=tuple(one.shift for one in shifts))
+
+
+def _are_left_out(measurement: Measurement) -> bool:
+    """Return whether steps beside a busy neighbor do not count."""
+    return measurement.steady is not None and measurement.steady.num_beside_neighbor > 0
 
 
 def _diagnose(
     measurement: Measurement, shift: Finding | None, waterfall: Waterfall | None
 ) -> Diagnosis:
     findings = _ask(rules_asked(Asked.ALWAYS), measurement) + ([] if shift is None else [shift])
-    death = next((f for f in findings if f.cause == memory_limits.OUT_OF_MEMORY.cause), None)
+    death = _find_death(findings)
     too_few = verdicts.find_no_steps(measurement)
     if too_few is not None:
         return _conclude(measurement, [*findings, too_few], death or too_few)
     findings += _ask(rules_asked(Asked.ENOUGH_STEPS), measurement)
     if waterfall is not None and is_usable(waterfall):
         findings = add_roofs(findings, measurement, waterfall)
-    primary = death or choose_primary(findings)
+    if contended.is_contended(measurement):
+        findings = [contended.judge_again(finding, measurement) for finding in findings]
+        primary = (
+            _find_death(findings)
+            or choose_primary(findings)
+            or _beside_neighbor(measurement, findings)
+        )
+    else:
+        primary = death or choose_primary(findings)
     if primary is None:
         primary = _doubt(measurement) or _settle(measurement, findings)
-    elif (unnamed := verdicts.find_unattributed(measurement)) is not None:
+    elif (unnamed := verdicts.find_unattributed(measurement)) and unnamed.cause != primary.cause:
         findings.append(replace(unnamed, severity=Severity.INFO))
     if primary.kind is BottleneckKind.HOST_BOUND:  # the same phases, better explained
         findings = [f for f in findings if f.kind is not BottleneckKind.COMPUTE_BOUND]
     return _conclude(measurement, findings, primary)
+
+
+def _find_death(findings: Sequence[Finding]) -> Finding | None:
+    return next((f for f in findings if f.cause == memory_limits.OUT_OF_MEMORY.cause), None)
+
+
+def _beside_neighbor(measurement: Measurement, findings: Sequence[Finding]) -> Finding | None:
+    """Return what can be said of a contended run without a bottleneck of its own.
+
+    That it is contended is said where there is nothing else.
+    """
+    unnamed = verdicts.find_unattributed(measurement)
+    held = None if unnamed is None else contended.judge_again(unnamed, measurement)
+    if held is not None and held.held_by is not HeldBy.NOTHING:
+        return held
+    compute = (f for f in findings if f.kind is BottleneckKind.COMPUTE_BOUND)
+    others = (f for f in findings if f.kind is BottleneckKind.CONTENDED)
+    sure = (f for f in compute if f.held_by is not HeldBy.NOTHING)
+    return next(sure, None) or next(others, None)
 
 
 def _ask(rules: Sequence[Rule], measurement: Measurement) -> list[Finding]:
@@ -80,12 +122,10 @@ def _ask(rules: Sequence[Rule], measurement: Measurement) -> list[Finding]:
 
 
 def choose_primary(findings: Sequence[Finding]) -> Finding | None:
-    """Return the finding at warning or above that names the bottleneck, by headroom if any."""
-    serious = [f for f in findings if f.kind is not None and f.severity is not Severity.INFO]
+    """Return the finding at warning or above that names the bottleneck, by its headroom."""
+    serious = [f for f in findings if f.severity is not Severity.INFO]
     removable = [finding for finding in serious if finding.kind in WITH_HEADROOM]
-    if removable:
-        return max(removable, key=_headroom)
-    return serious[0] if serious else None
+    return max(removable, key=_headroom, default=None)
 
 
 def _headroom(finding: Finding) -> float:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from steptime.core.hardware import find_accelerator
 from steptime.diagnose.values.utilization_values import Utilization
 from steptime.measure.values.measurement import Measurement
-from steptime.measure.values.work import Count
+from steptime.measure.values.work import Count, WorkBasis
 
 
 def model_utilization(measurement: Measurement) -> Utilization:
@@ -38,7 +38,10 @@ def _utilization(m: Measurement, flops: int) -> Utilization:
         return Utilization(missing=m.count_missing or "not_counted")
     if m.steady is None or m.steady.step_time_s is None or m.steady.step_time_s.estimate <= 0:
         return Utilization(missing="no_steady_steps", convention=count.convention)
-    rate = flops * count.rank_ratio / m.steady.step_time_s.estimate
+    step_s = _step_s(count.basis, m.steady.step_time_s.estimate)
+    if step_s is None:
+        return Utilization(missing="work_differs", convention=count.convention)
+    rate = flops * count.rank_ratio / step_s
     dtype, share = _main_type(count)
     part = find_accelerator(m.ranks[0].device_name if m.ranks else None)
     peak = None if part is None or dtype is None else part.peak_flops_per_s.get(dtype)
@@ -56,6 +59,19 @@ def _utilization(m: Measurement, flops: int) -> Utilization:
     masked = count.masked_flops / count.total if count.total else 0.0
     causal = rate / peak * (1 - masked)
     return replace(found, fraction=rate / peak, causal_fraction=causal, peak_flops_per_s=peak)
+
+
+def _step_s(basis: WorkBasis | None, median_s: float) -> float | None:
+    """Return the time that the work of a mean step takes [s]; None where the mean is not known.
+
+    Where steps differ in their work, only their sums belong together: the work and the time of all
+    steps of the window.
+    """
+    if basis is None or not basis.differs:
+        return median_s
+    if basis.how == "range" or not basis.window_s:
+        return None
+    return basis.window_s / basis.num_steps
 
 
 def _main_type(count: Count) -> tuple[str | None, float | None]:

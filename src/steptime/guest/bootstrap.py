@@ -14,6 +14,7 @@ from typing import Any
 from ..record import kinds
 from ..record.buckets import BACKWARDS, FORWARDS
 from ..record.files import PROCESSES
+from ..record.process_identity import describe_own_process
 from .hooks import distributed, loader_hooks, model_calls, tensor_hooks, training_hooks
 from .hooks.context import Context
 from .memory.dissect import dissect_death, make_anatomy
@@ -22,6 +23,7 @@ from .timeline.recorder import Recorder, append
 from .watchers.compile_books import CompileWatcher
 from .watchers.ending import tell_error
 from .watchers.inputs import find_versions
+from .watchers.kinship import describe_kinship, whole_number
 from .watchers.pause_watcher import PauseWatcher
 from .watchers.process_memory import MemoryWatcher
 
@@ -50,12 +52,15 @@ def start(torch: Any, run: str, targets: dict[str, Callable[[Any], None]]) -> Co
         targets: for each module name, what is called once that module has been executed.
     """
     version = str(torch.__version__)
-    facts: dict[str, Any] = {"version": version}
+    facts: dict[str, Any] = {"version": version} | describe_own_process()
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_TORCH:
         announce(run, kinds.TORCH, facts | {"too_old": True})
         return None
-    recorder = Recorder(run, lambda: make_head(torch))
+    recorder = Recorder(run, lambda: make_head(torch, recorder))
     context = Context(torch, recorder)
+    recorder.meet_first = lambda optimizer: context.guarded(
+        "kinship", note_kinship, torch, recorder, optimizer
+    )
     for install in INSTALLERS:
         context.guarded(f"install:{install.__name__}", install, context)
     targets["torch._dynamo.callback"] = lambda module: training_hooks.hook_compile(context, module)
@@ -81,11 +86,18 @@ def install_profile(context: Context, wish: str) -> None:
 
 def install_plan(context: Context, path: str, targets: dict[str, Callable[[Any], None]]) -> None:
     """Do what the parent's plan says, in a trial, a run with a recipe, or a run to be counted."""
+    from .trial.plan_scope import is_meant
     from .trial.trial_guest import install_trial
     from .trial.trial_plan import read_plan
 
-    if read_plan(path).is_counting:
+    plan = read_plan(path)
+    if not is_meant(plan.only, context.recorder.run):
+        return
+    if plan.is_counting:
+        from .count.whole_updates import hook_threads
+
         context.is_counting = True
+        hook_threads(context.torch, lambda: context.journal, lambda: context.counting)
         return
     trial = install_trial(context, path, lambda: finish(context))
     if trial.plan.is_live:
@@ -200,6 +212,7 @@ def finish(context: Context) -> None:
         "forwards": recorder.num_forwards + left[FORWARDS],
         "batches": context.num_batches,
     } | recorder.failed()
+    facts |= describe_own_process()
     try:
         facts |= tell_error(context.torch)
         if facts.get("error", {}).get("is_memory"):
@@ -215,26 +228,23 @@ def announce(run: str, kind: str, facts: dict[str, Any]) -> None:
     append(os.path.join(run, PROCESSES), dumps(line) + "\n")
 
 
-def make_head(torch: Any) -> dict[str, Any]:
-    """Return who this stream is: rank and world from torch.distributed, else the environment."""
-    dist = torch.distributed
-    rank: int | None
-    if dist.is_available() and dist.is_initialized():
-        rank, world, source = dist.get_rank(), dist.get_world_size(), "distributed"
-    elif os.environ.get("RANK", "").isdigit():
-        rank, source = int(os.environ["RANK"]), "environment"
-        world = int(os.environ.get("WORLD_SIZE") or 1)
-    else:
-        rank, world, source = None, 1, "order"
+def make_head(torch: Any, recorder: Recorder) -> dict[str, Any]:
+    """Return who this stream is, and what it computes on."""
     has_device = torch.cuda.is_initialized()
     return {
-        "rank": rank,
-        "rank_source": source,
-        "world_size": world,
-        "local_rank": int(os.environ.get("LOCAL_RANK") or 0),
+        **(recorder.who or describe_kinship(torch)),
+        "local_rank": whole_number(os.environ.get("LOCAL_RANK")) or 0,
         "torch": str(torch.__version__),
         "device": "cuda" if has_device else "cpu",
         "device_name": torch.cuda.get_device_name() if has_device else None,
         "num_threads": torch.get_num_threads(),
         "versions": find_versions(),
     }
+
+
+def note_kinship(torch: Any, recorder: Recorder, optimizer: Any) -> None:
+    """Note who this process is among others while its first optimizer steps.
+
+    When the head is written, the process group and the optimizer may be gone.
+    """
+    recorder.who = describe_kinship(torch, optimizer)

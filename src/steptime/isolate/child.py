@@ -22,7 +22,7 @@ from typing import IO, Any
 from steptime.core.executable import NotStarted, find_executable
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.errors import ContainmentError
-from steptime.isolate.tiers import Containment
+from steptime.isolate.tiers import Containment, Tier
 
 _LAUNCHER = Path(__file__).with_name("launcher.py")
 _KILL_S = 30.0  # before it is gone, the kernel frees a large process's memory and its device's
@@ -33,12 +33,14 @@ _LAUNCHERS_VARIABLES = ("LD_LIBRARY_PATH", "PATH")
 class ContainedChild:
     """A running child; `pid` is the launcher's, which is the root of its tree as seen from here.
 
-    `reasons` say what this child's walls lack.
+    `reasons` say what this child's walls lack. `left` are the processes that were still there when
+    the command itself had ended, with their names; they were killed then.
     """
 
     def __init__(self, launcher: subprocess.Popen[bytes], control: socket.socket) -> None:
         self.pid = launcher.pid
         self.reasons: tuple[str, ...] = ()
+        self.left: tuple[tuple[int, str], ...] = ()
         self._launcher = launcher
         self._control = control
         self._heard = b""
@@ -66,6 +68,8 @@ class ContainedChild:
         if self._end is None:
             message = self._hear(timeout_s)
             if message is not None:
+                left = (message.get("end") or {}).get("left", ())
+                self.left = tuple((pid, name) for pid, name in left)
                 self._finish(_end_of(message))
         return self._end
 
@@ -135,7 +139,8 @@ def start_contained(
         "folder": os.path.realpath(folder),
         "tier": containment.tier.value,
         "has_own_network": containment.has_own_network,
-        "network": "shared" if containment.share_network else "host",
+        "share_network": containment.share_network or containment.tier is Tier.UNSAFE,
+        "walls": [wall.value for wall in containment.walls],
         "has_own_processes": containment.has_own_processes,
         "layer_bytes": containment.layer_bytes,
     }

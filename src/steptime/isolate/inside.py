@@ -6,17 +6,21 @@ Each function here runs after a fork, in a process that never returns to the lau
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import resource
 import signal
+import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import kernel, landlock
+from . import kernel, landlock, seccomp
 from .layers import Layers
+from .left_behind import list_left, others_in_namespace
 from .surroundings import Surroundings
 from .tiers import Tier
+from .walls import Wall, rules_of
 
 _CORES_OFF = 1  # a limit of 1 byte also keeps a dump from being piped to a program of the host
 _OOM_SCORE = 300  # where memory runs out, a trial is killed before the user's other work
@@ -70,7 +74,8 @@ def _be_first(failed: int, status: int, writers: Sequence[int]) -> None:
     while True:
         ended, code = os.waitpid(-1, 0)
         if ended == pid:
-            os.write(status, str(code).encode())
+            left = list_left(others_in_namespace(os.getpid(), pid))
+            os.write(status, json.dumps({"status": code, "left": left}).encode())
             os._exit(0)  # the kernel kills whatever is left
 
 
@@ -85,9 +90,12 @@ def _become(plan: dict[str, Any], around: Surroundings, writers: Sequence[int]) 
     if plan["tier"] == Tier.ISOLATED and os.geteuid() == 0:
         # With this capability, the command could unmount the walls.
         kernel.prctl(kernel.PR_CAPBSET_DROP, kernel.CAP_SYS_ADMIN)
+    walls = [Wall(name) for name in plan["walls"]]
     if plan["tier"] == Tier.GUARDED:
-        places = [plan["folder"], around.private, "/dev/shm"]
-        landlock.restrict_writes(filter(os.path.isdir, places))
+        _drop_capabilities()
+        landlock.restrict((plan["folder"], *around.folders), walls)
+    if walls:
+        _filter_calls(walls, plan["answers"])
     os.dup2(out, 1)
     os.dup2(err, 2)
     last = os.dup(failed)  # closed by its flag when the command starts; all others close below
@@ -102,6 +110,29 @@ def _become(plan: dict[str, Any], around: Surroundings, writers: Sequence[int]) 
     except OSError as error:
         os.write(last, f"execute {error.errno}".encode())
         os._exit(127)
+
+
+def _drop_capabilities() -> None:
+    """Root keeps what it needs to read and to write files, and to hold memory and cores."""
+    if os.geteuid() == 0:
+        for capability in range(_num_capabilities()):
+            if capability not in kernel.CAPS_KEPT:
+                with contextlib.suppress(PermissionError):  # a container took that right from root
+                    kernel.prctl(kernel.PR_CAPBSET_DROP, capability)
+
+
+def _num_capabilities() -> int:
+    return int(Path("/proc/sys/kernel/cap_last_cap").read_text()) + 1
+
+
+def _filter_calls(walls: Sequence[Wall], answers: int) -> None:
+    """Put the filter up, and give the launcher the descriptor on which it answers."""
+    # Nobody answers before the command runs, so from here on nothing may be asked.
+    with socket.socket(fileno=os.dup(answers)) as door:
+        listener = seccomp.install(rules_of(walls))
+        if listener is not None:
+            socket.send_fds(door, [b"."], [listener])
+            os.close(listener)
 
 
 def _reset_signals() -> None:

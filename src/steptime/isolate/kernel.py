@@ -27,6 +27,13 @@ PR_CAPBSET_DROP = 24
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 CAP_SYS_ADMIN = 21
+CAPS_KEPT = frozenset(
+    (
+        *(0, 1, 2, 3, 4),  # rights of files: CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID
+        *(6, 7),  # SETGID, SETUID
+        *(14, 23, 24, 38),  # IPC_LOCK, SYS_NICE, SYS_RESOURCE, PERFMON
+    )
+)
 
 # System calls from 424 on have the same numbers on every architecture.
 _SYS_MOUNT_SETATTR = 442

@@ -1,7 +1,9 @@
 """Landlock: this process and everything it starts may write in some folders and nowhere else.
 
 It is the kernel's own guard for unprivileged processes, available from Linux 5.13 where it is
-switched on. It does not cover rights, times, owners and extended attributes of files.
+switched on. It does not cover rights, times, owners and extended attributes of files. From 6.7 it
+holds TCP, from 6.12 signals and abstract sockets, so that these have a second wall beside the
+filter of `walls.py`.
 Source: https://docs.kernel.org/userspace-api/landlock.html
 """
 
@@ -13,6 +15,7 @@ import stat
 from collections.abc import Iterable, Iterator
 
 from . import kernel
+from .walls import Wall
 
 _SYS_CREATE_RULESET, _SYS_ADD_RULE, _SYS_RESTRICT_SELF = 444, 445, 446
 _VERSION = 1
@@ -23,13 +26,19 @@ _WRITE_FILE = 1 << 1
 _MAKE_AND_REMOVE = sum(1 << bit for bit in range(4, 13))
 _REFER, _REFER_SINCE = 1 << 13, 2
 _TRUNCATE, _TRUNCATE_SINCE = 1 << 14, 3
+_TCP, _TCP_SINCE = 0b11, 4  # bind and connect
+_ABSTRACT_SOCKETS, _SIGNALS, _SCOPE_SINCE = 1, 2, 6
 
 # Devices that give access to the memory or ports of the machine itself.
 _NO_DEVICE = frozenset({"mem", "kmem", "port"})
 
 
 class _Ruleset(ctypes.Structure):
-    _fields_ = (("handled_access_fs", ctypes.c_uint64),)
+    _fields_ = (
+        ("handled_access_fs", ctypes.c_uint64),
+        ("handled_access_net", ctypes.c_uint64),
+        ("scoped", ctypes.c_uint64),
+    )
 
 
 class _PathBeneath(ctypes.Structure):
@@ -49,8 +58,10 @@ def version() -> int:
     )
 
 
-def restrict_writes(folders: Iterable[str]) -> None:
+def restrict(folders: Iterable[str], walls: Iterable[Wall]) -> None:
     """Restrict this process, from now on, to write only below these folders and to devices.
+
+    Of `walls`, it holds what this kernel's Landlock can hold.
 
     Raises:
         OSError: this kernel has no Landlock, or it is switched off.
@@ -58,11 +69,11 @@ def restrict_writes(folders: Iterable[str]) -> None:
     found = version()
     files = _WRITE_FILE | (_TRUNCATE if found >= _TRUNCATE_SINCE else 0)
     everything = files | _MAKE_AND_REMOVE | (_REFER if found >= _REFER_SINCE else 0)
-    attributes = _Ruleset(handled_access_fs=everything)
+    attributes, size = _attributes(everything, frozenset(walls), found)
     ruleset = kernel.syscall(
         _SYS_CREATE_RULESET,
         ctypes.byref(attributes),
-        ctypes.c_size_t(ctypes.sizeof(attributes)),
+        ctypes.c_size_t(size),
         ctypes.c_uint32(0),
         what="landlock_create_ruleset",
     )
@@ -70,8 +81,6 @@ def restrict_writes(folders: Iterable[str]) -> None:
         _allow(ruleset, folder, everything)
     for device in _devices("/dev"):
         _allow(ruleset, device, files)
-    if os.geteuid() != 0:  # root could change the machine's settings there
-        _allow(ruleset, "/proc", files)
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     kernel.syscall(
         _SYS_RESTRICT_SELF,
@@ -80,6 +89,18 @@ def restrict_writes(folders: Iterable[str]) -> None:
         what="landlock_restrict_self",
     )
     os.close(ruleset)
+
+
+def _attributes(everything: int, walls: frozenset[Wall], found: int) -> tuple[_Ruleset, int]:
+    """Return what is restricted, and how many bytes of it this kernel knows."""
+    attributes = _Ruleset(handled_access_fs=everything)
+    if Wall.NETWORK in walls and found >= _TCP_SINCE:
+        attributes.handled_access_net = _TCP
+    if found >= _SCOPE_SINCE:
+        attributes.scoped = _ABSTRACT_SOCKETS if Wall.NETWORK in walls else 0
+        attributes.scoped |= _SIGNALS if Wall.PROCESSES in walls else 0
+    num_fields = 3 if found >= _SCOPE_SINCE else 2 if found >= _TCP_SINCE else 1
+    return attributes, 8 * num_fields
 
 
 def _allow(ruleset: int, place: str, access: int) -> None:

@@ -22,18 +22,26 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-if __name__ == "__main__":  # at the end of the path: nothing of ours may hide a module of Python's
-    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+if __name__ == "__main__":
+    # By its place: another Steptime may be installed beside this one, and nothing of ours may hide
+    # a module of Python's.
+    _package = type(sys)("steptime")
+    _package.__path__ = [os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
+    sys.modules["steptime"] = _package
 
 from steptime.isolate import inside, kernel
+from steptime.isolate.broker import Broker, BrokerPlaces
 from steptime.isolate.layers import Layer, Layers, build_root
+from steptime.isolate.left_behind import list_left
 from steptime.isolate.namespaces import enter_namespaces
 from steptime.isolate.surroundings import SHADOW, Surroundings, make_surroundings
 from steptime.isolate.tails import Tail
 from steptime.isolate.tiers import Tier
-from steptime.isolate.writes import list_layers, list_log, write_list
+from steptime.isolate.waiting_call import open_proc
+from steptime.isolate.writes import has_socket, list_layers, list_log, write_list
 
 _WRITE_S = 0.5  # how often output is written to the disk
+_STATUS_BYTES = 4096  # a write of as much to a pipe arrives as a whole
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,6 +54,7 @@ class WalledChild:
     tails: tuple[Tail, ...]
     layers: tuple[Layer, ...] = ()
     has_own_processes: bool = False
+    broker: Broker | None = None
 
 
 class ControlLostError(Exception):
@@ -62,13 +71,12 @@ def main(control: socket.socket) -> None:
         plan["environment"],
         folder=plan["folder"],
         tier=Tier(plan["tier"]),
-        network="own" if plan["has_own_network"] else plan["network"],
+        share_network=plan["share_network"],
     )
     try:
         see_to_end(plan, around, control)
     finally:
-        if around.temporary:
-            shutil.rmtree(around.temporary, ignore_errors=True)
+        around.remove()
         shutil.rmtree(os.path.join(plan["folder"], SHADOW), ignore_errors=True)
 
 
@@ -83,7 +91,7 @@ def see_to_end(plan: dict[str, Any], around: Surroundings, control: socket.socke
         _tell(control, {"not_started": child})
         return
     _tell(control, {"started": True, "reasons": layers.reasons if layers else []})
-    end: dict[str, int] = {"signal": signal.SIGKILL}
+    end: dict[str, Any] = {"signal": signal.SIGKILL}
     with contextlib.suppress(ControlLostError):
         end = watch(child, control)
     kill_tree(child)
@@ -91,7 +99,8 @@ def see_to_end(plan: dict[str, Any], around: Surroundings, control: socket.socke
         tail.read(max_rounds=64)
         tail.write(is_last=True)
     paths = list_layers(child.layers) if child.layers else list_log(plan["folder"])
-    write_list(plan["folder"], paths, but=around.private)
+    refused = child.broker.refused if child.broker is not None else ()
+    write_list(plan["folder"], paths, refused, but=around.private)
     with contextlib.suppress(OSError):  # nobody listens any longer
         _tell(control, {"end": end})
 
@@ -116,11 +125,15 @@ def start(plan: dict[str, Any], around: Surroundings) -> tuple[WalledChild | int
             has_own_network=has_own_network,
             has_own_processes=plan["has_own_processes"],
         )
+    open_proc()  # before the child gets another one
     if is_isolated:
         layers = build_root(folder, plan["layer_bytes"], has_own_network=has_own_network)
+    answers, theirs = socket.socketpair()
+    plan["answers"] = theirs.fileno()
     pid = os.fork()
     if pid == 0:
         inside.run(plan, around, layers, [writer for _, writer in pipes])
+    theirs.close()
     for _, writer in pipes:
         os.close(writer)
     with open(started, "rb") as file:
@@ -133,6 +146,7 @@ def start(plan: dict[str, Any], around: Surroundings) -> tuple[WalledChild | int
         has_own_processes=is_isolated and plan["has_own_processes"],
     )
     if not failure:
+        child.broker = _start_broker(plan, around, child, answers)
         return child, layers
     kill_tree(child)
     kind, _, text = failure.decode().partition(" ")
@@ -141,8 +155,26 @@ def start(plan: dict[str, Any], around: Surroundings) -> tuple[WalledChild | int
     return int(text), None
 
 
-def watch(child: WalledChild, control: socket.socket) -> dict[str, int]:
-    """Move the output to its files until the command ends.
+def _start_broker(
+    plan: dict[str, Any], around: Surroundings, child: WalledChild, answers: socket.socket
+) -> Broker | None:
+    """Return who answers the calls that the child's filter asks about."""
+    with answers:
+        _, found, _, _ = socket.recv_fds(answers, 1, 1)
+    if not found:
+        return None
+    places = BrokerPlaces(
+        launcher=os.getpid(),
+        folders=(plan["folder"], *around.folders, *(("/dev/shm",) if child.layers else ())),
+        memory=around.memory,
+        is_own_socket=lambda path: has_socket(child.layers, path),
+        has_own_network=plan["has_own_network"],
+    )
+    return Broker(found[0], places)
+
+
+def watch(child: WalledChild, control: socket.socket) -> dict[str, Any]:
+    """Move the output to its files until the command ends; return how, and what it left behind.
 
     Raises:
         ControlLostError: the child must be killed.
@@ -154,11 +186,15 @@ def watch(child: WalledChild, control: socket.socket) -> dict[str, int]:
     due = time.monotonic() + _WRITE_S
     while (status := _reap(child.pid)) is None:
         readers = [tail.reader for tail in child.tails if tail.is_open]
+        broker = child.broker if child.broker is not None and child.broker.is_open else None
+        readers += [broker.descriptor] if broker is not None else []
         wait_s = max(0.0, due - time.monotonic())
         ready = select.select([control.fileno(), waking, *readers], [], [], wait_s)[0]
         for tail in child.tails:
             if tail.reader in ready:
                 tail.read()
+        if broker is not None and broker.descriptor in ready:
+            broker.answer()
         if waking in ready:
             os.read(waking, 1 << 10)
         if control.fileno() in ready:
@@ -167,10 +203,13 @@ def watch(child: WalledChild, control: socket.socket) -> dict[str, int]:
             for tail in child.tails:
                 tail.write()
             due = time.monotonic() + _WRITE_S
-    if child.has_own_processes and (text := os.read(child.status, 64)):
-        status = int(text)
+    if child.has_own_processes and (text := os.read(child.status, _STATUS_BYTES)):
+        told = json.loads(text)
+        status, left = told["status"], told["left"]
+    else:
+        left = list_left(inside.descendants(os.getpid()))
     code = os.waitstatus_to_exitcode(status)
-    return {"signal": -code} if code < 0 else {"exit_code": code}
+    return {"signal": -code, "left": left} if code < 0 else {"exit_code": code, "left": left}
 
 
 def _reap(pid: int) -> int | None:

@@ -12,8 +12,9 @@ import os
 import resource
 import shutil
 import stat
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from . import kernel
 from .mounts import PSEUDO, MountLine, has_mount_beneath, mount_of, visible_mounts
@@ -31,13 +32,16 @@ class Layer:
     """One folder of the user's: as it is (`lower`) and what was written over it (`upper`).
 
     Both are descriptors, so they can be read when the child's root is gone. With `is_rebuilt`,
-    `upper` holds the whole folder and not only the changes.
+    `upper` holds the whole folder and not only the changes: `begun` has what it held at first.
+    `begun_ns` is when the child could begin: other programs change `lower` from then on, too.
     """
 
     place: str
     lower: int
     upper: int
     is_rebuilt: bool = False
+    begun: dict[str, os.stat_result] = field(default_factory=dict)
+    begun_ns: int | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,7 +94,22 @@ def build_root(folder: str, layer_bytes: int, *, has_own_network: bool) -> Layer
         _name_loopback(layers)
     kernel.mount(f"/proc/self/fd/{real}", layers.root + folder, None, kernel.MS_BIND)
     os.close(real)
+    _note_the_beginning(layers)
     return layers
+
+
+def _note_the_beginning(layers: Layers) -> None:
+    """Note what each rebuilt folder holds before the child begins: only that can tell its changes.
+
+    The folder outside is no measure: other programs write there meanwhile.
+    """
+    begun_ns = time.time_ns()
+    for index, layer in enumerate(layers.made):
+        begun: dict[str, os.stat_result] = {}
+        for name in os.listdir(layer.upper) if layer.is_rebuilt else ():
+            with contextlib.suppress(OSError):
+                begun[name] = os.stat(name, dir_fd=layer.upper, follow_symlinks=False)
+        layers.made[index] = replace(layer, begun=begun, begun_ns=begun_ns)
 
 
 def _raise_limit() -> int:

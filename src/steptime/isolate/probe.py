@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -21,12 +22,14 @@ from steptime.isolate.tiers import Containment, Tier
 _LIMIT_S = 20.0  # a disk that hangs must not hang the study
 _MEMORY_FRACTION = 0.5  # of the free memory: the script needs the rest
 _LEAST_LAYER_BYTES = 64 << 20
+EVERYTHING = ("files", "network", "sockets", "memory", "processes")
+"""What nothing holds where the user accepts it; `Containment.lacks` says what of it is lacking."""
 
 # Writes outside its folder in each way that a layer must accept, and reports how that went. At the
 # end: a folder that is removed and made again needs attributes that tmpfs has since Linux 6.6.
 _ATTEMPTS = """\
-import os, socket, sys
-there, folder = sys.argv[1:3]
+import multiprocessing, os, socket, sys
+there, folder, port = sys.argv[1:4]
 os.chdir(there)
 with open("kept", "a") as file:
     file.write("more")
@@ -46,6 +49,11 @@ for address in addresses:  # ranks of one machine meet under its name
         server.bind((address, 0))
         server.listen(1)
         client.connect(server.getsockname())
+try:
+    socket.create_connection(("127.0.0.1", int(port))).close()
+except OSError:
+    pass
+multiprocessing.Lock()
 assert os.stat("/dev/null").st_rdev
 assert open("/proc/self/stat").read().split()[0] == str(os.getpid())
 try:
@@ -90,12 +98,14 @@ def probe(
         if found is not None:
             return found
     if allow_unsafe:
-        return Containment(tier=Tier.UNSAFE, reasons=tuple(reasons))
+        return Containment(
+            tier=Tier.UNSAFE, has_filter=False, reasons=tuple(reasons), lacks=EVERYTHING
+        )
     why = "; ".join(reasons) or "no tier was allowed"
     raise ContainmentError(
-        f"a trial could overwrite your files here: {why}",
-        hint="Run it where user namespaces or Landlock work (outside the container, for example), "
-        "or accept the risk with --unsafe-trials.",
+        f"a trial could overwrite your files here, or reach other programs: {why}",
+        hint="Run it where user namespaces, or Landlock and seccomp, work (outside the container, "
+        "for example), or accept the risk with --unsafe-trials.",
     )
 
 
@@ -104,35 +114,48 @@ def _wanted(tier: Tier, *, share_network: bool) -> Iterator[Containment]:
     is_isolated = tier is Tier.ISOLATED
     for has_own_processes in (True, False) if is_isolated else (False,):
         for has_own_network in (False,) if share_network else (True, False):
-            yield Containment(
-                tier=tier,
-                has_own_network=has_own_network,
-                has_own_processes=has_own_processes,
-                share_network=share_network,
-                layer_bytes=_layer_bytes() if is_isolated else 0,
-            )
+            # Namespaces of its own hold all but socket files, so they are enough without a filter.
+            is_enough = has_own_processes and (has_own_network or share_network)
+            for has_filter in (True, False) if is_enough else (True,):
+                lacks = ("network",) if share_network else ()
+                yield Containment(
+                    tier=tier,
+                    has_own_network=has_own_network,
+                    has_own_processes=has_own_processes,
+                    share_network=share_network,
+                    has_filter=has_filter,
+                    layer_bytes=_layer_bytes() if is_isolated else 0,
+                    lacks=lacks if has_filter or share_network else ("sockets",),
+                )
 
 
 def _first_that_works(
     scratch: Path, reasons: list[str], candidates: Iterable[Containment]
 ) -> Containment | None:
+    """Return the first that works; if none does, add why to the reasons.
+
+    Those of one tier hold the same with other means: only a better tier needs a reason.
+    """
+    failures: list[str] = []
     for wanted in candidates:
         failure, lacks = _try(wanted, scratch)
         if failure is None:
             return replace(wanted, reasons=(*reasons, *lacks))
-        if (reason := f"{wanted.tier.value}: {failure}") not in reasons:
-            reasons.append(reason)
+        if (reason := f"{wanted.tier.value}: {failure}") not in failures:
+            failures.append(reason)
+    reasons += failures
     return None
 
 
 def _try(wanted: Containment, scratch: Path) -> tuple[str | None, tuple[str, ...]]:
     """Return why it does not work, or None, and what this tier's walls lack here."""
-    with _prepared(scratch) as there:
+    with _prepared(scratch) as there, socket.create_server(("127.0.0.1", 0)) as server:
         folder = there / "trial"
         folder.mkdir()
         before = _snapshot(there)
         # Not -I: the redirection of the guarded tier comes in through PYTHONPATH.
-        argv = (sys.executable, "-s", "-c", _ATTEMPTS, str(there), str(folder))
+        port = str(server.getsockname()[1])
+        argv = (sys.executable, "-s", "-c", _ATTEMPTS, str(there), str(folder), port)
         plain = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         try:
             child = start_contained(argv, plain, cwd=there, folder=folder, containment=wanted)
@@ -145,6 +168,8 @@ def _try(wanted: Containment, scratch: Path) -> tuple[str | None, tuple[str, ...
             return f"writing took more than {_LIMIT_S:.0f} s", ()
         if _snapshot(there) != before:
             return "a write reached the disk", ()
+        if not wanted.share_network and _was_reached(server):
+            return "a connection reached this machine", ()
         if not (folder / "report").exists():
             last = (folder / "stderr").read_text(errors="replace").strip().rpartition("\n")[2]
             return f"a write failed: {last}", ()
@@ -152,6 +177,14 @@ def _try(wanted: Containment, scratch: Path) -> tuple[str | None, tuple[str, ...
         if (folder / "stdout").read_bytes() == b"again":
             lacks.append("a folder that is removed cannot be made again (Linux before 6.6)")
         return None, tuple(lacks)
+
+
+def _was_reached(server: socket.socket) -> bool:
+    server.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        server.accept()[0].close()
+        return True
+    return False
 
 
 @contextlib.contextmanager

@@ -6,11 +6,14 @@ It runs in the launcher, before the walls are built.
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from .broker_files import SHARED_MEMORY
+from .left_folders import PREFIX, hold
 from .publish import free_ports, quiet_environment
 from .tiers import Tier
 
@@ -27,15 +30,28 @@ _OWN_CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """The environment, and the folder to remove afterwards, if there is one."""
+    """What the child has besides its walls.
+
+    Attributes:
+        environment: of the command.
+        private: a folder of its own.
+        folders: of its own, where it may write; they are removed afterwards.
+        memory: one of them, for shared memory; None where it has /dev/shm to itself.
+    """
 
     environment: Mapping[str, str]
     private: str
-    temporary: str | None = None
+    folders: tuple[str, ...] = ()
+    memory: str | None = None
+
+    def remove(self) -> None:
+        """Remove the folders."""
+        for folder in self.folders:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def make_surroundings(
-    environment: Mapping[str, str], *, folder: str, tier: Tier, network: str
+    environment: Mapping[str, str], *, folder: str, tier: Tier, share_network: bool
 ) -> Surroundings:
     """Make what the child needs besides its walls.
 
@@ -43,45 +59,66 @@ def make_surroundings(
         environment: what the command would get.
         folder: of the child.
         tier: its walls.
-        network: `own`, `host`, or `shared`, which is the host's because the user asked for it.
+        share_network: it uses the machine's network.
     """
-    temporary = None if tier is Tier.ISOLATED else _make_temporary()
-    private = temporary or _HIDDEN
-    ours = quiet_environment(environment, private, share_network=network == "shared")
-    if network != "own":
+    folders: tuple[str, ...] = () if tier is Tier.ISOLATED else (_make_folder("/tmp"),)
+    private = folders[0] if folders else _HIDDEN
+    ours = quiet_environment(environment, private, share_network=share_network)
+    if share_network:
         ours |= free_ports(environment)
     if tier is not Tier.UNSAFE:
-        ours |= _let_in(environment, f"{folder}{os.pathsep}{private}", tier)
+        ours |= _let_in(environment, folder, private, tier)
+    memory = None
     if tier is Tier.GUARDED:
+        memory = _make_memory(folder, private)
+        folders += () if memory.startswith(private) else (os.path.dirname(memory),)
         # A cache inside the child's folder may be written there.
         mine = [name for name in _OWN_CACHES if environment.get(name, "").startswith(folder)]
         ours |= {k: v for k, v in _guarded(private).items() if k not in mine}
-    return Surroundings(environment=ours, private=private, temporary=temporary)
+    return Surroundings(environment=ours, private=private, folders=folders, memory=memory)
 
 
-def _make_temporary() -> str:
+def _make_folder(parent: str) -> str:
     # Short, because multiprocessing puts sockets in it, whose paths end at 107 characters.
-    return tempfile.mkdtemp(prefix="steptime-", dir="/tmp")
+    folder = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
+    hold(folder)
+    return folder
 
 
-def _let_in(environment: Mapping[str, str], folders: str, tier: Tier) -> dict[str, str]:
+def _make_memory(folder: str, private: str) -> str:
+    """Make the folder of shared memory; the shadow shows it as what it is for the script."""
+    has_memory = os.access(SHARED_MEMORY, os.W_OK | os.X_OK)
+    memory = os.path.join(_make_folder(SHARED_MEMORY) if has_memory else private, "memory")
+    os.mkdir(memory)
+    shadow = os.path.join(folder, SHADOW)
+    link = f"{shadow}/files{SHARED_MEMORY}"
+    os.makedirs(os.path.dirname(link), exist_ok=True)
+    hold(shadow)
+    os.symlink(memory, link)
+    return memory
+
+
+def _let_in(
+    environment: Mapping[str, str], folder: str, private: str, tier: Tier
+) -> dict[str, str]:
     """Return the variables that make each Python process of the child load guest/redirect."""
+    places = (folder, private) if tier is Tier.GUARDED else ("renames", folder)
     ours = {
-        "STEPTIME_REDIRECT": folders if tier is Tier.GUARDED else "renames",
+        "STEPTIME_REDIRECT": os.pathsep.join(places),
         "STEPTIME_REDIRECT_FILE": str(_REDIRECT),
+        # Compiled files are read where they are: a separate folder would compile all of torch
+        # again. What a trial compiles is thrown away, and the guest's imports are not the script's.
+        "PYTHONDONTWRITEBYTECODE": "1",
     }
     search = environment.get("PYTHONPATH")
-    places = search.split(os.pathsep) if search else []
-    if str(_SITE) not in places:
-        ours["PYTHONPATH"] = os.pathsep.join((str(_SITE), *places))
+    before = search.split(os.pathsep) if search else []
+    if str(_SITE) not in before:
+        ours["PYTHONPATH"] = os.pathsep.join((str(_SITE), *before))
     return ours
 
 
 def _guarded(private: str) -> dict[str, str]:
     return {
         "TMPDIR": private,
-        # Compiled files are read where they are; a separate folder would compile all of torch
-        # again.
-        "PYTHONDONTWRITEBYTECODE": "1",
         **{name: os.path.join(private, name.lower()) for name in _OWN_CACHES},
     }

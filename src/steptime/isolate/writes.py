@@ -1,4 +1,8 @@
-"""What a child tried to write outside its folder, as a list of the user's paths."""
+"""What a child tried to write outside its folder, as a list of the user's paths.
+
+Other programs write at the same time, and so do we: a path is on the list only if what was there
+when the child began says that it was the child. Where that is not known, the path is left out.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +13,19 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from steptime.record.regular_file import read_regular
+
 if TYPE_CHECKING:
     from .layers import Layer
 
 FILE = "writes.json"
 LOG = "tried-writes"  # as in guest/redirect
+OWN_LOG = "own-writes"  # the same: what the redirection itself writes for a moment
 MAX_PATHS = 200
 _MAX_SEEN = 20_000  # entries of a layer that are read: a script may unpack a data set
 _MAX_IN_NEW_FOLDER = 8  # a new folder with more than this is one line
-_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_CLOCK_NS = 20_000_000  # the times of files come from a clock that may be two ticks behind
 
 
 def tried_writes(folder: Path) -> tuple[str, ...]:
@@ -27,18 +35,33 @@ def tried_writes(folder: Path) -> tuple[str, ...]:
     There are at most 200 paths.
     """
     try:
-        return tuple(map(str, json.loads((folder / FILE).read_bytes())["paths"]))
+        return tuple(map(str, json.loads(read_regular(folder / FILE))["paths"]))
     except (OSError, ValueError, KeyError, TypeError):
         return ()
 
 
-def write_list(folder: str, paths: Iterable[str], *, but: str) -> None:
+def tried_connections(folder: Path) -> tuple[str, ...]:
+    """Return what this child wanted to connect to and could not, at most 50 places."""
+    try:
+        return tuple(map(str, json.loads(read_regular(folder / FILE))["refused"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return ()
+
+
+def write_list(folder: str, paths: Iterable[str], refused: Iterable[str] = (), *, but: str) -> None:
     """Write the list into the child's folder, without paths in our own folders.
 
     The first trial compiles the guest, which is nothing that the script did.
     """
-    found = sorted({path for path in paths if not path.startswith((but, _PACKAGE))})
-    document = {"schema": 1, "num": len(found), "paths": found[:MAX_PATHS]}
+    ours = (os.path.join(but, ""), os.path.join(_PACKAGE, ""))
+    own = set(_lines(os.path.join(folder, OWN_LOG)))
+    found = sorted({path for path in paths if path not in own and not f"{path}/".startswith(ours)})
+    document = {
+        "schema": 1,
+        "num": len(found),
+        "paths": found[:MAX_PATHS],
+        "refused": list(refused),
+    }
     path = os.path.join(folder, FILE)
     with open(f"{path}.new", "w") as file:
         json.dump(document, file)
@@ -47,15 +70,18 @@ def write_list(folder: str, paths: Iterable[str], *, but: str) -> None:
 
 def list_log(folder: str) -> Iterator[str]:
     """Yield what the guest in a guarded child noted: one path a line, from all its processes."""
-    try:
-        with open(os.path.join(folder, LOG), errors="surrogateescape") as file:
-            lines = file.read().split("\n")
-    except OSError:
-        return
-    for path in lines:
+    for path in _lines(os.path.join(folder, LOG)):
         head, cache, _ = path.partition("/__pycache__/")
-        if path:
-            yield head + cache if cache else path
+        yield head + cache if cache else path
+
+
+def _lines(path: str) -> list[str]:
+    """Return the lines of a log that the redirection wrote; none if there is no log."""
+    try:
+        with open(path, errors="surrogateescape") as file:
+            return [line for line in file.read().split("\n") if line]
+    except OSError:
+        return []
 
 
 def list_layers(layers: Iterable[Layer]) -> Iterator[str]:
@@ -66,6 +92,17 @@ def list_layers(layers: Iterable[Layer]) -> Iterator[str]:
             yield from _changes_beside_mounts(layer, left)
         else:
             yield from _changes(layer, "", left)
+
+
+def has_socket(layers: Iterable[Layer], path: str) -> bool:
+    """Return whether a child made a socket file at a path, over one of the user's folders."""
+    for layer in layers:
+        inside = os.path.relpath(path, layer.place)
+        if not inside.startswith(".."):
+            facts = _facts(layer.upper, inside)
+            if facts is not None and stat.S_ISSOCK(facts.st_mode):
+                return True
+    return False
 
 
 def _entries(layer: Layer, inside: str) -> list[tuple[str, str, bool]]:
@@ -108,33 +145,70 @@ def _changes_of_folder(layer: Layer, path: str, left: list[int]) -> Iterator[str
     The kernel copies each folder into the layer before it writes in it: that is no change.
     """
     before, now = _facts(layer.lower, path), _facts(layer.upper, path)
-    is_new = before is None or not stat.S_ISDIR(before.st_mode)
+    is_new = _is_new(layer, path, before)
     found = list(_changes(layer, path, left))
     if is_new and len(found) > _MAX_IN_NEW_FOLDER:
         found = []
-    is_changed = before is not None and now is not None and before.st_mode != now.st_mode
-    if is_changed or (is_new and not found):
+    if (is_new and not found) or _has_other_rights(layer, before, now):
         yield os.path.join(layer.place, path) + "/"
     yield from found
 
 
+def _is_new(layer: Layer, path: str, before: os.stat_result | None) -> bool:
+    """Return whether the child made a folder that is in the layer.
+
+    The kernel copies a folder that was there, and somebody else may have removed it since.
+    """
+    if layer.is_rebuilt:
+        return path.partition(os.sep)[0] not in layer.begun
+    if before is not None:
+        return not stat.S_ISDIR(before.st_mode) and not _changed_since(layer, before)
+    parent = _nearest(layer.lower, os.path.dirname(path))
+    return parent is not None and not _changed_since(layer, parent)
+
+
+def _nearest(folder: int, path: str) -> os.stat_result | None:
+    """Return the facts of the innermost folder above that is there: what was removed is missed."""
+    while (facts := _facts(folder, path or ".")) is None and path:
+        path = os.path.dirname(path)
+    return facts
+
+
+def _has_other_rights(
+    layer: Layer, before: os.stat_result | None, now: os.stat_result | None
+) -> bool:
+    """Return whether the child changed the rights of a folder that was there."""
+    if before is None or now is None or _changed_since(layer, before):
+        return False
+    return before.st_mode != now.st_mode
+
+
+def _changed_since(layer: Layer, facts: os.stat_result) -> bool:
+    """Return whether somebody else may have changed what the child saw, since it began."""
+    return layer.begun_ns is not None and facts.st_ctime_ns >= layer.begun_ns - _CLOCK_NS
+
+
 def _changes_beside_mounts(layer: Layer, left: list[int]) -> Iterator[str]:
     """Yield the same for a rebuilt folder; folders that were there have layers of their own."""
-    for _, path, is_folder in _entries(layer, ""):
-        before, now = _facts(layer.lower, path), _facts(layer.upper, path)
+    of_layer = os.fstat(layer.upper)
+    names = set()
+    for name, path, is_folder in _entries(layer, ""):
+        names.add(name)
+        before, now = layer.begun.get(name), _facts(layer.upper, path)
         if is_folder and before is None:
             yield from _changes_of_folder(layer, path, left)
+        elif before is not None and before.st_dev != of_layer.st_dev:
+            continue  # the original itself, which the child can read only
         elif not is_folder and (before is None or now is None or not _are_same(before, now)):
             yield os.path.join(layer.place, path)
-    for name in os.listdir(layer.lower):
-        if _facts(layer.upper, name) is None and _facts(layer.lower, name) is not None:
-            yield os.path.join(layer.place, name)
+    for name in sorted(layer.begun.keys() - names):
+        yield os.path.join(layer.place, name)
 
 
 def _are_same(before: os.stat_result, now: os.stat_result) -> bool:
     if stat.S_ISLNK(before.st_mode) and stat.S_ISLNK(now.st_mode):
-        return before.st_size == now.st_size
-    names = ("st_mode", "st_size", "st_mtime_ns")
+        return (before.st_size, before.st_ino) == (now.st_size, now.st_ino)
+    names = ("st_mode", "st_size", "st_mtime_ns", "st_ino")
     return all(getattr(before, name) == getattr(now, name) for name in names)
 
 

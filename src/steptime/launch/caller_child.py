@@ -35,17 +35,25 @@ class CallerChild:
         self.pid = process.pid
         self._process = process
 
-    def wait(self, tick: Callable[[], float], *, first_s: float = 1.0) -> ProcessEnd:
+    def wait(
+        self,
+        tick: Callable[[], float],
+        *,
+        on_end: Callable[[ProcessEnd], None],
+        first_s: float = 1.0,
+    ) -> ProcessEnd:
         """How it ended, after waiting for that.
 
         Args:
             tick: called when it is due; returns the time until the next call [s].
+            on_end: called when it has ended.
             first_s: time until the first call [s].
         """
         due_s = time.monotonic() + first_s
         while (end := self._poll(min(_POLL_S, due_s - time.monotonic()))) is None:
             if time.monotonic() >= due_s:
                 due_s = time.monotonic() + tick()
+        on_end(end)
         return end
 
     def stop(self) -> ProcessEnd:

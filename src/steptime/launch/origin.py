@@ -18,6 +18,7 @@ from steptime.core.version import installed_version
 from steptime.launch.filesystems import find_places
 from steptime.launch.script_files import hash_script
 from steptime.launch.values import CommandRecord
+from steptime.record.regular_file import read_regular
 from steptime.watch.host_memory import read_group_limit
 
 _REVISION_LENGTH = 12
@@ -105,9 +106,9 @@ def read_git_revision(folder: Path) -> str | None:
         git = place / ".git"
         with suppress(OSError, ValueError):
             if git.is_file():  # a worktree or submodule: `gitdir: path`
-                git = place / git.read_text(encoding="utf-8").partition(":")[2].strip()
+                git = place / _text_of(git).partition(":")[2].strip()
             if git.is_dir():
-                return _resolve(git, (git / "HEAD").read_text(encoding="utf-8").strip())
+                return _resolve(git, _text_of(git / "HEAD").strip())
     return None
 
 
@@ -117,13 +118,17 @@ def _resolve(git: Path, head: str) -> str | None:
     name = head.partition(":")[2].strip()
     common = git
     with suppress(OSError):
-        common = git / (git / "commondir").read_text(encoding="utf-8").strip()
+        common = git / _text_of(git / "commondir").strip()
     for path in (git / name, common / name):
         with suppress(OSError):
-            return path.read_text(encoding="utf-8").strip()[:_REVISION_LENGTH]
+            return _text_of(path).strip()[:_REVISION_LENGTH]
     with suppress(OSError):
-        for line in (common / "packed-refs").read_text(encoding="utf-8").splitlines():
+        for line in _text_of(common / "packed-refs").splitlines():
             revision, _, packed = line.partition(" ")
             if packed == name:
                 return revision[:_REVISION_LENGTH]
     return None  # no commit yet
+
+
+def _text_of(path: Path) -> str:
+    return read_regular(path).decode("utf-8")

@@ -12,6 +12,8 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
+from steptime.record.regular_file import read_regular
+
 _MAX_BYTES = 1 << 20
 """A larger file is data or a checkpoint: neither says what is trained, and both may change."""
 
@@ -49,7 +51,6 @@ def named_files(command: tuple[str, ...]) -> Iterator[str]:
 def _text_of(path: Path) -> bytes | None:
     """Return the content of a small text file; None for anything else."""
     with suppress(OSError, ValueError):  # a word may not be a path at all
-        if path.is_file() and path.stat().st_size <= _MAX_BYTES:
-            content = path.read_bytes()
-            return None if b"\0" in content else content
+        content = read_regular(path, max_bytes=_MAX_BYTES)
+        return None if b"\0" in content else content
     return None

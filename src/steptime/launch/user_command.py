@@ -30,6 +30,10 @@ _FORWARDED = frozenset(
     {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}
 )
 _WATCHED = _FORWARDED | {signal.SIGCHLD}
+_ENDING = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a process; where one is ignored, as under nohup, it stays so."""
+_FOR_THE_COMMAND = (signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that mean something to the command alone, for example that it should save its state."""
 # What Python itself ignores from its start on; `subprocess` resets the same.
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 _POLL_S = 0.05  # without sigtimedwait: how late a signal or an end may be noticed
@@ -187,16 +191,25 @@ def _execute(
         os.execve("/bin/sh", ("/bin/sh", path, *argv[1:]), environment)
 
 
-def wait(child: StartedCommand, tick: Callable[[], float], *, first_s: float = 1.0) -> ProcessEnd:
+def wait(
+    child: StartedCommand,
+    tick: Callable[[], float],
+    *,
+    on_end: Callable[[ProcessEnd], None],
+    first_s: float = 1.0,
+) -> ProcessEnd:
     """Wait for the child, pass on the signals that we get, and call `tick` in between.
+
+    When this returns, a signal that ends a process raises KeyboardInterrupt, the first time.
 
     Args:
         child: what `start` returned.
         tick: called when it is due; returns the time until the next call [s].
+        on_end: called when the child has ended, before any signal can reach this process.
         first_s: time until the first call [s].
     """
     if not hasattr(signal, "sigtimedwait"):
-        return _wait_with_handlers(child, tick, first_s)
+        return _wait_with_handlers(child, tick, on_end, first_s)
     due = time.monotonic() + first_s
     while (end := _poll(child.pid)) is None:
         info = signal.sigtimedwait(_WATCHED, max(0.0, due - time.monotonic()))
@@ -205,14 +218,38 @@ def wait(child: StartedCommand, tick: Callable[[], float], *, first_s: float = 1
             _forward(child.pid, info.si_signo)
         if time.monotonic() >= due:
             due = time.monotonic() + tick()
+    on_end(end)
     while signal.sigtimedwait(_WATCHED, 0) is not None:
         pass  # they were meant for the command, which is gone
+    _interrupt_at_ending()
     signal.pthread_sigmask(signal.SIG_SETMASK, child.mask)
     return end
 
 
+def _interrupt_at_ending() -> None:
+    """Let each signal that ends a process interrupt it as Ctrl-C does, the first of them alone.
+
+    A terminal that closes, or a scheduler, may send several. Those that were meant for the command
+    come too late.
+    """
+
+    def interrupt(_number: int, _frame: object) -> None:
+        for number in heard:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    heard = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    for number in heard:
+        signal.signal(number, interrupt)
+    for number in _FOR_THE_COMMAND:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def _wait_with_handlers(
-    child: StartedCommand, tick: Callable[[], float], first_s: float
+    child: StartedCommand,
+    tick: Callable[[], float],
+    on_end: Callable[[ProcessEnd], None],
+    first_s: float,
 ) -> ProcessEnd:
     """Wait without knowing the sender (macOS): SIGINT and SIGQUIT count as the terminal's."""
 
@@ -228,8 +265,10 @@ def _wait_with_handlers(
         time.sleep(_POLL_S)
         if time.monotonic() >= due:
             due = time.monotonic() + tick()
+    on_end(end)
     for number, handler in before.items():
         signal.signal(number, handler)
+    _interrupt_at_ending()
     return end
 
 

@@ -20,12 +20,46 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Survivor:
+    """A process of the command that was still there when the command had ended.
+
+    `started` is its start in ticks since the boot; None where the machine does not say.
+    """
+
+    pid: int
+    name: str
+    started: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survivors:
+    """The processes that outlived the command, on the machine that started it.
+
+    Attributes:
+        boot: id of the machine's boot, without which a process id means nothing.
+        processes: those that were there when the command had ended.
+        ended_unix_s: when the last training process ended, as far as its record shows; None
+            while nobody has seen that it did.
+        has_failed: whether an exception ended one of them.
+        was_cut_short: whether one of them ended without its last line: it was killed, crashed, or
+            left by `os._exit`.
+    """
+
+    boot: str | None = None
+    processes: tuple[Survivor, ...] = ()
+    ended_unix_s: float | None = None
+    has_failed: bool = False
+    was_cut_short: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRecord:
     """`command.json`: what was started, where, by which versions, and how it ended.
 
     `environment` holds values of a short list of variables that decide speed and are never
     secret; `script_hash` is over the contents of `script_files`, the text files named in `argv`;
     `places` are the working folder and what `argv` names, with their file systems.
+    `survivors` are looked for when the command has ended; None means that nobody looked.
     """
 
     run_id: str
@@ -49,4 +83,5 @@ class CommandRecord:
     script_hash: str | None = None
     places: tuple[Place, ...] = ()
     profile: ProfileWish | None = None
+    survivors: Survivors | None = None
     schema: int = SCHEMA

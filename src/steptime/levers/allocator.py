@@ -58,16 +58,21 @@ def applies(facts: Facts) -> str | None:
 
 
 def too_few_faults(facts: Facts) -> str | None:
-    """Return why another allocator can save nothing, with the numbers; None where it may."""
+    """Return why another allocator can save nothing; what was not observed is no reason."""
     faults, system = facts.minor_faults_per_step, facts.system_cpu_fraction
-    if faults is None or system is None:
-        return "Page faults were not observed, and only with them does another allocator pay off."
-    if faults < MIN_FAULTS or system < MIN_SYSTEM_FRACTION:
-        return (
-            f"There is little to save: {faults:.0f} page faults a step, and {system:.1%} of CPU "
-            f"time in the kernel (it needs {MIN_FAULTS:.0f} and {MIN_SYSTEM_FRACTION:.0%})."
-        )
+    needs = f"(it needs {MIN_FAULTS:.0f} and {MIN_SYSTEM_FRACTION:.0%})"
+    if faults is not None and faults < MIN_FAULTS:
+        time = "" if system is None else f", and {system:.1%} of CPU time in the kernel"
+        return f"There is little to save: {faults:.0f} page faults a step{time} {needs}."
+    if system is not None and system < MIN_SYSTEM_FRACTION:
+        pages = "" if faults is None else f"{faults:.0f} page faults a step, and "
+        return f"There is little to save: {pages}{system:.1%} of CPU time in the kernel {needs}."
     return None
+
+
+def saves(facts: Facts) -> float | None:
+    """Return the share of CPU time in the kernel, the most that another allocator can save."""
+    return facts.system_cpu_fraction if facts.device == "cpu" else None
 
 
 def space(facts: Facts) -> tuple[Settings, ...]:
@@ -134,6 +139,7 @@ LEVER = Lever(
     applies=applies,
     space=space,
     moment=Moment.ENVIRONMENT,
+    saves=saves,
     judged_by_cpu_time=True,
     variables=variables,
     edit=edit,

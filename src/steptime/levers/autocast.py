@@ -34,21 +34,23 @@ def applies(facts: Facts) -> str | None:
         return "The script uses autocast itself."
     if facts.uses_scaler:
         return "The script scales its loss itself, as scripts with autocast do."
-    if any(dtype != "float32" for dtype in facts.parameter_dtypes):
-        return f"Not all parameters are float32: {', '.join(facts.parameter_dtypes)}."
+    if any(dtype != "float32" for dtype in facts.parameter_dtypes or ()):
+        return f"Not all parameters are float32: {', '.join(facts.parameter_dtypes or ())}."
     if not space(facts):
         return f"This {facts.device} is not known to be faster in 16 bits{missing(facts.device)}."
     return None
 
 
 def space(facts: Facts) -> tuple[Settings, ...]:
-    """Return the dtypes in which the device computes fast."""
+    """Return the dtypes in which the device computes fast, as far as is known."""
     return tuple({"dtype": dtype} for dtype in ROUNDOFF if is_fast(facts, dtype))
 
 
 def is_fast(facts: Facts, dtype: str) -> bool:
     """Return whether the device has what `HARDWARE` asks for."""
     wanted = HARDWARE.get((facts.device, dtype), ())
+    if facts.capabilities is None:
+        return bool(wanted)
     if facts.device != "cuda":
         return any(word in facts.capabilities for word in wanted)
     found = [int(word[3:]) for word in facts.capabilities if word[:3] == "sm_"]

@@ -85,6 +85,9 @@ class LoaderFacts:
 class Facts:
     """What is known about script and machine when levers are chosen; None was not observed.
 
+    An empty tuple was observed: there is none. A lever does not refuse because something was not
+    observed, unless it must be known for the training to stay as it is; its reason then says so.
+
     `capabilities` are lower-case words: `amx_bf16`, `avx512_bf16`, `avx512_fp16` for a CPU, `sm_80`
     for a device. `libraries` maps `jemalloc` and `tcmalloc` to the files found here, and `glibc` to
     its version (`tune.trials.libraries`). Cores and memory are what a container allows
@@ -94,24 +97,24 @@ class Facts:
     torch_version: str
     device: str = "cpu"
     device_name: str | None = None
-    capabilities: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] | None = None
     num_cores: int = 1
     num_physical_cores: int | None = None
     available_bytes: int | None = None
     num_threads: int | None = None
-    sets_threads: bool = False
+    sets_threads: bool | None = None
     world_size: int = 1
-    uses_autocast: bool = False
-    uses_scaler: bool = False
-    uses_compile: bool = False
+    uses_autocast: bool | None = None
+    uses_scaler: bool | None = None
+    uses_compile: bool | None = None
     matmul_precision: str | None = None
     has_convolution: bool | None = None
-    is_channels_last: bool = False
+    is_channels_last: bool | None = None
     has_batch_statistics: bool | None = None
     num_parameters: int | None = None
-    parameter_dtypes: tuple[str, ...] = ()
-    optimizers: tuple[OptimizerFacts, ...] = ()
-    loaders: tuple[LoaderFacts, ...] = ()
+    parameter_dtypes: tuple[str, ...] | None = None
+    optimizers: tuple[OptimizerFacts, ...] | None = None
+    loaders: tuple[LoaderFacts, ...] | None = None
     libraries: Mapping[str, str] = field(default_factory=dict)
     environment_names: tuple[str, ...] = ()
     minor_faults_per_step: float | None = None
@@ -179,7 +182,12 @@ class Lever:
         applies: returns None, or why it does not apply here, one sentence for the user.
         space: returns the settings to try here, smallest first; one empty mapping for a switch.
         moment: when it acts.
-        judged_by_cpu_time: it changes no threads, waits or overlap, so CPU time may judge it.
+        saves: returns the fraction of time that it can shorten at most, by the facts, and None
+            where they are not known; without it, its phases say so.
+        judged_by_cpu_time: it changes no threads and no overlap, so CPU time may judge it. One
+            that may save waiting too (`fetch`) can then be proven, and not be denied.
+        judged_beside_others: busy neighbors can only hide what it gives, so that wall time may
+            prove it beside them, in pairs in which they had no less of the machine with it.
         variables: for ENVIRONMENT: returns the variables to set, given the settings and
             `Facts.libraries`. A value of LD_PRELOAD is put before the user's.
         apply: for STARTUP and LIVE: acts in the child; what LIVE returns reverses everything.
@@ -202,6 +210,8 @@ class Lever:
     source: str
     class_here: Callable[[Facts, Settings], Preserves | None] = never_differs
     roundoff: Callable[[Settings], float] = lambda settings: FLOAT32_ROUNDOFF
+    saves: Callable[[Facts], float | None] | None = None
     judged_by_cpu_time: bool = False
+    judged_beside_others: bool = False
     variables: Callable[[Settings, Mapping[str, str]], Mapping[str, str]] | None = None
     apply: Callable[[Settings, Session], Undo | None] | None = None

@@ -27,7 +27,7 @@ def applies(facts: Facts) -> str | None:
         return f"It has not been tested on {facts.device}."
     if facts.is_channels_last:
         return "The script uses channels_last itself."
-    if not facts.has_convolution:
+    if facts.has_convolution is False:
         return "No convolution over images was seen."
     return None
 

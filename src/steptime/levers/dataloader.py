@@ -8,25 +8,26 @@ here. Source: https://docs.pytorch.org/docs/stable/data.html.
 
 from __future__ import annotations
 
-import sys
 import weakref
 from typing import Any
 
 from ._datasets import attributes_of, innermost
+from ._queues import DEEP_PREFETCH, fits_deep, is_reusable
 from .base import Facts, Lever, LoaderFacts, Moment, Preserves, Session, Settings, Undo
 
 MAX_WORKERS = 16  # each is a process with a copy of what the data set holds
-PREFETCH, DEEP_PREFETCH = 2, 8  # torch's default; and one for samples that take unequal time
-MAX_PREFETCH_BYTES = 32 << 20  # of shared memory, whose default in a container is 64 MiB
+PREFETCH = 2  # torch's default
 
 
 def map_style(facts: Facts) -> list[LoaderFacts]:
     """Return the loaders that can have workers."""
-    return [loader for loader in facts.loaders if not loader.is_iterable]
+    return [loader for loader in facts.loaders or () if not loader.is_iterable]
 
 
 def applies(facts: Facts) -> str | None:
     """It applies where a map-style data set feeds the training and not all workers are used."""
+    if facts.loaders is None:
+        return None  # `can_change` asks the loader itself
     if not facts.loaders:
         return "No DataLoader fed the training."
     if not map_style(facts):
@@ -38,30 +39,32 @@ def applies(facts: Facts) -> str | None:
 def space(facts: Facts) -> tuple[Settings, ...]:
     """Return no workers if there are some, powers of two up to the cores, and a deeper queue."""
     loaders = map_style(facts)
-    if not loaders:
+    if not loaders and facts.loaders is not None:
         return ()
     most = min(MAX_WORKERS, max(1, facts.num_cores // facts.world_size))
-    now = max(loader.num_workers for loader in loaders)
+    now = max((loader.num_workers for loader in loaders), default=0)
     counts = sorted({1 << power for power in range(most.bit_length())} | {most})
     pin: dict[str, int | bool] = {"pin_memory": True} if facts.device != "cpu" else {}
-    is_kept = all(loader.persistent_workers for loader in loaders)
+    is_kept = bool(loaders) and all(loader.persistent_workers for loader in loaders)
     rows = [pin | {"num_workers": 0}] if now and not is_kept else []
     for count in counts:
         if count >= now or now > most:
             kept = {"num_workers": count, "persistent_workers": True}
             rows.append(pin | kept | {"prefetch_factor": PREFETCH})
-    sizes = [(loader.sample_bytes or 0) * (loader.batch_size or 0) for loader in loaders]
-    if min(sizes) > 0 and most * DEEP_PREFETCH * max(sizes) <= MAX_PREFETCH_BYTES:
+    if fits_deep(loaders, most):
         rows.append(rows[-1] | {"prefetch_factor": DEEP_PREFETCH})
     return tuple(
         row
         for row in rows
-        if not all(getattr(loader, name) == row[name] for loader in loaders for name in row)
+        if not loaders
+        or not all(getattr(loader, name) == row[name] for loader in loaders for name in row)
     )
 
 
 def class_here(facts: Facts, settings: Settings) -> Preserves | None:
     """The bits are the same where workers draw nothing and no sampler draws in mid-epoch."""
+    if facts.loaders is None:
+        return None
     is_exact = all(
         loader.is_deterministic and loader.is_collate_deterministic and not loader.has_own_sampler
         for loader in map_style(facts)
@@ -81,14 +84,6 @@ def can_change(torch: Any, loader: Any, num_workers: int) -> bool:
         return loader.worker_init_fn is None
     # What is on a device cannot be read in a forked process.
     return not (type(inner) is data.TensorDataset and any(t.is_cuda for t in inner.tensors))
-
-
-def is_reusable(loader: Any) -> bool:
-    """Return whether nobody else reads from the kept workers, or they have delivered all."""
-    iterator = loader.__dict__.get("_iterator")
-    if iterator is None or iterator._rcvd_idx >= iterator._send_idx:
-        return True
-    return sys.getrefcount(iterator) <= 3  # the loader's, the name here, the argument
 
 
 def apply(settings: Settings, session: Session) -> Undo:
@@ -142,6 +137,7 @@ LEVER = Lever(
     applies=applies,
     space=space,
     moment=Moment.STARTUP,
+    judged_beside_others=True,
     apply=apply,
     edit=edit,
     costs="Memory for each worker and for waiting batches. Kept workers notice an attribute of the "

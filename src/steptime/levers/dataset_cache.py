@@ -21,21 +21,28 @@ MEMORY_FRACTION = 0.25
 """Of the available memory: the script's own peak may still come."""
 
 
-def usable(facts: Facts) -> list[LoaderFacts]:
-    """Return the loaders whose reading could be saved."""
+def readable(facts: Facts) -> list[LoaderFacts]:
+    """Return the loaders that the training process itself reads from somewhere slow."""
     return [
         loader
-        for loader in facts.loaders
+        for loader in facts.loaders or ()
         if not (loader.is_iterable or loader.is_tensor_dataset or loader.num_workers)
         and loader.dataset not in IN_MEMORY
-        and loader.is_deterministic
     ]
+
+
+def usable(facts: Facts) -> list[LoaderFacts]:
+    """Return the loaders whose reading could be saved."""
+    return [loader for loader in readable(facts) if loader.is_deterministic]
 
 
 def applies(facts: Facts) -> str | None:
     """It applies where a data set with constant samples is read in the process and fits."""
-    if not facts.loaders:
+    if facts.loaders is not None and not facts.loaders:
         return "No DataLoader fed the training."
+    unknown = [loader for loader in readable(facts) if loader.is_deterministic is None]
+    if facts.loaders is None or (unknown and not usable(facts)):
+        return "It was not observed whether the data set gives the same samples twice."
     if not usable(facts):
         return (
             "No data set was seen that is read in the training process and gives the same samples "
@@ -103,6 +110,8 @@ LEVER = Lever(
     applies=applies,
     space=space,
     moment=Moment.STARTUP,
+    judged_by_cpu_time=True,
+    judged_beside_others=True,
     apply=apply,
     edit=lambda settings: (
         "self.samples = {}  # in the data set's __init__\n"

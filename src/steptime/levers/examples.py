@@ -63,10 +63,22 @@ GPU = Facts(
 )
 """A current CUDA device, and a plain script."""
 
+UNSEEN = Facts(torch_version="2.9.0", num_cores=8, libraries=CPU.libraries)
+"""A CPU on which nothing was observed besides what the machine says of itself."""
+
 WORLDS: tuple[Facts, ...] = (
     CPU,
     GPU,
+    UNSEEN,
     Facts(torch_version="2.4.0"),
+    Facts(
+        torch_version="2.4.0",
+        capabilities=(),
+        has_convolution=False,
+        minor_faults_per_step=0.0,
+        optimizers=(),
+        loaders=(),
+    ),
     Facts(torch_version="2.4.0", device="mps", parameter_dtypes=("float32",), loaders=(LOADER,)),
     Facts(
         torch_version="2.6.0",

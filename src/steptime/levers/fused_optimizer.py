@@ -25,6 +25,8 @@ HAVE_FOREACH = (
 
 def applies(facts: Facts) -> str | None:
     """Return why it does not apply, if so."""
+    if facts.optimizers is None:
+        return None
     if not facts.optimizers:
         return "No optimizer of torch was seen."
     if all(one.is_fused for one in facts.optimizers):
@@ -37,6 +39,8 @@ def applies(facts: Facts) -> str | None:
 
 def space(facts: Facts) -> tuple[Settings, ...]:
     """Return fused where an optimizer can be fused, and foreach where it is not used already."""
+    if facts.optimizers is None:  # `can_flip` asks the optimizer itself
+        return {"implementation": "fused"}, {"implementation": "foreach"}
     settings: list[Settings] = []
     if any(one.can_fuse and not one.is_fused for one in facts.optimizers):
         settings.append({"implementation": "fused"})

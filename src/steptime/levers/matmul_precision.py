@@ -38,6 +38,9 @@ def applies(facts: Facts) -> str | None:
 
 def space(facts: Facts) -> tuple[Settings, ...]:
     """Return TF32 on a CUDA device, and bf16 on a CPU, where `high` does nothing."""
+    if facts.capabilities is None:
+        known = {"cuda": ({"precision": "high"},), "cpu": ({"precision": "medium"},)}
+        return known.get(facts.device, ())
     if facts.device == "cuda":
         found = [int(word[3:]) for word in facts.capabilities if word[:3] == "sm_"]
         return ({"precision": "high"},) if any(sm >= FIRST_TF32 for sm in found) else ()

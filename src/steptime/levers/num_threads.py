@@ -23,8 +23,6 @@ def applies(facts: Facts) -> str | None:
     for name in THREAD_VARIABLES:
         if name in facts.environment_names:
             return f"{name} is set, so the number of threads stays your choice."
-    if facts.num_threads is None:
-        return "The number of threads that torch uses was not observed."
     if not space(facts):
         return f"Each process has one core, and torch uses {facts.num_threads} thread."
     return None

@@ -29,8 +29,6 @@ def applies(facts: Facts) -> str | None:
     for name in VARIABLES:
         if name in facts.environment_names:
             return f"{name} is set, so how threads wait stays your choice."
-    if facts.num_threads is None:
-        return "The number of threads that torch uses was not observed."
     if facts.num_threads == 1:
         return "Torch uses one thread, which waits for no other thread."
     return None

@@ -84,6 +84,8 @@ def as_it_is(batch: Any) -> Any:
 
 def applies(facts: Facts) -> str | None:
     """It applies where a loader of a TensorDataset feeds training."""
+    if facts.loaders is None:
+        return None  # `find_whole` asks the data set itself
     if not facts.loaders:
         return "No DataLoader fed the training."
     if not any(loader.is_tensor_dataset for loader in facts.loaders):
@@ -128,6 +130,8 @@ LEVER = Lever(
     applies=applies,
     space=lambda facts: ({},),
     moment=Moment.STARTUP,
+    judged_by_cpu_time=True,
+    judged_beside_others=True,
     apply=apply,
     edit=lambda settings: (
         "class Batches(TensorDataset):\n"

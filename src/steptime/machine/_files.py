@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from steptime.record.numbers_told import whole_number_in
+
 _MAX_BYTES = 4 << 20
 
 
@@ -89,4 +91,8 @@ def format_cpu_list(cpus: Iterable[int]) -> str:
 
 def _natural(name: str) -> tuple[tuple[int, str], ...]:
     parts = re.findall(r"\d+|\D+", name)
-    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in parts)
+    numbers = map(whole_number_in, parts)
+    return tuple(
+        (-1, part) if number is None else (number, "")
+        for part, number in zip(parts, numbers, strict=True)
+    )

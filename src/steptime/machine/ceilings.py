@@ -30,6 +30,7 @@ from steptime.machine.values.inventory_values import (
     Inventory,
     Setting,
 )
+from steptime.record.regular_file import read_regular
 
 VERSION = 1
 """The version of what is measured and how; figures of another version are measured again."""
@@ -181,7 +182,7 @@ def load(asked: CeilingRequest) -> Ceilings | None:
         return None
     path = asked.folder / f"{asked.fingerprint}.json"
     try:
-        found = decode(Ceilings, path.read_bytes(), where=path.name)
+        found = decode(Ceilings, read_regular(path), where=path.name)
     except (OSError, DamagedRunError):
         return None
     is_whole = not found.is_partial or found.missing == "out_of_time"

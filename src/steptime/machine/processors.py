@@ -23,6 +23,7 @@ from steptime.machine._files import (
     read_text,
 )
 from steptime.machine.values.inventory_values import Cache, Cpu, NumaNode, Ram
+from steptime.record.numbers_told import whole_number_in
 
 # What the kernels of training libraries need; x86 in the order of its history, then ARM.
 _FLAGS = (
@@ -107,9 +108,10 @@ def _caches(folder: Path) -> tuple[Cache, ...]:
 
 def _size(text: str | None) -> int | None:
     """Return the bytes of a size such as `32K`."""
-    if text and text[:-1].isdigit() and text[-1] in _UNITS:
-        return int(text[:-1]) * _UNITS[text[-1]]
-    return int(text) if text and text.isdigit() else None
+    number = whole_number_in(text[:-1]) if text else None
+    if text and number is not None and text[-1] in _UNITS:
+        return number * _UNITS[text[-1]]
+    return whole_number_in(text)
 
 
 def read_ram(kernel: KernelFiles) -> Ram:

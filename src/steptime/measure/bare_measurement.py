@@ -50,8 +50,7 @@ def measure_bare(
         windows: the windows of these ranks.
     """
     end = _end_of(records) if end is None else end
-    has_ended = end.state in (RunState.FINISHED, RunState.FAILED, RunState.KILLED)
-    seen = NoteFacts(records=records, has_ended=has_ended, ranks=ranks, windows=windows)
+    seen = NoteFacts(records=records, has_ended=end.is_over, ranks=ranks, windows=windows)
     command, places = records.command, places_of(records)
     return Measurement(
         schema=SCHEMA,
@@ -81,6 +80,7 @@ def measure_bare(
         recipe=find_recipe(records),
         stalls=records.stalls,
         memory=_anatomy_of(records),
+        training=records.training,
     )
 
 
@@ -103,11 +103,17 @@ def _end_of(records: RunRecords) -> ProcessEnd:
 
 
 def _duration_s(records: RunRecords) -> float | None:
-    """Return the run's duration; None while it runs, or if the clock was set back meanwhile."""
-    command = records.command
-    if command.ended_unix_s is None or command.ended_unix_s < command.started_unix_s:
+    """Return the run's duration; None while it runs, or if the clock was set back meanwhile.
+
+    A run ends with its last training, which may outlive the command.
+    """
+    command, survivors = records.command, records.command.survivors
+    ended_unix_s = command.ended_unix_s
+    if survivors is not None and survivors.processes:
+        ended_unix_s = survivors.ended_unix_s
+    if ended_unix_s is None or ended_unix_s < command.started_unix_s:
         return None
-    return command.ended_unix_s - command.started_unix_s
+    return ended_unix_s - command.started_unix_s
 
 
 def _workers_of(records: RunRecords) -> WorkerSummary | None:
@@ -129,8 +135,11 @@ def _workers_of(records: RunRecords) -> WorkerSummary | None:
 def worker_bytes_of(records: RunRecords) -> int | None:
     """Return the median memory of all DataLoader workers, with shared pages counted once.
 
-    The first sample of a worker counts all that it shares with its parent.
+    The first sample of a worker counts all that it shares with its parent. It is None where another
+    training beside this one has workers too, since the samples hold the sum.
     """
+    if records.has_other_workers:
+        return None
     sizes = [sample.worker_resident_bytes for sample in records.host]
     known = [size for size in sizes if size]
     return round(median(known)) if known else None

@@ -6,12 +6,14 @@ In: a path. Out: frozen values. `measure.series.host_points` makes points over t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from steptime.measure.jsonl import take_all, take_head
 from steptime.record import kinds
-from steptime.record.lines import Torn, read_lines
+from steptime.record.lines import Torn, kind_of, read_lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +74,21 @@ def read_host(path: Path, torn: Torn) -> HostLines:
     head = take_head(_HostHead, lines, path, torn)
     if head is None:
         return HostLines()
-    rest = list(lines)
-    missing = take_all(DevicesMissing, rest, (kinds.DEVICES_MISSING,), torn)
+    found: dict[str, list[Any]] = {kind: [] for kind in _CLASSES}
+    for line in lines:  # one after the other: as plain data they take far more memory
+        if (cls := _CLASSES.get(kind_of(line))) is not None:
+            found[kind_of(line)] += take_all(cls, (line,), (kind_of(line),), torn)
+    missing = found[kinds.DEVICES_MISSING]
     return HostLines(
         num_cores=head.num_cores,
-        samples=take_all(HostSample, rest, (kinds.HOST_SAMPLE,), torn),
-        guestless=take_all(GuestlessPython, rest, (kinds.GUESTLESS,), torn),
+        samples=tuple(found[kinds.HOST_SAMPLE]),
+        guestless=tuple(found[kinds.GUESTLESS]),
         devices_missing=missing[0].missing if missing else None,
     )
+
+
+_CLASSES: Mapping[str, type] = {
+    kinds.DEVICES_MISSING: DevicesMissing,
+    kinds.HOST_SAMPLE: HostSample,
+    kinds.GUESTLESS: GuestlessPython,
+}

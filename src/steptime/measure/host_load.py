@@ -14,6 +14,7 @@ from steptime.measure.host_lines import HostSample
 from steptime.measure.values.measurement import HostLoad
 
 if TYPE_CHECKING:
+    from steptime.measure.quiet_steps import Stretch
     from steptime.measure.run_records import RunRecords
     from steptime.measure.steps.steady_window import StepWindow
     from steptime.measure.steps.step_fold import RankSteps
@@ -21,15 +22,53 @@ if TYPE_CHECKING:
 _Weighted = Sequence[tuple[float, HostSample]]
 
 
-def load_in_window(records: RunRecords, rank: RankSteps, window: StepWindow) -> HostLoad | None:
-    """Return the mean load in the window, each sample weighted by how much of it is inside."""
-    begin = rank.head.t_unix_s + window.start_s
-    end = rank.head.t_unix_s + window.end_s
+MIN_OBSERVED_FRACTION = 0.5
+"""A mean over less than half of the window would speak of steps that nobody saw."""
+
+
+def load_in_window(
+    records: RunRecords, rank: RankSteps, window: StepWindow, *, left_out: Sequence[Stretch] = ()
+) -> HostLoad | None:
+    """Return the mean load in the window, each sample weighted by how much of it is inside.
+
+    Samples in a stretch whose steps were left out do not count.
+    """
+    if observed_part(records, rank, window) is not None:
+        return None
+    ends = {stretch.end_unix_s for stretch in left_out}
+    inside = _samples_inside(records, *_limits(rank, window))
+    return _load(
+        records, [(part_s, sample) for part_s, sample in inside if sample.t_unix_s not in ends]
+    )
+
+
+def observed_part(
+    records: RunRecords, rank: RankSteps, window: StepWindow
+) -> tuple[float, float] | None:
+    """Return how long the machine was observed within the window, and how long that is [s].
+
+    It is None where enough was observed. The samples end with the command: a training that outlives
+    it goes on unobserved.
+    """
+    begin, end = _limits(rank, window)
+    if not records.host or records.host[-1].t_unix_s >= end:
+        return None
+    observed_s = math.fsum(weight_s for weight_s, _ in _samples_inside(records, begin, end))
+    is_enough = observed_s >= MIN_OBSERVED_FRACTION * (end - begin)
+    return None if is_enough else (observed_s, end - begin)
+
+
+def _limits(rank: RankSteps, window: StepWindow) -> tuple[float, float]:
+    zero_s = rank.head.t_unix_s
+    return zero_s + window.start_s, zero_s + window.end_s
+
+
+def _samples_inside(records: RunRecords, begin: float, end: float) -> _Weighted:
     inside = [
         (min(end, sample.t_unix_s) - max(begin, sample.t_unix_s - sample.dt_s), sample)
         for sample in records.host
     ]
-    return _load(records, [(overlap_s, sample) for overlap_s, sample in inside if overlap_s > 0])
+    return [(overlap_s, sample) for overlap_s, sample in inside if overlap_s > 0]
 
 
 def load_of_run(records: RunRecords) -> HostLoad | None:

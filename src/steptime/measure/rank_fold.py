@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from steptime.measure.quiet_steps import Stretch, leave_out
 from steptime.measure.run_records import RunRecords
 from steptime.measure.stalled_steps import mark_stalled
 from steptime.measure.steps.steady_window import (
@@ -36,10 +37,14 @@ class FoldedRank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folded:
-    """A run's records and its ranks in order; there are none where no step was seen."""
+    """A run's records and its ranks in order; there are none where no step was seen.
+
+    `left_out` are the stretches whose steps do not count because of busy neighbors.
+    """
 
     records: RunRecords
     ranks: tuple[FoldedRank, ...]
+    left_out: tuple[Stretch, ...] = ()
 
     @property
     def steps(self) -> list[RankSteps]:
@@ -67,12 +72,20 @@ class Folded:
 def fold_ranks(records: RunRecords) -> Folded:
     """Fold the streams of all ranks."""
     streams = {(stream.head.rank, stream.head.pid): stream for stream in records.streams}
-    ranks = [_fold(steps, streams) for steps in select_ranks(records)]
-    return Folded(records=records, ranks=tuple(ranks))
+    steps = select_ranks(records)
+    series, left_out = leave_out(
+        steps,
+        [series_of(one) for one in steps],
+        samples=records.host,
+        num_cores=records.num_cores,
+    )
+    ranks = [_fold(one, times, streams) for one, times in zip(steps, series, strict=True)]
+    return Folded(records=records, ranks=tuple(ranks), left_out=left_out)
 
 
-def _fold(steps: RankSteps, streams: Mapping[tuple[int, int], RankStream]) -> FoldedRank:
-    series = series_of(steps)
+def _fold(
+    steps: RankSteps, series: StepTimes, streams: Mapping[tuple[int, int], RankStream]
+) -> FoldedRank:
     return FoldedRank(
         steps=steps,
         series=series,

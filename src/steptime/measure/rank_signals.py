@@ -15,6 +15,7 @@ from steptime.measure.trial_lines import LeverLine
 from steptime.measure.values.observations import LoaderUse
 from steptime.measure.values.work import Count
 from steptime.record import kinds, rows
+from steptime.record.buckets import SIZES
 from steptime.record.lines import Line
 from steptime.record.rows import CompilingRow, EventRow, PauseRow, SiteRow
 
@@ -55,11 +56,21 @@ class OperatorCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountSeen:
-    """The work of an update, or of one of each optimizer; or why it is not known."""
+    """The work of an update, or of one of each optimizer; or why it is not known.
+
+    `sizes` are the numbers of `record.buckets.SIZES`; an older guest had none. `is_double`:
+    gradients of gradients were asked for. `has_guests`: another thread made a part of the graph, or
+    an earlier update did. `is_whole`: everything in the update was counted.
+    """
 
     count: Count | None = None
     num_updates: int = 1
     missing: str | None = None
+    optimizer: int | None = None
+    sizes: tuple[int, ...] = ()
+    is_double: bool = False
+    has_guests: bool = False
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +107,7 @@ class Signals:
     sites: SitesSeen | None = None
     spans: tuple[SiteRow, ...] = ()
     operators: OperatorCounts | None = None
-    count: CountSeen | None = None
+    counts: tuple[CountSeen, ...] = ()
     compiled: CompileSeen | None = None
     switches: tuple[str, ...] = ()
     levers: tuple[LeverLine, ...] = ()
@@ -126,6 +137,11 @@ class _Shapes:
 class _CountTold:
     missing: str | None = None
     updates: int = 1
+    optimizer: int | None = None
+    sizes: tuple[int, ...] = ()
+    is_double: bool = False
+    has_guests: bool = False
+    is_whole: bool = False
 
 
 class SignalLines:
@@ -136,7 +152,7 @@ class SignalLines:
         self.sites: SitesSeen | None = None
         self.spans: tuple[SiteRow, ...] = ()
         self.operators: OperatorCounts | None = None
-        self.count: CountSeen | None = None
+        self.counts: list[CountSeen] = []
         self.compiled: CompileSeen | None = None
         self.switches: set[str] = set()
         self.levers: list[LeverLine] = []
@@ -175,11 +191,9 @@ class SignalLines:
         if found.missing is None or self.operators is None:
             self.operators = found
 
-    def set_count(self, line: Line) -> None:
-        """Set the work of an update; a count is worth more than a reason for none."""
-        found = read_count(line)
-        if found.missing is None or self.count is None:
-            self.count = found
+    def add_count(self, line: Line) -> None:
+        """Add the work of an update, or why it is not known."""
+        self.counts.append(read_count(line))
 
     def set_compiled(self, line: Line) -> None:
         """Set the compiling so far."""
@@ -221,7 +235,7 @@ class SignalLines:
             sites=self.sites,
             spans=self.spans,
             operators=self.operators,
-            count=self.count,
+            counts=tuple(self.counts),
             compiled=self.compiled,
             switches=tuple(sorted(self.switches)),
             levers=tuple(self.levers),
@@ -238,7 +252,7 @@ TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Line], None]] = {
     kinds.SITES: SignalLines.set_sites,
     kinds.SPANS: SignalLines.set_spans,
     kinds.OPERATORS: SignalLines.set_operators,
-    kinds.COUNT: SignalLines.set_count,
+    kinds.COUNT: SignalLines.add_count,
     kinds.COMPILED: SignalLines.set_compiled,
     kinds.SWITCHES: SignalLines.add_switches,
     kinds.LOADERS: SignalLines.set_loaders,
@@ -256,4 +270,14 @@ def read_count(line: Line) -> CountSeen:
     told = from_json(_CountTold, line)
     if told.missing is not None:
         return CountSeen(missing=told.missing)
-    return CountSeen(count=from_json(Count, line), num_updates=told.updates)
+    if told.sizes and (len(told.sizes) != len(SIZES) or told.optimizer is None):
+        raise ValueError(f"`sizes` must be {len(SIZES)} numbers, got {told.sizes}")
+    return CountSeen(
+        count=from_json(Count, line),
+        num_updates=told.updates,
+        optimizer=told.optimizer,
+        sizes=told.sizes,
+        is_double=told.is_double,
+        has_guests=told.has_guests,
+        is_whole=told.is_whole,
+    )

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def find_recipe(records: RunRecords) -> RecipeUse | None:
-    """Return the recipe with all that was seen of it; None if the run had none."""
-    use = records.command.recipe
+    """Return the recipe with all that was seen of it; None if this training had none."""
+    use = _recipe_of(records)
     if use is None:
         return None
     errors = _errors(records)
@@ -27,11 +27,24 @@ def find_recipe(records: RunRecords) -> RecipeUse | None:
 
 def unseen_levers(records: RunRecords) -> tuple[LeverUse, ...]:
     """Return the guest's levers of which no process that stepped has written a line."""
-    use = records.command.recipe
+    use = _recipe_of(records)
     if use is None or not records.streams:
         return ()
     told = {line.name for stream in records.streams for line in stream.signals.levers}
     return tuple(one for one in use.levers if one.is_in_guest and one.name not in told)
+
+
+def _recipe_of(records: RunRecords) -> RecipeUse | None:
+    """Return the recipe of the run, unless it is for another training of the command."""
+    use, own = records.command.recipe, records.training
+    is_others = (
+        use is not None
+        and use.training is not None
+        and own is not None
+        and not own.is_alone
+        and own.number != use.training
+    )
+    return None if is_others else use
 
 
 def _errors(records: RunRecords) -> dict[str, str]:

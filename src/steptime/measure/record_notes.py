@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from steptime.core.note import Fact, Note
+from steptime.measure.host_load import observed_part
 from steptime.measure.recipe_use import find_recipe, unseen_levers
 from steptime.record.places import NUMBER
 
@@ -160,11 +161,22 @@ def several_threads_stepped(seen: NoteFacts) -> Note | None:
 
 
 def several_processes_stepped(seen: NoteFacts) -> Note | None:
-    """Note that several processes stepped as the same rank; the busiest is shown."""
+    """Note that several processes stepped as the same rank; the busiest start is shown."""
     shown = {(rank.head.rank, rank.head.pid) for rank in seen.ranks}
     heads = [stream.head for stream in seen.records.streams if stream.updates or stream.blocks]
     ranks = {str(head.rank) for head in heads if (head.rank, head.pid) not in shown}
+    ranks |= set(map(str, seen.records.unshown_ranks))
     return _listed("several_processes_stepped", "ranks", ranks)
+
+
+def trainings_beside(seen: NoteFacts) -> Note | None:
+    """Note that other trainings of the command stepped at the same time, on the same machine."""
+    training = seen.records.training
+    if training is None or not training.beside:
+        return None
+    numbers = ", ".join(map(str, training.beside))
+    facts: dict[str, Fact] = {"count": len(training.beside), "numbers": numbers}
+    return Note(code="trainings_beside", facts=facts)
 
 
 def lost_updates(seen: NoteFacts) -> Note | None:
@@ -183,6 +195,17 @@ def _num_lost(stream: RankStream) -> int:
     numbers = set(stream.updates.column(NUMBER))
     num_gaps = max(numbers) + 1 - len(numbers) if numbers else 0
     return max(num_gaps, stream.cost.lost_updates if stream.cost is not None else 0)
+
+
+def host_unobserved(seen: NoteFacts) -> Note | None:
+    """Note that the samples of the machine end long before the steps do."""
+    if not seen.windows or not seen.windows[0].num_steps:
+        return None
+    part = observed_part(seen.records, seen.ranks[0], seen.windows[0])
+    if part is None:
+        return None
+    observed_s, counted_s = part
+    return Note(code="host_unobserved", facts={"observed_s": observed_s, "counted_s": counted_s})
 
 
 def torn_lines(seen: NoteFacts) -> Note | None:
@@ -258,7 +281,9 @@ NOTES: tuple[Callable[[NoteFacts], Note | None], ...] = (
     ended_abruptly,
     several_threads_stepped,
     several_processes_stepped,
+    trainings_beside,
     lost_updates,
+    host_unobserved,
     torn_lines,
     recipe_lever_failed,
     recipe_lever_unseen,

@@ -76,7 +76,7 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
     busiest, window = folded.busiest.steps, folded.busiest.window
     missing = find_missing(ranks, has_workers=bool(records.workers))
     spans, places = summarize_spans(busiest), places_of(records)
-    work = find_count(busiest, window, records.counted, ranks=ranks)
+    work = find_count(folded, records.counted)
     return replace(
         bare,
         num_steps=max(rank.num_steps for rank in ranks),
@@ -91,7 +91,9 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
         copies_per_step=mean_per_step(windows, "num_copies"),
         syncs_per_step=mean_per_step(windows, "num_syncs"),
         ranks=tuple(map(partial(_summarize, records=records), ranks, windows)),
-        host=load_in_window(records, ranks[0], windows[0]) if windows[0].num_steps else bare.host,
+        host=load_in_window(records, ranks[0], windows[0], left_out=folded.left_out)
+        if windows[0].num_steps
+        else bare.host,
         overhead=_overhead(busiest, window),
         prepare_fraction=_prepare_fraction(ranks, windows, missing),
         sites=find_sites(busiest, places),

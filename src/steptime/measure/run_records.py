@@ -7,13 +7,14 @@ the lines.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steptime.core.codec import from_json
+from steptime.core.codec import decode
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
 from steptime.launch.values import CommandRecord
 from steptime.measure.host_lines import GuestlessPython, HostSample, read_host
@@ -21,12 +22,18 @@ from steptime.measure.jsonl import take_all, take_head
 from steptime.measure.source.scan import Source, read_source
 from steptime.record import files, kinds
 from steptime.record.lines import Line, Torn, kind_of, read_lines
+from steptime.record.regular_file import read_regular
 
 if TYPE_CHECKING:
     from steptime.measure.memory.memory_anatomy import MemorySeen
     from steptime.measure.rank_signals import CountSeen
     from steptime.measure.stream import RankStream
+    from steptime.measure.trainings import FoundTraining
     from steptime.measure.values.stall import Stall
+    from steptime.measure.values.training_values import CommandTraining
+
+_AFTER_S = 5.0
+"""A sample of the machine this long after a training's last update still tells how it ended."""
 
 _OTHERS = "Without it nothing can be shown of this run. Show another: steptime runs lists them."
 
@@ -38,6 +45,8 @@ class ProcessStart:
     k: str
     pid: int
     python: str
+    argv: tuple[str, ...] = ()
+    t: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +110,12 @@ class WorkerSums:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecords:
-    """Everything that a run folder holds; `num_torn_lines` could not be read.
+    """What a run folder holds of one training; `num_torn_lines` could not be read.
 
     `measure.series.host_points` reads the devices themselves; here is only why there are none.
+    `training` is None where no process stepped. `unshown_ranks` are ranks of other starts of the
+    same training. `has_other_workers` says that a training beside this one has loader workers,
+    whose memory nobody can separate.
     """
 
     command: CommandRecord
@@ -120,39 +132,92 @@ class RunRecords:
     guestless: tuple[GuestlessPython, ...] = ()
     devices_missing: str | None = None
     stalls: tuple[Stall, ...] = ()
-    counted: CountSeen | None = None
+    counted: tuple[CountSeen, ...] = ()
+    counted_training: int = 1
+    training: CommandTraining | None = None
+    unshown_ranks: tuple[int, ...] = ()
+    has_other_workers: bool = False
 
 
-def read_records(folder: Path) -> RunRecords:
+def read_records(folder: Path, number: int | None = None) -> RunRecords:
     """Read a run folder.
+
+    Args:
+        folder: as docs/reference/run-folder.md describes it.
+        number: which training is read; None for the one that lasted longest.
+
+    Raises:
+        NotFoundError: there is no such folder, or no such training in it.
+        DamagedRunError: `command.json` is missing or damaged, or a file has another schema.
+        StoreError: a file cannot be read.
+    """
+    return RecordReader(folder).read(number)
+
+
+class RecordReader:
+    """Reads what all trainings of a run share, once, and then the files of one at a time.
 
     Raises:
         NotFoundError: there is no such folder.
         DamagedRunError: `command.json` is missing or damaged, or a file has another schema.
         StoreError: a file cannot be read.
     """
-    if not folder.is_dir():
-        raise NotFoundError(f"no run folder at {folder}", hint="list the runs: steptime runs")
-    try:
-        return _read_folder(folder)
-    except OSError as error:
-        place = error.filename or folder
-        raise StoreError(
-            f"cannot read the run in {folder}: {place}: {error.strerror or error}.",
-            hint="Make that file readable, or move it away: the others are shown without it.",
-        ) from error
+
+    def __init__(self, folder: Path) -> None:
+        if not os.path.isdir(folder):
+            raise NotFoundError(f"no run folder at {folder}", hint="list the runs: steptime runs")
+        self._folder = folder
+        self._torn = Torn()
+        with _told(folder):
+            self._shared = _read_shared(folder, self._torn)
+            paths = sorted(folder.glob(files.RANKS))
+            self._found, self._others = _find_trainings(paths, self._shared.starts)
+
+    @property
+    def trainings(self) -> tuple[CommandTraining, ...]:
+        """Return all trainings of the run, in the order of start."""
+        return tuple(found.training for found in self._found)
+
+    @property
+    def longest(self) -> CommandTraining | None:
+        """Return the training that lasted longest."""
+        return max(self.trainings, key=lambda one: one.lasted_s, default=None)
+
+    def read(self, number: int | None = None) -> RunRecords:
+        """Return the records of one training; the longest is read if no number is given.
+
+        Raises:
+            NotFoundError: there is no training with this number.
+            DamagedRunError, StoreError: as for the class.
+        """
+        if number is None and self.longest is not None:
+            number = self.longest.number
+        found = None if number is None else self._numbered(number)
+        torn = Torn()
+        with _told(self._folder):
+            if found is None:
+                records = replace(self._shared, streams=_read_streams(self._others, torn))
+            else:
+                others = self._others if len(self._found) == 1 else ()
+                streams = _read_streams(sorted((*found.paths, *others)), torn)
+                records = _take_training(self._shared, streams, self._found, found)
+        return replace(records, num_torn_lines=self._torn.count + torn.count)
+
+    def _numbered(self, number: int) -> FoundTraining:
+        for found in self._found:
+            if found.training.number == number:
+                return found
+        raise no_such_training(self._folder.name, number, len(self._found))
 
 
-def _read_folder(folder: Path) -> RunRecords:
-    torn = Torn()
+def _read_shared(folder: Path, torn: Torn) -> RunRecords:
+    """Return everything but the files of the ranks."""
     processes = list(read_lines(folder / files.PROCESSES, torn))
     host = read_host(folder / files.HOST, torn)
-    streams = _read_streams(sorted(folder.glob(files.RANKS)), torn)
     worker_files = sorted(folder.glob(files.WORKERS))
-    stalls = _read_stalls(folder, torn)
     return RunRecords(
         command=_read_command(folder / "command.json"),
-        streams=streams,
+        streams=(),
         starts=take_all(ProcessStart, processes, (kinds.START, kinds.OLD_PYTHON), torn),
         torches=take_all(TorchLoaded, processes, (kinds.TORCH,), torn),
         memory=_take_memory(processes, torn),
@@ -161,15 +226,99 @@ def _read_folder(folder: Path) -> RunRecords:
         num_cores=host.num_cores,
         host=host.samples,
         source=read_source(folder),
-        num_torn_lines=torn.count,
+        num_torn_lines=0,
         guestless=host.guestless,
         devices_missing=host.devices_missing,
-        stalls=stalls,
+        stalls=_read_stalls(folder, torn),
         counted=_read_counted(folder / files.COUNTED, torn),
+        counted_training=_read_counted_training(folder / files.COUNTED),
     )
 
 
+def _take_training(
+    shared: RunRecords,
+    streams: tuple[RankStream, ...],
+    all_found: Sequence[FoundTraining],
+    found: FoundTraining,
+) -> RunRecords:
+    """Return what belongs to one training; what belongs to none stays with each."""
+    training, rank_of = found.training, found.rank_of
+    streams = tuple(
+        replace(one, head=replace(one.head, rank=rank_of.get(one.head.pid, one.head.rank)))
+        for one in streams
+    )
+    known = replace(shared, streams=streams, training=training, unshown_ranks=found.unshown)
+    if len(all_found) == 1:
+        return replace(known, stalls=_stalls_of(found, shared.stalls))
+    others = [one for one in all_found if one is not found]
+    theirs = frozenset[int]().union(*(one.pids | one.parents for one in others))
+    theirs -= found.pids | found.parents
+    beside = [one for one in others if one.training.number in training.beside]
+    workers_of = {head.ppid for head, _ in shared.workers}
+    since, until = training.started_unix_s, training.last_update_unix_s + _AFTER_S
+    return replace(
+        known,
+        torches=tuple(one for one in shared.torches if one.pid not in theirs),
+        memory=tuple(one for one in shared.memory if one.pid not in theirs),
+        exits=tuple(one for one in shared.exits if one.pid not in theirs),
+        workers=tuple(one for one in shared.workers if one[0].ppid not in theirs),
+        host=tuple(one for one in shared.host if since <= one.t_unix_s - one.dt_s <= until),
+        stalls=_stalls_of(found, shared.stalls),
+        counted=shared.counted if training.number == shared.counted_training else (),
+        has_other_workers=any(one.pids & workers_of for one in beside),
+    )
+
+
+def _stalls_of(found: FoundTraining, stalls: Sequence[Stall]) -> tuple[Stall, ...]:
+    """Return the stalls of a training, with its ranks alone."""
+    kept = []
+    for stall in stalls:
+        ranks = [one for one in stall.ranks if one.pid in found.pids]
+        if ranks:
+            ranks = [replace(one, rank=found.rank_of.get(one.pid, one.rank)) for one in ranks]
+            kept.append(replace(stall, ranks=tuple(ranks)))
+    return tuple(kept)
+
+
+def no_such_training(run_id: str, number: int, num: int) -> NotFoundError:
+    """Return the error about a number that none of the `num` trainings of a run has."""
+    if not num:
+        return NotFoundError(
+            f"run {run_id} has no training {number}: no step was seen in it.",
+            hint=f"See what was seen: steptime show {run_id}",
+        )
+    known = "one training" if num == 1 else f"{num} trainings"
+    return NotFoundError(
+        f"run {run_id} has {known}, and none has the number {number}.",
+        hint=f"Name one from 1 to {num}." if num > 1 else "Leave --training out.",
+    )
+
+
+@contextmanager
+def _told(folder: Path) -> Iterator[None]:
+    """Say which file of the run cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        place = error.filename or folder
+        raise StoreError(
+            f"cannot read the run in {folder}: {place}: {error.strerror or error}.",
+            hint="Make that file readable, or move it away: the others are shown without it.",
+        ) from error
+
+
 # The imports below load much that a run without steps does not need.
+
+
+def _find_trainings(
+    paths: Sequence[Path], starts: Sequence[ProcessStart]
+) -> tuple[tuple[FoundTraining, ...], tuple[Path, ...]]:
+    if not paths:
+        return (), ()
+    from steptime.measure.trainings import ProcessBegin, find_trainings
+
+    begins = [ProcessBegin(pid=s.pid, t=s.t, argv=s.argv) for s in starts if s.t is not None]
+    return find_trainings(paths, begins)
 
 
 def _read_streams(paths: Sequence[Path], torn: Torn) -> tuple[RankStream, ...]:
@@ -182,7 +331,7 @@ def _read_streams(paths: Sequence[Path], torn: Torn) -> tuple[RankStream, ...]:
 
 
 def _read_stalls(folder: Path, torn: Torn) -> tuple[Stall, ...]:
-    if not (folder / files.STALLS).exists():
+    if not os.path.lexists(folder / files.STALLS):
         return ()
     from steptime.watch.stall_file import read_stalls
 
@@ -197,31 +346,36 @@ def _take_memory(processes: Sequence[Line], torn: Torn) -> tuple[MemorySeen, ...
     return take_all(MemorySeen, processes, (kinds.MEMORY_HELD,), torn)
 
 
-def _read_counted(path: Path, torn: Torn) -> CountSeen | None:
-    """Return what an extra child counted, or why it counted nothing."""
-    if not path.exists():
-        return None
+def _read_counted(path: Path, torn: Torn) -> tuple[CountSeen, ...]:
+    """Return the updates that an extra child counted, or why it counted nothing."""
+    if not os.path.lexists(path):
+        return ()
     from steptime.measure.rank_signals import read_count
 
-    found = None
+    found = []
     for line in read_lines(path, torn):
         try:
-            found = read_count(line) if kind_of(line) == kinds.COUNT else found
+            found += [read_count(line)] if kind_of(line) == kinds.COUNT else []
         except (DamagedRunError, ValueError):
             torn.count += 1
-    return found
+    return tuple(found)
+
+
+def _read_counted_training(path: Path) -> int:
+    """Return which training the extra child counted; it is told where there are several."""
+    head = next(read_lines(path), {})
+    number = head.get("training")
+    return number if type(number) is int else 1
 
 
 def _read_command(path: Path) -> CommandRecord:
     try:
-        data = json.loads(path.read_bytes())
-    except (FileNotFoundError, IsADirectoryError):
+        text = read_regular(path)
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         raise DamagedRunError(
             f"{path.parent} is no run folder: no file {path.name} is in it.", hint=_OTHERS
         ) from None
-    except (ValueError, RecursionError) as error:
-        raise DamagedRunError(f"{path} is not JSON: {error}.", hint=_OTHERS) from error
-    return from_json(CommandRecord, data, where=str(path))
+    return decode(CommandRecord, text, where=str(path))
 
 
 def _read_workers(path: Path, torn: Torn) -> list[tuple[WorkerHead, WorkerSums]]:

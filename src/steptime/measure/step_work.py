@@ -1,67 +1,267 @@
-"""Finds the work of one step, from what the guest counted on one update.
+"""Finds the work of a step over the steady window, from the updates that were counted.
 
-In: a rank's steps, and what an extra child counted, if there was one. Out: a count that represents
-a step, or the reason why there is none. `diagnose.utilization` relates it to the peak.
+In: the ranks' steps and windows, and what an extra child counted, if there was one. Out: the work
+of the mean step with how it is known, or the reason why there is none. `work_fit` has the work of
+updates that were not counted; `diagnose.utilization` relates it to the peak.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from steptime.measure.mean_count import mean_count
+from steptime.measure.rank_fold import Folded, FoldedRank
 from steptime.measure.rank_signals import CountSeen
-from steptime.measure.steps.steady_window import StepWindow
-from steptime.measure.steps.step_fold import RankSteps
+from steptime.measure.steps.step_fold import StepBlock
+from steptime.measure.values.work import Count, StepKind, WorkBasis
+from steptime.measure.work_fit import SAME, CountedUpdate, Fit, Knowledge, Passes, Update, WorkModel
 
 _COMPILED = "compiled"
 _SEVERAL = 2
 _OUTSIDE_FRACTION = 0.01
 """Beyond this share, too much of the backward belongs to calls whose forward was not counted."""
 
+_MAX_BACKWARD = 2.1
+"""Gradients cost twice the forward at most; if they cost more, and other threads made some of the
+graph, a part of the forward was not seen. A twentieth is left to sums by index, whose forward is a
+lookup."""
 
-def find_count(
-    rank: RankSteps, window: StepWindow, extra: CountSeen | None, *, ranks: Sequence[RankSteps]
-) -> CountSeen:
-    """Return the work of a step; a count of the run itself precedes that of an extra child.
+_MAX_ASSUMED = 0.05
+"""Beyond this share of work that was neither counted nor computed, only a range is known."""
 
-    Args:
-        rank: the rank whose update was counted.
-        window: the steady steps of this rank.
-        extra: the count of the extra child.
-        ranks: all ranks.
-    """
-    own = rank.signals.count
-    found = own if own is not None and own.count is not None else extra or own
-    if found is None or found.count is None:
-        return found or CountSeen()
-    count = found.count
-    if own is not None and own.missing == _COMPILED:  # the child ran it without compiling
-        count = replace(count, is_executed=False)
-    missing = _why_no_step(found, rank, window)
-    if missing is not None:
-        return CountSeen(missing=missing)
-    return replace(found, count=replace(count, rank_flops=_flops_of(ranks)))
+_MAX_COUNTED = 64
+"""More lines than the guest writes: eight probes of four optimizers, or forty updates."""
+
+_MAX_KINDS = 8
+"""Steps of more kinds than this are of any size rather than of a few kinds."""
 
 
-def _flops_of(ranks: Sequence[RankSteps]) -> tuple[int, ...]:
-    """Return what every rank counted in as many updates; empty if one has no count."""
-    seen = [rank.signals.count for rank in ranks]
-    if len(seen) < _SEVERAL or len({one.num_updates for one in seen if one is not None}) != 1:
-        return ()
-    totals = [None if one is None or one.count is None else one.count.total for one in seen]
-    return () if None in totals else tuple(one for one in totals if one is not None)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkSeen:
+    """The work of the mean step, or why it is not known."""
+
+    count: Count | None = None
+    missing: str | None = None
 
 
-def _why_no_step(found: CountSeen, rank: RankSteps, window: StepWindow) -> str | None:
-    """Return why the work of an update is not that of a step, as a machine word."""
-    count = found.count
-    assert count is not None
-    if rank.num_updates and round(rank.num_updates / rank.num_steps) != found.num_updates:
-        return "several_optimizers"
-    if window.period is not None and window.period > 1:
-        return "steps_differ"
-    if count.forward and not count.backward:
+def find_count(folded: Folded, extra: Sequence[CountSeen]) -> WorkSeen:
+    """Return the work of a step; a count of the run itself precedes that of an extra child."""
+    rank = folded.busiest
+    own, counts = _why_not_own(rank), rank.steps.signals.counts
+    if own is None and counts:
+        found = _work_of(rank, counts)
+        if found.count is not None:
+            return replace(found, count=replace(found.count, rank_flops=_flops_of(folded)))
+        own = found.missing
+    if not any(one.count is not None for one in extra):
+        return WorkSeen(missing=next((one.missing for one in extra), own))
+    found = _work_of(rank, extra)
+    if found.count is not None and own == _COMPILED:  # the child ran it without compiling
+        return replace(found, count=replace(found.count, is_executed=False))
+    return found
+
+
+def _why_not_own(rank: FoldedRank) -> str | None:
+    """Return why the run's own counts do not show the work of a step, as a machine word."""
+    seen = rank.steps.signals.counts
+    counts = [one.count for one in seen if one.count is not None]
+    if not counts:
+        return next((one.missing for one in seen), None)
+    backward = sum(one.backward for one in counts)
+    forward = sum(one.forward for one in counts)
+    if forward and not backward:
         return "no_backward_seen"
-    if count.outside_flops > _OUTSIDE_FRACTION * count.backward:
+    if sum(one.outside_flops for one in counts) > _OUTSIDE_FRACTION * backward:
         return "outside_modules"
-    return None
+    has_guests = any(one.has_guests for one in seen) and not any(one.is_double for one in seen)
+    return "forward_elsewhere" if has_guests and backward > _MAX_BACKWARD * forward else None
+
+
+def _flops_of(folded: Folded) -> tuple[int, ...]:
+    """Return the work of a mean step on every rank; empty if one has no count."""
+    if len(folded.ranks) < _SEVERAL:
+        return ()
+    found = [_work_of(rank, rank.steps.signals.counts).count for rank in folded.ranks]
+    totals = [one.total for one in found if one is not None]
+    return tuple(totals) if len(totals) == len(found) else ()
+
+
+def _work_of(rank: FoldedRank, seen: Sequence[CountSeen]) -> WorkSeen:
+    """Return the work of the mean step of a rank's window."""
+    counted = [one for one in seen if one.count is not None][:_MAX_COUNTED]
+    if not counted:
+        return WorkSeen(missing=next((one.missing for one in seen), None))
+    if any(not one.sizes for one in counted) or not rank.steps.sizes.columns:
+        return _without_sizes(rank, counted[-1])
+    model = WorkModel([_counted_update(one) for one in counted])
+    sums = _add_up(rank, model)
+    if not sums.steps:
+        return WorkSeen(count=counted[0].count)
+    found = mean_count(
+        [one.count for one in counted if one.count is not None],
+        [_key_of(one) for one in counted],
+        sums.rows,
+        passes=sums.mean_passes(),
+    )
+    return WorkSeen(count=replace(found, basis=_basis(rank, model, sums)))
+
+
+def _without_sizes(rank: FoldedRank, found: CountSeen) -> WorkSeen:
+    """Return the work of one counted step, as an older guest wrote it."""
+    steps, period = rank.steps, rank.window.period
+    if steps.num_updates and round(steps.num_updates / steps.num_steps) != found.num_updates:
+        return WorkSeen(missing="several_optimizers")
+    if period is not None and period > 1:
+        return WorkSeen(missing="steps_differ")
+    return WorkSeen(count=found.count)
+
+
+def _key_of(one: CountSeen) -> Update:
+    assert one.optimizer is not None  # its line has sizes
+    return (one.optimizer, *one.sizes)
+
+
+def _counted_update(one: CountSeen) -> CountedUpdate:
+    count = one.count
+    assert count is not None
+    return CountedUpdate(key=_key_of(one), passes=(count.forward, count.backward, count.recomputed))
+
+
+# -- over the window
+
+
+@dataclass(slots=True, kw_only=True)
+class _Sums:
+    """The steps of a window by what they did: optimizers and total work; and their rows."""
+
+    steps: Counter[tuple[tuple[int, ...], float]] = field(default_factory=Counter)
+    rows: Counter[Update] = field(default_factory=Counter)
+    passes: list[float] = field(default_factory=lambda: [0.0] * 3)
+    by_knowledge: dict[Knowledge, float] = field(default_factory=dict)
+    fits: set[Fit] = field(default_factory=set)
+
+    @property
+    def num_steps(self) -> int:
+        return sum(self.steps.values())
+
+    @property
+    def total(self) -> float:
+        return sum(self.passes)
+
+    def share(self, how: Knowledge) -> float:
+        """Return the share of the work that is known in this way."""
+        return self.by_knowledge.get(how, 0.0) / self.total if self.total else 0.0
+
+    def add(self, found: tuple[Passes, Knowledge, Fit | None], num: int) -> float:
+        """Add the work of as many updates; return that of one."""
+        passes, how, fit = found
+        self.passes = [old + num * new for old, new in zip(self.passes, passes, strict=True)]
+        one = sum(passes)
+        self.by_knowledge[how] = self.by_knowledge.get(how, 0.0) + num * one
+        if fit is not None:
+            self.fits.add(fit)
+        return one
+
+    def mean_passes(self) -> tuple[int, int, int]:
+        """Return the work of the mean step [FLOP]."""
+        forward, backward, recomputed = (round(one / self.num_steps) for one in self.passes)
+        return forward, backward, recomputed
+
+
+def _add_up(rank: FoldedRank, model: WorkModel) -> _Sums:
+    """Return the work of all steps of the window."""
+    sums, sizes = _Sums(), rank.steps.sizes
+    kinds = Counter(tuple(sizes.rows_of(index)) for index in rank.window.steps.index)
+    for rows, num in kinds.items():
+        total = 0.0
+        for row in rows:
+            total += sums.add(model.work_of(row), num)
+            sums.rows[row] += num
+        sums.steps[tuple(int(row[0]) for row in rows), total] += num
+    blocks = rank.window.blocks
+    if not kinds and not blocks:  # the window begins inside a block
+        blocks = rank.steps.blocks
+    for block in blocks:
+        _add_block(sums, model, block)
+    return sums
+
+
+def _add_block(sums: _Sums, model: WorkModel, block: StepBlock) -> None:
+    """Add steps of which only the sums of their sizes are known, if one optimizer made them."""
+    turns = {key[0] for key in sums.rows} or {one.key[0] for one in model.counted}
+    num = block.num_steps
+    if not num:
+        return
+    if len(turns) != 1 or not block.sizes:
+        passes = _usual_step(sums, model, turns)
+        total = sums.add((passes, Knowledge.ASSUMED, None), num)
+        sums.steps[tuple(sorted(int(turn) for turn in turns)), total] += num
+        return
+    turn = int(next(iter(turns)))
+    row: Update = (turn, *(one / num for one in block.sizes))
+    total = sums.add(model.work_of(row), num)
+    sums.rows[row] += num
+    sums.steps[(turn,), total] += num
+
+
+def _usual_step(sums: _Sums, model: WorkModel, turns: set[float]) -> Passes:
+    """Return the work of the mean step so far, else of a counted update of each optimizer."""
+    if sums.num_steps:
+        forward, backward, recomputed = (one / sums.num_steps for one in sums.passes)
+        return forward, backward, recomputed
+    found = [0.0] * 3
+    for turn in turns:
+        one = next(one for one in model.counted if one.key[0] == turn)
+        found = [old + new for old, new in zip(found, one.passes, strict=True)]
+    return found[0], found[1], found[2]
+
+
+def _basis(rank: FoldedRank, model: WorkModel, sums: _Sums) -> WorkBasis:
+    totals = [total for _, total in sums.steps]
+    kinds = _kinds_of(sums.steps)
+    errors = [fit.error_fraction for fit in sums.fits]
+    assumed = sums.share(Knowledge.ASSUMED)
+    how = _how(model, sums, len(totals), num_kinds=len(kinds))
+    counted = [one.total for one in model.counted]
+    ends = (counted if how == "range" else totals) or counted
+    return WorkBasis(
+        how=how,
+        num_counted=len(model.counted),
+        num_steps=sums.num_steps,
+        low_flops=round(min(ends)),
+        high_flops=round(max(ends)),
+        error_fraction=max(errors, default=None)
+        if how == "scaled"
+        else model.spread_fraction
+        if how == "range"
+        else None,
+        assumed_fraction=assumed,
+        scaled_by=tuple(sorted({name for fit in sums.fits for name in fit.terms})),
+        kinds=kinds if how == "kinds" else (),
+        window_s=math.fsum(rank.window.times_s()) or None,
+    )
+
+
+def _how(model: WorkModel, sums: _Sums, num_totals: int, *, num_kinds: int) -> str:
+    """Return how the mean came about, as one of `measure.values.work.HOW`."""
+    if model.spread_fraction > SAME or sums.share(Knowledge.ASSUMED) > _MAX_ASSUMED:
+        return "range"
+    if sums.share(Knowledge.COMPUTED) > 0 or sums.share(Knowledge.ASSUMED) > 0:
+        return "scaled"
+    if num_totals > 1:
+        return "kinds" if num_kinds else "each"
+    return "one" if len(model.counted) == 1 else "equal"
+
+
+def _kinds_of(steps: Mapping[tuple[tuple[int, ...], float], int]) -> tuple[StepKind, ...]:
+    """Return the kinds of steps, the most frequent first; none if there are many, or one."""
+    if not 1 < len(steps) <= _MAX_KINDS:
+        return ()
+    ordered = sorted(steps.items(), key=lambda item: -item[1])
+    return tuple(
+        StepKind(optimizers=optimizers, num_steps=num, flops=round(total))
+        for (optimizers, total), num in ordered
+    )

@@ -10,7 +10,7 @@ at rest, `read_trial` makes the `RankLines`. `tune` interprets the ratios.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -50,6 +50,7 @@ class TaggedUpdate:
     cpu_ns: int | None
     compile_ns: int = 0
     is_disturbed: bool = False
+    end_ns: int | None = None
 
     @property
     def place(self) -> tuple[int, int, int]:
@@ -106,16 +107,19 @@ class _TrialHead:
     rank: int
     buckets: tuple[str, ...]
     counts: tuple[str, ...]
+    pid: int | None = None
 
 
 class _Time(NamedTuple):
-    """An update's time without spans, and its time of compiling alone [ns]."""
+    """An update's time without spans, its spans without compiling, and compiling alone [ns]."""
 
     thread: int
     wall_ns: int
     cpu_ns: int
     compile_ns: int
     is_disturbed: bool
+    between_ns: int
+    end_ns: int
 
 
 class RankLines:
@@ -123,6 +127,7 @@ class RankLines:
 
     def __init__(self) -> None:
         self.rank = 0
+        self.pid: int | None = None
         self.facts: Mapping[str, Any] = {}
         """Fields of levers.base.Facts that the guest saw, and `sample_unit`; empty until then."""
         self.counts: Mapping[str, int] = {}
@@ -150,6 +155,7 @@ class RankLines:
     def _take_head(self, line: Line) -> None:
         head = from_json(_TrialHead, line)
         self.rank, self._layout = head.rank, Layout(head.buckets, head.counts)
+        self.pid = head.pid
 
     def _take_tags(self, line: Line) -> None:
         self._tags.update((tag.number, tag) for tag in rows.tags(line))
@@ -174,12 +180,16 @@ class RankLines:
     def _time(self, row: UpdateRow) -> _Time:
         buckets = self._layout.buckets
         steps = [place for place, name in enumerate(buckets) if name not in SPANS]
+        compile_ns = sum(row.wall_ns[i] for i, name in enumerate(buckets) if name == "compile")
+        wall_ns = sum(row.wall_ns[place] for place in steps)
         return _Time(
             thread=row.thread,
-            wall_ns=sum(row.wall_ns[place] for place in steps),
+            wall_ns=wall_ns,
             cpu_ns=sum(row.cpu_ns[place] for place in steps),
-            compile_ns=sum(row.wall_ns[i] for i, name in enumerate(buckets) if name == "compile"),
+            compile_ns=compile_ns,
             is_disturbed=row.detail == DISTURBED_ROW,
+            between_ns=sum(row.wall_ns[: len(buckets)]) - wall_ns - compile_ns,
+            end_ns=row.end_ns,
         )
 
     @property
@@ -191,6 +201,15 @@ class RankLines:
     def levers(self) -> tuple[LeverLine, ...]:
         """Return the levers that were applied, and those that failed."""
         return tuple(self._levers)
+
+    @property
+    def between_s(self) -> float | None:
+        """Return the mean time from update to update that is no step's: evaluations, checkpoints.
+
+        The first update is left out, for it has no beginning; None where there is no other.
+        """
+        own = [time for n, time in sorted(self._times.items()) if time.thread == 0][1:]
+        return sum(time.between_ns for time in own) * NS / len(own) if own else None
 
     def experiment_end(self, experiment: int) -> ExperimentEnd | None:
         """Return how an experiment ended; None while it has not."""
@@ -238,11 +257,17 @@ def _tagged(tag: TagRow, time: _Time | None) -> TaggedUpdate:
         cpu_ns=None if time is None else time.cpu_ns,
         compile_ns=0 if time is None else time.compile_ns,
         is_disturbed=time is not None and time.is_disturbed,
+        end_ns=None if time is None else time.end_ns,
     )
 
 
-def read_trial(folder: Path) -> tuple[RankLines, ...]:
-    """Return a trial's ranks in order; of a rank's processes, the one with the most updates."""
+def read_trial(folder: Path, pids: Container[int] | None = None) -> tuple[RankLines, ...]:
+    """Return a trial's ranks in order; of a rank's processes, the one with the most updates.
+
+    Args:
+        folder: of the trial.
+        pids: the only processes that count; None for all.
+    """
     best: dict[int, RankLines] = {}
     for path in sorted(folder.glob(files.RANKS)):
         found = RankLines()
@@ -251,6 +276,8 @@ def read_trial(folder: Path) -> tuple[RankLines, ...]:
                 found.take(line)
             except DamagedRunError:
                 continue
+        if pids is not None and found.pid not in pids:
+            continue
         known = best.get(found.rank)
         if known is None or found.num_updates > known.num_updates:
             best[found.rank] = found
@@ -340,16 +367,24 @@ class Ratios:
     """One log(reference time per sample / the state's own) per round; `num_void` have none.
 
     The times are per update where `is_per_sample` is false: then some batch's size was not seen.
+    `loop` is of wall time with what lies between the steps; it is empty where that is not known.
     """
 
     wall: tuple[float, ...]
     cpu: tuple[float, ...]
     num_void: int
     is_per_sample: bool
+    loop: tuple[float, ...] = ()
 
 
-def log_ratios(blocks: Iterable[BlockTime], *, state: int, reference: int = 0) -> Ratios:
-    """Return a state's ratios to the reference, over rounds in which both blocks count."""
+def log_ratios(
+    blocks: Iterable[BlockTime], *, state: int, reference: int = 0, between_s: float | None = None
+) -> Ratios:
+    """Return a state's ratios to the reference, over rounds in which both blocks count.
+
+    `between_s` is what a process spends between two updates, whatever state is on: an evaluation
+    now and then falls into the block of any of them.
+    """
     by_round: dict[int, dict[int, BlockTime]] = {}
     for block in blocks:
         if block.state in (state, reference):
@@ -357,11 +392,14 @@ def log_ratios(blocks: Iterable[BlockTime], *, state: int, reference: int = 0) -
     pairs = [(r[reference], r[state]) for r in by_round.values() if {reference, state} <= set(r)]
     good = [pair for pair in pairs if all(block.void is None for block in pair)]
     is_per_sample = all(block.num_samples for pair in good for block in pair)
-    wall, cpu = [], []
+    wall, cpu, loop = [], [], []
     for base, own in good:
         scale = _unit(own, is_per_sample=is_per_sample) / _unit(base, is_per_sample=is_per_sample)
         if min(base.wall_s, own.wall_s) > 0:
             wall.append(math.log(base.wall_s / own.wall_s * scale))
+            if between_s is not None:
+                whole = [one.wall_s + between_s * one.num_updates for one in (base, own)]
+                loop.append(math.log(whole[0] / whole[1] * scale))
         if min(base.cpu_s, own.cpu_s) > 0:
             cpu.append(math.log(base.cpu_s / own.cpu_s * scale))
     return Ratios(
@@ -369,6 +407,7 @@ def log_ratios(blocks: Iterable[BlockTime], *, state: int, reference: int = 0) -
         cpu=tuple(cpu),
         num_void=len(by_round) - len(good),
         is_per_sample=is_per_sample,
+        loop=tuple(loop),
     )
 
 

@@ -54,6 +54,12 @@ COUNTS = (
     "gc_pauses",
     "gc_ns",
     "prepare_ns",
+    "input_rows",
+    "input_elements",
+    "input_squares",
+    "graph_nodes",
+    "plain_elements",
+    "trained_elements",
 )
 (
     BATCHES,
@@ -65,7 +71,16 @@ COUNTS = (
     GC_PAUSES,
     GC_NS,
     PREPARE_NS,
+    INPUT_ROWS,
+    INPUT_ELEMENTS,
+    INPUT_SQUARES,
+    GRAPH_NODES,
+    PLAIN_ELEMENTS,
+    TRAINED_ELEMENTS,
 ) = range(len(BUCKETS), len(BUCKETS) + len(COUNTS))
+
+SIZES = COUNTS[INPUT_ROWS - len(BUCKETS) :]
+"""What the work of an update goes by (`guest/count/sizes.py`): these counts, in this order."""
 
 PENDING = ("after_forward", "after_backward", "closure_head", "closure_tail")
 AFTER_FORWARD, AFTER_BACKWARD, CLOSURE_HEAD, CLOSURE_TAIL = range(

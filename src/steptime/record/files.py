@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 SCHEMA = 1
 """It is in the `head` line of each file of lines; readers refuse another number."""
 
@@ -16,6 +18,19 @@ QUALITY = "quality-*.jsonl"
 
 MAX_RANKS = 1000
 """A process that does not know its rank takes the first free number, up to this one."""
+
+
+MAX_RANK_BYTES = 4 << 30
+"""A rank's file grows by some 60 bytes a step, for as long as the training runs."""
+
+MAX_LINES_BYTES = 256 << 20
+"""All other files of lines stay far below: a line a second at first, fewer and fewer later."""
+
+
+def max_bytes_of(path: str | os.PathLike[str]) -> int:
+    """Return how many bytes a file of lines may have."""
+    is_ranks = os.path.basename(os.fspath(path)).startswith("rank-")
+    return MAX_RANK_BYTES if is_ranks else MAX_LINES_BYTES
 
 
 def rank_file(rank: int, pid: int | None = None) -> str:

@@ -3,8 +3,8 @@
 In: a path. Out: the objects that were appended since the last read, in order; no byte is read
 twice. It serves files that still grow (the live line, trials, recordings) and files at rest (the
 fold). It skips and counts lines that hold something else, or were cut short. It reads only regular
-files, at most as far as they reached when the read began, and never holds a line above
-`MAX_LINE_BYTES`.
+files within their limit of size, at most as far as they reached when the read began, passes over
+holes, and never holds a line above `MAX_LINE_BYTES`.
 """
 
 from __future__ import annotations
@@ -12,17 +12,23 @@ from __future__ import annotations
 import errno
 import json
 import os
-import stat
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
+
+from .files import max_bytes_of
+from .regular_file import open_regular
 
 Line = dict[str, Any]
 
 CHUNK_BYTES = 1 << 20
 """The reader holds so much of a file at once, beside the unfinished line."""
 
-MAX_LINE_BYTES = 64 << 20
-"""The longest lines hold the names of all weights of a model: a few megabytes."""
+MAX_LINE_BYTES = 16 << 20
+"""The longest lines hold the names of all weights of a model: a few megabytes. The objects of a
+line take up to 30 times its bytes."""
+
+MAX_FOREIGN_LINES = 100_000
+"""Of lines that hold something else; a file of more is none of ours, and could take hours."""
 
 
 class Torn:
@@ -56,6 +62,7 @@ class LineReader:
         self._newest_bytes = newest_bytes
         self._unread = tuple(b for kind in without for b in _beginnings(kind))
         self._offset = 0
+        self._num_foreign = 0
         self._rest = b""
         self._is_in_long_line = False  # up to the end of a line that is not kept
 
@@ -70,8 +77,8 @@ class LineReader:
         Raises:
             OSError: the file cannot be read, or is not a regular file.
         """
-        file = _open(self.path)
-        if file is None or self._offset:
+        file = None if self._offset else _open(self.path)
+        if file is None:
             return None
         with file:
             line = file.readline(MAX_LINE_BYTES)
@@ -94,6 +101,7 @@ class LineReader:
             self._skip_old(file, end)
             file.seek(self._offset)
             while self._offset < end:
+                self._skip_hole(file, end)
                 new = file.read(min(CHUNK_BYTES, end - self._offset))
                 if not new:
                     return  # somebody made it shorter meanwhile
@@ -116,6 +124,32 @@ class LineReader:
         self._offset, self._rest = end - newest - 1 + len(passed), b""
         self._is_in_long_line = not passed.endswith(b"\n")
 
+    def _skip_hole(self, file: BinaryIO, end: int) -> None:
+        """Pass over a hole: it reads as zeros, and may claim to be larger than the disk."""
+        before = os.lseek(file.fileno(), 0, os.SEEK_CUR)  # what the file object believes
+        try:
+            data = os.lseek(file.fileno(), self._offset, os.SEEK_DATA)
+        except OSError as error:  # no data are left, or the disk knows no holes
+            data = end if error.errno == errno.ENXIO else self._offset
+        os.lseek(file.fileno(), before, os.SEEK_SET)
+        if data > self._offset:
+            self._offset = min(data, end)
+            file.seek(self._offset)
+            self._drop()
+
+    def _drop(self) -> None:
+        """Give up the line that was begun, up to its end."""
+        if not self._is_in_long_line:
+            self._rest, self._is_in_long_line = b"", True
+            self._count_foreign()
+
+    def _count_foreign(self) -> None:
+        self.torn.count += 1
+        self._num_foreign += 1
+        if self._num_foreign > MAX_FOREIGN_LINES:
+            what = f"more than {MAX_FOREIGN_LINES:,} of its lines were not written by Steptime"
+            raise OSError(errno.EINVAL, what, os.fspath(self.path))
+
     def _take(self, new: bytes) -> Iterator[Line]:
         first, *others = new.split(b"\n")
         if not others:
@@ -137,8 +171,7 @@ class LineReader:
         if self._is_in_long_line:
             return
         if len(self._rest) + len(more) > MAX_LINE_BYTES:
-            self._rest, self._is_in_long_line = b"", True
-            self.torn.count += 1
+            self._drop()
             return
         self._rest += more
 
@@ -153,7 +186,7 @@ class LineReader:
             line = None
         if isinstance(line, dict) and isinstance(line.get("k"), str):
             return line
-        self.torn.count += 1
+        self._count_foreign()
         return None
 
 
@@ -185,12 +218,8 @@ def kind_of(line: Line) -> str:
 
 
 def _open(path: str | os.PathLike[str]) -> BinaryIO | None:
-    """Return the file, opened without waiting for the writer of a pipe; None if there is none."""
+    """Return the file; None if there is none."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        return open_regular(path, max_bytes=max_bytes_of(path))
     except FileNotFoundError:
         return None
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return open(descriptor, "rb")
-    os.close(descriptor)
-    raise OSError(errno.EINVAL, "this is no regular file", os.fspath(path))

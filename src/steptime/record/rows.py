@@ -7,12 +7,12 @@ the same names, and every reader of a row uses this module. A row of another sha
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
 from .lines import Line
+from .numbers_told import MAX_WHOLE
 from .places import NUM_LEADING
 
 
@@ -254,12 +254,21 @@ def _length(values: Any) -> int:
 def _int(value: Any) -> int:
     if type(value) is not int:  # for isinstance, a bool is an int
         raise MisshapenError(f"a whole number is wanted, got {value!r:.60}")
+    _check_range(value)
     return value
+
+
+def _check_range(value: float) -> None:
+    if not -MAX_WHOLE <= value <= MAX_WHOLE:
+        raise MisshapenError("a number of more than 64 bits")
 
 
 def _ints(values: Any, size: int) -> tuple[int, ...]:
     if not isinstance(values, list) or len(values) != size or set(map(type, values)) - {int}:
         raise MisshapenError(f"{size} whole numbers are wanted, got {values!r:.60}")
+    if values:
+        _check_range(min(values))
+        _check_range(max(values))
     return tuple(values)
 
 
@@ -270,8 +279,8 @@ def _typed(values: Iterable[Any], *kinds: type | tuple[type, ...]) -> list[Any]:
     for value, kind in zip(found, kinds):  # noqa: B905
         if type(value) not in (kind if isinstance(kind, tuple) else (kind,)):
             raise MisshapenError(f"a value of {kind} is wanted, got {value!r:.60}")
-        if isinstance(value, float) and not math.isfinite(value):
-            raise MisshapenError(f"a finite number is wanted, got {value!r}")
+        if isinstance(value, (int, float)):
+            _check_range(value)  # no infinite number either, and none that is not a number
     return found
 
 

@@ -14,6 +14,7 @@ What the lever does to a training is tested on a tiny one; without torch, those 
 from __future__ import annotations
 
 import ast
+import dataclasses
 import json
 import math
 import re
@@ -26,12 +27,15 @@ from unittest import SkipTest
 from steptime.diagnose.values.finding import BottleneckKind
 from steptime.levers import file_of
 from steptime.levers.base import Facts, Lever, Moment, Preserves, Settings
-from steptime.levers.examples import CPU, WORLDS
+from steptime.levers.examples import CPU, UNSEEN, WORLDS
 from steptime.measure.values.measurement import INNER_PHASES, PHASES, SPANS
 from steptime.testing.lever_session_double import PlainSession
 from steptime.testing.training import Training
 
 STRENGTH = (Preserves.NOTHING, Preserves.STATISTICAL, Preserves.NUMERIC, Preserves.EXACT)
+OBSERVED = tuple(one.name for one in dataclasses.fields(Facts) if one.default is None)
+"""What may not have been observed."""
+
 CLOSE_ENOUGH = 64.0
 """How many roundoffs the losses of a few steps may differ by, with room to spare."""
 
@@ -82,6 +86,18 @@ class LeverContract:
         for facts in WORLDS:
             reason = lever.applies(facts)
             assert reason is None or is_sentence(reason), reason
+
+    def test_what_was_not_observed_is_no_reason_against_it(self, lever: Lever) -> None:
+        """A reason says that something is not known, or holds whatever its value is."""
+        assert claims_no_value(lever.applies(UNSEEN))
+        for facts in WORLDS:
+            for name in OBSERVED:
+                reason = lever.applies(with_fact(facts, name, None))
+                known = [getattr(world, name) for world in WORLDS]
+                values = [value for value in known if value is not None]
+                worlds = [with_fact(facts, name, value) for value in values]
+                holds_anyway = all(lever.applies(world) is not None for world in worlds)
+                assert claims_no_value(reason) or holds_anyway, (name, reason)
 
     def test_where_it_applies_there_is_something_to_try(self, lever: Lever) -> None:
         for facts in WORLDS:
@@ -172,6 +188,17 @@ class LeverContract:
                 undo()
             assert b"steptime" not in (tmp_path / "all.pt").read_bytes()
             torch.load(tmp_path / "all.pt", weights_only=False)
+
+
+def with_fact(facts: Facts, name: str, value: Any) -> Facts:
+    """Return the same machine and script with another value of one fact."""
+    changed: dict[str, Any] = {name: value}
+    return dataclasses.replace(facts, **changed)
+
+
+def claims_no_value(reason: str | None) -> bool:
+    """Return whether there is no reason, or it says that something was not observed."""
+    return reason is None or "not observed" in reason or "not known" in reason
 
 
 def is_sentence(text: str) -> bool:

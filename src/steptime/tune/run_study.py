@@ -6,17 +6,20 @@ what is tried and why; `tune.trials.real_bench` runs the trials.
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 from steptime.core.executable import NotStarted, find_executable
 from steptime.errors import NotFoundError
 from steptime.isolate.child import start_contained
+from steptime.isolate.left_folders import remove_left, temporary_folders
 from steptime.isolate.probe import probe
 from steptime.isolate.tiers import Containment
-from steptime.isolate.writes import tried_writes
+from steptime.isolate.writes import tried_connections
 from steptime.launch.user_command import user_environment
 from steptime.tune.recipe.proof_scope import describe_machine, describe_script
 from steptime.tune.recipe.recipe_file import make_recipe, write_recipe
@@ -24,25 +27,33 @@ from steptime.tune.search.search import SearchOptions, SearchSummary, search
 from steptime.tune.search.search_notes import Found
 from steptime.tune.study.progress_teller import ProgressTeller
 from steptime.tune.study.recorded_answers import RecordedBench
-from steptime.tune.study.study_folder import StudyFolder, hold_lock, open_study, read_input
+from steptime.tune.study.study_folder import (
+    StudyFolder,
+    hold_lock,
+    left_shadows,
+    open_study,
+    read_input,
+)
 from steptime.tune.study.study_key import make_key
 from steptime.tune.study_options import StudyOptions
 from steptime.tune.trials.libraries import find_libraries
-from steptime.tune.trials.observe_baseline import ParentFacts
+from steptime.tune.trials.observe_baseline import ParentFacts, SeveralTrainingsError
 from steptime.tune.trials.quiet_watch import QuietWatch
-from steptime.tune.trials.real_bench import Doors, RealBench, Subject
+from steptime.tune.trials.real_bench import RealBench, Subject
 from steptime.tune.trials.trial_process import ContainedProcess, Start
+from steptime.tune.trials.tried_writes import scripts_own_writes
 from steptime.tune.values.study_progress import StudyProgress
 from steptime.tune.values.study_values import Study, StudyOutcome
 
 RECIPE = "tuned.toml"
-_MAX_WRITES = 200
 
 Tell = Callable[[StudyProgress], None]
 
 
 def run_study(options: StudyOptions, *, progress: Tell) -> Study:
-    """Find the fastest state that provably trains as well, or resume an unfinished study.
+    """Find the fastest state that provably trains as well, or continue an earlier study.
+
+    That is one that was cut off, or whose time did not suffice and which has more now.
 
     Ctrl-C ends it early: the Study says `is_interrupted` and holds what was found so far. Where
     the command fails as written, the Study has no outcome, and its first trial says how.
@@ -60,8 +71,9 @@ def run_study(options: StudyOptions, *, progress: Tell) -> Study:
         )
     cwd, stdin = Path.cwd(), read_input() if options.reads_input else None
     key = make_key(options, environment, cwd=cwd, stdin=stdin)
-    folder = open_study(options.store, key, is_fresh=options.is_fresh)
+    folder = open_study(options.store, key, budget_s=options.budget_s, is_fresh=options.is_fresh)
     with hold_lock(folder):
+        remove_left((*temporary_folders(), *left_shadows(folder.folder.parent)))
         return _Run(options, folder, environment, cwd, stdin, progress).go()
 
 
@@ -82,7 +94,9 @@ class _Run:
         self._environment = environment
         self._cwd = cwd
         self._stdin = stdin
-        self._teller = ProgressTeller(folder, options.budget_s, progress)
+        # What the first call decided by its budget stays so: the same answers lead the same way.
+        self._first_s, self._granted_s = folder.budgets_s[0], folder.budgets_s[-1]
+        self._teller = ProgressTeller(folder, self._granted_s, progress)
         self._containment: Containment | None = None
         self._bench: RealBench | None = None
         self._found = _NOTHING
@@ -94,14 +108,21 @@ class _Run:
             self._search()
         except KeyboardInterrupt:
             is_interrupted = True
+        except SeveralTrainingsError:
+            shutil.rmtree(self._folder.folder, ignore_errors=True)  # it asked nothing yet
+            raise
         finally:
             if self._bench is not None:
                 self._bench.close()
         study = self._study(is_interrupted=is_interrupted, has_ended=True)
-        self._folder.save(study)
+        try:
+            # First: a study with an outcome is not resumed, so whoever kills us in between would
+            # leave one that found something and has no recipe.
+            if study.outcome is StudyOutcome.FASTER:
+                self._write_recipe(study)
+        finally:
+            self._folder.save(study)
         self._forget_a_failed_command()
-        if study.outcome is StudyOutcome.FASTER:
-            self._write_recipe(study)
         self._teller.done()
         return study
 
@@ -114,14 +135,13 @@ class _Run:
             share_network=options.share_network,
         )
         self._teller.contain(containment)
-        quiet = QuietWatch(options.budget_s, self._teller.wait)
-        self._bench = real = RealBench(
-            self._subject(), folder, self._doors(containment), quiet.wait
-        )
+        self._save_so_far()  # what the trials may do is on disk before the first one
+        quiet = QuietWatch(self._first_s, self._teller.wait)
+        self._bench = real = RealBench(self._subject(), folder, self._door(containment), quiet.wait)
         bench = RecordedBench(
             real,
             folder.answers,
-            budget_s=options.budget_s,
+            budget_s=self._granted_s,
             clock=time.monotonic,
             tell=self._teller.ask,
             adopt=real.adopt,
@@ -129,7 +149,8 @@ class _Run:
         wanted = SearchOptions(
             levers=options.levers,
             run_steps=options.run_steps,
-            budget_s=options.budget_s,
+            budget_s=self._first_s,
+            later_s=tuple(after - before for before, after in pairwise(folder.budgets_s)),
             excluded=options.excluded,
         )
         self._found = search(bench, wanted, tell=self._keep)
@@ -137,10 +158,13 @@ class _Run:
     def _keep(self, summary: SearchSummary) -> None:
         """Keep what the search has found so far."""
         self._found = summary.found
+        self._save_so_far()
+        self._teller.answered(summary)
+
+    def _save_so_far(self) -> None:
         # What it means is not known before the search is over.
         study = self._study(is_interrupted=False, has_ended=False)
         self._folder.save(replace(study, outcome=None))
-        self._teller.answered(summary)
 
     def _subject(self) -> Subject:
         options = self._options
@@ -153,8 +177,9 @@ class _Run:
                 libraries=find_libraries(options.command, self._environment),
                 environment_names=tuple(sorted(self._environment)),
             ),
-            budget_s=options.budget_s,
+            budget_s=self._first_s,
             stdin=self._keep_stdin(),
+            training=options.training,
         )
 
     def _keep_stdin(self) -> Path | None:
@@ -163,12 +188,6 @@ class _Run:
         path = self._folder.folder / "stdin"
         path.write_bytes(self._stdin)
         return path
-
-    def _doors(self, containment: Containment) -> Doors:
-        own = self._door(containment)
-        if not containment.has_own_network:
-            return Doors(own=own)
-        return Doors(own=own, shared=self._door(replace(containment, has_own_network=False)))
 
     def _door(self, containment: Containment) -> Start:
         def start(
@@ -198,9 +217,11 @@ class _Run:
             ended_unix_s=time.time() if has_ended else None,
             tier=None if containment is None else containment.tier.value,
             tier_reasons=() if containment is None else containment.reasons,
+            tier_lacks=() if containment is None else containment.lacks,
             outcome=None if is_interrupted else found.outcome,
             recipe=found.recipe,
             speedup=found.speedup,
+            loop_speedup=found.loop_speedup,
             noise_floor=found.noise_floor,
             quality=found.quality,
             baseline_step_s=found.baseline_step_s,
@@ -210,18 +231,27 @@ class _Run:
             not_tried=found.not_tried,
             choices=found.choices,
             tried_writes=self._tried_writes(),
+            tried_connections=self._tried_connections(),
             break_even_steps=found.break_even_steps,
             is_interrupted=is_interrupted,
             samples_per_step=None if baseline is None else baseline.samples_per_step,
             device=first[0].device if first else None,
             torch_version=first[0].torch_version if first else None,
             reason=found.reason,
+            reason_facts=found.reason_facts,
+            unproven=found.unproven,
+            budget_s=self._granted_s,
+            training=None if baseline is None else baseline.training,
         )
 
     def _tried_writes(self) -> tuple[str, ...]:
-        """What any trial tried to write."""
+        """What the script tried to write in any trial."""
+        return scripts_own_writes(sorted((self._folder.folder / "trials").iterdir()))
+
+    def _tried_connections(self) -> tuple[str, ...]:
+        """What the script wanted to connect to in any trial, and could not."""
         folders = sorted((self._folder.folder / "trials").iterdir())
-        return tuple(sorted({path for f in folders for path in tried_writes(f)}))[:_MAX_WRITES]
+        return tuple(sorted({place for f in folders for place in tried_connections(f)}))
 
     def _forget_a_failed_command(self) -> None:
         """A command that fails as written gives no answer to keep: the next call tries it again."""

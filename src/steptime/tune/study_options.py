@@ -18,11 +18,12 @@ class StudyOptions:
         levers: those that may be tried, in the order in which they are listed.
         excluded: names of levers that the user left out.
         run_steps: the number of steps of the real run; None where the user did not say it.
-        budget_s: how long the whole study may take.
+        budget_s: how long the whole study may take, what an earlier call of it took included.
         allow_unsafe: trials may run where nothing keeps them from writing.
         share_network: trials may use the machine's network.
         is_fresh: begin a new study, even where an unfinished one could be resumed.
         output: where a copy of the recipe goes; None: it stays in the study's folder alone.
+        training: number of the training that is tuned, where the command has several.
         reads_input: read the standard input, and hand what it held to each trial.
     """
 
@@ -37,3 +38,4 @@ class StudyOptions:
     is_fresh: bool = False
     output: Path | None = None
     reads_input: bool = True
+    training: int | None = None

@@ -8,6 +8,7 @@ they mean.
 from __future__ import annotations
 
 import math
+import os
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,11 +18,15 @@ from steptime.core.codec import check_schema, from_json
 from steptime.errors import DamagedRunError
 from steptime.record import files, kinds
 from steptime.record.lines import Line, LineReader, kind_of, read_lines
+from steptime.record.regular_file import read_regular
 
 _CONTENTS = (
     *(kinds.QUALITY_UPDATE, kinds.QUALITY_TABLE, kinds.QUALITY_NORMS, kinds.QUALITY_FIRST),
 )
 """The kinds of lines that do not say whether a recording is complete."""
+
+_MAX_VALUES_BYTES = 512 << 20
+"""Of the elements of all tensors at an even stride."""
 
 Values = Sequence[float]
 
@@ -214,9 +219,14 @@ class RecordingWatch:
 
     def _take(self, name: str, line: Line) -> None:
         if kind_of(line) == kinds.HEAD:
-            self._world_sizes.setdefault(name, int(line.get("world_size", 1)))
+            self._world_sizes.setdefault(name, _world_size(line))
         elif kind_of(line) == kinds.END:
             self._over.add(name)
+
+
+def _world_size(line: Line) -> int:
+    found = line.get("world_size", 1)
+    return found if isinstance(found, int) else 1
 
 
 def is_complete(folder: Path) -> bool:
@@ -248,7 +258,7 @@ def _read_rank(path: Path) -> RankRecording | None:
 
 def _read_values(path: Path) -> array[float]:
     values = array("d")
-    data = path.read_bytes() if path.exists() else b""
+    data = read_regular(path, max_bytes=_MAX_VALUES_BYTES) if os.path.lexists(path) else b""
     values.frombytes(data[: len(data) // 8 * 8])
     return values
 

@@ -16,8 +16,9 @@ from pathlib import Path
 from steptime.core.codec import from_json
 from steptime.core.stats import median
 from steptime.errors import DamagedRunError
+from steptime.measure.group_kin import Kin
 from steptime.measure.values.measurement import SPANS
-from steptime.record import kinds, rows
+from steptime.record import files, kinds, rows
 from steptime.record.lines import Line, LineReader, kind_of
 from steptime.record.places import NS, US
 from steptime.record.rows import BlockRow, Layout, MisshapenError, UpdateRow
@@ -37,6 +38,13 @@ class _RankHead:
     t_unix_s: float
     buckets: tuple[str, ...]
     counts: tuple[str, ...]
+    rank_source: str | None = None
+    argv: tuple[str, ...] = ()
+    ppid: int | None = None
+    group: str | None = None
+    group_source: str | None = None
+    job: str | None = None
+    restart: int | None = None
 
 
 class RankProgress:
@@ -46,12 +54,14 @@ class RankProgress:
         self.rank = head.rank
         self.pid = head.pid
         self.world_size = head.world_size
+        self.argv = head.argv
         self.num_updates = 0
         self.has_ended = False
         self.seen_s = now_s
         self.longest_s: dict[str, float] = {}
         self.evaluations: set[tuple[str, int]] = set()
         self.last_unix_s = self.began_unix_s = head.t_unix_s
+        self._head = head
         self._layout = Layout(head.buckets, head.counts)
         self._times_s: deque[float] = deque(maxlen=NUM_STEPS)
         self._reader = reader
@@ -60,6 +70,28 @@ class RankProgress:
     def usual_s(self) -> float | None:
         """The usual time from update to update without spans [s]; None before the second one."""
         return median(list(self._times_s)) if self._times_s else None
+
+    @property
+    def is_numbered_by_order(self) -> bool:
+        """Whether the process does not know its rank, and only took the next free number."""
+        return self._head.rank_source == "order"
+
+    @property
+    def kin(self) -> Kin:
+        """What shows with which others the process trains, as far as it has come."""
+        head = self._head
+        return Kin(
+            pid=head.pid,
+            ppid=head.ppid,
+            rank=head.rank,
+            group=head.group,
+            group_source=head.group_source,
+            job=head.job,
+            restart=head.restart,
+            began_unix_s=head.t_unix_s,
+            ended_unix_s=self.last_unix_s,
+            num_updates=self.num_updates,
+        )
 
     def read(self, now_s: float) -> bool:
         """Take what was appended; whether there were new updates.
@@ -139,3 +171,15 @@ def open_rank(path: Path, *, now_s: float) -> RankProgress | None:
         )
     except DamagedRunError:
         return None
+
+
+def count_updates(folder: Path) -> dict[int, int]:
+    """Return how many updates each process of a run has made so far, by its id."""
+    found: dict[int, int] = {}
+    for path in sorted(folder.glob(files.RANKS)):
+        with suppress(OSError):
+            rank = open_rank(path, now_s=0.0)
+            if rank is not None:
+                rank.read(0.0)
+                found[rank.pid] = rank.num_updates
+    return found

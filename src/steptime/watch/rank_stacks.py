@@ -6,16 +6,20 @@ that imported torch but have not stepped yet have no rank. A run that has ended 
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from steptime.core.codec import from_json
+from steptime.core.store import read_document
+from steptime.errors import DamagedRunError
+from steptime.measure.trainings import FoundTraining, trainings_in
 from steptime.measure.values.stall import StalledRank
 from steptime.record import files, kinds
-from steptime.record.lines import kind_of, read_lines
+from steptime.record.lines import Line, kind_of, read_lines
 from steptime.watch.process_stacks import ProcessProbe, probe_process
 from steptime.watch.rank_progress import RankProgress, open_rank
 from steptime.watch.stack_summary import find_culprits, summarize_stack
@@ -24,12 +28,18 @@ BETWEEN_S = 0.5
 """Long enough to distinguish a process that computes from one that waits."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ToldProcess:
+    pid: int
+
+
 def probe_ranks(
     folder: Path,
     *,
     probe: Callable[[int], ProcessProbe] = probe_process,
     sleep: Callable[[float], None] = time.sleep,
     is_ours: Callable[[int, Path], bool] | None = None,
+    training: int | None = None,
 ) -> tuple[tuple[StalledRank, ...], tuple[int, ...]]:
     """Return the ranks as they are now, and those that the others wait for.
 
@@ -38,9 +48,17 @@ def probe_ranks(
         probe: takes the stacks of one process.
         sleep: waits between the two probes.
         is_ours: whether a process belongs to the run, because process ids are reused.
+        training: the number of the only training whose ranks are probed; None for all. Which rank
+            the others wait for is not known where there are several trainings.
     """
     belongs = is_ours or belongs_to
+    found_trainings = trainings_in(folder)
     ranks = [rank for rank in _read_ranks(folder) if belongs(rank.pid, folder)]
+    if training is not None:
+        members = {pid for one in found_trainings for pid in _pids_in(one, training)}
+        ranks = [rank for rank in ranks if rank.pid in members]
+        if not ranks:
+            return (), ()
     stepped = {rank.pid for rank in ranks}
     others = [p for p in _torch_pids(folder) if p not in stepped and belongs(p, folder)]
     pids = [*(rank.pid for rank in ranks), *(others if not ranks else [])]
@@ -53,8 +71,24 @@ def probe_ranks(
     for pid in pids:
         progress = next((rank for rank in ranks if rank.pid == pid), None)
         found.append(_describe(pid, progress, before[pid], probe(pid), cwd))
+    found = [_place_in(found_trainings, one) for one in found]
+    if len({one.training for one in found}) > 1:
+        return tuple(found), ()
     usual_s = min((rank.usual_s or 0.0 for rank in ranks), default=0.0)
     return tuple(found), find_culprits(found, gone=(), usual_s=usual_s)
+
+
+def _pids_in(found: FoundTraining, number: int) -> frozenset[int]:
+    return found.pids if found.training.number == number else frozenset()
+
+
+def _place_in(trainings: Sequence[FoundTraining], one: StalledRank) -> StalledRank:
+    """Return a rank with the number of its training, if there are several."""
+    own = next((found for found in trainings if one.pid in found.pids), None)
+    if own is None or one.rank is None:
+        return one
+    number = None if own.training.is_alone else own.training.number
+    return replace(one, rank=own.rank_of.get(one.pid, one.rank), training=number)
 
 
 def _describe(
@@ -78,10 +112,7 @@ def _describe(
 
 def _read_cwd(folder: Path) -> str | None:
     """Return the folder of the command, for short file names."""
-    try:
-        found = json.loads((folder / "command.json").read_bytes())["cwd"]
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        return None
+    found = read_document(folder / "command.json").get("cwd")
     return found if isinstance(found, str) else None
 
 
@@ -99,9 +130,15 @@ def _read_ranks(folder: Path) -> list[RankProgress]:
 def _torch_pids(folder: Path) -> list[int]:
     """Return the processes that imported torch and have not said that they end."""
     lines = list(read_lines(folder / files.PROCESSES))
-    ended = {line.get("pid") for line in lines if kind_of(line) == kinds.EXIT}
-    pids = [line.get("pid") for line in lines if kind_of(line) == kinds.TORCH]
-    return [pid for pid in pids if isinstance(pid, int) and pid not in ended]
+    ended = set(_pids_of(lines, kinds.EXIT))
+    return [pid for pid in _pids_of(lines, kinds.TORCH) if pid not in ended]
+
+
+def _pids_of(lines: Sequence[Line], kind: str) -> Iterator[int]:
+    for line in lines:
+        if kind_of(line) == kind:
+            with suppress(DamagedRunError):
+                yield from_json(_ToldProcess, line).pid
 
 
 def belongs_to(pid: int, folder: Path) -> bool:

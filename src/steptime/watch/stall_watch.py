@@ -8,10 +8,11 @@ probed while steps come. `watch.stack_summary` knows what a stack means.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from steptime.measure.group_kin import group_kin
 from steptime.measure.values.stall import Stall, StalledRank
 from steptime.record.files import RANKS
 from steptime.watch.process_stacks import ProcessProbe, descendants, probe_process
@@ -84,8 +85,17 @@ class _SeenRank:
     summary: StackSummary
 
 
+@dataclass(slots=True)
+class _State:
+    """What is known of the stalls of one training."""
+
+    told: _Told | None = None
+    last_probes: _Probes | None = None
+    due_s: float = 0.0
+
+
 class StallWatch:
-    """Checks a run's folder each time `take` is called."""
+    """Checks a run's folder each time `take` is called; each training stalls by itself."""
 
     def __init__(
         self, folder: Path, *, cwd: str | None, readers: WatchReaders | None = None
@@ -97,9 +107,9 @@ class StallWatch:
         self._ranks: dict[Path, RankProgress] = {}
         self._last_s: float | None = None
         self._interval_s = INTERVAL_S
-        self._last_probes: _Probes | None = None
-        self._due_s = 0.0
-        self._told: _Told | None = None
+        self._states: dict[Path, _State] = {}  # by the first process of the training
+        self._groups: list[list[Path]] = []
+        self._num_grouped = 0
 
     def take(self) -> float:
         """Check once; return the time until the next check [s].
@@ -109,20 +119,28 @@ class StallWatch:
         """
         now_s, before_s = self._readers.clock_s(), self._readers.cost_s()
         self._forgive(now_s)
-        has_news = self._follow(now_s)
+        news = self._follow(now_s)
         spent_s = self._readers.cost_s() - before_s
         self._interval_s = max(INTERVAL_S, spent_s / MAX_COST_FRACTION)
-        if self._told is not None:
-            self._close(self._told)
-        if has_news:
-            self._last_probes = None
-        stuck = [rank for rank in self._open() if now_s - rank.seen_s > limit_s(rank)]
-        if not stuck:
-            self._last_probes = None
-        elif self._told is None and (self._last_probes is None or now_s >= self._due_s):
-            self._examine(now_s, stuck)
-            self._last_s = self._readers.clock_s()  # many ranks take a while to probe
+        for paths in self._group():
+            self._check(now_s, paths, has_news=not news.isdisjoint(paths))
         return self._interval_s
+
+    def _check(self, now_s: float, paths: list[Path], *, has_news: bool) -> None:
+        """Check one training."""
+        key = next((path for path in paths if path in self._states), paths[0])
+        state = self._states.setdefault(key, _State())
+        if state.told is not None:
+            self._close(state, state.told)
+        if has_news:
+            state.last_probes = None
+        ranks = _latest(self._ranks[path] for path in paths)
+        stuck = [r for r in ranks if not r.has_ended and now_s - r.seen_s > limit_s(r)]
+        if not stuck:
+            state.last_probes = None
+        elif state.told is None and (state.last_probes is None or now_s >= state.due_s):
+            self._examine(now_s, state, paths, stuck)
+            self._last_s = self._readers.clock_s()  # many ranks take a while to probe
 
     def _forgive(self, now_s: float) -> None:
         """Subtract time in which we did not run either (Ctrl-Z, a suspended machine)."""
@@ -132,32 +150,32 @@ class StallWatch:
                 rank.seen_s += late_s
         self._last_s = now_s
 
-    def _follow(self, now_s: float) -> bool:
-        """Read what is new in every rank's file; return whether there were updates."""
+    def _follow(self, now_s: float) -> set[Path]:
+        """Read what is new in every rank's file; return the files that had updates."""
         for path in self._folder.glob(RANKS):
             if path not in self._ranks and (rank := open_rank(path, now_s=now_s)) is not None:
                 self._ranks[path] = rank
-        news = [rank.read(now_s) for rank in self._ranks.values()]
-        return any(news)
+        return {path for path, rank in self._ranks.items() if rank.read(now_s)}
 
-    def newest(self) -> list[RankProgress]:
-        """Return the latest process of each rank that stepped: a launcher may have restarted it."""
-        found: dict[int, RankProgress] = {}
-        for rank in sorted(self._ranks.values(), key=lambda one: one.began_unix_s):
-            if rank.num_updates:
-                found[rank.rank] = rank
-        return [found[number] for number in sorted(found)]
+    def newest(self) -> list[list[RankProgress]]:
+        """Return each training, in the order of start: the latest process of each of its ranks."""
+        return [_latest(self._ranks[path] for path in paths) for paths in self._group()]
 
-    def _open(self) -> list[RankProgress]:
-        """Return the ranks that have not ended in order."""
-        return [rank for rank in self.newest() if not rank.has_ended]
+    def _group(self) -> list[list[Path]]:
+        """Return the files of each training that stepped, in the order of start."""
+        stepped = [path for path, rank in self._ranks.items() if rank.num_updates]
+        if len(stepped) != self._num_grouped:
+            groups = group_kin([self._ranks[path].kin for path in stepped])
+            self._groups = [[stepped[place] for place in group.all] for group in groups]
+            self._num_grouped = len(stepped)
+        return self._groups
 
-    def _close(self, told: _Told) -> None:
+    def _close(self, state: _State, told: _Told) -> None:
         """Close the stall once one of its ranks has stepped again."""
         for path, num_updates in told.num_updates.items():
             rank = self._ranks[path]
             if rank.num_updates > num_updates:
-                self._told = self._last_probes = None
+                state.told = state.last_probes = None
                 if told.number is not None:
                     duration_s = max(0.0, rank.last_unix_s - told.began_unix_s)
                     self._file.close(told.number, duration_s=duration_s)
@@ -165,17 +183,19 @@ class StallWatch:
 
     # -- probing the processes
 
-    def _examine(self, now_s: float, stuck: list[RankProgress]) -> None:
-        """Probe each process; write the stall, or set when to probe again."""
-        ranks = self.newest()
+    def _examine(
+        self, now_s: float, state: _State, paths: list[Path], stuck: list[RankProgress]
+    ) -> None:
+        """Probe each process of a training; write the stall, or set when to probe again."""
+        ranks = _latest(self._ranks[path] for path in paths)
         by_pid = {rank.pid: self._readers.probe(rank.pid) for rank in ranks}
-        probes, before = _Probes(clock_s=now_s, by_pid=by_pid), self._last_probes
-        self._last_probes = probes
+        probes, before = _Probes(clock_s=now_s, by_pid=by_pid), state.last_probes
+        state.last_probes = probes
         pause_s = max(now_s - rank.seen_s for rank in stuck)
         if before is None:
-            self._due_s = now_s + PROBE_AGAIN_S
+            state.due_s = now_s + PROBE_AGAIN_S
             return
-        self._due_s = now_s + min(MAX_PROBE_AGAIN_S, max(PROBE_AGAIN_S, pause_s / 2))
+        state.due_s = now_s + min(MAX_PROBE_AGAIN_S, max(PROBE_AGAIN_S, pause_s / 2))
         seen = [
             _SeenRank(rank=rank, summary=self._summarize(rank, probes, before)) for rank in ranks
         ]
@@ -185,7 +205,7 @@ class StallWatch:
         alive = [one for one in seen if one.rank in stuck and not one.summary.probe.is_gone]
         deciders = [one for one in alive if one.summary.waits_in != "collective"] or alive
         if deciders and pause_s > max(map(_patience_s, deciders)):
-            self._tell(seen, stuck)
+            self._tell(state, paths, seen, stuck)
 
     def _summarize(self, rank: RankProgress, probes: _Probes, before: _Probes) -> StackSummary:
         return summarize_stack(
@@ -197,7 +217,13 @@ class StallWatch:
             evaluations=rank.evaluations,
         )
 
-    def _tell(self, seen: list[_SeenRank], stuck: list[RankProgress]) -> None:
+    def _tell(
+        self,
+        state: _State,
+        paths: list[Path],
+        seen: list[_SeenRank],
+        stuck: list[RankProgress],
+    ) -> None:
         usual_s = min(rank.usual_s or 0.0 for rank in stuck)
         ranks = tuple(self._describe(one.rank, one.summary) for one in seen)
         gone = [one.rank.rank for one in seen if one.summary.probe.is_gone or one.rank.has_ended]
@@ -210,10 +236,10 @@ class StallWatch:
             ranks=ranks,
             culprits=find_culprits(ranks, gone=gone, usual_s=usual_s),
         )
-        counts = {path: rank.num_updates for path, rank in self._ranks.items()}
+        counts = {path: self._ranks[path].num_updates for path in paths}
         # Set before it is written, so that a full disk is reported once and not each second.
-        self._told = _Told(number=None, began_unix_s=began_unix_s, num_updates=counts)
-        self._told = replace(self._told, number=self._file.add(stall))
+        state.told = _Told(number=None, began_unix_s=began_unix_s, num_updates=counts)
+        state.told = replace(state.told, number=self._file.add(stall))
 
     def _describe(self, rank: RankProgress, summary: StackSummary) -> StalledRank:
         """Return a rank with its stacks, and with its loader workers' if it waits for input."""
@@ -229,6 +255,14 @@ class StallWatch:
             where=summary.where,
             stacks=tuple(stacks),
         )
+
+
+def _latest(ranks: Iterable[RankProgress]) -> list[RankProgress]:
+    """Return the latest process of each rank: a launcher may have restarted it."""
+    found: dict[int, RankProgress] = {}
+    for rank in sorted(ranks, key=lambda one: one.began_unix_s):
+        found[rank.rank] = rank
+    return [found[number] for number in sorted(found)]
 
 
 def limit_s(rank: RankProgress) -> float:

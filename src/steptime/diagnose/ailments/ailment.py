@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from steptime.diagnose.ailments.scale import Threshold
-from steptime.diagnose.values.finding import BottleneckKind, Finding
+from steptime.diagnose.values.finding import BottleneckKind, Finding, HeldBy
+from steptime.measure.values.measurement import Measurement
 
 Rule = Callable[..., Finding | None]
 """A rule takes a Measurement; a rule asked `APART` takes what `diagnose` gives it."""
@@ -50,6 +51,25 @@ class Removal:
     is_of_run: bool
 
 
+OwnShare = Callable[[Measurement, Finding], float | None]
+"""Returns the share of a step that other programs do not explain; None where that is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhenContended:
+    """Whether a finding holds while other programs keep the cores busy, and by what.
+
+    Attributes:
+        held_by: what it is judged by then.
+        why: the reason, as a sentence.
+        own_share: what it is judged by again; None where the rule's own judgement holds as it is.
+    """
+
+    held_by: HeldBy
+    why: str
+    own_share: OwnShare | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ailment:
     """One thing that slows a run down, or that its owner should know.
@@ -68,6 +88,7 @@ class Ailment:
         removal: what the headroom takes away; None where the rule gives no headroom.
         remedy: what to do about it, as a sentence; None where nothing needs to be done.
         levers: names of the levers that relieve it, the likeliest first.
+        when_contended: whether it holds while other programs keep the cores busy.
     """
 
     kind: BottleneckKind | None
@@ -83,6 +104,27 @@ class Ailment:
     removal: Removal | None
     remedy: str | None
     levers: tuple[str, ...]
+    when_contended: WhenContended
+
+
+def by_facts(why: str) -> WhenContended:
+    """Return that a finding holds as it is, because others do not change what it counts."""
+    return WhenContended(held_by=HeldBy.FACTS, why=why, own_share=None)
+
+
+def by_same_load(why: str) -> WhenContended:
+    """Return that a finding holds as it is, because the load is in both times that it compares."""
+    return WhenContended(held_by=HeldBy.SAME_LOAD, why=why, own_share=None)
+
+
+def by_cpu_time(why: str, own_share: OwnShare | None = None) -> WhenContended:
+    """Return that CPU time decides: by this share, or because the rule itself goes by it."""
+    return WhenContended(held_by=HeldBy.CPU_TIME, why=why, own_share=own_share)
+
+
+def by_nothing(why: str) -> WhenContended:
+    """Return that a finding is no more than a hint then."""
+    return WhenContended(held_by=HeldBy.NOTHING, why=why, own_share=None)
 
 
 def without(what: str) -> Removal:

@@ -11,7 +11,8 @@ import math
 from dataclasses import replace
 
 from steptime.core.evidence import Evidence
-from steptime.diagnose.ailments.ailment import Ailment, Asked, Removal
+from steptime.diagnose.ailments.ailment import Ailment, Asked, Removal, by_cpu_time
+from steptime.diagnose.ailments.own_share import own_arithmetic
 from steptime.diagnose.ailments.scale import INFO_FRACTION, SCALE, Threshold, headroom, severity_of
 from steptime.diagnose.ailments.signals import (
     COMPUTE_PHASES,
@@ -174,6 +175,11 @@ COMPUTE = Ailment(
         *("autocast", "compile", "channels_last", "fused_optimizer", "num_threads"),
         *("matmul_precision", "allocator", "wait_policy"),
     ),
+    when_contended=by_cpu_time(
+        "The arithmetic must have nine tenths of the CPU time as well, and must have used a core "
+        "for a tenth of its time: else it slept.",
+        own_arithmetic,
+    ),
 )
 BANDWIDTH = Ailment(
     kind=BottleneckKind.MEMORY_BANDWIDTH_BOUND,
@@ -191,6 +197,10 @@ BANDWIDTH = Ailment(
     remedy="Let torch.compile fuse operators, or use a shorter type, so that fewer bytes are "
     "moved.",
     levers=("compile", "autocast"),
+    when_contended=by_cpu_time(
+        "Operators are timed in the CPU time of their thread; time in which no thread ran is a "
+        "part of its own in the waterfall, which lowers this share."
+    ),
 )
 OVERHEAD = Ailment(
     kind=BottleneckKind.HOST_BOUND,
@@ -207,5 +217,9 @@ OVERHEAD = Ailment(
     removal=Removal(condition="If no time passed between operators,", parts={}, is_of_run=False),
     remedy="Let torch.compile fuse operators, or make the batch larger.",
     levers=("compile", "fused_optimizer", "num_threads", "wait_policy"),
+    when_contended=by_cpu_time(
+        "Operators are timed in the CPU time of their thread; time in which no thread ran is a "
+        "part of its own in the waterfall, which lowers this share."
+    ),
 )
 AILMENTS = (COMPUTE, BANDWIDTH, OVERHEAD)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from steptime.core.evidence import Evidence
-from steptime.diagnose.ailments.ailment import Ailment, Asked
+from steptime.diagnose.ailments.ailment import Ailment, Asked, by_nothing
+from steptime.diagnose.ailments.own_share import MAX_STRETCH
 from steptime.diagnose.ailments.scale import SCALE, Threshold, severity_of
 from steptime.diagnose.ailments.signals import count, make_finding, share
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
@@ -42,10 +43,7 @@ def _is_full(host: HostLoad) -> bool:
 
 def missing_beside_phases(measurement: Measurement, *more: str) -> tuple[str, ...]:
     """Return the missing signals that would make a finding on phases more exact."""
-    contention = find_contention(measurement)
-    is_contended = contention is not None and contention.severity is not Severity.INFO
-    host = ("host_load",) if measurement.host is None else ()
-    return (*more, *host, *(("quiet_machine",) if is_contended else ()))
+    return (*more, "host_load") if measurement.host is None else more
 
 
 NEIGHBOR = Ailment(
@@ -55,12 +53,13 @@ NEIGHBOR = Ailment(
     needs="load of the machine",
     rule=find_contention,
     asked=Asked.ENOUGH_STEPS,
-    thresholds=(*SCALE, MIN_IDLE_CORES),
+    thresholds=(*SCALE, MIN_IDLE_CORES, MAX_STRETCH),
     title=None,
     sentence="other programs kept {others_cores} of {num_cores} cores busy meanwhile.",
     explanation="Trust the shares of a step more than its times.",
     removal=None,
     remedy="Train when the machine is quiet.",
     levers=("num_threads", "wait_policy"),
+    when_contended=by_nothing("It is the neighbor itself."),
 )
 AILMENTS = (NEIGHBOR,)

@@ -9,8 +9,17 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from steptime.diagnose.ailments.ailment import Ailment, Asked, run_without, without
+from steptime.diagnose.ailments.ailment import (
+    Ailment,
+    Asked,
+    by_cpu_time,
+    by_facts,
+    by_same_load,
+    run_without,
+    without,
+)
 from steptime.diagnose.ailments.contention import missing_beside_phases
+from steptime.diagnose.ailments.own_share import own_launches, own_sync
 from steptime.diagnose.ailments.scale import MIN_EXPLAINED, SCALE, Threshold, severity_of
 from steptime.diagnose.ailments.signals import (
     apart_fraction,
@@ -239,6 +248,10 @@ TINY_OPERATORS = Ailment(
     removal=without("the cost of starting them"),
     remedy="Let torch.compile fuse them, or put their work into fewer, larger operators.",
     levers=("compile", "fused_optimizer", "num_threads"),
+    when_contended=by_cpu_time(
+        "Operators are counted, and timed in the CPU time of their thread; a step that others make "
+        "longer lowers the share."
+    ),
 )
 LAUNCHES = Ailment(
     kind=BottleneckKind.HOST_BOUND,
@@ -255,6 +268,11 @@ LAUNCHES = Ailment(
     removal=without("that wait"),
     remedy="Let torch.compile fuse operators (mode reduce-overhead).",
     levers=("compile", "fused_optimizer"),
+    when_contended=by_cpu_time(
+        "A host that lost its core leaves a device idle, too; so the CPU time of the host must "
+        "itself be longer than the time of the device.",
+        own_launches,
+    ),
 )
 SYNC = Ailment(
     kind=BottleneckKind.HOST_BOUND,
@@ -270,6 +288,11 @@ SYNC = Ailment(
     removal=without("that wait"),
     remedy="Read values from the device less often (every tenth step, say).",
     levers=(),
+    when_contended=by_cpu_time(
+        "What others may have taken of the waits is taken away; a wait that spins uses a core, and "
+        "keeps its share.",
+        own_sync,
+    ),
 )
 GC = Ailment(
     kind=BottleneckKind.HOST_BOUND,
@@ -286,6 +309,9 @@ GC = Ailment(
     removal=without("the collections"),
     remedy="Freeze what lives long (gc.freeze() before the loop).",
     levers=(),
+    when_contended=by_same_load(
+        "A collection is CPU time of the thread that also runs the step: both take longer alike."
+    ),
 )
 RECOMPILE = Ailment(
     kind=BottleneckKind.HOST_BOUND,
@@ -302,6 +328,9 @@ RECOMPILE = Ailment(
     removal=run_without("the repeated compiling"),
     remedy="Mark what varies as dynamic (torch.compile(dynamic=True)), or pad to a few sizes.",
     levers=(),
+    when_contended=by_facts(
+        "Compilations are counted; compiling and the steps both take longer beside a neighbor."
+    ),
 )
 PAGE_FAULTS = Ailment(
     kind=BottleneckKind.HOST_BOUND,
@@ -318,5 +347,9 @@ PAGE_FAULTS = Ailment(
     removal=without("the page faults"),
     remedy="Try another allocator (jemalloc, tcmalloc).",
     levers=("allocator",),
+    when_contended=by_facts(
+        "Page faults are counted, at a fixed time each; a step that others make longer lowers the "
+        "share."
+    ),
 )
 AILMENTS = (TINY_OPERATORS, LAUNCHES, SYNC, GC, RECOMPILE, PAGE_FAULTS)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from steptime.core.evidence import Evidence
 from steptime.core.process_end import RunState
-from steptime.diagnose.ailments.ailment import Ailment, Asked, without
+from steptime.diagnose.ailments.ailment import Ailment, Asked, by_facts, without
 from steptime.diagnose.ailments.scale import SCALE, Threshold, severity_of
 from steptime.diagnose.ailments.signals import (
     count,
@@ -214,6 +214,7 @@ OUT_OF_MEMORY = Ailment(
     removal=None,
     remedy="Make the batch smaller, or accumulate gradients over smaller ones.",
     levers=(),  # a study begins with the unchanged command, which dies
+    when_contended=by_facts("A process died of it, whoever else was there."),
 )
 SWAPPING = Ailment(
     kind=BottleneckKind.MEMORY_CAPACITY_BOUND,
@@ -230,6 +231,10 @@ SWAPPING = Ailment(
     removal=without("the swapping"),
     remedy="Give the run less to hold, or the machine more memory.",
     levers=("autocast", "allocator"),
+    when_contended=by_facts(
+        "The page faults of the run itself are counted; a step that others make longer lowers the "
+        "share."
+    ),
 )
 LEAK = Ailment(
     kind=None,
@@ -246,6 +251,7 @@ LEAK = Ailment(
     removal=None,
     remedy=_LOOK_AT_THE_LOOP,
     levers=(),
+    when_contended=by_facts("It goes by bytes over steps, and not by time."),
 )
 DEVICE_LEAK = Ailment(
     kind=None,
@@ -262,5 +268,6 @@ DEVICE_LEAK = Ailment(
     removal=None,
     remedy=_LOOK_AT_THE_LOOP,
     levers=(),
+    when_contended=by_facts("It goes by bytes over steps, and not by time."),
 )
 AILMENTS = (OUT_OF_MEMORY, SWAPPING, LEAK, DEVICE_LEAK)

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from steptime.core.stats import median
-from steptime.diagnose.ailments.ailment import Ailment, Asked, without
+from steptime.diagnose.ailments.ailment import Ailment, Asked, by_cpu_time, without
 from steptime.diagnose.ailments.contention import missing_beside_phases
+from steptime.diagnose.ailments.own_share import own_excess, own_exchange
 from steptime.diagnose.ailments.scale import (
     MIN_EXPLAINED,
     MIN_STEADY_STEPS,
@@ -115,6 +116,11 @@ COLLECTIVES = Ailment(
     removal=without("the exchange"),
     remedy="Exchange less often (accumulate gradients under no_sync).",
     levers=(),
+    when_contended=by_cpu_time(
+        "A wait for a rank that lost its core uses no CPU time, and the exchange itself does; "
+        "so its share of the CPU time of each rank counts.",
+        own_exchange,
+    ),
 )
 LATE_RANK = Ailment(
     kind=BottleneckKind.STRAGGLER,
@@ -132,5 +138,10 @@ LATE_RANK = Ailment(
     removal=without("the wait"),
     remedy="See what is different about rank {late_rank}: its machine, or its share of the data.",
     levers=(),
+    when_contended=by_cpu_time(
+        "Any rank may be late because it lost its core; so the late one must have more to do in "
+        "its phase even without what others may have taken.",
+        own_excess,
+    ),
 )
 AILMENTS = (COLLECTIVES, LATE_RANK)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from steptime.diagnose.ailments.ailment import Ailment, Asked
+from steptime.diagnose.ailments.ailment import Ailment, Asked, by_facts
 from steptime.diagnose.ailments.signals import count, make_finding
 from steptime.diagnose.values.finding import Finding, Severity
 from steptime.measure.values.measurement import Measurement
@@ -71,6 +71,7 @@ def _suspicion(code: str, *, what: str, sentence: str, remedy: str) -> Ailment:
         removal=None,
         remedy=remedy,
         levers=(),
+        when_contended=by_facts("It is read from the source, and backward calls are counted."),
     )
 
 
@@ -90,6 +91,7 @@ def _switch(name: str, *, what: str, sentence: str, remedy: str | None) -> Ailme
         removal=None,
         remedy=remedy,
         levers=(),
+        when_contended=by_facts("The switch was on, whoever else was there."),
     )
 
 
@@ -164,6 +166,7 @@ GRAPH_BREAKS = Ailment(
     remedy="Move what breaks the graph out of the compiled function (fullgraph=True names the "
     "first such place).",
     levers=(),
+    when_contended=by_facts("Breaks are counted."),
 )
 AILMENTS = (
     *(ACCUMULATION_LOSS, ACCUMULATION_ZEROED, ANOMALY_MODE, LAUNCH_BLOCKING, PROFILER, TRACING),

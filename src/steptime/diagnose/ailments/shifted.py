@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from steptime.core.evidence import Evidence
-from steptime.diagnose.ailments.ailment import Ailment, Asked
+from steptime.diagnose.ailments.ailment import (
+    Ailment,
+    Asked,
+    WhenContended,
+    by_facts,
+    by_nothing,
+    by_same_load,
+)
 from steptime.diagnose.ailments.scale import INFO_FRACTION, MIN_EXPLAINED, severity_of
 from steptime.diagnose.ailments.signals import count, make_finding, seconds
 from steptime.diagnose.shifts.lasting_shifts import SHIFT_THRESHOLDS, Explained, ShiftCause
@@ -51,7 +58,15 @@ def _evidence(cause: ShiftCause) -> tuple[Evidence, ...]:
     )
 
 
-def _row(cause: str, *, what: str, needs: str, explanation: str | None, remedy: str) -> Ailment:
+def _row(
+    cause: str,
+    *,
+    what: str,
+    needs: str,
+    explanation: str | None,
+    remedy: str,
+    when_contended: WhenContended,
+) -> Ailment:
     """Return the row of a change of the step time, by what changed with it."""
     return Ailment(
         kind=None,
@@ -69,10 +84,15 @@ def _row(cause: str, *, what: str, needs: str, explanation: str | None, remedy: 
         removal=None,
         remedy=remedy,
         levers=(),
+        when_contended=when_contended,
     )
 
 
 _MORE_MEMORY = "Give the run less to hold, or the machine more memory."
+_BOTH_SIDES = by_same_load(
+    "The load was looked at: where others took more cores than before, the change is theirs."
+)
+_SEEN = by_facts("What changed was itself seen, before and after.")
 _COOLING = "Check the device's cooling and its power limit."
 
 BY_CHANGE: Mapping[str, Ailment] = {
@@ -82,6 +102,7 @@ BY_CHANGE: Mapping[str, Ailment] = {
         needs="step times over the run",
         explanation=None,
         remedy="Find out what changed on the machine or in the script then.",
+        when_contended=_BOTH_SIDES,
     ),
     "throttle": _row(
         "shift_throttle",
@@ -90,6 +111,7 @@ BY_CHANGE: Mapping[str, Ailment] = {
         explanation="Since then the device has held its clock down, because of power, heat or a "
         "setting.",
         remedy=_COOLING,
+        when_contended=_SEEN,
     ),
     "device_clock": _row(
         "shift_device_clock",
@@ -97,6 +119,7 @@ BY_CHANGE: Mapping[str, Ailment] = {
         needs="devices over the run",
         explanation="The device's clock is {device_clock_after} what it was.",
         remedy=_COOLING,
+        when_contended=_SEEN,
     ),
     "neighbor": _row(
         "shift_neighbor",
@@ -105,6 +128,7 @@ BY_CHANGE: Mapping[str, Ailment] = {
         explanation="Since then other programs have kept {neighbor_after} cores busy; before, they "
         "kept {neighbor_before} busy.",
         remedy="Train when the machine is quiet.",
+        when_contended=by_nothing("It is the neighbor itself."),
     ),
     "cpu_clock": _row(
         "shift_cpu_clock",
@@ -112,6 +136,7 @@ BY_CHANGE: Mapping[str, Ailment] = {
         needs="clocks over the run",
         explanation="The clock of the cores is {cpu_clock_after} what it was.",
         remedy="Check the cooling and the governor of the machine.",
+        when_contended=_SEEN,
     ),
     "swap": _row(
         "shift_swap",
@@ -120,6 +145,7 @@ BY_CHANGE: Mapping[str, Ailment] = {
         explanation="Since then the machine has read {swap_after} a second back from swap; before, "
         "it read {swap_before}.",
         remedy=_MORE_MEMORY,
+        when_contended=_SEEN,
     ),
     "page_cache": _row(
         "shift_page_cache",
@@ -128,6 +154,7 @@ BY_CHANGE: Mapping[str, Ailment] = {
         explanation="Since then the run has read its data from storage: the page cache holds "
         "{page_cache_after}; before, it held {page_cache_before}.",
         remedy="Leave more memory to the page cache, or read fewer bytes.",
+        when_contended=_SEEN,
     ),
     "memory": _row(
         "shift_memory",
@@ -136,6 +163,7 @@ BY_CHANGE: Mapping[str, Ailment] = {
         explanation="Since then {memory_after} of memory have been free; before, it was "
         "{memory_before}.",
         remedy="Find out what fills the memory.",
+        when_contended=_SEEN,
     ),
     "disk": _row(
         "shift_disk",
@@ -144,6 +172,7 @@ BY_CHANGE: Mapping[str, Ailment] = {
         explanation="The run reads {disk_after} a second from storage; before, it read "
         "{disk_before}.",
         remedy="Find out what is read again (a cache that is full, or another file).",
+        when_contended=_SEEN,
     ),
     "input_size": _row(
         "shift_input_size",
@@ -152,6 +181,7 @@ BY_CHANGE: Mapping[str, Ailment] = {
         explanation="Since then a step has {input_size_after} the work, because of larger inputs "
         "or another stage of the training.",
         remedy="Check whether the inputs were meant to grow then.",
+        when_contended=_BOTH_SIDES,
     ),
     "phase": _row(
         "shift_phase",
@@ -160,6 +190,7 @@ BY_CHANGE: Mapping[str, Ailment] = {
         explanation="It shows in {phase}, which takes {phase_after}; before, it took "
         "{phase_before}.",
         remedy="Find out what the script does there from that step on.",
+        when_contended=_BOTH_SIDES,
     ),
 }
 """The rows by what explains most of the change; the first is for an unexplained change."""

@@ -130,7 +130,9 @@ def site_evidence(site: Site | None) -> tuple[Evidence, ...]:
 
 def apart_fraction(measurement: Measurement, apart_s: float) -> float | None:
     """Return the share of a time apart from the steps, in this time and all steps together."""
-    step_time_s = median_step_s(measurement)
+    steady, step_time_s = measurement.steady, median_step_s(measurement)
+    if steady is not None and steady.mean_of_all_s is not None:
+        step_time_s = steady.mean_of_all_s  # a neighbor made all of these longer
     if step_time_s is None or apart_s <= 0:
         return None
     return apart_s / (apart_s + step_time_s * measurement.num_steps)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from steptime.core.process_end import RunState
-from steptime.diagnose.ailments.ailment import Ailment, Asked
+from steptime.diagnose.ailments.ailment import Ailment, Asked, by_facts
 from steptime.diagnose.ailments.scale import SCALE, severity_of
 from steptime.diagnose.ailments.signals import count, make_finding, seconds
 from steptime.diagnose.values.finding import Finding, Severity
@@ -87,6 +87,10 @@ STALL = Ailment(
     removal=None,
     remedy="Find out what that line waits for, and mend it.",
     levers=(),
+    when_contended=by_facts(
+        "A fair scheduler keeps no thread from its core for seconds; the stacks show what it waits "
+        "for."
+    ),
 )
 STALLED_RANK = Ailment(
     kind=None,
@@ -103,6 +107,10 @@ STALLED_RANK = Ailment(
     removal=None,
     remedy="Find out what rank {culprit_rank} does at that line, and mend it.",
     levers=(),
+    when_contended=by_facts(
+        "A fair scheduler keeps no thread from its core for seconds; the stacks show what it waits "
+        "for."
+    ),
 )
 AILMENTS = (STALL, STALLED_RANK)
 CAUSES = tuple(row.cause for row in AILMENTS)

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from steptime.diagnose.ailments.ailment import Ailment, Asked, without
+from steptime.diagnose.ailments.ailment import (
+    Ailment,
+    Asked,
+    by_cpu_time,
+    by_facts,
+    by_nothing,
+    by_same_load,
+    without,
+)
+from steptime.diagnose.ailments.own_share import own_unattributed
 from steptime.diagnose.ailments.scale import (
     CRITICAL_FRACTION,
     INFO_FRACTION,
@@ -100,6 +109,7 @@ NO_STEPS = Ailment(
     removal=None,
     remedy="Make sure that the command trains with an optimizer of torch.",
     levers=(),
+    when_contended=by_facts("Steps are counted."),
 )
 TOO_FEW_STEPS = Ailment(
     kind=BottleneckKind.INCONCLUSIVE,
@@ -115,6 +125,7 @@ TOO_FEW_STEPS = Ailment(
     removal=None,
     remedy="Let it train for more steps.",
     levers=(),
+    when_contended=by_facts("Steps are counted."),
 )
 NOISE = Ailment(
     kind=BottleneckKind.INCONCLUSIVE,
@@ -131,6 +142,7 @@ NOISE = Ailment(
     removal=None,
     remedy="Let it train longer, or on a quieter machine.",
     levers=(),
+    when_contended=by_nothing("Other programs are the likeliest reason why times scatter."),
 )
 UNATTRIBUTED_TIME = Ailment(
     kind=BottleneckKind.INCONCLUSIVE,
@@ -146,6 +158,10 @@ UNATTRIBUTED_TIME = Ailment(
     removal=without("that code"),
     remedy="Find out what the script does between forward, backward and optimizer.",
     levers=(),
+    when_contended=by_cpu_time(
+        "What others may have taken of that code is taken away from it, and of all phases alike.",
+        own_unattributed,
+    ),
 )
 BALANCED = Ailment(
     kind=BottleneckKind.BALANCED,
@@ -161,5 +177,6 @@ BALANCED = Ailment(
     removal=None,
     remedy=None,
     levers=(),
+    when_contended=by_same_load("All phases take longer, and their shares stay."),
 )
 AILMENTS = (NO_STEPS, TOO_FEW_STEPS, NOISE, UNATTRIBUTED_TIME, BALANCED)

@@ -6,9 +6,20 @@ have the words. docs/explanation/diagnosis.md explains both.
 
 from __future__ import annotations
 
+from functools import partial
+
 from steptime.core.evidence import Evidence
-from steptime.diagnose.ailments.ailment import Ailment, Asked, run_without, without
+from steptime.diagnose.ailments.ailment import (
+    Ailment,
+    Asked,
+    WhenContended,
+    by_cpu_time,
+    by_same_load,
+    run_without,
+    without,
+)
 from steptime.diagnose.ailments.contention import missing_beside_phases
+from steptime.diagnose.ailments.own_share import own_phase, own_preprocessing, own_wait
 from steptime.diagnose.ailments.scale import MIN_EXPLAINED, SCALE, Threshold, severity_of
 from steptime.diagnose.ailments.signals import (
     apart_fraction,
@@ -157,6 +168,7 @@ def _input_row(
     explanation: str | None,
     remedy: str,
     levers: tuple[str, ...],
+    when_contended: WhenContended,
 ) -> Ailment:
     """Return the row of a reason why a step waits for data."""
     return Ailment(
@@ -173,9 +185,20 @@ def _input_row(
         removal=without("the wait"),
         remedy=remedy,
         levers=levers,
+        when_contended=when_contended,
     )
 
 
+_IN_PROCESS = by_cpu_time(
+    "What others may have taken of the wait and of all other phases is taken away: a read that "
+    "waits for a disk keeps its time, and a decoder that lost its core does not.",
+    partial(own_phase, name="input_wait"),
+)
+_IN_WORKERS = by_cpu_time(
+    "Workers that starve make a step wait, too; so the step must still wait if each worker had "
+    "its core.",
+    own_wait,
+)
 _LOAD_IN_WORKERS = "Load the data in worker processes (DataLoader: num_workers above 0)."
 
 FETCH = _input_row(
@@ -185,6 +208,7 @@ FETCH = _input_row(
     explanation="The training process itself reads and decodes the samples.",
     remedy=_LOAD_IN_WORKERS,
     levers=("dataloader", "dataset_cache", "whole_batch_fetch"),
+    when_contended=_IN_PROCESS,
 )
 COLLATE = _input_row(
     "collate",
@@ -193,6 +217,7 @@ COLLATE = _input_row(
     explanation="The training process itself puts the samples together to batches.",
     remedy=_LOAD_IN_WORKERS,
     levers=("whole_batch_fetch", "dataloader"),
+    when_contended=_IN_PROCESS,
 )
 LOADER = _input_row(
     "loader",
@@ -201,6 +226,7 @@ LOADER = _input_row(
     explanation="The loader does its own work (sampler, pinning) in the training process.",
     remedy=_LOAD_IN_WORKERS,
     levers=("dataloader", "whole_batch_fetch"),
+    when_contended=_IN_PROCESS,
 )
 WORKER_FETCH = _input_row(
     "worker_fetch",
@@ -210,6 +236,7 @@ WORKER_FETCH = _input_row(
     remedy="Use more workers than {num_workers} while cores are free, or make a sample cheaper to "
     "read.",
     levers=("dataloader",),
+    when_contended=_IN_WORKERS,
 )
 WORKER_COLLATE = _input_row(
     "worker_collate",
@@ -218,6 +245,7 @@ WORKER_COLLATE = _input_row(
     explanation="The loader's workers are too slow at putting samples together to batches.",
     remedy="Use more workers than {num_workers} while cores are free, or a cheaper collate_fn.",
     levers=("dataloader", "whole_batch_fetch"),
+    when_contended=_IN_WORKERS,
 )
 INPUT_WAIT = _input_row(
     None,
@@ -226,6 +254,7 @@ INPUT_WAIT = _input_row(
     explanation=None,
     remedy="Prepare the batches ahead of the step.",
     levers=("dataloader",),
+    when_contended=_IN_WORKERS,
 )
 WORKER_STARTUP = Ailment(
     kind=BottleneckKind.INPUT_BOUND,
@@ -242,6 +271,9 @@ WORKER_STARTUP = Ailment(
     removal=run_without("the starts of workers"),
     remedy="Keep the workers between epochs (DataLoader: persistent_workers=True).",
     levers=("dataloader",),
+    when_contended=by_same_load(
+        "Workers start by computing, as steps do; beside a neighbor both take longer."
+    ),
 )
 PREPROCESSING = Ailment(
     kind=BottleneckKind.INPUT_BOUND,
@@ -258,6 +290,10 @@ PREPROCESSING = Ailment(
     removal=without("that work"),
     remedy="Do that work in the data set, in worker processes (DataLoader: num_workers above 0).",
     levers=(),
+    when_contended=by_cpu_time(
+        "It is a part of the phase `other`, and keeps as much of its share as that phase does.",
+        own_preprocessing,
+    ),
 )
 COPIES = Ailment(
     kind=BottleneckKind.INPUT_BOUND,
@@ -273,6 +309,11 @@ COPIES = Ailment(
     removal=without("those copies"),
     remedy="Pin the batches (DataLoader: pin_memory=True) and copy them with non_blocking=True.",
     levers=("dataloader",),
+    when_contended=by_cpu_time(
+        "What others may have taken of the copies is taken away; a copy that waits for the device "
+        "spins, and keeps its share.",
+        partial(own_phase, name="h2d"),
+    ),
 )
 EVALUATION = Ailment(
     kind=None,
@@ -289,6 +330,9 @@ EVALUATION = Ailment(
     removal=run_without("the evaluations"),
     remedy="Evaluate less often, or on less data.",
     levers=(),
+    when_contended=by_same_load(
+        "An evaluation computes, as steps do; beside a neighbor both take longer."
+    ),
 )
 CHECKPOINT = Ailment(
     kind=None,
@@ -305,6 +349,10 @@ CHECKPOINT = Ailment(
     removal=run_without("the checkpoints"),
     remedy="Write checkpoints less often.",
     levers=(),
+    when_contended=by_same_load(
+        "Checkpoints are counted; what waits for the disk is not made longer, so that the share is "
+        "rather too low."
+    ),
 )
 AILMENTS = (
     *(FETCH, COLLATE, LOADER, WORKER_FETCH, WORKER_COLLATE, INPUT_WAIT, PREPROCESSING, COPIES),

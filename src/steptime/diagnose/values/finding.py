@@ -33,6 +33,22 @@ class Severity(str, Enum):
     CRITICAL = "critical"
 
 
+class HeldBy(str, Enum):
+    """What a finding is judged by while other programs keep the cores busy."""
+
+    FACTS = "facts"
+    """Counts, bytes, the source: another program does not change them."""
+
+    SAME_LOAD = "same_load"
+    """Two times that the same load makes longer, so that it is not in their ratio."""
+
+    CPU_TIME = "cpu_time"
+    """CPU time, and wall time without what other programs may have taken of it."""
+
+    NOTHING = "nothing"
+    """It may be the other programs' doing, so it is no more than a hint."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One diagnosed fact.
@@ -47,6 +63,8 @@ class Finding:
         headroom_speedup: step time now over step time without the phase's exposed time.
         missing: signals that would make it more exact but were not observed.
         names: machine words beside the numbers: the `phase` of a change, the `dtype` of a headroom.
+        held_by: what it is judged by, where other programs kept the cores busy; None where they
+            did not.
     """
 
     kind: BottleneckKind | None
@@ -58,6 +76,7 @@ class Finding:
     headroom_speedup: float | None = None
     missing: tuple[str, ...] = ()
     names: Mapping[str, str] | None = None
+    held_by: HeldBy | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,8 @@ class Utilization:
 
     Attributes:
         flops_per_s: work of a step over the median step time, per device, as the mean of the
-            ranks [FLOP/s].
+            ranks; where steps differ in their work, the work of all steps of the window over their
+            time [FLOP/s].
         fraction: share of the peak; None with a reason in `missing`.
         causal_fraction: the same share without the masked half of causal attention.
         peak_flops_per_s: dense peak for the type that did most of the work [FLOP/s].

@@ -87,6 +87,8 @@ def _why_not(m: Measurement, count: Count | None, roofs: Roofs | str) -> str | N
         return m.count_missing or "not_counted"
     if not count.is_executed:
         return "not_executed"
+    if count.basis is not None and count.basis.how == "range":
+        return "work_differs"
     if isinstance(roofs, str):
         return roofs
     if is_on_device(m):

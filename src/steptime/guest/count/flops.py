@@ -137,6 +137,8 @@ def bytes_of(tensor: Any) -> int:
     if is_sparse(tensor):
         dimensions = tensor.sparse_dim() if "coo" in str(tensor.layout) else 2
         return int(tensor._nnz()) * (int(tensor.element_size()) + 8 * dimensions)
+    if tensor.is_nested:
+        return int(tensor.numel()) * int(tensor.element_size())
     sizes = zip(tensor.shape, tensor.stride())
     return int(math.prod(size for size, step in sizes if step)) * int(tensor.element_size())
 
@@ -161,6 +163,8 @@ def bytes_moved(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], res
 
 def _product(lhs: Any, rhs: Any, *, kind: str = MATMUL) -> OperatorWork:
     """Multiply `lhs` (..., m, k) and `rhs` (..., k, n), with equally many matrices in both."""
+    if lhs.is_nested:
+        return _contraction(kind, _nested_macs(lhs, rhs), lhs)
     if is_sparse(lhs) and is_sparse(rhs):
         return OperatorWork(SPARSE, None)  # depends on where the elements are, not on their number
     if is_sparse(rhs):
@@ -186,7 +190,33 @@ def _linear(bound: Bound, result: Any) -> OperatorWork:
     return _contraction(MATMUL, bound["input"].numel() * bound["weight"].shape[0], bound["input"])
 
 
+def _linear_backward(bound: Bound, result: Any) -> OperatorWork:
+    """The gradients of input and of weight, as one operator: torch has it for nested tensors."""
+    wanted = sum(map(bool, list(bound["output_mask"])[:2]))
+    macs = wanted * bound["self"].numel() * bound["weight"].shape[0]
+    return _contraction(MATMUL, macs, bound["self"])
+
+
+def _matmul_backward(bound: Bound, result: Any) -> OperatorWork:
+    lhs, rhs = bound["self"], bound["other"]
+    wanted = sum(map(bool, bound["mask"]))
+    macs = _nested_macs(lhs, rhs) if lhs.is_nested else lhs.numel() * rhs.shape[-1]
+    return _contraction(MATMUL, wanted * macs, lhs)
+
+
+def _nested_macs(lhs: Any, rhs: Any) -> int:
+    """Return the multiply-accumulates of nested matrices, each with its own size."""
+    shapes = lhs._nested_tensor_size().tolist()
+    widths = [one[-1] for one in rhs._nested_tensor_size().tolist()] if rhs.is_nested else None
+    return sum(
+        math.prod(shape) * int(rhs.shape[-1] if widths is None else widths[place])
+        for place, shape in enumerate(shapes)
+    )
+
+
 def _matmul(bound: Bound, result: Any) -> OperatorWork:
+    if bound["self"].is_nested:
+        return _contraction(MATMUL, _nested_macs(bound["self"], bound["other"]), bound["self"])
     lhs, inner = bound["self"], int(bound["self"].shape[-1])
     return _contraction(MATMUL, result.numel() * inner, lhs)
 
@@ -359,6 +389,8 @@ FORMULAS: dict[str, Callable[[Bound, Any], OperatorWork]] = {
     **{f"aten::{name}": _of(*names) for name, names in _PRODUCTS.items()},
     **dict.fromkeys(("aten::linear", "aten::mkldnn_linear"), _linear),
     "aten::matmul": _matmul,
+    "aten::linear_backward": _linear_backward,
+    "aten::matmul_backward": _matmul_backward,
     **dict.fromkeys(("aten::dot", "aten::vdot"), _dot),
     "aten::sparse_sampled_addmm": _sampled,
     "aten::_sparse_mm_reduce_impl": _sparse_reduce,

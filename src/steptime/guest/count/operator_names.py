@@ -46,6 +46,10 @@ MOVES = frozenset(
         *("linspace", "logspace", "range", "tril_indices", "triu_indices", "empty_permuted"),
         *("_pack_padded_sequence", "_unsafe_masked_index", "embedding_renorm_", "resize_as_"),
         *("_efficientzerotensor", "zeros_like_", "pixel_shuffle", "pixel_unshuffle", "tril_"),
+        *("_nested_tensor_from_tensor_list", "_nested_tensor_size", "_nested_tensor_strides"),
+        *("_nested_tensor_storage_offsets", "_nested_view_from_buffer", "to_padded_tensor"),
+        *("_nested_from_padded_tensor", "_jagged_to_padded_dense_forward"),
+        *("_padded_dense_to_jagged_forward", "nested_to_padded_tensor"),
         *("as_strided_", "triu_", "squeeze_", "unsqueeze_", "transpose_", "detach_"),
     )
 )

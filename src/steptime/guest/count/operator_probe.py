@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from json import dumps
+from threading import get_ident
 from time import thread_time_ns
 from typing import Any
 
@@ -17,15 +18,13 @@ from ...record import kinds
 from ..hooks.patching import drop_frame
 from ..memory.storages import Storages
 from ..watchers.inputs import Shapes
+from .counting_mode import leave_mode, make_mode
 from .operator_times import operator_times
-from .tally import TINY_NS, Tally, make_mode
+from .tally import TINY_NS, Tally
 
 PROBE_AT = 12
 """The update that is probed: after the first window of walked frames and before the second, when
 states and caches are there, and early enough for short runs to reach it."""
-
-COUNT_AT = 6
-"""The update that is probed where nothing but the count is wanted: there is no need to wait."""
 
 MAX_NODES = 50_000
 """A larger graph is not searched: that would take longer than the step."""
@@ -44,13 +43,12 @@ differ; the others are left out as a precaution, and so is what a reentrant chec
 
 
 class OperatorProbe:
-    """The operators of one update of one thread.
+    """The operators of one update of the thread that steps, and of threads that only call models.
 
     Args:
         torch: the module.
         fail: counts a failure of ours by place.
         clock: [ns]; CPU time of the thread, because an operator that lost its core is not large.
-        is_forced: this process exists only to be counted, so its bits do not matter.
     """
 
     def __init__(
@@ -58,13 +56,11 @@ class OperatorProbe:
         torch: Any,
         fail: Callable[[str], None],
         clock: Callable[[], int] = thread_time_ns,
-        *,
-        is_forced: bool = False,
     ) -> None:
         self.torch = torch
         self.fail = fail
         self.clock = clock
-        self.is_forced = is_forced
+        self.thread = get_ident()
         self.tally: Tally | None = None
         self.uncounted: str | None = (
             None  # why the work is unknown although the operators are known
@@ -72,18 +68,31 @@ class OperatorProbe:
         self.durations: list[int] = []
         self.missing: str | None = None
         self.is_scouting = False  # the update before the probed one: only its graph is searched
-        self.is_open = False
+        self.open_threads: set[int] = set()
+        self.open_modes: dict[int, Tally] = {}
         self.is_done = False
-        self.is_counted = False
+        self.has_guests = False  # a part of the graph was made by another thread, or before
+        self.first_node = 0
+        autograd = getattr(torch, "autograd", None)
+        self._next_node = getattr(autograd, "_get_sequence_nr", lambda: 0)
         self.storages: Storages | None = None  # set where the storages of the update are followed
         self.dispatch_code: Any = None
         self.shapes = Shapes(torch)
 
-    def takes_plain(self) -> bool:
-        """Return whether to count a call without gradients; if not, the count is partial."""
-        if not self.is_forced and not self.is_scouting:
+    def begin(self, *, is_scouting: bool) -> None:
+        """Scout or count the update that begins here."""
+        self.is_scouting = is_scouting
+        self.first_node = self._next_node()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the calling thread is inside our mode."""
+        return get_ident() in self.open_threads
+
+    def pass_plain(self) -> None:
+        """Note that a call without gradients is not counted, so the count would be partial."""
+        if not self.is_scouting:
             self.uncounted = "without_gradients"
-        return self.is_forced
 
     def run(
         self,
@@ -127,22 +136,15 @@ class OperatorProbe:
         facts |= {"num": len(self.durations), "num_tiny": len(tiny), "tiny_ns": sum(tiny)}
         return dumps(facts | {"large_ns": sum(self.durations) - sum(tiny)}) + "\n"
 
-    def count_line(self, number: int, *, num_updates: int) -> str:
-        """Return the line on the work of these updates, or why it is unknown; drop the tally."""
-        self.is_counted = True
-        facts: dict[str, Any] = {"k": kinds.COUNT, "n": number, "updates": num_updates}
+    def take(self) -> tuple[Tally | None, str | None]:
+        """Return what was counted since the last call, or why it may not be; or neither."""
         tally, self.tally = self.tally, None
-        missing = self.missing or self.uncounted
-        if missing is None and (tally is None or not tally.num or not num_updates):
-            missing = "too_few_updates"
-        if missing is not None or tally is None:
-            return dumps(facts | {"missing": missing}) + "\n"
-        return dumps(facts | tally.table(is_executed=not is_compiling_at_all())) + "\n"
+        missing, self.uncounted = self.missing or self.uncounted, None
+        return tally if tally is not None and tally.num else None, missing
 
-    def can_tell(self) -> bool:
-        """Return whether the device has finished what it was given, so its times can be read."""
-        times = None if self.tally is None else self.tally.times
-        return times is None or times.have_passed()
+    def table_of(self, tally: Tally) -> dict[str, Any]:
+        """Return the work that a tally holds, as a line has it."""
+        return tally.table(is_executed=not is_compiling_at_all())
 
     def _see_shapes(self, args: Any, kwargs: Any) -> None:
         try:
@@ -163,14 +165,12 @@ class OperatorProbe:
             if self.missing is not None:
                 return None
             disturb()
-            if not self.is_forced:
-                self.missing = (
-                    self._why_not_call(args, kwargs) if is_call else self._why_not_graph(args)
-                )
+            why_not = self._why_not_call if is_call else self._why_not_graph
+            self.missing = why_not(args, kwargs)
             if self.missing is not None or self.is_scouting:
                 return None
             mode, tally = self._make_mode()
-            if self.storages is not None:
+            if self.storages is not None and get_ident() == self.thread:
                 self.storages.open("forward" if is_call else "backward", tally)
             tally.follow_modules()
             try:
@@ -178,7 +178,8 @@ class OperatorProbe:
             except Exception:
                 tally.unfollow_modules()
                 raise
-            self.is_open = True
+            self.open_threads.add(get_ident())
+            self.open_modes[id(mode)] = tally
             return mode
         except Exception:
             self.fail("operators")
@@ -186,23 +187,13 @@ class OperatorProbe:
             return None
 
     def _leave(self, mode: Any) -> None:
-        """Leave our mode only: a mode that the script entered in between and kept stays on."""
         if mode is None:
             return
         try:
-            self.is_open = False
-            if self.tally is not None:
-                self.tally.unfollow_modules()
-            dispatch = self.torch.utils._python_dispatch
-            num = self.torch._C._len_torch_dispatch_stack()
-            stack = [self.torch._C._get_dispatch_stack_at(i) for i in range(num)]
-            at = next((i for i, one in enumerate(stack) if one is mode), num)
-            if at == num:
-                return
-            above = [dispatch._pop_mode() for _ in stack[at + 1 :]]
-            mode.__exit__(None, None, None)
-            for other in reversed(above):
-                dispatch._push_mode(other)
+            self.open_threads.discard(get_ident())
+            if (tally := self.open_modes.pop(id(mode), None)) is not None:
+                tally.unfollow_modules()
+            leave_mode(self.torch, mode)
         except Exception:
             self.fail("operators")
 
@@ -221,14 +212,14 @@ class OperatorProbe:
             self.dispatch_code = type(mode).__torch_dispatch__.__code__
             self.storages.open(phase)
             mode.__enter__()
-            self.is_open = True
+            self.open_threads.add(get_ident())
             return mode
         except Exception:
             self.fail("operators")
             return None
 
     def _follow_operator(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-        if self.storages is not None:
+        if self.storages is not None and get_ident() == self.thread:
             try:
                 self.storages.add(func, args, kwargs, result)
             except Exception:
@@ -250,7 +241,8 @@ class OperatorProbe:
                 fail("count")
                 self.uncounted = "failed"
 
-        workspaces = None if self.storages is None else self.storages.workspaces
+        is_followed = self.storages is not None and get_ident() == self.thread
+        workspaces = self.storages.workspaces if is_followed and self.storages else None
         mode = make_mode(self.torch, add, self.clock, workspaces=workspaces, times=tally.times)
         self.dispatch_code = type(mode).__torch_dispatch__.__code__
         return mode, tally
@@ -282,7 +274,7 @@ class OperatorProbe:
         torch, of_c = self.torch, self.torch._C
         if torch.compiler.is_compiling() or of_c._get_tracing_state() is not None:
             return "compiled"
-        if not self.is_forced and is_compiling_at_all():
+        if is_compiling_at_all():
             return "compiled"
         if of_c._len_torch_dispatch_stack() or of_c._len_torch_function_stack():
             return "mode_active"
@@ -331,15 +323,19 @@ class OperatorProbe:
         plain = (torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.Tensor))
         return kind in plain and value.layout == torch.strided and not value.is_nested
 
-    def _why_not_graph(self, args: Any) -> str | None:
+    def _why_not_graph(self, args: Any, kwargs: Any) -> str | None:
         """Return a reason in the graph that a backward call will run through."""
-        roots = args[0] if args and isinstance(args[0], (list, tuple)) else args[:1]
-        if not roots:
+        named = kwargs.get("tensors", kwargs.get("outputs"))
+        given = args[0] if args else named
+        roots = given if isinstance(given, (list, tuple)) else (given,)
+        if given is None or not roots:
             return "inexact"  # passed by a name that we do not read
         if not self._are_plain(roots, 1):
             return "subclass"
         pending = [root.grad_fn for root in roots]
         seen: dict[int, Any] = {}
+        numbers: set[int] = set()
+        ours = range(self.first_node, self._next_node())
         while pending:
             node = pending.pop()
             if node is None or id(node) in seen:
@@ -350,6 +346,10 @@ class OperatorProbe:
                 return "inexact"
             if name.startswith("NllLoss") and node._saved_weight is not None:
                 return "inexact"  # with smoothed labels: a sum of another length
+            if name != "AccumulateGrad":
+                number = node._sequence_nr()
+                self.has_guests |= number not in ours or number in numbers
+                numbers.add(number)
             pending += [following for following, _ in node.next_functions]
         return None
 

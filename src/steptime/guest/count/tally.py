@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from collections.abc import Callable
-from threading import get_ident
+from threading import Lock, get_ident
 from typing import Any
 
 from ..hooks.patching import drop_frame
-from .flops import OperatorWork, bytes_moved, find_work, is_view, tensors_in
+from .flops import OperatorWork, bytes_moved, find_work, tensors_in
 from .fp32_precision import is_tf32
 from .operator_names import CLASSES, RECURRENT
 
@@ -71,6 +70,11 @@ class Tally:
         self.recurrent: set[int] = set()
         self.original: Any = None
         self.following: Any = None
+        self.num_following = 0
+        self.has_guests = False  # other threads took part
+        self.is_double = False  # gradients of gradients are computed
+        self.home: int | None = None  # the thread whose graph nodes are numbered as ours are
+        self.lock = Lock()
         self._number_of_node = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
         self._node_now = torch._C._current_autograd_node
         self._checkpoint_codes = find_checkpoint_codes()
@@ -97,7 +101,18 @@ class Tally:
                 self.recurrent.add(id(module))
 
     def follow_modules(self) -> None:
-        """Note every call of a module until `unfollow_modules`, within one call frame."""
+        """Note every call of a module until `unfollow_modules`, within one call frame.
+
+        Threads may do so at the same time; the first one is at home.
+        """
+        with self.lock:
+            self.num_following += 1
+            if self.home is None:
+                self.home = get_ident()
+            if self.num_following == 1:
+                self._wrap_calls()
+
+    def _wrap_calls(self) -> None:
         module_class = self.torch.nn.Module
         original = self.original = module_class._call_impl
 
@@ -120,7 +135,10 @@ class Tally:
     def unfollow_modules(self) -> None:
         """Put the original back, unless somebody else has replaced ours since."""
         module_class = self.torch.nn.Module
-        if module_class._call_impl is self.following:
+        with self.lock:
+            self.num_following -= 1
+            is_last = not self.num_following
+        if is_last and module_class._call_impl is self.following:
             module_class._call_impl = self.original
 
     def _begin(self, module: Any) -> tuple[ModuleCall, list[ModuleCall]]:
@@ -129,12 +147,17 @@ class Tally:
             self.name_modules(module)
         call = ModuleCall(id(module), stack[-1] if stack else None, self._number_of_node())
         stack.append(call)
-        self.calls.append(call)
-        self.begins.append(call.began)
+        if get_ident() == self.home:
+            self.calls.append(call)
+            self.begins.append(call.began)
+        else:  # each thread numbers its own nodes, so a number does not say whose call made it
+            self.has_guests = True
         return call, stack
 
     def call_of_node(self, number: int) -> ModuleCall | None:
         """Return the innermost call in which the graph node of this number was made."""
+        if self.has_guests:
+            return None
         at = bisect_right(self.begins, number) - 1
         call = self.calls[at] if at >= 0 else None
         while call is not None and call.ended <= number:
@@ -147,8 +170,14 @@ class Tally:
         """Count one operator that has run in `ns`; return the rows that it was added to."""
         try:
             work = find_work(func, args, kwargs, result)
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError):
+        except (ValueError, TypeError, LookupError, AttributeError, RuntimeError):
             work = OperatorWork("other", None)
+        with self.lock:
+            return self._add(work, func, args, kwargs, result, ns)
+
+    def _add(
+        self, work: OperatorWork, func: Any, args: Any, kwargs: Any, result: Any, ns: int
+    ) -> tuple[list[int], ...]:
         which, call = self._place(work)
         kind = work.kind
         if call is not None and kind == "matmul" and call.key in self.recurrent:
@@ -171,7 +200,7 @@ class Tally:
             missed[1] += ns
         elif dtype is not None:
             self._add_flops(work, which, call)
-            if which == BACKWARD and call is None:
+            if which == BACKWARD and call is None and not self.has_guests:
                 self.outside += work.flops
             sums = self.by_dtype[kind]
             sums[dtype] = sums.get(dtype, 0) + work.flops
@@ -197,11 +226,13 @@ class Tally:
         stack = self.stacks.get(get_ident())
         call = stack[-1] if stack else None
         if node is None:
+            self.has_guests |= self.home not in (None, get_ident())
             return FORWARD, call
         if not work.flops:  # walking frames for each of these would take longer than they do
             return BACKWARD, call
         if self._is_recomputing():
             return RECOMPUTED, call or self.call_of_node(node._sequence_nr())
+        self.is_double |= self.torch.is_grad_enabled()  # as in a backward call with create_graph
         return BACKWARD, self.call_of_node(node._sequence_nr()) or call
 
     def _is_recomputing(self) -> bool:
@@ -284,6 +315,7 @@ class Tally:
             "masked_flops": self.masked,
             "again_flops": self.again,
             "outside_flops": self.outside,
+            "is_double": self.is_double,
             "is_executed": is_executed,
         }
 
@@ -340,67 +372,3 @@ def codes_in(owner: Any, name: str, inner: str) -> set[Any]:
         for constant in code.co_consts
         if getattr(constant, "co_name", None) == inner
     }
-
-
-def make_mode(
-    torch: Any,
-    add: Callable[[Any, Any, Any, Any, int], tuple[list[int], ...] | None],
-    clock: Callable[[], int],
-    *,
-    decomposes: bool = False,
-    takes_fakes: bool = False,
-    workspaces: Any = None,
-    times: Any = None,
-) -> Any:
-    """Return a dispatch mode that runs each operator unchanged and then reports it.
-
-    Args:
-        torch: the module.
-        add: takes an operator, its positional and named arguments, its result, and its time [ns].
-        clock: [ns].
-        decomposes: whether composite operators are decomposed, as autograd does it; without
-            gradients they arrive whole.
-        takes_fakes: whether the model has shapes only. Otherwise fake tensors are torch's own: it
-            tries an operator of several ranks on shapes before it runs it.
-        workspaces: sees the memory that operators take for themselves (`Workspaces`), if allowed.
-        times: times operators on a device (`OperatorTimes`), for the rows that `add` returns.
-    """
-
-    class OperatorCounter(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc]
-        supports_higher_order_operators = True
-
-        @classmethod
-        def _should_skip_dynamo(cls) -> bool:
-            return False  # else torch wraps the method below, at more than its own cost
-
-        def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            names = [kind.__name__ for kind in types]
-            if "DTensor" in names:
-                return NotImplemented  # it calls again with this rank's part
-            if getattr(func, "namespace", "") == "prim" or (
-                "FakeTensor" in names and not takes_fakes
-            ):
-                return func(*args, **(kwargs or {}))
-            if decomposes and getattr(func, "namespace", None) == "aten":
-                with self:
-                    result = func.decompose(*args, **(kwargs or {}))
-                if result is not NotImplemented:
-                    return result
-            is_watched = workspaces is not None and workspaces.begin(func, args)
-            event = None if times is None or is_view(func) else times.mark()
-            try:
-                began = clock()
-                result = func(*args, **(kwargs or {}))
-                ns = clock() - began
-            finally:
-                if is_watched:
-                    workspaces.end()
-            pair = None if event is None else (event, times.mark())
-            rows = add(func, args, kwargs or {}, result, ns)
-            if pair is not None and rows is not None:
-                times.book(pair, tensors_in([*args, result]), rows)
-            return result
-
-    return OperatorCounter()

@@ -10,7 +10,10 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from ...record.buckets import EVALUATION
-from ..count.operator_probe import COUNT_AT, PROBE_AT, OperatorProbe
+from ..count.count_plan import CountPlan, CountWatcher
+from ..count.operator_probe import OperatorProbe
+from ..count.sizes import size_reader
+from ..count.whole_updates import WholeUpdates
 from ..memory.holdings import tensors_within
 from ..memory.memory_probe import MemoryProbe
 from ..memory.storages import frame_next_step
@@ -51,27 +54,38 @@ class Context:
         self.step_code: Any = None  # code of torch's frame around an optimizer's step and its hooks
         self.optimizer_hooks: tuple[Any, ...] = ()
         self.trial: Any = None  # set where there is a plan: `guest/trial/trial_guest.py`
+        self.counting: WholeUpdates | None = None
         self.is_counting = False  # the process exists only to count operators and their work
         self.new_profile: Callable[[], ProfileWindow] | None = None  # set in a run with --profile
         self.before_update: Callable[[ThreadTimeline], None] | None = None
         self.anatomy: MemoryProbe | None = None  # None once everything about the memory was seen
         self.autopsy: MemoryProbe | None = None  # the same, kept to the end
+        self.num_nodes: Callable[[], int] = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
+        self.lent_probe: OperatorProbe | None = None  # for threads that only call models
+        self._read_size = size_reader(torch)
         frames = Frames(FileOwners(torch))
 
         def new_windows() -> SiteWindows | None:
             if self.trial is not None and self.trial.plan.is_live:
                 return None  # each step is compared with others, and nobody asks for its sites
-            return SiteWindows(
-                frames,
-                OperatorProbe(torch, recorder.fail, is_forced=self.is_counting),
-                perf_counter_ns,
-                probe_at=COUNT_AT if self.is_counting else PROBE_AT,
-                profile=None if self.new_profile is None else self.new_profile(),
-            )
+            profile = None if self.new_profile is None else self.new_profile()
+            return SiteWindows(frames, perf_counter_ns, profile=profile)
 
-        recorder.watchers.append(SiteWatcher(recorder))
+        def new_plan() -> CountPlan | WholeUpdates | None:
+            if self.is_counting:
+                self.counting = WholeUpdates(torch, recorder)
+                return self.counting
+            if self.trial is not None and self.trial.plan.is_live:
+                return None
+            return CountPlan(torch, recorder, self.lend, is_once=self.trial is not None)
+
+        recorder.watchers += [SiteWatcher(recorder), CountWatcher(recorder)]
         new_journal = functools.partial(
-            Journal, recorder, new_spans=lambda: SpanSites(frames), new_windows=new_windows
+            Journal,
+            recorder,
+            new_spans=lambda: SpanSites(frames),
+            new_windows=new_windows,
+            new_plan=new_plan,
         )
         self.is_inside_backward = inside_backward(torch._C)
         journals = Journals(new_journal, self.is_inside_backward)
@@ -86,6 +100,26 @@ class Context:
     def journal(self) -> Journal:
         """The calling thread's journal."""
         return self.local.journal
+
+    def lend(self, probe: OperatorProbe | None) -> None:
+        """Let threads that only call models use the probe of the thread that steps."""
+        self.lent_probe = probe
+
+    def see_sizes(
+        self, journal: Journal, args: Any, kwargs: Any, *, is_plain: bool
+    ) -> OperatorProbe | None:
+        """Note the size of an outermost call's input; return the probe that it runs through."""
+        probe = journal.probe
+        try:
+            self._read_size(journal.sizes, args, kwargs, is_plain=is_plain)
+            if probe is not None and is_plain:
+                probe.pass_plain()
+            if probe is None and self.lent_probe is not None and not is_plain:
+                is_other = not (journal.num_updates or journal.in_backward or journal.has_backward)
+                return self.lent_probe if is_other else None
+        except Exception:
+            self.recorder.fail("sizes")
+        return probe
 
     def dissect(self, what: str, *args: Any) -> None:
         """Let the memory probe do `what`; the update takes longer because of it."""

@@ -10,6 +10,7 @@ import weakref
 from typing import Any
 
 from ...record.buckets import BATCHES, EVALUATION, FORWARD, LOSS, NUM_BUCKETS, OTHER
+from ..count.sizes import NODES
 from ..timeline.journal import (
     ENTER_EVALUATION,
     ENTER_FORWARD,
@@ -82,14 +83,15 @@ def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs
         context.recorder.fail("call")
         kind = IS_QUIET
     trial, anatomy, probe = context.trial, context.anatomy, journal.probe
+    if kind in (IS_FORWARD, IS_PLAIN):
+        probe = context.see_sizes(journal, args, kwargs, is_plain=kind == IS_PLAIN)
+    num_nodes = context.num_nodes()
     if anatomy is not None and anatomy.awaits_call and kind == IS_FORWARD:
         context.dissect("see_call", module)
     try:
         if trial is not None and kind == IS_FORWARD:
             result = trial.run_call(journal, original, module, args, kwargs)
-        elif probe is not None and (
-            kind == IS_FORWARD or (kind == IS_PLAIN and probe.takes_plain())
-        ):
+        elif probe is not None and kind == IS_FORWARD:
             result = probe.run(journal.disturb, original, (module, *args), kwargs, is_call=True)
         elif kind == IS_LOSS and probe is not None and probe.storages is not None:
             result = probe.follow("loss", original, (module, *args), kwargs)
@@ -102,6 +104,8 @@ def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs
     if anatomy is not None and anatomy.awaits_backward and kind == IS_FORWARD:
         context.dissect("see_result", result)
     try:
+        if kind == IS_FORWARD:
+            journal.sizes[NODES] += context.num_nodes() - num_nodes
         if kind == IS_FORWARD and known is not None and not journal.is_sampled:
             journal.note(LEAVE_FORWARD_WITH_LOSS if known[2] else LEAVE_FORWARD, OTHER)
         elif kind == IS_LOSS:

@@ -132,7 +132,11 @@ def make_grad(context: Context, original: Any) -> Any:
             if enter == ENTER_GRAD and anatomy is not None and anatomy.awaits_backward:
                 context.dissect("see_backward", args)
             try:
-                result = original(*args, **kwargs)
+                probe = journal.probe
+                if probe is None:
+                    result = original(*args, **kwargs)
+                else:
+                    result = probe.run(journal.disturb, original, args, kwargs, is_call=False)
             except BaseException:
                 guarded("grad", journal.note, leave, OTHER)
                 raise

@@ -12,6 +12,7 @@ from threading import get_ident
 from typing import Any
 
 from ...record import kinds
+from ...record.numbers_told import whole_number_in
 from ..count.operator_probe import PROBE_AT
 from .holdings import (
     StorageLedger,
@@ -289,7 +290,8 @@ class MemoryProbe:
         kept = saved_in_graph(self.torch, [t for t in alive if t.grad_fn is not None][:MAX_ROOTS])
         for tensor in [*alive, *(tensor for _, tensor in kept)]:
             if size := ledger.take("others", [tensor]):
-                name = f"{short_dtype(tensor.dtype)} {list(tensor.shape)}"
+                shape = "nested" if tensor.is_nested else list(tensor.shape)
+                name = f"{short_dtype(tensor.dtype)} {shape}"
                 group = found.setdefault(name, [0, 0])
                 group[0] += size
                 group[1] += 1
@@ -304,7 +306,7 @@ class MemoryProbe:
         for model in models:
             if not getattr(model, "gradient_as_bucket_view", False):
                 sizes = str(model._get_ddp_logging_data().get("bucket_sizes", ""))
-                total += sum(int(word) for word in sizes.split(",") if word.strip().isdigit())
+                total += sum(whole_number_in(word.strip()) or 0 for word in sizes.split(","))
         return total
 
     def _tell(self, moment: str) -> None:

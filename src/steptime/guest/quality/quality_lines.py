@@ -10,6 +10,7 @@ from typing import Any
 
 from ...record import kinds
 from ...record.files import MAX_RANKS, SCHEMA, quality_file, quality_values_file
+from ...record.numbers_told import rank_told
 from ..timeline.recorder import append
 from .checksums import as_bytes
 
@@ -59,9 +60,7 @@ def find_rank(torch: Any) -> tuple[int | None, int]:
     dist = torch.distributed
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
-    if os.environ.get("RANK", "").isdigit():
-        return int(os.environ["RANK"]), int(os.environ.get("WORLD_SIZE") or 1)
-    return None, 1
+    return rank_told(os.environ)
 
 
 def describe_groups(optimizer: Any) -> list[dict[str, str]]:

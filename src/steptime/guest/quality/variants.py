@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...record.numbers_told import rank_told
 from ..hooks.patching import drop_frame, replace
 
 
@@ -31,8 +32,7 @@ def seed_numpy(numpy: Any, seed: int) -> None:
 
 def own_seed(seed: int) -> int:
     """Return this rank's own seed: processes that set none would differ too."""
-    rank = os.environ.get("RANK", "")
-    return seed + (int(rank) if rank.isdigit() else 0)
+    return seed + (rank_told(os.environ)[0] or 0)
 
 
 def set_determinism(torch: Any) -> None:

@@ -38,14 +38,14 @@ def start(folders: str, targets: dict[str, Callable[[Any], None]]) -> Callable[[
     """Replace the writers of this process; return what must be called once torch is there.
 
     Args:
-        folders: the trial's folder and the temporary one, as in the variable; or `renames`, where
-            the trial is isolated and needs nothing else.
+        folders: the trial's folder and the temporary one, as in the variable; or `renames` and the
+            trial's folder, where the trial is isolated and needs nothing else.
         targets: for each module name, what is called after that module has been executed.
     """
-    if folders == "renames":
-        mend_renames()
-        return None
     folder, _, temporary = folders.rpartition(os.pathsep)
+    if folder == "renames":
+        mend_renames(temporary)
+        return None
     shadow = Shadow(folder, (temporary,))
     table = _replacements(shadow)
     for name, replacement in table.items():

@@ -14,14 +14,19 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+OWN_LOG = "own-writes"  # the launcher knows this name too
 
-def mend_renames() -> None:
-    """Make os.rename and os.replace work wherever they would work without layers."""
+
+def mend_renames(folder: str) -> None:
+    """Make os.rename and os.replace work wherever they would work without layers.
+
+    Copies of ours, which a kill may leave behind, are noted in the trial's folder.
+    """
     for name in ("rename", "replace"):
-        setattr(os, name, _mended(getattr(os, name)))
+        setattr(os, name, _mended(getattr(os, name), f"{folder}/{OWN_LOG}"))
 
 
-def _mended(original: Callable[..., None]) -> Callable[..., None]:
+def _mended(original: Callable[..., None], log: str) -> Callable[..., None]:
     @functools.wraps(original)
     def call(src: Any, dst: Any, **folders: Any) -> None:
         try:
@@ -29,15 +34,16 @@ def _mended(original: Callable[..., None]) -> Callable[..., None]:
         except OSError as error:
             if error.errno != errno.EXDEV or any(v is not None for v in folders.values()):
                 raise
-            _move(original, src, dst)
+            _move(original, src, dst, log)
 
     return call
 
 
-def _move(original: Callable[..., None], src: Any, dst: Any) -> None:
+def _move(original: Callable[..., None], src: Any, dst: Any, log: str) -> None:
     import shutil  # slow to import, and few scripts need it
 
     between = os.fsdecode(dst) + f".steptime-{os.getpid()}"
+    _note(log, os.path.abspath(between))
     is_folder = os.path.isdir(src) and not os.path.islink(src)
     if is_folder:
         shutil.copytree(src, between, symlinks=True)
@@ -50,3 +56,15 @@ def _move(original: Callable[..., None], src: Any, dst: Any) -> None:
         error.filename, error.filename2 = src, dst
         raise
     (shutil.rmtree if is_folder else os.unlink)(src)
+
+
+def _note(log: str, path: str) -> None:
+    """Add a path to the list of what is not the script's doing."""
+    try:
+        descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError:
+        return  # the list may then hold one path too many
+    try:
+        os.write(descriptor, os.fsencode(path.replace("\n", "\\n") + "\n"))
+    finally:
+        os.close(descriptor)

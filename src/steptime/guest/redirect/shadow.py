@@ -23,6 +23,7 @@ _MAX_NOTED = 2000
 _MAX_LOG_BYTES = 1 << 20
 _MAX_LINKS = 40  # as in the kernel
 _KERNELS_OWN = ("/dev", "/proc", "/sys")
+_SHARED_MEMORY = "/dev/shm"  # in the shadow, the launcher's link to a folder in memory
 
 # Bound before anything is replaced.
 real = SimpleNamespace(
@@ -73,7 +74,7 @@ class Shadow:
             if not follows:
                 return whole
             seen = self.resolve(whole)
-            if not is_link(seen):
+            if not is_link(seen) or seen == self.files + _SHARED_MEMORY:
                 self.busy.seen = whole, seen  # it will be asked for next
                 return whole
             leads_to = self.user_path(real.readlink(seen))
@@ -86,7 +87,8 @@ class Shadow:
 
     def is_free(self, whole: str) -> bool:
         """Return whether it is really writable, or the kernel's own."""
-        return f"{whole}/".startswith(self._free)
+        place = f"{whole}/"
+        return place.startswith(self._free) and not place.startswith(f"{_SHARED_MEMORY}/")
 
     def _real_parent(self, parent: str) -> str:
         found = self._parents.get(parent)

@@ -1,4 +1,4 @@
-"""When updates are examined closely: two windows of walked frames, one of counted operators.
+"""When updates are examined closely: two windows of walked frames, and a profiler's.
 
 The windows belong to the first thread that steps and are over with the second window of walked
 frames. The updates that they make longer are marked so in their rows.
@@ -13,7 +13,6 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from ...record import kinds
-from ..count.operator_probe import PROBE_AT, OperatorProbe
 from ..timeline.recorder import Recorder
 from ..timeline.thread_timeline import ThreadTimeline
 from .frames import Frames, Stack
@@ -26,17 +25,14 @@ if TYPE_CHECKING:
 WINDOWS = ((1, 3), (24, 27))
 """First and last update: one window for scripts that end or die early, one with warm caches."""
 
-MAX_ROUND = 4
-"""Where at most this many optimizers take turns, an update of each one is counted."""
-
 WINDOW_STEPS = 4
 """The steps of a profiler's window: one to warm up, and `profile_window.NUM_STEPS`."""
 
-MAX_WAITING = 8
-"""For how many updates the work of a counted one waits for its device to finish."""
-
 SPANS_NS = 2_000_000_000
 """Between two lines on spans: as often as the line on our own cost."""
+
+MAX_ROUND = 4
+"""Where more optimizers take turns, a profiler's window is not expected to hold all of them."""
 
 MAX_MARKS = 20_000
 """A step with this many reads is known well enough, and its marks would fill memory: 4 MB."""
@@ -52,17 +48,12 @@ class SiteWindows:
     def __init__(
         self,
         frames: Frames,
-        probe: OperatorProbe,
         clock: Callable[[], int],
         *,
-        probe_at: int = PROBE_AT,
         profile: ProfileWindow | None = None,
     ) -> None:
-        self.probe_at = probe_at
-        self.round = 1  # updates that are counted: one of each optimizer
         self.profile = profile
         self.frames = frames
-        self.probe = probe
         self.clock = clock
         self.num_ended = 0
         self.has_stepped = False
@@ -114,35 +105,22 @@ class SiteWindows:
             self.marks = None
         if any(number == first for first, _ in WINDOWS):
             self._begin()
-        self._tell_probe(journal, number)
-        self.probe.is_scouting = number < self.probe_at
         if self.marks is not None:
             journal.disturb()
         journal.is_attentive = journal.is_direct or self.marks is not None
         self.is_over = number > WINDOWS[-1][1]
         if self.profile is not None:
-            last = number + WINDOW_STEPS * self.round
+            last = number + WINDOW_STEPS * min(journal.recorder.num_optimizers, MAX_ROUND)
             # A profiler would get in the way of counting operators.
-            is_clear = last < self.probe_at - self.round or number >= self.probe_at + self.round
+            is_clear = journal.plan is None or journal.plan.is_clear(number, last)
             self.profile.end_update(journal, journal.ends[-1][0], may_begin=is_clear)
             self.is_over &= self.profile.is_over
 
-    def _tell_probe(self, journal: Journal, number: int) -> None:
-        """Write the operators of one update, and the work of a round of scouted optimizers."""
-        if number <= max(1, self.probe_at - MAX_ROUND):
-            self.round = max(1, min(journal.recorder.num_optimizers, MAX_ROUND))
-        if number == self.probe_at + 1 and not self.probe.is_done:
-            self.lines.append(self.probe.line(number))
-        after = self.probe_at + self.round
-        is_late = number >= after + MAX_WAITING
-        if number >= after and not self.probe.is_counted and (is_late or self.probe.can_tell()):
-            if number > after:
-                journal.disturb()
-            self.lines.append(self.probe.count_line(after, num_updates=self.round))
-        if number == after:
-            self.lines += filter(None, [self.probe.shapes.line(number)])
-        is_near = self.probe_at - self.round <= number < self.probe_at + self.round
-        journal.probe = self.probe if is_near else None
+    def is_free(self, first: int, last: int) -> bool:
+        """Return whether none of these updates is walked or profiled."""
+        is_profiling = self.profile is not None and not self.profile.is_over
+        is_walked = any(first <= end and begin <= last for begin, end in WINDOWS)
+        return not (is_profiling or is_walked)
 
     def _begin(self) -> None:
         self.stack = self.frames.stack(sys._getframe(1))
@@ -162,18 +140,13 @@ class SiteWindows:
         return lines
 
     def pop_last_lines(self) -> list[str]:
-        """Return the last lines: an unfinished window's sites, and why nothing was counted."""
+        """Return the last lines, with the sites of an unfinished window."""
         if self.profile is not None:
             self.profile.finish()
         lines = self.pop_lines()
         if self.marks:
             lines += self._fold(self.began, self.stack, self.marks, self.num_ended)
             self._forget()
-        if not self.probe.is_done:
-            lines.append(self.probe.line(self.num_ended))
-        if not self.probe.is_counted:
-            num_updates = self.round if self.num_ended >= self.probe_at + self.round else 0
-            lines.append(self.probe.count_line(self.num_ended, num_updates=num_updates))
         return lines
 
     def _fold(

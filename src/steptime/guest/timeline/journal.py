@@ -21,10 +21,12 @@ from ...record.buckets import (
     EVALUATION,
     GC_NS,
     GC_PAUSES,
+    INPUT_ROWS,
     INPUT_WAIT,
     NUM_BUCKETS,
     OPTIMIZER,
     OTHER,
+    SIZES,
     SYNCS,
 )
 from ...record.places import BY_HAND
@@ -139,6 +141,25 @@ class WalkedWindows(Protocol):
     def end_update(self, journal: Journal, *, is_by_hand: bool) -> None:
         """Begin or end what the number of the next update calls for."""
 
+    def is_free(self, first: int, last: int) -> bool:
+        """Return whether none of these updates is walked or profiled."""
+
+
+class CountedUpdates(Protocol):
+    """Decides which updates are counted; `count/count_plan.py` has it."""
+
+    def end_update(self, journal: Journal, optimizer: int, sizes: list[int]) -> None:
+        """Take the end of an update, and the sizes of its calls."""
+
+    def is_clear(self, number: int, last: int) -> bool:
+        """Return whether none of these updates is scouted or counted."""
+
+    def pop_lines(self) -> list[str]:
+        """Return the lines made since the last call."""
+
+    def pop_last_lines(self, journal: Journal) -> list[str]:
+        """Return the last lines: the process ends."""
+
 
 class Journal:
     """The notes of one thread.
@@ -165,6 +186,7 @@ class Journal:
         "is_direct",
         "is_sampled",
         "log",
+        "new_plan",
         "new_spans",
         "new_windows",
         "num_empty",
@@ -172,10 +194,12 @@ class Journal:
         "num_spans",
         "num_updates",
         "optimizers",
+        "plan",
         "probe",
         "recorder",
         "scaler",
         "self_ns",
+        "sizes",
         "spans",
         "syncs",
         "timeline",
@@ -190,12 +214,14 @@ class Journal:
         *,
         new_spans: Callable[[], SpanPlaces] | None = None,
         new_windows: Callable[[], WalkedWindows | None] | None = None,
+        new_plan: Callable[[], CountedUpdates | None] | None = None,
         clock: Callable[[], int] = perf_counter_ns,
         cpu_clock: Callable[[], int] = process_time_ns,
     ) -> None:
         self.recorder = recorder
         self.new_spans = new_spans
         self.new_windows = new_windows
+        self.new_plan = new_plan
         self.clock = clock
         self.cpu_clock = cpu_clock
         self.timeline = ThreadTimeline(recorder)
@@ -220,6 +246,8 @@ class Journal:
         self.scaler: Any = None
         self.windows: WalkedWindows | None = None
         self.probe: OperatorProbe | None = None
+        self.plan: CountedUpdates | None = None
+        self.sizes = [0] * len(SIZES)
         self.spans = None if self.new_spans is None else self.new_spans()
         self.timeline.spans = self.spans
 
@@ -315,12 +343,16 @@ class Journal:
             self.due_ns = NEVER
             if self.new_windows is not None and len(self.recorder.journals) == 1:
                 self.windows = self.new_windows()
+            if self.new_plan is not None and len(self.recorder.journals) == 1:
+                self.plan = self.new_plan()
         pauses = self.recorder.pauses
         taken = pauses.take() if pauses.is_due else NONE
         trial = self.recorder.trial
         tag = None if trial is None else trial.tag()
-        self.ends.append((optimizer, skipped, self.batches, self.copies, self.syncs, taken, tag))
+        seen, sizes = (self.batches, self.copies, self.syncs), self.sizes
+        self.ends.append((optimizer, skipped, seen, sizes, taken, tag))
         self.batches = self.copies = self.syncs = 0
+        self.sizes = [0, 0, 0, 0, 0, sizes[-1]]  # the weights that are trained stay
         self.num_sampled += self.is_sampled
         self.num_updates += 1
         self.top = top
@@ -331,6 +363,8 @@ class Journal:
         self.is_sampled = is_sampled_at(self.num_updates)
         if self.windows is not None:
             self.windows.end_update(self, is_by_hand=act == END_BY_HAND)
+        if self.plan is not None:
+            self.plan.end_update(self, optimizer, sizes)
         if self.due_ns == NEVER:
             self.due_ns = self.clock() + FLUSH_NS
         elif len(self.ends) >= MAX_PENDING:
@@ -357,8 +391,10 @@ class Journal:
                 if act < LEAVE_OPTIMIZER:
                     _ACTS[act](timeline)
                     continue
-                optimizer, skipped, batches, copies, syncs, pauses, tag = next(following)
-                self._count(batches, copies, syncs)
+                optimizer, skipped, seen, sizes, pauses, tag = next(following)
+                self._count(*seen)
+                for place, size in enumerate(sizes, start=INPUT_ROWS):
+                    timeline.wall[place] += size
                 if tag is not None:
                     timeline.tag = tag
                 if pauses is not NONE:

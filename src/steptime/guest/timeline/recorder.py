@@ -30,6 +30,7 @@ from ...record.buckets import (
 )
 from ...record.files import MAX_RANKS, SCHEMA, rank_file
 from ...record.places import BY_HAND
+from ...record.process_identity import describe_own_process
 from ...record.writing import markers_line, rows_line
 from .gc_pauses import Pauses
 from .round_blocks import Rounds
@@ -87,6 +88,7 @@ class Recorder:
         self.lock = threading.Lock()
         self.pauses = Pauses()
         self.watchers: list[WriteWatcher] = []
+        self.meet_first: Callable[[Any], None] | None = None  # called with the first optimizer
         self.trial: Any = None  # where there is a plan: `guest/trial/trial_guest.py`
         self.full_updates = FULL_UPDATES
         self.reset()
@@ -100,6 +102,7 @@ class Recorder:
         self.rounds: list[Rounds] = []  # one for each timeline
         self.optimizers: dict[int, tuple[int, Any]] = {}
         self.num_optimizers = 0
+        self.who: dict[str, Any] | None = None  # this process among others, at its first update
         self.timelines: list[ThreadTimeline] = []
         self.journals: list[Any] = []
         self.num_updates = 0  # rows so far, including those of backward calls
@@ -186,6 +189,8 @@ class Recorder:
         key = id(optimizer)
         known = self.optimizers.get(key)
         if known is None or known[1]() is not optimizer:
+            if not self.num_optimizers and self.meet_first is not None:
+                self.meet_first(optimizer)
             known = self.optimizers[key] = (self.num_optimizers, weakref.ref(optimizer))
             self.num_optimizers += 1
         return known[0]
@@ -291,7 +296,7 @@ class Recorder:
             self.path = self._claim(rank_file(rank)) or self._claim(rank_file(rank, os.getpid()))
         if self.path is None:
             self.path = ""  # nothing can be written; each append fails and is counted
-        head |= {
+        head |= describe_own_process() | {
             "k": kinds.HEAD,
             "schema": SCHEMA,
             "pid": os.getpid(),

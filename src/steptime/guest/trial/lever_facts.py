@@ -281,6 +281,8 @@ def is_channels_last(torch: Any, tensor: Any) -> bool:
 
 def describe_models(torch: Any, models: list[Any]) -> dict[str, Any]:
     """Return the kinds of layers that levers ask for, and the parameters."""
+    if not models:  # of what the script calls instead, nothing more is known
+        return {"has_convolution": False}
     modules = {id(m): m for model in models for m in model.modules()}.values()
     parameters = {id(p): p for model in models for p in model.parameters()}.values()
     nn = torch.nn.modules

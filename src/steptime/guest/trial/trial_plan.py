@@ -20,6 +20,8 @@ from json import loads
 from types import ModuleType
 from typing import Any
 
+from ...record.regular_file import read_regular
+
 PACKAGE = "_steptime_levers"
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 FOLDER = os.path.join(_PACKAGE, "levers")
@@ -49,6 +51,7 @@ class TrialPlan:
     quality: Mapping[str, Any] | None
     is_probing: bool
     is_counting: bool = False
+    only: Mapping[str, Any] | None = None
 
 
 def read_plan(path: str) -> TrialPlan:
@@ -62,13 +65,13 @@ def read_plan(path: str) -> TrialPlan:
         quality=values.get("quality"),
         is_probing=bool(values.get("probe")),
         is_counting=values["mode"] == "count",
+        only=values.get("only"),
     )
 
 
 def read_json(path: str) -> dict[str, Any]:
     """Return the object in a file of our schema."""
-    with open(path, encoding="utf-8") as file:
-        values: dict[str, Any] = loads(file.read())
+    values: dict[str, Any] = loads(read_regular(path))
     if values["schema"] != SCHEMA:
         raise ValueError(f"`schema` must be {SCHEMA}, got {values['schema']!r} in {path}")
     return values

@@ -111,7 +111,8 @@ def plain_tensors(tensor_class: Any, values: Iterable[Any], depth: int) -> Itera
     """Yield tensors of torch's own class in plain containers; other classes run their own code."""
     for value in values:
         if type(value) is tensor_class:
-            yield value
+            if not value.is_nested:  # it has no shape
+                yield value
         elif depth and type(value) in (list, tuple):
             yield from plain_tensors(tensor_class, value, depth - 1)
         elif depth and type(value) is dict:

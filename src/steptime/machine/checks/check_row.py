@@ -16,6 +16,7 @@ from steptime.diagnose.values.finding import Severity
 from steptime.machine.checks.check_facts import CheckFacts, LastRun, Software
 from steptime.machine.values.check_values import Certainty, CheckStatus, Cost, MachineCheck
 from steptime.machine.values.inventory_values import Gpu
+from steptime.record.numbers_told import whole_number_in
 
 Value = str | int | float
 Seen = Mapping[str, Value]
@@ -180,9 +181,8 @@ def spans_machines(facts: CheckFacts) -> bool:
         return True
     words = " ".join(facts.run.measurement.command) if facts.run is not None else ""
     found = re.search(r"--n?nodes[= ](\d+)", words)
-    return found is not None and int(found.group(1)) > 1
+    return found is not None and (whole_number_in(found.group(1)) or 0) > 1
 
 
 def _number(environment: Mapping[str, str], name: str) -> int:
-    value = environment.get(name, "")
-    return int(value) if value.isdigit() else 0
+    return whole_number_in(environment.get(name)) or 0

@@ -21,6 +21,7 @@ from steptime.machine.checks.check_row import (
     not_applicable,
 )
 from steptime.machine.values.check_values import Certainty
+from steptime.record.numbers_told import whole_number_in
 
 _TORCH = "https://docs.pytorch.org/docs/stable/"
 _NCCL = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
@@ -243,7 +244,8 @@ def _shown(value: str, uuids: list[str]) -> int:
     shown: set[str] = set()
     for word in value.split(","):
         name = word.strip()
-        is_number = name.isdigit() and int(name) < len(uuids)
+        number = whole_number_in(name)
+        is_number = number is not None and number < len(uuids)
         is_uuid = name.startswith("GPU-") and any(uuid.startswith(name) for uuid in uuids)
         if not (is_number or is_uuid or name.startswith("MIG-")):
             break

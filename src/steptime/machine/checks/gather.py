@@ -8,6 +8,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from steptime.machine.checks.read_system import read_interfaces, read_ports, rea
 from steptime.machine.inventory import DRIVER_WAIT_S, HERE, within
 from steptime.machine.values.check_values import NcclChoice
 from steptime.machine.values.inventory_values import Inventory
+from steptime.record.regular_file import open_regular
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +111,7 @@ def read_nccl_log(named: Path | None, environment: Mapping[str, str]) -> NcclCho
     if path is None:
         return "no_nccl_log"
     try:
-        with path.open("rb") as file:
+        with open_regular(path, max_bytes=sys.maxsize) as file:
             text = file.read(MAX_BYTES).decode(errors="replace")
     except OSError:
         return "log_cannot_be_read"

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 
 from steptime.machine.values.check_values import NcclChoice
+from steptime.record.numbers_told import whole_number_in
 
 MAX_BYTES = 64 << 20
 """So much of a log is read; NCCL's choices are at its beginning."""
@@ -30,8 +31,7 @@ def parse_nccl_log(text: str, *, path: str) -> NcclChoice | None:
     if "NCCL INFO" not in text and "NCCL version" not in text:
         return None
     ways = Counter(_way(found) for found in _CHANNEL.findall(text))
-    nodes = [int(number) for number in _NODES.findall(text)]
-    ranks = [int(number) for number in _RANKS.findall(text)]
+    nodes, ranks = (_numbers(pattern.findall(text)) for pattern in (_NODES, _RANKS))
     using = re.findall(r"Using network (\w+)", text)
     network = using[-1] if using else _first(_NETWORK, text)
     return NcclChoice(
@@ -60,8 +60,11 @@ def _way(text: str) -> str:
 
 
 def _choice(collective: str, size: str, algorithm: str) -> str:
-    name = algorithm
-    if algorithm.isdigit():
-        number = int(algorithm)
-        name = _ALGORITHMS[number] if number < len(_ALGORITHMS) else algorithm
+    number = whole_number_in(algorithm)
+    is_known = number is not None and number < len(_ALGORITHMS)
+    name = _ALGORITHMS[number] if number is not None and is_known else algorithm
     return f"{collective} of {size} bytes by {name}"
+
+
+def _numbers(words: list[str]) -> list[int]:
+    return [number for word in words if (number := whole_number_in(word)) is not None]

@@ -20,6 +20,7 @@ import psutil
 from steptime.core.control_groups import find_group
 from steptime.machine._files import KernelFiles, names_in, read_int, read_kib, read_lines, read_text
 from steptime.machine.checks.check_facts import Interface, Port, Space, Sshd, System
+from steptime.record.numbers_told import whole_number_in
 
 SAMPLE_S = 1.0
 """Long enough for a hundred ticks of the kernel's clock on each core."""
@@ -77,8 +78,8 @@ def _counters(kernel: KernelFiles) -> tuple[float, float | None, float, int | No
     pages = None
     for line in read_lines(kernel.proc / "vmstat"):
         name, _, value = line.partition(" ")
-        if name == "pswpin" and value.strip().isdigit():
-            pages = int(value)
+        if name == "pswpin" and (number := whole_number_in(value.strip())) is not None:
+            pages = number
     return time.monotonic(), busy, own.user + own.system, pages
 
 
@@ -259,11 +260,11 @@ def read_sshd(kernel: KernelFiles) -> Sshd | str:
     )
     if told is False and keyboard == "yes" and values.get("usepam") == "yes":
         told = True  # then PAM asks for the password
-    port = values.get("port", "")
+    port = whole_number_in(values.get("port"))
     return Sshd(
         file=f"/{file.relative_to(kernel.root)}",
         has_drop_ins=has_drop_ins,
-        port=int(port) if port.isdigit() else 22,
+        port=22 if port is None else port,
         passwords=told,
     )
 

@@ -25,6 +25,7 @@ from steptime.machine.checks.check_row import (
     version_of,
 )
 from steptime.machine.values.check_values import Certainty, Cost
+from steptime.record.numbers_told import whole_number_in
 
 COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"
 
@@ -227,9 +228,10 @@ def _is_covered(here: tuple[int, ...], architectures: tuple[str, ...]) -> bool:
     for word in architectures:
         kind, _, digits = word.partition("_")
         number = digits.rstrip("af")
-        if not number.isdigit() or len(number) < 2:
+        major, minor = whole_number_in(number[:-1]), whole_number_in(number[-1:])
+        if major is None or minor is None:
             continue
-        code = (int(number[:-1]), int(number[-1]))
+        code = (major, minor)
         if digits != number:  # for one architecture (a) or family (f) alone
             covers = code == here or (digits.endswith("f") and code[0] == here[0] and code <= here)
         elif kind == "compute":  # the driver compiles it for newer GPUs

@@ -117,6 +117,13 @@ def _head(kind: str, backend: str, num_ranks: int) -> dict[str, Any]:
     }
 
 
+def _local_rank() -> int:
+    try:
+        return int(os.environ["LOCAL_RANK"])
+    except (KeyError, ValueError):
+        return 0
+
+
 def join(torch: Any, request: dict[str, Any], clock: Clock) -> Iterator[dict[str, Any]]:
     """Be one rank; only the first one yields lines.
 
@@ -131,7 +138,7 @@ def join(torch: Any, request: dict[str, Any], clock: Clock) -> Iterator[dict[str
     rank = int(os.environ["RANK"]) if is_launched else request["rank"]
     has_gpus = torch.cuda.is_available()
     backend = request.get("backend") or ("nccl" if has_gpus else "gloo")
-    local = int(os.environ.get("LOCAL_RANK", "0")) if is_launched else rank
+    local = _local_rank() if is_launched else rank
     device = f"cuda:{local}" if backend == "nccl" else "cpu"
     try:
         if backend == "nccl":

@@ -8,6 +8,7 @@ events.
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import re
 import shutil
@@ -16,8 +17,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
+from steptime.record.regular_file import open_regular
+
 CHUNK = 1 << 20
 """Characters that are read at once."""
+
+MAX_BYTES = 16 << 30
+"""A trace of many steps of a large model has a few of them."""
 
 MAX_EVENT = 1 << 23
 """Most characters of one event; torch's events are far shorter, so a longer one is damage."""
@@ -38,11 +44,9 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
             that point are valid.
     """
     try:
-        if path.suffix == ".gz":
-            with gzip.open(path, "rt", encoding="utf-8", errors="replace") as file:
-                yield from _read(file)
-        else:
-            with path.open(encoding="utf-8", errors="replace") as file:
+        with open_regular(path, max_bytes=MAX_BYTES) as plain:
+            packed = gzip.GzipFile(fileobj=plain) if path.suffix == ".gz" else plain
+            with io.TextIOWrapper(packed, encoding="utf-8", errors="replace") as file:
                 yield from _read(file)
     except (OSError, EOFError, zlib.error) as error:
         raise DamagedTraceError(f"{path.name}: {error}") from error
@@ -87,7 +91,10 @@ def compress(path: Path) -> Path:
     """Return the compressed trace that replaces the plain one; its readers take both."""
     packed = path.with_name(f"{path.name}.gz")
     temporary = path.with_name(f".{packed.name}")
-    with path.open("rb") as source, gzip.GzipFile(temporary, "wb", 6, mtime=0) as target:
+    with (
+        open_regular(path, max_bytes=MAX_BYTES) as source,
+        gzip.GzipFile(temporary, "wb", 6, mtime=0) as target,
+    ):
         shutil.copyfileobj(source, target, CHUNK)
     temporary.replace(packed)
     path.unlink()

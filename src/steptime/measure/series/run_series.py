@@ -33,7 +33,11 @@ _MIN_PAUSE_S = 1e-3
 
 
 def read_series(
-    run_folder: Path, measurement: Measurement | None, *, max_steps: int = 4000
+    run_folder: Path,
+    measurement: Measurement | None,
+    *,
+    max_steps: int = 4000,
+    training: int | None = None,
 ) -> RunSeries:
     """Return the series of the run in a folder.
 
@@ -42,13 +46,16 @@ def read_series(
         measurement: the run's measurement, if it is at hand; else the window is chosen here.
         max_steps: most points for the steps of all ranks (at least one per rank). The machine and
             each device have half as many, and so has each kind of event.
+        training: the number of the training, if there is no measurement to say it.
 
     Raises:
-        NotFoundError: there is no such folder.
+        NotFoundError: there is no such folder, or no such training.
         DamagedRunError: `command.json` is missing or damaged, or a file is of another schema.
         StoreError: a file cannot be read.
     """
-    folded = fold_ranks(read_records(run_folder))
+    known = None if measurement is None else measurement.training
+    number = training if known is None else known.number
+    folded = fold_ranks(read_records(run_folder, number))
     return make_series(run_folder, folded, measurement=measurement, max_steps=max_steps)
 
 
@@ -87,7 +94,9 @@ def make_series(
 
 
 def _thin(rank: FoldedRank, first: int, *, max_points: int) -> tuple[StepPoint, ...]:
-    marks = Marks(first=first, disturbed=rank.series.disturbed)
+    # Steps beside a busy neighbor are drawn like others, and a change that it makes is found.
+    disturbed = rank.series.disturbed - rank.series.beside_neighbor
+    marks = Marks(first=first, disturbed=disturbed)
     return thin_steps(rank.steps, marks, times_s=rank.series.times_s, max_points=max_points)
 
 
@@ -104,13 +113,13 @@ def _choose(events: Iterable[Event], max_of_a_kind: int) -> tuple[Event, ...]:
     return tuple(sorted(chosen, key=lambda event: (event.t_unix_s, event.rank)))
 
 
-def read_slices(run_folder: Path) -> tuple[Slice, ...]:
+def read_slices(run_folder: Path, training: int | None = None) -> tuple[Slice, ...]:
     """Return the slices of a run's raw markers, by rank in the order of its threads and time.
 
     Raises:
         NotFoundError, DamagedRunError, StoreError: as for `read_series`.
     """
-    folded = fold_ranks(read_records(run_folder))
+    folded = fold_ranks(read_records(run_folder, training))
     return tuple(piece for rank in folded.ranks for piece in slices_of(rank.stream))
 
 

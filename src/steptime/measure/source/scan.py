@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from steptime.core.schema import SCHEMA
-from steptime.core.store import write_text
+from steptime.core.store import read_document, write_text
 from steptime.record import files, kinds, rows
 from steptime.record.lines import Line, kind_of, read_lines
+from steptime.record.regular_file import read_regular
 
 NAME = "source.json"
 _MAX_FILES = 50
@@ -94,12 +95,7 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
 
 def read_source(run_folder: Path) -> Source:
     """Return what `source.json` says, or nothing if it is missing, damaged or foreign."""
-    try:
-        document = json.loads((run_folder / NAME).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return Source()
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        return Source()
+    document = read_document(run_folder / NAME)
     texts = {(row[0], row[1]): row[2] for row in _rows(document, "lines", (str, int, str))}
     suspicions = _rows(document, "suspicions", (str, str, int, str))
     switches = _rows(document, "switches", (str, str, int))
@@ -162,10 +158,8 @@ def _place(file: object, line: object) -> Iterator[Place]:
 def _read(file: str) -> bytes | None:
     """Return a file's bytes; None if it is gone, too long, or not plain (a pipe would block)."""
     try:
-        if not os.path.isfile(file) or os.path.getsize(file) > _MAX_FILE_BYTES:
-            return None
-        return Path(file).read_bytes()
-    except (OSError, ValueError):
+        return read_regular(file, max_bytes=_MAX_FILE_BYTES)
+    except OSError:
         return None
 
 

@@ -26,6 +26,9 @@ _VARIABLES = {
     "MALLOC_CHECK_": "malloc_debug",
     "MALLOC_PERTURB_": "malloc_debug",
 }
+_PROFILERS = (
+    *("torch.profiler.profile", "torch.autograd.profiler.profile", "autograd.profiler.profile"),
+)
 _OFF = (False, None, "0", "", "OFF", "default", 0)
 
 
@@ -46,9 +49,9 @@ def _called(call: ast.Call) -> Iterator[str]:
     if name in _CALLS and not _is_off([*call.args, *(k.value for k in call.keywords)][:1]):
         yield _CALLS[name]
     # A bare `profile` may be anything: `line_profiler` has a decorator of that name.
-    if path in ("profile", "profiler.profile", "torch.profiler.profile") and call.keywords:
+    if path in ("profile", "profiler.profile") and call.keywords:
         yield "profiler"
-    if path in ("torch.autograd.profiler.profile", "autograd.profiler.profile"):
+    if path in _PROFILERS:
         yield "profiler"
     if path in ("cProfile.Profile", "cProfile.run", "cProfile.runctx"):
         yield "tracing"

@@ -25,7 +25,8 @@ from steptime.measure.values.measurement import SteadyWindow
 
 WINDOW_RULE = (
     "the first step, steps that compile, steps that a probe of ours made longer and steps in which "
-    "the run stood still do not count; "
+    "the run stood still do not count, nor do steps beside other programs that took cores which "
+    "the run wanted, provided that 20 other steps and a fifth of all remain; "
     "nothing counts before a step of the first half that compiles; then "
     f"{MSER5_RULE}; the window begins at a whole period"
 )
@@ -37,13 +38,15 @@ class StepTimes:
     """Times of the steps one by one.
 
     `disturbed` holds the indices that never count. `restarts` holds those of them that, if early,
-    exclude everything before them: the first step, and steps that compile.
+    exclude everything before them: the first step, and steps that compile. `beside_neighbor` holds
+    those that are left out because of other programs alone.
     """
 
     times_s: Numbers
     cpu_times_s: Numbers
     restarts: frozenset[int]
     disturbed: frozenset[int]
+    beside_neighbor: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +125,7 @@ def combine(ranks: Sequence[StepTimes]) -> StepTimes:
         cpu_times_s=_slowest([rank.cpu_times_s for rank in ranks]),
         restarts=frozenset().union(*(rank.restarts for rank in ranks)),
         disturbed=frozenset().union(*(rank.disturbed for rank in ranks)),
+        beside_neighbor=frozenset().union(*(rank.beside_neighbor for rank in ranks)),
     )
 
 
@@ -161,15 +165,24 @@ def steady_window(series: StepTimes, *, period: int | None) -> SteadyWindow:
     times_s, cpu_times_s = (
         list(compress(times[first:], kept)) for times in (series.times_s, series.cpu_times_s)
     )
+    num_early = sum(index < first for index in series.beside_neighbor)
     return SteadyWindow(
         first_step=first,
         num_steps=len(times_s),
-        num_warmup_steps=min(first, len(series.times_s)),
+        num_warmup_steps=min(first, len(series.times_s)) - num_early,
+        num_beside_neighbor=len(series.beside_neighbor),
+        mean_of_all_s=_mean_of_all(series) if series.beside_neighbor else None,
         rule=WINDOW_RULE,
         step_time_s=median_interval(times_s) if times_s else None,
         step_cpu_s=median_interval(cpu_times_s) if times_s else None,
         mean_s=bounded_mean(times_s) if times_s else None,
     )
+
+
+def _mean_of_all(series: StepTimes) -> float:
+    """Return the mean time of the steps that count and of those beside a busy neighbor."""
+    never = series.disturbed - series.beside_neighbor
+    return bounded_mean([t for index, t in enumerate(series.times_s) if index not in never])
 
 
 def window_of(rank: RankSteps, series: StepTimes) -> StepWindow:
@@ -187,6 +200,8 @@ def window_of(rank: RankSteps, series: StepTimes) -> StepWindow:
             for block in rank.blocks
             if block.has_phases
             and block.first_index >= first
-            and block.first_index not in series.disturbed
+            and series.disturbed.isdisjoint(
+                range(block.first_index, block.first_index + block.num_steps)
+            )
         ),
     )

@@ -19,6 +19,7 @@ from steptime.measure.steps.rounds import Round, Rows, fold_rounds, split_rounds
 from steptime.measure.steps.step_table import INSIDE, Numbers, StepTable
 from steptime.measure.stream import GuestCost, RankStream, StreamEnd, StreamHead
 from steptime.measure.values.measurement import SPANS
+from steptime.record.buckets import SIZES
 from steptime.record.places import (
     BY_HAND,
     DETAIL,
@@ -73,11 +74,33 @@ class StepBlock:
     gc_s: float = 0.0
     prepare_s: float = 0.0
     has_phases: bool = True
+    sizes: Sequence[int] = ()
 
     @property
     def num_steps(self) -> int:
         """Return the number of steps in the block."""
         return len(self.times_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowSizes:
+    """What the work of each row goes by, and which rows are a step.
+
+    `columns` are the numbers of `record.buckets.SIZES`, a column each; there are none from an
+    older guest. `rounds` are the places of each step's rows, without the end.
+    """
+
+    optimizers: Sequence[int]
+    columns: tuple[Sequence[int], ...]
+    rounds: Sequence[tuple[int, int]]
+
+    def rows_of(self, step: int) -> list[tuple[int, ...]]:
+        """Return the rows of a step: the optimizer, then the sizes."""
+        begin, end = self.rounds[step]
+        return [
+            (self.optimizers[row], *(column[row] for column in self.columns))
+            for row in range(begin, end)
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +123,7 @@ class RankSteps:
     num_empty_steps: int
     tail_s: Mapping[str, float]
     signals: Signals
+    sizes: RowSizes
 
     @property
     def num_steps(self) -> int:
@@ -174,6 +198,7 @@ def fold_stream(stream: RankStream) -> RankSteps | None:
         num_empty_steps=num_empty,
         tail_s=_tail(stream),
         signals=stream.signals,
+        sizes=_sizes_of(updated, rounds),
     )
 
 
@@ -190,6 +215,16 @@ def fold_nothing(stream: RankStream) -> RankSteps:
         num_empty_steps=0,
         tail_s=_tail(stream),
         signals=stream.signals,
+        sizes=RowSizes(optimizers=(), columns=(), rounds=()),
+    )
+
+
+def _sizes_of(table: UpdateTable, rounds: Sequence[Round]) -> RowSizes:
+    has_sizes = set(SIZES) <= set(table.layout.counts)
+    return RowSizes(
+        optimizers=table.column(OPTIMIZER),
+        columns=tuple(_count(table, name) for name in SIZES) if has_sizes else (),
+        rounds=[(made.begin, made.end) for made in rounds],
     )
 
 
@@ -368,6 +403,7 @@ def _block(first_index: int, block: BlockRow, head: StreamHead) -> StepBlock:
         gc_pauses=counts.get("gc_pauses", 0),
         gc_s=counts.get("gc_ns", 0) * NS,
         prepare_s=counts.get("prepare_ns", 0) * NS,
+        sizes=tuple(counts[name] for name in SIZES) if SIZES[0] in counts else (),
     )
 
 

@@ -25,8 +25,10 @@ from steptime.measure.values.observations import (
     Suspicion,
     Switch,
 )
+from steptime.measure.values.outliving import OutlivingProcess
 from steptime.measure.values.profiled import Profile
 from steptime.measure.values.stall import Stall
+from steptime.measure.values.training_values import CommandTraining
 from steptime.measure.values.work import Count
 
 PHASES = (
@@ -135,17 +137,21 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteadyWindow:
-    """The steps that count: those after warmup, without the steps that our probe disturbed.
+    """The steps that count: those after warmup, without steps that were disturbed.
 
     Attributes:
         first_step: index of its first step, from 0.
         num_steps: how many steps count.
-        num_warmup_steps: steps cut off before it.
+        num_warmup_steps: steps cut off before it, without those beside a busy neighbor.
         rule: the rule that chose the window, as a sentence.
         step_time_s: wall time of a step without spans [s].
         step_cpu_s: CPU time of the process per step, over all threads and without spans [s].
         mean_s: mean wall time of a step, with the outermost hundredth at each end pulled in [s];
             comparisons of runs use it.
+        num_beside_neighbor: steps left out, wherever they are, because other programs took cores
+            then that the run wanted.
+        mean_of_all_s: mean wall time of a step with those beside a busy neighbor, for comparisons
+            with what is summed over the whole run [s]; None where no step was left out.
     """
 
     first_step: int
@@ -155,6 +161,8 @@ class SteadyWindow:
     step_time_s: Interval | None = None
     step_cpu_s: Interval | None = None
     mean_s: float | None = None
+    num_beside_neighbor: int = 0
+    mean_of_all_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +241,7 @@ class WorkerSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLoad:
-    """Load of the machine during the steady window, in cores, as means over samples.
+    """Load of the machine during the steps that count, in cores, as means over samples.
 
     Attributes:
         num_cores: cores of the machine.
@@ -270,7 +278,7 @@ class Overhead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What was seen of one run.
+    """What was seen of one run; of a command with several trainings, what was seen of one.
 
     Attributes:
         schema: version of the record.
@@ -312,12 +320,14 @@ class Measurement:
         recipe: the recipe that the run trained with, and whether its levers worked; None
             without `--recipe`.
         stalls: the times when the run stood still, in order.
-        count: the work of one sampled step on one rank.
+        count: the work of the mean step of the window on one rank; `basis` says how it is known.
         count_missing: why the work is not known, as a machine word; None where it is known, or
             where nothing was reported.
         memory: what holds the memory, in the rank that holds most; None where no process
             reported its memory.
         profile: what a profiler saw; None where nobody asked for it.
+        training: which training of the command this is; None where no process stepped.
+        outliving: the processes that may go on training although the command has returned.
     """
 
     schema: int
@@ -355,3 +365,5 @@ class Measurement:
     count_missing: str | None = None
     memory: Anatomy | None = None
     profile: Profile | None = None
+    training: CommandTraining | None = None
+    outliving: tuple[OutlivingProcess, ...] = ()

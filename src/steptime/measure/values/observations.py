@@ -257,6 +257,7 @@ class RecipeUse:
         levers: the levers that the recipe applies.
         differences: what differs from the proof.
         device, torch_version: device and torch of the proof, for comparison with this run's.
+        training: number of the only training of the command that it is for; None: all there are.
     """
 
     path: str
@@ -266,3 +267,4 @@ class RecipeUse:
     differences: tuple[Difference, ...] = ()
     device: str | None = None
     torch_version: str | None = None
+    training: int | None = None

@@ -21,6 +21,7 @@ class RunSummary:
         num_steps: number of optimizer steps.
         step_time_s: median wall time of a step [s].
         kind: kind of the primary bottleneck.
+        num_trainings: number of trainings; the numbers above are those of the longest.
     """
 
     run_id: str
@@ -32,3 +33,4 @@ class RunSummary:
     num_steps: int | None = None
     step_time_s: float | None = None
     kind: str | None = None
+    num_trainings: int | None = None

@@ -54,6 +54,7 @@ class StalledRank:
         where: the innermost line of the user's code, as `FILE:LINE`.
         stacks: its threads, the main one first, and the main threads of the loader workers that
             it waited for.
+        training: number of its training, if the command has several.
     """
 
     rank: int | None
@@ -62,6 +63,7 @@ class StalledRank:
     waits_in: str | None = None
     where: str | None = None
     stacks: tuple[ThreadStack, ...] = ()
+    training: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -113,9 +113,82 @@ class ModuleCount:
         return self.forward + self.backward + self.recomputed
 
 
+COUNTED_APART = (
+    *("compiled", "inexact", "mode_active", "captured", "subclass", "without_gradients"),
+    *("outside_modules", "no_backward_seen", "forward_elsewhere", "steps_differ", "failed"),
+    "several_optimizers",
+)
+"""Reasons for a missing count that do not apply to an extra run, where no bit matters."""
+
+HOW = ("one", "equal", "kinds", "each", "scaled", "range")
+"""How the work of a mean step came about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepKind:
+    """Steps that have the same work.
+
+    Attributes:
+        optimizers: numbers of the optimizers that made an update in such a step, in order of
+            their first steps in the run.
+        num_steps: how many steps of the window are of this kind.
+        flops: work of such a step [FLOP].
+    """
+
+    optimizers: tuple[int, ...]
+    num_steps: int
+    flops: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkBasis:
+    """How the work of a mean step is known, and how sure it is.
+
+    Attributes:
+        how: `one`: one update was counted, and all steps look like it. `equal`: several were
+            counted, and all have the same work. `kinds`: each of a few kinds of steps was counted.
+            `each`: every size of step was counted. `scaled`: the work of the other steps was
+            computed from their sizes. `range`: counted steps differ in a way that sizes do not
+            show, or too few were counted, so only a range is known.
+        num_counted: updates that were counted.
+        num_steps: steps of the window, over which the mean is taken.
+        low_flops: the least work of a step of the window; for `range`, of a counted update [FLOP].
+        high_flops: the most work of a step of the window; for `range`, of a counted update [FLOP].
+        error_fraction: for `scaled`, the largest error for a counted update that was left out of
+            the fit; for `range`, by how much counted updates of equal sizes differ at most. It is
+            None for the others, and where no update could be left out.
+        assumed_fraction: share of the work in steps that no counted update is like and that no fit
+            covers; they are taken to be proportional to their size.
+        scaled_by: what the work was computed from: `rows` (leading sizes of the inputs),
+            `elements`, `squares` (of the elements of a row), `nodes` (of autograd's graph), `plain`
+            (elements of calls without gradients), `updates` (a constant).
+        kinds: for `kinds`, each kind of step, the most frequent first.
+        window_s: time of all steps of the window [s].
+    """
+
+    how: str
+    num_counted: int
+    num_steps: int
+    low_flops: int
+    high_flops: int
+    error_fraction: float | None = None
+    assumed_fraction: float = 0.0
+    scaled_by: tuple[str, ...] = ()
+    kinds: tuple[StepKind, ...] = ()
+    window_s: float | None = None
+
+    @property
+    def differs(self) -> bool:
+        """Return whether steps differ in their work by more than rounding."""
+        return self.high_flops - self.low_flops > _SAME * self.high_flops
+
+
+_SAME = 0.001
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
-    """The work of one forward and backward, or of one step of a run on one rank [FLOP].
+    """The work of one forward and backward, or of the mean step of a run on one rank [FLOP].
 
     Attributes:
         forward: forward work, without what activation checkpointing does again [FLOP].
@@ -141,6 +214,8 @@ class Count:
         convention: the convention by which the work is counted.
         is_executed: whether this is the work that ran; else it is the work of the model as it is
             written, which a compiler may have arranged differently.
+        basis: how the work of a run's mean step is known; null for `steptime.count`, and for runs
+            that an older version recorded.
     """
 
     forward: int
@@ -159,6 +234,7 @@ class Count:
     rank_flops: tuple[int, ...] = ()
     convention: str = OPERATORS
     is_executed: bool = True
+    basis: WorkBasis | None = None
 
     @property
     def total(self) -> int:

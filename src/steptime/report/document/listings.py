@@ -83,7 +83,8 @@ class StacksDocument:
         run_id: name of the run's folder.
         taken_unix_s: when the stacks were taken.
         ranks: the ranks with their stacks.
-        culprits: the ranks that the others wait for; empty where that is not known.
+        culprits: the ranks that the others wait for; empty where that is not known, and where the
+            ranks are of several trainings.
     """
 
     run_id: str

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from steptime.core.process_end import ProcessEnd, RunState
+from steptime.core.process_end import RunState
 from steptime.diagnose.values.finding import Diagnosis
 from steptime.diagnose.values.reach_values import Roofline, Waterfall
 from steptime.diagnose.values.utilization_values import Utilization
 from steptime.measure.values.measurement import Measurement
 from steptime.plan.values import MemoryFit
 from steptime.report.document.envelope import Envelope, ErrorItem, enclose
+from steptime.report.words.outliving_words import describe_outliving
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +32,23 @@ class WorkSums:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingDocument:
+    """What is known about one of several trainings of a command.
+
+    Attributes:
+        number: its number in the order of start, from 1.
+        measurement: what was seen of it; `training` has its command, process and start.
+        diagnosis: what holds it back.
+    """
+
+    number: int
+    measurement: Measurement
+    diagnosis: Diagnosis
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunDocument:
-    """What is known about one run.
+    """What is known about one run; of a command with several trainings, what is known of one.
 
     Attributes:
         measurement: what was seen.
@@ -44,6 +60,9 @@ class RunDocument:
             it; null where no process reported its memory.
         roofline: the operators of a step under what the machine reaches.
         waterfall: where the time of a step went, from what the machine reaches.
+        trainings: every training of the command in the order of start, if there are several; the
+            other keys are those of the one that was asked for, or else of the longest. It is empty
+            where the command has one training, which the other keys describe.
     """
 
     measurement: Measurement
@@ -54,20 +73,28 @@ class RunDocument:
     memory_fit: MemoryFit | None
     roofline: Roofline | None
     waterfall: Waterfall | None
+    trainings: tuple[TrainingDocument, ...] = ()
 
 
 def run_envelope(document: RunDocument, *, command: str, exit_code: int) -> Envelope[RunDocument]:
     """Return the envelope of a run; if the script failed, it is partial and says so."""
-    errors = _end_errors(document.measurement.end)
+    errors = _end_errors(document.measurement)
     return enclose(command, document, exit_code=exit_code, errors=errors)
 
 
-def _end_errors(end: ProcessEnd) -> tuple[ErrorItem, ...]:
+def _end_errors(measurement: Measurement) -> tuple[ErrorItem, ...]:
     """Return what keeps a run from being whole: it failed, was killed, or has no known end."""
-    if end.state is RunState.FAILED:
+    end = measurement.end
+    if end.state is RunState.FAILED and end.exit_code is None:
+        code, message = "script_failed", "an exception ended the training"
+    elif end.state is RunState.FAILED:
         code, message = "script_failed", f"the script ended with exit code {end.exit_code}"
+    elif end.state is RunState.KILLED and end.signal is None:
+        code, message = "script_killed", "the training was killed, crashed, or left by os._exit"
     elif end.state is RunState.KILLED:
         code, message = "script_killed", f"the script was killed by signal {end.signal}"
+    elif measurement.outliving:
+        code, message = "run_unfinished", describe_outliving(measurement.outliving)
     elif end.state is not RunState.FINISHED:
         code, message = "run_unfinished", "the run has not ended, or nobody was there to see it"
     else:

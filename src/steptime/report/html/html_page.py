@@ -26,6 +26,7 @@ from steptime.report.html.html_profile import profile_part
 from steptime.report.html.html_roofs import roofline_part, waterfall_part
 from steptime.report.html.html_sites import sites_part
 from steptime.report.html.html_tags import Html, tag
+from steptime.report.html.html_trainings import trainings_part
 from steptime.report.html.html_watch import shifts_part, stalls_part
 from steptime.report.text.work_lines import work_lines
 
@@ -69,6 +70,7 @@ def _body(facts: PageFacts, plots: Plots) -> list[Html]:
     shifts = shifts_part(facts.shifts)
     stalls = stalls_part(facts.stalls, started_unix_s=m.started_unix_s)
     parts = [
+        _section("Trainings of this command", trainings_part(run)),
         _section("Also found", sections.findings_part(m, run.diagnosis)),
         _section("The run stood still", stalls),
         _section("Steps over time", drawn.of("steps", hint=_HINT), shifts),

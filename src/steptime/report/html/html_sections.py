@@ -37,7 +37,7 @@ from steptime.report.html.html_colors import class_of
 from steptime.report.html.html_tags import Html, bar, joined_html, table, tag
 from steptime.report.text.memory_lines import fit_lines, memory_lines
 from steptime.report.text.page import LABEL_WIDTH, Page, unwrapped_page
-from steptime.report.text.run_text import recipe_lines, worker_lines
+from steptime.report.text.run_text import outliving_lines, recipe_lines, worker_lines
 from steptime.report.text.tables import unseen_phases
 from steptime.report.words import run_words
 from steptime.report.words.advice import choose_headline, next_act
@@ -53,13 +53,13 @@ def header(m: Measurement) -> Html:
     """Show the command, and how the run went, in one line."""
     started = datetime.fromtimestamp(m.started_unix_s, tz=timezone.utc)
     facts = [m.run_id, f"started {started:%Y-%m-%d %H:%M} UTC", _end(m)]
-    is_good = m.end.state in (RunState.FINISHED, RunState.RUNNING)
+    is_good = m.end.state in (RunState.FINISHED, RunState.RUNNING, RunState.STILL_TRAINING)
     return tag(
         "header",
         tag("p", tag("b", "steptime"), " report of one run", class_="dim"),
         tag("h1", tag("code", joined_html(_words(m.command), between=" "))),
         tag("p", " · ".join(facts), class_="dim" if is_good else "bad"),
-        told_part(m, (recipe_lines,)),
+        told_part(m, (recipe_lines, outliving_lines)),
     )
 
 
@@ -144,7 +144,7 @@ def _interval(interval: Interval) -> str:
 def _counted(m: Measurement) -> str:
     if m.steady is None:
         return "on each rank" if m.num_ranks > 1 else ""
-    return f"{m.steady.num_steps:,} counted, {m.steady.num_warmup_steps:,} of warmup left out"
+    return run_words.describe_counted(m.steady)
 
 
 def phases_part(m: Measurement) -> Html | None:

@@ -11,7 +11,7 @@ import html
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from steptime.report.text.page import printable
+from steptime.core.printable import printable
 
 _VOID = frozenset({"br", "meta", "wbr"})
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from steptime.core.hardware import find_accelerator
+from steptime.core.printable import printable
 from steptime.core.units import format_count, format_percent, format_rate, format_seconds
 from steptime.machine.values.inventory_values import (
     BenchProcess,
@@ -20,7 +21,7 @@ from steptime.machine.values.inventory_values import (
     is_contended,
 )
 from steptime.report.text.machine_text import inventory_lines
-from steptime.report.text.page import Page, columns, printable, shortened
+from steptime.report.text.page import Page, columns, shortened
 from steptime.report.words.machine_words import (
     describe_kind,
     describe_next,

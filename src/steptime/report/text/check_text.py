@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
+from steptime.core.printable import printable
 from steptime.diagnose.values.finding import Severity
 from steptime.machine.checks.run_checks import ROWS
 from steptime.machine.values.check_values import (
@@ -20,7 +21,7 @@ from steptime.machine.values.check_values import (
     NcclChoice,
     most_costly_first,
 )
-from steptime.report.text.page import Page, joined, printable
+from steptime.report.text.page import Page, joined
 from steptime.report.words.check_reasons import CERTAINTY, COST_OF, REASONS
 from steptime.report.words.fact_words import describe_facts
 

@@ -46,7 +46,9 @@ def next_step(found: Comparison, *, is_judged: bool) -> tuple[str, str | None] |
     if found.outcome in _CLAIMS:
         if found.gate is not None and found.gate.outcome.value == "undecided":
             return _more_runs(found)
-        return "Look at a run of B:", f"steptime show {found.b[-1].run_id}"
+        last = found.b[-1]
+        which = "" if last.training is None else f" --training {last.training}"
+        return "Look at a run of B:", f"steptime show {last.run_id}{which}"
     if change is not None and _is_within(change, wanted_of(found)):
         return None
     return _more_runs(found)

@@ -20,6 +20,7 @@ from steptime.compare.values import (
     GateOutcome,
     TraitChange,
 )
+from steptime.core.printable import printable
 from steptime.core.units import format_percent, format_seconds
 from steptime.report.text.compare_next import describe_reach, next_step
 from steptime.report.text.page import (
@@ -28,7 +29,6 @@ from steptime.report.text.page import (
     columns,
     joined,
     page_of,
-    printable,
     shortened,
 )
 from steptime.report.words import compare_words as words
@@ -76,9 +76,13 @@ def render_comparison(found: Comparison, *, asked: ComparisonRequest, console: C
     )
 
 
+def _id_of(run: ComparedRun) -> str:
+    return run.run_id if run.training is None else f"{run.run_id} (training {run.training})"
+
+
 def _side(label: str, runs: Sequence[ComparedRun], page: Page) -> list[Text]:
     times = [run.step_s for run in runs if run.step_s is not None]
-    ids = [run.run_id for run in runs]
+    ids = [_id_of(run) for run in runs]
     shown = ids if len(ids) <= 3 else [*ids[:2], f"{len(ids) - 2} more"]
     parts = [f"{len(runs)} runs" if len(runs) > 1 else "1 run", *map(printable, shown)]
     if times:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from steptime.core.process_end import RunState
 from steptime.diagnose.values.finding import Diagnosis
 from steptime.measure.values.measurement import Measurement
+from steptime.report.words.outliving_words import describe_outliving, describe_return
 from steptime.report.words.run_words import describe_end, describe_finding, describe_note
 
 
@@ -26,6 +27,8 @@ def ran_out(m: Measurement) -> bool:
 
 def describe_empty(m: Measurement, diagnosis: Diagnosis) -> str:
     """Say how the command ended, which run it is, what was found nevertheless, and the notes."""
+    if m.outliving:
+        return f"{describe_outliving(m.outliving)}; {describe_return(m.run_id)}"
     findings = [f for f in diagnosis.findings if f.cause != "no_steps"]
     parts = [
         f"the command {_ending(m)}; nothing to measure. Run {m.run_id}.",

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.text import Text
 
-from steptime.report.text.page import LABEL_WIDTH, columns, joined, page_of, printable, shortened
+from steptime.core.printable import printable
+from steptime.report.text.page import LABEL_WIDTH, columns, joined, page_of, shortened
 from steptime.report.words import run_words
 
 PRESERVES: Mapping[str, str] = {

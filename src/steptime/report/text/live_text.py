@@ -24,6 +24,8 @@ class Pace:
         usual_s: median time from update to update over the last few hundred updates [s].
         silent_s: time since the last update was heard of [s].
         num_ranks: number of ranks that have stepped.
+        training: number of the training that this is about; None where there is one so far.
+        num_beside: number of other trainings that step at the same time.
         job_cores: CPU time of the command over the last sample [cores].
         num_cores: number of cores of the machine.
     """
@@ -33,13 +35,19 @@ class Pace:
     usual_s: float | None = None
     silent_s: float = 0.0
     num_ranks: int = 0
+    training: int | None = None
+    num_beside: int = 0
     job_cores: float | None = None
     num_cores: int | None = None
 
 
 def live_line(pace: Pace, *, width: int) -> str:
     """Return the line, cut to `width` columns."""
-    parts = [f"steptime {format_seconds(float(round(pace.elapsed_s)))}", _updates(pace)]
+    parts = [f"steptime {format_seconds(float(round(pace.elapsed_s)))}"]
+    if pace.training is not None:
+        beside = f" ({pace.num_beside} beside it)" if pace.num_beside else ""
+        parts.append(f"training {pace.training}{beside}")
+    parts.append(_updates(pace))
     if pace.usual_s is not None:
         parts.append(f"{format_seconds(pace.usual_s)} each")
         if pace.silent_s > max(_SILENT * pace.usual_s, 2.0):

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
+from steptime.core.printable import printable
 from steptime.core.units import format_bytes, format_count, format_percent, format_rate
 from steptime.machine.values.inventory_values import Cache, Gpu, Inventory, Link, Mount
-from steptime.report.text.page import Page, columns, joined, printable
+from steptime.report.text.page import Page, columns, joined
 from steptime.report.words.machine_words import PARTS, describe_reason
 
 _MAX_NAMED = 8

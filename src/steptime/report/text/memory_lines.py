@@ -10,12 +10,13 @@ from collections.abc import Mapping
 
 from rich.text import Text
 
+from steptime.core.printable import printable
 from steptime.core.units import format_bytes, format_count
 from steptime.measure.values.anatomy import Anatomy, Growth
 from steptime.plan.values import MemoryFit, Remedy
 from steptime.report.document.run_document import RunDocument
 from steptime.report.text.empty_text import ran_out
-from steptime.report.text.page import Page, printable
+from steptime.report.text.page import Page
 
 _WORTH_NAMING = 0.01
 """A fraction of all that is shown; smaller parts share a word."""

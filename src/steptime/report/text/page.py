@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.text import Text
 
+from steptime.core.printable import printable
+
 LABEL_WIDTH = 11
 """Columns of the labels at the left, including the gap."""
 
@@ -78,17 +80,12 @@ def page_of(console: Console) -> Page:
 
 def unwrapped_page() -> Page:
     """Return a page on which each block is one line, for callers that show lines elsewhere."""
-    return Page(console=Console(file=io.StringIO()), width=1_000_000, ascii_only=False)
+    return Page(console=Console(file=io.StringIO(), _environ={}), width=1_000_000, ascii_only=False)
 
 
 def joined(parts: Iterable[str]) -> str:
     """Join the parts in one paragraph; lines break between the parts, not within them."""
     return " · ".join(part.replace(" ", _GLUE) for part in parts)
-
-
-def printable(text: str) -> str:
-    """Return the text with every control character written out, so that it can do no harm."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def shortened(text: str, width: int) -> str:

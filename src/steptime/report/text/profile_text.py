@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from rich.text import Text
 
+from steptime.core.printable import printable
 from steptime.core.units import format_percent, format_seconds
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.profiled import (
@@ -21,7 +22,7 @@ from steptime.measure.values.profiled import (
     Profile,
     RankProfile,
 )
-from steptime.report.text.page import Page, joined, printable, shortened
+from steptime.report.text.page import Page, joined, shortened
 
 # Why there is nothing to show of the window.
 REASONS: Mapping[str, str] = {

@@ -5,20 +5,24 @@ In: a StudyProgress. Out: text without layout.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from steptime.core.note import Note
+from steptime.core.printable import printable
 from steptime.core.units import format_seconds, format_speedup
-from steptime.report.text.page import printable, shortened
+from steptime.report.text.page import shortened
+from steptime.report.text.state_names import cut_in_the_middle, line_names
 from steptime.report.words.fact_words import describe_facts, fill, listed
 from steptime.report.words.study_words import (
-    TIERS,
     describe_interval,
     describe_mark,
     describe_state,
+    describe_tier,
 )
 from steptime.tune.values.study_progress import StudyProgress
 from steptime.tune.values.study_values import Trial
+
+_BETWEEN = " · "
 
 PHASES: Mapping[str, str] = {
     "probe": "finding out how trials can be contained",
@@ -34,19 +38,16 @@ PHASES: Mapping[str, str] = {
 
 NOTES: Mapping[str, str] = {
     "resumed": "this continues the study that was cut short; --fresh begins a new one",
-    "shared_network": "the trials use the machine's network",
+    "stored_elsewhere": "{store} cannot be written ({reason}); the study is in {folder}",
     "not_quiet": (
         "other programs keep {others_cores} cores busy and did not stop, so intervals will be wide"
     ),
 }
 
 
-def describe_tier(tier: str, reasons: tuple[str, ...]) -> str:
+def describe_containment(tier: str, reasons: tuple[str, ...], lacks: tuple[str, ...]) -> str:
     """Say how the trials are kept from doing harm, and why there is no stronger isolation."""
-    why = "; ".join(printable(reason.rstrip(".")) for reason in reasons)
-    return f"trials are {TIERS.get(tier, tier)}" + (
-        f" (nothing better is possible here: {why})" if why else ""
-    )
+    return f"trials are {describe_tier(tier, tuple(map(printable, reasons)), lacks)}"
 
 
 def describe_note(note: Note) -> str:
@@ -57,12 +58,31 @@ def describe_note(note: Note) -> str:
 
 
 def live_line(progress: StudyProgress, *, width: int) -> str:
-    """Return phase, trial i of n, best so far and time left, on one line."""
-    parts = [PHASES.get(progress.phase, progress.phase)]
-    if progress.state:
-        parts[0] += f" ({describe_state(progress.state)})"
-    parts += [_count(progress), _best(progress), _left(progress)]
-    return shortened(" · ".join(part for part in parts if part), width)
+    """Return phase, trial i of n, best so far and time left, on one line.
+
+    Where that has no room, these go first, in this order: the words of the phase, the ends of the
+    names of settings, the trial's number, what the best state is, the middle of the name. What is
+    tried, how fast the best was and the time left stay.
+    """
+    phase = PHASES.get(progress.phase, progress.phase)
+    count, best, left = _count(progress), _best(progress), _left(progress)
+    bests = [f"{best} {name}" for name in line_names(progress.best_state)[:2]] if best else [""]
+    if not progress.state:
+        return _first_that_fits([(phase, count, bests[0], left), (phase, best, left)], width)
+    names = line_names(progress.state)
+    lines: list[tuple[str, ...]] = [(f"{phase} ({names[0]})", count, bests[0], left)]
+    for name in names:
+        rows = [*((count, one) for one in bests), (bests[-1],), (count, best), (best,)]
+        lines += [(name, *row, left) for row in rows]
+    room = width - sum(len(part) + len(_BETWEEN) for part in (best, left) if part)
+    lines.append((cut_in_the_middle(names[-1], max(8, room)), best, left))
+    return _first_that_fits(lines, width)
+
+
+def _first_that_fits(lines: Sequence[Sequence[str]], width: int) -> str:
+    """Return the first line that fits; the last one, cut, where none does."""
+    joined = [_BETWEEN.join(part for part in parts if part) for parts in lines]
+    return next((line for line in joined if len(line) <= width), shortened(joined[-1], width))
 
 
 def describe_ended(progress: StudyProgress, trial: Trial) -> str:
@@ -85,10 +105,7 @@ def _count(progress: StudyProgress) -> str:
 
 
 def _best(progress: StudyProgress) -> str:
-    if progress.best is None:
-        return ""
-    state = describe_state(progress.best_state)
-    return f"best {format_speedup(progress.best.estimate)} {state}"
+    return "" if progress.best is None else f"best {format_speedup(progress.best.estimate)}"
 
 
 def _left(progress: StudyProgress) -> str:

@@ -15,21 +15,24 @@ from rich.console import Console
 from rich.text import Text
 
 from steptime.core.interval import Interval
+from steptime.core.printable import printable
 from steptime.core.process_end import RunState
 from steptime.core.units import format_count, format_percent, format_seconds, format_speedup
-from steptime.diagnose.values.finding import Diagnosis, Finding, Severity
+from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity
 from steptime.diagnose.values.reach_values import Roofline, Waterfall
 from steptime.measure.values.measurement import Measurement
 from steptime.report.document.run_document import RunDocument
 from steptime.report.text.memory_lines import fit_lines, memory_lines
-from steptime.report.text.page import LABEL_WIDTH, Page, joined, page_of, printable, shortened
+from steptime.report.text.page import LABEL_WIDTH, Page, joined, page_of, shortened
 from steptime.report.text.profile_text import profile_lines
 from steptime.report.text.stall_text import describe_stall
 from steptime.report.text.tables import phase_lines, rank_lines, unseen_phases
+from steptime.report.text.training_lines import training_lines
 from steptime.report.text.waterfall_text import picture_lines, roof_lines
 from steptime.report.text.work_lines import work_lines
 from steptime.report.words import run_words
 from steptime.report.words.advice import choose_headline, next_act
+from steptime.report.words.outliving_words import describe_outliving
 from steptime.report.words.study_words import describe_lever
 
 MAX_LINES = 40
@@ -47,17 +50,25 @@ class _Detail:
     num_notes: int
     num_ranks: int
     small_fraction: float
+    num_trainings: int
     is_brief: bool = True  # unimportant lines go before findings and notes do
 
 
 # These are tried in turn until the report fits a screen. Phases below one hundredth of a step share
 # a line even where there is room, because readers search for what is large.
 _DETAILS = (
-    _Detail(num_findings=3, num_notes=4, num_ranks=8, small_fraction=0.01, is_brief=False),
-    _Detail(num_findings=3, num_notes=4, num_ranks=8, small_fraction=0.01),
-    _Detail(num_findings=2, num_notes=2, num_ranks=4, small_fraction=0.02),
-    _Detail(num_findings=1, num_notes=1, num_ranks=2, small_fraction=0.05),
-    _Detail(num_findings=1, num_notes=1, num_ranks=1, small_fraction=0.1),
+    _Detail(
+        num_findings=3,
+        num_notes=4,
+        num_ranks=8,
+        small_fraction=0.01,
+        num_trainings=10,
+        is_brief=False,
+    ),
+    _Detail(num_findings=3, num_notes=4, num_ranks=8, small_fraction=0.01, num_trainings=10),
+    _Detail(num_findings=2, num_notes=2, num_ranks=4, small_fraction=0.02, num_trainings=8),
+    _Detail(num_findings=1, num_notes=1, num_ranks=2, small_fraction=0.05, num_trainings=6),
+    _Detail(num_findings=1, num_notes=1, num_ranks=1, small_fraction=0.1, num_trainings=4),
 )
 
 _COLORS = {Severity.INFO: "green", Severity.WARNING: "yellow", Severity.CRITICAL: "red"}
@@ -91,7 +102,9 @@ def _report(
     table = phase_lines(m.phases, page=page, small_fraction=detail.small_fraction)
     return [
         *_header(m, page),
+        *training_lines(document, page, limit=detail.num_trainings),
         *recipe_lines(m, page),
+        *outliving_lines(m, page),
         *_error(m, page),
         *gap,
         *_steps(m, page),
@@ -111,7 +124,7 @@ def _report(
         *roof_lines(document.waterfall, page, run_id=m.run_id, is_brief=detail.is_brief),
         *memory_lines(document, page, is_brief=detail.is_brief),
         *fit_lines(document, page),
-        *_machine(m, page),
+        *_machine(m, diagnosis, primary, page),
         *_overhead(m, page),
         *_notes(m, page, limit=detail.num_notes),
         *(gap + profile if profile else []),
@@ -125,7 +138,9 @@ def _split_findings(diagnosis: Diagnosis | None) -> tuple[Finding | None, list[F
     if diagnosis is None:
         return None, []
     first = choose_headline(diagnosis)
-    return first, [finding for finding in diagnosis.findings if finding is not first]
+    # The line of the machine says what others took.
+    others = (f for f in diagnosis.findings if f.kind is not BottleneckKind.CONTENDED)
+    return first, [finding for finding in others if finding is not first]
 
 
 def _header(m: Measurement, page: Page) -> list[Text]:
@@ -151,6 +166,13 @@ def recipe_lines(m: Measurement, page: Page) -> list[Text]:
     proven += f"{format_speedup(use.speedup.low)} to {format_speedup(use.speedup.high)}"
     levers = printable(" + ".join(on) or "no lever is on")
     return page.block("recipe", f"{printable(use.path)}: {levers} ({proven})")
+
+
+def outliving_lines(m: Measurement, page: Page) -> list[Text]:
+    """Name the processes that go on although the command has returned."""
+    if not m.outliving:
+        return []
+    return page.block("goes on", describe_outliving(m.outliving), style="yellow")
 
 
 def _error(m: Measurement, page: Page) -> list[Text]:
@@ -182,7 +204,7 @@ def _steps(m: Measurement, page: Page) -> list[Text]:
 
 def _step_details(m: Measurement) -> Iterable[str]:
     if m.steady is not None:
-        yield f"{m.steady.num_steps:,} counted, {m.steady.num_warmup_steps:,} of warmup left out"
+        yield run_words.describe_counted(m.steady)
     if m.num_optimizer_updates != m.num_steps:
         yield f"{m.num_optimizer_updates:,} optimizer updates"
     if m.num_backwards != m.num_optimizer_updates:
@@ -307,13 +329,21 @@ def worker_lines(m: Measurement, page: Page) -> list[Text]:
     return page.block("workers", f"{text}, {collate} to collate")
 
 
-def _machine(m: Measurement, page: Page) -> list[Text]:
+def _machine(
+    m: Measurement, diagnosis: Diagnosis | None, first: Finding | None, page: Page
+) -> list[Text]:
+    """Say who kept the cores busy, and what that did, unless the report opens with it."""
     host = m.host
     if host is None:
         return []
+    serious = (
+        [f for f in diagnosis.findings if f.severity is not Severity.INFO] if diagnosis else []
+    )
+    is_contended = any(f.kind is BottleneckKind.CONTENDED for f in serious if f is not first)
+    end = ", so steps take longer" if is_contended else ""
     ours, others = format_count(host.job_cores), format_count(host.others_cores)
     cores = format_count(host.num_cores)
-    return page.block("machine", f"{cores} cores: this run kept {ours} busy, others {others}")
+    return page.block("machine", f"{cores} cores: this run kept {ours} busy, others {others}{end}")
 
 
 def _overhead(m: Measurement, page: Page) -> list[Text]:

@@ -42,7 +42,7 @@ def describe_ranks(ranks: Sequence[StalledRank], culprits: Sequence[int] = ()) -
     """Return a sentence for all ranks that wait alike: in what they wait, where, and for whom."""
     groups: dict[tuple[object, ...], list[StalledRank]] = {}
     for one in ranks:
-        key = (one.waits_in, one.where, _reason(one), one.rank in culprits)
+        key = (one.training, one.waits_in, one.where, _reason(one), one.rank in culprits)
         groups.setdefault(key, []).append(one)
     found = [_sentence(group, culprits) for group in groups.values()]
     left_out = len(found) - MAX_GROUPS
@@ -63,7 +63,9 @@ def _sentence(group: Sequence[StalledRank], culprits: Sequence[int]) -> str:
 def _subject(group: Sequence[StalledRank]) -> str:
     if group[0].rank is None:
         return f"process {', '.join(str(one.pid) for one in group)}"
-    return _name([one.rank for one in group if one.rank is not None])
+    name = _name([one.rank for one in group if one.rank is not None])
+    training = group[0].training
+    return name if training is None else f"training {training}, {name}"
 
 
 def _name(ranks: Sequence[int]) -> str:

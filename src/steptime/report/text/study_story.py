@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.text import Text
 
+from steptime.core.printable import printable
 from steptime.core.units import format_count, format_speedup
-from steptime.report.text.page import Page, columns, page_of, printable, shortened
+from steptime.report.text.page import Page, columns, page_of, shortened
 from steptime.report.text.study_text import StudyRequest, render_study
 from steptime.report.words import study_words as words
 from steptime.report.words.fact_words import fill
@@ -61,6 +62,10 @@ CHOICES: Mapping[str, str] = {
         "own to be confirmed."
     ),
     "out_of_time": "There was no time left for more ({phase}).",
+    "too_expensive": (
+        "It was not tried: to try and to prove it should take {price_s}, and {left_s} were left "
+        "beside the others."
+    ),
     "ends": "The study ends here: {reason}.",
 }
 

@@ -8,35 +8,30 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
 from rich.text import Text
 
-from steptime.core.units import format_count, format_seconds, format_speedup
-from steptime.report.text.interval_bars import draw, heading, scale_for
+from steptime.core.printable import printable
+from steptime.core.units import format_count, format_seconds
 from steptime.report.text.page import (
     LABEL_WIDTH,
     Page,
-    columns,
     joined,
     page_of,
-    printable,
     shortened,
 )
+from steptime.report.text.training_lines import shell_words
+from steptime.report.text.trial_table import MAX_ROWS, trial_rows
 from steptime.report.words import study_words as words
 from steptime.report.words.advice import MAX_COMMAND
+from steptime.report.words.unproven_words import describe_minutes, describe_unproven
 from steptime.tune.values.study_values import Study, StudyOutcome, Trial, TrialEnd
 from steptime.verify.values import Outcome
 
-MAX_ROWS = 24
-"""Rows of the table of trials; `steptime study show` has the others."""
-
 _MAX_WRITES = 5
-_MIN_DRAWING, _MIN_NAME = 12, 12
-_MARK_WIDTH = 9
-_GAP = 2
 
 _OUTCOME_STYLES = {
     StudyOutcome.FASTER: "bold green",
@@ -44,7 +39,6 @@ _OUTCOME_STYLES = {
     StudyOutcome.TOO_NOISY: "bold yellow",
     None: "bold yellow",
 }
-_MARK_STYLES = {"helps": "green", "proof": "green", "as good": "green", "slower": "yellow"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +67,7 @@ def render_study(
 
 def _report(study: Study, *, page: Page, asked: StudyRequest, num_rows: int) -> list[Text]:
     gap = [Text()]
-    table = _trials(study, page, num_rows=num_rows)
+    table = trial_rows(study, page, num_rows=num_rows)
     blocks = [
         *_checks(study, page),
         *_refused(study, page),
@@ -84,6 +78,7 @@ def _report(study: Study, *, page: Page, asked: StudyRequest, num_rows: int) -> 
         *_header(study, page),
         *gap,
         *_outcome(study, page),
+        *_unproven(study, page),
         *_pace(study, page),
         *_quality(study, page),
         *_recipe(study, page),
@@ -105,10 +100,12 @@ def _header(study: Study, page: Page) -> list[Text]:
         *page.block("steptime", Text(command, style="bold")),
         *page.block("study", joined(facts)),
     ]
+    if study.training is not None:
+        shown = shortened(shell_words(study.training.words), page.width - LABEL_WIDTH - 20)
+        lines += page.block("training", f"{study.training.number} of the command: {shown}")
     if study.tier is not None:
-        why = [printable(reason.rstrip(".")) for reason in study.tier_reasons]
-        because = f" (nothing better is possible here: {'; '.join(why)})" if why else ""
-        lines += page.block("trials", words.TIERS.get(study.tier, study.tier) + because)
+        why = [printable(reason) for reason in study.tier_reasons]
+        lines += page.block("trials", words.describe_tier(study.tier, why, study.tier_lacks))
     return lines
 
 
@@ -125,7 +122,15 @@ def _outcome(study: Study, page: Page) -> list[Text]:
     noise = words.describe_noise(study.noise_floor)
     line = Text(text if noise is None else f"{text}; {noise}")
     line.stylize(_OUTCOME_STYLES[study.outcome], 0, len(text.partition(":")[0]))
-    return page.block("outcome", line)
+    loop = words.describe_loop(study)
+    return [*page.block("outcome", line), *([] if loop is None else page.block("loop", loop))]
+
+
+def _unproven(study: Study, page: Page) -> list[Text]:
+    """Say what was seen and not proven, and how much time is missing."""
+    if study.unproven is None:
+        return []
+    return page.block("seen", printable(describe_unproven(study.unproven)))
 
 
 def _pace(study: Study, page: Page) -> list[Text]:
@@ -179,73 +184,6 @@ def _gain(study: Study, state: tuple[object, ...]) -> Trial | None:
     """Return the trial that timed this state against the same state without its last lever."""
     timed = (t for t in study.trials if t.kind in ("live", "process") and t.speedup is not None)
     return next((t for t in timed if t.state == state and t.reference == state[:-1]), None)
-
-
-# -- the table
-
-
-def _trials(study: Study, page: Page, *, num_rows: int) -> list[Text]:
-    trials = [trial for trial in study.trials if trial.kind != "observe"]
-    if not trials:
-        return []
-    shown = _most_telling(trials, num_rows)
-    lines = _table(shown, [_name(trial, study) for trial in shown], page)
-    if len(trials) > len(shown):
-        left_out = f"{len(trials) - len(shown)} more trials: steptime study show {study.study_id}"
-        lines.append(Text(left_out, style="dim"))
-    return lines
-
-
-def _most_telling(trials: Sequence[Trial], num_rows: int) -> list[Trial]:
-    """Prefer trials that decided something to the others; keep the order they were made in."""
-    if len(trials) <= num_rows:
-        return list(trials)
-    dull = ("no_gain", "cannot_tell")
-    ranked = sorted(trials, key=lambda t: (t.kind != "confirm", t.reason in dull, t.number))
-    return sorted(ranked[:num_rows], key=lambda t: t.number)
-
-
-def _name(trial: Trial, study: Study) -> str:
-    if study.recipe and trial.state == study.recipe and trial.kind in ("quality", "confirm"):
-        return "the recipe"
-    return words.describe_state(trial.state, reference=trial.reference)
-
-
-def _table(trials: Sequence[Trial], names: Sequence[str], page: Page) -> list[Text]:
-    rows = [["speedup", "95 % interval", "n"], *([*_cells(trial)] for trial in trials)]
-    right = columns(rows, left=0)
-    width = page.width - right[0].cell_len - _MARK_WIDTH - 3 * _GAP
-    longest = max(len(name) for name in names)
-    name_width = max(_MIN_NAME, min(longest, width // 2))
-    scale = scale_for(
-        [t.speedup for t in trials if t.speedup is not None], max(_MIN_DRAWING, width - name_width)
-    )
-    lines = []
-    for index, cells in enumerate(right):
-        trial = trials[index - 1] if index else None
-        name = "trial" if trial is None else shortened(names[index - 1], name_width)
-        line = Text(name.ljust(name_width) + " " * _GAP)
-        line.append_text(cells)
-        if trial is None:
-            line.append(" " * _GAP + heading(scale))
-            line.stylize("dim")
-        else:
-            drawing = draw(trial.speedup, scale, ascii_only=page.ascii_only)
-            mark = words.describe_mark(trial)
-            line.append(" " * _GAP + drawing, style="cyan")
-            line.append(" " * _GAP + mark, style=_MARK_STYLES.get(mark, ""))
-        lines.append(line)
-    return lines
-
-
-def _cells(trial: Trial) -> Iterable[str]:
-    speedup = trial.speedup
-    if speedup is None:
-        yield from ("-", "-", "-")
-        return
-    yield format_speedup(speedup.estimate)
-    yield f"{format_speedup(speedup.low)[:-1]} to {format_speedup(speedup.high)[:-1]}"
-    yield f"{speedup.n:,}"
 
 
 # -- what is below it
@@ -321,11 +259,28 @@ def next_act(study: Study, asked: StudyRequest) -> tuple[str, str]:
         return "See why, choice by choice:", f"steptime study show {study.study_id}"
     options = list(asked.options)
     baseline = next((trial for trial in study.trials if trial.kind == "observe"), None)
+    if study.outcome is None and baseline is not None and baseline.reason == "outlived":
+        process = str((baseline.facts or {}).get("process", ""))
+        training = process if process.startswith("python") else "python train.py"
+        return "Tune the training itself, in the foreground:", f"steptime tune -- {training}"
     if study.outcome is None and baseline is not None and baseline.end is TrialEnd.FAILED:
+        if study.tried_connections and "network" not in study.tier_lacks:
+            words_ = shlex.join(["--share-network", *options])
+            wanted = printable(study.tried_connections[0])
+            return (
+                f"It wanted to reach {wanted}, which no trial may. If each trial may use this "
+                "machine's network:",
+                f"steptime tune {words_} -- {command}",
+            )
         return "Make sure that it trains by itself:", f"steptime run -- {command}"
     if study.is_interrupted:
         sentence = "Continue from here:"
         options = [word for word in options if word != "--fresh"]
+    elif study.unproven is not None and study.unproven.missing_s is not None:
+        minutes = describe_minutes(study.unproven.missing_s)
+        sentence = f"Continue from here, with about {minutes} more:"
+        options = [word for word in _without_budget(options) if word != "--fresh"]
+        options += ["--budget", _enough_time(study.unproven.missing_s, study, asked)]
     else:
         sentence = "Try again with more time, when the machine is quiet:"
         options = [*_without_budget(options), "--budget", _more_time(study, asked)]
@@ -344,6 +299,12 @@ def _without_budget(options: Sequence[str]) -> list[str]:
         elif not word.startswith("--budget="):
             kept.append(word)
     return kept
+
+
+def _enough_time(missing_s: float, study: Study, asked: StudyRequest) -> str:
+    """Return the time granted so far with what is missing, in whole minutes."""
+    granted_s = study.budget_s or asked.budget_s or 0.0
+    return f"{math.ceil((granted_s + max(60.0, missing_s)) / 60)}m"
 
 
 def _more_time(study: Study, asked: StudyRequest) -> str:

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
+from steptime.core.printable import printable
 from steptime.core.process_end import ProcessEnd
 from steptime.core.units import format_count, format_percent, format_seconds
 from steptime.measure.values.measurement import INNER_PHASES, PHASES, Phase, RankSummary
 from steptime.measure.values.run_summary import RunSummary
-from steptime.report.text.page import Page, columns, joined, page_of, printable, shortened
+from steptime.report.text.page import Page, columns, joined, page_of, shortened
 from steptime.report.words import run_words
 
 COMPUTE = ("forward", "loss", "forward_and_loss", "backward", "gradient_processing", "optimizer")
@@ -23,6 +24,9 @@ COMPUTE = ("forward", "loss", "forward_and_loss", "backward", "gradient_processi
 
 _WAITS = ("input_wait", *INNER_PHASES, "h2d", "communication", "sync")
 _ORDER = ("input_wait", *INNER_PHASES, *(name for name in PHASES if name != "input_wait"))
+MAX_RUNS = 1000
+"""More rows take more than a second to lay out, and nobody reads as many."""
+
 _MIN_BAR, _MIN_COMMAND = 10, 8
 _ABSENT = "-"
 
@@ -119,7 +123,7 @@ def unseen_phases(phases: Sequence[Phase]) -> dict[str, list[str]]:
 
 
 def runs_table(rows: Sequence[RunSummary], *, console: Console) -> None:
-    """Print the list of runs as given, and the next command.
+    """Print the list of runs as given, and the next command; of very many, only the first ones.
 
     On a terminal a long command is cut; in a pipe it is whole.
     """
@@ -128,6 +132,7 @@ def runs_table(rows: Sequence[RunSummary], *, console: Console) -> None:
         page.write([Text("no runs yet; make one:"), Text("  steptime run -- python train.py")])
         return
     heading = ["run", "end", "diagnosis", "steps", "step time"]
+    num_older, rows = max(0, len(rows) - MAX_RUNS), rows[:MAX_RUNS]
     lines = columns([heading, *(_run_cells(row) for row in rows)], left=3)
     width = max(_MIN_COMMAND, console.width - lines[0].cell_len - 2)
     lines[0].append("  command")
@@ -135,7 +140,17 @@ def runs_table(rows: Sequence[RunSummary], *, console: Console) -> None:
         command = shlex.join(row.command)
         command = shortened(command, width) if console.is_terminal else printable(command)
         line.append(f"  {command}")
+    if num_older:
+        left_out = f"older runs that are not shown: {num_older:,}; `steptime runs --json` has all"
+        lines.append(Text(left_out, style="dim"))
     page.write([*lines, Text(), Text(f"  steptime show {rows[0].run_id}", style="bold")])
+
+
+def _steps_of(row: RunSummary) -> str:
+    """Return the number of steps; of several trainings, it is that of one."""
+    steps = _ABSENT if row.num_steps is None else format_count(row.num_steps)
+    is_alone = row.num_trainings is None or row.num_trainings < 2
+    return steps if is_alone else f"{steps} (1 of {row.num_trainings})"
 
 
 def _run_cells(row: RunSummary) -> list[str]:
@@ -145,6 +160,6 @@ def _run_cells(row: RunSummary) -> list[str]:
             ProcessEnd(state=row.state, exit_code=row.exit_code, signal=row.signal)
         ),
         _ABSENT if row.kind is None else run_words.describe_title(row.kind),
-        _ABSENT if row.num_steps is None else format_count(row.num_steps),
+        _steps_of(row),
         _seconds(row.step_time_s),
     ]

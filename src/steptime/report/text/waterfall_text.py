@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from rich.text import Text
 
+from steptime.core.printable import printable
 from steptime.core.units import (
     format_flops,
     format_percent,
@@ -26,7 +27,7 @@ from steptime.diagnose.values.reach_values import (
     Waterfall,
     WaterfallPart,
 )
-from steptime.report.text.page import LABEL_WIDTH, Page, columns, joined, printable
+from steptime.report.text.page import LABEL_WIDTH, Page, columns, joined
 from steptime.report.text.work_lines import REASONS
 
 PARTS: Mapping[str, str] = {

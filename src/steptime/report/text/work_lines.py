@@ -6,22 +6,23 @@ divided by; if something was not counted, the line says why.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 
 from rich.text import Text
 
+from steptime.core.printable import printable
 from steptime.core.units import format_flops, format_percent
 from steptime.diagnose.values.utilization_values import Utilization
-from steptime.measure.values.work import Count
+from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.work import COUNTED_APART, Count, WorkBasis
 from steptime.report.document.run_document import RunDocument
-from steptime.report.text.page import Page, printable
+from steptime.report.text.page import Page
 
 # Why the work, or its share of a peak, is not known.
 REASONS: Mapping[str, str] = {
-    "compiled": "the script compiles: `steptime run --count` counts it in a short extra run",
-    "inexact": (
-        "counting would have changed last bits: `steptime run --count` does it in a short extra run"
-    ),
+    "compiled": "the script compiles",
+    "inexact": "counting would have changed last bits",
     "mode_active": "a mode, profiler or transform of the script's own was on",
     "subclass": "tensors of a subclass, sparse or nested ones are in the model or its inputs",
     "captured": "a CUDA graph was being captured",
@@ -32,6 +33,8 @@ REASONS: Mapping[str, str] = {
     "without_gradients": "a model was called without gradients, too, which was not counted",
     "no_backward_seen": "no backward call was seen in the step",
     "outside_modules": "much of it is computed outside of modules, where it is not seen",
+    "forward_elsewhere": "much of the forward ran in threads, outside of modules",
+    "work_differs": "steps differ in their work, and their mean is not known",
     "not_counted": "nothing was said of it",
     "no_steady_steps": "there are no steady steps",
     "unknown_device": "no datasheet peak is known for this device",
@@ -39,10 +42,20 @@ REASONS: Mapping[str, str] = {
     "not_executed": "what the compiler made of it was not counted",
     "child_uncontained": "nothing here keeps an extra run from doing harm",
     "child_not_started": "the extra run could not be started",
-    "child_ended": "the extra run ended before its seventh step",
+    "child_ended": "the extra run ended before its eighth step",
     "child_out_of_memory": "the extra run, which does not compile, ran out of memory",
     "child_time_limit": "the extra run took too long",
 }
+
+_TERMS: Mapping[str, str] = {
+    "updates": "a constant",
+    "rows": "their rows",
+    "elements": "their size",
+    "squares": "its square",
+    "nodes": "their graph",
+    "plain": "calls without gradients",
+}
+"""What work is computed from, in words; the order is that of the sentence."""
 
 _SHORT = 0.995
 """If coverage is below this fraction, the operators without a formula are named."""
@@ -56,11 +69,20 @@ def work_lines(document: RunDocument, page: Page) -> list[Text]:
     if m.count is None:
         if m.count_missing is None:
             return []
-        return page.block("work", f"not counted: {_reason(m.count_missing)}", style="dim")
+        return page.block("work", _describe_missing(m), style="dim")
     lines = page.block("work", _describe_count(m.count, m.num_ranks))
     if m.steady is None or m.steady.step_time_s is None:
         return lines
     return lines + page.block("rate", _describe_rate(document.mfu, document.hfu))
+
+
+def _describe_missing(m: Measurement) -> str:
+    """Return why there is no count, and the command that makes one, if any does."""
+    text = f"not counted: {_reason(m.count_missing)}"
+    if m.count_missing in COUNTED_APART:
+        command = shlex.join(["steptime", "run", "--count", "--", *m.command])
+        text += f"; count it in a contained extra run: {command}"
+    return printable(text)
 
 
 def _reason(word: str | None) -> str:
@@ -73,14 +95,62 @@ def _describe_count(count: Count, num_ranks: int) -> str:
     if count.recomputed:
         passes.append(f"recomputed {format_flops(count.recomputed)}")
     of = _describe_ranks(count) if num_ranks > 1 else ""
-    text = f"{format_flops(count.total)} a step{of} ({', '.join(passes)})"
+    text = f"{_describe_total(count)}{of} ({', '.join(passes)})"
     classes = sorted(count.classes, key=lambda one: -one.flops)
     large = [one for one in classes if one.flops > _WORTH_NAMING * count.total]
     named = [f"{one.name} {format_percent(one.flops / count.total)}" for one in large]
-    parts = [text, ", ".join(named), _describe_coverage(count)]
+    parts = [text, _describe_basis(count.basis), ", ".join(named), _describe_coverage(count)]
     if not count.is_executed:
         parts.append("model FLOPs, not executed FLOPs")
     return _listed(parts)
+
+
+def _describe_total(count: Count) -> str:
+    """Return the work of a step; where steps differ, the mean and the range."""
+    basis = count.basis
+    if basis is None or not basis.differs:
+        return f"{format_flops(count.total)} a step"
+    ends = f"{format_flops(basis.low_flops)} to {format_flops(basis.high_flops)}"
+    if basis.how == "range":
+        return f"{ends} a step, about {format_flops(count.total)} on average"
+    return f"{format_flops(count.total)} a step on average, {ends} each"
+
+
+def _describe_basis(basis: WorkBasis | None) -> str:
+    """Return how the count came about: how many updates were counted, and what others go by."""
+    if basis is None:
+        return ""
+    num = basis.num_counted
+    counted = "1 update counted" if num == 1 else f"{num} updates counted"
+    if basis.how == "equal":
+        return f"{counted}, all with the same work"
+    if basis.how == "kinds":
+        kinds = [
+            f"{format_percent(one.num_steps / basis.num_steps)} of the steps "
+            f"{format_flops(one.flops)}"
+            for one in basis.kinds
+        ]
+        return f"{counted}, each kind of step among them: {', '.join(kinds)}"
+    if basis.how == "each":
+        return f"{counted}, each size of step among them"
+    if basis.how == "scaled":
+        return f"{counted}, the others {_describe_scaling(basis)}"
+    if basis.how == "range":
+        return f"{counted}; what the others do is not known from their sizes"
+    return counted
+
+
+def _describe_scaling(basis: WorkBasis) -> str:
+    if not basis.scaled_by:
+        share = format_percent(basis.assumed_fraction)
+        return f"taken in proportion to their size ({share} of the work)"
+    words = " and ".join(word for name, word in _TERMS.items() if name in basis.scaled_by)
+    text = f"computed from {words}"
+    if basis.error_fraction is not None:
+        text += f" (error for one left out: {format_percent(basis.error_fraction)})"
+    if basis.assumed_fraction >= _WORTH_NAMING:
+        text += f", {format_percent(basis.assumed_fraction)} of the work only assumed"
+    return text
 
 
 def _describe_ranks(count: Count) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from steptime.core.process_end import RunState
 from steptime.diagnose.ailments.all_ailments import ailment_of
-from steptime.diagnose.values.finding import Diagnosis, Finding
+from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity
 from steptime.measure.values.measurement import Measurement
 from steptime.report.words.run_words import fill_in
 
@@ -39,8 +39,8 @@ _OF_THREADS = ("num_threads", "wait_policy")
 
 def next_act(measurement: Measurement, diagnosis: Diagnosis | None) -> Act:
     """Return the act that makes most sense now, or else how to see this report again."""
-    show = f"steptime show {measurement.run_id}"
-    if measurement.end.state is RunState.RUNNING:
+    show = _show(measurement)
+    if measurement.end.state in (RunState.RUNNING, RunState.STILL_TRAINING):
         return Act(sentence="The run goes on. See it again later:", command=show)
     has_failed = measurement.end.state is RunState.FAILED
     if measurement.num_steps == 0 and has_failed and not _died_of_memory(diagnosis):
@@ -64,9 +64,7 @@ def _relieve(finding: Finding, measurement: Measurement) -> Act | None:
     known = [name for name in levers if name in in_use]
     if len(known) == len(levers):
         sentence = f"The recipe already uses what relieves this ({', '.join(known)})."
-        return Act(
-            sentence=f"{sentence} This report again:", command=f"steptime show {measurement.run_id}"
-        )
+        return Act(sentence=f"{sentence} This report again:", command=_show(measurement))
     these = "this lever" if len(levers) == 1 else "these levers"
     sentence = f"{remedy} Or let Steptime try {these} and prove the result:"
     if known:
@@ -96,13 +94,36 @@ def _in_use(measurement: Measurement) -> tuple[str, ...]:
 
 def _tune(levers: Sequence[str], measurement: Measurement) -> str:
     """Return the command that tries these levers."""
-    return _command(f"steptime tune --levers {','.join(levers)} --", measurement)
+    return _command(
+        f"steptime tune{_which(measurement)} --levers {','.join(levers)} --", measurement
+    )
+
+
+def _show(measurement: Measurement) -> str:
+    """Return the command that shows this report again."""
+    return f"steptime show {measurement.run_id}{_which(measurement)}"
+
+
+def _which(measurement: Measurement) -> str:
+    """Return the option that names the training, if the command has several."""
+    training = measurement.training
+    is_alone = training is None or training.is_alone
+    return "" if training is None or is_alone else f" --training {training.number}"
 
 
 def choose_headline(diagnosis: Diagnosis) -> Finding | None:
-    """Return the primary finding, or a more severe one that is not a bottleneck."""
-    heads = (f for f in diagnosis.findings if f.kind is None or f.kind is diagnosis.kind)
-    return next(heads, None)
+    """Return the primary finding, or a more severe one that is not a bottleneck.
+
+    Other programs come last, however severe: the reader cannot mend them.
+    """
+    heads = [f for f in diagnosis.findings if f.kind is None or f.kind is diagnosis.kind]
+    own = (
+        f
+        for f in heads
+        if f.kind is not BottleneckKind.CONTENDED
+        and (f.kind is diagnosis.kind or f.severity is not Severity.INFO)
+    )
+    return next(own, None) or next(iter(heads), None)
 
 
 def _died_of_memory(diagnosis: Diagnosis | None) -> bool:

@@ -15,7 +15,7 @@ _RATES = {"_bytes_per_s": "bytes_per_s", "_bits_per_s": "bits_per_s"}
 _ENDINGS = {"_bytes": "bytes", "fraction": "fraction", "_s": "s"}
 _UNITS: Mapping[str, str] = {
     **dict.fromkeys(("speedup", "low", "high", "headroom", "alone"), "x"),
-    **dict.fromkeys(("floor", "noise_floor", "wall", "cpu"), "fraction"),
+    **dict.fromkeys(("floor", "noise_floor", "wall", "cpu", "rules_out"), "fraction"),
 }
 _AS_IT_IS = ("_mhz", "_w", "_c", "exit_code", "signal")
 """Endings of numbers whose unit is in the sentence, or that count nothing."""

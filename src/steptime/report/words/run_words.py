@@ -15,7 +15,8 @@ from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.units import format_count, format_seconds, format_speedup, format_value
 from steptime.diagnose.ailments.ailment import Removal
 from steptime.diagnose.ailments.all_ailments import ailment_of
-from steptime.diagnose.values.finding import BottleneckKind, Finding
+from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
+from steptime.measure.values.measurement import SteadyWindow
 from steptime.measure.values.observations import ScriptError
 from steptime.report.words.fact_words import describe_facts, fill, listed
 
@@ -77,6 +78,9 @@ MISSING: Mapping[str, str] = {
     "device_time": "times from the device",
 }
 
+_SAME_SHARE = 0.01
+"""Shares of a step that differ by less are the same to a reader."""
+
 OBVIOUS = ("inside_forward_and_loss", "not_compiled_together", "single_rank", "no_steady_steps")
 """Reasons for an absent phase that other lines of the report make plain."""
 
@@ -123,9 +127,19 @@ NOTES: Mapping[str, str] = {
         "Several threads of rank {ranks} stepped; the report shows the one that stepped most."
     ),
     "several_processes_stepped": (
-        "Several processes stepped as rank {ranks}; the report shows the one that stepped most."
+        "Several processes stepped as rank {ranks}, for example because a launcher started the "
+        "training again; the report shows the start that stepped most."
+    ),
+    "trainings_beside": (
+        "Other trainings of this command stepped at the same time and shared the machine with it "
+        "(training {numbers}): alone, its steps may be faster."
     ),
     "lost_updates": "Updates that are not in the record (full disk, lost file): {count}.",
+    "host_unobserved": (
+        "The machine was observed for {observed_s} of the {counted_s} that the counted steps took, "
+        "because Steptime ends with the command: its load, its memory, and times in which the "
+        "training stood still are not known after that."
+    ),
     "torn_lines": "Lines of the record that were cut short and are left out: {count}.",
     "guest_failures": "Steptime failed inside the training, which continued; where: {facts}.",
     "device_time_missing": (
@@ -165,6 +179,14 @@ def describe_heading(finding: Finding) -> str:
     return (row.title if row else None) or finding.severity.value
 
 
+def describe_counted(steady: SteadyWindow) -> str:
+    """Say how many steps count, and how many are left out for which reason."""
+    left_out = f"{steady.num_warmup_steps:,} of warmup"
+    if steady.num_beside_neighbor:
+        left_out += f" and {steady.num_beside_neighbor:,} beside a busy neighbor"
+    return f"{steady.num_steps:,} counted, {left_out} left out"
+
+
 def describe_phase(name: str) -> str:
     """Return the name of a phase."""
     return PHASES.get(name, name)
@@ -194,6 +216,7 @@ def describe_finding(finding: Finding, step_time_s: float | None) -> str:
     parts = (
         fill_in(row.sentence if row else None, finding) or _describe_unknown(finding),
         _describe_place(finding),
+        _describe_own_share(finding),
         describe_headroom(finding, step_time_s),
         # A straggler may have no particular phase; then its explanation is left out.
         fill_in(row.explanation, finding) if row else None,
@@ -219,6 +242,17 @@ def _describe_place(finding: Finding) -> str | None:
     calls = f", {_value(found['calls'])}{per}" if "calls" in found else ""
     time = f", {_value(found['site_time'])}" if "site_time" in found else ""
     return f"At {finding.where}{line}{calls}{time}."
+
+
+def _describe_own_share(finding: Finding) -> str | None:
+    """Say what remains without other programs, where they kept the cores busy."""
+    own = next((e for e in finding.evidence if e.name == "own_share"), None)
+    if own is None or finding.severity is Severity.INFO:
+        return None
+    measured = finding.evidence[0].value  # the rules give the share first
+    if measured - own.value < _SAME_SHARE:
+        return None
+    return f"Without what other programs may have taken, it is {_value(own)}."
 
 
 def _describe_wants(finding: Finding) -> str | None:
@@ -290,28 +324,33 @@ def _is_of_run(finding: Finding) -> bool:
     return row is not None and row.removal is not None and row.removal.is_of_run
 
 
+_ENDS: Mapping[RunState, str] = {
+    RunState.FINISHED: "finished",
+    RunState.RUNNING: "still running",
+    RunState.STILL_TRAINING: "still training in the background",
+}
+
+
 def describe_end(end: ProcessEnd) -> str:
     """Say how the command ended, in a few words."""
     if end.state is RunState.KILLED:
-        return f"killed by {_signal_name(end.signal)}"
+        return "cut short" if end.signal is None else f"killed by {_signal_name(end.signal)}"
     if end.state is RunState.FAILED:
-        return f"failed with exit code {end.exit_code}"
-    return {RunState.FINISHED: "finished", RunState.RUNNING: "still running"}.get(
-        end.state, "end not seen"
-    )
+        return "failed" if end.exit_code is None else f"failed with exit code {end.exit_code}"
+    return _ENDS.get(end.state, "end not seen")
 
 
 def describe_short_end(end: ProcessEnd) -> str:
-    """Return how the command ended, in short: `finished`, `exit 1`, `SIGKILL`, `running`, `?`."""
+    """Return how the command ended, in short: `finished`, `exit 1`, `SIGKILL`, `running`."""
     if end.state is RunState.KILLED:
-        return _signal_name(end.signal)
+        return "cut short" if end.signal is None else _signal_name(end.signal)
     if end.state is RunState.FAILED:
-        return f"exit {end.exit_code}"
-    return "?" if end.state is RunState.UNKNOWN else end.state.value
+        return "failed" if end.exit_code is None else f"exit {end.exit_code}"
+    return "?" if end.state is RunState.UNKNOWN else end.state.value.replace("_", " ")
 
 
-def _signal_name(number: int | None) -> str:
+def _signal_name(number: int) -> str:
     try:
-        return signal.Signals(number or 0).name
+        return signal.Signals(number).name
     except ValueError:
-        return "a signal" if number is None else f"signal {number}"
+        return f"signal {number}"

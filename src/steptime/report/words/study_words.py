@@ -6,7 +6,7 @@ as it is. `study_text` does the layout.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from steptime.core.evidence import Evidence
 from steptime.core.interval import Interval
@@ -20,6 +20,7 @@ from steptime.core.units import (
 )
 from steptime.measure.values.observations import Difference
 from steptime.report.words.fact_words import describe_fact, describe_facts, fill
+from steptime.report.words.outcome_words import OUTCOME_HEADS, OUTCOME_REASONS
 from steptime.tune.values.study_values import (
     Applied,
     NotTried,
@@ -36,7 +37,14 @@ Setting = str | int | float | bool
 TIERS: Mapping[str, str] = {
     "isolated": "isolated: everything that a trial writes lands in memory and vanishes with it",
     "guarded": "guarded: a trial can write only to its own folder",
-    "unsafe": "unsafe: nothing keeps a trial from writing wherever the script writes",
+    "unsafe": (
+        "unsafe: nothing keeps a trial from changing your files, reaching the network, or "
+        "disturbing other programs"
+    ),
+}
+LACKS: Mapping[str, str] = {
+    "network": "whatever the script sends over the network, each trial sends too (--share-network)",
+    "sockets": "nothing keeps a trial from using the socket files of other programs",
 }
 
 OUTCOMES: Mapping[StudyOutcome | None, str] = {
@@ -51,6 +59,7 @@ MARKS: Mapping[str, str] = {
     "slower": "slower",
     "no_gain": "no gain",
     "undecided": "unclear",
+    "too_few_pairs": "unclear",
     "cannot_tell": "unclear",
     "halved": "given up",
     "pruned": "given up",
@@ -88,6 +97,7 @@ REASONS: Mapping[str, str] = {
     "slower": "it is slower",
     "no_gain": "it gives no gain beyond the noise",
     "undecided": "its interval reaches from below the noise floor to above it",
+    "too_few_pairs": "there was no time for enough pairs",
     "cannot_tell": "other programs kept the machine too busy to tell",
     "halved": "other settings of the lever are faster",
     "pruned": "it could no longer win",
@@ -107,6 +117,10 @@ REASONS: Mapping[str, str] = {
     "hung": "it hung and was stopped",
     "ended_itself": "the script ended before enough steps were measured",
     "no_steps": "no training step was seen",
+    "outlived": (
+        "the command returned while its training went on in the background (process {process}). "
+        "Run the training in the foreground, without nohup, `&` or a launcher that detaches it"
+    ),
     "too_few_steps": "the script ended before enough steps were measured",
     "ends_too_soon": "the script ended before enough steps were measured",
     "too_slow": "it was far slower and was stopped",
@@ -118,10 +132,10 @@ SHORT_REASONS: Mapping[str, str] = {
 }
 """The words where the script said nothing."""
 BARE_REASONS: Mapping[str, str] = {
-    "shared_network": "the script needs the machine's network",
     "not_earned": "it compiles for longer than the run can earn back",
     "lever_failed": "the lever itself failed",
     "exit_code": "the script ended with an error",
+    "outlived": "its training goes on in the background",
     "signal": "the script was killed by a signal",
 }
 """The same reasons without their facts."""
@@ -182,21 +196,6 @@ WORTH: Mapping[str, str] = {
     "undecided": "unclear",
 }
 
-# Why an outcome is what it is.
-OUTCOME_REASONS: Mapping[str, str] = {
-    "interrupted": "it was interrupted before anything could be confirmed",
-    "no_noise_floor": "there was no time to find out how noisy the machine is",
-    "noise_floor": "on this machine an effect of 10 % would be lost in the noise",
-    "not_confirmed": "something seemed faster, but fresh repeats did not settle it",
-    "cannot_tell": "other programs kept the machine busy during everything that was tried",
-    "undecided": "something that was tried may give 10 %, but the measurements cannot tell",
-    "too_few_repeats": "something seemed faster, but there was no time to confirm it",
-    "repeats_disagree": "something seemed faster, but its fresh repeats disagree",
-    "nothing_applies": "none of the levers applies here",
-    "nothing_helps": "the command as written is the fastest that could be proven",
-}
-
-
 DIFFERENCES: Mapping[str, str] = {
     "command": "it was proven for another command: {proven}",
     "script": "the script has changed since the proof ({proven})",
@@ -251,11 +250,11 @@ def describe_state(state: State, *, reference: State = ()) -> str:
     return " + ".join(map(describe_applied, state))
 
 
-def describe_interval(speedup: Interval) -> str:
-    """Return the speedup with all that belongs to it."""
+def describe_interval(speedup: Interval, *, what: str = "") -> str:
+    """Return the speedup with all that belongs to it; `what` says of what it is."""
     low, high = format_speedup(speedup.low), format_speedup(speedup.high)
     pairs = "1 pair" if speedup.n == 1 else f"{speedup.n:,} pairs"
-    return f"{format_speedup(speedup.estimate)}, 95 % interval {low} to {high}, {pairs}"
+    return f"{format_speedup(speedup.estimate)}{what}, 95 % interval {low} to {high}, {pairs}"
 
 
 def describe_mark(trial: Trial) -> str:
@@ -341,23 +340,42 @@ def describe_not_tried(items: Iterable[NotTried]) -> list[str]:
     return [f"{', '.join(names)}: {reason}" for reason, names in groups.items()]
 
 
+def describe_tier(tier: str, reasons: Sequence[str], lacks: Sequence[str]) -> str:
+    """Say what keeps the trials from harm, what it does not hold, and why it is no better."""
+    parts = [TIERS.get(tier, tier)]
+    if tier != "unsafe":
+        parts += [LACKS.get(word, word) for word in lacks]
+    why = "; ".join(reason.rstrip(".") for reason in reasons)
+    because = f" (nothing better is possible here: {why})" if why else ""
+    return "; ".join(parts) + because
+
+
 def describe_outcome(study: Study) -> str:
     """Say how the study ended, with the speedup or with the reason why there is none."""
     if study.is_interrupted and study.outcome is None:
         return "interrupted: " + _describe_best(study)
     if study.outcome is None:
         baseline = next((t for t in study.trials if t.kind == "observe"), None)
+        if baseline is not None and baseline.reason == "outlived":
+            return f"the command cannot be tried: {describe_reason(baseline)}"
         if baseline is not None and baseline.end is not TrialEnd.FINISHED:
             return f"the command fails as written: {describe_reason(baseline)}"
         return "undecided: " + _describe_best(study)
     word = OUTCOMES[study.outcome]
     if study.outcome is StudyOutcome.FASTER and study.speedup is not None:
-        return f"{word}: {describe_interval(study.speedup)}"
-    code = study.reason
-    if study.outcome is StudyOutcome.NOTHING_HELPS and code is None:
-        code = study.outcome.value
-    reason = OUTCOME_REASONS.get(code or "", code)
-    return word if reason is None else f"{word}: {reason}"
+        what = "" if study.loop_speedup is None else " in each step"
+        return f"{word}: {describe_interval(study.speedup, what=what)}"
+    facts = describe_study_facts(study.reason_facts or {})
+    if study.outcome is StudyOutcome.NOTHING_HELPS:
+        code = study.reason or ("ruled_out" if "rules_out" in facts else "nothing_helps")
+        return f"{word}: {fill(OUTCOME_REASONS.get(code), facts) or code}"
+    code = study.reason or ""
+    tables = (OUTCOME_REASONS, REASONS, BARE_REASONS)
+    reason = next((text for one in tables if (text := fill(one.get(code), facts))), code)
+    others = facts.get("others_cores")
+    busy = "" if others is None else f"other programs kept {others} cores busy"
+    told = "; ".join(part for part in (busy, reason) if part)
+    return f"{OUTCOME_HEADS.get(code, word)}: {told}" if told else word
 
 
 def _describe_best(study: Study) -> str:
@@ -368,6 +386,16 @@ def _describe_best(study: Study) -> str:
         return "nothing faster has been found so far"
     state = describe_state(best.state)
     return f"the best so far is {state}: {describe_interval(best.speedup)}; it is not proven yet"
+
+
+def describe_loop(study: Study) -> str | None:
+    """Return the speedup of the whole loop beside that of a step; None where none is known."""
+    if study.speedup is None or study.loop_speedup is None:
+        return None
+    return (
+        f"{describe_interval(study.loop_speedup, what=' from the first step to the last')}, "
+        "with evaluations, checkpoints and the beginnings of epochs"
+    )
 
 
 def describe_noise(noise_floor: float | None) -> str | None:

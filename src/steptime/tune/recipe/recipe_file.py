@@ -16,16 +16,19 @@ from typing import Any, TypeVar
 
 from steptime.core.interval import Interval
 from steptime.core.machine_identity import MachineIdentity
+from steptime.core.ranges import OutOfRangeError, check_numbers
 from steptime.core.schema import SCHEMA
 from steptime.core.store import write_text
 from steptime.core.version import installed_version
 from steptime.errors import RecipeError
 from steptime.measure.values.observations import Difference
+from steptime.record.regular_file import read_regular
 from steptime.tune.values.recipe_values import Proof, Recipe, Script
 from steptime.tune.values.study_values import (
     Applied,
     State,
     Study,
+    TrainingScope,
 )
 from steptime.verify.values import Outcome
 
@@ -43,6 +46,7 @@ _HEAD = """\
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _AGAIN = "Make a new one: steptime tune -- COMMAND"
 _SETTING_TYPES = (str, bool, int, float)
+_MAX_BYTES = 1 << 20  # a recipe has some 40 lines
 
 
 # -- making one
@@ -73,7 +77,9 @@ def make_recipe(study: Study, *, script: Script, machine: MachineIdentity) -> Re
             tuned_step_s=study.tuned_step_s,
             device=study.device,
             torch_version=study.torch_version,
+            loop_speedup=study.loop_speedup,
         ),
+        training=study.training,
     )
 
 
@@ -99,7 +105,7 @@ def check_output(path: Path) -> None:
         RecipeError: it is another file, or cannot be read.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = _read(path)
     except FileNotFoundError:
         return
     except (OSError, UnicodeDecodeError):
@@ -136,6 +142,7 @@ def render_recipe(recipe: Recipe, *, name: str) -> str:
                 "memory_bytes": machine.memory_bytes,
             },
         ),
+        *_training_table(recipe.training),
         *((f"levers.{_key(lever.name)}", lever.settings) for lever in recipe.levers),
         (
             "evidence",
@@ -145,6 +152,7 @@ def render_recipe(recipe: Recipe, *, name: str) -> str:
                 "low": proof.speedup.low,
                 "high": proof.speedup.high,
                 "n": proof.speedup.n,
+                **_interval_rows("loop", proof.loop_speedup),
                 "noise_floor": proof.noise_floor,
                 "quality": proof.quality.value,
                 "level": proof.level,
@@ -157,6 +165,21 @@ def render_recipe(recipe: Recipe, *, name: str) -> str:
     ]
     parts = [_HEAD.format(name=name), *(_table(title, rows) for title, rows in tables)]
     return "\n".join(parts)
+
+
+def _training_table(scope: TrainingScope | None) -> list[tuple[str, Mapping[str, object]]]:
+    if scope is None:
+        return []
+    rows = {"number": scope.number, "words": scope.words, "processes": scope.numbers}
+    return [("training", rows)]
+
+
+def _interval_rows(prefix: str, found: Interval | None) -> dict[str, float | int]:
+    """The lines of an interval that may not be known."""
+    if found is None:
+        return {}
+    numbers = {"speedup": found.estimate, "low": found.low, "high": found.high, "n": found.n}
+    return {f"{prefix}_{name}": number for name, number in numbers.items()}
 
 
 def _table(title: str, rows: Mapping[str, object]) -> str:
@@ -195,14 +218,19 @@ def read_recipe(path: Path) -> Recipe:
         RecipeError: there is none, or it is damaged, foreign or of another schema.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = _read(path)
     except FileNotFoundError:
         raise RecipeError(f"there is no recipe {path}.", hint=_AGAIN) from None
     except UnicodeDecodeError:
         raise RecipeError(f"{path} is not a text file, so it is no recipe.", hint=_AGAIN) from None
     except OSError as error:
-        raise RecipeError(f"the recipe {path} cannot be read: {error}.") from error
+        why = error.strerror or error
+        raise RecipeError(f"the recipe {path} cannot be read: {why}.", hint=_AGAIN) from error
     return parse_recipe(text, where=str(path))
+
+
+def _read(path: Path) -> str:
+    return read_regular(path, max_bytes=_MAX_BYTES).decode("utf-8")
 
 
 def parse_recipe(text: str, *, where: str) -> Recipe:
@@ -213,8 +241,14 @@ def parse_recipe(text: str, *, where: str) -> Recipe:
     """
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        check_numbers(document)
+    except RecursionError:
+        raise RecipeError(f"{where} is damaged: it is nested too deeply.", hint=_AGAIN) from None
+    except (tomllib.TOMLDecodeError, OutOfRangeError) as error:
         raise RecipeError(f"{where} is damaged: {error}.", hint=_AGAIN) from error
+    except ValueError:  # Python makes no number of more than 4,300 digits
+        what = "it holds a number with thousands of digits"
+        raise RecipeError(f"{where} is damaged: {what}.", hint=_AGAIN) from None
     if not isinstance(document.get("steptime"), dict) or "levers" not in document:
         raise RecipeError(f"{where} is not a recipe of Steptime.", hint=_AGAIN)
     reader = _Reader(document=document, where=where)
@@ -239,6 +273,7 @@ def parse_recipe(text: str, *, where: str) -> Recipe:
         ),
         levers=reader.levers(),
         proof=_read_proof(reader),
+        training=_read_training(reader),
     )
 
 
@@ -302,6 +337,19 @@ _NAMES: Mapping[type, str] = {
 }
 
 
+def _read_training(reader: _Reader) -> TrainingScope | None:
+    if not reader.table("training"):
+        return None
+    numbers = reader.need("training", "processes", list)
+    if not numbers or any(type(number) is not int or number < 0 for number in numbers):
+        raise reader.wrong("`processes` in [training] must be a list of whole numbers from 0")
+    return TrainingScope(
+        number=reader.need("training", "number", int),
+        words=reader.texts("training", "words"),
+        numbers=tuple(numbers),
+    )
+
+
 def _read_proof(reader: _Reader) -> Proof:
     quality = reader.need("evidence", "quality", str)
     if quality not in Outcome.__members__:
@@ -321,6 +369,20 @@ def _read_proof(reader: _Reader) -> Proof:
         tuned_step_s=reader.find("evidence", "tuned_step_s", float),
         device=reader.find("evidence", "device", str),
         torch_version=reader.find("evidence", "torch_version", str),
+        loop_speedup=_read_loop(reader),
+    )
+
+
+def _read_loop(reader: _Reader) -> Interval | None:
+    """The whole loop's speedup; recipes from before it was measured have none."""
+    estimate = reader.find("evidence", "loop_speedup", float)
+    if estimate is None:
+        return None
+    return Interval(
+        estimate=estimate,
+        low=reader.need("evidence", "loop_low", float),
+        high=reader.need("evidence", "loop_high", float),
+        n=reader.need("evidence", "loop_n", int),
     )
 
 

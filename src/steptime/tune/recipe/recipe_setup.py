@@ -58,7 +58,7 @@ def set_up(
         except KeyError as error:
             errors[applied.name] = f"{error.args[0]} is not installed here"
     usable = tuple(applied for applied in recipe.levers if applied.name not in errors)
-    plan = make_plan(usable, levers, mode="recipe")
+    plan = make_plan(usable, levers, mode="recipe", training=recipe.training)
     proof = recipe.proof
     return Setup(
         use=RecipeUse(
@@ -69,6 +69,7 @@ def set_up(
             differences=differences,
             device=proof.device,
             torch_version=proof.torch_version,
+            training=None if recipe.training is None else recipe.training.number,
         ),
         variables=variables_of(usable, levers, libraries),
         plan=plan if plan["levers"] else None,

@@ -13,7 +13,7 @@ from typing import Protocol
 from steptime.diagnose.values.finding import Diagnosis
 from steptime.levers.base import Facts
 from steptime.measure.values.measurement import Measurement
-from steptime.tune.values.study_values import Ending, State
+from steptime.tune.values.study_values import Ending, State, TrainingScope
 from steptime.verify.values import Verdict
 
 # -- questions
@@ -34,21 +34,27 @@ class LiveRequest:
         num_rounds: how often each state is run; a round runs each once, in random order.
         is_fresh: in a process that is started for it; else one that runs with the same `fixed`
             may be used.
+        most_s: what it may take: the answer has the rounds that fit [s].
     """
 
     fixed: State
     states: tuple[State, ...]
     num_rounds: int
     is_fresh: bool = False
+    most_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRequest:
-    """Compare two states in processes of their own, which take turns (ABBA), in `num_pairs`."""
+    """Compare two states in processes of their own, which take turns (ABBA), in `num_pairs`.
+
+    It may take `most_s`: the answer has the pairs that fit, the first one in any case [s].
+    """
 
     reference: State
     candidate: State
     num_pairs: int
+    most_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,17 +71,25 @@ Request = ObserveRequest | LiveRequest | ProcessRequest | JudgeRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PairLoad:
+    """Cores that others kept busy beside each process of a pair; None where not observed."""
+
+    reference: float | None
+    candidate: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
     """The command as written: one trial, measured and diagnosed.
 
     Attributes:
-        ending: its reason is `shared_network` where the command finished, but needed the
-            machine's network for it.
+        ending: of the trial that ran it.
         startup_s: the time until the first step ended.
         sample_unit: `samples`, `tokens`, or None where no size of a batch was seen.
         samples_per_step: over all ranks.
         longest_gap_s: between two updates, whatever happened in it.
         process_s: what one process of a comparison is expected to take, its start included.
+        training: which training of the command it is, if one was named.
     """
 
     ending: Ending
@@ -87,6 +101,7 @@ class Baseline:
     samples_per_step: float | None = None
     longest_gap_s: float = 0.0
     process_s: float | None = None
+    training: TrainingScope | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +111,9 @@ class ArmResult:
     Attributes:
         log_ratios: log(time of the reference per sample / its own), one a round or pair.
         cpu_log_ratios: the same of CPU time.
+        loop_log_ratios: the same of the whole loop: wall time with what lies between the steps;
+            empty where that is not known.
+        loads: of others, one for each of `log_ratios`; none in a live comparison.
         ending: not well where the state ended the process, hung, or made the loss NaN.
         compile_s: what was spent once on compiling for it.
         step_s: its step; None in a live comparison, where blocks are too short to tell.
@@ -107,6 +125,8 @@ class ArmResult:
     ending: Ending
     compile_s: float = 0.0
     step_s: float | None = None
+    loads: tuple[PairLoad, ...] = ()
+    loop_log_ratios: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,12 +138,17 @@ class ComparisonResult:
         arms: the states but for the reference, in the order of the request.
         reference_step_s: a step of the reference.
         others_cores: cores that other programs kept busy meanwhile; None where not observed.
+        same: log ratios of processes with one state that followed each other: nothing differs
+            between them but the moment. Empty in a live comparison.
+        same_cpu: the same of CPU time.
     """
 
     ending: Ending
     arms: tuple[ArmResult, ...]
     reference_step_s: float | None = None
     others_cores: float | None = None
+    same: tuple[float, ...] = ()
+    same_cpu: tuple[float, ...] = ()
 
 
 # -- who answers

@@ -7,6 +7,7 @@ the last questions of its kind, and whether it may be asked. Nothing here reads 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 RESERVED_FRACTION = 1 / 3
 """Of the budget, kept for the proof: quality and confirmation."""
@@ -19,11 +20,21 @@ LONG_STEP_S = 0.5
 takes milliseconds, and a step more in each block would take half of the budget."""
 
 COMPILE_S = 30.0
-"""First guess of a compilation; 10 to 90 s were measured."""
+"""First guess of a compilation where nobody counted operators; 10 to 90 s were measured."""
+
+COMPILE_START_S, COMPILE_OPERATOR_S = 10.0, 0.03
+"""First guess where they were counted: torch's compiler starts, and each operator of a step takes
+so long on a core. A compilation that was seen replaces both guesses."""
+
+LEAST_COMPILE_S, MOST_COMPILE_S = 15.0, 180.0
+"""Bounds of that guess."""
 
 RUNS_A_JUDGEMENT = 5
 """First guess: the command twice, the candidate, and three perturbed runs, each a little shorter
 than its steps and a start say; the one in float64 is short."""
+
+RUNS_OF_EXACT = 3
+"""Of a state whose levers keep each bit: the command twice, and the candidate."""
 
 RESERVED_JUDGEMENTS = 1.2
 """More is kept than a judgement takes, because a judgement without its confirmation is wasted."""
@@ -43,39 +54,78 @@ than a third of the run itself."""
 class BudgetLedger:
     """The time left, and what each kind of question costs.
 
-    `reserve_s` may not be spent yet; the proof lowers it. Once the ledger `is_closed`, nothing more
-    is asked.
+    `reserve_s` may not be spent yet; the proof lowers it. Once the ledger `is_released`, no share
+    is kept for what comes later; once it `is_closed`, nothing more is asked. `later_s` was granted
+    by later calls of the same study: it is spent where the study would end without it.
     """
 
-    def __init__(self, budget_s: float) -> None:
+    def __init__(self, budget_s: float, *, later_s: Sequence[float] = ()) -> None:
         self.budget_s = budget_s
         self.left_s = budget_s
         self.reserve_s = budget_s * RESERVED_FRACTION
         self.is_closed = False
+        self.is_released = False
         self.startup_s = 0.0
         self.run_s = 0.0
+        self._later_s = list(later_s)
         self._whole_run_s = 0.0
         self._block_s = BLOCK_S
         self._pair_s: float | None = None
-        self._judge_s: float | None = None
+        self._quality_run_s: float | None = None
+        self._compile_s = COMPILE_S
+        self._has_compiled = False
 
     def spend(self, left_s: float) -> float:
-        """Note the time left after an answer; what it took [s]."""
+        """Note the time left after an answer, of all that was granted; what it took [s]."""
+        left_s -= math.fsum(self._later_s)
         spent, self.left_s = max(0.0, self.left_s - left_s), left_s
         return spent
 
-    def observed(self, spent_s: float, *, startup_s: float, step_s: float | None) -> None:
-        """Learn from the baseline: its start, its step, its whole run."""
+    @property
+    def granted_s(self) -> float:
+        """The time left with all that later calls granted [s]."""
+        return self.left_s + math.fsum(self._later_s)
+
+    def extend(self) -> bool:
+        """Take in what the next call granted; False where none did."""
+        if not self._later_s:
+            return False
+        more_s = self._later_s.pop(0)
+        self.budget_s += more_s
+        self.left_s += more_s
+        return True
+
+    def observed(
+        self,
+        spent_s: float,
+        *,
+        startup_s: float,
+        step_s: float | None,
+        num_operators: int | None = None,
+    ) -> None:
+        """Learn from the baseline: its start, its step, its whole run, what there is to compile."""
         self.startup_s, self.run_s = startup_s, spent_s
+        if num_operators is not None:
+            guess_s = COMPILE_START_S + COMPILE_OPERATOR_S * num_operators
+            self._compile_s = max(LEAST_COMPILE_S, min(guess_s, MOST_COMPILE_S))
         if step_s is not None:
             self._whole_run_s = startup_s + judged_updates(step_s, self.budget_s) * step_s
             settle_s = step_s if step_s <= LONG_STEP_S else 0.0
             self._block_s = settle_s + max(step_s, BLOCK_S)
 
+    def compilation(self) -> float:
+        """Predicted cost of compiling once [s]."""
+        return self._compile_s
+
+    def learn_compilation(self, spent_s: float) -> None:
+        """Learn what a compilation cost: the longest one seen."""
+        self._compile_s = max(spent_s, self._compile_s if self._has_compiled else 0.0)
+        self._has_compiled = True
+
     def blocks(self, num_blocks: int, *, num_starts: int, num_compiles: int = 0) -> float:
         """Predicted cost of live blocks [s]."""
         starts_s = num_starts * self.startup_s
-        return starts_s + num_compiles * COMPILE_S + num_blocks * self._block_s
+        return starts_s + num_compiles * self._compile_s + num_blocks * self._block_s
 
     def learn_blocks(self, spent_s: float, num_blocks: int, *, num_starts: int) -> None:
         """Learn what a block cost; half of what it was thought to at least, for starts vary."""
@@ -88,32 +138,39 @@ class BudgetLedger:
 
     def learn_pairs(self, spent_s: float, num_pairs: int) -> None:
         """Learn what a pair of processes cost."""
-        self._pair_s = spent_s / num_pairs
+        self._pair_s = spent_s / max(1, num_pairs)
 
-    def judgement(self) -> float:
-        """Predicted cost of judging one state's quality [s]."""
-        if self._judge_s is not None:
-            return self._judge_s
-        return RUNS_A_JUDGEMENT * (self._whole_run_s or self.run_s)
+    def judgement(self, num_runs: int = RUNS_A_JUDGEMENT) -> float:
+        """Predicted cost of judging one state's quality in so many whole runs [s]."""
+        return num_runs * (self._quality_run_s or self._whole_run_s or self.run_s)
 
-    def keep_for_proof(self, confirmation_s: float) -> None:
+    def keep_for_proof(self, confirmation_s: float, *, judgement_s: float | None = None) -> None:
         """Keep what a judgement and a confirmation should cost, where a third is too little."""
-        needed_s = RESERVED_JUDGEMENTS * self.judgement() + confirmation_s
+        judge_s = self.judgement() if judgement_s is None else judgement_s
+        needed_s = RESERVED_JUDGEMENTS * judge_s + confirmation_s
         self.reserve_s = max(self.reserve_s, min(needed_s, MOST_RESERVED * self.budget_s))
 
-    def learn_judgement(self, spent_s: float) -> None:
-        """Learn what a judgement cost; the first one also made the references."""
-        self._judge_s = spent_s
+    def learn_judgement(self, spent_s: float, num_runs: int = RUNS_A_JUDGEMENT) -> None:
+        """Learn what a whole run cost; half of the guess at least, for a bad state fails early."""
+        before_s = self._quality_run_s or self._whole_run_s
+        self._quality_run_s = max(spent_s / num_runs, before_s / 2)
+
+    def available(self, *, keep: float = 0.0) -> float:
+        """What may be spent now, the reserve and a share of the rest left alone [s]."""
+        if self.is_closed:
+            return 0.0
+        share = 0.0 if self.is_released else keep
+        kept_s = self.reserve_s + share * self.budget_s * (1 - RESERVED_FRACTION)
+        return max(0.0, min(self.left_s, self.left_s - kept_s))
 
     def affords(self, cost_s: float, *, keep: float = 0.0) -> bool:
         """Whether something may be asked now, the reserve and a share of the rest left alone."""
-        kept_s = self.reserve_s + keep * self.budget_s * (1 - RESERVED_FRACTION)
         is_open = not self.is_closed and self.left_s > 0
-        return is_open and cost_s <= self.left_s - kept_s
+        return is_open and cost_s <= self.available(keep=keep)
 
     def num_pairs_left(self) -> int:
         """How many pairs of processes fit into what may be spent now."""
-        return max(0, math.floor((self.left_s - self.reserve_s) / max(1e-9, self.pairs(1))))
+        return math.floor(self.available() / max(1e-9, self.pairs(1)))
 
 
 def judged_updates(step_s: float, budget_s: float) -> int:

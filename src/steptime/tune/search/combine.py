@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from steptime.core.interval import Interval
 from steptime.tune.search.comparison_series import ComparisonSeries
 from steptime.tune.search.lab import Lab
-from steptime.tune.search.pairs import MIN_PAIRS, Worth, chain, to_speedup, worth
+from steptime.tune.search.pairs import MIN_PAIRS, Worth, chain, to_speedup
 from steptime.tune.search.screen import NOISE_ROUNDS, Champion, earns, is_told, rungs
 from steptime.tune.search.search_notes import key_of, label, names_of, number, numbers_of
 from steptime.tune.values.study_values import State
@@ -89,7 +89,7 @@ def _build(
             lab.notes.choose("first", one.applied.name, speedup=number(math.exp(one.gain)))
             continue
         added = _add(lab, best.state, state, alone=one)
-        series = lab.live_series(best.state, state)
+        series = lab.known.live(best.state, state)
         interacts = best.interacts or _interacts(lab.log_speedup(series), one)
         best = Built(best.state, best.gain, interacts)
         if added is not None:
@@ -133,11 +133,11 @@ def _take_what_helps(lab: Lab, states: Sequence[State], *, banned: Banned) -> bo
     states = [state for state in states if not _is_in(state, banned)]
     lab.live(best, states, MIN_PAIRS, keep=lab.keep)
     promising = []
-    for series in (lab.live_series(best, state) for state in states):
+    for series in (lab.known.live(best, state) for state in states):
         found = None if series.is_over else lab.log_speedup(series)
         if found is None:
             continue
-        what = worth(found, lab.floor_for(series))
+        what = lab.worth(series) or Worth.UNCLEAR
         lab.notes.explain("live", series.state, best, what.value)
         if what in (Worth.GAIN, Worth.UNCLEAR):
             promising.append((found.estimate, series.state[-1]))
@@ -170,7 +170,7 @@ def _add(lab: Lab, best: State, state: State, *, alone: Champion | None) -> Inte
     Returns:
         The log speedup it adds, None where it was not added.
     """
-    series = lab.live_series(best, state)
+    series = lab.known.live(best, state)
     for due in rungs(NOISE_ROUNDS):
         # Enough rounds to see a difference cost less than a pair of processes.
         keep = lab.keep / 2 if due == NOISE_ROUNDS else lab.keep
@@ -188,7 +188,7 @@ def _decide(lab: Lab, series: ComparisonSeries, alone: Champion | None) -> Inter
     if series.is_over or found is None or found.n < MIN_PAIRS:
         lab.notes.choose("not_added", name, reason=series.ending.word)
         return None
-    what = worth(found, lab.floor_for(series))
+    what = lab.worth(series) or Worth.UNCLEAR
     is_enough = what is Worth.GAIN or (
         alone is not None and found.low > 0 and found.estimate > lab.floor_for(series)
     )

@@ -8,10 +8,11 @@ twice, so the search can run again from its beginning after a lever was refused.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from steptime.core.interval import Interval
+from steptime.core.note import Fact
 from steptime.levers.base import Facts, Lever, Moment
 from steptime.tune.search.bench import (
     ArmResult,
@@ -22,55 +23,61 @@ from steptime.tune.search.bench import (
     ProcessRequest,
 )
 from steptime.tune.search.budget import BudgetLedger
-from steptime.tune.search.comparison_series import ComparisonSeries
+from steptime.tune.search.comparison_series import ComparisonSeries, Confirmation
+from steptime.tune.search.known_comparisons import KnownComparisons
+from steptime.tune.search.live_groups import (
+    COMPILE,
+    MAX_COMPILED_STATES,
+    live_groups,
+    max_states,
+)
 from steptime.tune.search.order import Offer
-from steptime.tune.search.pairs import MIN_FLOOR, MIN_PAIRS, interval, to_speedup
-from steptime.tune.search.search_notes import Found, Key, Notes, SearchSummary, key_of
-from steptime.tune.values.study_values import Ending, State, StudyOutcome, TrialEnd
+from steptime.tune.search.pairs import MIN_PAIRS, Worth, interval, to_speedup
+from steptime.tune.search.quality import Quality
+from steptime.tune.search.search_notes import Found, Key, Notes, SearchSummary, key_of, number
+from steptime.tune.search.yardstick import Yardstick
+from steptime.tune.values.study_values import (
+    Ending,
+    FewPairs,
+    State,
+    StudyOutcome,
+    TrialEnd,
+    Unproven,
+)
 from steptime.verify.values import Verdict
-
-MAX_LIVE_STATES = 8
-"""In one process: with more, the reference's blocks lie too far from a state's own."""
-
-MAX_COMPILED_STATES = 4
-"""Sixteen states made eight graphs, then torch's recompile limit and silent eager."""
 
 SCRIPT_OVER = "ends_too_soon"
 """Reason of a live comparison that is no lever's fault: the script was over before its end."""
 
-COMPILE = "compile"
-"""Name of the lever that compiles the model."""
-
-QUIET_FRACTION = 0.05
-"""Of the cores: others that took less did not decide a comparison between processes."""
-
-MIN_QUIET_CORES = 0.1
-"""On a small machine: below it, wall times of a quiet and of this machine agreed."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOptions:
-    """What the user asked for: `levers` that may be tried, without those `excluded` by name."""
+    """What the user asked for: `levers` that may be tried, without those `excluded` by name.
+
+    `later_s` is what later calls of the same study granted beyond `budget_s`, one after another.
+    """
 
     levers: tuple[Lever, ...]
     run_steps: int | None = None
     budget_s: float = 600.0
+    later_s: tuple[float, ...] = ()
     excluded: tuple[str, ...] = ()
 
 
 class Lab:
     """The state of a search: its bench, its budget, what it knows, and what it wrote down.
 
-    `keep` is the share of the search's time that live levers leave for those between processes.
+    `keep` is the share of the search's time that live levers leave for those between processes;
+    `put_forward` is a state to prove though nothing is known to help, `bold` are those that
+    seemed the best of many; `noise_s` went to the A/A.
     """
 
     def __init__(
         self, bench: Bench, options: SearchOptions, tell: Callable[[SearchSummary], None]
     ) -> None:
         self.options = options
-        self.ledger = BudgetLedger(options.budget_s)
+        self.ledger = BudgetLedger(options.budget_s, later_s=options.later_s)
         self.notes = Notes()
-        self.floors: dict[bool, float] = {}
         self.offered: tuple[Offer, ...] = ()
         self.phase = "observe"
         self.is_live = True
@@ -79,13 +86,16 @@ class Lab:
         self.best_gain: Interval | None = None
         self.baseline: Baseline | None = None
         self.is_interrupted = False
-        self.has_run_out = False
+        self.confirmations: dict[Key, Confirmation] = {}
+        self.noise_s = 0.0
         self._bench = bench
         self._tell = tell
         self._levers = {lever.name: lever for lever in options.levers}
-        self._live: dict[tuple[Key, Key], ComparisonSeries] = {}
-        self._turns: dict[tuple[Key, Key], ComparisonSeries] = {}
-        self._verdicts: dict[Key, Verdict] = {}
+        self.yardstick = Yardstick(self._levers)
+        self.put_forward: State = ()
+        self.bold: set[Key] = set()
+        self.known = KnownComparisons()
+        self.quality = Quality(bench, self.ledger, self._levers)
         self._running: Key | None = None
         self._compiled: set[Key] = set()
 
@@ -103,50 +113,22 @@ class Lab:
         steady = None if self.baseline is None else self.baseline.measurement.steady
         return None if steady is None or steady.step_time_s is None else steady.step_time_s.estimate
 
-    @property
-    def floor(self) -> float:
-        """The noise floor by wall time, the least one before it is known."""
-        return self.floors.get(False, MIN_FLOOR)
-
-    @property
-    def compared_alone(self) -> tuple[ComparisonSeries, ...]:
-        """Levers alone that were compared with the command as written and did not fail."""
-        known = (*self._live.values(), *self._turns.values())
-        return tuple(one for one in known if len(one.state) == 1 and not one.reference and one.wall)
-
-    def live_series(self, reference: State, state: State) -> ComparisonSeries:
-        """What is known of a comparison in one process."""
-        key = (key_of(reference), key_of(state))
-        return self._live.setdefault(key, ComparisonSeries(state=state, reference=reference))
-
-    def turns_series(self, reference: State, state: State) -> ComparisonSeries:
-        """What is known of a comparison between processes."""
-        key = (key_of(reference), key_of(state))
-        return self._turns.setdefault(key, ComparisonSeries(state=state, reference=reference))
-
-    def is_by_cpu(self, series: ComparisonSeries) -> bool:
-        """Whether CPU time judges: others are busy, and all that differs declares that it may.
-
-        Never on an accelerator, whose work is not in the process's CPU time.
-        """
-        if self.facts.device != "cpu" or not series.cpu or self.is_quiet(series.others_cores):
-            return False
-        same = set(key_of(series.state)) & set(key_of(series.reference))
-        differing = {name for name, _ in {*key_of(series.state), *key_of(series.reference)} - same}
-        return all(self._levers[name].judged_by_cpu_time for name in differing)
-
-    def is_quiet(self, others_cores: float | None) -> bool:
-        """Whether others left the machine alone; not where that was not observed."""
-        limit = max(MIN_QUIET_CORES, QUIET_FRACTION * self.facts.num_cores)
-        return others_cores is not None and others_cores <= limit
-
     def log_speedup(self, series: ComparisonSeries) -> Interval | None:
         """Its log speedup with interval, by the time that may judge it."""
-        return interval(series.cpu if self.is_by_cpu(series) else series.wall)
+        return self.yardstick.log_speedup(series)
+
+    def worth(self, series: ComparisonSeries) -> Worth | None:
+        """What a comparison says of its candidate; None where its pairs carry no interval."""
+        return self.yardstick.worth(series)
 
     def floor_for(self, series: ComparisonSeries) -> float:
         """The noise floor of the time that judges it."""
-        return self.floors.get(self.is_by_cpu(series), self.floor)
+        return self.yardstick.floor_for(series)
+
+    def proof_of(self, state: State) -> ComparisonSeries | None:
+        """The fresh repeats of a state, where there are any."""
+        known = self.confirmations.get(key_of(state))
+        return None if known is None else known.series
 
     def fixed_of(self, state: State) -> State:
         """The part of a state that cannot be switched in a process."""
@@ -156,13 +138,6 @@ class Lab:
         """The part of a state that can be switched between two steps."""
         return tuple(one for one in state if self._levers[one.name].moment is Moment.LIVE)
 
-    def compile_s(self, state: State) -> float:
-        """One-off compile time of a state: the most seen for it, else for a part of it."""
-        own = [s.compile_s for s in self._live.values() if key_of(s.state) == key_of(state)]
-        names = {one.name for one in state}
-        parts = [s.compile_s for s in self._live.values() if {one.name for one in s.state} <= names]
-        return max(own, default=0.0) or max(parts, default=0.0)
-
     # -- asking
 
     def observe(self) -> Baseline:
@@ -170,7 +145,14 @@ class Lab:
         self.baseline = baseline = self._bench.observe()
         spent_s = self.ledger.spend(self._bench.time_left_s())
         run_s = spent_s if baseline.process_s is None else baseline.process_s
-        self.ledger.observed(run_s, startup_s=baseline.startup_s, step_s=self.step_s)
+        operators = baseline.measurement.operators
+        self.ledger.observed(
+            run_s,
+            startup_s=baseline.startup_s,
+            step_s=self.step_s,
+            num_operators=None if operators is None or operators.missing else operators.num,
+        )
+        self.yardstick.facts = baseline.facts
         self.notes.try_out("observe", (), ending=baseline.ending)
         self._note_end(baseline.ending)
         self.report()
@@ -187,20 +169,31 @@ class Lab:
         Returns:
             False where the time left did not allow it.
         """
-        all_series = [self.live_series(reference, state) for state in states]
+        all_series = [self.known.live(reference, state) for state in states]
         due = [one for one in all_series if not one.is_over and one.asked < num_rounds]
         is_done = True
-        for chunk in self._chunks(reference, due):
+        for chunk in live_groups(self.facts, reference, due):
             rounds = max(num_rounds - one.asked for one in chunk)
-            is_done = self._ask_live(chunk, rounds, keep) and is_done
+            end_s = self.ledger.left_s - self.ledger.available(keep=keep)
+            is_done = self._ask_live(chunk, rounds, end_s) and is_done
         return is_done
 
-    def live_afresh(self, state: State, num_rounds: int) -> ComparisonSeries:
+    def noise(self, num_rounds: int, *, most_s: float) -> None:
+        """See that the command was compared with itself in one process, in so many rounds.
+
+        However much that should cost, it ends when `most_s` are spent.
+        """
+        series, before_s = self.known.live((), ()), self.ledger.left_s
+        if series.asked < num_rounds and not series.is_over:
+            end_s = max(0.0, before_s - most_s)
+            self._ask_live([series], num_rounds - series.asked, end_s, is_bounded=True)
+        self.noise_s += before_s - self.ledger.left_s
+
+    def live_afresh(self, state: State, num_rounds: int, *, most_s: float) -> ComparisonSeries:
         """Compare with the command as written in a process of its own, remembered nowhere."""
         series = ComparisonSeries(state=state, reference=())
-        fixed = self.fixed_of(state)
-        states = (fixed, self.live_of(state))
-        result = self._request_live((), states, num_rounds, is_fresh=True)
+        states = (self.fixed_of(state), self.live_of(state))
+        result = self._request_live((), states, num_rounds, is_fresh=True, most_s=most_s)
         self._take(series, result, result.arms[0] if result.arms else None, num_rounds)
         return series
 
@@ -210,77 +203,76 @@ class Lab:
         Returns:
             False where the time left did not allow it.
         """
-        series = self.turns_series(reference, state)
+        series = self.known.between(reference, state)
         due = num_pairs - series.asked
         if due <= 0 or series.is_over:
             return True
-        cost_s = self.ledger.pairs(due)
-        # What is found so must be confirmed so.
-        proof_s = self.ledger.judgement() + self.ledger.pairs(MIN_PAIRS)
-        if not self.ledger.affords(cost_s) or self.ledger.left_s < cost_s + proof_s:
+        kept_s = self.ledger.left_s - self.ledger.available()
+        if not self.ledger.is_released:  # what is found so must be confirmed so
+            kept_s = max(kept_s, self.judgement_s(state) + self.ledger.pairs(MIN_PAIRS))
+        most_s = self.ledger.left_s - kept_s
+        if not self.ledger.affords(self.ledger.pairs(due)) or self.ledger.pairs(due) > most_s:
             return False
-        self.turns_into(series, due)
-        found = self.log_speedup(series)
-        self.notes.try_out("process", state, reference=reference, ending=series.ending, found=found)
+        self.turns_into(series, due, most_s=most_s)
+        self.write_down("process", series)
         self.report()
         return True
 
-    def turns_into(self, series: ComparisonSeries, num_pairs: int) -> None:
+    def turns_into(self, series: ComparisonSeries, num_pairs: int, *, most_s: float) -> None:
         """Ask for pairs of processes and take them in."""
         request = ProcessRequest(
-            reference=series.reference, candidate=series.state, num_pairs=num_pairs
+            reference=series.reference,
+            candidate=series.state,
+            num_pairs=num_pairs,
+            most_s=number(most_s),
         )
         self._running = None
         result = self._bench.compare_processes(request)
-        self.ledger.learn_pairs(self.ledger.spend(self._bench.time_left_s()), num_pairs)
+        spent_s = self.ledger.spend(self._bench.time_left_s())
+        num_got = max((len(arm.log_ratios) for arm in result.arms), default=0)
+        self.ledger.learn_pairs(spent_s, num_got or num_pairs)
         self._note_end(result.ending)
-        series.asked += num_pairs
-        series.reference_step_s = result.reference_step_s
+        series.asked += num_got if result.ending.is_well else num_pairs
         for arm in result.arms:
-            series.take(arm, result.others_cores)
+            series.take(arm, result)
+        if self.yardstick.take_between(result):
+            self.notes.note_floors(self.yardstick.floors, self.yardstick.num_same)
 
     def judge(self, state: State) -> Verdict:
         """Whether runs with the state train as well; asked once a state."""
-        key = key_of(state)
-        if key not in self._verdicts:
+        if not self.quality.is_judged(state):
             self._running = None
-            self._verdicts[key] = verdict = self._bench.judge(state)
-            self.ledger.learn_judgement(self.ledger.spend(self._bench.time_left_s()))
+            verdict = self.quality.judge(state, self.facts)
             self.notes.try_out("quality", state, quality=verdict)
             self.report()
-        return self._verdicts[key]
+        return self.quality.judge(state, self.facts)
 
-    def is_judged(self, state: State) -> bool:
-        """Whether the state's verdict is known."""
-        return key_of(state) in self._verdicts
+    def judgement_s(self, state: State) -> float:
+        """Predicted cost of judging a state [s]; nothing where its verdict is known."""
+        return self.quality.cost_s(state, self.facts)
 
     # -- one question
 
-    def max_states(self, states: Sequence[State]) -> int:
-        """How many states one process may hold, the reference among them."""
-        is_compiled = self.facts.uses_compile or any(
-            one.name == COMPILE for state in states for one in state
-        )
-        return MAX_COMPILED_STATES if is_compiled else MAX_LIVE_STATES
+    def _ask_live(
+        self,
+        chunk: Sequence[ComparisonSeries],
+        num_rounds: int,
+        end_s: float,
+        *,
+        is_bounded: bool = False,
+    ) -> bool:
+        """Ask for one group, and again for the rest where one of them ended the process.
 
-    def _chunks(
-        self, reference: State, due: Sequence[ComparisonSeries]
-    ) -> list[list[ComparisonSeries]]:
-        """The comparisons in groups that one process may hold, compiled ones apart."""
-        groups: list[list[ComparisonSeries]] = []
-        for is_compiled in (False, True):
-            some = [s for s in due if any(one.name == COMPILE for one in s.state) is is_compiled]
-            size = self.max_states([reference, *(one.state for one in some)]) - 1
-            groups += [some[i : i + size] for i in range(0, len(some), size)]
-        return groups
-
-    def _ask_live(self, chunk: Sequence[ComparisonSeries], num_rounds: int, keep: float) -> bool:
-        """Ask for one group, and again for the rest where one of them ended the process."""
+        Of the time left, `end_s` are to be left afterwards. What `is_bounded` is begun though its
+        end may not be reached by then.
+        """
         pending, is_retry = list(chunk), False
         while pending and num_rounds > 0 and not self.is_interrupted:
-            if not self.ledger.affords(self._cost(pending, num_rounds), keep=keep):
+            most_s = self.ledger.left_s - end_s
+            cost_s = 0.0 if is_bounded else self._cost(pending, num_rounds)
+            if self.ledger.is_closed or most_s <= 0 or cost_s > most_s:
                 return False
-            result = self._compare(pending, num_rounds)
+            result = self._compare(pending, num_rounds, most_s=most_s)
             num_got = max((len(arm.log_ratios) for arm in result.arms), default=0)
             blamed = [one for one in pending if one.is_over]
             if not blamed and result.ending.is_well:
@@ -288,10 +280,10 @@ class Lab:
             is_short = num_got > 0 and result.ending.reason == SCRIPT_OVER
             if not blamed and not is_short and len(pending) > 1:
                 # None was named: the one that ends a process of its own is the culprit.
-                return not [one for one in pending if not self._ask_live([one], num_rounds, keep)]
+                return not [one for one in pending if not self._ask_live([one], num_rounds, end_s)]
             if not blamed and not is_short and is_retry:
                 pending[0].ending = result.ending
-                self._write_down(pending[0])
+                self.write_down("live", pending[0])
                 return True
             is_retry = not blamed and not is_short
             pending = [one for one in pending if not one.is_over]
@@ -308,22 +300,28 @@ class Lab:
             num_compiles=sum(one.asked == 0 for one in new),
         )
 
-    def _compare(self, pending: Sequence[ComparisonSeries], num_rounds: int) -> ComparisonResult:
+    def _compare(
+        self, pending: Sequence[ComparisonSeries], num_rounds: int, *, most_s: float
+    ) -> ComparisonResult:
         """One request for a group, taken in and written down."""
         reference = pending[0].reference
         states = (self.live_of(reference), *(self.live_of(one.state) for one in pending))
         is_fresh = self._is_full(states)
-        result = self._request_live(self.fixed_of(reference), states, num_rounds, is_fresh=is_fresh)
+        result = self._request_live(
+            self.fixed_of(reference), states, num_rounds, is_fresh=is_fresh, most_s=most_s
+        )
         arms = [*result.arms, *[None] * (len(pending) - len(result.arms))]
         for series, arm in zip(pending, arms, strict=True):
             self._take(series, result, arm, num_rounds)
-            self._write_down(series)
+            if series.state == series.reference:
+                self.yardstick.take_live(series)
+            self.write_down("live", series)
         self.report()
         return result
 
     def _is_full(self, states: Sequence[State]) -> bool:
         """Whether the process that runs has compiled so many states that these need another."""
-        if self.max_states(states) > MAX_COMPILED_STATES:
+        if max_states(self.facts, states) > MAX_COMPILED_STATES:
             return False
         new = {key_of(state) for state in states}
         is_full = len(self._compiled | new) > MAX_COMPILED_STATES
@@ -331,18 +329,33 @@ class Lab:
         return is_full
 
     def _request_live(
-        self, fixed: State, states: tuple[State, ...], num_rounds: int, *, is_fresh: bool = False
+        self,
+        fixed: State,
+        states: tuple[State, ...],
+        num_rounds: int,
+        *,
+        is_fresh: bool = False,
+        most_s: float,
     ) -> ComparisonResult:
         """Ask, and learn what it cost."""
         running = key_of(fixed)
         num_starts = 1 if is_fresh or self._running != running else 0
-        result = self._bench.compare_live(
-            LiveRequest(fixed=fixed, states=states, num_rounds=num_rounds, is_fresh=is_fresh)
+        request = LiveRequest(
+            fixed=fixed,
+            states=states,
+            num_rounds=num_rounds,
+            is_fresh=is_fresh,
+            most_s=number(most_s),
         )
+        result = self._bench.compare_live(request)
         compiled_s = math.fsum(arm.compile_s for arm in result.arms)
         spent_s = self.ledger.spend(self._bench.time_left_s()) - compiled_s
+        num_got = max((len(arm.log_ratios) for arm in result.arms), default=0)
         if result.ending.is_well:
-            self.ledger.learn_blocks(spent_s, num_rounds * len(states), num_starts=num_starts)
+            num_blocks = (num_got or num_rounds) * len(states)
+            self.ledger.learn_blocks(spent_s, num_blocks, num_starts=num_starts)
+        if compiled_s > 0:
+            self.ledger.learn_compilation(max(arm.compile_s for arm in result.arms))
         self._running = running if result.ending.is_well else None
         self._note_end(result.ending)
         return result
@@ -355,17 +368,24 @@ class Lab:
         num_rounds: int,
     ) -> None:
         """Take an arm's rounds into a comparison."""
-        is_whole = result.ending.is_well or arm is None
-        series.asked += num_rounds if is_whole or arm is None else len(arm.log_ratios)
+        series.asked += num_rounds if arm is None else len(arm.log_ratios)
         series.reference_step_s = result.reference_step_s or series.reference_step_s
         if arm is not None:
-            series.take(arm, result.others_cores)
+            series.take(arm, result)
 
-    def _write_down(self, series: ComparisonSeries) -> None:
-        """Note a live comparison as a trial."""
-        reference, found = series.reference, self.log_speedup(series)
+    def write_down(self, kind: str, series: ComparisonSeries) -> None:
+        """Note what is known of a comparison as a trial: its interval, or the middle of few."""
+        found, few = self.log_speedup(series), None
+        middle = self.yardstick.middle(series) if found is None else None
+        if middle is not None:
+            few = FewPairs(median=math.exp(middle), n=len(self.yardstick.log_ratios(series)))
         self.notes.try_out(
-            "live", series.state, reference=reference, ending=series.ending, found=found
+            kind,
+            series.state,
+            reference=series.reference,
+            ending=series.ending,
+            found=found,
+            few=few,
         )
 
     def _note_end(self, ending: Ending) -> None:
@@ -383,7 +403,7 @@ class Lab:
                 ended=self.notes.latest,
                 best_state=self.best,
                 best=None if self.best_gain is None else to_speedup(self.best_gain),
-                left_s=self.ledger.left_s,
+                left_s=self.ledger.granted_s,
                 found=self.found(None),
             )
         )
@@ -393,18 +413,22 @@ class Lab:
         outcome: StudyOutcome | None,
         *,
         reason: str | None = None,
+        facts: Mapping[str, Fact] | None = None,
         recipe: State = (),
         proof: ComparisonSeries | None = None,
         break_even_steps: int | None = None,
+        unproven: Unproven | None = None,
     ) -> Found:
         """The result as of now, with the recipe where one was proven by `proof`."""
         proven = None if proof is None else self.log_speedup(proof)
+        loop = None if proof is None else interval(proof.loop)
         return Found(
             outcome=outcome,
             recipe=recipe,
             speedup=None if proven is None else to_speedup(proven),
-            noise_floor=self.floors.get(False) if proof is None else self.floor_for(proof),
-            quality=self._verdicts.get(key_of(recipe)) if recipe else None,
+            loop_speedup=None if loop is None else to_speedup(loop),
+            noise_floor=self.yardstick.floor_that_judged(proof, self.known.alone),
+            quality=self.quality.verdict_of(recipe),
             # It is shown with what it was compared with, because loads change meanwhile.
             baseline_step_s=(proof and proof.reference_step_s) or self.step_s,
             tuned_step_s=None if proof is None else self._tuned_step_s(proof),
@@ -414,6 +438,8 @@ class Lab:
             choices=self.notes.choices,
             break_even_steps=break_even_steps,
             reason=reason,
+            reason_facts=facts,
+            unproven=unproven,
         )
 
     def _tuned_step_s(self, proof: ComparisonSeries) -> float | None:

@@ -68,7 +68,7 @@ def offer(
             Offer(
                 lever=lever,
                 settings=settings,
-                headroom=headroom(lever.phases, baseline.measurement),
+                headroom=_headroom_of(lever, baseline),
                 is_aimed=baseline.diagnosis.kind.value in lever.relieves,
             )
         )
@@ -94,9 +94,22 @@ def _allowed(lever: Lever, facts: Facts) -> tuple[Applied, ...]:
     )
 
 
+def _headroom_of(lever: Lever, baseline: Baseline) -> float | None:
+    """What the lever itself says of the facts, else the time of its phases."""
+    if lever.saves is None:
+        return headroom(lever.phases, baseline.measurement)
+    share = lever.saves(baseline.facts)
+    return None if share is None else min(MAX_HEADROOM_FRACTION, share)
+
+
+def expected_headroom(offer: Offer) -> float:
+    """What to go by where something must be decided: an unknown headroom counts as half."""
+    return 0.5 if offer.headroom is None else offer.headroom
+
+
 def _rank(offer: Offer) -> tuple[bool, float]:
-    """Aimed ones first, then by headroom; an unknown one counts as half."""
-    return not offer.is_aimed, -(0.5 if offer.headroom is None else offer.headroom)
+    """Aimed ones first, then by headroom."""
+    return not offer.is_aimed, -expected_headroom(offer)
 
 
 def headroom(names: Iterable[str], measurement: Measurement) -> float | None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from enum import Enum
 
 from steptime.core.interval import Interval
-from steptime.core.stats import median_interval
+from steptime.core.stats import ERROR, median, median_interval, values_for_interval
 
 MIN_PAIRS = 6
 """Fewest pairs with a distribution-free 95 % interval of their median (1 - 2 / 2**6)."""
@@ -34,10 +34,23 @@ class Worth(Enum):
     """It reaches from below the noise to above it."""
 
 
-def interval(log_ratios: Sequence[float]) -> Interval | None:
-    """Median of the log ratios with its 95 % interval; None where none is a finite number."""
+def interval(log_ratios: Sequence[float], *, error: float = ERROR) -> Interval | None:
+    """Median of the log ratios with its interval; None where they are too few to carry one.
+
+    Args:
+        log_ratios: in order of time.
+        error: how often the interval may miss the true median.
+    """
     finite = [value for value in log_ratios if math.isfinite(value)]
-    return median_interval(finite) if finite else None
+    if len(finite) < values_for_interval(error):
+        return None
+    return median_interval(finite, error=error)
+
+
+def middle(log_ratios: Sequence[float]) -> float | None:
+    """Median of the log ratios, however few; it ranks, and nothing is claimed from it."""
+    finite = [value for value in log_ratios if math.isfinite(value)]
+    return median(finite) if finite else None
 
 
 def to_speedup(found: Interval) -> Interval:

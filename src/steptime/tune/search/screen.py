@@ -20,12 +20,10 @@ from steptime.tune.search.order import Offer
 from steptime.tune.search.pairs import (
     MIN_PAIRS,
     Worth,
-    floor_of,
     half_width,
     interval,
     pairs_for,
     to_speedup,
-    worth,
 )
 from steptime.tune.search.search_notes import label, number, numbers_of
 from steptime.tune.values.study_values import Applied, State
@@ -37,7 +35,13 @@ MAX_NOISE_ROUNDS = 200
 """More would find effects below 2 %, which drift alone makes on a shared machine."""
 
 NOISE_SHARE = 0.15
-"""Of the search's time that the A/A may take."""
+"""Of the search's time that the A/A may take to become precise."""
+
+NOISE_CEILING = 0.15
+"""Of the budget: before a lever was tried, the A/A takes no more, however slow the script is."""
+
+NOISE_MOST = 0.3
+"""Of the budget, for all of the A/A: where it hides what was seen, it goes on at the end."""
 
 WANTED_HALF_WIDTH = 0.02
 """Of log ratios, for A/A and for levers: an effect of 5 % can then be seen."""
@@ -70,18 +74,25 @@ class Champion:
         return self.found.estimate
 
 
-def calibrate(lab: Lab, *, fixed: State = ()) -> bool:
+def calibrate(lab: Lab) -> bool:
     """Compare the command with itself in one process; note its noise floors.
 
+    Where the ceiling leaves room for too few rounds, the A/A takes part while levers are tried.
+
     Returns:
-        False where that gave too few rounds: the levers are then compared between processes.
+        False where nothing can be compared in one process: the levers are then compared between
+        processes, and their noise is that of the processes with one state.
     """
     lab.phase = "live"
     began_s = lab.ledger.left_s
-    allowed_s = NOISE_SHARE * (began_s - lab.ledger.reserve_s)
-    series = lab.live_series(fixed, fixed)
+    ceiling_s = NOISE_CEILING * lab.ledger.budget_s
+    allowed_s = min(ceiling_s, NOISE_SHARE * (began_s - lab.ledger.reserve_s))
+    series = lab.known.live((), ())
     due = NOISE_ROUNDS
-    while lab.live(fixed, [fixed], due) and not series.is_over:
+    if lab.ledger.blocks(2 * NOISE_ROUNDS, num_starts=1) > ceiling_s:
+        due = MIN_PAIRS
+    lab.noise(due, most_s=ceiling_s)
+    while series.asked >= due and not series.is_over:
         # By what rounds cost here: a script that is soon over is started again for each few.
         left_s = allowed_s - (began_s - lab.ledger.left_s)
         fitting = math.floor(left_s / lab.ledger.blocks(2, num_starts=0))
@@ -90,35 +101,34 @@ def calibrate(lab: Lab, *, fixed: State = ()) -> bool:
         if found is None or half_width(found) <= WANTED_HALF_WIDTH or due >= most:
             break
         due = min(most, max(due + NOISE_ROUNDS, pairs_for(found, WANTED_HALF_WIDTH)))
-    return _note_floors(lab, series, series.ending.word)
+        lab.noise(due, most_s=left_s)
+    if series.is_over:
+        lab.notes.choose("no_noise_floor", reason=series.ending.word, n=len(series.wall))
+        return False
+    if lab.yardstick.is_live:
+        lab.notes.note_floors(lab.yardstick.floors, lab.yardstick.num_same)
+    return True
 
 
-def calibrate_between(lab: Lab) -> bool:
-    """Compare the command with itself between processes; note its noise floors.
+def sharpen_noise(lab: Lab) -> bool:
+    """Ask for twice as many rounds of the A/A, where its floor hides what was seen.
 
     Returns:
-        False where that gave too few pairs.
+        Whether more is known now.
     """
-    lab.phase = "process"
-    lab.turns((), (), MIN_PAIRS)
-    series = lab.turns_series((), ())
-    return _note_floors(lab, series, series.ending.word)
-
-
-def _note_floors(lab: Lab, series: ComparisonSeries, reason: str) -> bool:
-    """Take the noise floors from an A/A, by wall and by CPU time."""
-    found = interval(series.wall)
-    if series.is_over or found is None or found.n < MIN_PAIRS:
-        lab.notes.choose("no_noise_floor", reason=reason, n=len(series.wall))
+    series = lab.known.live((), ())
+    most_s = min(NOISE_MOST * lab.ledger.budget_s - lab.noise_s, lab.ledger.available())
+    due = max(NOISE_ROUNDS, 2 * series.asked)
+    fitting = math.floor(most_s / max(1e-9, lab.ledger.blocks(2, num_starts=0)))
+    due = min(due, series.asked + fitting)
+    least = MIN_PAIRS if lab.yardstick.is_live else max(1, MIN_PAIRS - series.asked)
+    if not lab.is_live or series.is_over or due < series.asked + least:
         return False
-    lab.floors[False] = floor_of(found)
-    by_cpu = interval(series.cpu)
-    if by_cpu is not None and by_cpu.n >= MIN_PAIRS:
-        lab.floors[True] = floor_of(by_cpu)
-    words = {False: "wall", True: "cpu"}
-    facts = {words[is_cpu]: number(floor) for is_cpu, floor in lab.floors.items()}
-    lab.notes.choose("noise_floor", None, n=found.n, **facts)
-    return True
+    before = len(series.wall)
+    lab.noise(due, most_s=most_s)
+    if lab.yardstick.is_live:
+        lab.notes.note_floors(lab.yardstick.floors, lab.yardstick.num_same)
+    return len(series.wall) > before
 
 
 def rungs(first: int = FIRST_ROUNDS) -> Iterator[int]:
@@ -138,7 +148,7 @@ def is_told(lab: Lab, series: ComparisonSeries) -> bool:
         return False
     floor = lab.floor_for(series)
     is_small = found.n >= ENOUGH_ROUNDS and found.estimate <= math.log1p(floor)
-    is_clear = worth(found, floor) is not Worth.UNCLEAR
+    is_clear = lab.worth(series) is not Worth.UNCLEAR
     return is_clear or is_small or half_width(found) <= WANTED_HALF_WIDTH
 
 
@@ -154,7 +164,10 @@ def screen(
             told = [group[0] for group in arms.values() if len(group) == 1]
             alive = [one for one in alive if one not in told or not is_told(lab, one)]
         share = KEEP_WHILE_ALONE + lab.keep / 2 if due > FIRST_ROUNDS else lab.keep
-        if alive and not lab.live(fixed, [one.state for one in alive], due, keep=share):
+        states = [one.state for one in alive]
+        if alive and not lab.yardstick.is_live:
+            states = [fixed, *states]
+        if alive and not lab.live(fixed, states, due, keep=share):
             lab.notes.choose("out_of_time", phase="live", rounds=due)
             if due == FIRST_ROUNDS:
                 _ask_one_by_one(lab, [one for one in alive if not one.asked])
@@ -174,34 +187,12 @@ def _ask_one_by_one(lab: Lab, rest: Sequence[ComparisonSeries]) -> None:
         lab.live(one.reference, [one.state], MIN_PAIRS)
 
 
-def sharpen(lab: Lab, offers: Sequence[Offer], *, fixed: State, least: float) -> bool:
-    """Ask on about the most promising lever, where none is known to help.
-
-    Among eight pairs a single outlier hides any gain.
-
-    Args:
-        least: log speedup in the middle that is worth it.
-
-    Returns:
-        Whether more is known now.
-    """
-    groups = [_arms(lab, one, fixed, ()) for one in offers]
-    ranked = _ranked(lab, [one for group in groups for one in group])
-    if not ranked or any(worth(q, lab.floor_for(one)) is Worth.GAIN for one, q in ranked):
-        return False
-    series, found = ranked[0]
-    if found.estimate < least or is_told(lab, series):
-        return False
-    due = max(NOISE_ROUNDS, min(2 * series.asked, ENOUGH_ROUNDS))
-    return due > series.asked and lab.live(fixed, [series.state], due)
-
-
 def _arms(
     lab: Lab, offer: Offer, fixed: State, banned: Sequence[Applied]
 ) -> list[ComparisonSeries]:
     """A comparison with the reference for each setting that is still allowed."""
     states = [(*fixed, one) for one in offer.settings if one not in banned]
-    return [lab.live_series(fixed, state) for state in states]
+    return [lab.known.live(fixed, state) for state in states]
 
 
 def _ranked(lab: Lab, group: Sequence[ComparisonSeries]) -> list[tuple[ComparisonSeries, Interval]]:
@@ -235,7 +226,7 @@ def _champion(
     (series, found), *slower = ranked
     for one, _ in slower:
         lab.notes.explain("live", one.state, one.reference, "halved")
-    applied, what = series.state[-1], worth(found, lab.floor_for(series))
+    applied, what = series.state[-1], lab.worth(series) or Worth.UNCLEAR
     is_gain = what is Worth.GAIN
     lab.notes.explain("live", series.state, series.reference, None if is_gain else what.value)
     lab.notes.choose("alone", applied.name, worth=what.value, **numbers_of(to_speedup(found)))
@@ -248,7 +239,7 @@ def _champion(
 def earns(lab: Lab, series: ComparisonSeries, gain: float) -> bool:
     """Whether the gain over the reference earns the one-off cost within the run's length."""
     step_s = series.reference_step_s or lab.step_s
-    one_off_s = lab.compile_s(series.state) - lab.compile_s(series.reference)
+    one_off_s = lab.known.compile_s(series.state) - lab.known.compile_s(series.reference)
     if step_s is None or one_off_s <= 0:
         return True
     length = length_of_run(lab.options.run_steps, lab.options.budget_s, step_s)

@@ -13,11 +13,13 @@ from collections.abc import Callable, Sequence
 
 from steptime.tune.search.bench import Bench
 from steptime.tune.search.combine import combine
+from steptime.tune.search.going_on import go_on, go_on_with_more
 from steptime.tune.search.lab import Lab, SearchOptions
-from steptime.tune.search.order import Offer, offer, split_by_headroom
-from steptime.tune.search.pairs import Worth
-from steptime.tune.search.proof import EFFECT, Refused, keep_for_proof, lower_reserve, prove
-from steptime.tune.search.screen import calibrate, calibrate_between, screen, sharpen
+from steptime.tune.search.live_groups import COMPILE
+from steptime.tune.search.order import Offer, expected_headroom, offer, split_by_headroom
+from steptime.tune.search.proof import Refused, keep_for_proof, prove
+from steptime.tune.search.screen import NOISE_ROUNDS, Champion, calibrate, screen
+from steptime.tune.search.search_ending import end
 from steptime.tune.search.search_notes import Found, SearchSummary, number
 from steptime.tune.search.turns import has_time_for_turns, try_in_turns
 from steptime.tune.values.study_values import State, StudyOutcome
@@ -56,13 +58,15 @@ def search(
     if not offers:
         lab.notes.choose("ends", reason="nothing_applies")
         return lab.found(StudyOutcome.NOTHING_HELPS, reason="nothing_applies")
-    lab.is_live = calibrate(lab)
-    if not lab.is_live and not calibrate_between(lab):
-        lab.notes.choose("ends", reason="no_noise_floor")
-        return lab.found(StudyOutcome.TOO_NOISY, reason="no_noise_floor")
+    lab.is_live = any(one.is_live for one in offers) and calibrate(lab)
     keep_for_proof(lab)
     offers = _worth_trying(lab, offers)
-    return prove(lab, lambda refused: _build(lab, offers, refused))
+    while True:
+        found = prove(lab, lambda refused: _build(lab, offers, refused))
+        if found is not None:
+            return found
+        if not go_on(lab) and not go_on_with_more(lab):
+            return end(lab)
 
 
 def _worth_trying(lab: Lab, offers: Sequence[Offer]) -> tuple[Offer, ...]:
@@ -71,7 +75,7 @@ def _worth_trying(lab: Lab, offers: Sequence[Offer]) -> tuple[Offer, ...]:
     early = _that_come_first(live, [one for one in offers if one not in live])
     # Once the bottleneck is gone, the shares of all else are larger.
     gone = max((one.headroom or 0.0 for one in early), default=0.0)
-    kept, refused = split_by_headroom(offers, min(lab.floors.values()), speedup=1 / (1 - gone))
+    kept, refused = split_by_headroom(offers, lab.yardstick.least_floor, speedup=1 / (1 - gone))
     lab.notes.leave_out(refused)
     for one in kept:
         share = "unknown" if one.headroom is None else number(1 / (1 - one.headroom))
@@ -82,27 +86,63 @@ def _worth_trying(lab: Lab, offers: Sequence[Offer]) -> tuple[Offer, ...]:
 def _build(lab: Lab, offers: Sequence[Offer], refused: Refused) -> State:
     """The best state by what was measured, without what was refused."""
     live = [one for one in offers if one.is_live and lab.is_live]
+    cheap = [one for one in live if one.name != COMPILE]
     others = [one for one in offers if one not in live]
     early = _that_come_first(live, others)
     late = [one for one in others if one not in early]
     lab.best, lab.best_gain = (), None
+    if not live and (only := _only_setting(offers)) and not refused.has(only):
+        return only
     if early:
         lab.notes.choose("processes_first", levers=", ".join(one.name for one in early))
         try_in_turns(lab, early, banned=refused.levers)
-    if live:
-        fixed, lab.keep = lab.best, KEEP_FOR_PROCESSES if late and has_time_for_turns(lab) else 0.0
-        champions = screen(lab, live, fixed=fixed, banned=refused.levers)
-        if not any(one.worth is Worth.GAIN for one in champions):
-            lower_reserve(lab, ())
-            if sharpen(lab, live, fixed=fixed, least=math.log1p(EFFECT)):
-                champions = screen(lab, live, fixed=fixed, banned=refused.levers)
+    fixed, gain = lab.best, lab.best_gain
+    champions: list[Champion] = []
+    if cheap:
+        lab.keep = KEEP_FOR_PROCESSES if late and has_time_for_turns(lab) else 0.0
+        champions = screen(lab, cheap, fixed=fixed, banned=refused.levers)
         combine(lab, champions, fixed=fixed, banned=refused.states)
-    lab.keep = 0.0
+        lab.keep = 0.0
     try_in_turns(lab, late, banned=refused.levers)
+    compiling = [one for one in live if one.name == COMPILE]
+    if compiling and _fits_beside(lab, compiling[0], fixed):
+        champions += screen(lab, compiling, fixed=fixed, banned=refused.levers)
+        champions.sort(key=lambda one: -one.gain)
+        lab.best, lab.best_gain = fixed, gain
+        combine(lab, champions, fixed=fixed, banned=refused.states)
+        try_in_turns(lab, late, banned=refused.levers)
     return lab.best
+
+
+def _only_setting(offers: Sequence[Offer]) -> State:
+    """The only state there is to choose; the proof of it is all that is to be measured."""
+    settings = [setting for one in offers for setting in one.settings]
+    return tuple(settings) if len(settings) == 1 else ()
+
+
+def _fits_beside(lab: Lab, lever: Offer, fixed: State) -> bool:
+    """Whether compiling fits into the time beside the others: to try it, and to prove it with them.
+
+    A state that was compiled once fits, for its answer is there.
+    """
+    states = [(*fixed, one) for one in lever.settings]
+    if any(lab.known.live(fixed, state).asked for state in states):
+        return True
+    compile_s = lab.ledger.compilation()
+    price_s = len(states) * compile_s + lab.ledger.blocks(
+        (len(states) + 1) * NOISE_ROUNDS, num_starts=1
+    )
+    proof_s = max(lab.ledger.reserve_s, lab.judgement_s((*lab.best, lever.settings[0])))
+    left_s = lab.ledger.left_s - proof_s - compile_s
+    if lab.ledger.affords(price_s) and price_s <= left_s:
+        return True
+    facts = {"price_s": number(price_s + compile_s), "left_s": number(max(0.0, left_s))}
+    lab.notes.choose("too_expensive", lever.name, **facts)
+    return False
 
 
 def _that_come_first(live: Sequence[Offer], others: Sequence[Offer]) -> list[Offer]:
     """Levers between processes that relieve the bottleneck, where no live one gives as much."""
-    most = max((one.headroom or 0.0 for one in live), default=math.inf)
-    return [one for one in others if one.is_aimed and (one.headroom or 0.0) > most]
+    most = max(map(expected_headroom, live), default=math.inf)
+    known = [(one, one.headroom) for one in others if one.is_aimed and one.headroom is not None]
+    return [one for one, share in known if share > most]

@@ -18,11 +18,13 @@ from steptime.tune.values.study_values import (
     Applied,
     Choice,
     Ending,
+    FewPairs,
     NotTried,
     State,
     StudyOutcome,
     Trial,
     TrialEnd,
+    Unproven,
 )
 from steptime.verify.values import Verdict
 
@@ -71,7 +73,8 @@ class Found:
 
     The search knows nothing of folders, dates or containment: `run_study` adds those.
 
-    `reason` is a machine word where the outcome has one: docs/explanation/how-we-tune.md.
+    `reason` is a machine word where the outcome has one: docs/explanation/how-we-tune.md. Its
+    `reason_facts` are the numbers for the sentence.
     """
 
     outcome: StudyOutcome | None
@@ -87,6 +90,9 @@ class Found:
     choices: tuple[Choice, ...]
     break_even_steps: int | None = None
     reason: str | None = None
+    reason_facts: Mapping[str, Fact] | None = None
+    unproven: Unproven | None = None
+    loop_speedup: Interval | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +143,25 @@ class Notes:
         missed = tuple(NotTried(name=name, reason="no_time") for name in late)
         return tuple(self._not_tried.values()) + missed
 
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Names of levers that are not tried, for a reason other than time."""
+        return frozenset(self._not_tried)
+
+    def was_dropped(self, state: State) -> bool:
+        """Whether the state gave way to another setting, or its one-off cost is not earned."""
+        return any(
+            one.end is TrialEnd.PRUNED or one.reason == "not_earned"
+            for one in self.trials
+            if key_of(one.state) == key_of(state)
+        )
+
+    def note_floors(self, floors: Mapping[bool, float], num_same: int) -> None:
+        """Note the noise floors as they are known now, by wall and by CPU time."""
+        words = {False: "wall", True: "cpu"}
+        facts = {words[is_cpu]: number(floor) for is_cpu, floor in floors.items()}
+        self.choose("noise_floor", None, n=num_same, **facts)
+
     def choose(self, code: str, lever: str | None = None, **facts: Fact) -> None:
         """Note a decision; the same one twice is one."""
         choice = Choice(code=code, lever=lever, facts=facts or None)
@@ -155,6 +180,7 @@ class Notes:
         reference: State = (),
         ending: Ending = WELL,
         found: Interval | None = None,
+        few: FewPairs | None = None,
         quality: Verdict | None = None,
     ) -> None:
         """Note a trial; what is known of the same one (kind, state, reference) is replaced."""
@@ -166,6 +192,7 @@ class Notes:
             end=ending.end,
             kind=kind,
             speedup=None if found is None else to_speedup(found),
+            few=few,
             reference=reference,
             quality=quality,
             reason=ending.reason,

@@ -7,21 +7,23 @@ still win.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from steptime.core.interval import Interval
 from steptime.tune.search.comparison_series import ComparisonSeries
-from steptime.tune.search.lab import COMPILE, Lab
+from steptime.tune.search.lab import Lab
+from steptime.tune.search.live_groups import COMPILE
 from steptime.tune.search.order import Offer
-from steptime.tune.search.pairs import MIN_PAIRS, Worth, chain, to_speedup, worth
-from steptime.tune.search.search_notes import label, names_of, numbers_of
+from steptime.tune.search.pairs import MIN_PAIRS, Worth, chain, to_speedup
+from steptime.tune.search.search_notes import label, names_of, number, numbers_of
 from steptime.tune.values.study_values import Applied, State
 
 FIRST_PAIRS = 2
 """Each of several settings gets so many at first; only the best one gets more."""
 
 EARLY_PAIRS = 4
-"""After so many, what is not faster than the noise is given up."""
+"""After so many, what was not faster than the noise in any of them is given up."""
 
 MAX_PAIRS = 12
 """Where time is left when all were tried, what is undecided gets so many."""
@@ -37,6 +39,8 @@ def try_in_turns(lab: Lab, offers: Sequence[Offer], *, banned: Sequence[Applied]
     """Add the levers that help together with the best state, in their order."""
     lab.phase = "process"
     for num_pairs in ((EARLY_PAIRS, MIN_PAIRS), (MAX_PAIRS,)):
+        if not lab.best and num_pairs == (MAX_PAIRS,):
+            break  # there is nothing to add to; what is open gets its pairs at the end
         for one in offers:
             settings = [setting for setting in one.settings if setting not in banned]
             if one.name not in {applied.name for applied in lab.best}:
@@ -47,13 +51,15 @@ def _try(lab: Lab, settings: Sequence[Applied], num_pairs: Sequence[int]) -> Non
     """Compare one lever's settings with the best so far; add the best of them if it helps."""
     # Compiling again in each of a dozen processes would take the whole budget.
     reference = tuple(one for one in lab.best if one.name != COMPILE)
+    # What gave way stays so, whatever more pairs say of the best.
+    settings = [one for one in settings if not lab.notes.was_dropped((*reference, one))]
     if len(settings) > 1:
         for one in settings:
             if not lab.turns(reference, (*reference, one), FIRST_PAIRS):
                 break
         settings = _best_first(lab, reference, settings)[:1]
     for one in settings:
-        series = lab.turns_series(reference, (*reference, one))
+        series = lab.known.between(reference, (*reference, one))
         for due in num_pairs:
             if series.is_over or _is_hopeless(lab, series):
                 break
@@ -67,10 +73,10 @@ def _best_first(lab: Lab, reference: State, settings: Sequence[Applied]) -> list
     """The settings that were compared, the fastest first; the others are said to be dropped."""
     known = []
     for one in settings:
-        series = lab.turns_series(reference, (*reference, one))
-        found = None if series.is_over else lab.log_speedup(series)
-        if found is not None:
-            known.append((found.estimate, one))
+        series = lab.known.between(reference, (*reference, one))
+        middle = None if series.is_over else lab.yardstick.middle(series)
+        if middle is not None:
+            known.append((middle, one))
     ranked = [one for _, one in sorted(known, key=lambda it: -it[0])]
     for one in ranked[1:]:
         lab.notes.explain("process", (*reference, one), reference, "halved")
@@ -79,41 +85,33 @@ def _best_first(lab: Lab, reference: State, settings: Sequence[Applied]) -> list
 
 
 def _is_hopeless(lab: Lab, series: ComparisonSeries) -> bool:
-    """Whether more pairs would change nothing: it cannot be told here, or is no gain already."""
-    found = lab.log_speedup(series)
-    if found is None or found.n < EARLY_PAIRS:
+    """Whether more pairs would change nothing: it cannot be told here, or gives nothing in each."""
+    if len(series.wall) < EARLY_PAIRS:
         return False
-    what = worth(found, lab.floor_for(series))
-    return not can_tell(lab, series) or what in (Worth.NOTHING, Worth.SLOWER)
+    least = math.log1p(lab.floor_for(series))
+    return not lab.yardstick.may_tell(series) or max(lab.yardstick.log_ratios(series)) <= least
 
 
 def _decide(lab: Lab, series: ComparisonSeries) -> Interval | None:
     """What the lever gives, where it helps and that could be told; else None, with the reason."""
     name = series.state[-1].name
-    found = lab.log_speedup(series)
-    if series.is_over or found is None:
+    middle, what = lab.yardstick.middle(series), lab.worth(series)
+    if series.is_over or middle is None:
         if series.asked:
             lab.notes.choose("not_added", name, reason=series.ending.word)
         return None
-    facts = numbers_of(to_speedup(found)) | {"to": names_of(series.reference)}
-    reason: str | None = worth(found, lab.floor_for(series)).value
-    if not can_tell(lab, series):
+    found = lab.log_speedup(series)
+    seen = {"speedup": number(math.exp(middle)), "n": len(lab.yardstick.log_ratios(series))}
+    facts = (seen if found is None else numbers_of(to_speedup(found))) | {
+        "to": names_of(series.reference)
+    }
+    reason = "too_few_pairs" if what is None else what.value
+    if not lab.yardstick.can_tell(series):
+        others = series.others_cores
         reason = "cannot_tell"
-        facts["others_cores"] = (
-            "unknown" if series.others_cores is None else f"{series.others_cores:.2g}"
-        )
-    elif reason == Worth.GAIN.value and found.n < EARLY_PAIRS:
-        reason = Worth.UNCLEAR.value
+        facts["others_cores"] = "unknown" if others is None else f"{others:.2g}"
     is_gain = reason == Worth.GAIN.value
     lab.notes.explain("process", series.state, series.reference, None if is_gain else reason)
     code = "added" if is_gain else "not_added"
-    lab.notes.choose(code, name, **facts, **({} if is_gain else {"reason": reason or ""}))
+    lab.notes.choose(code, name, **facts, **({} if is_gain else {"reason": reason}))
     return found if is_gain else None
-
-
-def can_tell(lab: Lab, series: ComparisonSeries) -> bool:
-    """Whether a comparison between processes can be judged here.
-
-    By CPU time where all levers allow it; by wall time where others left the machine alone.
-    """
-    return lab.is_by_cpu(series) or lab.is_quiet(series.others_cores)

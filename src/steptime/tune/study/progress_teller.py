@@ -31,19 +31,27 @@ class ProgressTeller:
         self, folder: StudyFolder, budget_s: float, progress: Callable[[StudyProgress], None]
     ) -> None:
         self._progress = progress
-        self._is_resumed = folder.is_resumed
+        self._folder = folder
         self._summary: SearchSummary | None = None
         self._ended: set[int] = set()
         self._now = StudyProgress(study_id=folder.study_id, phase="probe", trial=0, left_s=budget_s)
 
     def begin(self) -> None:
-        """The study begins or resumes."""
-        self._tell(note=Note(code="resumed") if self._is_resumed else None)
+        """The study begins or resumes, perhaps in another store than the wanted one."""
+        folder = self._folder
+        if folder.instead_of is not None:
+            facts = {"store": str(folder.instead_of), "reason": folder.because or ""}
+            facts["folder"] = str(folder.folder)
+            self._tell(note=Note(code="stored_elsewhere", facts=facts))
+        self._tell(note=Note(code="resumed") if folder.is_resumed else None)
 
     def contain(self, containment: Containment) -> None:
         """How trials are kept from doing harm is known."""
         self._now = replace(
-            self._now, tier=containment.tier.value, tier_reasons=containment.reasons
+            self._now,
+            tier=containment.tier.value,
+            tier_reasons=containment.reasons,
+            tier_lacks=containment.lacks,
         )
         self._tell()
 

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from steptime.core.codec import from_json, to_json
+from steptime.core.codec import from_json, parse_document, to_json
 from steptime.core.schema import SCHEMA
 from steptime.core.store import write_text
 from steptime.errors import DamagedRunError
+from steptime.record.regular_file import read_regular
 from steptime.tune.search.bench import (
     Baseline,
     ComparisonResult,
@@ -146,7 +147,7 @@ class RecordedBench:
     def _recall(self, path: Path, ask: str, request: Request, cls: type[T]) -> T | None:
         """The stored answer, if it is one to the same question."""
         try:
-            document: Any = json.loads(path.read_bytes())
+            document: Any = parse_document(read_regular(path))
             stored = from_json(_Stored, document, where=path.name)
             if stored.ask != ask or document["request"] != to_json(request):
                 return None

@@ -18,10 +18,19 @@ from pathlib import Path
 from typing import Any
 
 from steptime.core.codec import to_json
+from steptime.core.fallback_store import find_fallback
 from steptime.core.schema import SCHEMA
-from steptime.core.store import create_run, fallback_store, store_in, write_text
+from steptime.core.store import (
+    NAME,
+    create_run,
+    read_document,
+    store_in,
+    why_unwritable,
+    write_text,
+)
 from steptime.errors import StoreError
-from steptime.tune.values.study_values import Study
+from steptime.isolate.surroundings import SHADOW
+from steptime.tune.values.study_values import Study, StudyOutcome
 
 MAX_STDIN_BYTES = 64 << 20
 """What is kept of the input for the trials; a script that reads more is not fed by hand."""
@@ -32,14 +41,20 @@ _LOCK_WAIT_S = 2.0  # the last trial of a study that was killed may take a momen
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyFolder:
-    """A study's folder [absolute]; `key` says what must be equal to resume it."""
+    """A study's folder [absolute]; `key` says what must be equal to resume it.
+
+    `budgets_s` are the budgets of its calls that granted more than those before, in order.
+    `instead_of` is the wanted store if that cannot be written, and `because` says why.
+    """
 
     study_id: str
     folder: Path
     key: str
     started_unix_s: float
+    budgets_s: tuple[float, ...]
     is_resumed: bool = False
     instead_of: Path | None = None
+    because: str | None = None
 
     @property
     def answers(self) -> Path:
@@ -59,26 +74,27 @@ class StudyFolder:
 
     def save(self, study: Study) -> None:
         """Write `study.json`."""
-        document = {**to_json(study), "key": self.key}
+        document = {**to_json(study), "key": self.key, "budgets_s": self.budgets_s}
         write_text(self.folder / "study.json", json.dumps(document) + "\n")
 
 
-def open_study(store: Path, key: str, *, is_fresh: bool = False) -> StudyFolder:
-    """The newest unfinished study with this key, else a new one.
+def open_study(store: Path, key: str, *, budget_s: float, is_fresh: bool = False) -> StudyFolder:
+    """The newest study with this key that can continue, else a new one.
 
     Args:
         store: the folder that holds the store, or the store itself.
         key: what `make_key` returned.
+        budget_s: all the time that the study may take, that of earlier calls included [s].
         is_fresh: make a new one in any case.
 
     Raises:
         StoreError: no folder can be made.
     """
-    found = None if is_fresh else find_unfinished(store, key)
-    return found or _create(store, key)
+    found = None if is_fresh else find_unfinished(store, key, budget_s=budget_s)
+    return found or _create(store, key, budget_s)
 
 
-def _create(store: Path, key: str) -> StudyFolder:
+def _create(store: Path, key: str, budget_s: float) -> StudyFolder:
     started_unix_s = time.time()
     run = create_run(store, started_unix_s=started_unix_s, kind="studies")
     study = StudyFolder(
@@ -86,49 +102,71 @@ def _create(store: Path, key: str) -> StudyFolder:
         folder=run.folder,
         key=key,
         started_unix_s=started_unix_s,
+        budgets_s=(budget_s,),
         instead_of=run.instead_of,
+        because=run.because,
     )
     try:
         study.answers.mkdir()
         (study.folder / "trials").mkdir()
         # Found again by its key even where it is killed before its first answer.
         document = {"schema": SCHEMA, "key": key, "started_unix_s": started_unix_s}
+        document["budgets_s"] = [budget_s]
         write_text(study.folder / "study.json", json.dumps(document) + "\n")
     except OSError as error:
         raise StoreError(f"the study's folder cannot be written: {error}") from error
     return study
 
 
-def find_unfinished(store: Path, key: str) -> StudyFolder | None:
-    """The newest study with this key that has no outcome yet."""
-    for parent in _study_parents(store):
+def find_unfinished(store: Path, key: str, *, budget_s: float) -> StudyFolder | None:
+    """The newest study with this key that can continue with this budget.
+
+    It has no outcome yet and was granted no more; or its time did not suffice, and this is more.
+    """
+    wanted = store_in(store)
+    because = why_unwritable(wanted, kind="studies")
+    for parent in _study_parents(wanted, because):
+        is_ours = parent.parent == wanted
         for folder in sorted(parent.iterdir(), reverse=True):
-            document = _read(folder / "study.json")
-            if document.get("key") == key and document.get("outcome") is None:
+            document = read_document(folder / "study.json")
+            budgets_s = _budgets_s(document) if document.get("key") == key else ()
+            if budgets_s and _can_continue(document.get("outcome"), budgets_s[-1], budget_s):
+                more_s = (budget_s,) if budget_s > budgets_s[-1] else ()
                 return StudyFolder(
                     study_id=folder.name,
                     folder=folder,
                     key=key,
                     started_unix_s=float(document.get("started_unix_s") or time.time()),
+                    budgets_s=(*budgets_s, *more_s),
                     is_resumed=True,
+                    instead_of=None if is_ours else wanted,
+                    because=None if is_ours else because,
                 )
     return None
 
 
-def _study_parents(store: Path) -> list[Path]:
-    stores = [store_in(store)]
-    with suppress(OSError):
-        stores.append(fallback_store())
+def _can_continue(outcome: object, granted_s: float, budget_s: float) -> bool:
+    if outcome is None:
+        return budget_s >= granted_s
+    return outcome == StudyOutcome.TOO_NOISY.value and budget_s > granted_s
+
+
+def _budgets_s(document: Mapping[str, Any]) -> tuple[float, ...]:
+    """The budgets of its calls; none where the file does not say them as it should."""
+    found = document.get("budgets_s")
+    if not isinstance(found, list):
+        return ()
+    known = [one for one in found if type(one) in (int, float) and 0 < one < float("inf")]
+    return tuple(map(float, known)) if known == found == sorted(known) else ()
+
+
+def _study_parents(wanted: Path, because: str | None) -> list[Path]:
+    """The folders to search: the store of last resort only where the wanted one is not writable."""
+    stores = [wanted]
+    with suppress(OSError, StoreError):
+        if because is not None and (fallback := find_fallback()) is not None:
+            stores.append(fallback / NAME)
     return [place / "studies" for place in stores if (place / "studies").is_dir()]
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    is_ours = isinstance(document, dict) and document.get("schema") == SCHEMA
-    return document if is_ours else {}
 
 
 @contextmanager
@@ -167,6 +205,13 @@ def _lock(descriptor: int) -> bool:
             return True  # a network disk without locks
         else:
             return True
+
+
+def left_shadows(studies: Path) -> Iterator[str]:
+    """Yield the folders that killed trials of earlier studies may have left, newest first."""
+    for study in sorted(studies.iterdir(), reverse=True):
+        for pattern in ("trials/*", "quality/*", "probe-*/trial"):
+            yield from (str(path) for path in study.glob(f"{pattern}/{SHADOW}"))
 
 
 def read_input(descriptor: int = 0) -> bytes | None:

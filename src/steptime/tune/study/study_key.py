@@ -19,6 +19,7 @@ from steptime.core.version import installed_version
 from steptime.launch.origin import read_git_revision, read_machine
 from steptime.levers import file_of
 from steptime.levers.base import Lever
+from steptime.record.regular_file import read_regular
 from steptime.tune.study_options import StudyOptions
 
 _MAX_FILE_BYTES = 1 << 20
@@ -36,7 +37,8 @@ def make_key(
     """The hash of everything that decides what the trials of a study would find.
 
     Args:
-        options: of the study; where it is kept is no part of the key.
+        options: of the study; where it is kept, and how much time it is granted, are no part of
+            the key: the same study continues with more time.
         environment: of the command; the values are hashed, not kept.
         cwd: where the command runs.
         stdin: what the command reads.
@@ -56,11 +58,12 @@ def make_key(
         "levers": [_describe_lever(lever) for lever in options.levers],
         "excluded": options.excluded,
         "run_steps": options.run_steps,
-        "budget_s": options.budget_s,
         "containment": (options.allow_unsafe, options.share_network),
         "machine": asdict(read_machine()),
         "versions": (installed_version(), platform.python_version()),
     }
+    if options.training is not None:
+        parts["training"] = options.training
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -70,7 +73,7 @@ def _describe_lever(lever: Lever) -> tuple[str, str | None]:
 
 def _hash(path: Path) -> str | None:
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return hashlib.sha256(read_regular(path)).hexdigest()
     except OSError:
         return None
 

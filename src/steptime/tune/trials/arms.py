@@ -41,6 +41,7 @@ class Arm:
     need: int
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
+    loop: list[float] = field(default_factory=list)
     ending: Ending = WELL
     compile_s: float = 0.0
     is_checked: bool = True
@@ -60,6 +61,7 @@ class Arm:
             state=self.state,
             log_ratios=tuple(self.wall),
             cpu_log_ratios=tuple(self.cpu),
+            loop_log_ratios=tuple(self.loop),
             ending=self.ending,
             compile_s=self.compile_s,
         )
@@ -77,6 +79,7 @@ class ExperimentResult:
     is_finite: bool
     failed_states: Mapping[int, str]
     others_cores: float | None
+    between_s: float | None = None
 
     def compile_s(self, state: int) -> float:
         """Time spent compiling in a state, while settling too."""
@@ -137,9 +140,10 @@ class OpenRequest:
             if block.state == 0 and block.void is None
         ]
         for number, arm in enumerate(arms, start=1):
-            ratios = log_ratios(seen.blocks, state=number)
+            ratios = log_ratios(seen.blocks, state=number, between_s=seen.between_s)
             arm.wall += ratios.wall
             arm.cpu += ratios.cpu
+            arm.loop += ratios.loop
             arm.need -= len(ratios.wall)
             self._vain_left += 1 if ratios.wall and number == 1 else 0
             arm.compile_s += seen.compile_s(number)

@@ -1,14 +1,14 @@
-"""A short extra child that counts the work of one step, where the run itself must not.
+"""A short extra child that counts the work of steps, where the run itself must not.
 
-In: a command that has just ended. Out: `count.jsonl` in its run folder: the guest's line, or why
-there is none. The child is contained like a trial, does not compile, and is ended once it has
-counted.
+In: a command that has just ended. Out: `count.jsonl` in its run folder: the guest's lines, or why
+there are none. The child is contained like a trial, does not compile, and is ended once it has
+counted as many updates as it takes until they repeat.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ from steptime.core.executable import NotStarted
 from steptime.core.store import write_text
 from steptime.errors import ContainmentError
 from steptime.isolate.child import start_contained
+from steptime.isolate.left_folders import remove_left, temporary_folders
 from steptime.isolate.probe import probe
+from steptime.isolate.surroundings import SHADOW
 from steptime.record import files, kinds
 from steptime.tune.trials.trial_process import (
     ContainedProcess,
@@ -38,37 +40,49 @@ _LIMITS = TrialLimits(start_s=300.0, silence_s=120.0, working_s=180.0, total_s=6
 
 
 def count_in_child(
-    argv: tuple[str, ...], environment: Mapping[str, str], *, run_folder: Path, cwd: Path
+    argv: tuple[str, ...],
+    environment: Mapping[str, str],
+    *,
+    run_folder: Path,
+    cwd: Path,
+    training: int | None = None,
 ) -> None:
-    """Run the command until a step was counted; write what it said to `count.jsonl`.
+    """Run the command until steps were counted; write what it said to `count.jsonl`.
 
     Args:
         argv: the command.
         environment: the user's, in which it ran.
         run_folder: of the run that has ended; absolute or not.
         cwd: where it ran.
+        training: the number of the training whose step is counted, if the command has several.
     """
-    row = _count(argv, environment, folder=run_folder.resolve() / "count", cwd=cwd)
-    head = {"k": kinds.HEAD, "schema": SCHEMA}
-    lines = (json.dumps(one) + "\n" for one in (head, row))
+    folder = run_folder.resolve() / "count"
+    rows = _count(argv, environment, folder=folder, cwd=cwd, training=training)
+    head = {"k": kinds.HEAD, "schema": SCHEMA, "training": training or 1}
+    lines = (json.dumps(one) + "\n" for one in (head, *rows))
     write_text(run_folder / files.COUNTED, "".join(lines))
 
 
 def _count(
-    argv: tuple[str, ...], environment: Mapping[str, str], *, folder: Path, cwd: Path
-) -> Mapping[str, Any]:
+    argv: tuple[str, ...],
+    environment: Mapping[str, str],
+    *,
+    folder: Path,
+    cwd: Path,
+    training: int | None,
+) -> Sequence[Mapping[str, Any]]:
     try:
-        trial = _start(argv, environment, folder=folder, cwd=cwd)
+        trial = _start(argv, environment, folder=folder, cwd=cwd, training=training)
         if isinstance(trial, NotStarted):
             return _missing("child_not_started")
         try:
-            ended = trial.wait(lambda watch: _counted(watch) is not None)
+            ended = trial.wait(_has_counted)
             found = _counted(trial.watch)
         finally:
             trial.close()
     except ContainmentError:
         return _missing("child_uncontained")
-    if found is not None:
+    if found:
         return found
     if ended is not None and ended.end is TrialEnd.OUT_OF_MEMORY:
         return _missing("child_out_of_memory")
@@ -77,8 +91,14 @@ def _count(
 
 
 def _start(
-    argv: tuple[str, ...], environment: Mapping[str, str], *, folder: Path, cwd: Path
+    argv: tuple[str, ...],
+    environment: Mapping[str, str],
+    *,
+    folder: Path,
+    cwd: Path,
+    training: int | None,
 ) -> TrialProcess | NotStarted:
+    remove_left((*temporary_folders(), *_left_shadows(folder.parent.parent)))
     containment = probe(folder.parent, allow_unsafe=False, share_network=False)
 
     def begin(
@@ -93,16 +113,28 @@ def _start(
         argv=argv,
         environment={**environment, **_EAGER},
         plan={"schema": SCHEMA, "mode": "count", "levers": []},
+        training=training,
     )
     return start_trial(begin, start, _LIMITS)
 
 
-def _counted(watch: TrialWatch) -> Mapping[str, Any] | None:
-    """The line of the process of the lowest rank, once it is there."""
-    ready = [process for process in watch.processes if process.count is not None]
+def _left_shadows(runs: Path) -> Iterator[str]:
+    """Yield the folders that the killed children of earlier runs may have left."""
+    for pattern in ("count", "probe-*/trial"):
+        yield from (str(path) for path in runs.glob(f"*/{pattern}/{SHADOW}"))
+
+
+def _has_counted(watch: TrialWatch) -> bool:
+    """Return whether a process has counted all that it will."""
+    return any(process.is_counted for process in watch.processes)
+
+
+def _counted(watch: TrialWatch) -> Sequence[Mapping[str, Any]]:
+    """Return the lines of the process of the lowest rank; none before it has counted."""
+    ready = [process for process in watch.processes if process.counts]
     first = min(ready, key=lambda process: process.rank or 0, default=None)
-    return None if first is None else first.count
+    return () if first is None else first.counts
 
 
-def _missing(word: str) -> dict[str, Any]:
-    return {"k": kinds.COUNT, "missing": word}
+def _missing(word: str) -> tuple[dict[str, Any]]:
+    return ({"k": kinds.COUNT, "missing": word},)

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from steptime.record.regular_file import open_regular
+
 FILES: Mapping[str, tuple[str, ...]] = {
     "jemalloc": ("libjemalloc.so.2", "libjemalloc.so"),
     "tcmalloc": (
@@ -99,7 +101,7 @@ def _kind_of_machine(path: Path) -> bytes | None:
 
     A machine may hold 32-bit libraries too: with one of those no program starts.
     """
-    with suppress(OSError), path.open("rb") as file:
+    with suppress(OSError), open_regular(path, max_bytes=sys.maxsize) as file:
         head = file.read(20)
         if head[:4] == b"\x7fELF" and len(head) == 20:
             return head[4:5] + head[18:20]

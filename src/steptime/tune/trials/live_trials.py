@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
@@ -17,12 +18,18 @@ from steptime.core.schema import SCHEMA
 from steptime.core.store import write_text
 from steptime.levers.base import Lever
 from steptime.measure.host_lines import read_host
-from steptime.measure.trial_lines import BlockTime, LeverLine, join_ranks, read_trial
+from steptime.measure.trial_lines import (
+    BlockTime,
+    LeverLine,
+    RankLines,
+    join_ranks,
+    read_trial,
+)
 from steptime.record import files
 from steptime.record.lines import Torn
 from steptime.tune.search.bench import ComparisonResult, LiveRequest
 from steptime.tune.search.budget import BLOCK_S, LONG_STEP_S
-from steptime.tune.search.lab import COMPILE
+from steptime.tune.search.live_groups import COMPILE
 from steptime.tune.trials.arms import (
     NOT_FINITE,
     TOO_SHORT,
@@ -75,6 +82,7 @@ class LiveTrials:
         self._known_s: dict[str, float] = {}
         self._num_steps: int | None = None  # of a script that is over before it is warm
         self._num_experiments = 0
+        self._end_s = math.inf  # when the request that is being answered should be over
 
     def close(self) -> None:
         """End the process that waits for the next request."""
@@ -91,7 +99,9 @@ class LiveTrials:
         rounds = request.num_rounds
         arms = [Arm(number=i, state=s, need=rounds) for i, s in enumerate(others)]
         asked = OpenRequest(arms=arms)
-        while asked.is_open:
+        most_s = math.inf if request.most_s is None else request.most_s
+        self._end_s = time.monotonic() + most_s
+        while asked.is_open and time.monotonic() < self._end_s:
             if not self._ensure(request.fixed, asked):
                 break
             self._ask(reference, asked)
@@ -188,6 +198,7 @@ class LiveTrials:
         settle = 1 + block // _SETTLE_SHARE if self._num_steps is None else 1
         if steps_s[0] > LONG_STEP_S:
             settle = 0
+        num_rounds = self._rounds_in_time(num_rounds, (settle + block) * sum(steps_s))
         document = {
             "schema": SCHEMA,
             "experiment": number,
@@ -198,6 +209,7 @@ class LiveTrials:
             "seed": number,
             "states": [describe_state(state, self._levers) for state in states],
         }
+        trial.note_levers(one.name for state in states for one in state)
         write_text(trial.folder / "live.json", json.dumps(document) + "\n")
         expected_s = num_rounds * (settle + block) * sum(steps_s)
         most_s = begun_s + _SLOW * expected_s + self._slack_s * max(1, _num_compiled(states))
@@ -220,7 +232,15 @@ class LiveTrials:
             is_finite=all(end.is_finite is not False for end in over),
             failed_states=_failed_states([line for rank in ranks for line in rank.levers], number),
             others_cores=_others_cores(trial, last_s=trial.age_s - begun_s),
+            between_s=_between_s(ranks),
         )
+
+    def _rounds_in_time(self, num_rounds: int, round_s: float) -> int:
+        """Of so many rounds those that fit into the request's time; one at least."""
+        left_s = self._end_s - time.monotonic()
+        if math.isinf(left_s):
+            return num_rounds
+        return max(1, min(num_rounds, math.floor(left_s / max(1e-9, round_s))))
 
     def _learn(self, states: Sequence[State], blocks: Sequence[BlockTime]) -> None:
         """How long a step takes in each state, for the length of later blocks."""
@@ -286,6 +306,13 @@ def _is_warm(watch: TrialWatch) -> bool:
         return False
     seen_s = process.ticks[-1].end_s - process.ticks[0].end_s
     return seen_s >= _WARM_S and (len(process.ticks) > _WARM_STEPS or seen_s >= 3 * _WARM_S)
+
+
+def _between_s(ranks: Sequence[RankLines]) -> float | None:
+    """Time between two updates that is no step's, of the rank that has most; None if not known."""
+    known = [one.between_s for one in ranks]
+    found = [between_s for between_s in known if between_s is not None]
+    return max(found) if found and len(found) == len(known) else None
 
 
 def _has_ended(watch: TrialWatch, experiment: int) -> bool:

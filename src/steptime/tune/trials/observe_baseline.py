@@ -5,26 +5,34 @@ In: a trial's folder and how the trial ended. Out: a `Baseline`. Nothing here st
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from steptime.core.codec import from_json
+from steptime.core.note import Fact
 from steptime.core.process_end import ProcessEnd, RunState
+from steptime.diagnose.ailments.host import PAGE_FAULT_S
 from steptime.diagnose.diagnosis import diagnose
-from steptime.errors import DamagedRunError
+from steptime.errors import DamagedRunError, UsageError
 from steptime.levers.base import Facts
 from steptime.measure.run_fold import measure
-from steptime.measure.run_records import read_records
+from steptime.measure.run_records import RecordReader, RunRecords
 from steptime.measure.source.scan import write_source
+from steptime.measure.trainings import trainings_in
 from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.training_values import CommandTraining
+from steptime.record import files
+from steptime.record.begun import number_alike, read_begun
 from steptime.tune.search.bench import Baseline
-from steptime.tune.trials.process_pairs import samples_per_step
+from steptime.tune.trials.kernel_use import KernelUse, kernel_use
+from steptime.tune.trials.process_pairs import number_of, pids_of, samples_per_step
 from steptime.tune.trials.resources import count_cores, count_physical_cores, read_available_bytes
 from steptime.tune.trials.trial_process import TrialEnded
 from steptime.tune.trials.trial_watch import Process, TrialWatch
-from steptime.tune.values.study_values import Ending, TrialEnd
+from steptime.tune.values.study_values import Ending, TrainingScope, TrialEnd
 
 # Words of /proc/cpuinfo that levers know, all of them Intel's and AMD's own names.
 _CAPABILITIES = ("amx_bf16", "amx_fp16", "avx512_bf16", "avx512_fp16")
@@ -45,46 +53,109 @@ class ParentFacts:
     environment_names: tuple[str, ...]
 
 
+_MAX_NAMED, _MAX_WORDS = 8, 60
+
+
+class SeveralTrainingsError(UsageError):
+    """The command has several trainings, and the one that is meant was not named, or not seen."""
+
+
 def make_baseline(
     folder: Path,
     watch: TrialWatch,
     ended: TrialEnded,
     surroundings: ParentFacts,
-    *,
-    reason: str | None = None,
 ) -> Baseline:
-    """What the trial of the command as written has shown; `reason` of one that finished."""
+    """What the trial of the command as written has shown."""
     write_source(folder, cwd=str(surroundings.cwd))
-    measurement = _measure(folder, ended)
+    number = number_of(folder, watch)
+    scope = None if number is None else find_scope(folder, number)
+    records = _read(folder, ended, number=number, is_named=watch.training is not None)
+    measurement = _measure(records, ended)
     process = watch.first
     ending = ended.ending
-    if ending.is_well and (process is None or measurement.num_steps == 0):
+    if ending.is_well and ended.outlived_by is not None:
+        facts: Mapping[str, Fact] = {"process": ended.outlived_by}
+        ending = Ending(end=TrialEnd.FAILED, reason="outlived", facts=facts)
+    elif ending.is_well and (process is None or measurement.num_steps == 0):
         ending = Ending(end=TrialEnd.FAILED, reason="no_steps")
     elif ending.is_well:
-        ending = replace(ending, reason=reason)
+        ending = replace(ending, reason=None)
     return Baseline(
         ending=ending,
         measurement=measurement,
         diagnosis=diagnose(measurement),
-        facts=_make_facts(watch, measurement, surroundings),
+        facts=_make_facts(
+            watch, measurement, surroundings, _kernel_use(records, process, measurement)
+        ),
         startup_s=0.0 if process is None else _startup_s(process, measurement),
         sample_unit=watch.facts.get("sample_unit"),
-        samples_per_step=_samples_per_step(folder, measurement),
+        samples_per_step=_samples_per_step(folder, measurement, pids_of(watch)),
+        training=scope,
     )
 
 
-def _samples_per_step(folder: Path, measurement: Measurement) -> float | None:
+def _samples_per_step(
+    folder: Path, measurement: Measurement, pids: Container[int] | None
+) -> float | None:
     """Of a step, which may be made of several updates."""
-    an_update = samples_per_step(folder)
+    an_update = samples_per_step(folder, pids)
     if an_update is None or measurement.num_steps == 0:
         return None
     return an_update * max(1.0, measurement.num_optimizer_updates / measurement.num_steps)
 
 
-def _measure(folder: Path, ended: TrialEnded) -> Measurement:
+def _read(folder: Path, ended: TrialEnded, *, number: int | None, is_named: bool) -> RunRecords:
+    """The records of the training that is studied.
+
+    Raises:
+        SeveralTrainingsError: the command has several and none was named, or it was not seen.
+    """
+    reader = RecordReader(folder)
+    if not is_named and len(reader.trainings) > 1:
+        raise SeveralTrainingsError(
+            f"the command starts several trainings: {_name(reader.trainings)}.",
+            hint="Say which one to tune: --training N",
+        )
+    if is_named and number is None and ended.ending.is_well:
+        seen = _name(reader.trainings) or "none"
+        raise SeveralTrainingsError(
+            f"the training that was named was not seen. The command started: {seen}.",
+            hint="Name one of these: --training N",
+        )
+    return reader.read(number)
+
+
+def _name(trainings: Sequence[CommandTraining]) -> str:
+    """The numbers and words of trainings, for a message."""
+    named = [f"{one.number} ({shlex.join(one.command)[:_MAX_WORDS]})" for one in trainings]
+    return ", ".join(named[:_MAX_NAMED])
+
+
+def find_scope(folder: Path, number: int) -> TrainingScope:
+    """By what the processes of a training are recognized in other trials.
+
+    Raises:
+        SeveralTrainingsError: the script forked them, so that nothing recognizes them.
+    """
+    known = number_alike(read_begun(folder / files.PROCESSES))
+    pids = next(one.pids for one in trainings_in(folder) if one.training.number == number)
+    found = [known.get(pid) for pid in sorted(pids)]
+    words = {one[0] for one in found if one is not None}
+    if None in found or len(words) != 1:
+        raise SeveralTrainingsError(
+            f"training {number} cannot be tuned alone: its processes were forked by the script or "
+            "started in different ways, so nothing recognizes them in a trial.",
+            hint="Tune it by a command of its own.",
+        )
+    numbers = sorted(one[1] for one in found if one is not None)
+    return TrainingScope(number=number, words=words.pop(), numbers=tuple(numbers))
+
+
+def _measure(records: RunRecords, ended: TrialEnded) -> Measurement:
     # Where we ended it, it did not fail, and nothing is to be said about its end.
     end = ended.process or ProcessEnd(state=RunState.FINISHED)
-    return measure(read_records(folder), end=end)
+    return measure(records, end=end)
 
 
 def _startup_s(process: Process, measurement: Measurement) -> float:
@@ -94,8 +165,13 @@ def _startup_s(process: Process, measurement: Measurement) -> float:
     return max(0.0, first_unix_s - measurement.started_unix_s)
 
 
-def _make_facts(watch: TrialWatch, measurement: Measurement, surroundings: ParentFacts) -> Facts:
-    """What the guest told, and what is known here."""
+def _make_facts(
+    watch: TrialWatch,
+    measurement: Measurement,
+    surroundings: ParentFacts,
+    use: KernelUse | None,
+) -> Facts:
+    """What the guest told, and what is known here; `use` is of a step, evaluations included."""
     seen = _take_known(watch.facts)
     head = watch.first.head if watch.first is not None else None
     known = {
@@ -103,7 +179,7 @@ def _make_facts(watch: TrialWatch, measurement: Measurement, surroundings: Paren
         "device": "cpu" if head is None else head.device,
         "num_threads": None if head is None else head.num_threads,
         "world_size": 1 if head is None else head.world_size,
-        "capabilities": list(_cpu_capabilities()),
+        "capabilities": _cpu_capabilities(),
     }
     try:
         facts = from_json(Facts, {**known, **seen})
@@ -116,39 +192,73 @@ def _make_facts(watch: TrialWatch, measurement: Measurement, surroundings: Paren
         available_bytes=read_available_bytes(),
         libraries=dict(surroundings.libraries),
         environment_names=surroundings.environment_names,
-        minor_faults_per_step=_minor_faults(measurement),
-        system_cpu_fraction=_system_fraction(measurement),
+        minor_faults_per_step=_minor_faults(measurement, use),
+        system_cpu_fraction=_system_fraction(measurement, use),
     )
 
 
 def _take_known(told: Mapping[str, Any]) -> dict[str, Any]:
-    """The guest's fields that have a value: what it could not see, the parent may."""
+    """The guest's fields that have a value: what it could not see, the parent may.
+
+    An empty list is a value: there is none.
+    """
     names = {field.name for field in fields(Facts)}
-    return {
-        name: value for name, value in told.items() if name in names and value not in (None, [])
-    }
+    return {name: value for name, value in told.items() if name in names and value is not None}
 
 
-def _cpu_capabilities() -> tuple[str, ...]:
+def _cpu_capabilities() -> list[str] | None:
+    """None where the machine does not say."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return ()
-    flags = next((line for line in text.splitlines() if line.startswith("flags")), "").split()
-    return tuple(word for word in _CAPABILITIES if word in flags)
+        return None
+    flags = next((line for line in text.splitlines() if line.startswith("flags")), None)
+    if flags is None:
+        return None
+    return [word for word in _CAPABILITIES if word in flags.split()]
 
 
-def _minor_faults(measurement: Measurement) -> float | None:
-    """Page faults a step of the first rank."""
+def _kernel_use(
+    records: RunRecords, process: Process | None, measurement: Measurement
+) -> KernelUse | None:
+    """What a step of the first process needed at most, with what came between the steps."""
+    if process is None or process.head is None or measurement.num_steps == 0:
+        return None
+    pid = process.head.pid
+    samples = [
+        sample for one in records.streams if one.head.pid == pid for sample in one.signals.memory
+    ]
+    updates_a_step = max(1.0, measurement.num_optimizer_updates / measurement.num_steps)
+    start = 0 if measurement.steady is None else measurement.steady.first_step
+    ends_s = [tick.end_s for tick in process.ticks]
+    use = kernel_use(samples, ends_s, first=max(1, round(start * updates_a_step)))
+    if use is None:
+        return None
+    return KernelUse(
+        minor_faults=None if use.minor_faults is None else use.minor_faults * updates_a_step,
+        system_s=None if use.system_s is None else use.system_s * updates_a_step,
+    )
+
+
+def _minor_faults(measurement: Measurement, use: KernelUse | None) -> float | None:
+    """Page faults a step of the first rank: its own where they are known, else at most."""
     memory = measurement.ranks[0].host_memory if measurement.ranks else None
-    return None if memory is None else memory.minor_faults_per_step
+    own = None if memory is None else memory.minor_faults_per_step
+    return own if own is not None or use is None else use.minor_faults
 
 
-def _system_fraction(measurement: Measurement) -> float | None:
-    """The share of the first rank's CPU time that the kernel took."""
+def _system_fraction(measurement: Measurement, use: KernelUse | None) -> float | None:
+    """The share of the first rank's CPU time that the kernel took.
+
+    That is at least what its page faults take: the kernel counts its own time in ticks only, and
+    corrects it for what the process did when it started.
+    """
     if not measurement.ranks:
         return None
     memory, cpu = measurement.ranks[0].host_memory, measurement.ranks[0].step_cpu_s
-    if memory is None or memory.system_cpu_s_per_step is None or cpu is None or cpu.estimate <= 0:
+    own_s = None if memory is None else memory.system_cpu_s_per_step
+    system_s = own_s if own_s is not None or use is None else use.system_s
+    if system_s is None or cpu is None or cpu.estimate <= 0:
         return None
-    return min(1.0, memory.system_cpu_s_per_step / cpu.estimate)
+    faults_s = (_minor_faults(measurement, use) or 0.0) * PAGE_FAULT_S.value
+    return min(1.0, max(system_s, faults_s) / cpu.estimate)

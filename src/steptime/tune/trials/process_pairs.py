@@ -7,17 +7,21 @@ Nothing here starts a process.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.stats import median
 from steptime.measure.run_fold import measure
 from steptime.measure.run_records import read_records
+from steptime.measure.trainings import trainings_in
 from steptime.measure.trial_lines import read_trial
-from steptime.tune.search.bench import ArmResult, ComparisonResult
+from steptime.tune.search.bench import ArmResult, ComparisonResult, PairLoad
+from steptime.tune.trials.loop_time import LoopPart, loop_part, loop_ratio
 from steptime.tune.trials.trial_process import TrialEnded
+from steptime.tune.trials.trial_watch import TrialWatch
 from steptime.tune.values.study_values import WELL, Ending, State, TrialEnd
 
 MIN_STEPS = 3
@@ -26,20 +30,25 @@ MIN_STEPS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """What one process showed; times are of a step [s], `samples` of a step or None."""
+    """What one process showed; times are of a step [s], `samples` of a step or None.
+
+    `loop` is its loop as a whole.
+    """
 
     ending: Ending
     step_s: float | None = None
     step_cpu_s: float | None = None
     samples: float | None = None
     others_cores: float | None = None
+    loop: LoopPart | None = None
 
 
-def read_side(folder: Path, ended: TrialEnded) -> Side:
+def read_side(folder: Path, ended: TrialEnded, watch: TrialWatch) -> Side:
     """The times of a trial's steady window."""
     if ended.end is not TrialEnd.FINISHED:
         return Side(ending=ended.ending)
-    measurement = measure(read_records(folder), end=ProcessEnd(state=RunState.FINISHED))
+    number = number_of(folder, watch)
+    measurement = measure(read_records(folder, number), end=ProcessEnd(state=RunState.FINISHED))
     steady = measurement.steady
     if steady is None or steady.step_time_s is None or steady.num_steps < MIN_STEPS:
         return Side(ending=Ending(end=TrialEnd.FAILED, reason="too_few_steps"))
@@ -47,9 +56,19 @@ def read_side(folder: Path, ended: TrialEnded) -> Side:
         ending=WELL,
         step_s=steady.step_time_s.estimate,
         step_cpu_s=steady.step_cpu_s.estimate if steady.step_cpu_s is not None else None,
-        samples=samples_per_step(folder),
+        samples=samples_per_step(folder, pids_of(watch)),
         others_cores=measurement.host.others_cores if measurement.host is not None else None,
+        loop=next((loop_part(rank.updates()) for rank in read_trial(folder)), None),
     )
+
+
+def number_of(folder: Path, watch: TrialWatch) -> int | None:
+    """Which training of a trial's command is watched; None where all of it is."""
+    if watch.training is None or watch.first is None or watch.first.head is None:
+        return None
+    pid = watch.first.head.pid
+    found = (one.training.number for one in trainings_in(folder) if pid in one.pids)
+    return next(found, None)
 
 
 def compare_sides(
@@ -57,23 +76,54 @@ def compare_sides(
 ) -> ComparisonResult:
     """What pairs of (reference, candidate) say of a state.
 
-    `failed` is the process that ended them early.
+    Args:
+        state: the candidate's.
+        pairs: in order; the first one began with the reference, the next with the candidate.
+        failed: the process that ended them early.
     """
     others = [side.others_cores for pair in pairs for side in pair if side.others_cores is not None]
     ending = WELL if failed is None else failed.ending
+    timed = [pair for pair in pairs if _log_ratio(_wall, *pair) is not None]
     arm = ArmResult(
         state=state,
-        log_ratios=_log_ratios([(_wall(a), _wall(b)) for a, b in pairs]),
-        cpu_log_ratios=_log_ratios([(_cpu(a), _cpu(b)) for a, b in pairs]),
+        log_ratios=_log_ratios(_wall, pairs),
+        cpu_log_ratios=_log_ratios(_cpu, pairs),
         ending=ending,
         step_s=_median([candidate.step_s for _, candidate in pairs]),
+        loads=tuple(PairLoad(reference=a.others_cores, candidate=b.others_cores) for a, b in timed),
+        loop_log_ratios=_loop_ratios(pairs),
     )
+    same = neighbors(pairs)
     return ComparisonResult(
         ending=ending,
         arms=(arm,),
         reference_step_s=_median([reference.step_s for reference, _ in pairs]),
         others_cores=max(others, default=None),
+        same=_log_ratios(_wall, same),
+        same_cpu=_log_ratios(_cpu, same),
     )
+
+
+def neighbors(pairs: Sequence[tuple[Side, Side]]) -> list[tuple[Side, Side]]:
+    """Processes with one state that followed each other: the last of a pair, the first of the next.
+
+    AB, BA, AB: B after B, then A after A.
+    """
+    return [
+        (before[1], after[1]) if number % 2 == 0 else (before[0], after[0])
+        for number, (before, after) in enumerate(pairwise(pairs))
+    ]
+
+
+def _loop_ratios(pairs: Sequence[tuple[Side, Side]]) -> tuple[float, ...]:
+    """Those of the whole loop, of pairs that show it; per sample as those of a step are."""
+    found = []
+    for reference, candidate in pairs:
+        ratio = loop_ratio(reference.loop, candidate.loop)
+        if ratio is not None:
+            scale = (candidate.samples or 1.0) / (reference.samples or 1.0)
+            found.append(ratio + math.log(scale))
+    return tuple(found)
 
 
 def _wall(side: Side) -> float | None:
@@ -88,9 +138,17 @@ def _per_sample(step_s: float | None, samples: float | None) -> float | None:
     return None if step_s is None else step_s / (samples or 1.0)
 
 
-def _log_ratios(pairs: Sequence[tuple[float | None, float | None]]) -> tuple[float, ...]:
-    """log(reference / candidate) where both are known and above zero."""
-    return tuple(math.log(a / b) for a, b in pairs if a and b)
+def _log_ratios(
+    time: Callable[[Side], float | None], pairs: Sequence[tuple[Side, Side]]
+) -> tuple[float, ...]:
+    """log(first / second) where both are known and above zero."""
+    found = [_log_ratio(time, *pair) for pair in pairs]
+    return tuple(one for one in found if one is not None)
+
+
+def _log_ratio(time: Callable[[Side], float | None], first: Side, second: Side) -> float | None:
+    a, b = time(first), time(second)
+    return math.log(a / b) if a and b else None
 
 
 def _median(values: Sequence[float | None]) -> float | None:
@@ -98,14 +156,21 @@ def _median(values: Sequence[float | None]) -> float | None:
     return median(known) if known else None
 
 
-def samples_per_step(folder: Path) -> float | None:
+def pids_of(watch: TrialWatch) -> set[int] | None:
+    """The processes that count; None where all do."""
+    if watch.training is None:
+        return None
+    return {process.head.pid for process in watch.processes if process.head is not None}
+
+
+def samples_per_step(folder: Path, pids: Container[int] | None = None) -> float | None:
     """Mean samples of an update over all ranks, the first update left out.
 
     None where most had no size that was seen. The first optimizer update has none: its samples
     stand in the row of the backward call before it, which counted as a step until then.
     """
     total = 0.0
-    for rank in read_trial(folder):
+    for rank in read_trial(folder, pids):
         counts = [update.num_samples for update in rank.updates()[1:]]
         known = [count for count in counts if count is not None]
         if 2 * len(known) < len(counts):

@@ -51,12 +51,11 @@ from steptime.tune.trials.trial_process import (
 )
 from steptime.tune.trials.trial_setting import add_variables, make_plan, variables_of
 from steptime.tune.trials.trial_watch import TrialWatch
-from steptime.tune.values.study_values import State, TrialEnd
+from steptime.tune.values.study_values import State
 from steptime.verify.protocol import VARIABLES, RunRequest
 from steptime.verify.recordings import RecordingWatch
 from steptime.verify.values import Verdict
 
-SHARED_NETWORK = "shared_network"
 COMPILER_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 _POLL_S = 0.5
 
@@ -72,6 +71,8 @@ class Subject:
         surroundings: what the parent knows of script and machine.
         budget_s: of the study; all limits follow from it.
         stdin: what each trial reads, if anything.
+        training: number of the training of the command that is studied; None for a command with
+            one.
     """
 
     argv: tuple[str, ...]
@@ -80,27 +81,19 @@ class Subject:
     surroundings: ParentFacts
     budget_s: float
     stdin: Path | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
-    """How trials are started; `shared` uses the machine's network, where `own` does not."""
-
-    own: Start
-    shared: Start | None = None
+    training: int | None = None
 
 
 class RealBench:
     """A `Bench` of real trials; `close` it."""
 
     def __init__(
-        self, subject: Subject, folder: StudyFolder, doors: Doors, quiet: Callable[[], object]
+        self, subject: Subject, folder: StudyFolder, begin: Start, quiet: Callable[[], object]
     ) -> None:
-        """`quiet` waits until others leave the machine alone, or for so long."""
+        """`begin` starts a trial; `quiet` waits until others leave the machine alone."""
         self._subject = subject
         self._folder = folder
-        self._doors = doors
-        self._begin = doors.own
+        self._begin = begin
         self._quiet = quiet
         self._limits = first_limits(subject.budget_s)
         self.baseline: Baseline | None = None
@@ -116,25 +109,15 @@ class RealBench:
         """Run the command as written for a window, measure and diagnose it."""
         self._quiet()
         baseline = self._observe()
-        has_other = self._doors.shared is not None and self._begin is not self._doors.shared
-        ending = baseline.ending
-        if ending.end is TrialEnd.FAILED and ending.reason != "no_steps" and has_other:
-            assert self._doors.shared is not None
-            self._begin = self._doors.shared
-            again = self._observe(reason=SHARED_NETWORK)
-            if again.ending.is_well:
-                baseline = again
         size = process_window(self._subject.budget_s)
         process_s = lasts_s(size, startup_s=baseline.startup_s, step_s=step_s_of(baseline))
         self.adopt(baseline := replace(baseline, process_s=process_s))
         return baseline
 
-    def _observe(self, *, reason: str | None = None) -> Baseline:
+    def _observe(self) -> Baseline:
         trial = self.start((), probe=True)
         ended = self._run(trial, observe_window(self._subject.budget_s))
-        baseline = make_baseline(
-            trial.folder, trial.watch, ended, self._subject.surroundings, reason=reason
-        )
+        baseline = make_baseline(trial.folder, trial.watch, ended, self._subject.surroundings)
         process = trial.watch.first
         gap_s = longest_gap_s(process) if process is not None else 0.0
         return replace(baseline, longest_gap_s=gap_s)
@@ -142,8 +125,6 @@ class RealBench:
     def adopt(self, baseline: Baseline) -> None:
         """Go on from a baseline, observed now or by an earlier call of the same study."""
         self.baseline = baseline
-        if baseline.ending.reason == SHARED_NETWORK and self._doors.shared is not None:
-            self._begin = self._doors.shared
         self._limits = later_limits(
             self._subject.budget_s,
             startup_s=baseline.startup_s,
@@ -160,7 +141,12 @@ class RealBench:
         """Compare two states in processes of their own, in turns: AB, BA, AB and so on."""
         self.close()
         pairs: list[tuple[Side, Side]] = []
+        begun_s = time.monotonic()
         for number in range(request.num_pairs):
+            spent_s = time.monotonic() - begun_s
+            a_pair_s = spent_s / max(1, number)
+            if number and request.most_s is not None and spent_s + a_pair_s > request.most_s:
+                break
             first, second = (request.reference, request.candidate)[:: 1 if number % 2 == 0 else -1]
             self._quiet()
             sides = [self._run_side(first)]
@@ -175,7 +161,7 @@ class RealBench:
     def _run_side(self, state: State) -> Side:
         trial = self.start(state)
         ended = self._run(trial, process_window(self._subject.budget_s))
-        return read_side(trial.folder, ended)
+        return read_side(trial.folder, ended, trial.watch)
 
     def judge(self, state: State) -> Verdict:
         """Whether whole runs with `state` train as the command as written does."""
@@ -230,8 +216,17 @@ class RealBench:
             argv=subject.argv,
             environment=environment if quality is None else {**environment, **VARIABLES},
             compiled=self._folder.find_compiled(COMPILED) if is_shared else None,
-            plan=make_plan(state, subject.levers, is_live=is_live, probe=probe, quality=quality),
+            plan=make_plan(
+                state,
+                subject.levers,
+                is_live=is_live,
+                probe=probe,
+                quality=quality,
+                training=None if probe or self.baseline is None else self.baseline.training,
+            ),
             stdin=subject.stdin,
+            training=subject.training,
+            levers=tuple(one.name for one in state),
         )
         trial = start_trial(self._begin, start, self.limits)
         if isinstance(trial, NotStarted):

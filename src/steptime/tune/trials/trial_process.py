@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,9 +28,12 @@ from steptime.launch.values import CommandRecord
 from steptime.measure.host_lines import read_host
 from steptime.record import files
 from steptime.record.lines import Torn
+from steptime.record.regular_file import open_regular
 from steptime.tune.trials.trial_watch import TrialWatch
+from steptime.tune.trials.tried_writes import write_levers
 from steptime.tune.values.study_values import Ending, TrialEnd
 from steptime.watch.host_sampler import HostSampler, system_readers
+from steptime.watch.training_processes import read_training_processes
 from steptime.watch.worker_processes import Workers
 
 LEVER_FAILED, TIME_LIMIT = "lever_failed", "time_limit"
@@ -52,6 +56,10 @@ class ContainedProcess(Protocol):
 
     def poll(self) -> ProcessEnd | None:
         """How it ended; None while it runs."""
+
+    @property
+    def left(self) -> tuple[tuple[int, str], ...]:
+        """The processes, with names, that were still there when the command itself had ended."""
 
     def kill(self) -> None:
         """End the whole tree; it is gone when this returns."""
@@ -95,6 +103,8 @@ class TrialEnded:
         process: how the command ended; None where we ended it.
         text: the last lines it wrote to stderr, or what a lever failed with.
         lever: that failed.
+        outlived_by: name of the process in which the training went on when the command had
+            returned; None where there was none.
     """
 
     end: TrialEnd
@@ -102,6 +112,7 @@ class TrialEnded:
     process: ProcessEnd | None = None
     text: str = ""
     lever: str | None = None
+    outlived_by: str | None = None
 
     @property
     def ending(self) -> Ending:
@@ -128,7 +139,9 @@ class TrialEnded:
 class TrialStart:
     """What a trial is started with; `environment` is the user's, with the levers' variables.
 
-    `compiled` is the folder of code that an earlier trial had compiled; it is handed on.
+    `compiled` is the folder of code that an earlier trial had compiled; it is handed on. `levers`
+    are the names of those that are on from its start. `training` is the number of the only training
+    that counts.
     """
 
     folder: Path
@@ -137,6 +150,8 @@ class TrialStart:
     plan: Mapping[str, Any]
     stdin: Path | None = None
     compiled: Path | None = None
+    training: int | None = None
+    levers: tuple[str, ...] = ()
 
 
 class TrialProcess:
@@ -153,7 +168,8 @@ class TrialProcess:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.folder = start.folder
-        self.watch = TrialWatch(start.folder)
+        is_scoped = start.plan.get("only") is not None
+        self.watch = TrialWatch(start.folder, training=start.training, is_scoped=is_scoped)
         self.limits = limits
         self._record = record
         self._contained = contained
@@ -162,12 +178,20 @@ class TrialProcess:
         self._started = self._last_update = self._clock()
         self._sampler = _sampler(start.folder, contained.pid)
         self._sample_due = self._started
+        self._levers = frozenset(start.levers)
         self._ended: TrialEnded | None = None
 
     @property
     def age_s(self) -> float:
         """Since it was started."""
         return self._clock() - self._started
+
+    def note_levers(self, names: Iterable[str]) -> None:
+        """Note levers that are about to be switched on: what is written then may be theirs."""
+        levers = self._levers | set(names)
+        if levers != self._levers:
+            self._levers = levers
+            write_levers(self.folder, levers)
 
     def wait(self, is_done: Callable[[TrialWatch], bool]) -> TrialEnded | None:
         """Wait until `is_done`; None then, else how it ended before."""
@@ -224,7 +248,8 @@ class TrialProcess:
             return TIME_LIMIT
         first = self.watch.first
         if first is None:
-            return "no_first_step" if now - self._started > limits.start_s else None
+            # Another training of the command may step first, as long as it takes.
+            return "no_first_step" if now - self._last_update > limits.start_s else None
         step_s = median([tick.wall_s for tick in first.ticks[-_SILENCE_STEPS:]])
         allowed_s = max(
             limits.silence_s, _SILENCE_STEPS * step_s, _SILENCE_GAPS * limits.longest_gap_s
@@ -252,7 +277,12 @@ class TrialProcess:
                 lever=failed.name,
             )
         if process.state is RunState.FINISHED:
-            return TrialEnded(end=TrialEnd.FINISHED, reason="ended_itself", process=process)
+            return TrialEnded(
+                end=TrialEnd.FINISHED,
+                reason="ended_itself",
+                process=process,
+                outlived_by=find_outliving(self.folder, self._contained.left, self._record.argv),
+            )
         if _is_memory(self.watch, self.folder):
             return TrialEnded(
                 end=TrialEnd.OUT_OF_MEMORY,
@@ -278,6 +308,7 @@ def start_trial(begin: Start, start: TrialStart, limits: TrialLimits) -> TrialPr
         run.run_id, start.argv, environment=start.environment, started_unix_s=time.time()
     )
     write_value(run, "command.json", record)
+    write_levers(start.folder, start.levers)
     plan = start.folder / "plan.json"
     write_text(plan, json.dumps(start.plan) + "\n")
     environment = {
@@ -291,11 +322,33 @@ def start_trial(begin: Start, start: TrialStart, limits: TrialLimits) -> TrialPr
     return TrialProcess(start, record, contained, limits)
 
 
+def find_outliving(
+    folder: Path, left: Sequence[tuple[int, str]], argv: Sequence[str]
+) -> str | None:
+    """Return the process in which a training went on when the command had returned, if any.
+
+    That is one with torch and without a last line; where no process stepped, any that was left.
+
+    Args:
+        folder: of the trial.
+        left: the processes that were there when the command ended, with their names.
+        argv: the command; a process of that name is a fork that had not become anything yet.
+    """
+    trainings = {one.pid: one for one in read_training_processes(folder)}
+    goes_on = {pid for pid, one in trainings.items() if not one.has_ended}
+    names = [name for pid, name in left if pid in goes_on]
+    if not names and not any(one.has_stepped for one in trainings.values()):
+        names = [name for _, name in left]
+    shell = os.path.basename(argv[0])
+    command = " ".join([shell, *argv[1:]])
+    return next((shell if command.startswith(name) else name for name in names), None)
+
+
 def read_tail(path: Path) -> str:
     """The last lines of a file; empty if there is none."""
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+        with open_regular(path, max_bytes=sys.maxsize) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
             lines = file.read().decode(errors="replace").splitlines()
     except OSError:
         return ""

@@ -13,7 +13,7 @@ from typing import Any
 from steptime.core.schema import SCHEMA
 from steptime.levers import file_of
 from steptime.levers.base import Lever, Moment
-from steptime.tune.values.study_values import Applied, State
+from steptime.tune.values.study_values import Applied, State, TrainingScope
 
 PRELOAD = "LD_PRELOAD"
 
@@ -66,8 +66,12 @@ def make_plan(
     is_live: bool = False,
     probe: bool = False,
     quality: Mapping[str, Any] | None = None,
+    training: TrainingScope | None = None,
 ) -> dict[str, Any]:
-    """The content of `plan.json`; `mode` is `trial` or `recipe`."""
+    """The content of `plan.json`; `mode` is `trial` or `recipe`.
+
+    Only the processes of `training` do what it says; all processes do where it is None.
+    """
     return {
         "schema": SCHEMA,
         "mode": mode,
@@ -75,4 +79,7 @@ def make_plan(
         "is_live": is_live,
         "probe": probe,
         "quality": None if quality is None else dict(quality),
+        "only": None
+        if training is None
+        else {"words": list(training.words), "numbers": list(training.numbers)},
     }

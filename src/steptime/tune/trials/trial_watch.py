@@ -15,6 +15,7 @@ from typing import Any
 
 from steptime.core.codec import from_json
 from steptime.errors import DamagedRunError
+from steptime.measure.group_kin import Kin, KinHead, group_kin
 from steptime.measure.stream import StreamHead
 from steptime.measure.trial_lines import LeverLine
 from steptime.measure.values.measurement import SPANS
@@ -45,11 +46,15 @@ class Process:
         self.path = path
         self.rank: int | None = None
         self.head: StreamHead | None = None
+        self.kin_head: KinHead | None = None
+        self.is_in_plan = False
+        """Whether the guest does here what the trial's plan says."""
         self.ticks: list[Tick] = []
         self.levers: list[LeverLine] = []
         self.experiments: set[int] = set()
         self.facts: Mapping[str, Any] = {}
-        self.count: Line | None = None
+        self.counts: list[Line] = []
+        self.is_counted = False
         self.has_ended = False
 
     def read(self) -> bool:
@@ -57,6 +62,7 @@ class Process:
         before = len(self.ticks)
         for line in self._reader.read():
             take = _TAKE.get(kind_of(line))
+            self.is_in_plan |= kind_of(line) in _OF_PLAN
             if take is not None:
                 # A line of another shape is left to `measure`, which counts it.
                 with suppress(DamagedRunError, MisshapenError):
@@ -65,6 +71,7 @@ class Process:
 
     def _take_head(self, line: Line) -> None:
         self.head = head = from_json(StreamHead, line)
+        self.kin_head = from_json(KinHead, line)
         self.rank, self._layout = head.rank, Layout(head.buckets, head.counts)
 
     def _take_updates(self, line: Line) -> None:
@@ -80,7 +87,10 @@ class Process:
         self.facts = rows.field(line, "facts")
 
     def _take_count(self, line: Line) -> None:
-        self.count = line
+        self.counts.append(line)
+
+    def _take_counted(self, _: Line) -> None:
+        self.is_counted = True
 
     def _take_experiment(self, line: Line) -> None:
         self.experiments.add(rows.whole_number(line, "experiment"))
@@ -107,9 +117,14 @@ _TAKE: Mapping[str, Callable[[Process, Line], None]] = {
     kinds.LEVER: Process._take_lever,
     kinds.FACTS: Process._take_facts,
     kinds.COUNT: Process._take_count,
+    kinds.COUNTED: Process._take_counted,
     kinds.EXPERIMENT: Process._take_experiment,
     kinds.END: Process._take_end,
 }
+
+
+_OF_PLAN = (kinds.TAGS, kinds.LEVER, kinds.FACTS)
+"""Lines of a process in which a plan is done."""
 
 
 def _late_tick(row: ProgressRow) -> Tick:
@@ -136,10 +151,25 @@ def fold_ticks(ticks: Sequence[Tick]) -> list[float]:
 
 
 class TrialWatch:
-    """The folder of a running trial."""
+    """The folder of a running trial.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: of the trial.
+        training: the number of the only training that counts, in the order of start; None for all
+            processes.
+        is_scoped: whether the plan reaches that training alone: then it is known by what its
+            processes write, and its number may be another one than before.
+    """
+
+    def __init__(
+        self, folder: Path, *, training: int | None = None, is_scoped: bool = False
+    ) -> None:
         self._folder = folder
+        self.training = training
+        self._is_scoped = is_scoped
+        self._begun_unix_s: dict[int, float] = {}
+        self._members: tuple[Process, ...] = ()
+        self._num_grouped = 0
         self._starts = LineReader(folder / files.PROCESSES)
         self._processes: dict[str, Process] = {}
         self.has_memory_error = False
@@ -148,6 +178,8 @@ class TrialWatch:
     def read(self) -> bool:
         """Take in what is new; whether any process made an update."""
         for line in self._starts.read():
+            if kind_of(line) == kinds.START and isinstance(line.get("t"), (int, float)):
+                self._begun_unix_s[line.get("pid", 0)] = float(line["t"])
             error = line.get("error") if kind_of(line) == kinds.EXIT else None
             self.has_memory_error |= isinstance(error, dict) and error.get("is_memory") is True
         for path in sorted(self._folder.glob(files.RANKS)):
@@ -158,8 +190,31 @@ class TrialWatch:
 
     @property
     def processes(self) -> tuple[Process, ...]:
-        """Those that stepped, in the order of their names."""
-        return tuple(self._processes.values())
+        """Those that stepped and count, in the order of their names."""
+        found = tuple(self._processes.values())
+        if self.training is None:
+            return found
+        if self._is_scoped:
+            return tuple(process for process in found if process.is_in_plan)
+        return self._grouped([p for p in found if p.ticks and p.kin_head is not None])
+
+    def _grouped(self, stepped: Sequence[Process]) -> tuple[Process, ...]:
+        """Those of the training with the number that is wanted."""
+        if len(stepped) != self._num_grouped and self.training is not None:
+            self._num_grouped = len(stepped)
+            groups = group_kin([self._kin(process) for process in stepped])
+            chosen = groups[self.training - 1 : self.training]
+            self._members = tuple(stepped[place] for group in chosen for place in group.shown)
+        return self._members
+
+    def _kin(self, process: Process) -> Kin:
+        head = process.kin_head
+        assert head is not None
+        return head.kin(
+            began_unix_s=min(head.t_unix_s, self._begun_unix_s.get(head.pid, head.t_unix_s)),
+            ended_unix_s=head.t_unix_s + process.ticks[-1].end_s,
+            num_updates=len(process.ticks),
+        )
 
     @property
     def first(self) -> Process | None:

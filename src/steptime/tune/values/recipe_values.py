@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from steptime.core.interval import Interval
 from steptime.core.machine_identity import MachineIdentity
 from steptime.core.schema import SCHEMA
-from steptime.tune.values.study_values import State
+from steptime.tune.values.study_values import State, TrainingScope
 from steptime.verify.values import Outcome
 
 
@@ -31,6 +31,7 @@ class Proof:
     """What was measured and judged.
 
     Attributes:
+        speedup: of a step; `loop_speedup` of the whole loop, where it was observed.
         level: the highest that was reached, L0 to L3.
         device, torch_version: what it was measured on, as the training itself said.
     """
@@ -44,6 +45,7 @@ class Proof:
     tuned_step_s: float | None = None
     device: str | None = None
     torch_version: str | None = None
+    loop_speedup: Interval | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,7 @@ class Recipe:
         machine: on what.
         levers: what is on, in the order in which it was added.
         proof: the evidence.
+        training: the only training of the command that the levers are for; None: all there are.
     """
 
     version: str
@@ -65,4 +68,5 @@ class Recipe:
     machine: MachineIdentity
     levers: State
     proof: Proof
+    training: TrainingScope | None = None
     schema: int = SCHEMA

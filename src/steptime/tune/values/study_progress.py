@@ -33,7 +33,8 @@ class StudyProgress:
         is_replayed: the answer came from disk, because the study resumes an earlier one.
         tier: how the trials are kept from harm; None before it is known.
         tier_reasons: why no better tier is possible.
-        note: something to say once (`shared_network`, `not_quiet`, `resumed`, …).
+        tier_lacks: what nothing keeps the trials from, as machine words.
+        note: something to say once (`not_quiet`, `resumed`, …).
     """
 
     study_id: str
@@ -48,4 +49,5 @@ class StudyProgress:
     is_replayed: bool = False
     tier: str | None = None
     tier_reasons: tuple[str, ...] = ()
+    tier_lacks: tuple[str, ...] = ()
     note: Note | None = None

@@ -83,6 +83,37 @@ State = tuple[Applied, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FewPairs:
+    """The middle of so few pairs that no interval can be given.
+
+    Attributes:
+        median: of the speedups.
+        n: how many pairs.
+    """
+
+    median: float
+    n: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unproven:
+    """The most promising state that was seen and not proven.
+
+    Attributes:
+        state: what was on.
+        speedup: over the command as written; None where no interval is known.
+        few: what its pairs said where they carry no interval.
+        missing_s: time beyond the budget that should settle it, by the noise that was seen [s];
+            None where more time alone would not.
+    """
+
+    state: State
+    speedup: Interval | None = None
+    few: FewPairs | None = None
+    missing_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """One thing that was tried, and what came of it.
 
@@ -94,7 +125,9 @@ class Trial:
         state: what was on.
         end: how it ended.
         kind: `observe`, `live`, `process`, `confirm` or `quality`.
-        speedup: over the reference it was compared with; None where it was not timed.
+        speedup: over the reference it was compared with; None where it was not timed, or in too few
+            pairs for an interval.
+        few: what these few pairs said.
         reference: what it was compared with.
         quality: whether the training is as good, of a trial that was judged.
         reason: machine word: why it was not kept, or why it ended so.
@@ -106,6 +139,7 @@ class Trial:
     end: TrialEnd
     kind: str
     speedup: Interval | None = None
+    few: FewPairs | None = None
     reference: State = ()
     quality: Verdict | None = None
     reason: str | None = None
@@ -145,6 +179,21 @@ class NotTried:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingScope:
+    """The training that is tuned, where the command has several; the levers reach no other.
+
+    Attributes:
+        number: its number in the order of start, from 1.
+        words: the words that its processes were started with.
+        numbers: which of the processes with these words they are, in the order of start, from 0.
+    """
+
+    number: int
+    words: tuple[str, ...]
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
     """All trials of one `tune`, and what came of them.
 
@@ -156,8 +205,12 @@ class Study:
         tier: how the trials were kept from harm: isolated, guarded or unsafe.
         outcome: what came of it; None while it is not done.
         recipe: what was proven, empty unless `faster`.
-        speedup: of the recipe over the command as written, from the confirmation.
-        noise_floor: how far the study's own A/A interval reaches from no change, a fraction.
+        speedup: of a step, of the recipe over the command as written, from the confirmation.
+        loop_speedup: of the whole loop, from the same pairs: the time from the first to the last
+            step with evaluations, checkpoints and the beginnings of epochs; None where it was not
+            observed.
+        noise_floor: how far the study's own A/A interval reaches from no change, a fraction; of the
+            time (wall or CPU) that judged the proof, else most of what was compared.
         quality: whether the training is as good with the recipe.
         baseline_step_s: time of a step of the command as written [s].
         tuned_step_s: time of a step with the recipe [s].
@@ -169,10 +222,17 @@ class Study:
         break_even_steps: steps after which one-off costs (compile) are earned; None without any.
         is_interrupted: the user ended it early.
         tier_reasons: why no better tier was possible.
+        tier_lacks: what nothing kept the trials from, as machine words: `network`, `sockets`,
+            `files`, `memory`, `processes`.
+        tried_connections: what the trials wanted to connect to, and could not.
         samples_per_step: of the command as written, in `sample_unit`s, over all ranks.
         device: what it trains on, as its first rank said.
         torch_version: version of torch in its first rank.
         reason: machine word that explains the outcome, where it needs an explanation.
+        reason_facts: the numbers and words for the sentence of the reason.
+        unproven: where nothing was proven, the most promising state that was seen.
+        budget_s: all the time that calls of this study granted [s].
+        training: the training of the command that was tuned, if one was named.
         schema: version of the record.
     """
 
@@ -196,8 +256,15 @@ class Study:
     break_even_steps: int | None = None
     is_interrupted: bool = False
     tier_reasons: tuple[str, ...] = ()
+    tier_lacks: tuple[str, ...] = ()
+    tried_connections: tuple[str, ...] = ()
     samples_per_step: float | None = None
     device: str | None = None
     torch_version: str | None = None
     reason: str | None = None
+    reason_facts: Mapping[str, Fact] | None = None
+    unproven: Unproven | None = None
+    budget_s: float | None = None
+    training: TrainingScope | None = None
+    loop_speedup: Interval | None = None
     schema: int = SCHEMA

@@ -1,0 +1,312 @@
+"""Decides which updates of a training are counted, so that they can stand for all others.
+
+In: the end of each update with the sizes of its calls. Out: the lines `ops`, `count` and `x`. The
+thirteenth update is counted in any case, and one more to see whether it is like the first. Others
+follow where inputs have other sizes, where autograd's graph or the trained weights change, or where
+an optimizer has not been counted. Each is scouted before: an update like it is searched for what
+may not be counted. `operator_probe.py` counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from json import dumps
+from typing import TYPE_CHECKING, Any
+
+from ...record import kinds
+from ...record.places import BY_HAND
+from ..timeline.recorder import Recorder
+from .operator_probe import PROBE_AT, OperatorProbe
+from .sizes import NODES, TRAINED, count_trained
+from .tally import Tally
+
+if TYPE_CHECKING:
+    from ..timeline.journal import Journal
+
+MAX_ROUND = 4
+"""Where at most this many optimizers take turns, an update of each one is counted at first."""
+
+MAX_PROBES = 8
+"""A counted update takes a few times as long as others; with its scouts, eight of them are a
+hundredth of 2,000 updates."""
+
+MAX_FOR_SIZES = 6
+"""The others are kept for another graph, or for other weights."""
+
+LAST_AT = 2_000
+"""After so many updates, nothing more is counted: long runs are left alone."""
+
+CHECK_AT = 48
+"""The update that shows whether another one has the same work, where nothing seems to change."""
+
+GAPS = (4, 8, 24, 100, 400)
+"""Updates between two counted ones where only sizes differ: short runs have a few of them, and long
+ones are not all counted at their beginning."""
+
+MIN_UNKNOWN = 2
+"""More updates with a size that was not counted than without; the last batch of an epoch is one."""
+
+NUM_SCOUTS = 3
+"""Where graphs differ in no order, so many updates are searched before one is counted."""
+
+LOOK_EVERY, MIN_LOOK = 16, 4
+"""In updates: whether other weights are trained now, sooner where the graph changes. It takes 0.25
+µs a tensor."""
+
+MAX_RECENT = 64
+"""Graphs of so many updates are remembered, so that an order of 32 is found."""
+
+MAX_WAITING = 8
+"""For how many updates the work of a counted one waits for its device to finish."""
+
+
+class CountPlan:
+    """The counted updates of the first thread that steps.
+
+    Rows of backward calls before an optimizer's first step belong to that update, so the counting
+    starts again with it.
+
+    Args:
+        torch: the module.
+        recorder: takes the lines.
+        lend: offers the probe to threads that only call models, or takes it back.
+        is_once: count one update only: steps are compared with others.
+        new_probe: makes a probe.
+    """
+
+    def __init__(
+        self,
+        torch: Any,
+        recorder: Recorder,
+        lend: Callable[[OperatorProbe | None], None],
+        *,
+        is_once: bool = False,
+        new_probe: Callable[[], OperatorProbe] | None = None,
+    ) -> None:
+        self.torch = torch
+        self.recorder = recorder
+        self.lend = lend
+        self.new_probe = new_probe or (lambda: OperatorProbe(torch, recorder.fail))
+        self.probe = self.new_probe()
+        self.num_probes = 1
+        self.is_over = is_once
+        self.recent: list[int] = []  # graphs of the last updates
+        self.lines: list[str] = []
+        self.round = 1
+        self.num_ended = 0
+        self.has_stepped = False
+        self.schedule: dict[int, bool] = {}  # after which update, and whether only to scout
+        self.is_first = True
+        self.looked_at = -LOOK_EVERY
+        self.last_nodes = -1
+        self.is_counting = False
+        self.num_counted = 0
+        self.num_for_sizes = 0
+        self.next_at = 0
+        self.num_unknown = 0
+        self.known: set[tuple[int, ...]] = set()
+        self.graphs: dict[tuple[int, ...], int] = {}
+        self.counted_graphs: set[int] = set()
+        self.waiting: list[tuple[int, Tally, dict[str, Any]]] = []
+        self.idle: list[dict[str, Any]] = []  # updates without an operator
+
+    def end_update(self, journal: Journal, optimizer: int, sizes: list[int]) -> None:
+        """Take the end of an update: count it if it was probed, and decide about the next one."""
+        try:
+            if optimizer != BY_HAND and not self.has_stepped:
+                self.has_stepped = True
+                self.num_ended, self.looked_at = 0, -LOOK_EVERY
+            self.num_ended = number = self.num_ended + 1
+            is_other = sizes[NODES] != self.last_nodes and number >= self.looked_at + MIN_LOOK
+            if is_other or number >= self.looked_at + LOOK_EVERY:
+                self.looked_at, self.last_nodes = number, sizes[NODES]
+                optimizers = [reference() for _, reference in self.recorder.optimizers.values()]
+                sizes[TRAINED] = journal.sizes[TRAINED] = count_trained(self.torch, optimizers)
+            if self.is_counting:
+                self._take(journal, optimizer, sizes)
+            if self.waiting:
+                self._write_waiting(journal, number)
+            if self.is_first:
+                self._plan_first(number)
+            elif not self.is_over:
+                self._plan_next(journal, number, (optimizer, *sizes))
+            self._lay_out(journal, number)
+        except Exception:
+            self.recorder.fail("count")
+            self.is_over, self.is_first, self.is_counting = True, False, False
+            journal.probe = None
+
+    # -- which updates
+
+    def _plan_first(self, number: int) -> None:
+        if number <= max(1, PROBE_AT - MAX_ROUND):
+            self.round = max(1, min(self.recorder.num_optimizers, MAX_ROUND))
+            first, last = PROBE_AT - self.round, PROBE_AT + self.round
+            self.schedule = {at: at < PROBE_AT for at in range(first, last)}
+
+    def _plan_next(self, journal: Journal, number: int, key: tuple[int, ...]) -> None:
+        """Plan to count an update like the one that has ended, if there is a reason."""
+        graph = self.graphs.setdefault((key[0], key[1 + NODES], key[1 + TRAINED]), len(self.graphs))
+        self.recent.append(graph)
+        del self.recent[:-MAX_RECENT]
+        if self.schedule or number > LAST_AT or self.num_probes >= MAX_PROBES:
+            self.is_over |= number > LAST_AT
+            return
+        if key in self.known:
+            self.num_unknown = max(0, self.num_unknown - 1)
+            if number == CHECK_AT and self.num_probes == 1:
+                self._begin(journal, number, 1)
+            return
+        self.num_unknown += 1
+        period = period_of(self.recent)
+        if period and graph not in self.counted_graphs:
+            self._begin(journal, number, period)
+        elif self._is_due(number) and self._begin(journal, number, period):
+            self.next_at = number + GAPS[min(self.num_for_sizes, len(GAPS) - 1)]
+            self.num_for_sizes += 1
+            self.num_unknown = 0
+
+    def _is_due(self, number: int) -> bool:
+        """Return whether sizes that were not counted are a reason to count again."""
+        is_allowed = number >= self.next_at and self.num_for_sizes < MAX_FOR_SIZES
+        return is_allowed and self.num_unknown >= MIN_UNKNOWN
+
+    def _begin(self, journal: Journal, number: int, period: int) -> bool:
+        """Plan to scout and to count; return whether nothing else is in the way."""
+        if period:
+            schedule = {number + period - 1: True, number + 2 * period - 1: False}
+        else:
+            scouts = {number + after: True for after in range(NUM_SCOUTS)}
+            schedule = scouts | {number + NUM_SCOUTS: False}
+        windows = journal.windows
+        if windows is not None and not windows.is_free(number, max(schedule) + 1):
+            return False
+        self.schedule = schedule
+        self.probe = self.new_probe()
+        self.num_probes += 1
+        return True
+
+    def is_clear(self, number: int, last: int) -> bool:
+        """Return whether none of these updates is scouted or counted."""
+        if self.is_first and number < PROBE_AT:
+            return last < PROBE_AT - self.round
+        return not any(number <= at <= last for at in self.schedule)
+
+    def _lay_out(self, journal: Journal, number: int) -> None:
+        """Let the next update be scouted or counted, or leave it alone."""
+        if not self.schedule:
+            return
+        is_scouting = self.schedule.get(number)
+        self.is_counting = is_scouting is False
+        if is_scouting is not None:
+            self.probe.begin(is_scouting=is_scouting)
+        journal.probe = None if is_scouting is None else self.probe
+        self.lend(journal.probe if self.is_counting else None)
+        if number > max(self.schedule):
+            self._finish(number)
+
+    def _finish(self, number: int) -> None:
+        """Take the end of what was planned; an idle update counts only beside one with work."""
+        self.schedule = {}
+        idle, self.idle = self.idle, []
+        for facts in idle if self.known else ():
+            self._keep(number, Tally(self.torch), facts)
+        if self.is_first:
+            self.is_first = False
+            self.next_at = number
+            self.lines += filter(None, [self.probe.shapes.line(number)])
+            self.is_over |= not self.known
+            if idle and not self.known:
+                facts = {"k": kinds.COUNT, "n": number, "updates": 0, "missing": "no_backward_seen"}
+                self.lines.append(dumps(facts) + "\n")
+
+    # -- what came of them
+
+    def _take(self, journal: Journal, optimizer: int, sizes: list[int]) -> None:
+        """Take the work of the update that has ended."""
+        number, probe = self.num_ended, self.probe
+        if self.is_first and not probe.is_done:
+            self.lines.append(probe.line(number))
+        facts: dict[str, Any] = {"k": kinds.COUNT, "n": number, "updates": 1}
+        tally, missing = probe.take()
+        if missing is not None:
+            self.lines.append(dumps(facts | {"missing": missing}) + "\n")
+            return
+        facts |= {"optimizer": optimizer, "sizes": sizes, "has_guests": probe.has_guests}
+        if tally is None:  # another optimizer's turn had all the work, if any is seen
+            self.idle.append(facts)
+        else:
+            self._keep(number, tally, facts)
+
+    def _keep(self, number: int, tally: Tally, facts: dict[str, Any]) -> None:
+        """Keep the work of an update until it can be written."""
+        self.num_counted += 1
+        key = (facts["optimizer"], *facts["sizes"])
+        self.known.add(key)
+        graph = key[0], key[1 + NODES], key[1 + TRAINED]
+        self.counted_graphs.add(self.graphs.setdefault(graph, len(self.graphs)))
+        self.waiting.append((number, tally, facts))
+
+    def _write_waiting(self, journal: Journal, number: int, *, is_last: bool = False) -> None:
+        """Write the work of counted updates whose device has finished, or will not in time."""
+        left = []
+        for counted_at, tally, facts in self.waiting:
+            is_late = is_last or number >= counted_at + MAX_WAITING
+            if not (is_late or tally.times is None or tally.times.have_passed()):
+                left.append((counted_at, tally, facts))
+                continue
+            if number > counted_at and not is_last:
+                journal.disturb()
+            self.lines.append(dumps(facts | self.probe.table_of(tally)) + "\n")
+        self.waiting = left
+
+    def pop_lines(self) -> list[str]:
+        """Return the lines made since the last call."""
+        lines, self.lines = self.lines, []
+        return lines
+
+    def pop_last_lines(self, journal: Journal) -> list[str]:
+        """Return the last lines: the process ends."""
+        self._write_waiting(journal, self.num_ended, is_last=True)
+        if self.is_first and not self.probe.is_done:
+            self.lines.append(self.probe.line(self.num_ended))
+        if self.is_first and not self.num_counted:
+            missing = self.probe.missing or "too_few_updates"
+            facts = {"k": kinds.COUNT, "n": self.num_ended, "updates": 0, "missing": missing}
+            self.lines.append(dumps(facts) + "\n")
+        return self.pop_lines()
+
+
+def period_of(graphs: Sequence[int]) -> int:
+    """Return after how many updates the last graph came before, in the same order; 0 if never."""
+    return next(
+        (
+            period
+            for period in range(1, len(graphs) // 2 + 1)
+            if graphs[-period:] == graphs[-2 * period : -period]
+        ),
+        0,
+    )
+
+
+class CountWatcher:
+    """Gives the recorder, when it writes, the lines on counted updates."""
+
+    place = "count"
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+    def reset(self) -> None:
+        """Do nothing: what was planned belongs to a journal, which starts again."""
+
+    def poll(self, bucket: int, *, is_last: bool) -> str:
+        """Return the new lines."""
+        text = ""
+        for journal in list(self.recorder.journals):
+            if journal.plan is not None:
+                lines = (
+                    journal.plan.pop_last_lines(journal) if is_last else journal.plan.pop_lines()
+                )
+                text += "".join(lines)
+        return text

@@ -1,0 +1,91 @@
+"""The dispatch mode that sees each operator: how it is made, and how it is left.
+
+In: what takes an operator once it has run. Out: a mode that runs each operator unchanged.
+`tally.py` adds up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .flops import is_view, tensors_in
+
+
+def leave_mode(torch: Any, mode: Any) -> None:
+    """Leave this mode only: one that the script entered in between and kept stays on."""
+    dispatch = torch.utils._python_dispatch
+    num = torch._C._len_torch_dispatch_stack()
+    stack = [torch._C._get_dispatch_stack_at(i) for i in range(num)]
+    at = next((i for i, one in enumerate(stack) if one is mode), num)
+    if at == num:
+        return
+    above = [dispatch._pop_mode() for _ in stack[at + 1 :]]
+    mode.__exit__(None, None, None)
+    for other in reversed(above):
+        dispatch._push_mode(other)
+
+
+def make_mode(
+    torch: Any,
+    add: Callable[[Any, Any, Any, Any, int], tuple[list[int], ...] | None],
+    clock: Callable[[], int],
+    *,
+    decomposes: bool = False,
+    takes_fakes: bool = False,
+    workspaces: Any = None,
+    times: Any = None,
+) -> Any:
+    """Return a dispatch mode that runs each operator unchanged and then reports it.
+
+    Args:
+        torch: the module.
+        add: takes an operator, its positional and named arguments, its result, and its time [ns].
+        clock: [ns].
+        decomposes: whether composite operators are decomposed, as autograd does it; without
+            gradients they arrive whole.
+        takes_fakes: whether the model has shapes only. Otherwise fake tensors are torch's own: it
+            tries an operator of several ranks on shapes before it runs it.
+        workspaces: sees the memory that operators take for themselves (`Workspaces`), if allowed.
+        times: times operators on a device (`OperatorTimes`), for the rows that `add` returns.
+    """
+
+    class OperatorCounter(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc]
+        supports_higher_order_operators = True
+
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            return False  # else torch wraps the method below, at more than its own cost
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            names = [kind.__name__ for kind in types]
+            if "DTensor" in names or "NestedTensor" in names:
+                return NotImplemented  # it calls again with this rank's part, or what it packs
+            if getattr(func, "namespace", "") == "prim" or (
+                "FakeTensor" in names and not takes_fakes
+            ):
+                return func(*args, **(kwargs or {}))
+            is_torchs = decomposes and getattr(func, "namespace", None) == "aten"
+            if is_torchs and not any(one.is_nested for one in tensors_in(args)):
+                with self:
+                    result = func.decompose(*args, **(kwargs or {}))
+                if result is not NotImplemented:
+                    return result
+            is_watched = workspaces is not None and workspaces.begin(func, args)
+            event = None if times is None or is_view(func) else times.mark()
+            try:
+                began = clock()
+                result = func(*args, **(kwargs or {}))
+                ns = clock() - began
+            finally:
+                if is_watched:
+                    workspaces.end()
+            pair = None if event is None else (event, times.mark())
+            rows = add(func, args, kwargs or {}, result, ns)
+            if pair is not None and rows is not None:
+                times.book(pair, tensors_in([*args, result]), rows)
+            return result
+
+    return OperatorCounter()

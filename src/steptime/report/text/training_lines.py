@@ -1,0 +1,116 @@
+"""The lines of a report that say which trainings a command has, and which one is shown.
+
+In: the document of a run. Out: one line for each training, on a page of known width; none where
+the command has one training.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from rich.text import Text
+
+from steptime.core.units import format_count, format_seconds
+from steptime.report.document.run_document import RunDocument, TrainingDocument
+from steptime.report.text.page import LABEL_WIDTH, Page, columns, joined, shortened
+from steptime.report.words import run_words
+from steptime.report.words.advice import choose_headline
+
+_MAX_NAMED, _MAX_WORDS = 8, 50
+"""Trainings that a message names, and the columns of their words."""
+
+_LEAST_WORDS = 20
+"""Columns for the words of a training, however narrow the page is."""
+
+
+def training_lines(document: RunDocument, page: Page, *, limit: int) -> list[Text]:
+    """Return one line for each training, and one that says which of them the report is about."""
+    own, parts = document.measurement.training, document.trainings
+    if own is None or not parts:
+        return []
+    shown = _chosen(parts, own.number, limit)
+    numbers = [_numbers(part) for part in shown]
+    width = max(sum(map(len, row)) + 2 * len(row) for row in numbers)
+    room = max(_LEAST_WORDS, page.width - LABEL_WIDTH - width - 4)
+    rows = [
+        [str(part.number), shortened(words_of(part), room), *told]
+        for part, told in zip(shown, numbers, strict=True)
+    ]
+    lines = columns([["", "", "steps", "step", "diagnosis"], *rows], left=2)[1:]
+    for part, line in zip(shown, lines, strict=True):
+        if part.number == own.number:
+            line.stylize("bold")
+    left_out = len(parts) - len(shown)
+    if left_out:
+        lines.append(Text(f"more trainings in the document of --json: {left_out}", style="dim"))
+    labels = ["trainings", *[""] * (len(lines) - 1)]
+    listed = [
+        Text.assemble((f"{label:<{LABEL_WIDTH}}", "dim"), line)
+        for label, line in zip(labels, lines, strict=True)
+    ]
+    return [*listed, *page.block("shown", _which(document))]
+
+
+def words_of(part: TrainingDocument) -> str:
+    """Return the words of a training without its interpreter, as the user wrote them."""
+    training = part.measurement.training
+    return shell_words(() if training is None else training.command)
+
+
+def shell_words(command: Sequence[str]) -> str:
+    """Return the words of a process without its interpreter."""
+    if len(command) > 1 and PurePath(command[0]).name.startswith("python"):
+        command = command[1:]
+        while len(command) > 1 and command[0] in ("-u", "-B", "-O"):
+            command = command[1:]
+    return shlex.join(command) if command else "a process whose words are not known"
+
+
+def name_trainings(parts: Sequence[TrainingDocument]) -> str:
+    """Return the numbers and words of trainings in one line, for a message."""
+    named = [f"{part.number} ({shortened(words_of(part), _MAX_WORDS)})" for part in parts]
+    left_out = len(named) - _MAX_NAMED
+    more = [f"and {left_out} more"] if left_out > 0 else []
+    return ", ".join([*named[:_MAX_NAMED], *more])
+
+
+def describe_outcome(part: TrainingDocument) -> str:
+    """Return the first finding about a training in a word or two, or its kind."""
+    finding = choose_headline(part.diagnosis)
+    if finding is None:
+        return run_words.describe_title(part.diagnosis.kind)
+    return run_words.describe_heading(finding)
+
+
+def _numbers(part: TrainingDocument) -> list[str]:
+    m = part.measurement
+    time = None if m.steady is None else m.steady.step_time_s
+    steps = f"{format_count(m.num_steps)} {'step' if m.num_steps == 1 else 'steps'}"
+    if m.num_ranks > 1:
+        steps += f" on {m.num_ranks} ranks"
+    each = "" if time is None else f"{format_seconds(time.estimate)} each"
+    return [steps, each, describe_outcome(part)]
+
+
+def _chosen(
+    parts: Sequence[TrainingDocument], number: int, limit: int
+) -> Sequence[TrainingDocument]:
+    """Return as many trainings as there is room for, and the one that is shown in any case."""
+    first = list(parts[:limit])
+    if all(part.number != number for part in first):
+        first[-1:] = [part for part in parts if part.number == number]
+    return first
+
+
+def _which(document: RunDocument) -> str:
+    """Say which training the report is about, and how to see another."""
+    own, parts = document.measurement.training, document.trainings
+    assert own is not None
+    known = [part.measurement.training for part in parts]
+    lasts = max(one.lasted_s for one in known if one is not None)
+    why = ", which lasted longest" if own.lasted_s >= lasts else ""
+    other = next(part.number for part in parts if part.number != own.number)
+    show = f"steptime show {document.measurement.run_id} --training {other}"
+    return f"training {own.number}{why}. Another: {joined([show])}"

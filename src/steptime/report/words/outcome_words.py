@@ -1,0 +1,36 @@
+"""The wording of how a study ended without a proof, by the machine word of its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+OUTCOME_HEADS: Mapping[str, str] = {
+    "ends_too_soon": "the script ends too soon to tell",
+    "exit_code": "the script crashed in its trials",
+    "signal": "the script crashed in its trials",
+    "out_of_memory": "the script ran out of memory in its trials",
+    "cannot_tell": "the machine was too busy to tell",
+    "no_time": "there was no time to tell",
+    "too_few_repeats": "there was no time to tell",
+    "quality_not_judged": "there was no time to tell",
+}
+"""What is said in place of `too noisy to tell`, where it is not the noise."""
+
+# Why an outcome is what it is.
+OUTCOME_REASONS: Mapping[str, str] = {
+    "interrupted": "it was interrupted before anything could be confirmed",
+    "no_noise_floor": "there was no time to find out how noisy the machine is",
+    "no_time": "the time was over before all levers were tried",
+    "quality_not_judged": (
+        "something is faster, but there was no time to judge whether it trains as well"
+    ),
+    "noise_floor": "on this machine an effect of 10 % would be lost in the noise",
+    "not_confirmed": "something seemed faster, but fresh repeats did not settle it",
+    "cannot_tell": "other programs kept the machine busy during everything that was tried",
+    "undecided": "something that was tried may give 10 %, but the measurements cannot tell",
+    "too_few_repeats": "something seemed faster, but there was no time to confirm it",
+    "repeats_disagree": "something seemed faster, but its fresh repeats disagree",
+    "nothing_applies": "none of the levers applies here",
+    "nothing_helps": "the command as written is the fastest that could be proven",
+    "ruled_out": "no lever that was tried gives more than {rules_out}",
+}

@@ -1,0 +1,47 @@
+"""All comparisons of a study, each with what its answers said so far."""
+
+from __future__ import annotations
+
+from steptime.tune.search.comparison_series import ComparisonSeries
+from steptime.tune.search.search_notes import Key, key_of
+from steptime.tune.values.study_values import State
+
+
+class KnownComparisons:
+    """One series for each comparison, in one process or between processes."""
+
+    def __init__(self) -> None:
+        self._live: dict[tuple[Key, Key], ComparisonSeries] = {}
+        self._between: dict[tuple[Key, Key], ComparisonSeries] = {}
+
+    def live(self, reference: State, state: State) -> ComparisonSeries:
+        """What is known of a comparison in one process."""
+        key = (key_of(reference), key_of(state))
+        return self._live.setdefault(key, ComparisonSeries(state=state, reference=reference))
+
+    def between(self, reference: State, state: State) -> ComparisonSeries:
+        """What is known of a comparison between processes."""
+        key = (key_of(reference), key_of(state))
+        return self._between.setdefault(
+            key, ComparisonSeries(state=state, reference=reference, is_between=True)
+        )
+
+    @property
+    def begun(self) -> tuple[ComparisonSeries, ...]:
+        """Those of levers with something else, of which anything is known."""
+        known = (*self._live.values(), *self._between.values())
+        return tuple(
+            one for one in known if key_of(one.state) != key_of(one.reference) and one.wall
+        )
+
+    @property
+    def alone(self) -> tuple[ComparisonSeries, ...]:
+        """Levers alone that were compared with the command as written and did not fail."""
+        return tuple(one for one in self.begun if len(one.state) == 1 and not one.reference)
+
+    def compile_s(self, state: State) -> float:
+        """One-off compile time of a state: the most seen for it, else for a part of it."""
+        own = [s.compile_s for s in self._live.values() if key_of(s.state) == key_of(state)]
+        names = {one.name for one in state}
+        parts = [s.compile_s for s in self._live.values() if {one.name for one in s.state} <= names]
+        return max(own, default=0.0) or max(parts, default=0.0)

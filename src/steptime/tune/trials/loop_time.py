@@ -1,0 +1,48 @@
+"""How long the whole loop takes: from the first step to the last, with what lies between them.
+
+In: the updates of a trial's first rank. Out: a `LoopPart`, and the ratio of two of them over the
+same updates. Evaluations and checkpoints come at certain updates: over the same ones, both sides
+made the same of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from steptime.measure.trial_lines import TaggedUpdate
+from steptime.record.places import NS
+
+MIN_UPDATES = 3
+"""Fewer say nothing of a loop; a comparison of steps needs as many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopPart:
+    """The updates of a process: when each ended [s], and the index of the first that counts."""
+
+    first: int
+    ends_s: tuple[float, ...]
+
+
+def loop_part(updates: Sequence[TaggedUpdate]) -> LoopPart | None:
+    """Return the part of a loop that a process showed, after what it compiled at the beginning."""
+    ends_s = [one.end_ns * NS for one in updates if one.end_ns is not None]
+    if len(ends_s) < len(updates) or not ends_s:
+        return None
+    early = range(len(updates) // 2)
+    compiled = [index for index in early if updates[index].compile_ns > 0]
+    return LoopPart(first=max(compiled, default=0), ends_s=tuple(ends_s))
+
+
+def loop_ratio(reference: LoopPart | None, candidate: LoopPart | None) -> float | None:
+    """Return log(reference / candidate) of the time that both took for the same updates."""
+    if reference is None or candidate is None:
+        return None
+    first = max(reference.first, candidate.first)
+    last = min(len(reference.ends_s), len(candidate.ends_s)) - 1
+    if last - first < MIN_UPDATES:
+        return None
+    took_s = [one.ends_s[last] - one.ends_s[first] for one in (reference, candidate)]
+    return math.log(took_s[0] / took_s[1]) if min(took_s) > 0 else None

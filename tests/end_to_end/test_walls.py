@@ -1,0 +1,208 @@
+"""Where no namespace helps: a filter and the launcher keep a child from what is not its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from end_to_end.contained import LIMIT_S, require, run, start, told
+from end_to_end.harness import needs_torch
+from steptime.isolate.left_folders import remove_left, temporary_folders
+from steptime.isolate.tiers import Containment, Tier
+from steptime.isolate.writes import tried_connections
+
+SCRIPTS = Path(__file__).resolve().parent / "scripts"
+SPECIMENS = SCRIPTS.parent.parent / "specimens"
+BENCHMARKS = SCRIPTS.parents[2] / "benchmarks"
+SEARCH = os.pathsep.join((str(SCRIPTS.parent.parent), str(BENCHMARKS), *filter(None, sys.path)))
+
+# Posts to a server and writes into shared memory, as a script that reports its progress does.
+POSTS = """
+import sys, urllib.request
+with open("/dev/shm/harm_count", "a") as file:
+    file.write("x")
+try:
+    urllib.request.urlopen(f"http://127.0.0.1:{sys.argv[1]}/", data=b"x", timeout=5)
+except OSError as error:
+    print(error.reason)
+"""
+MEETS = """
+import socket
+server = socket.create_server(("", 29500))
+client = socket.create_connection((socket.gethostname(), 29500))
+accepted, _ = server.accept()
+client.sendall(b"met")
+print(server.getsockname()[1], accepted.recv(10).decode())
+six = socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+socket.create_connection(("localhost", six.getsockname()[1])).close()
+taken = "yes"
+try:
+    socket.create_server(("127.0.0.1", 29500))
+except OSError as error:
+    print(error.strerror.split(" (")[0])
+server.close()
+try:
+    socket.create_connection(("127.0.0.1", 29500))
+except ConnectionRefusedError:
+    print("closed")
+"""
+SHARES = """
+import multiprocessing, os, subprocess, tempfile
+from multiprocessing import shared_memory
+segment = shared_memory.SharedMemory("mine", create=True, size=10)
+segment.buf[0] = 7
+again = shared_memory.SharedMemory("mine")
+print(again.buf[0], open("/dev/shm/mine", "rb").read(1)[0], "mine" in os.listdir("/dev/shm"))
+again.close()
+queue = multiprocessing.Queue()
+worker = multiprocessing.Process(target=queue.put, args=(3,))
+worker.start()
+print(queue.get())
+worker.join()
+with multiprocessing.Manager() as manager:
+    print(dict(manager.dict(a=1)))
+with tempfile.NamedTemporaryFile() as file:
+    os.chmod(file.name, 0o640)
+sleeper = subprocess.Popen(["sleep", "600"])
+sleeper.terminate()
+print(sleeper.wait())
+os.setpriority(os.PRIO_PROCESS, os.getpid(), 1)
+"""
+
+
+def walled() -> Containment:
+    """The guarded tier of a user who may make no namespace."""
+    return replace(require(Tier.GUARDED), has_own_network=False)
+
+
+def in_container(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command where no user namespace can be made."""
+    return subprocess.run(
+        [sys.executable, SCRIPTS / "without_namespaces.py", sys.executable, *command],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": SEARCH},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+
+
+def test_a_script_that_posts_and_counts_in_shared_memory_reaches_nothing(tmp_path):
+    within = walled()
+    counted = Path("/dev/shm/harm_count")
+    assert not counted.exists()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        port = server.getsockname()[1]
+        end = run(tmp_path, sys.executable, "-c", POSTS, port, within=within)
+
+        assert (end.exit_code, told(tmp_path)[0]) == (0, "[Errno 111] Connection refused\n")
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    assert not counted.exists()
+    assert tried_connections(tmp_path / "trial") == (f"127.0.0.1 port {port}",)
+
+
+def test_nothing_gets_through_where_no_namespace_can_be_made(tmp_path):
+    require(Tier.GUARDED)
+
+    done = in_container(SCRIPTS / "try_harms.py", tmp_path, cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["tier"], found["has_own_network"], found["lacks"]) == ("guarded", False, [])
+    assert found["num"] > 40
+    assert found["changed"] == []
+
+
+def test_ranks_meet_on_ports_that_nobody_else_sees(tmp_path):
+    within = walled()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        code = MEETS.replace("29500", str(other.getsockname()[1]))
+        end = run(tmp_path, sys.executable, "-c", code, within=within)
+
+        assert end.exit_code == 0, told(tmp_path)
+        met, taken, closed = told(tmp_path)[0].splitlines()
+        assert met == f"{other.getsockname()[1]} met"
+        assert (taken, closed) == ("Address already in use", "closed")
+
+
+def test_shared_memory_workers_and_signals_are_the_childs_own(tmp_path):
+    within = walled()
+    before = set(os.listdir("/dev/shm"))
+
+    end = run(tmp_path, sys.executable, "-c", SHARES, within=within)
+
+    assert end.exit_code == 0, told(tmp_path)
+    assert told(tmp_path)[0].splitlines() == ["7 7 True", "3", "{'a': 1}", "-15"]
+    assert not {"mine"} & set(os.listdir("/dev/shm"))
+    assert {name for name in os.listdir("/dev/shm") if name.startswith("sem.")} <= before
+
+
+def test_with_a_shared_network_a_script_reaches_its_server_but_no_memory(tmp_path):
+    within = require(Tier.GUARDED, share_network=True)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        code = POSTS.replace("timeout=5", "timeout=0.01")
+        run(tmp_path, sys.executable, "-c", code, port, within=within)
+        server.setblocking(False)
+
+        server.accept()[0].close()
+    assert within.lacks == ("network",)
+    assert not Path("/dev/shm/harm_count").exists()
+
+
+def test_what_a_killed_launcher_left_is_swept_and_no_link_is_followed(tmp_path):
+    within = walled()
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").write_text("kept")
+    code = f"import os, signal, tempfile; os.symlink({str(tmp_path / 'kept')!r}, 'link'); "
+    code += "os.makedirs('closed/inner'); os.chmod('closed', 0); open('/dev/shm/left', 'w'); "
+    code += "print(tempfile.gettempdir(), flush=True); signal.pause()"
+    child = start(tmp_path, sys.executable, "-c", code, within=within)
+    try:
+        while not (own := told(tmp_path)[0]):
+            assert child.poll() is None, told(tmp_path)
+        places = [str(tmp_path / "trial" / "shadow"), own.strip()]
+        places.append(os.path.dirname(os.readlink(f"{places[0]}/files/dev/shm")))
+        assert remove_left(places) == 0
+        assert all(map(os.path.isdir, places))
+        processes = psutil.Process(child.pid).children(recursive=True)
+        os.kill(child.pid, signal.SIGKILL)
+        psutil.wait_procs(processes, timeout=LIMIT_S)
+    finally:
+        child.kill()
+
+    assert set(places[1:]) <= set(temporary_folders())
+    assert remove_left(places) == 3
+    assert not any(map(os.path.exists, places))
+    assert (tmp_path / "kept" / "file").read_text() == "kept"
+
+
+@needs_torch
+@pytest.mark.slow("torchrun and two ranks import torch behind walls")
+@pytest.mark.core
+def test_two_gloo_ranks_meet_on_ports_of_their_own(tmp_path):
+    launcher = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=29511")
+
+    end = run(tmp_path, sys.executable, *launcher, SPECIMENS / "ddp.py", within=walled())
+
+    assert end.exit_code == 0, told(tmp_path)
+
+
+@needs_torch
+@pytest.mark.slow("workers import torch behind walls")
+def test_workers_of_a_loader_work_behind_a_filter(tmp_path):
+    end = run(tmp_path, sys.executable, SPECIMENS / "worker_startup.py", within=walled())
+
+    assert end.exit_code == 0, told(tmp_path)

@@ -1,0 +1,179 @@
+"""The work of steps that differ, against closed forms: the mean over the window, and each kind.
+
+Each script of tests/specimens/work writes the work of each of its updates by closed form.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from end_to_end.contained import require
+from end_to_end.harness import (
+    SPECIMENS,
+    needs_linux,
+    needs_torch,
+    rows,
+    run_folder,
+    run_forked,
+)
+from steptime.isolate.tiers import Tier
+
+pytestmark = [needs_torch, needs_linux]
+
+WORK = SPECIMENS / "work"
+DISTURBED = 2
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What a run said of its work, and what is true of the steps of its window."""
+
+    data: Mapping[str, Any]
+    report: str
+    true: tuple[int, ...]
+
+    @property
+    def basis(self) -> Mapping[str, Any]:
+        return self.data["count"]["basis"]
+
+    @property
+    def mean(self) -> float:
+        return sum(self.true) / len(self.true)
+
+    def is_exact(self) -> bool:
+        """Whether the reported mean is the true one, rounded pass by pass."""
+        return abs(self.data["work"]["total"] - self.mean) <= 1.5
+
+
+def run(folder: Path, name: str, *words: str, options: Sequence[str] = ()) -> Counted:
+    done = run_forked(folder, "python", WORK / f"{name}.py", *words, options=options)
+    assert done.exit_code == 0, done.stderr.decode()[-2000:]
+    assert "guest_failures" not in done.notes
+    work = json.loads((folder / "work.json").read_text())
+    return Counted(done.data, done.stderr.decode(), window_of(folder, done.data, work))
+
+
+def window_of(folder: Path, data: Mapping[str, Any], work: Sequence[int]) -> tuple[int, ...]:
+    """The true work of the steps in the window, by the rows that the guest wrote."""
+    made = [
+        row
+        for line in rows(run_folder(folder) / "rank-0.jsonl")
+        if line["k"] == "u"
+        for row in line["rows"]
+        if row[2] >= 0
+    ]
+    assert len(made) == len(work)
+    begins, stepped = [], set()
+    for at, row in enumerate(made):
+        if not begins or row[2] in stepped:
+            begins.append(at)
+            stepped = set()
+        stepped.add(row[2])
+    ends = [*begins[1:], len(made)]
+    sums = [0, *accumulate(work)]
+    return tuple(
+        sums[end] - sums[begin]
+        for step, (begin, end) in enumerate(zip(begins, ends, strict=True))
+        if step >= data["steady"]["first_step"]
+        and all(row[6] != DISTURBED for row in made[begin:end])
+    )
+
+
+# -- in the run itself
+
+
+@pytest.mark.parametrize(
+    ("name", "terms"),
+    [("varying_batch", ["elements"]), ("varying_sequences", ["elements", "squares"])],
+)
+def test_work_is_computed_from_sizes_that_vary(tmp_path: Path, name: str, terms: list[str]) -> None:
+    found = run(tmp_path, name)
+
+    assert found.is_exact()
+    assert (found.basis["how"], found.basis["scaled_by"]) == ("scaled", terms)
+    assert found.basis["error_fraction"] == pytest.approx(0, abs=1e-9)
+    assert found.basis["low_flops"] == min(found.true)
+    assert found.basis["high_flops"] == max(found.true)
+    assert found.data["mfu"]["flops_per_s"] == pytest.approx(
+        found.data["work"]["total"] * len(found.true) / found.basis["window_s"]
+    )
+
+
+@pytest.mark.parametrize("name", ["growing_sequences", "unfreezing"])
+def test_work_is_counted_again_where_it_changes_in_the_middle(tmp_path: Path, name: str) -> None:
+    found = run(tmp_path, name)
+
+    assert found.is_exact()
+    counts = {flops: found.true.count(flops) for flops in set(found.true)}
+    if len(counts) == 1:  # the steps before the change were taken for warmup
+        assert found.basis["how"] == "equal"
+    else:
+        assert found.basis["how"] == "kinds"
+        assert {one["flops"]: one["num_steps"] for one in found.basis["kinds"]} == counts
+
+
+def test_models_in_threads_of_the_scripts_own_are_counted(tmp_path: Path) -> None:
+    found = run(tmp_path, "own_threads")
+
+    assert found.is_exact()
+    assert found.basis["how"] == "equal"
+
+
+def test_each_kind_of_step_is_counted_where_optimizers_take_turns(tmp_path: Path) -> None:
+    found = run(tmp_path, "gan_in_turns")
+
+    assert found.is_exact()
+    assert {tuple(one["optimizers"]): one["flops"] for one in found.basis["kinds"]} == {
+        (0,): min(found.true),
+        (0, 1): max(found.true),
+    }
+
+
+# -- in a contained extra run
+
+APART = {
+    "gradient_penalty": "inexact",
+    "contrastive": "inexact",
+    "distillation": "without_gradients",
+    "rollout": "without_gradients",
+    "functional_head": "outside_modules",
+    "function_threads": "outside_modules",
+    "nested_tensors": "subclass",
+}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_a_run_that_must_not_count_names_the_command_that_does(tmp_path: Path, name: str) -> None:
+    done = run_forked(tmp_path, "python", WORK / f"{name}.py")
+
+    assert done.data["count_missing"] == APART[name]
+    said = " ".join(done.stderr.decode().split())
+    assert f"steptime run --count -- python {WORK / name}.py" in said.replace(" ", " ")
+
+
+@pytest.mark.parametrize("name", APART)
+@pytest.mark.slow("a child behind walls that imports torch")
+def test_an_extra_run_counts_what_the_run_must_not(tmp_path: Path, name: str) -> None:
+    require(Tier.ISOLATED)
+
+    found = run(tmp_path / "job", name, options=["--count"])
+
+    assert found.is_exact()
+    assert found.basis["how"] == ("kinds" if name == "rollout" else "equal")
+    assert found.data["count"]["covered_fraction"] == 1.0
+
+
+@pytest.mark.slow("a child behind walls that imports torch")
+def test_nested_tensors_of_the_older_layout_are_counted_too(tmp_path: Path) -> None:
+    require(Tier.ISOLATED)
+
+    found = run(tmp_path / "job", "nested_tensors", "strided", options=["--count"])
+
+    assert found.is_exact()

@@ -1,0 +1,60 @@
+"""The time of a whole loop, over the updates that both sides of a pair made."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from steptime.measure.trial_lines import TaggedUpdate
+from steptime.tune.trials.loop_time import LoopPart, loop_part, loop_ratio
+from steptime.tune.trials.process_pairs import Side, compare_sides
+from steptime.tune.values.study_values import WELL
+
+
+def loop(step_s: float, num: int, *, first: int = 0, saves_s: float = 0.0) -> LoopPart:
+    """A loop that saves for so long after each fifth step."""
+    ends_s = [number * step_s + (number // 5) * saves_s for number in range(num)]
+    return LoopPart(first=first, ends_s=tuple(ends_s))
+
+
+def update(number: int, **fields: int | None) -> TaggedUpdate:
+    base = TaggedUpdate(
+        number=number, experiment=-1, round=0, state=0, counts=True, num_samples=8,
+        wall_ns=1, cpu_ns=1, end_ns=number * 10**9,
+    )  # fmt: skip
+    return replace(base, **fields)  # type: ignore[arg-type]
+
+
+def test_a_pair_is_compared_over_the_same_updates() -> None:
+    slow, fast = loop(0.2, 21, saves_s=0.5), loop(0.1, 40, saves_s=0.5)
+
+    # 20 steps and 4 times of saving in both, however many more the faster one made.
+    assert loop_ratio(slow, fast) == pytest.approx(math.log(6.0 / 4.0))
+
+
+def test_what_one_side_compiled_at_the_beginning_counts_in_neither() -> None:
+    assert loop_ratio(loop(0.2, 11, first=5), loop(0.2, 11)) == pytest.approx(0.0)
+    compiled = [update(n, compile_ns=5 if n == 2 else 0) for n in range(10)]
+    assert loop_part(compiled) == LoopPart(first=2, ends_s=tuple(map(float, range(10))))
+
+
+@pytest.mark.parametrize("other", [None, loop(0.1, 3), loop(0.0, 9)])
+def test_of_too_few_updates_nothing_is_said(other: LoopPart | None) -> None:
+    assert loop_ratio(loop(0.2, 20), other) is None
+
+
+def test_updates_whose_times_were_lost_make_no_loop() -> None:
+    assert loop_part([update(0), update(1, end_ns=None)]) is None
+    assert loop_part([]) is None
+
+
+def test_a_comparison_of_processes_has_the_loop_beside_the_step() -> None:
+    before = Side(ending=WELL, step_s=0.2, samples=8.0, loop=loop(0.2, 21, saves_s=0.5))
+    after = Side(ending=WELL, step_s=0.1, samples=8.0, loop=loop(0.1, 21, saves_s=0.5))
+
+    (arm,) = compare_sides((), [(before, after), (before, replace(after, loop=None))]).arms
+
+    assert arm.log_ratios == pytest.approx((math.log(2), math.log(2)))
+    assert arm.loop_log_ratios == pytest.approx((math.log(1.5),))

@@ -1,0 +1,263 @@
+"""What a study does with its time: nothing is left while something is open."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from crowded_bench import CASES
+from scripted_bench import Noise, ScriptedBench, label_of, make_lever, make_levers
+from steptime.levers.base import Facts, LoaderFacts, Moment, Preserves
+from steptime.tune.search.bench import LiveRequest, PairLoad, ProcessRequest
+from steptime.tune.search.search import SearchOptions, search
+from steptime.tune.values.study_values import StudyOutcome
+
+log = math.log
+HEAVY = Noise(sd=0.6, r=0.6, outliers=0.1, burst_rate=0.05, burst_length=30)
+
+
+def run(bench, *levers, **options):
+    return search(bench, SearchOptions(levers=levers, budget_s=bench.budget_s, **options))
+
+
+def study(name, seed):
+    bench = CASES[name].bench(seed)
+    return bench, run(bench, *CASES[name].levers)
+
+
+def between(name, **more):
+    more = {"moment": Moment.STARTUP, "preserves": Preserves.EXACT, "by_cpu": False} | more
+    return make_lever(name, **more)
+
+
+# -- the budget
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_study_that_proves_nothing_has_used_its_budget_or_left_nothing_open(name):
+    for seed in range(3):
+        bench, found = study(name, seed)
+        if found.outcome is StudyOutcome.TOO_NOISY:
+            assert bench.used_s >= 0.9 * bench.budget_s
+        assert {one.name for one in found.recipe} <= set(CASES[name].truth)
+
+
+@pytest.mark.parametrize(
+    "name", ["transformer, bf16", "cache of a data set alone, 4 minutes", "whole batches"]
+)
+def test_what_helps_beside_busy_neighbors_is_proven_in_the_time(name):
+    proven = [study(name, seed)[1].outcome is StudyOutcome.FASTER for seed in range(4)]
+
+    assert sum(proven) >= 3
+
+
+def test_the_a_a_of_a_slow_script_takes_no_more_than_its_ceiling_before_a_lever_is_tried():
+    bench = ScriptedBench(gains={"lever_0": log(2)}, step_s=12.0, startup_s=20.0, judge_s=60.0)
+    found = run(bench, *make_levers(2))
+
+    first = next(one for one in bench.requests if isinstance(one, LiveRequest))
+    assert first.states == ((), ())
+    assert first.most_s <= 0.15 * bench.budget_s
+    assert any(trial.state and trial.kind == "live" for trial in found.trials)
+
+
+def test_a_lever_that_is_alone_is_proven_at_once():
+    bench = ScriptedBench(gains={"cache": log(1.5)}, budget_s=240.0, run_s=12.0)
+    found = run(bench, between("cache"))
+
+    assert [label_of(one) for one in found.recipe] == ["cache"]
+    assert [trial.kind for trial in found.trials] == ["observe", "quality", "confirm"]
+
+
+# -- compiling
+
+
+def first_asked(bench, name):
+    asked = [one for one in bench.requests if isinstance(one, LiveRequest)]
+    return next(
+        (i for i, one in enumerate(asked) if any(a.name == name for s in one.states for a in s)),
+        None,
+    )
+
+
+def test_compiling_is_tried_after_all_others():
+    bench = ScriptedBench(gains={"lever_2": log(1.3)}, compile_s={"compile": 20.0})
+    run(bench, make_lever("compile"), *make_levers(3))
+
+    assert first_asked(bench, "compile") > first_asked(bench, "lever_2")
+
+
+def test_compiling_whose_price_does_not_fit_is_left_out_and_the_price_is_said():
+    bench = ScriptedBench(gains={"lever_0": log(1.3)}, compile_s={"compile": 150.0}, budget_s=120.0)
+    found = run(bench, make_lever("compile"), *make_levers(2))
+
+    choice = next(one for one in found.choices if one.code == "too_expensive")
+    assert choice.facts["price_s"] > choice.facts["left_s"]
+    assert first_asked(bench, "compile") is None
+    assert [label_of(one) for one in found.recipe] == ["lever_0"]
+
+
+# -- by what a comparison between processes is judged
+
+
+class Beside(ScriptedBench):
+    """Others take so much beside the reference and beside the candidate, in turns of the loads."""
+
+    loads = ((0.7, 0.7),)
+
+    def compare_processes(self, request):
+        result = super().compare_processes(request)
+        arm = result.arms[0]
+        pairs = [self.loads[i % len(self.loads)] for i in range(len(arm.log_ratios))]
+        loads = tuple(PairLoad(reference=a, candidate=b) for a, b in pairs)
+        return replace(result, arms=(replace(arm, loads=loads),), others_cores=0.7)
+
+
+def test_quiet_pairs_judge_where_others_come_and_go():
+    bench = Beside(gains={"workers": log(1.5)})
+    bench.loads = ((0.0, 0.0), (0.7, 0.0))
+    found = run(bench, between("workers"))
+
+    assert [label_of(one) for one in found.recipe] == ["workers"]
+    assert next(c for c in found.choices if c.code == "confirmed").facts["judged_by"] == "quiet"
+
+
+def besides(name):
+    return replace(between(name), judged_beside_others=True)
+
+
+def test_beside_constant_neighbors_wall_time_proves_what_they_can_only_hide():
+    found = run(Beside(gains={"workers": log(1.5)}), besides("workers"))
+
+    assert [label_of(one) for one in found.recipe] == ["workers"]
+    assert found.noise_floor >= 0.1  # what it may have gained at their cost
+
+
+def test_what_it_gains_at_the_neighbors_cost_is_not_claimed():
+    bench = Beside(gains={"workers": log(1.5)})
+    bench.loads = ((0.9, 0.5),)
+    found = run(bench, besides("workers"))
+
+    assert (found.outcome, found.reason) == (StudyOutcome.TOO_NOISY, "cannot_tell")
+
+
+def test_cpu_time_does_not_judge_the_reading_that_workers_do():
+    reading = between("whole", by_cpu=True, phases=("input_wait",))
+
+    def facts(num_workers):
+        loader = LoaderFacts(dataset="Images", num_workers=num_workers)
+        return Facts(torch_version="2.13.0", num_cores=2, loaders=(loader,))
+
+    for num_workers, is_proven in ((0, True), (2, False)):
+        bench = ScriptedBench(gains={"whole": 0.5}, others_cores=0.7, facts=facts(num_workers))
+        assert bool(run(bench, reading).recipe) is is_proven
+
+
+def test_cpu_time_does_not_deny_what_may_save_waiting():
+    cache = between("cache", by_cpu=True, phases=("fetch",))
+    other = between("other", by_cpu=True, phases=("collate",))
+    loaders = (LoaderFacts(dataset="Images"),)
+    facts = Facts(torch_version="2.13.0", num_cores=2, loaders=loaders)
+
+    found = run(ScriptedBench(others_cores=0.7, facts=facts), cache, *make_levers(1))
+    assert found.outcome is StudyOutcome.TOO_NOISY
+    found = run(ScriptedBench(others_cores=0.7, facts=facts), other, *make_levers(1))
+    assert found.outcome is StudyOutcome.NOTHING_HELPS
+
+
+# -- what is said in the end
+
+
+def test_what_was_seen_and_the_missing_time_are_said():
+    bench = ScriptedBench(gains={"lever_0": log(1.5)}, judge_s=400.0, step_s=2.0, startup_s=20.0)
+    bench = replace(bench, budget_s=200.0)
+    found = run(bench, *make_levers(2))
+
+    assert found.outcome is StudyOutcome.TOO_NOISY
+    assert [label_of(one) for one in found.unproven.state] == ["lever_0"]
+    assert found.unproven.speedup.low > 1.3
+    assert found.unproven.missing_s > 0
+
+
+def test_the_floor_that_is_shown_is_the_one_that_judged():
+    found = run(ScriptedBench(noise=HEAVY, others_cores=0.9), *make_levers(3))
+
+    by = next(c for c in reversed(found.choices) if c.code == "noise_floor").facts
+    assert found.noise_floor == pytest.approx(by["cpu"], rel=1e-3)
+    assert by["cpu"] < by["wall"]
+
+
+def test_nothing_helps_says_what_is_ruled_out():
+    found = run(ScriptedBench(noise=Noise()), *make_levers(4))
+
+    assert found.outcome is StudyOutcome.NOTHING_HELPS
+    assert 0 <= found.reason_facts["rules_out"] <= 0.1
+
+
+def test_the_load_of_others_is_named_where_it_cannot_be_told():
+    found = run(ScriptedBench(gains={"w": log(1.5)}, others_cores=0.7), between("w"))
+
+    assert (found.reason, found.reason_facts["others_cores"]) == ("cannot_tell", 0.7)
+
+
+# -- looks
+
+
+def looks(bench):
+    proofs = [one for one in bench.requests if isinstance(one, ProcessRequest)]
+    return [one.num_pairs for one in proofs if not one.reference]
+
+
+def test_a_confirmation_that_is_open_goes_on_in_looks_that_must_clear_a_stricter_bar():
+    noise = replace(Noise(), process_sd=0.25)
+    bench = ScriptedBench(gains={"cache": log(1.5)}, noise=noise, budget_s=1200.0, run_s=8.0)
+    found = run(bench, between("cache"))
+
+    assert len(looks(bench)) > 1
+    assert looks(bench)[1] >= looks(bench)[0]
+    assert found.outcome is StudyOutcome.FASTER
+    assert found.speedup.n == sum(looks(bench))
+
+
+def test_looks_do_not_make_a_claim_of_nothing():
+    noise = replace(Noise(), process_sd=0.1)
+    claims = [
+        run(ScriptedBench(noise=noise, seed=seed, run_s=4.0), between("cache")).recipe
+        for seed in range(60)
+    ]
+
+    assert not any(claims)
+
+
+# -- more time
+
+
+def granted(bench, *levers, later_s):
+    first = bench.budget_s
+    bench.budget_s = first + sum(later_s)
+    return search(bench, SearchOptions(levers=levers, budget_s=first, later_s=tuple(later_s)))
+
+
+def test_with_the_missing_time_the_same_study_proves_it_and_repeats_nothing():
+    def slow():
+        script = {"step_s": 2.0, "startup_s": 20.0, "judge_s": 300.0}
+        return ScriptedBench(gains={"lever_0": log(1.5)}, budget_s=150.0, **script)
+
+    short, long = slow(), slow()
+    before = run(short, *make_levers(2))
+    after = granted(long, *make_levers(2), later_s=(before.unproven.missing_s,))
+
+    assert before.outcome is StudyOutcome.TOO_NOISY
+    assert [label_of(one) for one in after.recipe] == ["lever_0"]
+    assert long.requests[: len(short.requests)] == short.requests
+    assert len(long.requests) > len(short.requests)
+
+
+def test_time_that_is_not_needed_is_not_taken():
+    bench = ScriptedBench(gains={"lever_0": log(1.5)}, budget_s=600.0)
+    found = granted(bench, *make_levers(2), later_s=(600.0,))
+
+    assert found.outcome is StudyOutcome.FASTER
+    assert bench.used_s < 600.0
