@@ -1,6 +1,6 @@
 """How often a study is right when the truth is known: no-ops claimed, true gains found.
 
-    python benchmarks/honesty.py [--studies 200]
+    python benchmarks/honesty.py [--studies 200] [--no-ops 1000]
 
 Whole studies over a scripted bench (tests/scripted_bench.py): nine levers, and noise as on a
 shared machine: dependent block times, far outliers, bursts of others' work, drift; `others` is the
@@ -34,7 +34,8 @@ LOADS = (0.0, 0.6)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--studies", type=int, default=200, help="a row")
+    parser.add_argument("--studies", type=int, default=200, help="a row with a true gain")
+    parser.add_argument("--no-ops", type=int, default=1000, help="a row without any")
     options = parser.parse_args()
     rows = []
     print(
@@ -43,12 +44,14 @@ def main() -> None:
     for noise in NOISES:
         for others in LOADS:
             for speedup in SPEEDUPS:
-                row = one_row(noise, others, speedup, options.studies)
+                count = options.no_ops if speedup == 1.0 else options.studies
+                row = one_row(noise, others, speedup, count)
                 rows.append(row)
                 show(row)
     document = {
         "date": time.strftime("%Y-%m-%d"),
-        "command": f"python benchmarks/honesty.py --studies {options.studies}",
+        "command": f"python benchmarks/honesty.py --studies {options.studies}"
+        f" --no-ops {options.no_ops}",
         "budget_s": 600,
         "levers": [lever.name for lever in LEVERS],
         "rows": rows,

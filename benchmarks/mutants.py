@@ -4,12 +4,13 @@
 
 A mutant is the package with one random change in one of its rooms: a comparison turned round, a
 constant moved, a condition negated, `and` for `or`, plus for minus, a statement left out, nothing
-returned. Each is run, in a copy of the tree, against the unit and contract tests whose imports
-reach the changed file, the nearest first and up to the first failure, then against the
-end-to-end tests of the fast check that belong to its room. A mutant is killed if a test fails or
-does not end in time. Some survivors change nothing that anybody could notice, which is for a reader
-to judge. The share that was killed, with its 95 % interval, and every mutant go to
-benchmarks/results/mutants.json. All these tests must pass without a change, which is tried first.
+returned. Each goes, in a copy of the tree, through what the fast check does with it, up to the
+first failure: the type checker; the unit and contract tests that execute the changed lines (those
+whose imports reach the file, where the lines run at import); the end-to-end tests of the fast check
+that belong to its room. A mutant is killed if one of them fails or does not end in time. Some
+survivors change nothing that anybody could notice, which is for a reader to judge. The share that
+was killed, with its 95 % interval, and every mutant go to benchmarks/results/mutants.json. All
+checks must pass without a change, which is tried first.
 """
 
 from __future__ import annotations
@@ -27,10 +28,13 @@ import sysconfig
 import tempfile
 import time
 import venv
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from coverage import CoverageData
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "benchmarks" / "results" / "mutants.json"
@@ -44,7 +48,8 @@ END_TO_END = {
 }
 """What of the end-to-end tests belongs to a room."""
 UNITS = ("tests/unit", "tests/contract")
-UNIT_LIMIT_S, CORE_LIMIT_S = 180.0, 480.0  # a busy machine takes its time
+UNIT_LIMIT_S, CORE_LIMIT_S = 400.0, 900.0  # a busy machine takes its time
+TYPES_LIMIT_S = 400.0
 ALL_LIMIT_S = 1800.0
 NEAR = 2  # imports
 
@@ -79,6 +84,7 @@ class Place:
     node: int
     kind: str
     line: int
+    end_line: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +96,7 @@ class Mutant:
     after: str
     killed_by: str | None
     stage: str
-    num_files: int
+    num_tests: int
     took_s: float
 
 
@@ -111,6 +117,7 @@ def places_in(room: str, file: Path, package: Path) -> Iterator[Place]:
                 node=number,
                 kind=kind,
                 line=node.lineno,  # type: ignore[attr-defined]
+                end_line=_part(node).end_lineno,  # type: ignore[attr-defined]
             )
 
 
@@ -133,8 +140,8 @@ def _parts_to_skip(node: ast.AST) -> list[ast.expr | ast.stmt | None]:
             return [node.returns, *node.decorator_list]
         case ast.ClassDef():
             return [*node.decorator_list]
-        case ast.Expr(value=ast.Constant()):
-            return [node]
+        case ast.Expr(value=ast.Constant()) | ast.JoinedStr():
+            return [node]  # what lies within an f-string has no position of its own
         case ast.If(test=ast.Name(id="TYPE_CHECKING")):
             return [node]
         case ast.Assign(targets=[ast.Name(id="__all__")]):
@@ -167,18 +174,26 @@ def _kinds(node: ast.AST) -> list[str]:
 
 def change(source: str, place: Place, rng: random.Random) -> tuple[str, str, str]:
     """The changed source, and the changed statement or expression before and after."""
-    tree = ast.parse(source)
-    node = list(ast.walk(tree))[place.node]
-    before = ast.unparse(node)
-    new = _changed(copy.deepcopy(node), place.kind, rng)
-    for parent in ast.walk(tree):
-        for name, value in ast.iter_fields(parent):
-            if value is node:
-                setattr(parent, name, new)
-            elif isinstance(value, list) and any(one is node for one in value):
-                setattr(parent, name, [new if one is node else one for one in value])
-    text = ast.unparse(ast.fix_missing_locations(tree))
-    return text, before.splitlines()[0][:160], ast.unparse(new).splitlines()[0][:160]
+    part = _part(list(ast.walk(ast.parse(source)))[place.node])
+    new = ast.unparse(_changed(copy.deepcopy(part), place.kind, rng))
+    if isinstance(part, ast.expr):
+        new = f"({new})"
+    lines = source.encode().splitlines(keepends=True)
+    start, end = (
+        sum(map(len, lines[: line - 1])) + column
+        for line, column in (
+            (part.lineno, part.col_offset),
+            (part.end_lineno, part.end_col_offset),
+        )
+    )
+    whole = source.encode()
+    text = (whole[:start] + new.encode() + whole[end:]).decode()
+    return text, ast.unparse(part).splitlines()[0][:160], new.splitlines()[0][:160]
+
+
+def _part(node: ast.AST) -> Any:
+    """What of a node is written in another way: of an `if`, its condition."""
+    return node.test if isinstance(node, ast.If | ast.IfExp | ast.While) else node
 
 
 def _changed(node: Any, kind: str, rng: random.Random) -> ast.AST:
@@ -193,11 +208,11 @@ def _changed(node: Any, kind: str, rng: random.Random) -> ast.AST:
     elif kind == "negation":
         return node.operand  # type: ignore[no-any-return]
     elif kind == "condition":
-        node.test = ast.UnaryOp(op=ast.Not(), operand=node.test)
+        return ast.UnaryOp(op=ast.Not(), operand=node)
     elif kind == "returned":
         node.value = ast.Constant(value=None)
     else:
-        return ast.copy_location(ast.Pass(), node)
+        return ast.Pass()
     return node  # type: ignore[no-any-return]
 
 
@@ -253,6 +268,14 @@ def rounds_of(place: Place, near: Mapping[str, Mapping[str, int]]) -> list[list[
     return [first, sorted(tests.keys() - first, key=lambda t: tests[t])]
 
 
+def executing(data: CoverageData, file: Path, place: Place) -> list[str]:
+    """The tests that execute a place's lines, without their parameters."""
+    by_line = data.contexts_by_lineno(str(file))
+    lines = range(place.line, place.end_line + 1)
+    contexts = {one for line in lines for one in by_line.get(line, ()) if one}
+    return sorted({one.partition("|")[0].partition("[")[0] for one in contexts})
+
+
 # -- running
 
 
@@ -304,30 +327,56 @@ def first_failure(
     return failed[0].split(" - ")[0] if failed else f"pytest ended with {process.returncode}"
 
 
-def try_mutant(
-    place: Place,
-    tree: Path,
-    python: str,
-    near: Mapping[str, Mapping[str, int]],
-    *,
-    rng: random.Random,
-    units_only: bool,
-) -> Mutant:
-    """Change the copy, run what reaches the change, and change it back."""
-    file = tree / "src" / "steptime" / place.file
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """What the fast check does with a tree."""
+
+    tree: Path
+    python: str
+    near: Mapping[str, Mapping[str, int]]
+    executed: CoverageData
+    units_only: bool
+
+    def first_failure(self, place: Place) -> tuple[str, str | None, int]:
+        """The stage that was reached, what failed there, and how many tests were chosen."""
+        if failed := wrong_types(self.tree, self.python):
+            return "types", failed, 0
+        file = self.tree / "src" / "steptime" / place.file
+        chosen = executing(self.executed, file, place)
+        rounds = [chosen] if chosen else list(filter(None, rounds_of(place, self.near)))
+        for tests in rounds:
+            if failed := first_failure(self.tree, self.python, tests, UNIT_LIMIT_S):
+                return "unit", failed, sum(map(len, rounds))
+        if self.units_only:
+            return "unit", None, sum(map(len, rounds))
+        files = [f"tests/end_to_end/{name}" for name in END_TO_END[place.room]]
+        words = ("-n", "2", "-m", "not slow or core")
+        failed = first_failure(self.tree, self.python, files, CORE_LIMIT_S, *words)
+        return "end to end", failed, sum(map(len, rounds))
+
+
+def wrong_types(tree: Path, python: str) -> str | None:
+    """The first line that the type checker refuses."""
+    done = subprocess.run(
+        [python, "-m", "mypy", "--no-error-summary"],
+        cwd=tree,
+        env=environment(python),
+        capture_output=True,
+        text=True,
+        timeout=TYPES_LIMIT_S,
+    )
+    return (done.stdout + done.stderr).splitlines()[0] if done.returncode else None
+
+
+def try_mutant(place: Place, check: Check, rng: random.Random) -> Mutant:
+    """Change the copy, run what the fast check runs, and change it back."""
+    file = check.tree / "src" / "steptime" / place.file
     source = file.read_text()
     text, before, after = change(source, place, rng)
-    began_s, stage, killed, num_files = time.monotonic(), "unit", None, 0
+    began_s = time.monotonic()
     try:
         file.write_text(text)
-        for tests in filter(None, rounds_of(place, near)):
-            num_files += len(tests)
-            killed = killed or first_failure(tree, python, tests, UNIT_LIMIT_S)
-        if killed is None and not units_only:
-            stage = "end to end"
-            chosen = [f"tests/end_to_end/{name}" for name in END_TO_END[place.room]]
-            fast = "not slow or core"
-            killed = first_failure(tree, python, chosen, CORE_LIMIT_S, "-n", "2", "-m", fast)
+        stage, killed, num_tests = check.first_failure(place)
     finally:
         file.write_text(source)
     return Mutant(
@@ -336,7 +385,7 @@ def try_mutant(
         after=after,
         killed_by=killed,
         stage=stage,
-        num_files=num_files,
+        num_tests=num_tests,
         took_s=round(time.monotonic() - began_s, 1),
     )
 
@@ -374,23 +423,33 @@ def main() -> None:
     places = draw(ROOT / "src" / "steptime", options.rooms, options.mutants, rng)
     mutants: list[Mutant] = []
     with tempfile.TemporaryDirectory(prefix="st.") as folder:
-        tree, python = make_tree(Path(folder))
-        near = nearness()
-        if failure := first_failure(tree, python, UNITS, ALL_LIMIT_S, "-n", "2"):
-            raise SystemExit(f"error: without a change: {failure}")
+        check = unchanged(Path(folder), units_only=options.units_only)
         for place in places:
-            one = try_mutant(place, tree, python, near, rng=rng, units_only=options.units_only)
+            one = try_mutant(place, check, rng)
             mutants.append(one)
             how = f"killed by {one.killed_by}" if one.killed_by else "SURVIVED"
-            print(
-                f"{place.file}:{place.line} {place.kind}: {one.before} -> {one.after}", flush=True
-            )
-            print(f"    {how} ({one.num_files} files, {one.took_s:.0f} s)", flush=True)
+            print(f"{place.file}:{place.line} {place.kind}: {one.before} -> {one.after}")
+            print(f"    {how} ({one.num_tests} tests, {one.took_s:.0f} s)", flush=True)
             save(options, mutants)
     killed = sum(one.killed_by is not None for one in mutants)
     low, high = interval(killed, len(mutants))
     print(
         f"{killed} of {len(mutants)} killed: {killed / len(mutants):.0%} ({low:.0%} to {high:.0%})"
+    )
+
+
+def unchanged(folder: Path, *, units_only: bool) -> Check:
+    """Check the tree without a change, and note which lines each test executes."""
+    tree, python = make_tree(folder)
+    if failure := wrong_types(tree, python):
+        raise SystemExit(f"error: without a change: {failure}")
+    words = ("-n", "2", "--cov", "--cov-context=test", "--cov-report=")
+    if failure := first_failure(tree, python, UNITS, ALL_LIMIT_S, *words):
+        raise SystemExit(f"error: without a change: {failure}")
+    executed = CoverageData(str(tree / ".coverage"))
+    executed.read()
+    return Check(
+        tree=tree, python=python, near=nearness(), executed=executed, units_only=units_only
     )
 
 
@@ -402,6 +461,7 @@ def save(options: argparse.Namespace, mutants: Sequence[Mutant]) -> None:
         "units_only": options.units_only,
         "num": len(mutants),
         "num_killed": killed,
+        "killed_in": Counter(one.stage for one in mutants if one.killed_by is not None),
         "share": killed / len(mutants),
         "interval": interval(killed, len(mutants)),
         "mutants": [asdict(one) for one in mutants],

@@ -1,0 +1,165 @@
+"""Work that differs from step to step: the reported mean against closed forms, a script of a kind.
+
+    python benchmarks/work_that_differs.py [--before FOLDER] [--only NAME ...] [--out FILE]
+
+The scripts are those of the tests (`tests/specimens/work`); each writes the work of each of its
+updates by closed form. They run under `steptime run`, those that a run must not count with
+`--count`. The true mean is that of the steps of the window, by the rows of the run's folder. For
+each: the reported work of a step over the true mean, how it came about, and what the report said
+without `--count`. `--before` is the `src` folder of an earlier version, whose reports are put
+beside ours. The table goes to benchmarks/results/work_that_differs.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+SCRIPTS = HERE.parent / "tests" / "specimens" / "work"
+OUT = HERE / "results" / "work_that_differs.json"
+LIMIT_S = 300
+DISTURBED = 2
+
+CASES: dict[str, tuple[tuple[str, ...], bool]] = {
+    "varying_batch": ((), False),
+    "varying_sequences": ((), False),
+    "growing_sequences": ((), False),
+    "unfreezing": ((), False),
+    "own_threads": ((), False),
+    "gan_in_turns": ((), False),
+    "gradient_penalty": ((), True),
+    "contrastive": ((), True),
+    "distillation": ((), True),
+    "rollout": ((), True),
+    "functional_head": ((), True),
+    "function_threads": ((), True),
+    "nested_tensors": ((), True),
+}
+"""Words behind the script, and whether only an extra run may count it."""
+
+
+def run(name: str, source: Path | None, *, options: Sequence[str]) -> dict[str, Any]:
+    """What one version reports of a script, over the true mean of its window."""
+    words, _ = CASES[name]
+    own = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "STEPTIME"))}
+    own |= {"OMP_NUM_THREADS": "1"} | ({} if source is None else {"PYTHONPATH": str(source)})
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "steptime", "run", "--json", "result.json", *options]
+        command += ["--", sys.executable, str(SCRIPTS / f"{name}.py"), *words]
+        subprocess.run(
+            command, cwd=folder, env=own, capture_output=True, timeout=LIMIT_S, check=True
+        )
+        data = json.loads(Path(folder, "result.json").read_bytes())["data"]
+        truth = true_mean(Path(folder), data["measurement"])
+    count, basis = data["measurement"]["count"], None
+    if count is None:
+        return {"missing": data["measurement"]["count_missing"], "true_flops": truth}
+    basis = count.get("basis") or {}
+    return {
+        "flops": data["work"]["total"],
+        "true_flops": truth,
+        "ratio": data["work"]["total"] / truth,
+        "how": basis.get("how"),
+        "num_counted": basis.get("num_counted"),
+        "error_fraction": basis.get("error_fraction"),
+        "flops_per_s": data["mfu"]["flops_per_s"],
+    }
+
+
+def true_mean(folder: Path, measured: Mapping[str, Any]) -> float:
+    """The mean work of the steps of the window, by closed form."""
+    work = json.loads((folder / "work.json").read_text())
+    (run_folder,) = (folder / ".steptime" / "runs").iterdir()
+    rows = [
+        row
+        for line in map(json.loads, (run_folder / "rank-0.jsonl").read_text().splitlines())
+        if line["k"] == "u"
+        for row in line["rows"]
+        if row[2] >= 0
+    ]
+    steps: list[list[int]] = []
+    stepped: set[int] = set()
+    for at, row in enumerate(rows):
+        if not steps or row[2] in stepped:
+            steps.append([])
+            stepped = set()
+        steps[-1].append(at)
+        stepped.add(row[2])
+    kept = [
+        sum(work[at] for at in step)
+        for number, step in enumerate(steps)
+        if number >= measured["steady"]["first_step"]
+        and all(rows[at][6] != DISTURBED for at in step)
+    ]
+    return sum(kept) / len(kept)
+
+
+def cell(found: Mapping[str, Any] | None) -> str:
+    if found is None:
+        return ""
+    if "missing" in found:
+        return f"none: {found['missing']}"
+    off = found["ratio"] - 1
+    return "exact" if abs(found["flops"] - found["true_flops"]) <= 1.5 else f"{off:+.1%}"
+
+
+def is_exact(found: Mapping[str, Any]) -> bool:
+    return cell(found) == "exact"
+
+
+def measure(name: str, before: Path | None) -> dict[str, Any]:
+    """One row of the table."""
+    row: dict[str, Any] = {"script": name, "now": run(name, None, options=())}
+    if CASES[name][1]:
+        row["with_count"] = run(name, None, options=("--count",))
+    if before is not None:
+        row["before"] = run(name, before, options=())
+        if CASES[name][1]:
+            row["before_with_count"] = run(name, before, options=("--count",))
+    print(describe(row), flush=True)
+    return row
+
+
+def describe(row: Mapping[str, Any]) -> str:
+    best = row.get("with_count") or row["now"]
+    cells = (cell(row.get(one)) for one in ("before", "before_with_count", "now", "with_count"))
+    counted = f"{best.get('how')}, {best.get('num_counted')}"
+    return "  ".join([f"{row['script']:18}", *(f"{one:24}" for one in cells), counted])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--before", type=Path, help="`src` folder of an earlier version")
+    parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--out", type=Path, default=OUT, help="where the figures go")
+    options = parser.parse_args()
+    import torch
+
+    print(f"Python {platform.python_version()}, torch {torch.__version__}, CPU, one thread")
+    head = ("script", "before", "before, --count", "now", "now, --count")
+    print("  ".join([f"{head[0]:18}", *(f"{one:24}" for one in head[1:]), "how, updates counted"]))
+    rows = [measure(name, options.before) for name in options.only]
+    exact = [row for row in rows if is_exact(row.get("with_count") or row["now"])]
+    print(f"{len(exact)} of {len(rows)} scripts have the exact mean")
+    figures = {
+        "python": platform.python_version(),
+        "versions": {"torch": str(torch.__version__)},
+        "device": "cpu, 1 thread",
+        "n": 1,
+        "rows": rows,
+    }
+    options.out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    return 0 if len(exact) == len(rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
