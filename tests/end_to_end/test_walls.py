@@ -78,6 +78,20 @@ print(sleeper.wait())
 os.setpriority(os.PRIO_PROCESS, os.getpid(), 1)
 """
 
+# Ten seconds, lest a fault of ours fill the machine with processes.
+FORKS = """
+import os, subprocess, sys, time
+if len(sys.argv) == 1:
+    subprocess.Popen([sys.executable, __file__, "again"], start_new_session=True)
+    sys.exit()
+end = time.monotonic() + 10
+while time.monotonic() < end:
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+print("nobody ended it", flush=True)
+"""
+
 
 def walled() -> Containment:
     """The guarded tier of a user who may make no namespace."""
@@ -147,6 +161,15 @@ def test_shared_memory_workers_and_signals_are_the_childs_own(tmp_path):
     assert told(tmp_path)[0].splitlines() == ["7 7 True", "3", "{'a': 1}", "-15"]
     assert not {"mine"} & set(os.listdir("/dev/shm"))
     assert {name for name in os.listdir("/dev/shm") if name.startswith("sem.")} <= before
+
+
+def test_one_that_forks_as_fast_as_it_can_is_caught(tmp_path):
+    script = tmp_path / "forks.py"
+    script.write_text(FORKS)
+    for _ in range(5):
+        end = run(tmp_path, sys.executable, script, within=walled())
+
+        assert (end.exit_code, told(tmp_path)[0]) == (0, "")
 
 
 def test_with_a_shared_network_a_script_reaches_its_server_but_no_memory(tmp_path):

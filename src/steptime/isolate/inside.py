@@ -149,20 +149,3 @@ def _execute(path: str, argv: list[str], environment: Mapping[str, str]) -> None
         if error.errno != 8:  # ENOEXEC: without a `#!` line, a shell runs the file as a script
             raise
         os.execve("/bin/sh", ("/bin/sh", path, *argv[1:]), environment)
-
-
-def descendants(root: int) -> list[int]:
-    """Return the descendants of a process, from /proc."""
-    parents: dict[int, int] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            with contextlib.suppress(OSError, IndexError, ValueError):
-                text = Path(f"/proc/{entry}/stat").read_text(errors="replace")
-                parents[int(entry)] = int(text.rpartition(")")[2].split()[1])
-    found, pending = [], [root]
-    while pending:
-        parent = pending.pop()
-        children = [pid for pid, of in parents.items() if of == parent]
-        found += children
-        pending += children
-    return found

@@ -32,7 +32,7 @@ if __name__ == "__main__":
 from steptime.isolate import inside, kernel
 from steptime.isolate.broker import Broker, BrokerPlaces
 from steptime.isolate.layers import Layer, Layers, build_root
-from steptime.isolate.left_behind import list_left
+from steptime.isolate.left_behind import children, descendants, list_left
 from steptime.isolate.namespaces import enter_namespaces
 from steptime.isolate.surroundings import SHADOW, Surroundings, make_surroundings
 from steptime.isolate.tails import Tail
@@ -207,7 +207,7 @@ def watch(child: WalledChild, control: socket.socket) -> dict[str, Any]:
         told = json.loads(text)
         status, left = told["status"], told["left"]
     else:
-        left = list_left(inside.descendants(os.getpid()))
+        left = list_left(descendants(os.getpid()))
     code = os.waitstatus_to_exitcode(status)
     return {"signal": -code, "left": left} if code < 0 else {"exit_code": code, "left": left}
 
@@ -226,16 +226,21 @@ def _reap(pid: int) -> int | None:
 
 
 def kill_tree(child: WalledChild) -> None:
-    """Send SIGKILL to every descendant of this process until none is left."""
+    """Send SIGKILL to every descendant of this process until none is left.
+
+    In a process namespace, everything dies with the first process. Elsewhere the children of the
+    dead become ours, one by one, so that killing our children reaches all; one that forks for ever
+    is caught because that is a short list, read again as soon as one has ended.
+    """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     while True:
-        # In a process namespace, everything dies with the first process, and waiting covers it all.
-        doomed = [child.pid] if child.has_own_processes else inside.descendants(os.getpid())
-        for pid in doomed:
+        for pid in [child.pid] if child.has_own_processes else children(os.getpid()):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         try:
             os.waitpid(-1, 0)
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
         except ChildProcessError:
             return
 
