@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from steptime.machine._files import KernelFiles, names_in, read_lines, read_text
-from steptime.machine.checks.check_facts import MachineSite
+from steptime.machine.values.check_values import MachineSite
 from steptime.record.numbers_told import whole_number_in
 
 _JOBS = {
