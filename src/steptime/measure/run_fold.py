@@ -134,6 +134,8 @@ def _summarize(rank: RankSteps, window: StepWindow, records: RunRecords) -> Rank
         device_memory=device_memory(rank, placed),
         gc=gc_pauses(rank, window),
         device_name=rank.head.device_name,
+        device_bytes=rank.head.device_bytes,
+        num_multiprocessors=rank.head.num_multiprocessors,
     )
 
 
