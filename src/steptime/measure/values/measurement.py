@@ -197,6 +197,8 @@ class RankSummary:
         input_shapes: shapes and types of the models' first tensors, such as `64x3x224x224
             float32`, where two early steps agree in them.
         loaders: the loaders that training reads from.
+        tokens_per_step: tokens of the models' inputs in a mean step of the window, including
+            padding; null where the inputs are no tokens.
     """
 
     rank: int
@@ -222,6 +224,7 @@ class RankSummary:
     versions: Mapping[str, str] | None = None
     input_shapes: tuple[str, ...] = ()
     loaders: tuple[LoaderUse, ...] = ()
+    tokens_per_step: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from steptime.diagnose.values.utilization_values import Utilization
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.work import COUNTED_APART, Count, WorkBasis
 from steptime.report.document.run_document import RunDocument
+from steptime.report.text.model_lines import model_lines
 from steptime.report.text.page import Page
 
 # Why the work, or its share of a peak, is not known.
@@ -74,7 +75,7 @@ def work_lines(document: RunDocument, page: Page) -> list[Text]:
     lines = page.block("work", _describe_count(m.count, m.num_ranks))
     if m.steady is not None and m.steady.step_time_s is not None:
         lines += page.block("rate", _describe_rate(document.mfu, document.hfu))
-    return lines
+    return lines + model_lines(document, page)
 
 
 def _describe_missing(m: Measurement) -> str:
