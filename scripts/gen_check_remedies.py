@@ -7,7 +7,10 @@ The machines are those of the tests. Run it after a change to a check or to a pl
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "check-remedies.md"
@@ -32,25 +35,23 @@ def check_remedies() -> str:
     sys.path.insert(0, str(ROOT / "tests"))
     from steptime.machine.checks.run_checks import CHECKS
     from steptime.machine.values.check_values import MachineSite
-    from unit.check_cases import CASES
-    from unit.check_objections import OBJECTIONS
 
+    cases = import_module("unit.check_cases").CASES
+    objections = import_module("unit.check_objections").OBJECTIONS
     own = MachineSite(num_others=0, num_accounts=1)
     job = MachineSite(scheduler="slurm", in_job=True, serves_jobs=True)
     rows = []
     for row in CHECKS:
-        said = OBJECTIONS[row.code]
-        shown = [_shown(row.code, CASES[row.code].fires, site) for site in (own, job)]
+        said = objections[row.code]
+        shown = [_shown(row.code, cases[row.code].fires, site) for site in (own, job)]
         same = "the same" if shown[0] == shown[1] else shown[1]
         cells = (f"`{row.code}`", said.planted, shown[0], same, said.objection, said.answer)
         rows.append(f"| {' | '.join(cells)} |\n")
     return HEAD + "".join(rows)
 
 
-def _shown(code, facts, site) -> str:
+def _shown(code: str, facts: Any, site: Any) -> str:
     """The commands with their terms, and the advice, as a cell of a table."""
-    from dataclasses import replace
-
     from steptime.machine.checks.run_checks import judge
     from steptime.machine.values.check_values import CheckStatus
     from steptime.report.text.check_text import terms_of

@@ -49,7 +49,8 @@ SET_BY_SITE = (
 )
 MAY_GUARD = "It may be there to get around a fault: compare one run without it first."
 NOT_IN_A_JOB = (
-    "A scheduler hands out this machine, and this shell is in none of its jobs: try it in a job."
+    "A scheduler hands out this machine, and this shell is in none of its jobs: try it in a "
+    "job (after `salloc`, with `srun`)."
 )
 
 
@@ -127,6 +128,8 @@ def _reason_against(command: Command, facts: CheckFacts) -> str | None:
         return NODE_OF_POD
     if site.scheduler is not None and not _is_administrator(facts):
         return NODE_OF_CLUSTER.format(scheduler=SCHEDULERS.get(site.scheduler, site.scheduler))
+    if command.disrupts in _STOPS_OTHERS and site.hides_others:
+        return OTHERS_WORK_HERE.format(people="Other users may be")
     if command.disrupts in _STOPS_OTHERS and site.num_others:
         people = "another user is" if site.num_others == 1 else f"{site.num_others} other users are"
         return OTHERS_WORK_HERE.format(people=people.capitalize())

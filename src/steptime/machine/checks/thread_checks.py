@@ -186,7 +186,8 @@ def _bind_to_node(facts: CheckFacts, spanned: Sequence[NumaNode]) -> Command | N
     gpus = driven_gpus(facts)
     software = facts.software
     num = _num_processes(facts)
-    if num is not None and version_of(software and software.torch)[:2] >= _BINDING_SINCE:
+    version = version_of(None if software is None else software.torch)[:2]
+    if num is not None and version >= _BINDING_SINCE:
         line = f"torchrun --numa-binding=node --nproc-per-node {num} train.py"
         return by_user(line, Disruption.LOAD)
     near = _node_of(gpus[0], spanned) if len(gpus) == 1 else None

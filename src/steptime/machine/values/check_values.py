@@ -174,7 +174,8 @@ class MachineSite:
         in_job: this shell is in a job of it.
         serves_jobs: a daemon of the scheduler runs here, so this is no login node.
         is_root: this shell is root's.
-        num_others: other people with processes here; None where processes of others are hidden.
+        num_others: other people with processes here; None where it is not known.
+        hides_others: processes of other people are hidden, as on machines of many.
         num_accounts: accounts of people that may log in; None where a directory holds them.
     """
 
@@ -183,6 +184,7 @@ class MachineSite:
     serves_jobs: bool = False
     is_root: bool = False
     num_others: int | None = None
+    hides_others: bool = False
     num_accounts: int | None = None
 
     @property
@@ -199,7 +201,7 @@ class MachineSite:
     @property
     def is_shared(self) -> bool:
         """Return whether other people are known, or must be expected, to work here."""
-        return self.scheduler is not None or (self.num_others or 0) > 0
+        return self.scheduler is not None or self.hides_others or (self.num_others or 0) > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
