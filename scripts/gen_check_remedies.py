@@ -28,6 +28,12 @@ is said here, on ten kinds of machines (`tests/contract/test_check_commands.py`)
 | check | planted | on one's own machine | in a job of Slurm's | objection | why it does not apply |
 |---|---|---|---|---|---|
 """
+ONCE = """
+## Commands that were wrong once
+
+| check | planted | then | now |
+|---|---|---|---|
+"""
 
 
 def check_remedies() -> str:
@@ -47,23 +53,30 @@ def check_remedies() -> str:
         same = "the same" if shown[0] == shown[1] else shown[1]
         cells = (f"`{row.code}`", said.planted, shown[0], same, said.objection, said.answer)
         rows.append(f"| {' | '.join(cells)} |\n")
-    return HEAD + "".join(rows)
+    once = import_module("unit.check_objections").ONCE_WRONG
+    now = [
+        f"| `{one.code}` | {one.planted} | {_code(one.then)} | {_shown(one.code, one.facts)} |\n"
+        for one in once
+    ]
+    return HEAD + "".join(rows) + ONCE + "".join(now)
 
 
-def _shown(code: str, facts: Any, site: Any) -> str:
+def _shown(code: str, facts: Any, site: Any = None) -> str:
     """The commands with their terms, and the advice, as a cell of a table."""
     from steptime.machine.checks.run_checks import judge
     from steptime.machine.values.check_values import CheckStatus
     from steptime.report.text.check_text import terms_of
 
-    found = next(one for one in judge(replace(facts, site=site)) if one.code == code)
+    facts = facts if site is None else replace(facts, site=site)
+    found = next(one for one in judge(facts) if one.code == code)
     if found.status is not CheckStatus.FIRES:
         return "does not fire"
     parts = [f"{_code(one.line)} {terms_of(one)}" for one in found.commands]
-    return "<br>".join([*parts, *found.advice]).replace("|", "\\|")
+    return "<br>".join([*parts, *(sentence.replace("|", "\\|") for sentence in found.advice)])
 
 
 def _code(line: str) -> str:
+    line = line.replace("|", "\\|")
     return f"`` {line} ``" if "`" in line else f"`{line}`"
 
 

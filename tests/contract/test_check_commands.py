@@ -23,7 +23,7 @@ from steptime.machine.values.check_values import (
 )
 from steptime.report.words.check_reasons import DISRUPTIONS, PLACES, RUNNERS
 from unit.check_cases import CASES, FURTHER
-from unit.check_objections import OBJECTIONS
+from unit.check_objections import OBJECTIONS, ONCE_WRONG, OnceWrong
 
 OWN = MachineSite(num_others=0, num_accounts=1)
 SITES = {
@@ -95,6 +95,14 @@ def commands_of(checks: list[MachineCheck]) -> set[Command]:
 def test_what_an_administrator_could_object_is_answered_for_every_check() -> None:
     """`docs/reference/check-remedies.md` has them beside the commands."""
     assert set(OBJECTIONS) == {row.code for row in CHECKS}
+
+
+@pytest.mark.parametrize("once", ONCE_WRONG, ids=lambda once: once.then)
+def test_a_command_that_was_wrong_once_is_not_shown_there_again(once: OnceWrong) -> None:
+    (found,) = (check for check in judge(once.facts) if check.code == once.code)
+
+    lines = [command.line for command in found.commands]
+    assert (once.then in lines) == ("this one is right" in once.planted)
 
 
 def test_what_fires_has_a_command_or_advice(found: tuple[str, list[MachineCheck]]) -> None:

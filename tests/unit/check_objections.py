@@ -5,7 +5,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from steptime.machine.checks.check_facts import CheckFacts, Interface, Port, Sshd
+from steptime.machine.values.check_values import MachineSite
+from steptime.machine.values.inventory_values import Mount, Ram
+from unit.check_cases import (
+    ACTIVE,
+    FAST,
+    FILES,
+    GIB,
+    GPU_STATE,
+    NODES,
+    SLOW,
+    limited,
+    make_facts,
+    make_gpu,
+    make_log,
+    make_software,
+    make_space,
+    make_system,
+    on_gpu,
+    with_variable,
+    without_driver,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,3 +309,171 @@ OBJECTIONS: dict[str, Objection] = {
         "127.0.0.1, or on a network of one's own machines where ranks meet.",
     ),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class OnceWrong:
+    """A command that was wrong on somebody's machine.
+
+    Attributes:
+        code: the check.
+        planted: the machine.
+        then: the command that was shown there.
+        facts: the machine, for the check.
+    """
+
+    code: str
+    planted: str
+    then: str
+    facts: CheckFacts
+
+
+_SLURM = MachineSite(scheduler="slurm", in_job=True, serves_jobs=True)
+_LOGIN = MachineSite(scheduler="slurm", num_others=30)
+_DOCKER0 = Interface(
+    name="docker0",
+    is_up=True,
+    is_hardware=False,
+    speed_bits_per_s=1e10,
+    networks=("172.17.0.1/16",),
+)
+_MEETS = make_facts(interfaces=(SLOW, FAST))
+_SPACE = make_space(folder="/lustre/me", free_bytes=5 * GIB)
+_LUSTRE = (Mount(folder="/lustre", kind="lustre", source="s", is_network=True),)
+
+ONCE_WRONG: tuple[OnceWrong, ...] = (
+    OnceWrong(
+        "slow_interface",
+        "a card of 1 Gb/s named by NCCL_SOCKET_IFNAME, and docker0, which says 10 Gb/s",
+        "export NCCL_SOCKET_IFNAME=docker0 GLOO_SOCKET_IFNAME=docker0",
+        with_variable(make_facts(interfaces=(SLOW, _DOCKER0)), NCCL_SOCKET_IFNAME="eth0"),
+    ),
+    OnceWrong(
+        "slow_interface",
+        "eth0 (1 Gb/s) named, eth1 has 100 Gb/s, nothing says where the other machines are",
+        "export NCCL_SOCKET_IFNAME=eth1 GLOO_SOCKET_IFNAME=eth1",
+        with_variable(_MEETS, NCCL_SOCKET_IFNAME="eth0"),
+    ),
+    OnceWrong(
+        "slow_interface",
+        "the same, with MASTER_ADDR=10.1.7.1 in the network of eth1: this one is right",
+        "export NCCL_SOCKET_IFNAME=eth1 GLOO_SOCKET_IFNAME=eth1",
+        with_variable(_MEETS, NCCL_SOCKET_IFNAME="eth0", MASTER_ADDR="10.1.7.1"),
+    ),
+    OnceWrong(
+        "rdma_unused",
+        "eight active HCAs, NCCL's log says Socket",
+        "export NCCL_IB_HCA=mlx5_0",
+        make_facts(
+            rdma=tuple(replace(ACTIVE, name=f"mlx5_{i}") for i in range(8)),
+            system=FILES,
+            nccl_log=make_log(network="Socket"),
+        ),
+    ),
+    OnceWrong(
+        "ports_open",
+        "port 29500 listens to the network: a training meets there",
+        "sudo ufw deny 29500/tcp",
+        make_facts(ports=(Port(number=29500, is_local=False),)),
+    ),
+    OnceWrong(
+        "architecture_not_built",
+        "a V100 and torch 2.13.0+cu130, which has no code for it",
+        "/opt/env/bin/python -m pip install --upgrade torch",
+        on_gpu(
+            make_gpu(name="Tesla V100", compute_capability="7.0"),
+            software=make_software(architectures=("sm_75", "sm_80", "sm_90")),
+        ),
+    ),
+    OnceWrong(
+        "memory_errors",
+        "one error long ago on a GPU that trains",
+        "sudo nvidia-smi --gpu-reset -i 0",
+        on_gpu(state=replace(GPU_STATE, num_ever=1, num_processes=1, busy_fraction=0.97)),
+    ),
+    OnceWrong(
+        "affinity_across_nodes",
+        "one GPU near node 1, torch 2.8",
+        "numactl --cpunodebind=0 --membind=0 python train.py",
+        on_gpu(
+            make_gpu(numa_node=1, cpus="4-7"),
+            numa=NODES,
+            software=make_software(torch="2.8.0+cu128"),
+        ),
+    ),
+    OnceWrong(
+        "ssh_passwords",
+        "a login node of Slurm's with 30 users",
+        "echo 'PasswordAuthentication no' | sudo tee /etc/ssh/sshd_config.d/00-keys-only.conf",
+        make_facts(
+            ports=(Port(number=22, is_local=False),),
+            sshd=Sshd(file="/etc/ssh/sshd_config", has_drop_ins=True, has_own_key=True),
+            site=_LOGIN,
+        ),
+    ),
+    OnceWrong(
+        "cores_far_from_gpu",
+        "a job of Slurm's with cores 0 to 3, the GPU near 4 to 7",
+        "taskset --cpu-list 4-7 python train.py",
+        on_gpu(
+            make_gpu(cpus="4-7"),
+            limits=limited(cpus="0-3"),
+            system=make_system(cpuset="0-3"),
+            site=_SLURM,
+        ),
+    ),
+    OnceWrong(
+        "power_limit_lowered",
+        "500 W enforced by the rack's controller, 700 W asked of the driver",
+        "sudo nvidia-smi -i 0 -pl 700",
+        on_gpu(
+            state=replace(
+                GPU_STATE,
+                power_limit_w=500.0,
+                requested_power_limit_w=700.0,
+                max_power_limit_w=700.0,
+            )
+        ),
+    ),
+    OnceWrong(
+        "gpus_hidden",
+        "a job of Slurm's that was given no GPU",
+        "unset CUDA_VISIBLE_DEVICES",
+        with_variable(on_gpu(make_gpu(), make_gpu(1)), CUDA_VISIBLE_DEVICES="", SLURM_JOB_ID="7"),
+    ),
+    OnceWrong(
+        "swap_in_use",
+        "4 GiB in swap, nothing comes back",
+        "sudo swapoff -a && sudo swapon -a",
+        make_facts(
+            ram=Ram(total_bytes=64 * GIB, swap_bytes=8 * GIB),
+            system=make_system(swap_used_bytes=4 * GIB),
+        ),
+    ),
+    OnceWrong(
+        "disk_nearly_full",
+        "5 GiB left on Lustre",
+        "du -xh --max-depth=2 /lustre/me | sort -h | tail -20",
+        make_facts(system=make_system(spaces=(_SPACE,)), mounts=_LUSTRE),
+    ),
+    OnceWrong(
+        "group_memory_tight",
+        "15 of 16 GiB of a user's group in use on a shared machine",
+        "systemd-run --user --scope -p MemoryMax=32G python train.py",
+        make_facts(
+            limits=limited(memory_bytes=16 * GIB),
+            system=make_system(group_used_bytes=15 * GIB),
+            site=MachineSite(num_others=3),
+        ),
+    ),
+    OnceWrong(
+        "container_without_gpus",
+        "a pod without GPUs on a node that has some",
+        "kubectl set resources deployment/NAME --limits=nvidia.com/gpu=1",
+        without_driver(
+            of_inventory={"limits": limited(container="kubernetes")},
+            site=MachineSite(scheduler="kubernetes", in_job=True),
+        ),
+    ),
+)
+"""Commands of the first version of these checks, and the machines on which they did harm."""
