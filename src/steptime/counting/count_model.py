@@ -1,58 +1,112 @@
-"""`steptime.count`: the work of one forward and backward of a model, by its shapes.
+"""Runs a model once, forward and backward, and adds up the operators.
 
-In: a model and inputs for it. Out: a `measure.values.work.Count`. It runs the model once, in
-the caller's process, and leaves gradients, buffers and random numbers as they were. Torch is
-imported when it is called; the formulas are those of the guest.
+In: a model and inputs for it. Out: a `measure.values.work.Count`. `suitable.py` says what is
+refused before, `left_as_it_was.py` puts everything back, `loss_outputs.py` finds what goes
+backward. Torch is imported when it is called; the formulas are those of the guest.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from time import perf_counter_ns
 from typing import Any
 
 from steptime.core.codec import from_json
-from steptime.guest.count.counting_mode import make_mode
+from steptime.counting.graph import leaves_and_age
+from steptime.counting.kept_modules import modules_reached_by
+from steptime.counting.left_as_it_was import LeftAsItWas
+from steptime.counting.loss_outputs import Loss, roots_of
+from steptime.counting.open_values import tensors_in, with_own_history
+from steptime.counting.suitable import (
+    check_tensors,
+    check_thread,
+    refuse_foreign,
+    refuse_lost_backward,
+)
+from steptime.counting.undo import undoing
+from steptime.guest.count.counting_mode import leave_mode, make_mode
 from steptime.guest.count.tally import Tally
 from steptime.measure.values.work import Count
 
 
-def count(model: Callable[..., Any], *inputs: Any, **kwargs: Any) -> Count:
-    """The work of `model(*inputs, **kwargs)`, and of the gradients of what it returns.
+def count(model: Callable[..., Any], *inputs: Any, loss: Loss = None, **kwargs: Any) -> Count:
+    """The work of `model(*inputs, **kwargs)`, and of the gradients of its loss.
 
-    A compiled model is counted as it is written. Under `torch.no_grad()` there is no backward. Of
-    what the model returns, a scalar called `loss`, or a scalar alone, goes backward, else all
-    that has gradients.
+    It runs once, in this process, and everything is left as it was: parameters, buffers, gradients,
+    hooks, modules' attributes, random numbers of torch, Python and NumPy, torch's settings; also
+    where the model raises. A compiled model is counted as it is written. Under `torch.no_grad()`
+    there is no backward.
+
+        steptime.count(model, images)
+        steptime.count(model, images, loss=lambda output: criterion(output, labels))
+        steptime.count(lambda: criterion(model(images), labels))
 
     Args:
         model: a module, or a function that calls some and returns a loss.
         inputs: what it is called with; on the meta device nothing is computed.
-        kwargs: what it is called with by name.
+        loss: what goes backward: a function of the output, or its index, key or attribute. Without
+            it, a single number called `loss` does; else one that is computed from all other
+            outputs; else all outputs with gradients, if there is no single number among them.
+        kwargs: what the model is called with by name; one that takes `loss` itself needs a lambda.
 
     Raises:
         ImportError: torch is not installed.
+        UsageError: there are tensors that cannot be counted (nested ones of the jagged layout,
+            subclasses that dispatch themselves, lazy ones); or it is not known which output is the
+            loss; or the function steps an optimizer. The message says what to do.
     """
     import torch
 
     is_compiled = _is_compiled(model)
     model, tally = _unwrapped(torch, model), Tally(torch)
-    with ExitStack() as stack:
-        stack.enter_context(_left_as_it_was(torch, model, (*inputs, *kwargs.values())))
-        stack.enter_context(_written_as_is())
+    values = tensors_in(torch, (inputs, kwargs))
+    with undoing() as undo:
+        check_thread(torch)
+        check_tensors(torch, [("an input", one) for one in values])
+        kept = LeftAsItWas(torch, undo)
+        kept.note_model(modules_reached_by(torch, model))
+        kept.note_tensors(values)
+        first = torch.autograd._get_sequence_nr()
+        inputs, kwargs = with_own_history(torch, (inputs, kwargs))
+        undo.enter_context(_written_as_is())
+        torch.set_autocast_cache_enabled(False)  # casts that it held would have our graph
         tally.follow_modules()
-        stack.callback(tally.unfollow_modules)
-        fakes = _has_fakes(torch, model, (*inputs, *kwargs.values()))
-        mode = make_mode(torch, tally.add, perf_counter_ns, decomposes=True, takes_fakes=fakes)
-        stack.enter_context(mode)
+        undo.callback(tally.unfollow_modules)
+        fakes = _has_fakes(torch, model, values)
+        mode = _mode(torch, tally, kept, fakes=fakes)
+        undo.callback(leave_mode, torch, mode)
+        mode.__enter__()
         result = model(*inputs, **kwargs)
-        roots = [one for one in _tensors(torch, _loss_of(torch, result)) if one.requires_grad]
+        roots = roots_of(torch, result, loss)
         if roots:
-            with _gradients_put_back(torch, roots):
-                torch.autograd.backward(roots, [torch.ones_like(root) for root in roots])
-    ran = not fakes and all(str(one.device) != "meta" for one in _tensors(torch, result))
+            _go_backward(torch, kept, roots, first)
+        refuse_foreign(mode.foreign)
+        if not roots and not kept.has_backward and torch.is_grad_enabled():
+            refuse_lost_backward(has_graph=torch.autograd._get_sequence_nr() > first)
+    ran = not fakes and all(str(one.device) != "meta" for one in tensors_in(torch, result))
     return from_json(Count, tally.table(is_executed=not is_compiled, is_timed=ran))
+
+
+def _mode(torch: Any, tally: Tally, kept: LeftAsItWas, *, fakes: bool) -> Any:
+    """Return a mode that tells both what counts and what keeps."""
+
+    def add(func: Any, args: Any, kwargs: Any, result: Any, ns: int) -> Any:
+        kept.see_after(args, kwargs, result)
+        return tally.add(func, args, kwargs, result, ns)
+
+    return make_mode(
+        torch, add, perf_counter_ns, decomposes=True, takes_fakes=fakes, before=kept.see_before
+    )
+
+
+def _go_backward(torch: Any, kept: LeftAsItWas, roots: list[Any], first: int) -> None:
+    """Compute the gradients; a graph that was there before stays for whoever made it."""
+    leaves, is_old = leaves_and_age(roots, first)
+    kept.note_tensors(leaves)
+    ones = [torch.ones_like(root) for root in roots]
+    torch.autograd.backward(roots, ones, retain_graph=is_old)
 
 
 # -- the model as it is written
@@ -71,11 +125,9 @@ def _is_compiled(model: Any) -> bool:
     )
 
 
-def _has_fakes(torch: Any, model: Any, values: tuple[Any, ...]) -> bool:
+def _has_fakes(torch: Any, model: Any, values: list[Any]) -> bool:
     parameters = model.parameters() if isinstance(model, torch.nn.Module) else ()
-    return any(
-        type(one).__name__ == "FakeTensor" for one in (*parameters, *_tensors(torch, values))
-    )
+    return any(type(one).__name__ == "FakeTensor" for one in (*parameters, *values))
 
 
 def _unwrapped(torch: Any, model: Any) -> Any:
@@ -101,87 +153,3 @@ def _written_as_is() -> Iterator[None]:
     stance = getattr(torch.compiler, "set_stance", None)
     with nullcontext() if stance is None else stance("force_eager"):
         yield
-
-
-# -- nothing is changed
-
-
-@contextmanager
-def _left_as_it_was(torch: Any, model: Any, inputs: tuple[Any, ...]) -> Iterator[None]:
-    """Put back random numbers, buffers, and gradients of parameters and inputs."""
-    is_module = isinstance(model, torch.nn.Module)
-    buffers = [(one, one.detach().clone()) for one in model.buffers()] if is_module else []
-    leaves = [*(model.parameters() if is_module else ()), *_tensors(torch, inputs)]
-    devices = sorted({one.device.index or 0 for one in leaves if one.device.type == "cuda"})
-    with torch.random.fork_rng(devices), _kept_aside([one for one in leaves if one.is_leaf]):
-        try:
-            yield
-        finally:
-            with torch.no_grad():
-                for buffer, before in buffers:
-                    buffer.copy_(before)
-
-
-@contextmanager
-def _gradients_put_back(torch: Any, roots: list[Any]) -> Iterator[None]:
-    """The same for all leaves that the graph knows, where the model is a function."""
-    leaves, pending, seen = [], [root.grad_fn for root in roots], set()
-    while pending:
-        node = pending.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if hasattr(node, "variable"):
-            leaves.append(node.variable)
-        pending += [following for following, _ in node.next_functions]
-    with _kept_aside(leaves):
-        yield
-
-
-@contextmanager
-def _kept_aside(leaves: list[Any]) -> Iterator[None]:
-    """Set gradients and their hooks aside, and put them back.
-
-    An optimizer may hang there, which would step, or a reduction over ranks.
-    """
-    leaves = [one for one in {id(one): one for one in leaves}.values() if one.requires_grad]
-    before = [(one, one.grad, dict(one._post_accumulate_grad_hooks or {})) for one in leaves]
-    for one, _, hooks in before:
-        one.grad = None
-        if hooks:  # emptied, for torch's own node holds this very dictionary
-            one._post_accumulate_grad_hooks.clear()
-    try:
-        yield
-    finally:
-        for one, gradient, hooks in before:
-            one.grad = gradient
-            if hooks:
-                one._post_accumulate_grad_hooks.update(hooks)
-
-
-# -- what goes backward
-
-
-def _loss_of(torch: Any, result: Any) -> Any:
-    found = result.get("loss") if isinstance(result, dict) else getattr(result, "loss", None)
-    if isinstance(found, torch.Tensor) and found.dim() == 0:
-        return found
-    if isinstance(result, (list, tuple)):
-        scalars = [one for one in result if isinstance(one, torch.Tensor) and one.dim() == 0]
-        if len(scalars) == 1:
-            return scalars[0]
-    return result
-
-
-def _tensors(torch: Any, value: Any) -> list[Any]:
-    """The tensors in it, lists, tuples and mappings opened."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, (list, tuple)):
-        return [one for each in value for one in _tensors(torch, each)]
-    fields = getattr(value, "__dataclass_fields__", None)
-    if fields:
-        return _tensors(torch, [getattr(value, name) for name in fields])
-    return []
