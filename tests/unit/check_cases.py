@@ -20,6 +20,7 @@ from steptime.machine.checks.check_facts import (
     Sshd,
     System,
 )
+from steptime.machine.checks.read_site import scheduler_of_job
 from steptime.machine.values.check_values import NcclChoice
 from steptime.machine.values.inventory_values import (
     Cpu,
@@ -184,7 +185,9 @@ def without_driver(word: str = "nvml_error_12", **parts: Any) -> CheckFacts:
 
 
 def with_variable(facts: CheckFacts, **variables: str) -> CheckFacts:
-    return replace(facts, environment=variables)
+    job = scheduler_of_job(variables)
+    site = facts.site if job is None else replace(facts.site, scheduler=job, in_job=True)
+    return replace(facts, environment=variables, site=site)
 
 
 def on_several(facts: CheckFacts, **variables: str) -> CheckFacts:

@@ -20,6 +20,7 @@ from steptime.machine.checks.check_row import (
     is_on,
     not_applicable,
 )
+from steptime.machine.checks.remedy import in_shell
 from steptime.machine.values.check_values import Certainty
 from steptime.record.numbers_told import whole_number_in
 
@@ -196,7 +197,7 @@ def _judge(variable: _Variable, facts: CheckFacts) -> Judgement:
         variable.severity,
         variable.certainty,
         seen={"variables": ", ".join(f"{name}={facts.environment[name]}" for name in found)},
-        commands=("unset " + " ".join(found),),
+        commands=(in_shell("unset " + " ".join(found)),),
     )
 
 
@@ -230,12 +231,15 @@ def _gpus_hidden(facts: CheckFacts) -> Judgement:
             Severity.CRITICAL,
             Certainty.CERTAIN,
             seen=seen,
-            commands=("unset CUDA_VISIBLE_DEVICES",),
+            commands=(in_shell("unset CUDA_VISIBLE_DEVICES"),),
         )
     if shown >= len(gpus) or any(name in facts.environment for name in _SCHEDULERS):
         return clean(seen)
     return fires(
-        Severity.INFO, Certainty.POSSIBLE, seen=seen, commands=("unset CUDA_VISIBLE_DEVICES",)
+        Severity.INFO,
+        Certainty.POSSIBLE,
+        seen=seen,
+        commands=(in_shell("unset CUDA_VISIBLE_DEVICES"),),
     )
 
 

@@ -24,7 +24,9 @@ from steptime.machine.checks.check_row import (
     run_on_gpu,
     spans_machines,
 )
-from steptime.machine.values.check_values import Certainty, Cost, NcclChoice
+from steptime.machine.checks.limits_raised import started_with
+from steptime.machine.checks.remedy import by_administrator, in_shell, look
+from steptime.machine.values.check_values import Certainty, Command, Cost, Disruption, NcclChoice
 
 _ENV = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 _TROUBLES = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
@@ -32,7 +34,19 @@ _BACKENDS = "https://docs.pytorch.org/docs/stable/distributed.html#which-backend
 _SPEEDUP = 2.0  # the other interface must be so much faster: else other things decide
 _GLOO = re.compile(r"""init_process_group\(\s*(?:backend\s*=\s*)?["']gloo["']|["']gloo["']""")
 
-_LOG = ("NCCL_DEBUG=INFO NCCL_DEBUG_FILE=nccl.log torchrun --nproc-per-node gpu train.py",)
+_SOCKETS = ("NCCL_IB_DISABLE", "NCCL_NET", "NCCL_IB_HCA")
+"""Variables that can keep NCCL off RDMA."""
+
+_WHY_SOCKETS = (
+    "NCCL says why it took no RDMA device in a log of NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET. "
+    "It chooses among the devices by itself."
+)
+_CHOOSE = (
+    "If the other machines have an address in the network of {name}, set NCCL_SOCKET_IFNAME and "
+    "GLOO_SOCKET_IFNAME to it; that cannot be seen from here."
+)
+_PEERS_FORBIDDEN = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
+_NO_MODULE = "The files of /dev/infiniband appear with the kernel's module ib_uverbs."
 
 
 def _rdma_unused(facts: CheckFacts) -> Judgement:
@@ -45,12 +59,7 @@ def _rdma_unused(facts: CheckFacts) -> Judgement:
         seen = {"device": device, "network": log.network, "log": log.path}
         if log.network != "Socket":
             return clean(seen)
-        commands: tuple[str, ...] = (
-            "unset NCCL_IB_DISABLE NCCL_NET",
-            f"export NCCL_IB_HCA={device}",
-        )
-        if facts.inventory.limits.container is not None and not facts.system.has_infiniband_files:
-            commands = (_with_infiniband(facts),)
+        commands, advice = _off_sockets(facts)
         several = None if log.num_nodes is None else log.num_nodes > 1
         return fires(
             {True: Severity.CRITICAL, None: Severity.WARNING}.get(several, Severity.INFO),
@@ -58,6 +67,7 @@ def _rdma_unused(facts: CheckFacts) -> Judgement:
             seen=seen,
             cost=_by_speed(facts),
             commands=commands,
+            advice=advice,
         )
     if facts.system.has_infiniband_files:
         return not_checked(facts.missing.get("nccl_log", "no_nccl_log"))
@@ -67,17 +77,33 @@ def _rdma_unused(facts: CheckFacts) -> Judgement:
         Certainty.LIKELY if is_several else Certainty.POSSIBLE,
         seen={"device": device, "absent": "/dev/infiniband"},
         cost=_by_speed(facts),
-        commands=(_with_infiniband(facts),),
+        commands=_with_infiniband(facts)[0],
+        advice=_with_infiniband(facts)[1],
     )
 
 
-def _with_infiniband(facts: CheckFacts) -> str:
+def _off_sockets(facts: CheckFacts) -> tuple[tuple[Command, ...], tuple[str, ...]]:
+    """Return what lets NCCL take RDMA: it chooses the device itself, among all that there are."""
+    if not facts.system.has_infiniband_files:
+        return _with_infiniband(facts)
+    found = [name for name in _SOCKETS if name in facts.environment]
+    if found:
+        return (in_shell("unset " + " ".join(found)),), ()
+    return (look("ibv_devinfo"),), (_WHY_SOCKETS,)
+
+
+def _with_infiniband(facts: CheckFacts) -> tuple[tuple[Command, ...], tuple[str, ...]]:
+    """Return what brings the devices' files: a module of the kernel, or the container's options."""
     if facts.inventory.limits.container is None:
-        return "sudo modprobe ib_uverbs"
-    return (
-        "docker run --gpus all --network host --device /dev/infiniband --cap-add IPC_LOCK"
-        " --shm-size=1g --ulimit memlock=-1 --ulimit stack=67108864 IMAGE python train.py"
+        load = by_administrator("sudo modprobe ib_uverbs", Disruption.MACHINE)
+        return (load,), (_NO_MODULE,)
+    again = started_with(
+        facts,
+        "`--device /dev/infiniband --ulimit memlock=-1`",
+        manifest="the RDMA resource that the cluster's device plugin offers",
+        hosts="Apptainer shows the host's /dev: the host's module ib_uverbs is not loaded.",
     )
+    return (), (again,)
 
 
 def _by_speed(facts: CheckFacts) -> Cost | None:
@@ -105,7 +131,7 @@ def _ib_disabled(facts: CheckFacts) -> Judgement:
         Certainty.LIKELY if is_several else Certainty.POSSIBLE,
         seen={"variables": ", ".join(f"{name}={environment[name]}" for name in found)},
         cost=_by_speed(facts),
-        commands=("unset " + " ".join(found),),
+        commands=(in_shell("unset " + " ".join(found)),),
     )
 
 
@@ -121,9 +147,13 @@ def _slow_interface(facts: CheckFacts) -> Judgement:
             Severity.CRITICAL,
             Certainty.CERTAIN,
             seen={"rule": rule or "", "interfaces": " ".join(one.name for one in candidates)},
-            commands=("unset NCCL_SOCKET_IFNAME",),
+            commands=(in_shell("unset NCCL_SOCKET_IFNAME"),),
         )
-    fastest = max(candidates, key=lambda one: one.speed_bits_per_s or 0.0)
+    # A bridge, or one end of a pair, has a speed that its driver made up.
+    real = [one for one in candidates if one.is_hardware]
+    if not real:
+        return not_applicable("no_hardware_interface")
+    fastest = max(real, key=lambda one: one.speed_bits_per_s or 0.0)
     first = taken[0]
     seen: dict[str, Value] = {
         "taken": _told(first),
@@ -132,12 +162,12 @@ def _slow_interface(facts: CheckFacts) -> Judgement:
     }
     if fastest.speed_bits_per_s is None:
         return not_checked("speeds_not_told")
-    command = (f"export NCCL_SOCKET_IFNAME={fastest.name} GLOO_SOCKET_IFNAME={fastest.name}",)
+    advice = (_CHOOSE.format(name=fastest.name),)
     best = max(one.speed_bits_per_s or 0.0 for one in taken)
     if first.speed_bits_per_s is None:
         if first.is_hardware:
             return not_checked("speeds_not_told")
-        return fires(Severity.INFO, Certainty.POSSIBLE, seen=seen, commands=command)
+        return fires(Severity.INFO, Certainty.POSSIBLE, seen=seen, advice=advice)
     # Without a rule all interfaces taken are devices, and NCCL prefers the faster one.
     if fastest.speed_bits_per_s < _SPEEDUP * (best if rule is None else first.speed_bits_per_s):
         return clean(seen)
@@ -148,7 +178,7 @@ def _slow_interface(facts: CheckFacts) -> Judgement:
         Certainty.LIKELY if is_several else Certainty.POSSIBLE,
         seen=seen,
         cost=Cost(of="communication", low=1.0, high=ratio, source="speeds of the links here"),
-        commands=command,
+        advice=advice,
     )
 
 
@@ -189,7 +219,7 @@ def _gpu_ranks_on_gloo(facts: CheckFacts) -> Judgement:
         Severity.CRITICAL,
         Certainty.LIKELY,
         seen={"num_ranks": run.measurement.num_ranks, "words": found.group(0)},
-        commands=('torch.distributed.init_process_group("nccl")  # in the script',),
+        advice=('Write `torch.distributed.init_process_group("nccl")` in the script.',),
     )
 
 
@@ -212,11 +242,15 @@ def _nccl_path(facts: CheckFacts) -> Judgement:
     through_host = sum(num for name, num in log.transports.items() if name.startswith("SHM"))
     if not through_host or not has_nvlink:
         return clean(seen)
+    forbidding = [name for name in _PEERS_FORBIDDEN if name in facts.environment]
     return fires(
         Severity.WARNING,
         Certainty.LIKELY,
         seen=seen,
-        commands=("unset NCCL_P2P_DISABLE NCCL_P2P_LEVEL", "nvidia-smi topo -p2p r"),
+        commands=(
+            *((in_shell("unset " + " ".join(forbidding)),) if forbidding else ()),
+            look("nvidia-smi topo -p2p r"),
+        ),
     )
 
 
@@ -252,7 +286,7 @@ def _without_gpu_direct(facts: CheckFacts) -> Judgement:
         Severity.WARNING,
         Certainty.LIKELY,
         seen=_choices(log),
-        commands=("sudo modprobe nvidia-peermem",),
+        commands=(by_administrator("sudo modprobe nvidia-peermem", Disruption.MACHINE),),
     )
 
 

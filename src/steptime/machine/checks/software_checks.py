@@ -24,7 +24,13 @@ from steptime.machine.checks.check_row import (
     software_of,
     version_of,
 )
-from steptime.machine.values.check_values import Certainty, Cost
+from steptime.machine.checks.driver_checks import INSTALL, install_driver
+from steptime.machine.checks.remedy import (
+    by_user,
+    in_shell,
+    look,
+)
+from steptime.machine.values.check_values import Certainty, Cost, Disruption
 from steptime.record.numbers_told import whole_number_in
 
 COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"
@@ -36,58 +42,8 @@ with the full numbers of the CUDA Toolkit's release notes)."""
 _WHEELS = ((13, 0), "cu130"), ((12, 8), "cu128"), ((12, 6), "cu126")
 """Builds of torch that a driver of this CUDA runs without minor version compatibility."""
 
-_INSTALLERS = {
-    "ubuntu": "sudo ubuntu-drivers install --gpgpu",
-    "debian": "sudo apt-get install nvidia-driver",
-    **dict.fromkeys(("rhel", "rocky", "almalinux", "fedora"), "sudo dnf install cuda-drivers"),
-}
-"""The command by distribution; the last ones use NVIDIA's own repository."""
-
 _OLDEST = (5, 0)
 """Torch with CUDA 12 has no code below this capability (Maxwell)."""
-
-_LIBRARY_MISMATCH = "nvml_error_18"  # NVML_ERROR_LIB_RM_VERSION_MISMATCH
-
-
-def _driver_missing(facts: CheckFacts) -> Judgement:
-    gpus = nvidia_gpus(facts)
-    if not gpus:
-        return not_applicable("no_nvidia_gpu")
-    word = facts.inventory.missing.get("gpus")
-    if any(gpu.has_driver for gpu in gpus):
-        return clean({"driver": facts.inventory.nvidia_driver or "?"})
-    if word == _LIBRARY_MISMATCH or facts.system.has_nvidia_module:
-        return clean({"driver": "in the kernel"})  # `_driver_silent` says whether it answers
-    if facts.inventory.limits.container is not None:
-        return not_applicable("driver_is_the_hosts")
-    if word == "no_binding":
-        return not_checked("no_binding")
-    return fires(
-        Severity.CRITICAL,
-        Certainty.LIKELY,  # a card that only drives a screen is on the bus as well
-        seen={"num_gpus": len(gpus), "reason": word or "not_told"},
-        cost=FAILURE,
-        commands=(_INSTALLERS.get(facts.system.os_id or "", _INSTALLERS["ubuntu"]), "sudo reboot"),
-    )
-
-
-def _driver_silent(facts: CheckFacts) -> Judgement:
-    """Judge a driver that is in the kernel, but does not report the GPUs."""
-    word = facts.inventory.missing.get("gpus")
-    is_there = facts.system.has_nvidia_module or word == _LIBRARY_MISMATCH
-    if not is_there:
-        return not_applicable("no_nvidia_driver")
-    if driven_gpus(facts):
-        return clean({"driver": facts.inventory.nvidia_driver or "?"})
-    if facts.inventory.limits.container is not None and not facts.system.has_nvidia_files:
-        return not_applicable("driver_is_the_hosts")
-    if word == "no_binding":
-        return not_checked("no_binding")
-    commands: tuple[str, ...] = ("nvidia-smi", "sudo dmesg | grep -i nvrm | tail")
-    seen: dict[str, Value] = {"silence": word or "not_told"}
-    if word == _LIBRARY_MISMATCH:
-        seen, commands = {"mismatch": "NVML error 18"}, ("sudo reboot",)
-    return fires(Severity.CRITICAL, Certainty.CERTAIN, seen=seen, cost=FAILURE, commands=commands)
 
 
 def _cpu_build(facts: CheckFacts) -> Judgement:
@@ -109,8 +65,11 @@ def _cpu_build(facts: CheckFacts) -> Judgement:
         sure,
         seen={"torch": software.torch, "num_gpus": len(nvidia_gpus(facts))},
         commands=(
-            f"{_pip(software)} install --force-reinstall torch"
-            f" --index-url https://download.pytorch.org/whl/{wheel}",
+            by_user(
+                f"{_pip(software)} install --force-reinstall torch"
+                f" --index-url https://download.pytorch.org/whl/{wheel}",
+                Disruption.PACKAGES,
+            ),
         ),
     )
 
@@ -152,17 +111,20 @@ def _driver_too_old(facts: CheckFacts) -> Judgement:
         ()
         if older is None
         else (
-            f"{_pip(software)} install --force-reinstall torch"
-            f" --index-url https://download.pytorch.org/whl/{older}",
+            by_user(
+                f"{_pip(software)} install --force-reinstall torch"
+                f" --index-url https://download.pytorch.org/whl/{older}",
+                Disruption.PACKAGES,
+            ),
         )
     )
-    update = _INSTALLERS.get(facts.system.os_id or "", _INSTALLERS["ubuntu"])
     return fires(
         Severity.CRITICAL,
         Certainty.CERTAIN,
         seen=seen,
         cost=FAILURE,
-        commands=(update, *downgrade),
+        commands=(*downgrade, *install_driver(facts)),
+        advice=() if install_driver(facts) or downgrade else (INSTALL,),
     )
 
 
@@ -189,7 +151,9 @@ def _no_device(facts: CheckFacts) -> Judgement:
             "error": software.cuda_error or "torch gives no reason",
         },
         commands=(
-            f"{shlex.quote(software.python)} -c 'import torch; torch.zeros(1, device=\"cuda\")'",
+            look(
+                f"{shlex.quote(software.python)} -c 'import torch; torch.zeros(1, device=\"cuda\")'"
+            ),
         ),
     )
 
@@ -219,7 +183,7 @@ def _architecture(facts: CheckFacts) -> Judgement:
             "architectures": held,
         },
         cost=FAILURE,
-        commands=(f"{_pip(software)} install --upgrade torch",),
+        commands=(by_user(f"{_pip(software)} install --upgrade torch", Disruption.PACKAGES),),
     )
 
 
@@ -262,8 +226,8 @@ def _cudnn_differs(facts: CheckFacts) -> Judgement:
         seen=seen,
         cost=FAILURE,
         commands=(
-            "unset LD_LIBRARY_PATH",
-            f"{_pip(software)} install --force-reinstall torch",
+            in_shell("unset LD_LIBRARY_PATH"),
+            by_user(f"{_pip(software)} install --force-reinstall torch", Disruption.PACKAGES),
         ),
     )
 
@@ -282,7 +246,12 @@ def _packages_differ(facts: CheckFacts) -> Judgement:
         Severity.WARNING if is_major else Severity.INFO,
         Certainty.POSSIBLE,
         seen={"packages": ", ".join(map(_describe, wrong)), "torch": software.torch},
-        commands=(f"{_pip(software)} install " + " ".join(f"{p.name}=={p.wanted}" for p in wrong),),
+        commands=(
+            by_user(
+                f"{_pip(software)} install " + " ".join(f"{p.name}=={p.wanted}" for p in wrong),
+                Disruption.PACKAGES,
+            ),
+        ),
     )
 
 
@@ -304,7 +273,9 @@ def _without_nccl(facts: CheckFacts) -> Judgement:
         Severity.WARNING,
         Certainty.LIKELY,
         seen={"torch": software.torch, "num_gpus": len(driven_gpus(facts))},
-        commands=(f"{_pip(software)} install --force-reinstall torch",),
+        commands=(
+            by_user(f"{_pip(software)} install --force-reinstall torch", Disruption.PACKAGES),
+        ),
     )
 
 
@@ -329,7 +300,7 @@ def _old_torch(facts: CheckFacts) -> Judgement:
         return not_checked("no_figure_for_these_gpus")
     if version >= (2, 12):
         return clean(seen)
-    upgrade = (f"{_pip(software)} install --upgrade torch",)
+    upgrade = (by_user(f"{_pip(software)} install --upgrade torch", Disruption.PACKAGES),)
     if version < (2, 2):
         return fires(
             Severity.WARNING, Certainty.LIKELY, seen=seen, cost=_ATTENTION, commands=upgrade
@@ -338,28 +309,6 @@ def _old_torch(facts: CheckFacts) -> Judgement:
 
 
 CHECKS = (
-    CheckRow(
-        code="driver_missing",
-        subject="software",
-        title="NVIDIA's driver is missing",
-        seen=("{num_gpus} GPU(s) of NVIDIA's on the PCI bus, and no driver that speaks for them",),
-        why="Without it no program can use the GPU: a script trains on the processor, or fails.",
-        source="https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/",
-        judge=_driver_missing,
-    ),
-    CheckRow(
-        code="driver_silent",
-        subject="software",
-        title="NVIDIA's driver is there and does not answer",
-        seen=(
-            "driver and library are of different versions ({mismatch})",
-            "asked, it says: {silence}",
-        ),
-        why="After an update the old driver stays in the kernel until it is loaded again; a "
-        "GPU that fell off the bus can silence it too. CUDA cannot start.",
-        source="https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceEnumvs.html",
-        judge=_driver_silent,
-    ),
     CheckRow(
         code="cpu_build_beside_gpu",
         subject="software",
