@@ -105,7 +105,7 @@ def held_by(modules: list[Any], *places: str) -> list[tuple[str, Any]]:
         (f"the {HELD_AT[place]} `{name}` of a {type(module).__name__}", one)
         for module in modules
         for place in places or HELD_AT
-        for name, one in getattr(module, place, {}).items()
+        for name, one in list(getattr(module, place, {}).items())
         if one is not None
     ]
 
