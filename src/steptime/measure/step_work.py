@@ -56,8 +56,9 @@ def find_count(folded: Folded, extra: Sequence[CountSeen]) -> WorkSeen:
         if found.count is not None:
             return replace(found, count=replace(found.count, rank_flops=_flops_of(folded)))
         own = found.missing
-    if not any(one.count is not None for one in extra):
-        return WorkSeen(missing=next((one.missing for one in extra), own))
+    refused = next((one.missing for one in extra if one.missing is not None), None)
+    if refused is not None or not extra:
+        return WorkSeen(missing=refused or own)
     found = _work_of(rank, extra)
     if found.count is not None and own == _COMPILED:  # the child ran it without compiling
         return replace(found, count=replace(found.count, is_executed=False))
