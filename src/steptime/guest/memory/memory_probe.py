@@ -15,6 +15,7 @@ from typing import Any
 from ...record import kinds
 from ...record.numbers_told import whole_number_in
 from ..count.operator_probe import PROBE_AT
+from .device_state import read_device
 from .holdings import (
     StorageLedger,
     saved_in_graph,
@@ -25,6 +26,7 @@ from .holdings import (
     tensors_alive,
     tensors_within,
 )
+from .live_graphs import ACTIVATIONS, Kept, take_kept, with_graph
 from .storages import Storages
 
 MAX_RESULTS = 64
@@ -33,11 +35,9 @@ MAX_RESULTS = 64
 MAX_KINDS = 12
 """Kinds of graph nodes that are written: those that keep most."""
 
-OF_LOSS = ("LogSoftmax", "NllLoss", "CrossEntropy", "LinearCrossEntropy")
-"""What these nodes keep is as large as the logits, and often is the logits."""
-
-MAX_ROOTS = 100_000
-"""Tensors whose graphs are walked when a process died."""
+MAX_SEARCHES = 4
+"""Backward calls at which Python's objects are searched for other graphs: it takes 20 ms where
+there are 300,000. An update with more of them accumulates gradients, and its calls are alike."""
 
 GROWTH_AT = 200
 GROWTH, GROWTH_BYTES = 1.01, 8 << 20
@@ -87,6 +87,7 @@ class MemoryProbe:
         """Forget everything: this is a new process."""
         self.awaits_call = self.awaits_backward = self.awaits_batch = True
         self.num_results = 0  # results of models since the last backward call
+        self.num_searches = 0  # for graphs beside that of the loss, in this update
         self.is_over = False
         self.num_followed = 0
         self.operators: Any = None  # the probe of an update that is to be followed
@@ -139,6 +140,8 @@ class MemoryProbe:
             for tensor in tensors_within(self.torch, result)
             if tensor.requires_grad and tensor.ndim and storage_of(tensor) is not None
         ]
+        if self.storages is not None:
+            self._own_kept(result)
 
     def see_backward(self, args: Any) -> None:
         """Note what is held as a backward call begins, which is when most is kept."""
@@ -148,18 +151,15 @@ class MemoryProbe:
         self.num_results = 0
         self.awaits_backward = self.storages is not None  # for each micro-batch of a followed step
         ledger = self._take_states()
-        kinds: dict[str, int] = {}
         self._take_outputs(ledger)
-        for node, tensor in saved_in_graph(self.torch, roots):
-            kind = type(node).__name__
-            part = "logits" if kind.startswith(OF_LOSS) else "activations"
-            size = ledger.take(part, [tensor])
-            kinds[kind] = kinds.get(kind, 0) + size
-            if self.storages is not None and part == "activations":
-                self.storages.keep(node, size)
-        ledger.take("activations", ())
-        largest = sorted(kinds.items(), key=lambda item: -item[1])[:MAX_KINDS]
-        self.facts["kinds"] = [{"name": name, "bytes": size} for name, size in largest if size]
+        kept = take_kept(ledger, roots)
+        if self.num_searches < MAX_SEARCHES:
+            self.num_searches += 1
+            kept += take_kept(ledger, with_graph(tensors_alive(self.torch)))
+        if self.storages is not None:
+            self.storages.keep((node, size) for node, part, size in kept if part == ACTIVATIONS)
+        ledger.take(ACTIVATIONS, ())
+        self.facts["kinds"] = largest_kinds(kept)
         self._keep(ledger, ("activations", "logits"))
         self._tell(BACKWARD)
 
@@ -189,7 +189,7 @@ class MemoryProbe:
         elif number == GROWTH_AT:
             self.see_growth()
         elif number == PROBE_AT:
-            self.awaits_backward = True
+            self.awaits_backward, self.num_searches = True, 0
             if operators is None or operators.missing is not None:
                 missing = "not_followed" if operators is None else operators.missing
                 self.facts["step_missing"] = missing
@@ -203,7 +203,9 @@ class MemoryProbe:
         device = max(weights, key=lambda name: weights[name], default="cpu").partition(":")[0]
         self.storages = operators.storages = Storages(self.torch, device)
         ledger = self._take_states()
-        ledger.take("others", tensors_alive(self.torch))
+        alive = tensors_alive(self.torch)
+        take_kept(ledger, with_graph(alive))
+        ledger.take("others", alive)
         if self.storages.workspaces is not None:
             self.storages.workspaces.expect(sum(part.bytes for part in ledger.parts.values()))
         self.followed_by = operators
@@ -274,9 +276,8 @@ class MemoryProbe:
         """
         ledger = self._take_states()
         alive = tensors_alive(self.torch)
-        with_graph = [tensor for tensor in alive if tensor.grad_fn is not None][:MAX_ROOTS]
-        for _, tensor in saved_in_graph(self.torch, with_graph):
-            ledger.take("activations", [tensor])
+        for _, tensor in saved_in_graph(self.torch, with_graph(alive)):
+            ledger.take(ACTIVATIONS, [tensor])
         ledger.take("others", alive)
         device = read_device(self.torch)
         if device is not None:
@@ -306,6 +307,18 @@ class MemoryProbe:
         take_optimizers(ledger, optimizers)
         return ledger
 
+    def _own_kept(self, result: Any) -> None:
+        """Book what autograd keeps of a call that has ended, whether or not it goes backward.
+
+        What the model returned is left out: it may be the logits of a loss that is still to come.
+        """
+        ledger = self._take_states()
+        tensors = [one for one in tensors_within(self.torch, result) if one.requires_grad]
+        ledger.listen = None
+        ledger.take("outputs", tensors)
+        ledger.listen = None if self.storages is None else self.storages.own
+        take_kept(ledger, tensors)
+
     def _take_outputs(self, ledger: StorageLedger) -> None:
         """Book what a model returned and the script still holds."""
         for reference, dtype, device in self.outputs:
@@ -323,7 +336,7 @@ class MemoryProbe:
         """Return bytes and number of the tensors that belong to no state, by dtype and shape."""
         alive = tensors_alive(self.torch)
         found: dict[str, list[int]] = {}
-        kept = saved_in_graph(self.torch, [t for t in alive if t.grad_fn is not None][:MAX_ROOTS])
+        kept = saved_in_graph(self.torch, with_graph(alive))
         for tensor in [*alive, *(tensor for _, tensor in kept)]:
             if size := ledger.take("others", [tensor]):
                 shape = "nested" if tensor.is_nested else list(tensor.shape)
@@ -352,42 +365,10 @@ class MemoryProbe:
         return {"moment": moment, "n": self.num_updates, **self.facts}
 
 
-def read_device(torch: Any) -> dict[str, Any] | None:
-    """Return what torch's allocator and the driver say about the current device, if any."""
-    if not torch.cuda.is_initialized():
-        return None
-    stats = torch.cuda.memory_stats_as_nested_dict()
-    free, total = torch.cuda.mem_get_info()
-
-    def of(what: str, which: str = "current") -> int | None:
-        found = stats.get(what, {}).get("all", {}).get(which)
-        return None if found is None else int(found)
-
-    return {
-        "allocated": of("allocated_bytes"),
-        "reserved": of("reserved_bytes"),
-        "peak_allocated": of("allocated_bytes", "peak"),
-        "peak_reserved": of("reserved_bytes", "peak"),
-        "split": of("inactive_split_bytes"),
-        "largest_free_block": largest_free_block(torch),
-        "free": free,
-        "total": total,
-        "pinned": read_pinned(torch),
-    }
-
-
-def largest_free_block(torch: Any) -> int | None:
-    """Return the largest block that the allocator could give out of what it holds."""
-    sizes = [
-        block["size"]
-        for segment in torch.cuda.memory_snapshot()
-        for block in segment["blocks"]
-        if block["state"] == "inactive"
-    ]
-    return max(sizes, default=0)
-
-
-def read_pinned(torch: Any) -> int | None:
-    """Return the bytes of host memory that torch has pinned; None where torch does not say."""
-    read = getattr(torch.cuda, "host_memory_stats", None)
-    return None if read is None else read().get("allocated_bytes.current")
+def largest_kinds(kept: Kept) -> list[dict[str, Any]]:
+    """Return the kinds of graph nodes that keep most, as they are written."""
+    kinds: dict[str, int] = {}
+    for node, _, size in kept:
+        kinds[type(node).__name__] = kinds.get(type(node).__name__, 0) + size
+    largest = sorted(kinds.items(), key=lambda item: -item[1])[:MAX_KINDS]
+    return [{"name": name, "bytes": size} for name, size in largest if size]
