@@ -74,8 +74,9 @@ def find_count(folded: Folded, extra: Sequence[CountSeen]) -> WorkSeen:
         if found.count is not None and not is_better:
             return replace(found, count=replace(found.count, rank_flops=_flops_of(folded)))
         own = found.missing
-    if not any(one.count is not None for one in extra):
-        return WorkSeen(missing=next((one.missing for one in extra), own))
+    refused = next((one.missing for one in extra if one.missing is not None), None)
+    if refused is not None or not extra:
+        return WorkSeen(missing=refused or own)
     found = _work_of(rank, extra)
     if found.count is None:
         return found

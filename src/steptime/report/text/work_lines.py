@@ -44,6 +44,8 @@ REASONS: Mapping[str, str] = {
     "not_executed": "what the compiler made of it was not counted",
     "child_uncontained": "nothing here keeps an extra run from doing harm",
     "child_not_started": "the extra run could not be started",
+    "child_subclass": "tensors of a class that runs its operators itself take part (nested ones "
+    "of the jagged layout, masked or quantized ones), where they are not seen",
     "child_ended": "the extra run ended before its eighth step",
     "child_out_of_memory": "the extra run, which does not compile, ran out of memory",
     "child_time_limit": "the extra run took too long",
