@@ -70,8 +70,8 @@ def find_count(folded: Folded, extra: Sequence[CountSeen]) -> WorkSeen:
     own, counts = _why_not_own(rank), rank.steps.signals.counts
     if own is None and counts:
         found = _work_of(rank, counts)
-        is_better = found.count is not None and found.count.is_range and _num(extra) > _num(counts)
-        if found.count is not None and not is_better:
+        is_better = _num(extra) > _num(counts) and all(one.missing is None for one in extra)
+        if found.count is not None and not (found.count.is_range and is_better):
             return replace(found, count=replace(found.count, rank_flops=_flops_of(folded)))
         own = found.missing
     refused = next((one.missing for one in extra if one.missing is not None), None)
