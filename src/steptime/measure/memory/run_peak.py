@@ -67,9 +67,10 @@ def find_run_peak(rank: FoldedRank) -> RunPeak | None:
     if not followed or not sizes.columns or not rank.window.num_steps:
         return None
     peaks, first = Peaks(followed), rank.window.steady.first_step
-    warm = [peaks.of_step(sizes.rows_of(step)) for step in range(1, min(first, len(sizes.rounds)))]
+    rows = list(zip(sizes.optimizers, *sizes.columns, strict=True))
+    warm = peaks.of_steps(rows, sizes.rounds[1:first])
     peaks.forget_use()
-    found = [peaks.of_step(sizes.rows_of(step)) for step in range(first, len(sizes.rounds))]
+    found = peaks.of_steps(rows, sizes.rounds[first:])
     known = [(peak, step) for step, peak in enumerate(found, first) if peak is not None]
     known += _of_blocks(rank, peaks)
     if not known:
@@ -143,6 +144,19 @@ class Peaks:
         self.is_short = False  # an update may hold more than is known
         self.fits_used: set[Fit] = set()
         self._known: dict[Update, float | None] = dict(self.followed)
+
+    def of_steps(
+        self, rows: Sequence[Update], rounds: Sequence[tuple[int, int]]
+    ) -> list[float | None]:
+        """Return the peak of each step, given the places of its rows."""
+        if not rounds:
+            return []
+        begin, end = rounds[0][0], rounds[-1][1]
+        for row in set(rows[begin:end]):
+            self._of(row)
+        if end - begin == len(rounds):  # one row each
+            return list(map(self._known.__getitem__, rows[begin:end]))
+        return [self.of_step(rows[begin:end]) for begin, end in rounds]
 
     def of_step(self, rows: Sequence[Update]) -> float | None:
         """Return the largest peak of a step's updates; None where it is not known."""
