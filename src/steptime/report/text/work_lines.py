@@ -74,7 +74,11 @@ def work_lines(document: RunDocument, page: Page) -> list[Text]:
         if m.count_missing is None:
             return []
         return page.block("work", _describe_missing(m), style="dim")
-    lines = page.block("work", _describe_count(m.count, m.num_ranks))
+    text = _describe_count(m.count, m.num_ranks)
+    basis = m.count.basis
+    if basis is not None and basis.how == "range" and not basis.is_apart:
+        text += f" · count more of them in a contained extra run: {_command(m)}"
+    lines = page.block("work", printable(text))
     if m.steady is not None and m.steady.step_time_s is not None:
         lines += page.block("rate", _describe_rate(document.mfu, document.hfu))
     return lines + model_lines(document, page)
@@ -84,9 +88,12 @@ def _describe_missing(m: Measurement) -> str:
     """Return why there is no count, and the command that makes one, if any does."""
     text = f"not counted: {_reason(m.count_missing)}"
     if m.count_missing in COUNTED_APART:
-        command = shlex.join(["steptime", "run", "--count", "--", *m.command])
-        text += f"; count it in a contained extra run: {command}"
+        text += f"; count it in a contained extra run: {_command(m)}"
     return printable(text)
+
+
+def _command(m: Measurement) -> str:
+    return shlex.join(["steptime", "run", "--count", "--", *m.command])
 
 
 def _reason(word: str | None) -> str:
@@ -126,6 +133,8 @@ def _describe_basis(basis: WorkBasis | None) -> str:
         return ""
     num = basis.num_counted
     counted = "1 update counted" if num == 1 else f"{num} updates counted"
+    if basis.how == "one":
+        return f"{counted}; the others look like it"
     if basis.how == "equal":
         return f"{counted}, all with the same work"
     if basis.how == "kinds":
