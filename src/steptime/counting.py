@@ -14,6 +14,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from steptime.core.codec import from_json
+from steptime.guest.count.completeness import CompletenessProof
 from steptime.guest.count.counting_mode import make_mode
 from steptime.guest.count.tally import Tally
 from steptime.measure.values.work import Count
@@ -37,7 +38,8 @@ def count(model: Callable[..., Any], *inputs: Any, **kwargs: Any) -> Count:
     import torch
 
     is_compiled = _is_compiled(model)
-    model, tally = _unwrapped(torch, model), Tally(torch)
+    model, completeness = _unwrapped(torch, model), CompletenessProof(torch)
+    tally = Tally(torch, completeness=completeness)
     with ExitStack() as stack:
         stack.enter_context(_left_as_it_was(torch, model, (*inputs, *kwargs.values())))
         stack.enter_context(_written_as_is())
@@ -46,13 +48,19 @@ def count(model: Callable[..., Any], *inputs: Any, **kwargs: Any) -> Count:
         fakes = _has_fakes(torch, model, (*inputs, *kwargs.values()))
         mode = make_mode(torch, tally.add, perf_counter_ns, decomposes=True, takes_fakes=fakes)
         stack.enter_context(mode)
+        completeness.see_inputs(_tensors(torch, (*inputs, *kwargs.values())))
         result = model(*inputs, **kwargs)
         roots = [one for one in _tensors(torch, _loss_of(torch, result)) if one.requires_grad]
         if roots:
             with _gradients_put_back(torch, roots):
                 torch.autograd.backward(roots, [torch.ones_like(root) for root in roots])
+                completeness.see_gradients(_parameters_of(torch, model))
     ran = not fakes and all(str(one.device) != "meta" for one in _tensors(torch, result))
     return from_json(Count, tally.table(is_executed=not is_compiled, is_timed=ran))
+
+
+def _parameters_of(torch: Any, model: Any) -> list[Any]:
+    return list(model.parameters()) if isinstance(model, torch.nn.Module) else []
 
 
 # -- the model as it is written
@@ -72,10 +80,8 @@ def _is_compiled(model: Any) -> bool:
 
 
 def _has_fakes(torch: Any, model: Any, values: tuple[Any, ...]) -> bool:
-    parameters = model.parameters() if isinstance(model, torch.nn.Module) else ()
-    return any(
-        type(one).__name__ == "FakeTensor" for one in (*parameters, *_tensors(torch, values))
-    )
+    held = (*_parameters_of(torch, model), *_tensors(torch, values))
+    return any(type(one).__name__ == "FakeTensor" for one in held)
 
 
 def _unwrapped(torch: Any, model: Any) -> Any:

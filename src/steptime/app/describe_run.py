@@ -29,7 +29,11 @@ def describe_run(
         trainings: all trainings of the command, if there are several.
     """
     m, count = measurement, measurement.count
-    sums = None if count is None else WorkSums(total=count.total, model_flops=count.model_flops)
+    sums = None
+    if count is not None:
+        sums = WorkSums(
+            total=count.total, model_flops=count.model_flops, is_complete=count.is_complete
+        )
     return RunDocument(
         measurement=m,
         diagnosis=diagnosis,

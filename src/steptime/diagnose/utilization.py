@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from steptime.core.hardware import find_accelerator
+from steptime.diagnose.devices_at_work import devices_at_work, peak_of_all
 from steptime.diagnose.values.utilization_values import Utilization
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.work import Count, WorkBasis
@@ -45,6 +46,10 @@ def _utilization(m: Measurement, flops: int) -> Utilization:
     dtype, share = _main_type(count)
     part = find_accelerator(m.ranks[0].device_name if m.ranks else None)
     peak = None if part is None or dtype is None else part.peak_flops_per_s.get(dtype)
+    devices = devices_at_work(count) or ("",)
+    if dtype is not None and devices != ("",):
+        own = m.ranks[0].device_name if m.ranks else None
+        peak = peak_of_all(devices, {own or "": peak}, dtype)
     found = Utilization(
         flops_per_s=rate,
         dtype=dtype,
@@ -52,6 +57,8 @@ def _utilization(m: Measurement, flops: int) -> Utilization:
         device=None if part is None else part.name,
         source=None if part is None else part.source,
         convention=count.convention,
+        is_at_least=count.is_complete is False,
+        num_devices=len(devices),
         missing="unknown_device" if part is None else None if peak else "no_peak_for_type",
     )
     if peak is None:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from steptime.measure.mean_count import mean_count
+from steptime.measure.mean_count import mean_count, with_ranks
 from steptime.measure.rank_fold import Folded, FoldedRank
 from steptime.measure.rank_signals import CountSeen
 from steptime.measure.steps.step_fold import StepBlock
@@ -54,7 +54,8 @@ def find_count(folded: Folded, extra: Sequence[CountSeen]) -> WorkSeen:
     if own is None and counts:
         found = _work_of(rank, counts)
         if found.count is not None:
-            return replace(found, count=replace(found.count, rank_flops=_flops_of(folded)))
+            of_ranks = _counts_of(folded)
+            return replace(found, count=with_ranks(found.count, of_ranks))
         own = found.missing
     if not any(one.count is not None for one in extra):
         return WorkSeen(missing=next((one.missing for one in extra), own))
@@ -80,13 +81,13 @@ def _why_not_own(rank: FoldedRank) -> str | None:
     return "forward_elsewhere" if has_guests and backward > _MAX_BACKWARD * forward else None
 
 
-def _flops_of(folded: Folded) -> tuple[int, ...]:
+def _counts_of(folded: Folded) -> list[Count]:
     """Return the work of a mean step on every rank; empty if one has no count."""
     if len(folded.ranks) < _SEVERAL:
-        return ()
+        return []
     found = [_work_of(rank, rank.steps.signals.counts).count for rank in folded.ranks]
-    totals = [one.total for one in found if one is not None]
-    return tuple(totals) if len(totals) == len(found) else ()
+    counts = [one for one in found if one is not None]
+    return counts if len(counts) == len(found) else []
 
 
 def _work_of(rank: FoldedRank, seen: Sequence[CountSeen]) -> WorkSeen:

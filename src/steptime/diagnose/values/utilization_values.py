@@ -21,6 +21,9 @@ class Utilization:
         device: name of the device in the datasheet.
         source: source of the peak.
         convention: what counts as work.
+        is_at_least: whether the work is not proven to be whole, so that rate and fractions are
+            lower bounds.
+        num_devices: devices of one process that did the work; the peak is the sum of theirs.
         missing: why there is no fraction, as a machine word.
     """
 
@@ -33,4 +36,6 @@ class Utilization:
     device: str | None = None
     source: str | None = None
     convention: str | None = None
+    is_at_least: bool = False
+    num_devices: int = 1
     missing: str | None = None

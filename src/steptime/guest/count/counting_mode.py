@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .flops import is_view, tensors_in
+from .tensor_facts import is_view, tensors_in
 
 
 def leave_mode(torch: Any, mode: Any) -> None:
