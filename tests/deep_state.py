@@ -171,5 +171,5 @@ def is_called_by(*names: str) -> bool:
     return False
 
 
-class Burst(Exception):  # noqa: N818
-    """Not an error of torch's or ours."""
+class Burst(BaseException):
+    """Not an error of torch's or ours; nobody who catches every `Exception` catches it."""

@@ -27,6 +27,7 @@ from steptime.counting.suitable import (
     refuse_lost_backward,
 )
 from steptime.counting.undo import undoing
+from steptime.guest.count.completeness import CompletenessProof
 from steptime.guest.count.counting_mode import leave_mode, make_mode
 from steptime.guest.count.tally import Tally
 from steptime.measure.values.work import Count
@@ -64,7 +65,8 @@ def count(model: Callable[..., Any], *inputs: Any, loss: Loss = None, **kwargs: 
     import torch
 
     is_compiled = _is_compiled(model)
-    model, tally = _unwrapped(torch, model), Tally(torch)
+    model, completeness = _unwrapped(torch, model), CompletenessProof(torch)
+    tally = Tally(torch, completeness=completeness)
     values = tensors_in(torch, (inputs, kwargs))
     with ONE_AT_A_TIME, undoing() as undo:
         check_thread(torch)
@@ -82,10 +84,12 @@ def count(model: Callable[..., Any], *inputs: Any, loss: Loss = None, **kwargs: 
         mode = _mode(torch, tally, kept, fakes=fakes)
         undo.callback(leave_mode, torch, mode)
         mode.__enter__()
+        completeness.see_inputs(tensors_in(torch, (inputs, kwargs)))
         result = model(*inputs, **kwargs)
         roots = roots_of(torch, result, loss)
         if roots:
             _go_backward(torch, kept, roots, first)
+            completeness.see_gradients(_parameters_of(torch, model))
         refuse_foreign(mode.foreign)
         if not roots and not kept.has_backward and torch.is_grad_enabled():
             refuse_lost_backward(has_graph=torch.autograd._get_sequence_nr() > first)
@@ -113,6 +117,10 @@ def _go_backward(torch: Any, kept: LeftAsItWas, roots: list[Any], first: int) ->
     torch.autograd.backward(roots, ones, retain_graph=is_old)
 
 
+def _parameters_of(torch: Any, model: Any) -> list[Any]:
+    return list(model.parameters()) if isinstance(model, torch.nn.Module) else []
+
+
 # -- the model as it is written
 
 
@@ -130,8 +138,8 @@ def _is_compiled(model: Any) -> bool:
 
 
 def _has_fakes(torch: Any, model: Any, values: list[Any]) -> bool:
-    parameters = model.parameters() if isinstance(model, torch.nn.Module) else ()
-    return any(type(one).__name__ == "FakeTensor" for one in (*parameters, *values))
+    held = (*_parameters_of(torch, model), *values)
+    return any(type(one).__name__ == "FakeTensor" for one in held)
 
 
 def _unwrapped(torch: Any, model: Any) -> Any:

@@ -18,7 +18,7 @@ from steptime.counting.kept_tensors import KeptTensors
 from steptime.counting.open_values import has_attributes, opened
 from steptime.counting.suitable import check_tensors
 from steptime.errors import UsageError
-from steptime.guest.count.flops import tensors_in
+from steptime.guest.count.tensor_facts import tensors_in
 
 
 class LeftAsItWas:
