@@ -117,12 +117,13 @@ def true_mean(folder: Path, measured: Mapping[str, Any]) -> float:
             stepped = set()
         steps[-1].append(at)
         stepped.add(row[2])
-    kept = [
-        sum(work[at] for at in step)
+    usual = [
+        (number, sum(work[at] for at in step))
         for number, step in enumerate(steps)
-        if number >= measured["steady"]["first_step"]
-        and all(rows[at][6] != DISTURBED for at in step)
+        if all(rows[at][6] != DISTURBED for at in step)
     ]
+    first = (measured["steady"] or {}).get("first_step", 0)
+    kept = [one for number, one in usual if number >= first] or [one for _, one in usual]
     return sum(kept) / len(kept)
 
 
