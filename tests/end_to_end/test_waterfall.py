@@ -16,7 +16,7 @@ from end_to_end.harness import LIMIT_S, STEPTIME, environment, has_gpu, needs_li
 from steptime.core.codec import to_json
 from steptime.diagnose.values.reach_values import MAX_UNEXPLAINED, Waterfall
 from steptime.diagnose.waterfall.step_waterfall import make_picture
-from steptime.machine.values.inventory_values import BenchProcess, Ceiling, Ceilings
+from steptime.machine.values.ceiling_values import BenchProcess, Ceiling, Ceilings
 from steptime.measure.run_fold import measure
 from steptime.measure.run_records import read_records
 

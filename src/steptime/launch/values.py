@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from steptime.core.machine_condition import MachineCondition
 from steptime.core.machine_identity import MachineIdentity
 from steptime.core.schema import SCHEMA
 from steptime.measure.values.observations import RecipeUse
@@ -60,6 +61,7 @@ class CommandRecord:
     secret; `script_hash` is over the contents of `script_files`, the text files named in `argv`;
     `places` are the working folder and what `argv` names, with their file systems.
     `survivors` are looked for when the command has ended; None means that nobody looked.
+    `condition` is the state of the processors when the command started, without GPUs.
     """
 
     run_id: str
@@ -84,4 +86,5 @@ class CommandRecord:
     places: tuple[Place, ...] = ()
     profile: ProfileWish | None = None
     survivors: Survivors | None = None
+    condition: MachineCondition | None = None
     schema: int = SCHEMA

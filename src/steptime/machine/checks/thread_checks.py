@@ -27,8 +27,9 @@ from steptime.machine.checks.check_row import (
     software_of,
     version_of,
 )
+from steptime.machine.values.ceiling_values import QUIET_CORES
 from steptime.machine.values.check_values import Certainty, Cost
-from steptime.machine.values.inventory_values import QUIET_CORES, NumaNode
+from steptime.machine.values.inventory_values import NumaNode
 
 _TUNING = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
 _SPIN = Cost(
