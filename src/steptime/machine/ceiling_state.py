@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from steptime.core.hardware import find_accelerator
 from steptime.core.machine_condition import MachineCondition, find_changes
 from steptime.machine.values.ceiling_values import (
     QUIET_CORES,
     BenchProcess,
     Ceiling,
     Ceilings,
+    find_part,
 )
 
 ROOFS = ("matmul", "copy", "triad")
@@ -141,12 +141,7 @@ def _beside(one: Ceiling, found: Ceilings) -> Iterator[str]:
 
 def _sold(one: Ceiling, bench: BenchProcess | None) -> float | None:
     """Return what the datasheet of the GPU promises; None where it is not known."""
-    kind, _, number = one.device.partition(":")
-    if kind != "cuda" or bench is None or not number.isdecimal():
-        return None
-    if int(number) >= len(bench.device_names):
-        return None
-    part = find_accelerator(bench.device_names[int(number)])
+    part = None if bench is None else find_part(bench, one.device)
     if part is None:
         return None
     if one.kind == "matmul":

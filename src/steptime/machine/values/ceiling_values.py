@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from steptime.core.accelerators import Accelerator
+from steptime.core.hardware import find_accelerator
 from steptime.core.interval import Interval
 from steptime.core.machine_condition import MachineCondition
 from steptime.core.schema import SCHEMA
@@ -138,6 +140,7 @@ class BenchProcess:
         num_cores: on which the load of others was measured.
         wait_policy: how its idle threads waited, a word of OpenMP.
         device_names: of the GPUs, as torch names them.
+        device_bytes, num_multiprocessors: memory [bytes] and compute units of each GPU.
         cuda_version: that torch was built for.
     """
 
@@ -148,6 +151,8 @@ class BenchProcess:
     num_cores: int
     wait_policy: str
     device_names: tuple[str, ...] = ()
+    device_bytes: tuple[int, ...] = ()
+    num_multiprocessors: tuple[int, ...] = ()
     cuda_version: str | None = None
 
 
@@ -182,3 +187,17 @@ class Ceilings:
     condition: MachineCondition | None = None
     retaken_unix_s: float | None = None
     schema: int = SCHEMA
+
+
+def find_part(bench: BenchProcess, device: str) -> Accelerator | None:
+    """Return the datasheet's row of a GPU such as `cuda:0`; None where it is not known."""
+    kind, _, number = device.partition(":")
+    at = int(number) if kind == "cuda" and number.isdecimal() else len(bench.device_names)
+    if at >= len(bench.device_names):
+        return None
+    sizes, units = bench.device_bytes, bench.num_multiprocessors
+    return find_accelerator(
+        bench.device_names[at],
+        memory_bytes=sizes[at] if at < len(sizes) else None,
+        num_multiprocessors=units[at] if at < len(units) else None,
+    )

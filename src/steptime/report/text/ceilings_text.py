@@ -10,10 +10,9 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from steptime.core.hardware import find_accelerator
 from steptime.core.printable import printable
 from steptime.core.units import format_count, format_percent, format_rate, format_seconds
-from steptime.machine.values.ceiling_values import BenchProcess, Ceiling, Ceilings
+from steptime.machine.values.ceiling_values import BenchProcess, Ceiling, Ceilings, find_part
 from steptime.machine.values.inventory_values import Inventory
 from steptime.report.text.machine_text import inventory_lines
 from steptime.report.text.page import Page, columns, shortened
@@ -104,14 +103,13 @@ def _name(one: Ceiling) -> str:
 
 def _share(one: Ceiling, bench: BenchProcess) -> str:
     """Return the share of the datasheet's peak, or an empty string for an unknown device."""
-    kind, _, number = one.device.partition(":")
-    if kind != "cuda" or one.rate is None or int(number) >= len(bench.device_names):
+    row = find_part(bench, one.device)
+    if row is None or one.rate is None:
         return ""
-    row = find_accelerator(bench.device_names[int(number)])
     peak = None
-    if row is not None and one.kind == "matmul":
+    if one.kind == "matmul":
         peak = row.peak_flops_per_s.get(one.dtype or "")
-    elif row is not None and one.kind in ("copy", "triad"):
+    elif one.kind in ("copy", "triad"):
         peak = row.bandwidth_bytes_per_s
     return "" if peak is None else format_percent(one.rate.estimate / peak)
 
