@@ -311,6 +311,30 @@ def test_what_the_process_computes_is_off_its_core_in_every_phase() -> None:
     assert times["input"] == pytest.approx(0.1)
 
 
+def test_an_optimizer_that_waits_has_its_wall_time_and_beside_others_its_wait_is_named() -> None:
+    times_s, cpu_s = {"forward": 0.2, "optimizer": 0.2}, {"forward": 0.1, "optimizer": 0.01}
+    count = make_count(make_group(time_s=0.1))
+    alone = make_run(count, {**times_s, "forward": 0.1}, cpu_s=cpu_s)
+    assert times_of(cut(alone))["optimizer"] == pytest.approx(0.2)
+
+    host = HostLoad(num_cores=2, job_cores=0.5, others_cores=1.5, num_samples=50)
+    beside = cut(make_run(count, times_s, cpu_s=cpu_s, host=host))
+    # At a stretch of 2 others took 10 ms of it at most, and 10 ms ran.
+    assert beside.clock == "cpu"
+    assert beside.waits == {"optimizer": pytest.approx(0.18)}
+
+
+def test_what_few_and_tiny_operators_give_is_their_calls_and_what_they_need() -> None:
+    tiny = elementwise(time_s=0.2, gigabytes=0.1, is_tiny=True, num=20_000)
+    run = make_run(make_count(make_group(time_s=0.1), tiny), {"forward": 0.3})
+    found = cut(run)
+    gain, launch_s = found.gain_of("launch"), times_of(found)["launch"]
+
+    assert gain is not None
+    assert (gain.low_s, gain.high_s) == pytest.approx((0.5 * launch_s, 1.1 * launch_s + 0.01))
+    assert found.gain_of("bandwidth") is None
+
+
 def test_beside_programs_that_keep_the_machine_full_all_parts_are_cpu_time() -> None:
     host = HostLoad(num_cores=2, job_cores=0.5, others_cores=1.5, num_samples=50)
     times_s = {"forward": 0.24, "optimizer": 0.16, "input_wait": 0.1}
@@ -331,7 +355,7 @@ def test_beside_programs_that_keep_the_machine_full_all_parts_are_cpu_time() -> 
             "unexplained": 0.0,
         }
     )
-    assert found.waits == {"input": pytest.approx(0.1)}
+    assert found.waits == {"input_wait": pytest.approx(0.1)}
     assert found.is_conclusive
     assert found.wall_fraction_of("optimizer") == pytest.approx(0.16)
     text = " ".join(shown(make_picture(run, make_ceilings()), run).split())

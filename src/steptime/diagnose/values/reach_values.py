@@ -234,8 +234,8 @@ class Waterfall:
         step_time_s: the median step of the steady window, on `clock` [s].
         clock: `wall`, or `cpu`: the CPU time of the process. All parts are on this clock.
         wall_s: the median step in wall time [s].
-        waits: with `cpu`, the time of parts that wait and need no core, in wall time; they are not
-            among the parts [s].
+        waits: with `cpu`, by phase, the time in which it waited and needed no core, in wall time;
+            it is not in the parts [s].
         begins_at: what `arithmetic` is computed by, `datasheet`, `given` (the user's own
             peak) or `ceiling`.
         dtype: the type in which the arithmetic would be fastest.

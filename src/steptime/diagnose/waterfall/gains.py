@@ -20,6 +20,7 @@ from steptime.diagnose.values.reach_values import (
     Waterfall,
     WaterfallPart,
 )
+from steptime.diagnose.waterfall.chain import bounds_of
 from steptime.diagnose.waterfall.cut import Cut, groups_of
 from steptime.diagnose.waterfall.step_clock import WALL
 from steptime.measure.values.work import GroupCount
@@ -51,6 +52,9 @@ where they are computed in fp32 all the same, or the processor has no such instr
 MEASURED = (0.9, 1.1)
 """What removing a phase gives, as a multiple of its time: what comes after finds other caches."""
 
+MIN_FRACTION = 0.01
+"""A part below a hundredth of a step is not worth removing."""
+
 REACHED = 0.8
 """Of the ceiling, which is that of the best shape, good shapes reach this and more."""
 
@@ -81,6 +85,8 @@ def with_gains(found: Waterfall, cut: Cut) -> Waterfall:
 
 
 def _gain_of(part: WaterfallPart, found: Waterfall, cut: Cut) -> Gain | None:
+    if (part.fraction or 0.0) < MIN_FRACTION:
+        return None
     if part.name in _PHASES:
         return _of_phase(part, cut)
     if found.provisional:
@@ -91,7 +97,7 @@ def _gain_of(part: WaterfallPart, found: Waterfall, cut: Cut) -> Gain | None:
         return _of_threads(found, cut)
     if part.name == "shape":
         return _of_shape(part)
-    return _of_launch(part) if part.name == "launch" else None
+    return _of_launch(part, cut) if part.name == "launch" else None
 
 
 def _of_phase(part: WaterfallPart, cut: Cut) -> Gain:
@@ -126,13 +132,22 @@ def _of_shape(part: WaterfallPart) -> Gain:
     )
 
 
-def _of_launch(part: WaterfallPart) -> Gain:
-    """Return what fewer and larger operators give: some calls always remain."""
+def _of_launch(part: WaterfallPart, cut: Cut) -> Gain:
+    """Return what fewer and larger operators give: some calls always remain.
+
+    With the tiny operators goes what they need themselves, which other parts have.
+    """
+    groups = groups_of(cut.count, is_on_device=is_on_device(cut.measurement))
+    tiny = [bounds_of(one, cut.roofs, scale=1.0) for one in groups if one.is_tiny]
+    needed_s = math.fsum(one.rising[-1] for one in tiny)
     return Gain(
         low_s=LAUNCH[0] * part.time_s,
-        high_s=LAUNCH[1] * part.time_s,
-        formula="time × what fewer and larger operators leave of it",
-        terms=(Term(name="time", value=part.time_s, unit="s"),),
+        high_s=LAUNCH[1] * part.time_s + needed_s,
+        formula="time × what fewer and larger operators leave + what tiny ones need",
+        terms=(
+            Term(name="time", value=part.time_s, unit="s"),
+            Term(name="tiny_operators", value=needed_s, unit="s"),
+        ),
     )
 
 
@@ -149,11 +164,14 @@ def _of_precision(found: Waterfall, cut: Cut) -> Gain | None:
     products = [one for one in groups if one.flops and one.dtype in FULL_TYPES]
     low = high = 0.0
     for one in products:
+        if one.is_tiny:  # its time is that of its call
+            continue
         time_s = scale * (one.time_s or 0.0)
         factor = _memory_or(cut.roofs, one, _in_type(cut.roofs, one, best))
         low += time_s * (1 - factor.high)
         high += time_s * (1 - factor.low)
-    rest_s = scale * math.fsum(one.time_s or 0.0 for one in groups if not one.flops)
+    rest = [one for one in groups if not one.flops and not one.is_tiny]
+    rest_s = scale * math.fsum(one.time_s or 0.0 for one in rest)
     casts = _casts(cut.roofs, products)
     return Gain(
         low_s=low - casts.high + ELEMENTS[0] * rest_s,
@@ -239,6 +257,8 @@ def _of_threads(found: Waterfall, cut: Cut) -> Gain | None:
         return None
     low = high = 0.0
     for one in groups_of(cut.count):
+        if one.is_tiny:
+            continue
         time_s = scale * (one.time_s or 0.0)
         factor = _with_all(roofs, one)
         if one.flops:

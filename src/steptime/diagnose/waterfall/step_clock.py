@@ -13,15 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from steptime.diagnose.ailments.contention import find_contention
+from steptime.diagnose.ailments.own_share import waiting_fractions
 from steptime.diagnose.ailments.signals import fraction_of, is_on_device, phase_of
 from steptime.diagnose.values.finding import Severity
 from steptime.measure.values.measurement import PHASES, Measurement
 from steptime.measure.values.work import Count
 
 WALL, CPU = "wall", "cpu"
-
-WAITING = {"input": "input_wait", "copies": "h2d", "communication": "communication", "sync": "sync"}
-"""Parts that are waits, and their phases: they take wall time and no CPU time."""
 
 MIN_WAIT = 0.01
 """A wait of a smaller share of the step is not worth naming."""
@@ -36,7 +34,7 @@ class StepClock:
         step_s: the median step on this clock [s].
         wall_s: the median step in wall time [s].
         shares: of the phases, on this clock.
-        waits: on `cpu`, the waits that this clock does not show [s of wall time].
+        waits: on `cpu`, by phase, the waits that this clock does not show [s of wall time].
         is_disturbed: others kept the machine full, and the clock shows their part, too.
     """
 
@@ -87,11 +85,11 @@ def _cpu_clock(measurement: Measurement, wall_s: float) -> StepClock | None:
     total_s = math.fsum(known.values())
     if total_s <= 0 or any(one.fraction and one.name not in known for one in found):
         return None
-    waits = {part: fraction_of(measurement, phase) or 0.0 for part, phase in WAITING.items()}
+    waits = waiting_fractions(measurement)
     return StepClock(
         name=CPU,
         step_s=step or total_s,  # medians need not add up; their shares do
         wall_s=wall_s,
         shares={name: time_s / total_s for name, time_s in known.items()},
-        waits={part: share * wall_s for part, share in waits.items() if share >= MIN_WAIT},
+        waits={name: share * wall_s for name, share in waits.items() if share >= MIN_WAIT},
     )

@@ -130,19 +130,20 @@ def _cut_on_host(cut: Cut) -> Waterfall:
             ),
         )
     )
-    own_off_s = {name: cut.off_core_s(phase) for name, phase in COMPUTING.items()}
-    parts += [
-        phase_part(cut, name, phase, off_s=own_off_s.get(name, 0.0))
-        for name, phase in BY_PHASE.items()
-    ]
     script, other_off_s = _script_parts(cut)
     parts += script
+    own_off_s = {name: cut.off_core_s(phase) for name, phase in COMPUTING.items()}
     lost = math.fsum((off_s, other_off_s, *own_off_s.values()))
     taken = _taken_by_others(cut, lost)
     if taken > 0:
         parts.append(_contention(cut, taken))
+    share = taken / lost if lost else 0.0  # what others did not take, a phase has waited
+    parts += [
+        phase_part(cut, name, phase, off_s=share * own_off_s.get(name, 0.0))
+        for name, phase in BY_PHASE.items()
+    ]
     lacking = tuple(dict.fromkeys(w for one in bounds for w in one.lacking))
-    if lost > taken:
+    if (1 - share) * (off_s + other_off_s) > 0:
         is_known = cut.measurement.host is not None
         lacking += ("waits_off_core" if is_known else "host_load",)
     return conclude(cut, parts, exceeded=_exceeded(cut, groups), lacking=lacking, scale=scale)

@@ -31,6 +31,7 @@ from steptime.diagnose.values.reach_values import (
 from steptime.report.text.page import LABEL_WIDTH, Page, columns, joined
 from steptime.report.text.work_lines import REASONS
 from steptime.report.words.machine_words import AGAIN, describe_doubts
+from steptime.report.words.run_words import describe_phase
 
 PARTS: Mapping[str, str] = {
     "arithmetic": "arithmetic",
@@ -148,7 +149,9 @@ def describe_step(waterfall: Waterfall) -> str:
     step = format_seconds(waterfall.step_time_s or 0.0)
     if waterfall.clock != "cpu":
         return f"a step of {step}, all parts in wall time"
-    waits = ", ".join(f"{describe_part(n)} {format_seconds(s)}" for n, s in waterfall.waits.items())
+    waits = ", ".join(
+        f"{describe_phase(name)} {format_seconds(s)}" for name, s in waterfall.waits.items()
+    )
     wall = "" if waterfall.wall_s is None else f" ({format_seconds(waterfall.wall_s)} of wall time)"
     without = f"; not in it, for waiting takes no CPU time: {waits}" if waits else ""
     return (
@@ -213,7 +216,11 @@ def roof_lines(
         if part.time_s >= _MIN_SHOWN * waterfall.step_time_s
     ]
     head = "" if waterfall.is_conclusive else "INCONCLUSIVE: "
-    return page.block("roof", Text(head + joined([*named[:5], how])))
+    if waterfall.provisional:
+        head = f"INCONCLUSIVE, ceilings are provisional ({', '.join(waterfall.provisional)}): "
+    if waterfall.clock == "cpu":
+        head += "of CPU time, "
+    return page.block("roof", Text(printable(head) + joined([*named[:5], how])))
 
 
 def picture_lines(waterfall: Waterfall, roofline: Roofline, page: Page) -> list[Text]:
