@@ -34,7 +34,8 @@ Provisional figures (others were busy, or a run reached more) feed no verdict;
 this command and `steptime run` take them again once the machine is quiet.
 
 With --check, Steptime measures nothing: it checks the machine for what holds a
-training back, and prints the remedy.
+training back, and prints the remedy: commands that are right on this machine,
+with who may run them and what they disrupt, or advice. It runs none of them.
 """
 USAGE = "steptime machine [options]"
 EXAMPLES = """\
