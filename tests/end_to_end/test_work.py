@@ -262,6 +262,7 @@ def test_an_extra_run_counts_what_the_run_must_not(tmp_path: Path, name: str) ->
     assert found.is_exact()
     assert found.basis["how"] == ("kinds" if name == "rollout" else "equal")
     assert found.data["count"]["covered_fraction"] == 1.0
+    assert found.data["work"]["is_complete"] is True
 
 
 @pytest.mark.slow("a child behind walls that imports torch")
