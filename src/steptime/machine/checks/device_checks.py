@@ -15,8 +15,8 @@ from steptime.machine.checks.check_row import (
     CheckRow,
     Judgement,
     Value,
+    asked_gpus,
     clean,
-    driven_gpus,
     fires,
     not_applicable,
     not_checked,
@@ -43,8 +43,9 @@ _MIN_POWER = 0.98  # below it, somebody set the limit: it is not rounding
 
 
 def _states(facts: CheckFacts) -> tuple[GpuState, ...] | Judgement:
-    if not driven_gpus(facts):
-        return not_applicable("no_nvidia_gpu")
+    asked = asked_gpus(facts)
+    if isinstance(asked, partial):
+        return asked
     return facts.gpu_states or not_checked("driver_gave_no_answer")
 
 
@@ -266,7 +267,10 @@ def _after_errors(facts: CheckFacts, bad: Sequence[GpuState]) -> str:
     if any(state.rows_failed for state in bad):
         return "Take the GPU out of use: its vendor replaces it."
     if not any(state.rows_pending for state in bad):
-        return "There is nothing to mend: bad rows were replaced. Watch whether the numbers grow."
+        return (
+            "No row waits for its replacement. The kernel's log says whether an error reached "
+            "other programs, which asks for a reset (Xid 95); watch whether the numbers grow."
+        )
     if _reset(facts, bad):
         return "The rows are replaced by the reset."
     return (
