@@ -40,8 +40,9 @@ SITES = {
 
 CHANGES_MACHINE = re.compile(
     r"\b(reboot|shutdown|poweroff|modprobe|rmmod|sysctl|tee|swapoff|swapon|mount|setpci|mlxconfig"
-    r"|mstconfig|cpupower|tuned-adm|ufw|iptables|nft|firewall-cmd|apt|apt-get|dnf|yum|zypper|rpm"
-    r"|dpkg|snap|ubuntu-drivers|nvidia-ctk|docker|podman|kubectl|scontrol|chmod|chown"
+    r"|mstconfig|cpupower|tuned-adm|ufw|iptables|nft|firewall-cmd"
+    r"|(apt|apt-get|dnf|yum|zypper|snap|ubuntu-drivers) (install|update|upgrade|remove)"
+    r"|rpm|dpkg|nvidia-ctk|docker|podman|kubectl|scontrol|chmod|chown"
     r"|ethtool -[A-Z]|ip link set|systemctl (enable|disable|start|stop|restart|reload)|sed -i"
     r"|nvidia-smi (?!-q|topo|-L|nvlink|$).*)"
 )

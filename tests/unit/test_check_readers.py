@@ -16,11 +16,11 @@ from steptime.machine.checks.check_facts import Port, Software, Sshd
 from steptime.machine.checks.gather import Request, gather, read_nccl_log
 from steptime.machine.checks.nccl_log import parse_nccl_log
 from steptime.machine.checks.read_gpus import read_gpu_states
+from steptime.machine.checks.read_interfaces import read_interfaces
 from steptime.machine.checks.read_site import read_site
 from steptime.machine.checks.read_software import ask_software, parse_software
 from steptime.machine.checks.read_sshd import read_sshd
 from steptime.machine.checks.read_system import (
-    read_interfaces,
     read_ports,
     read_spaces,
     read_system,

@@ -435,7 +435,7 @@ def test_sockets_on_one_machine_are_a_remark() -> None:
 
 
 def test_nccl_takes_interfaces_named_ib_first() -> None:
-    ib = Interface(name="ib0", is_up=True, is_hardware=True, speed_bits_per_s=1e10)
+    ib = replace(SLOW, name="ib0", speed_bits_per_s=1e10)
 
     found = check("slow_interface", make_facts(interfaces=(FAST, ib)))
 

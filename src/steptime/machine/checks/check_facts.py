@@ -39,6 +39,12 @@ class Software:
         matmul_precision: precision of float32 products when a script starts.
         cudnn_benchmark: cuDNN's benchmark switch when a script starts.
         pins: NVIDIA's packages that torch depends on.
+        companions: packages that go with one build of torch, with their versions.
+        installer: what installed torch: `pip`, `uv` or `conda`.
+        has_pip: this Python has pip.
+        is_writable: this user may change its packages.
+        is_managed: the distribution keeps its packages (PEP 668).
+        cudnn_folders: folders of LD_LIBRARY_PATH that hold a cuDNN.
     """
 
     python: str
@@ -57,6 +63,12 @@ class Software:
     matmul_precision: str | None = None
     cudnn_benchmark: bool | None = None
     pins: tuple[Pin, ...] = ()
+    companions: tuple[tuple[str, str], ...] = ()
+    installer: str | None = None
+    has_pip: bool = False
+    is_writable: bool = False
+    is_managed: bool = False
+    cudnn_folders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +98,7 @@ class System:
         locked_hard_bytes, num_open_files_hard, stack_hard_bytes: how far the shell may raise its
             limits; -1: any.
         cpuset: cores that this process's group may use, as the kernel lists them.
+        site_variables: files of the machine that set variables for all users, by variable.
         gpu_settings_at_start: files that call nvidia-smi when the machine starts, or by the clock.
         has_nvidia_module: NVIDIA's driver is in the kernel.
         has_nvidia_files, has_infiniband_files: their devices are in /dev.
@@ -104,6 +117,7 @@ class System:
     stack_hard_bytes: int | None = None
     cpuset: str | None = None
     gpu_settings_at_start: tuple[str, ...] = ()
+    site_variables: Mapping[str, str] = field(default_factory=dict)
     has_nvidia_module: bool = False
     has_nvidia_files: bool = False
     has_infiniband_files: bool = False
@@ -153,12 +167,30 @@ class GpuState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interface:
-    """A network interface with an address."""
+    """A network interface with an address.
+
+    Attributes:
+        name: the interface.
+        is_up: whether its link is up.
+        is_hardware: it is a device, or a bond or VLAN over one; bridges, tunnels and ends of pairs
+            are not.
+        speed_bits_per_s: as its driver says.
+        networks: its IPv4 addresses with their networks, such as `10.0.0.5/24`.
+    """
 
     name: str
     is_up: bool
     is_hardware: bool
     speed_bits_per_s: float | None = None
+    networks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """A route of the kernel's: what goes to this network leaves through this interface."""
+
+    interface: str
+    network: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,6 +270,7 @@ class CheckFacts:
     Attributes:
         environment: variables of this shell.
         site: whose machine it is.
+        hosts: addresses of /etc/hosts by name.
         ports: ports with listeners; None where they cannot be read.
         node: what the node says of itself beyond the inventory.
         missing: why a part is missing, by part: `software`, `run`, `nccl_log`, `sshd`, and the
@@ -251,6 +284,8 @@ class CheckFacts:
     software: Software | None = None
     gpu_states: tuple[GpuState, ...] = ()
     interfaces: tuple[Interface, ...] = ()
+    routes: tuple[Route, ...] = ()
+    hosts: Mapping[str, str] = field(default_factory=dict)
     ports: tuple[Port, ...] | None = None
     sshd: Sshd | None = None
     nccl_log: NcclChoice | None = None

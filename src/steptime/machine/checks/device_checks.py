@@ -266,6 +266,8 @@ def _reset(facts: CheckFacts, bad: Sequence[GpuState]) -> tuple[Command, ...]:
 def _after_errors(facts: CheckFacts, bad: Sequence[GpuState]) -> str:
     if any(state.rows_failed for state in bad):
         return "Take the GPU out of use: its vendor replaces it."
+    if not any(state.rows_pending or state.num_uncorrected for state in bad):
+        return "There is nothing to mend: bad rows were replaced. Watch whether the numbers grow."
     if not any(state.rows_pending for state in bad):
         return (
             "No row waits for its replacement. The kernel's log says whether an error reached "

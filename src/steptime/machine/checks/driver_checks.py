@@ -19,19 +19,29 @@ from steptime.machine.checks.check_row import (
     not_checked,
     nvidia_gpus,
 )
-from steptime.machine.checks.remedy import by_administrator, look, look_as_root
-from steptime.machine.values.check_values import Certainty, Command, Disruption
+from steptime.machine.checks.remedy import Remedy, by_administrator, look, look_as_root
+from steptime.machine.values.check_values import Certainty, Disruption
 
-_INSTALLERS = {
-    "ubuntu": "sudo ubuntu-drivers install --gpgpu",
-    "debian": "sudo apt-get install nvidia-driver",
-    **dict.fromkeys(("rhel", "rocky", "almalinux", "fedora"), "sudo dnf install cuda-drivers"),
+_RHEL = "dnf list --showduplicates 'cuda-drivers*' 'nvidia-driver*'"
+_OFFERS = {
+    "ubuntu": "ubuntu-drivers list --gpgpu",
+    "debian": "apt-cache policy nvidia-driver",
+    **dict.fromkeys(("rhel", "rocky", "almalinux", "fedora"), _RHEL),
 }
-"""The command by distribution; the last ones use NVIDIA's own repository."""
+"""Lists the drivers that a distribution offers; which of them is right the administrator knows."""
 
-INSTALL = "Install NVIDIA's driver as the distribution's own documentation, or NVIDIA's, describes."
+_INSTALL = (
+    "Whoever administers the machine installs the driver from one source, the distribution's or "
+    "NVIDIA's, while nothing uses the GPUs, and restarts the machine if modules cannot be reloaded."
+)
+_HOSTS_DRIVER = "The driver is the host's: whoever administers the host can update it."
 _REBOOT = by_administrator("sudo reboot", Disruption.NODE)
 
+_LOAD_IT = (
+    "The driver is installed, and its module is not in the kernel ({kernel}): most often it was "
+    "not built for this kernel. Whoever administers the machine builds it and loads it."
+)
+_NOT_LOADED = "nvml_error_9"  # NVML_ERROR_DRIVER_NOT_LOADED
 _LIBRARY_MISMATCH = "nvml_error_18"  # NVML_ERROR_LIB_RM_VERSION_MISMATCH
 
 
@@ -48,22 +58,25 @@ def _driver_missing(facts: CheckFacts) -> Judgement:
         return not_applicable("driver_is_the_hosts")
     if word == "no_binding":
         return not_checked("no_binding")
+    commands, advice = install_driver(facts)
+    if word == _NOT_LOADED:
+        commands, advice = (look("dkms status"),), (_LOAD_IT.format(kernel=facts.inventory.kernel),)
     return fires(
         Severity.CRITICAL,
         Certainty.LIKELY,  # a card that only drives a screen is on the bus as well
         seen={"num_gpus": len(gpus), "reason": word or "not_told"},
         cost=FAILURE,
-        commands=install_driver(facts),
-        advice=() if install_driver(facts) else (INSTALL,),
+        commands=commands,
+        advice=advice,
     )
 
 
-def install_driver(facts: CheckFacts) -> tuple[Command, ...]:
-    """Return the commands that install the driver, where the distribution has one way to."""
-    line = _INSTALLERS.get(facts.system.os_id or "")
-    if line is None:
-        return ()
-    return by_administrator(line, Disruption.MACHINE), _REBOOT
+def install_driver(facts: CheckFacts) -> Remedy:
+    """Return what shows the drivers that can be had, and advice on how one is installed."""
+    if facts.inventory.limits.container is not None:
+        return (), (_HOSTS_DRIVER,)
+    line = _OFFERS.get(facts.system.os_id or "")
+    return (() if line is None else (look(line),)), (_INSTALL,)
 
 
 def _driver_silent(facts: CheckFacts) -> Judgement:

@@ -21,10 +21,11 @@ from steptime.machine.checks.gather_node import read_node_facts, with_nvidia_smi
 from steptime.machine.checks.nccl_log import MAX_BYTES, parse_nccl_log
 from steptime.machine.checks.read_cpu_clock import read_ticks, steal_between
 from steptime.machine.checks.read_gpus import read_gpu_states
+from steptime.machine.checks.read_interfaces import read_hosts, read_interfaces, read_routes
 from steptime.machine.checks.read_site import read_site
 from steptime.machine.checks.read_software import ask_software
 from steptime.machine.checks.read_sshd import read_sshd
-from steptime.machine.checks.read_system import read_interfaces, read_ports, read_system
+from steptime.machine.checks.read_system import read_ports, read_system
 from steptime.machine.checks.run_tool import RunTool, run_tool
 from steptime.machine.inventory import DRIVER_WAIT_S, HERE, within
 from steptime.machine.values.check_values import NcclChoice
@@ -84,6 +85,8 @@ def gather(
         software=software,
         gpu_states=with_owners(kernel, states, is_container=inventory.limits.container is not None),
         interfaces=read_interfaces(kernel),
+        routes=read_routes(kernel),
+        hosts=read_hosts(kernel),
         ports=read_ports(kernel),
         sshd=None if isinstance(sshd, str) else sshd,
         nccl_log=None if isinstance(log, str) else log,

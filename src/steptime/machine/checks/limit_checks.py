@@ -21,7 +21,7 @@ from steptime.machine.checks.check_row import (
     spans_machines,
 )
 from steptime.machine.checks.limits_raised import started_with
-from steptime.machine.checks.remedy import by_administrator, in_shell
+from steptime.machine.checks.remedy import Remedy, by_administrator, in_shell
 from steptime.machine.values.check_values import Certainty, Command, Disruption
 
 _TROUBLES = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
@@ -74,9 +74,7 @@ def _shm_small(facts: CheckFacts) -> Judgement:
     )
 
 
-def _raise(
-    facts: CheckFacts, name: str, value: str, ulimit: str
-) -> tuple[tuple[Command, ...], tuple[str, ...]]:
+def _raise(facts: CheckFacts, name: str, value: str, ulimit: str) -> Remedy:
     """Return what raises a hard limit: the commands of a machine's own, else advice."""
     if facts.inventory.limits.container is not None:
         again = started_with(

@@ -1,4 +1,4 @@
-"""Checks the path between ranks: unused RDMA, a slow interface, gloo for GPUs, NCCL's choices.
+"""Checks the path between ranks: unused RDMA, gloo for GPUs, NCCL's choices.
 
 In: facts. Out: judgements.
 """
@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 from functools import partial
 
-from steptime.core.units import format_rate
 from steptime.diagnose.values.finding import Severity
-from steptime.machine.checks.check_facts import CheckFacts, Interface
+from steptime.machine.checks.check_facts import CheckFacts
 from steptime.machine.checks.check_row import (
     CheckRow,
     Judgement,
@@ -25,13 +24,12 @@ from steptime.machine.checks.check_row import (
     spans_machines,
 )
 from steptime.machine.checks.limits_raised import started_with
-from steptime.machine.checks.remedy import by_administrator, in_shell, look
-from steptime.machine.values.check_values import Certainty, Command, Cost, Disruption, NcclChoice
+from steptime.machine.checks.remedy import Remedy, by_administrator, look, unset
+from steptime.machine.values.check_values import Certainty, Cost, Disruption, NcclChoice
 
 _ENV = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 _TROUBLES = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
 _BACKENDS = "https://docs.pytorch.org/docs/stable/distributed.html#which-backend-to-use"
-_SPEEDUP = 2.0  # the other interface must be so much faster: else other things decide
 _GLOO = re.compile(r"""init_process_group\(\s*(?:backend\s*=\s*)?["']gloo["']|["']gloo["']""")
 
 _SOCKETS = ("NCCL_IB_DISABLE", "NCCL_NET", "NCCL_IB_HCA")
@@ -41,9 +39,9 @@ _WHY_SOCKETS = (
     "NCCL says why it took no RDMA device in a log of NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET. "
     "It chooses among the devices by itself."
 )
-_CHOOSE = (
-    "If the other machines have an address in the network of {name}, set NCCL_SOCKET_IFNAME and "
-    "GLOO_SOCKET_IFNAME to it; that cannot be seen from here."
+_NO_PEERS = (
+    "No variable forbids it. In a virtual machine, or with access control on the PCI bridges, peer "
+    "copies are forbidden to GPUs: whoever administers the machine decides on that.",
 )
 _PEERS_FORBIDDEN = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
 _NO_MODULE = "The files of /dev/infiniband appear with the kernel's module ib_uverbs."
@@ -82,17 +80,17 @@ def _rdma_unused(facts: CheckFacts) -> Judgement:
     )
 
 
-def _off_sockets(facts: CheckFacts) -> tuple[tuple[Command, ...], tuple[str, ...]]:
+def _off_sockets(facts: CheckFacts) -> Remedy:
     """Return what lets NCCL take RDMA: it chooses the device itself, among all that there are."""
     if not facts.system.has_infiniband_files:
         return _with_infiniband(facts)
     found = [name for name in _SOCKETS if name in facts.environment]
     if found:
-        return (in_shell("unset " + " ".join(found)),), ()
+        return unset(facts, found, is_guard=True)
     return (look("ibv_devinfo"),), (_WHY_SOCKETS,)
 
 
-def _with_infiniband(facts: CheckFacts) -> tuple[tuple[Command, ...], tuple[str, ...]]:
+def _with_infiniband(facts: CheckFacts) -> Remedy:
     """Return what brings the devices' files: a module of the kernel, or the container's options."""
     if facts.inventory.limits.container is None:
         load = by_administrator("sudo modprobe ib_uverbs", Disruption.MACHINE)
@@ -126,84 +124,15 @@ def _ib_disabled(facts: CheckFacts) -> Judgement:
     if not found:
         return clean()
     is_several = spans_machines(facts)
+    commands, advice = unset(facts, found, is_guard=True)
     return fires(
         Severity.CRITICAL if is_several else Severity.WARNING,
         Certainty.LIKELY if is_several else Certainty.POSSIBLE,
         seen={"variables": ", ".join(f"{name}={environment[name]}" for name in found)},
         cost=_by_speed(facts),
-        commands=(in_shell("unset " + " ".join(found)),),
-    )
-
-
-def _slow_interface(facts: CheckFacts) -> Judgement:
-    """Judge the sockets' interface, by NCCL's rules (NCCL_SOCKET_IFNAME in its guide)."""
-    candidates = [one for one in facts.interfaces if one.is_up and one.name != "lo"]
-    if len(candidates) < 2:
-        return not_applicable("one_interface")
-    rule = facts.environment.get("NCCL_SOCKET_IFNAME")
-    taken = _taken(candidates, rule)
-    if not taken:
-        return fires(
-            Severity.CRITICAL,
-            Certainty.CERTAIN,
-            seen={"rule": rule or "", "interfaces": " ".join(one.name for one in candidates)},
-            commands=(in_shell("unset NCCL_SOCKET_IFNAME"),),
-        )
-    # A bridge, or one end of a pair, has a speed that its driver made up.
-    real = [one for one in candidates if one.is_hardware]
-    if not real:
-        return not_applicable("no_hardware_interface")
-    fastest = max(real, key=lambda one: one.speed_bits_per_s or 0.0)
-    first = taken[0]
-    seen: dict[str, Value] = {
-        "taken": _told(first),
-        "fastest": _told(fastest),
-        "rule": rule or "not set",
-    }
-    if fastest.speed_bits_per_s is None:
-        return not_checked("speeds_not_told")
-    advice = (_CHOOSE.format(name=fastest.name),)
-    best = max(one.speed_bits_per_s or 0.0 for one in taken)
-    if first.speed_bits_per_s is None:
-        if first.is_hardware:
-            return not_checked("speeds_not_told")
-        return fires(Severity.INFO, Certainty.POSSIBLE, seen=seen, advice=advice)
-    # Without a rule all interfaces taken are devices, and NCCL prefers the faster one.
-    if fastest.speed_bits_per_s < _SPEEDUP * (best if rule is None else first.speed_bits_per_s):
-        return clean(seen)
-    ratio = fastest.speed_bits_per_s / first.speed_bits_per_s
-    is_several = spans_machines(facts)
-    return fires(
-        Severity.WARNING if is_several else Severity.INFO,
-        Certainty.LIKELY if is_several else Certainty.POSSIBLE,
-        seen=seen,
-        cost=Cost(of="communication", low=1.0, high=ratio, source="speeds of the links here"),
+        commands=commands,
         advice=advice,
     )
-
-
-def _taken(candidates: list[Interface], rule: str | None) -> list[Interface]:
-    if rule:
-        is_not = rule.startswith("^")
-        words = [word for word in rule.lstrip("^").split(",") if word]
-        return [one for one in candidates if _matches(one.name, words) != is_not]
-    for wanted in (lambda name: name.startswith("ib"), lambda name: not name.startswith("docker")):
-        found = [one for one in candidates if wanted(one.name)]
-        if found:
-            return found
-    return candidates
-
-
-def _matches(name: str, words: list[str]) -> bool:
-    return any(
-        name == word[1:] if word.startswith("=") else name.startswith(word) for word in words
-    )
-
-
-def _told(one: Interface) -> str:
-    if one.speed_bits_per_s is None:
-        return one.name
-    return f"{one.name} ({format_rate(one.speed_bits_per_s, 'bits_per_s')})"
 
 
 def _gpu_ranks_on_gloo(facts: CheckFacts) -> Judgement:
@@ -243,14 +172,13 @@ def _nccl_path(facts: CheckFacts) -> Judgement:
     if not through_host or not has_nvlink:
         return clean(seen)
     forbidding = [name for name in _PEERS_FORBIDDEN if name in facts.environment]
+    commands, advice = unset(facts, forbidding, is_guard=True) if forbidding else ((), _NO_PEERS)
     return fires(
         Severity.WARNING,
         Certainty.LIKELY,
         seen=seen,
-        commands=(
-            *((in_shell("unset " + " ".join(forbidding)),) if forbidding else ()),
-            look("nvidia-smi topo -p2p r"),
-        ),
+        commands=(*commands, look("nvidia-smi topo -p2p r")),
+        advice=advice,
     )
 
 
@@ -313,21 +241,6 @@ CHECKS = (
         why="NCCL falls back to sockets, whatever the network could do.",
         source=f"{_ENV}#nccl-ib-disable",
         judge=_ib_disabled,
-    ),
-    CheckRow(
-        code="slow_interface",
-        subject="network",
-        title="NCCL takes a slow interface, and there is a faster one",
-        seen=(
-            "takes {taken}",
-            "the fastest is {fastest}",
-            "NCCL_SOCKET_IFNAME is {rule}",
-            "interfaces: {interfaces}",
-        ),
-        why="Without a rule NCCL takes those named ib*, else all but docker* and lo, in the "
-        "system's order; a rule that fits none ends the run.",
-        source=f"{_ENV}#nccl-socket-ifname",
-        judge=_slow_interface,
     ),
     CheckRow(
         code="gpu_ranks_on_gloo",

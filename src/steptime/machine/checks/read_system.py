@@ -1,24 +1,22 @@
 """Reads kernel facts beyond the inventory: load over a second, swap, limits, listeners.
 
-In: the kernel's files. Out: `System`, `Interface` and `Port` values. What cannot be read is
+In: the kernel's files. Out: `System` and `Port` values. What cannot be read is
 None; no reader needs more rights than the user has.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import resource
-import socket
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-import psutil
-
 from steptime.core.control_groups import find_group
 from steptime.machine._files import KernelFiles, names_in, read_int, read_kib, read_lines, read_text
-from steptime.machine.checks.check_facts import Interface, Port, Space, System
+from steptime.machine.checks.check_facts import Port, Space, System
 from steptime.record.numbers_told import whole_number_in
 
 SAMPLE_S = 1.0
@@ -57,6 +55,7 @@ def read_system(
         stack_hard_bytes=_hard("RLIMIT_STACK"),
         cpuset=_cpuset(kernel),
         gpu_settings_at_start=_gpu_settings(kernel),
+        site_variables=_site_variables(kernel),
         has_nvidia_module=(kernel.proc / "driver" / "nvidia" / "version").exists(),
         has_nvidia_files=any((kernel.root / "dev" / n).exists() for n in ("nvidiactl", "dxg")),
         has_infiniband_files=bool(names_in(kernel.root / "dev" / "infiniband")),
@@ -172,6 +171,30 @@ _AT_START = (
 """Files of a machine's administrators that run commands when it starts, or by the clock."""
 
 
+_FOR_ALL = (
+    "etc/environment",
+    "etc/profile",
+    "etc/profile.d/*",
+    "etc/bash.bashrc",
+    "etc/bashrc",
+    "etc/security/pam_env.conf",
+    "etc/nccl.conf",
+)
+"""Files of a machine's administrators that set variables for every user."""
+
+_SETS = re.compile(r"^\s*(?:export\s+|setenv\s+|declare -x )?([A-Z_][A-Z0-9_]*)[=\s]", re.MULTILINE)
+
+
+def _site_variables(kernel: KernelFiles) -> dict[str, str]:
+    """Return the file that sets each variable for all users; of several the last."""
+    paths = [path for pattern in _FOR_ALL for path in sorted(kernel.root.glob(pattern))]
+    return {
+        name: f"/{path.relative_to(kernel.root)}"
+        for path in paths
+        for name in _SETS.findall(read_text(path) or "")
+    }
+
+
 def _gpu_settings(kernel: KernelFiles) -> tuple[str, ...]:
     """Return the files that call nvidia-smi: they set limits and clocks of GPUs."""
     paths = [path for pattern in _AT_START for path in sorted(kernel.root.glob(pattern))]
@@ -208,32 +231,6 @@ def read_spaces(folders: Mapping[str, Path]) -> tuple[Space, ...]:
 
 
 # -- network
-
-
-def read_interfaces(kernel: KernelFiles) -> tuple[Interface, ...]:
-    """Return the interfaces with an address, in the order in which the system lists them."""
-    try:
-        names = list(psutil.net_if_addrs())
-        addresses = psutil.net_if_addrs()
-        states = psutil.net_if_stats()
-    except (OSError, psutil.Error):
-        return ()
-    found = []
-    for name in names:
-        families = {int(address.family) for address in addresses[name]}
-        if not families & {int(socket.AF_INET), int(socket.AF_INET6)}:  # NCCL sees no others
-            continue
-        state = states.get(name)
-        speed = state.speed * 1e6 if state is not None and state.speed > 0 else None
-        found.append(
-            Interface(
-                name=name,
-                is_up=state is not None and state.isup,
-                is_hardware=(kernel.sys / "class" / "net" / name / "device").exists(),
-                speed_bits_per_s=speed,
-            )
-        )
-    return tuple(found)
 
 
 def read_ports(kernel: KernelFiles) -> tuple[Port, ...] | None:

@@ -6,6 +6,7 @@ stand here; a sentence stands in place of the others.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from steptime.machine.checks.check_facts import CheckFacts, MachineSite
@@ -16,6 +17,9 @@ from steptime.machine.values.check_values import (
     MachineCheck,
     Runner,
 )
+
+Remedy = tuple[tuple[Command, ...], tuple[str, ...]]
+"""Commands, and advice."""
 
 SCHEDULERS = {
     "slurm": "Slurm",
@@ -38,6 +42,11 @@ OTHERS_WORK_HERE = (
     "{people} at work here too: this would stop what they do, so whoever administers the machine "
     "has to agree on a time with them."
 )
+SET_BY_SITE = (
+    "{file} sets {name} for everybody here: ask whoever administers the machine why before you "
+    "unset it."
+)
+MAY_GUARD = "It may be there to get around a fault: compare one run without it first."
 LOGIN_NODE = "This looks like a login node: try it in a job."
 
 
@@ -69,6 +78,21 @@ def look_as_root(line: str) -> Command:
 def by_administrator(line: str, disrupts: Disruption) -> Command:
     """Return a command for whoever answers for the machine; the line has its `sudo`."""
     return Command(line=line, who=Runner.ADMINISTRATOR, disrupts=disrupts)
+
+
+def unset(facts: CheckFacts, names: Sequence[str], *, is_guard: bool = False) -> Remedy:
+    """Return what takes variables out of this shell, unless the site sets them for everybody.
+
+    Args:
+        facts: what the checks judge.
+        names: of the variables.
+        is_guard: such a variable may be there to get around a fault.
+    """
+    of_site = [name for name in names if name in facts.system.site_variables]
+    if of_site:
+        file = facts.system.site_variables[of_site[0]]
+        return (), (SET_BY_SITE.format(file=file, name=of_site[0]),)
+    return (in_shell("unset " + " ".join(names)),), (MAY_GUARD,) if is_guard else ()
 
 
 def settle(check: MachineCheck, facts: CheckFacts) -> MachineCheck:

@@ -24,14 +24,15 @@ from steptime.machine.checks.check_row import (
     software_of,
     version_of,
 )
-from steptime.machine.checks.driver_checks import INSTALL, install_driver
-from steptime.machine.checks.remedy import (
-    by_user,
-    in_shell,
-    look,
+from steptime.machine.checks.driver_checks import install_driver
+from steptime.machine.checks.remedy import Remedy, in_shell, look
+from steptime.machine.checks.torch_builds import (
+    change_build,
+    install,
+    is_covered,
+    newer_torch,
 )
-from steptime.machine.values.check_values import Certainty, Cost, Disruption
-from steptime.record.numbers_told import whole_number_in
+from steptime.machine.values.check_values import Certainty, Cost
 
 COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"
 
@@ -39,8 +40,7 @@ MIN_DRIVERS = {11: (450, 80, 2), 12: (525, 60, 13), 13: (580,)}
 """Lowest driver for any minor release of a CUDA major version on Linux (`COMPATIBILITY`, table 1,
 with the full numbers of the CUDA Toolkit's release notes)."""
 
-_WHEELS = ((13, 0), "cu130"), ((12, 8), "cu128"), ((12, 6), "cu126")
-"""Builds of torch that a driver of this CUDA runs without minor version compatibility."""
+_ON_PURPOSE = "If another package brought its own version along on purpose, leave it as it is."
 
 _OLDEST = (5, 0)
 """Torch with CUDA 12 has no code below this capability (Maxwell)."""
@@ -58,24 +58,14 @@ def _cpu_build(facts: CheckFacts) -> Judgement:
     if software.cuda is not None:
         return clean({"torch": software.torch, "cuda": software.cuda})
     sure = Certainty.CERTAIN if known else Certainty.LIKELY
-    here = version_of(facts.inventory.cuda_driver)
-    wheel = next((word for lowest, word in _WHEELS if here >= lowest), "cu126")
+    commands, advice = change_build(facts, software)
     return fires(
         Severity.CRITICAL,
         sure,
         seen={"torch": software.torch, "num_gpus": len(nvidia_gpus(facts))},
-        commands=(
-            by_user(
-                f"{_pip(software)} install --force-reinstall torch"
-                f" --index-url https://download.pytorch.org/whl/{wheel}",
-                Disruption.PACKAGES,
-            ),
-        ),
+        commands=commands,
+        advice=advice,
     )
-
-
-def _pip(software: Software) -> str:
-    return f"{shlex.quote(software.python)} -m pip"
 
 
 def _cuda_build(facts: CheckFacts) -> Software | Judgement:
@@ -106,30 +96,16 @@ def _driver_too_old(facts: CheckFacts) -> Judgement:
     # NVIDIA's compatibility package lets older drivers of data-center GPUs run newer CUDA.
     if driver >= lowest or (software.num_devices or 0) > 0:
         return clean(seen)
-    older = next((word for need, word in _WHEELS if _runs(need[0], driver)), None)
-    downgrade = (
-        ()
-        if older is None
-        else (
-            by_user(
-                f"{_pip(software)} install --force-reinstall torch"
-                f" --index-url https://download.pytorch.org/whl/{older}",
-                Disruption.PACKAGES,
-            ),
-        )
-    )
+    commands, advice = change_build(facts, software)
+    offered, update = install_driver(facts)
     return fires(
         Severity.CRITICAL,
         Certainty.CERTAIN,
         seen=seen,
         cost=FAILURE,
-        commands=(*downgrade, *install_driver(facts)),
-        advice=() if install_driver(facts) or downgrade else (INSTALL,),
+        commands=(*commands, *offered),
+        advice=(*advice, *update),
     )
-
-
-def _runs(major: int, driver: tuple[int, ...]) -> bool:
-    return driver >= MIN_DRIVERS[major]
 
 
 def _no_device(facts: CheckFacts) -> Judgement:
@@ -168,9 +144,10 @@ def _architecture(facts: CheckFacts) -> Judgement:
     lacking = [
         gpu
         for gpu in gpus
-        if not _is_covered(version_of(gpu.compute_capability), software.architectures)
+        if not is_covered(version_of(gpu.compute_capability), software.architectures)
     ]
     held = " ".join(software.architectures)
+    commands, advice = change_build(facts, software)
     if not lacking:
         return clean({"architectures": held})
     return fires(
@@ -183,28 +160,9 @@ def _architecture(facts: CheckFacts) -> Judgement:
             "architectures": held,
         },
         cost=FAILURE,
-        commands=(by_user(f"{_pip(software)} install --upgrade torch", Disruption.PACKAGES),),
+        commands=commands,
+        advice=advice,
     )
-
-
-def _is_covered(here: tuple[int, ...], architectures: tuple[str, ...]) -> bool:
-    """Return whether code for one of the architectures runs on a GPU of this capability."""
-    for word in architectures:
-        kind, _, digits = word.partition("_")
-        number = digits.rstrip("af")
-        major, minor = whole_number_in(number[:-1]), whole_number_in(number[-1:])
-        if major is None or minor is None:
-            continue
-        code = (major, minor)
-        if digits != number:  # for one architecture (a) or family (f) alone
-            covers = code == here or (digits.endswith("f") and code[0] == here[0] and code <= here)
-        elif kind == "compute":  # the driver compiles it for newer GPUs
-            covers = code <= here
-        else:
-            covers = code[0] == here[0] and code <= here
-        if covers:
-            return True
-    return False
 
 
 def _cudnn_differs(facts: CheckFacts) -> Judgement:
@@ -220,15 +178,32 @@ def _cudnn_differs(facts: CheckFacts) -> Judgement:
     }
     if built[0] == here[0] and here[1:2] >= built[1:2]:
         return clean(seen)
+    commands, advice = _own_cudnn(facts, software)
     return fires(
         Severity.CRITICAL,
         Certainty.CERTAIN,
         seen=seen,
         cost=FAILURE,
-        commands=(
-            in_shell("unset LD_LIBRARY_PATH"),
-            by_user(f"{_pip(software)} install --force-reinstall torch", Disruption.PACKAGES),
-        ),
+        commands=commands,
+        advice=advice,
+    )
+
+
+def _own_cudnn(facts: CheckFacts, software: Software) -> Remedy:
+    """Return what lets torch load the cuDNN that it was built with, and leaves the rest alone."""
+    modules = facts.environment.get("LOADEDMODULES", "").split(":")
+    named = [name for name in modules if name.lower().startswith("cudnn")]
+    if software.cudnn_folders and named:
+        return (in_shell("module unload " + " ".join(map(shlex.quote, named))),), ()
+    if software.cudnn_folders:
+        folders = facts.environment.get("LD_LIBRARY_PATH", "").split(":")
+        rest = ":".join(one for one in folders if one and one not in software.cudnn_folders)
+        return (in_shell(f"export LD_LIBRARY_PATH={shlex.quote(rest)}"),), ()
+    wrong = [p for p in software.pins if "cudnn" in p.name and p.installed != p.wanted]
+    if wrong:
+        return install(facts, software, [f"{pin.name}=={pin.wanted}" for pin in wrong])
+    return (look("ldconfig -p | grep libcudnn"),), (
+        "No folder of LD_LIBRARY_PATH holds a cuDNN: look where else this Python finds one.",
     )
 
 
@@ -241,17 +216,14 @@ def _packages_differ(facts: CheckFacts) -> Judgement:
     wrong = [pin for pin in software.pins if pin.installed != pin.wanted]
     if not wrong:
         return clean({"num_packages": len(software.pins)})
+    commands, advice = install(facts, software, [f"{pin.name}=={pin.wanted}" for pin in wrong])
     is_major = any(version_of(pin.installed)[:1] != version_of(pin.wanted)[:1] for pin in wrong)
     return fires(
         Severity.WARNING if is_major else Severity.INFO,
         Certainty.POSSIBLE,
         seen={"packages": ", ".join(map(_describe, wrong)), "torch": software.torch},
-        commands=(
-            by_user(
-                f"{_pip(software)} install " + " ".join(f"{p.name}=={p.wanted}" for p in wrong),
-                Disruption.PACKAGES,
-            ),
-        ),
+        commands=commands,
+        advice=(*advice, _ON_PURPOSE),
     )
 
 
@@ -273,8 +245,9 @@ def _without_nccl(facts: CheckFacts) -> Judgement:
         Severity.WARNING,
         Certainty.LIKELY,
         seen={"torch": software.torch, "num_gpus": len(driven_gpus(facts))},
-        commands=(
-            by_user(f"{_pip(software)} install --force-reinstall torch", Disruption.PACKAGES),
+        advice=(
+            "PyTorch's own builds for Linux have NCCL: this one was made by somebody else, who can "
+            "say why. Try an official build in an environment of its own (`python -m venv`).",
         ),
     )
 
@@ -300,12 +273,10 @@ def _old_torch(facts: CheckFacts) -> Judgement:
         return not_checked("no_figure_for_these_gpus")
     if version >= (2, 12):
         return clean(seen)
-    upgrade = (by_user(f"{_pip(software)} install --upgrade torch", Disruption.PACKAGES),)
+    advice = (newer_torch(facts),)
     if version < (2, 2):
-        return fires(
-            Severity.WARNING, Certainty.LIKELY, seen=seen, cost=_ATTENTION, commands=upgrade
-        )
-    return fires(Severity.INFO, Certainty.POSSIBLE, seen=seen, cost=_ONE_MODEL, commands=upgrade)
+        return fires(Severity.WARNING, Certainty.LIKELY, seen=seen, cost=_ATTENTION, advice=advice)
+    return fires(Severity.INFO, Certainty.POSSIBLE, seen=seen, cost=_ONE_MODEL, advice=advice)
 
 
 CHECKS = (
