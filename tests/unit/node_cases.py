@@ -211,7 +211,8 @@ NODE_CASES: dict[str, Case] = {
     ),
     "clock_not_synchronized": Case(
         fires=with_node(on_several(HERE), clock_sync=ClockSync(is_synchronized=False, error_s=16)),
-        clean=with_node(HERE, clock_sync=ClockSync(is_synchronized=True, error_s=0.01)),
+        clean=with_node(on_several(HERE), clock_sync=ClockSync(is_synchronized=True, error_s=0.01)),
+        without=HERE,
     ),
     "cores_clocked_low": Case(
         fires=with_node(

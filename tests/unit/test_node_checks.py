@@ -13,6 +13,7 @@ from steptime.machine.checks.node_facts import (
     CpuClock,
     Fabric,
     GpuProcess,
+    KernelLog,
     PciPath,
     PeerMemory,
     ProcessRoom,
@@ -48,6 +49,7 @@ def check(code: str, facts: CheckFacts) -> MachineCheck:
 @pytest.mark.parametrize("code", NODE_CASES)
 def test_what_cannot_be_read_is_not_called_fine(code: str) -> None:
     bare = on_gpu(make_gpu(), make_gpu(1))
+    bare = replace(bare, environment={"SLURM_NNODES": "2"})
     known = {"gpu_off_the_bus"}  # the driver answers for every GPU
 
     found = check(code, replace(bare, missing={"kernel_log": "no_right_to_read_the_log"}))
@@ -279,10 +281,24 @@ def test_peers_on_nvlink_and_guests_have_no_such_paths() -> None:
     assert check("iommu_translates", guest).reason == "virtual_machine"
 
 
-def test_a_clock_on_one_machine_is_a_remark() -> None:
-    facts = with_node(HERE, clock_sync=ClockSync(is_synchronized=False))
+def test_a_clock_counts_where_machines_share_a_training() -> None:
+    free = ClockSync(is_synchronized=False, error_s=16.0)
+    alone = with_node(HERE, clock_sync=free)
+    cluster = with_node(make_facts(rdma=(RDMA,)), clock_sync=free)
 
-    assert check("clock_not_synchronized", facts).severity is Severity.INFO
+    assert check("clock_not_synchronized", alone).reason == "one_machine"
+    found = check("clock_not_synchronized", cluster)
+    assert found.severity is Severity.INFO
+    assert found.seen == {"asked": "kernel"}  # its 16 s are where it stops counting
+
+
+def test_a_fatal_error_of_a_switch_is_critical() -> None:
+    log = KernelLog(source="dmesg", sxids=(xid(20034, bus="8d"),))
+
+    found = check("gpu_errors_logged", with_node(on_gpu(), kernel_log=log))
+
+    assert found.severity is Severity.CRITICAL
+    assert "SXid 20034" in str(found.seen["errors"])
 
 
 # -- the cores

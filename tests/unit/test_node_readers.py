@@ -130,13 +130,15 @@ def test_the_words_beside_the_number_do_not_count_twice() -> None:
     assert found.num == 1
 
 
-def test_fatal_errors_of_switches_are_counted() -> None:
+def test_fatal_errors_of_switches_alone_count() -> None:
     text = journal(
         (5.0, "nvidia-nvswitch3: SXid (PCI:0000:8d:00.0): 12028, Non-fatal, Link 32 egress"),
         (6.0, "nvidia-nvswitch3: SXid (PCI:0000:8d:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"),
     )
 
-    assert parse_kernel_log(text, source="dmesg", uptime_s=9.0).num_fatal_sxids == 1
+    (found,) = parse_kernel_log(text, source="dmesg", uptime_s=9.0).sxids
+
+    assert (found.bus_id, found.code, found.last_age_s) == ("0000:8d:00.0", 20034, 3.0)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,8 @@ from steptime.machine.values.check_values import Certainty, Command, Disruption
 
 _XIDS = "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"
 
+_FIRST_SXID = 10_000  # numbers of GPUs have three digits, those of NVSwitches five
+
 _RECENT_S = 86_400.0
 """A day: what is older was seen by whoever watches the node, and the GPU has worked since."""
 
@@ -113,11 +115,13 @@ def _hardware_errors(facts: CheckFacts) -> Judgement:
         return not_applicable("no_nvidia_gpu")
     if log is None:
         return not_checked(facts.missing.get("kernel_log", "not_told"))
-    bad = [one for one in log.xids if one.code in _GRAVE or one.code in _MILDER]
+    gpus = [one for one in log.xids if one.code in _GRAVE or one.code in _MILDER]
+    bad = [*gpus, *log.sxids]
     if not bad:
         return clean(_covers(facts))
     now = [one for one in bad if _is_recent([one])]
-    is_grave = any(one.code in _GRAVE or one.num >= _OFTEN for one in now)
+    # A fatal error of a switch stops the programs on all GPUs that it connects.
+    is_grave = any(one.code in _GRAVE or one.num >= _OFTEN or one in log.sxids for one in now)
     severity = Severity.INFO
     if now:
         severity = Severity.CRITICAL if is_grave else Severity.WARNING
@@ -191,15 +195,21 @@ def _is_recent(found: Sequence[XidCount]) -> bool:
 
 
 def _meaning(code: int) -> str:
-    words = _GRAVE.get(code) or _MILDER.get(code) or _OF_PROGRAM.get(code) or ""
-    return f"{code}: {words}"
+    words = _GRAVE.get(code) or _MILDER.get(code) or _OF_PROGRAM.get(code)
+    return f"{code}: {words or 'fatal error of an NVSwitch'}"
+
+
+def _kind(code: int) -> str:
+    return "Xid" if code < _FIRST_SXID else "SXid"
 
 
 def _what(found: Sequence[XidCount]) -> dict[str, Value]:
     """Return which GPUs, which errors, how often and how long ago."""
     if not found:
         return {}
-    numbers = [f"Xid {one.code} on {one.bus_id}, {plural(one.num, 'time')}" for one in found]
+    numbers = [
+        f"{_kind(one.code)} {one.code} on {one.bus_id}, {plural(one.num, 'time')}" for one in found
+    ]
     seen: dict[str, Value] = {"errors": "; ".join(numbers)}
     ages = [one.last_age_s for one in found if one.last_age_s is not None]
     if ages:

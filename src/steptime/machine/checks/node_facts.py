@@ -29,11 +29,11 @@ class GpuProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XidCount:
-    """Errors of one kind that NVIDIA's driver wrote to the kernel's log for one GPU.
+    """Errors of one kind that NVIDIA's driver wrote to the kernel's log for one device.
 
     Attributes:
-        bus_id: of the GPU as the kernel writes it, `0000:18:00.0`.
-        code: number of the Xid.
+        bus_id: of the GPU or NVSwitch as the kernel writes it, `0000:18:00.0`.
+        code: number of the Xid of a GPU, or the SXid of a switch.
         num: how often it is in the log.
         last_age_s, first_age_s: time since the last and the first one [s]; None without stamps.
         words: what the driver said the last time, cut short.
@@ -55,13 +55,13 @@ class KernelLog:
         source: the tool that told it, `journalctl` or `dmesg`.
         covers_s: how far back it goes [s]; None without time stamps.
         xids: errors of GPUs, by GPU and number.
-        num_fatal_sxids: fatal errors of NVSwitches.
+        sxids: fatal errors of NVSwitches, by switch and number.
     """
 
     source: str
     covers_s: float | None = None
     xids: tuple[XidCount, ...] = ()
-    num_fatal_sxids: int = 0
+    sxids: tuple[XidCount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

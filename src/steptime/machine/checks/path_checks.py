@@ -150,15 +150,19 @@ def _iommu_translates(facts: CheckFacts) -> Judgement:
 
 
 def _clock_not_synchronized(facts: CheckFacts) -> Judgement:
+    is_several = spans_machines(facts)
+    is_cluster = facts.site.scheduler is not None or bool(facts.inventory.rdma)
+    if not is_several and not is_cluster:
+        return not_applicable("one_machine")
     clock = facts.node.clock_sync
     if clock is None:
         return not_checked(facts.missing.get("clock_sync", "not_told"))
     seen: dict[str, Value] = {"asked": clock.source}
-    if clock.error_s is not None:
+    # A kernel without a reference counts up to its largest error, which says nothing.
+    if clock.error_s is not None and (clock.is_synchronized or clock.source != "kernel"):
         seen["error_s"] = round(clock.error_s, 6)
     if clock.is_synchronized:
         return clean(seen)
-    is_several = spans_machines(facts)
     return fires(
         Severity.WARNING if is_several else Severity.INFO,
         Certainty.LIKELY if is_several else Certainty.POSSIBLE,

@@ -8,6 +8,7 @@ than the user has, and a user who may not read them gets no *nothing found*.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from steptime.machine._files import KernelFiles, read_text
@@ -21,7 +22,7 @@ _TOOLS = (
 )
 _STAMP = re.compile(r"^\[\s*(\d+\.\d+)\]\s")
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]+)\): (\d{1,4}),?\s*(.*)")
-_SXID = re.compile(r"SXid \((?:PCI:)?[0-9A-Fa-f:.]+\): \d+, Fatal\b")
+_SXID = re.compile(r"SXid \((?:PCI:)?([0-9A-Fa-f:.]+)\): (\d{1,6}), Fatal,?\s*(.*)")
 _GPU = re.compile(r"NVRM: (?:The NVIDIA GPU|GPU) ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})")
 _FALLEN = re.compile(r"fallen off the bus")
 FALLEN = 79
@@ -54,7 +55,7 @@ class _LogReading:
     fallen: dict[str, _XidTally] = field(default_factory=dict)
     named: str | None = None
     named_ago: int = 0
-    num_fatal: int = 0
+    sxids: dict[tuple[str, int], _XidTally] = field(default_factory=dict)
     first_s: float | None = None
 
 
@@ -85,18 +86,24 @@ def parse_kernel_log(text: str, *, source: str, uptime_s: float | None) -> Kerne
     return KernelLog(
         source=source,
         covers_s=_age(found.first_s, uptime_s),
-        num_fatal_sxids=found.num_fatal,
-        xids=tuple(
-            XidCount(
-                bus_id=bus_id,
-                code=code,
-                num=told.num,
-                last_age_s=_age(told.last_s, uptime_s),
-                first_age_s=_age(told.first_s, uptime_s),
-                words=told.words,
-            )
-            for (bus_id, code), told in sorted(xids.items())
-        ),
+        xids=_counts(xids, uptime_s),
+        sxids=_counts(found.sxids, uptime_s),
+    )
+
+
+def _counts(
+    tallies: Mapping[tuple[str, int], _XidTally], uptime_s: float | None
+) -> tuple[XidCount, ...]:
+    return tuple(
+        XidCount(
+            bus_id=bus_id,
+            code=code,
+            num=tally.num,
+            last_age_s=_age(tally.last_s, uptime_s),
+            first_age_s=_age(tally.first_s, uptime_s),
+            words=tally.words,
+        )
+        for (bus_id, code), tally in sorted(tallies.items())
     )
 
 
@@ -105,15 +112,13 @@ def _read_line(line: str, found: _LogReading) -> None:
     at_s = float(stamp.group(1)) if stamp else None
     if found.first_s is None:
         found.first_s = at_s
-    xid = _XID.search(line)
-    if xid is not None:
-        key = (bus_id_in(xid.group(1)), int(xid.group(2)))
-        if key in found.xids or len(found.xids) < _MAX_KINDS:
-            found.xids.setdefault(key, _XidTally()).add(at_s, _without_process(xid.group(3)))
-        return
-    if _SXID.search(line):
-        found.num_fatal += 1
-        return
+    for pattern, place in ((_XID, found.xids), (_SXID, found.sxids)):
+        error = pattern.search(line)
+        if error is not None:
+            key = (bus_id_in(error.group(1)), int(error.group(2)))
+            if key in place or len(place) < _MAX_KINDS:
+                place.setdefault(key, _XidTally()).add(at_s, _without_process(error.group(3)))
+            return
     named = _GPU.search(line)
     found.named_ago += 1
     if named is not None:
