@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from steptime.diagnose.values.finding import Severity
-from steptime.machine.checks.check_facts import CheckFacts, MachineSite
+from steptime.machine.checks.check_facts import CheckFacts
 from steptime.machine.checks.node_facts import (
     ClockSync,
     CpuClock,
@@ -19,9 +19,10 @@ from steptime.machine.checks.node_facts import (
     ProcessRoom,
 )
 from steptime.machine.checks.run_checks import judge
-from steptime.machine.values.check_values import CheckStatus, MachineCheck
+from steptime.machine.values.check_values import CheckStatus, MachineCheck, MachineSite
 from unit.check_cases import GPU_STATE, HERE, make_facts, make_gpu, make_log, on_gpu, with_variable
 from unit.node_cases import (
+    LOCAL_TMP,
     NARROW,
     NETWORK_CACHE,
     NODE_CASES,
@@ -361,3 +362,11 @@ def test_a_cache_is_moved_only_where_a_local_disk_is_known() -> None:
 
     assert found.commands == ()
     assert "none was seen" in found.advice[0]
+
+
+def test_a_folder_that_a_variable_names_is_left_where_it_is() -> None:
+    base = with_node(make_facts(mounts=(LOCAL_TMP,)), caches=(NETWORK_CACHE,))
+    chosen = with_variable(base, TRITON_CACHE_DIR=NETWORK_CACHE.folder)
+
+    assert check("caches_on_network", base).commands
+    assert check("caches_on_network", chosen).commands == ()

@@ -59,7 +59,7 @@ def _caches_on_network(facts: CheckFacts) -> Judgement:
             "kind": compiled[0].kind or "",
         },
         cost=_OPEN,
-        commands=tuple(_move(one) for one in compiled if _has_local(facts)),
+        commands=tuple(_move(one) for one in compiled if _may_move(facts, one)),
         advice=(
             "A folder of the node itself is empty at first on each node, and where the scheduler "
             "clears it, in each job.",
@@ -73,6 +73,11 @@ def _has_local(facts: CheckFacts) -> bool:
     """Return whether the temporary folder is known to lie on the node itself."""
     mount = find_mount(_TEMPORARY, facts.inventory.mounts)
     return mount is not None and not mount.is_network
+
+
+def _may_move(facts: CheckFacts, cache: CacheFolder) -> bool:
+    """Return whether the folder is the library's own choice: a variable was set for a reason."""
+    return _has_local(facts) and cache.variable not in facts.environment
 
 
 def _move(cache: CacheFolder) -> Command:

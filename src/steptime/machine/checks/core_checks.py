@@ -71,7 +71,7 @@ def _clock_low(facts: CheckFacts) -> Judgement:
         else None,
         commands=(
             look("grep . /sys/devices/system/cpu/cpu0/cpufreq/scaling_*"),
-            *_set_governor(is_certain=not is_limited and not facts.inventory.cpu.is_virtual),
+            *_set_governor(facts, is_wrong=judged[0] is Severity.WARNING and not is_limited),
         ),
         advice=_clock_advice(facts),
     )
@@ -87,9 +87,15 @@ def _judge_governor(clock: CpuClock) -> tuple[Severity, Certainty] | None:
     return (Severity.INFO, Certainty.POSSIBLE) if follows else None
 
 
-def _set_governor(*, is_certain: bool) -> tuple[Command, ...]:
-    """Return the command where it helps: a limit is another setting, and a guest has a host."""
-    if not is_certain:
+def _set_governor(facts: CheckFacts, *, is_wrong: bool) -> tuple[Command, ...]:
+    """Return the command where it is certain to be right.
+
+    A limit is another setting, a governor that follows the load may be meant, a guest has a host,
+    and a site may save power on purpose.
+    """
+    if not is_wrong or facts.inventory.cpu.is_virtual or facts.site.is_shared:
+        return ()
+    if facts.inventory.limits.container is not None:
         return ()
     line = "sudo cpupower frequency-set -g performance"
     return (by_administrator(line, Disruption.MACHINE),)
@@ -100,7 +106,10 @@ def _clock_advice(facts: CheckFacts) -> tuple[str, ...]:
         return ("A job may ask for it where the site allows: srun --cpu-freq=Performance.",)
     if facts.inventory.cpu.is_virtual:
         return ("In a virtual machine the host decides; another kind of machine may help.",)
-    return ("A governor lasts until the next start; a profile of tuned keeps it.",)
+    return (
+        "Where nobody saves power on purpose, the administrator sets the governor `performance`; "
+        "it lasts until the next start, and a profile of tuned keeps it.",
+    )
 
 
 def _clock_seen(clock: CpuClock) -> dict[str, Value]:

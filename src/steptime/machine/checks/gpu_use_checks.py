@@ -294,7 +294,7 @@ def _fabric_not_ready(facts: CheckFacts) -> Judgement:
 
 _START_MANAGER = (
     "The administrator starts the service nvidia-fabricmanager of the driver's exact version while "
-    "no GPU is in use; starting it anew ends the programs on all GPUs."
+    "no GPU is in use; starting it again ends the programs on all GPUs."
 )
 
 

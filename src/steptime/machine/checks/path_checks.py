@@ -21,8 +21,8 @@ from steptime.machine.checks.check_row import (
     spans_machines,
 )
 from steptime.machine.checks.node_facts import PciPath
-from steptime.machine.checks.remedy import by_administrator, look, look_as_root
-from steptime.machine.values.check_values import Certainty, Disruption
+from steptime.machine.checks.remedy import look, look_as_root
+from steptime.machine.values.check_values import Certainty
 from steptime.machine.values.inventory_values import Gpu
 
 _RDMA = "https://docs.nvidia.com/cuda/gpudirect-rdma/"
@@ -64,7 +64,11 @@ def _gpu_direct_not_loaded(facts: CheckFacts) -> Judgement:
         Severity.WARNING if is_several else Severity.INFO,
         Certainty.LIKELY if is_several else Certainty.POSSIBLE,
         seen={"device": active[0].name, "absent": "no nvidia_peermem, and no DMA-BUF"},
-        commands=(by_administrator("sudo modprobe nvidia-peermem", Disruption.MACHINE),),
+        commands=(look("grep -E 'nvidia_peermem|nv_peer_mem' /proc/modules"),),
+        advice=(
+            "The administrator loads nvidia-peermem, which needs NVIDIA's own drivers of the "
+            "network (DOCA-OFED), or takes NVIDIA's open modules on a kernel from 5.12 on.",
+        ),
     )
 
 

@@ -95,7 +95,7 @@ def _processes(nvml: Any, running: Any) -> tuple[GpuProcess, ...] | None:
     return tuple(
         GpuProcess(
             pid=int(one.pid),
-            used_bytes=None if one.usedGpuMemory is None else int(one.usedGpuMemory),
+            used_bytes=getattr(one, "usedGpuMemory", None),
             name=as_text(ask(nvml, "nvmlSystemGetProcessName", one.pid)),
         )
         for one in running
