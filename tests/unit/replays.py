@@ -6,6 +6,7 @@ ours, in the form of public samples; `facts_of` reads them as `machine --check` 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -15,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from steptime.machine.checks import gather as gathering
-from steptime.machine.checks import gather_node, read_node, read_system
+from steptime.machine.checks import gather_node, read_node, read_site, read_system
 from steptime.machine.checks.check_facts import CheckFacts, LastRun, Software
 from steptime.machine.checks.gather import Request, gather
 from steptime.machine.checks.node_facts import ClockSync
@@ -262,7 +263,7 @@ def quarter_rate(tree: Tree) -> Node:
     node.tools["chronyc"] = chronyc_tracking(leap="Not synchronised", offset="0.412000000")
     return replace(
         node,
-        environment={"SLURM_NNODES": "4", "SLURM_JOB_ID": "7"},
+        environment={"SLURM_NNODES": "4", "SLURM_JOB_ID": "7", "SLURMD_NODENAME": "node7"},
         synchronized=ClockSync(is_synchronized=False, error_s=16.0),
     )
 
@@ -290,10 +291,11 @@ def slurm(tree: Tree) -> Node:
     nvidia_driver(tree)
     plant_lspci(tree, lspci(BUSES[:2], nics=NIC_BUSES[:2], acs="denied"))
     tree.mounts("/ ext4 /dev/nvme0n1p2 259:2", "/home nfs4 filer:/home 0:50", "/tmp xfs /dev/b 8:1")
-    group = tree.kernel.root / "group"
-    group.mkdir()
-    tree.proc("self/cgroup", "0::/\n")
-    line = f"30 1 0:26 / {group} rw - cgroup2 cgroup2 rw\n"
+    scope = "system.slice/slurmstepd.scope/job_4242"
+    group = tree.kernel.root / "cgroup" / scope
+    group.mkdir(parents=True)
+    tree.proc("self/cgroup", f"0::/{scope}/step_0/user/task_0\n")
+    line = f"30 1 0:26 / {tree.kernel.root / 'cgroup'} rw - cgroup2 cgroup2 rw\n"
     mounts = tree.kernel.proc / "self" / "mountinfo"
     mounts.write_text(mounts.read_text() + line)
     (group / "pids.max").write_text("512\n")
@@ -387,6 +389,8 @@ def facts_of(node: Node, tree: Tree, patch: pytest.MonkeyPatch) -> CheckFacts:
     patch.setattr(gather_node, "own_user", lambda: (1000, "ada"))
     patch.setattr(read_node, "_soft_processes", lambda: None)
     patch.setattr(read_node, "_kernel_clock", lambda: node.synchronized or SYNCHRONIZED)
+    # Whoever runs the tests is no administrator there, and nobody else is at work.
+    patch.setattr(read_site, "os", SimpleNamespace(geteuid=lambda: 1000, getuid=os.getuid))
     patch.setattr(gathering, "read_interfaces", lambda _: ())
     patch.setattr(gathering, "_software", lambda *_: node.software or make_software(num_devices=8))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 
@@ -18,6 +19,7 @@ from steptime.machine.values.check_values import CheckStatus, MachineCheck
 from steptime.report.text.check_text import check_lines
 from steptime.report.text.page import page_of
 from unit.machines import Tree
+from unit.node_cases import CASES, FURTHER
 from unit.replays import MACHINES, facts_of
 
 
@@ -108,6 +110,20 @@ def test_no_two_remedies_contradict_each_other(
     name: str, replay: Callable[[str], CheckFacts]
 ) -> None:
     assert contradictions(fired(replay(name)).values()) == []
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_no_planted_machine_is_told_two_things_that_exclude_each_other(code: str) -> None:
+    for facts in (CASES[code].fires, *FURTHER.get(code, ())):
+        assert contradictions(fired(facts).values()) == []
+
+
+def test_a_contradiction_is_noticed() -> None:
+    variable = fired(CASES["launch_blocking"].fires)["launch_blocking"]
+    command = replace(variable.commands[0], line="export CUDA_LAUNCH_BLOCKING=1")
+    other = replace(variable, code="other", commands=(command,))
+
+    assert len(contradictions((variable, other))) == 1
 
 
 def test_a_gpu_whose_memory_failed_is_told_one_thing_to_do(
