@@ -120,8 +120,13 @@ def asked_gpus(facts: CheckFacts) -> tuple[Gpu, ...] | Judgement:
         return not_applicable("no_nvidia_gpu")
     if driven_gpus(facts):
         return driven_gpus(facts)
+    return not_checked(unasked(facts))
+
+
+def unasked(facts: CheckFacts) -> str:
+    """Return why no GPU of NVIDIA's could be asked, a machine word."""
     has_binding = facts.inventory.missing.get("gpus") != "no_binding"
-    return not_checked("driver_gave_no_answer" if has_binding else "no_binding")
+    return "driver_gave_no_answer" if has_binding else "no_binding"
 
 
 def own_gpus(facts: CheckFacts) -> tuple[Gpu, ...]:
@@ -157,8 +162,9 @@ def software_of(facts: CheckFacts) -> Software | Judgement:
 
 def run_on_gpu(facts: CheckFacts) -> LastRun | Judgement:
     """Return the last run if it trained on an NVIDIA GPU, or the judgement that none is known."""
-    if not driven_gpus(facts):
-        return not_applicable("no_nvidia_gpu")
+    asked = asked_gpus(facts)
+    if isinstance(asked, partial):
+        return asked
     if facts.run is None:
         return not_checked("no_run")
     if facts.run.device != "cuda":

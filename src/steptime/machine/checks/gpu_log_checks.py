@@ -22,6 +22,7 @@ from steptime.machine.checks.check_row import (
     not_checked,
     nvidia_gpus,
     plural,
+    unasked,
 )
 from steptime.machine.checks.node_facts import XidCount
 from steptime.machine.checks.remedy import by_user, look, look_as_root
@@ -88,7 +89,7 @@ def _off_the_bus(facts: CheckFacts) -> Judgement:
     is_silent = facts.inventory.missing.get("gpus") == "some_do_not_answer"
     if not answering:
         if not fallen:
-            return not_checked("driver_gave_no_answer")
+            return not_checked(unasked(facts))
         is_silent = True
     if not fallen and not is_silent:
         return clean({"num_gpus": len(answering)})
