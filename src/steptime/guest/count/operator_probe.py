@@ -18,6 +18,7 @@ from ...record import kinds
 from ..hooks.patching import drop_frame
 from ..memory.storages import Storages
 from ..watchers.inputs import Shapes
+from .completeness import CompletenessProof
 from .counting_mode import leave_mode, make_mode
 from .operator_times import operator_times
 from .tally import TINY_NS, Tally
@@ -49,6 +50,7 @@ class OperatorProbe:
         torch: the module.
         fail: counts a failure of ours by place.
         clock: [ns]; CPU time of the thread, because an operator that lost its core is not large.
+        completeness: follows what the matrices of models meet, over all updates that are counted.
     """
 
     def __init__(
@@ -56,8 +58,10 @@ class OperatorProbe:
         torch: Any,
         fail: Callable[[str], None],
         clock: Callable[[], int] = thread_time_ns,
+        completeness: CompletenessProof | None = None,
     ) -> None:
         self.torch = torch
+        self.completeness = completeness
         self.fail = fail
         self.clock = clock
         self.thread = get_ident()
@@ -113,8 +117,14 @@ class OperatorProbe:
         if is_call:
             self._see_shapes(args, kwargs)
         mode = self._enter(disturb, args, kwargs, is_call=is_call)
+        completeness = self.completeness if is_call and mode is not None else None
         try:
-            return function(*args, **kwargs)
+            if completeness is not None:
+                completeness.see_inputs((*args[1:], *kwargs.values()))
+            result = function(*args, **kwargs)
+            if completeness is not None:
+                completeness.see_results((result,))
+            return result
         except BaseException as error:
             self._drop_ours(error, mode)
             raise
@@ -237,7 +247,7 @@ class OperatorProbe:
     def _make_mode(self) -> tuple[Any, Tally]:
         durations, fail = self.durations, self.fail
         if self.tally is None:
-            self.tally = Tally(self.torch, operator_times(self.torch))
+            self.tally = Tally(self.torch, operator_times(self.torch), self.completeness)
         tally, follow = self.tally, self._follow_operator
 
         def add(func: Any, args: Any, kwargs: Any, result: Any, ns: int) -> Any:
