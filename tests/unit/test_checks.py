@@ -319,7 +319,7 @@ def test_a_small_shm_is_a_remark_for_one_process_without_workers() -> None:
         ("docker", "--gpus '\"device=0\"'"),
         ("podman", "--device nvidia.com/gpu=0"),
         ("apptainer", "--nv"),
-        ("kubernetes", "nvidia.com/gpu, which the cluster's device plugin hands out"),
+        ("kubernetes", "nvidia.com/gpu in the pod's manifest"),
     ],
 )
 def test_gpus_are_passed_in_by_who_starts_the_container(container: str, words: str) -> None:

@@ -108,7 +108,7 @@ def _with_infiniband(facts: CheckFacts) -> Remedy:
     again = started_with(
         facts,
         "`--device /dev/infiniband --ulimit memlock=-1`",
-        manifest="the RDMA resource that the cluster's device plugin offers",
+        pod="Ask for the cluster's RDMA resource in the pod's manifest (`resources`).",
         hosts="Apptainer shows the host's /dev: the host's module ib_uverbs is not loaded.",
     )
     return (), (again,)
