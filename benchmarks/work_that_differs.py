@@ -123,8 +123,8 @@ def true_mean(folder: Path, measured: Mapping[str, Any]) -> float:
         if all(rows[at][6] != DISTURBED for at in step)
     ]
     first = (measured["steady"] or {}).get("first_step", 0)
-    kept = [one for number, one in usual if number >= first] or [one for _, one in usual]
-    return sum(kept) / len(kept)
+    kept = [one for number, one in usual if number >= first] or work
+    return float(sum(kept) / len(kept))
 
 
 def script_of(name: str) -> Path:
