@@ -20,7 +20,6 @@ from unit.builders import make_rank
 from unit.check_cases import (
     ACTIVE,
     AMX_CPU,
-    CASES,
     DOCKER,
     FAST,
     FILES,
@@ -45,6 +44,7 @@ from unit.check_cases import (
     with_variable,
     without_driver,
 )
+from unit.node_cases import CASES
 
 
 def check(code: str, facts: CheckFacts) -> MachineCheck:
