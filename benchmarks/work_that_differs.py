@@ -40,6 +40,8 @@ CASES: dict[str, tuple[tuple[str, ...], bool]] = {
     "contrastive": ((), True),
     "distillation": ((), True),
     "rollout": ((), True),
+    "clip": ((), True),
+    "wasserstein": ((), True),
     "functional_head": ((), True),
     "function_threads": ((), True),
     "nested_tensors": ((), True),

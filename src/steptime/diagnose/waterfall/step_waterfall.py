@@ -80,7 +80,10 @@ def make_waterfall(measurement: Measurement, roofs: Roofs | str) -> Waterfall:
     if count is None or isinstance(roofs, str) or missing is not None:
         return Waterfall(step_time_s=step_s, missing=missing)
     cut = Cut(measurement=measurement, count=count, roofs=roofs, step_s=step_s)
-    return _cut_on_device(cut) if is_on_device(measurement) else _cut_on_host(cut)
+    found = _cut_on_device(cut) if is_on_device(measurement) else _cut_on_host(cut)
+    if count.is_complete is False:
+        return replace(found, is_conclusive=False, lacking=(*found.lacking, "complete_count"))
+    return found
 
 
 def _why_not(m: Measurement, count: Count | None, roofs: Roofs | str) -> str | None:
