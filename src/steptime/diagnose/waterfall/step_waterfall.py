@@ -12,7 +12,7 @@ docs/explanation/waterfall.md has the reasons.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from steptime.diagnose.ailments.contention import MIN_IDLE_CORES
