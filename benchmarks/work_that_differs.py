@@ -54,7 +54,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "wasserstein": (),
     "functional_head": (),
     "function_threads": (),
-    "nested_tensors": (),
+    "nested_tensors": ("strided",),
 }
 """The words behind each script; a name may have another word behind that of its script."""
 

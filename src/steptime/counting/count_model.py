@@ -8,6 +8,7 @@ backward. Torch is imported when it is called; the formulas are those of the gue
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from time import perf_counter_ns
@@ -15,7 +16,7 @@ from typing import Any
 
 from steptime.core.codec import from_json
 from steptime.counting.graph import leaves_and_age
-from steptime.counting.kept_modules import modules_reached_by
+from steptime.counting.kept_attributes import modules_reached_by
 from steptime.counting.left_as_it_was import LeftAsItWas
 from steptime.counting.loss_outputs import Loss, roots_of
 from steptime.counting.open_values import tensors_in, with_own_history
@@ -30,6 +31,9 @@ from steptime.guest.count.completeness import CompletenessProof
 from steptime.guest.count.counting_mode import leave_mode, make_mode
 from steptime.guest.count.tally import Tally
 from steptime.measure.values.work import Count
+
+ONE_AT_A_TIME = threading.RLock()
+"""Two threads that put back what both have changed would leave what one of them saw in between."""
 
 
 def count(model: Callable[..., Any], *inputs: Any, loss: Loss = None, **kwargs: Any) -> Count:
@@ -64,12 +68,12 @@ def count(model: Callable[..., Any], *inputs: Any, loss: Loss = None, **kwargs: 
     model, completeness = _unwrapped(torch, model), CompletenessProof(torch)
     tally = Tally(torch, completeness=completeness)
     values = tensors_in(torch, (inputs, kwargs))
-    with undoing() as undo:
+    with ONE_AT_A_TIME, undoing() as undo:
         check_thread(torch)
         check_tensors(torch, [("an input", one) for one in values])
         kept = LeftAsItWas(torch, undo)
         kept.note_model(modules_reached_by(torch, model))
-        kept.note_tensors(values)
+        kept.note_inputs((inputs, kwargs))
         first = torch.autograd._get_sequence_nr()
         inputs, kwargs = with_own_history(torch, (inputs, kwargs))
         undo.enter_context(_written_as_is())

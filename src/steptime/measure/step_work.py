@@ -68,13 +68,13 @@ def find_count(folded: Folded, extra: Sequence[CountSeen]) -> WorkSeen:
     """
     rank = folded.busiest
     own, counts = _why_not_own(rank), rank.steps.signals.counts
+    refused = next((one.missing for one in extra if one.missing is not None), None)
     if own is None and counts:
         found = _work_of(rank, counts)
         is_better = found.count is not None and found.count.is_range and _num(extra) > _num(counts)
-        if found.count is not None and not is_better:
+        if found.count is not None and not (is_better and refused is None):
             return replace(found, count=with_ranks(found.count, _counts_of(folded)))
         own = found.missing
-    refused = next((one.missing for one in extra if one.missing is not None), None)
     if refused is not None or not extra:
         return WorkSeen(missing=refused or own)
     found = _work_of(rank, extra)

@@ -331,14 +331,14 @@ class Count:
         return self.forward + self.backward + self.recomputed
 
     @property
-    def is_complete(self) -> bool | None:
-        """Return whether the count is proven to be whole; None where nothing is known of it."""
-        return None if self.completeness is None else self.completeness.is_complete
-
-    @property
     def is_range(self) -> bool:
         """Return whether steps differ in a way that leaves only a range; the total is a mean."""
         return self.basis is not None and self.basis.how == "range"
+
+    @property
+    def is_complete(self) -> bool | None:
+        """Return whether the count is proven to be whole; None where nothing is known of it."""
+        return None if self.completeness is None else self.completeness.is_complete
 
     @property
     def model_flops(self) -> int:
