@@ -18,6 +18,7 @@ READS = (
     *("item", "tolist", "numpy", "__array__", "cpu"),
     *("__bool__", "__float__", "__int__", "__index__", "__format__", "__repr__"),
 )
+NUMBERS = ("item", "__float__")
 COPYING = ("to", "cuda")
 
 
@@ -41,7 +42,8 @@ def hook_method(context: Context, tensor_class: Any, name: str, bucket: int) -> 
     overrides = context.torch.overrides
     has_torch_function = overrides.has_torch_function_unary
     handle = overrides.handle_torch_function
-    local = context.local
+    local, fail = context.local, context.recorder.fail
+    gives_number = name in NUMBERS
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if is_compiling():
@@ -59,8 +61,18 @@ def hook_method(context: Context, tensor_class: Any, name: str, bucket: int) -> 
                 journal.copies += 1
             try:
                 if journal.is_attentive and is_timed(context, bucket, self):
-                    return timed_call(context, bucket, original, self, args, kwargs)
-                return original(self, *args, **kwargs)
+                    result = timed_call(context, bucket, original, self, args, kwargs)
+                else:
+                    result = original(self, *args, **kwargs)
+                if gives_number and journal.losses is not None:
+                    try:
+                        if not self.is_cpu:
+                            journal.losses.see_read(self, result)
+                        if result - result != 0:  # it is not finite
+                            journal.losses.see_bad_read(self, result)
+                    except Exception:
+                        fail("losses")
+                return result
             finally:
                 journal.in_tensor_call = False
         except BaseException as error:

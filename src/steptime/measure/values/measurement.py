@@ -13,6 +13,7 @@ from steptime.core.interval import Interval
 from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd
 from steptime.measure.values.anatomy import Anatomy
+from steptime.measure.values.health import Health
 from steptime.measure.values.observations import (
     Compilation,
     GcPauses,
@@ -328,6 +329,8 @@ class Measurement:
         profile: what a profiler saw; None where nobody asked for it.
         training: which training of the command this is; None where no process stepped.
         outliving: the processes that may go on training although the command has returned.
+        health: the losses of the training, and numbers that are not finite; None where no loss and
+            no gradient norm was seen.
     """
 
     schema: int
@@ -367,3 +370,4 @@ class Measurement:
     profile: Profile | None = None
     training: CommandTraining | None = None
     outliving: tuple[OutlivingProcess, ...] = ()
+    health: Health | None = None

@@ -1,0 +1,259 @@
+"""What each update's loss and gradient norm were, for one thread; written with the other lines.
+
+On the CPU the number is there when backward is called, and is read out of memory. On a device it
+is taken from what the script reads itself; else one update in `LOOK_EVERY` is copied, and read
+when the device has come that far. A scaler's factor is not in a loss: the number is taken before.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections import deque
+from typing import Any, NamedTuple
+
+from ..sites.frames import Frames, innermost
+from ..timeline.recorder import Recorder
+from .device_looks import DeviceLooks, Slot
+from .loss_lines import LossLines
+from .scalars import readers
+from .weights import look_at_weights
+
+LOOK_EVERY = 16
+"""A copy costs some 10 µs of the host, so that this adds less than 1 µs to an update."""
+
+MAX_PLACES = 32
+"""Frames are walked this often at most: a training may go on with bad numbers for days."""
+
+MAX_WEIGHTS_LOOKS = 4
+MAX_READS = 4
+MAX_WATCHED = 8
+
+
+class Watched(NamedTuple):
+    """A number on a device that the script may read: where it is, and of which update."""
+
+    reference: weakref.ref[Any]
+    address: int
+    is_loss: bool
+    number: int
+
+
+class LossWatch:
+    """The numbers of one thread's updates; the first thread that steps writes them."""
+
+    def __init__(self, torch: Any, recorder: Recorder, frames: Frames) -> None:
+        self.torch = torch
+        self.recorder = recorder
+        self.frames = frames
+        self.readers = readers(torch)
+        self.plain = (torch.Tensor, torch.nn.Parameter)
+        self.has_torch_function = torch.overrides.has_torch_function_unary
+        self.lines = LossLines()
+        self.num_places = self.num_weights_looks = 0
+        self.was_bad = False
+        self.has_root = False  # a backward call was seen, so `autograd.grad` is something else
+        self.scaled: weakref.ref[Any] | None = None
+        self.looks: DeviceLooks | None = None
+        self.watched: deque[Watched] = deque(maxlen=MAX_WATCHED)
+        self.reads: deque[tuple[weakref.ref[Any], float]] = deque(maxlen=MAX_READS)
+        self.looked: list[tuple[Slot, bool]] = []
+        self.arriving: list[tuple[int, int, Slot, bool]] = []
+        self.last_read = -LOOK_EVERY - 1
+        self.optimizer = 0
+        self._begin_update()
+
+    def _begin_update(self) -> None:
+        self.loss = 0.0
+        self.num_losses = 0
+        self.norm: float | None = None
+        self.found: dict[str, Any] | None = None
+        self.read_found: dict[str, Any] | None = None
+
+    # -- what the hooks see
+
+    def see_loss(self, args: Any, *, inside_step: bool) -> None:
+        """Take the tensor that the script goes backward from; a closure's last one counts."""
+        self.has_root = True
+        root: Any = args[0] if args else None
+        if type(root) not in self.plain:
+            root = root[0] if type(root) in (tuple, list) and len(root) == 1 else None
+            if type(root) not in self.plain:
+                return
+        if self.scaled is not None:
+            known, self.scaled = self.scaled(), None
+            if known is root:
+                return  # taken before it was scaled
+        self._take_loss(root, inside_step=inside_step)
+
+    def see_grad(self, args: Any) -> None:
+        """Take what `autograd.grad` derives, in a script that makes no backward call."""
+        if not self.has_root:
+            self.see_loss(args, inside_step=False)
+            self.has_root = False
+
+    def see_scaled(self, outputs: Any, scaled: Any) -> None:
+        """Take a loss before it is scaled, because the factor changes."""
+        if scaled is not outputs and type(outputs) in self.plain and type(scaled) in self.plain:
+            self._take_loss(outputs, inside_step=False)
+            self.scaled = weakref.ref(scaled)
+
+    def _take_loss(self, root: Any, *, inside_step: bool) -> None:
+        if inside_step:
+            self.loss, self.num_losses = 0.0, 0
+        value = self._read(root, is_loss=True)
+        if value is not None:
+            self.loss += value
+            self.num_losses += 1
+            if value - value != 0.0 and not inside_step:
+                self._meet("loss", value)
+
+    def see_norm(self, norm: Any) -> None:
+        """Take the norm that clipping returned."""
+        if type(norm) not in self.plain:
+            return
+        value = self._read(norm, is_loss=False)
+        if value is not None:
+            self.norm = value
+            if value - value != 0.0:
+                self._meet("gradient_norm", value)
+
+    def see_bad_read(self, tensor: Any, value: Any) -> None:
+        """Take a bad number that the script read: it may stop before it goes backward."""
+        if self.found is not None or self.read_found is not None or self.was_bad:
+            return
+        if tensor.requires_grad and tensor.numel() == 1 and self.num_places < MAX_PLACES:
+            self.num_places += 1
+            self.read_found = self._describe("loss", float(value))
+
+    def end_update(self, optimizer: int, skipped: int | None) -> None:
+        """Take the end of an update, or of a backward call that counts as one."""
+        try:
+            number, num, norm = self.lines.count(optimizer), self.num_losses, self.norm
+            loss = self.loss / num if num else None
+            self.optimizer = optimizer
+            if num or norm is not None or skipped:
+                self.was_bad = self.lines.add((number, optimizer, skipped or 0, loss, norm))
+            if self.found is not None:
+                place = {"n": number, "skipped": skipped or 0, **self.found}
+                self.lines.places.append(place)
+            if self.looked:
+                self.arriving += [(number, optimizer, *one) for one in self.looked]
+                self.looked = []
+            if self.arriving:
+                self._take_arrived()
+        except Exception:
+            self.recorder.fail("losses")
+        self._begin_update()
+
+    def _add(self, number: int, optimizer: int, value: float, *, is_loss: bool) -> None:
+        """Add a number that came after the end of its update."""
+        loss, norm = (value, None) if is_loss else (None, value)
+        self.was_bad = self.lines.add((number, optimizer, 0, loss, norm))
+
+    # -- numbers
+
+    def _read(self, tensor: Any, *, is_loss: bool) -> float | None:
+        """Return the number of a tensor, if it can be known now and nobody sees us."""
+        if self.has_torch_function(tensor) or tensor.numel() != 1:
+            return None
+        if not tensor.is_cpu:
+            return self._read_on_device(tensor, is_loss=is_loss)
+        read = self.readers.get(tensor.dtype)
+        try:
+            return None if read is None else read(tensor.data_ptr())
+        except RuntimeError:
+            return None  # it has no memory, as inside a transform of functions
+
+    def _read_on_device(self, tensor: Any, *, is_loss: bool) -> float | None:
+        """Return what the script has read of it; else watch for that, and copy one in sixteen."""
+        number = self.lines.num_ended
+        for reference, value in self.reads:
+            if reference() is tensor:
+                self.last_read = number
+                return value
+        self.watched.append(Watched(weakref.ref(tensor), tensor.data_ptr(), is_loss, number))
+        if number % LOOK_EVERY == 0 and number - self.last_read > LOOK_EVERY:
+            if self.looks is None:
+                self.looks = DeviceLooks(self.torch, self.readers)
+            slot = self.looks.begin(tensor)
+            if slot is not None:
+                self.looked.append((slot, is_loss))
+        return None
+
+    def see_read(self, tensor: Any, value: Any) -> None:
+        """Take what the script itself read from a device, if that is a loss or a norm."""
+        if type(value) is not float or self.has_torch_function(tensor) or tensor.numel() != 1:
+            return
+        address = tensor.data_ptr()
+        for one in self.watched:
+            if one.address == address and one.reference() is not None:
+                self.watched.remove(one)
+                self._take_read(one, value)
+                return
+        self.reads.append((weakref.ref(tensor), value))
+
+    def _take_read(self, one: Watched, value: float) -> None:
+        self.last_read = one.number
+        if one.number < self.lines.num_ended - 1:
+            return
+        if one.number == self.lines.num_ended - 1:
+            self._add(self.lines.last, self.optimizer, value, is_loss=one.is_loss)
+        elif one.is_loss:
+            self.loss += value
+            self.num_losses += 1
+        else:
+            self.norm = value
+
+    def _take_arrived(self) -> None:
+        waiting, self.arriving = self.arriving, []
+        for number, optimizer, slot, is_loss in waiting:
+            value = None if self.looks is None else self.looks.take(slot)
+            if value is None:
+                self.arriving.append((number, optimizer, slot, is_loss))
+            else:
+                self._add(number, optimizer, value, is_loss=is_loss)
+
+    # -- where the first bad number was
+
+    def _meet(self, value: str, number: float) -> None:
+        """Note where a number became bad; of those that follow only the number is kept."""
+        if self.found is not None or self.was_bad or self.num_places >= MAX_PLACES:
+            return
+        self.num_places += 1
+        self.found = self._describe(value, number)
+        if value == "loss" and self.num_weights_looks < MAX_WEIGHTS_LOOKS:
+            self.num_weights_looks += 1
+            known = [reference() for _, reference in list(self.recorder.optimizers.values())]
+            optimizers = [one for one in known if one is not None]
+            self.found["weights"] = look_at_weights(self.torch, optimizers)
+
+    def _describe(self, value: str, number: float) -> dict[str, Any]:
+        place = innermost(self.frames.stack(sys._getframe(1)))
+        file, line, _ = (None, None, None) if place is None else place
+        return {"value": value, "is_nan": number != number, "file": file, "line": line}
+
+    def pop_lines(self, *, is_last: bool) -> str:
+        """Return the lines since the last call; with the last ones, what ended in no update."""
+        found = self.found or self.read_found
+        if is_last and found is not None:
+            self.lines.places.append({"n": self.lines.next, "skipped": 0, "is_open": True, **found})
+        return self.lines.pop()
+
+
+class LossWatcher:
+    """Gives the recorder, when it writes, the lines of the first thread that stepped."""
+
+    place = "losses"
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+    def reset(self) -> None:
+        """Do nothing: a journal that is reset has a new watch."""
+
+    def poll(self, bucket: int, *, is_last: bool) -> str:
+        """Return the new lines."""
+        journals = list(self.recorder.journals)
+        watch: LossWatch | None = journals[0].losses if journals else None
+        return "" if watch is None else watch.pop_lines(is_last=is_last)
