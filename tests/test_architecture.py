@@ -683,7 +683,7 @@ OPENS_ITSELF = {
     "launch/ptrace_leave.py": "a file of the kernel",
     "launch/user_command.py": "a pipe of its own, and a file of the kernel",
     "machine/_files.py": "files of the kernel",
-    "machine/checks/read_system.py": "files of the system",
+    "machine/checks/read_sshd.py": "files of the system",
     "record/process_identity.py": "files of the kernel",
     "testing/levers.py": "the source of a lever that the caller wrote",
     "tune/trials/libraries.py": "files of the system",

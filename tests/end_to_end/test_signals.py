@@ -11,6 +11,7 @@ import pytest
 
 from end_to_end.harness import (
     SCRIPTS,
+    SPECIMENS,
     needs_linux,
     needs_torch,
     rows,
@@ -58,6 +59,28 @@ def counts(folder: Path, name: str) -> list[int]:
 
 
 # -- memory
+
+
+def test_a_generator_s_graph_is_kept_while_its_discriminator_is_trained(tmp_path: Path) -> None:
+    done = run_forked(tmp_path, "python", SPECIMENS / "gan.py")
+    processes = rows(run_folder(tmp_path) / "processes.jsonl")
+    followed = [line for line in processes if line["k"] == "mem" and line.get("step")][-1]
+    batch, noise, hidden, wide = 8, 8, 64, 32
+
+    # The generator's: noise, and what the ReLU returned. The discriminator's: its input, and what
+    # the leaky ReLU takes and returns. The loss's: scores and labels.
+    kept = 4 * batch * ((noise + hidden) + (wide + 2 * hidden) + (1 + 1))
+    parts = followed["parts"]
+    assert parts["activations"]["bytes"] + parts["logits"]["bytes"] == kept
+    # In the timeline, what a call was given (noise, labels) is among the inputs.
+    names = ("activations", "logits", "inputs")
+    held = [
+        sum(one["by_part"].get(name, 0) for name in names)
+        for one in followed["step"]["instants"]
+        if one["phase"] == "backward"
+    ]
+    assert max(held) >= kept
+    assert "guest_failures" not in done.notes
 
 
 def test_memory_is_told_as_it_grows_and_at_the_end(observe: Observe) -> None:

@@ -136,6 +136,30 @@ def test_each_kind_of_step_is_counted_where_optimizers_take_turns(tmp_path: Path
     }
 
 
+def test_the_work_of_lora_is_related_to_parameters_tokens_and_a_given_peak(tmp_path: Path) -> None:
+    found = run(tmp_path, "lora", options=["--peak", "fp32=0.05"])
+    facts = json.loads((tmp_path / "facts.json").read_text())
+    work, mfu = found.data["model_work"], found.data["mfu"]
+
+    assert found.is_exact()
+    assert {name: work[name] for name in facts} == facts
+    per_token = facts["num_parameters"] * facts["tokens_per_step"]
+    assert work["flops_per_parameter"] == pytest.approx(found.mean / per_token)
+    assert work["by_parameters"] == pytest.approx(
+        4 + 2 * facts["num_trained"] / facts["num_parameters"]
+    )
+    # The peak is the user's own, wherever it is used.
+    assert found.data["given_peaks"] == {"fp32": 0.05e12}
+    assert mfu["is_given"]
+    assert mfu["fraction"] == pytest.approx(mfu["flops_per_s"] / 0.05e12)
+    assert work["six_n_fraction"] == pytest.approx(
+        mfu["fraction"] * 6 / work["flops_per_parameter"]
+    )
+    said = " ".join(found.report.split())
+    assert "50.0 GFLOPS (fp32 dense, your own figure)" in said
+    assert "trained · 64 tokens a step · " in said
+
+
 # -- in a contained extra run
 
 APART = {

@@ -20,6 +20,7 @@ from steptime.machine.checks.check_facts import (
     Sshd,
     System,
 )
+from steptime.machine.checks.read_site import scheduler_of_job
 from steptime.machine.values.check_values import NcclChoice
 from steptime.machine.values.inventory_values import (
     Cpu,
@@ -88,6 +89,9 @@ def make_software(**fields: Any) -> Software:
         "num_devices": 1,
         "num_threads": 8,
         "matmul_precision": "high",
+        "installer": "pip",
+        "has_pip": True,
+        "is_writable": True,
         "pins": (Pin(name="nvidia-nccl-cu13", wanted="2.27.5", installed="2.27.5"),),
     }
     return Software(**{**given, **fields})
@@ -184,7 +188,9 @@ def without_driver(word: str = "nvml_error_12", **parts: Any) -> CheckFacts:
 
 
 def with_variable(facts: CheckFacts, **variables: str) -> CheckFacts:
-    return replace(facts, environment=variables)
+    job = scheduler_of_job(variables)
+    site = facts.site if job is None else replace(facts.site, scheduler=job, in_job=True)
+    return replace(facts, environment=variables, site=site)
 
 
 def on_several(facts: CheckFacts, **variables: str) -> CheckFacts:
@@ -214,8 +220,16 @@ GPU_STATE = GpuState(
 ACTIVE = RdmaDevice(name="mlx5_0", is_active=True, speed_bits_per_s=4e11, link_layer="InfiniBand")
 ETH = Nic(name="eth0", is_up=True, speed_bits_per_s=1e10)
 FILES = make_system(has_infiniband_files=True)
-SLOW = Interface(name="eth0", is_up=True, is_hardware=True, speed_bits_per_s=1e9)
-FAST = Interface(name="eth1", is_up=True, is_hardware=True, speed_bits_per_s=1e11)
+SLOW = Interface(
+    name="eth0",
+    is_up=True,
+    is_hardware=True,
+    speed_bits_per_s=1e9,
+    networks=("192.168.1.5/24",),
+)
+FAST = Interface(
+    name="eth1", is_up=True, is_hardware=True, speed_bits_per_s=1e11, networks=("10.1.0.5/16",)
+)
 NODES = (NumaNode(node=0, cpus="0-3"), NumaNode(node=1, cpus="4-7"))
 NVLINK = (Link(first="GPU0", second="GPU1", kind="NV18"),)
 CUDA_RANK = replace(make_rank(), device="cuda", input_shapes=("64x3x224x224 float32",))

@@ -116,7 +116,8 @@ def test_the_most_costly_is_first_and_each_has_its_lines() -> None:
     assert lines[1] == "  seen     CUDA_LAUNCH_BLOCKING=1"
     assert lines[3] == "  cost     not known"
     assert lines[4] == "  mend     unset CUDA_LAUNCH_BLOCKING"
-    assert lines[5].startswith("  sure     certain")
+    assert lines[5] == "           by you · changes this shell and what it starts"
+    assert lines[6].startswith("  sure     certain")
     assert any("a step: 3 to 8 times as long" in line for line in lines)
 
 
@@ -157,7 +158,7 @@ def test_what_nccl_chose_is_shown_wherever_its_log_was_read() -> None:
 def test_a_command_is_not_wrapped() -> None:
     found = next(c for c in judge(CASES["cpu_build_beside_gpu"].fires) if c.commands)
 
-    assert found.commands[0] in text_of(CASES["cpu_build_beside_gpu"].fires)
+    assert found.commands[0].line in text_of(CASES["cpu_build_beside_gpu"].fires)
 
 
 def test_control_characters_of_variables_do_no_harm() -> None:
@@ -192,7 +193,14 @@ def test_what_fires_comes_first_with_its_figures_and_its_words() -> None:
         "fires",
         "critical",
     )
-    assert first["commands"] == ["unset CUDA_LAUNCH_BLOCKING"]
+    assert first["commands"] == [
+        {
+            "line": "unset CUDA_LAUNCH_BLOCKING",
+            "who": "user",
+            "disrupts": "shell",
+            "place": "here",
+        }
+    ]
     words = data["words"]["launch_blocking"]
     assert words["seen"] == "CUDA_LAUNCH_BLOCKING=1"
     assert (words["cost"], words["reason"]) == ("not known", None)

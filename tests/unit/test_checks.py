@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,12 @@ import pytest
 from steptime.diagnose.values.finding import Severity
 from steptime.machine.checks.check_facts import CheckFacts, Interface, Port, Sshd
 from steptime.machine.checks.run_checks import CHECKS, judge
-from steptime.machine.values.check_values import CheckStatus, MachineCheck, most_costly_first
+from steptime.machine.values.check_values import (
+    CheckStatus,
+    MachineCheck,
+    Runner,
+    most_costly_first,
+)
 from unit.builders import make_rank
 from unit.check_cases import (
     ACTIVE,
@@ -45,6 +51,10 @@ def check(code: str, facts: CheckFacts) -> MachineCheck:
     return next(one for one in judge(facts) if one.code == code)
 
 
+def lines(code: str, facts: CheckFacts) -> list[str]:
+    return [command.line for command in check(code, facts).commands]
+
+
 def test_every_check_has_its_cases() -> None:
     assert {row.code for row in CHECKS} == set(CASES)
     assert len(CHECKS) == len(CASES)
@@ -57,7 +67,7 @@ def test_it_fires_where_it_is_planted(code: str) -> None:
     assert found.status is CheckStatus.FIRES, found
     assert found.severity is CASES[code].severity
     assert found.certainty is not None
-    assert found.commands
+    assert found.commands or found.advice
     assert found.seen
     assert found.source
 
@@ -178,9 +188,9 @@ def test_code_runs_on_its_major_and_compiles_for_newer(
 def test_the_wheel_that_is_named_fits_the_driver() -> None:
     facts = CASES["cpu_build_beside_gpu"].fires
 
-    assert "/cu130" in check("cpu_build_beside_gpu", facts).commands[0]
+    assert "/cu130" in lines("cpu_build_beside_gpu", facts)[0]
     older = replace(facts, inventory=replace(facts.inventory, cuda_driver="12.4"))
-    assert "/cu126" in check("cpu_build_beside_gpu", older).commands[0]
+    assert "/cu126" in lines("cpu_build_beside_gpu", older)[0]
 
 
 def test_a_driver_that_hangs_is_silent_and_not_missing() -> None:
@@ -229,7 +239,7 @@ def test_ranks_on_the_processor_share_its_cores() -> None:
     found = check("threads_over_cores", facts)
 
     assert found.seen["num_ranks"] == 4
-    assert found.commands == ("export OMP_NUM_THREADS=2",)
+    assert lines("threads_over_cores", facts) == ["export OMP_NUM_THREADS=2"]
 
 
 def test_threads_that_sleep_do_not_spin() -> None:
@@ -279,14 +289,17 @@ def test_swap_that_nothing_comes_back_from_is_at_most_a_remark() -> None:
 # -- containers and limits
 
 
-def test_a_small_shm_has_the_line_of_its_container() -> None:
+def test_a_small_shm_is_enlarged_by_who_made_it() -> None:
+    alone = make_facts(limits=limited(shm_bytes=64 << 20))
+    assert lines("shm_small", alone) == ["sudo mount -o remount,size=1G /dev/shm"]
     for container, word in (
-        (None, "mount -o remount"),
-        ("docker", "--shm-size=1g --ulimit memlock=-1 --ulimit stack=67108864"),
-        ("kubernetes", '"medium":"Memory"'),
+        ("docker", "--shm-size=1g"),
+        ("kubernetes", "emptyDir: {medium: Memory}"),
+        ("apptainer", "the host's /dev/shm"),
     ):
         facts = make_facts(limits=limited(container=container, shm_bytes=64 << 20))
-        assert word in check("shm_small", facts).commands[0]
+        assert lines("shm_small", facts) == []
+        assert word in check("shm_small", facts).advice[0]
 
 
 def test_a_small_shm_is_a_remark_for_one_process_without_workers() -> None:
@@ -302,16 +315,19 @@ def test_a_small_shm_is_a_remark_for_one_process_without_workers() -> None:
 @pytest.mark.parametrize(
     ("container", "words"),
     [
-        ("docker", "docker run --gpus all"),
-        ("podman", "podman run --device nvidia.com/gpu=all"),
-        ("apptainer", "apptainer exec --nv"),
-        ("kubernetes", "nvidia-device-plugin"),
+        ("docker", "--gpus '\"device=0\"'"),
+        ("podman", "--device nvidia.com/gpu=0"),
+        ("apptainer", "--nv"),
+        ("kubernetes", "nvidia.com/gpu, which the cluster's device plugin hands out"),
     ],
 )
-def test_gpus_are_passed_in_by_the_line_of_the_container(container: str, words: str) -> None:
+def test_gpus_are_passed_in_by_who_starts_the_container(container: str, words: str) -> None:
     facts = without_driver(of_inventory={"limits": limited(container=container)})
 
-    assert words in check("container_without_gpus", facts).commands[0]
+    found = check("container_without_gpus", facts)
+
+    assert words in found.advice[0]
+    assert found.commands == ()
 
 
 def test_limits_of_a_container_with_gpus_are_remarks() -> None:
@@ -331,10 +347,12 @@ def test_a_group_with_less_memory_than_the_gpus_is_a_remark() -> None:
 @pytest.mark.parametrize(
     ("container", "variables", "words"),
     [
-        ("docker", {}, "docker update --memory 32g --memory-swap 32g CONTAINER"),
-        ("kubernetes", {}, "kubectl set resources deployment/NAME --limits=memory=32Gi"),
-        (None, {"SLURM_JOB_ID": "7"}, "sbatch --mem=32G job.sh"),
-        (None, {}, "systemd-run --user --scope -p MemoryMax=32G python train.py"),
+        ("docker", {}, "`--memory 32g`"),
+        ("kubernetes", {}, "in the pod's manifest (`resources`)"),
+        (None, {"SLURM_JOB_ID": "7"}, "`--mem=32G`"),
+        (None, {"SLURM_JOB_ID": "7", "SLURM_MEM_PER_CPU": "4096"}, "`--mem-per-cpu`"),
+        (None, {"PBS_JOBID": "7"}, "Ask PBS for 32 GiB of memory"),
+        (None, {}, "Whoever set the limit of this group"),
     ],
 )
 def test_a_limit_is_raised_by_who_set_it(
@@ -346,8 +364,11 @@ def test_a_limit_is_raised_by_who_set_it(
     )
     facts = with_variable(facts, **variables)
 
-    assert check("group_memory_tight", facts).commands == (words,)
-    assert words.split()[0] in check("cpu_quota_below_cores", facts).commands[1]
+    found = check("group_memory_tight", facts)
+
+    assert words in found.advice[0]
+    assert found.commands == ()
+    assert re.search("8 cores|--cpus 8|task=8", check("cpu_quota_below_cores", facts).advice[0])
 
 
 def test_a_hard_limit_of_files_needs_another_login() -> None:
@@ -355,7 +376,11 @@ def test_a_hard_limit_of_files_needs_another_login() -> None:
         limits=limited(num_open_files=512), system=make_system(num_open_files_hard=512)
     )
 
-    assert "limits.d/nofile.conf" in check("open_files_low", facts).commands[0]
+    found = check("open_files_low", facts)
+    assert found.commands[0].line.startswith('echo "$USER - nofile 65536"')
+    assert found.commands[0].who is Runner.ADMINISTRATOR
+    in_job = with_variable(facts, SLURM_JOB_ID="7")
+    assert check("open_files_low", in_job).commands == ()
 
 
 def test_a_gpu_that_no_torch_has_code_for_wants_no_other_build() -> None:
@@ -375,7 +400,7 @@ def test_rdma_whose_files_are_not_in_the_container_is_likely_unused() -> None:
     found = check("rdma_unused", facts)
 
     assert found.certainty == "likely"
-    assert "--device /dev/infiniband" in found.commands[0]
+    assert "--device /dev/infiniband" in found.advice[0]
 
 
 @pytest.mark.parametrize(
@@ -410,7 +435,7 @@ def test_sockets_on_one_machine_are_a_remark() -> None:
 
 
 def test_nccl_takes_interfaces_named_ib_first() -> None:
-    ib = Interface(name="ib0", is_up=True, is_hardware=True, speed_bits_per_s=1e10)
+    ib = replace(SLOW, name="ib0", speed_bits_per_s=1e10)
 
     found = check("slow_interface", make_facts(interfaces=(FAST, ib)))
 
@@ -431,7 +456,8 @@ def test_a_bridge_before_the_hardware_is_a_remark() -> None:
     found = check("slow_interface", make_facts(interfaces=(bridge, SLOW)))
 
     assert found.severity is Severity.INFO
-    assert "NCCL_SOCKET_IFNAME=eth0" in found.commands[0]
+    assert found.commands == ()
+    assert "the network of eth0" in found.advice[0]
 
 
 def test_what_nccl_chose_is_told_where_it_is_clean() -> None:

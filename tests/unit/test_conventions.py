@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from steptime.core.hardware import ACCELERATORS, DTYPES, find_accelerator
+from steptime.core.accelerators import ACCELERATORS, DTYPES
 from steptime.plan.conventions import (
     CONVENTIONS,
     Recompute,
@@ -76,18 +76,8 @@ def test_an_unknown_peak_gives_no_utilization() -> None:
         utilization(1e9, 0.0, 1e12)
 
 
-def test_a_device_is_found_by_its_whole_name_alone() -> None:
-    found = find_accelerator("NVIDIA H100 80GB HBM3")
-
-    assert found is not None
-    assert found.peak_flops_per_s["bf16"] == 989e12
-    assert found.bandwidth_bytes_per_s == 3350e9
-    for name in ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA H100", "cpu", "", None):
-        assert find_accelerator(name) is None
-
-
 def test_every_row_has_a_source_and_a_dense_peak() -> None:
-    names = [name for one in ACCELERATORS for name in (one.name, *one.device_names)]
+    names = [one.name for one in ACCELERATORS]
 
     assert len(names) == len(set(names))
     for one in ACCELERATORS:

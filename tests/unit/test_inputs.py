@@ -110,6 +110,17 @@ def test_sequences_of_varying_length_are_not_told() -> None:
     assert shapes.line(13) == ""
 
 
+def test_inputs_of_tokens_are_told_even_where_their_length_varies() -> None:
+    shapes = make_shapes()
+    shapes.see((Tensor(8, 17, dtype="torch.int64"),), is_second=False)
+    shapes.see((Tensor(8, 19, dtype="torch.int64"),), is_second=True)
+
+    assert json.loads(shapes.line(13)) == {"k": "x", "n": 13, "shapes": [], "has_tokens": True}
+    for other in (Tensor(8, dtype="torch.int64"), Tensor(8, 9, dtype="torch.uint8"), Tensor(8, 9)):
+        shapes.see((other,), is_second=True)
+        assert shapes.line(13) == ""
+
+
 @pytest.mark.parametrize(
     ("shapes", "value"),
     [

@@ -288,3 +288,50 @@ def test_why_an_extra_child_counted_nothing_is_said_instead_of_the_runs_reason()
     }
 
     assert measure(read(files)).count_missing == "child_ended"
+
+
+def test_the_user_s_own_peak_goes_before_the_datasheet_s_and_is_named_as_such() -> None:
+    run = make_run(make_count(), device_name=H100, given_peaks={"bf16": 500e12})
+
+    found = model_utilization(run)
+
+    assert found.fraction == pytest.approx(12e12 / A_STEP_S / 500e12)
+    assert (found.is_given, found.source) == (True, "given by the user")
+    assert "of 500 TFLOPS (bf16 dense, your own figure)" in text_of(run)
+
+
+def test_a_peak_of_another_type_leaves_the_datasheet_s_alone() -> None:
+    run = make_run(make_count(), device_name=H100, given_peaks={"fp32": 60e12})
+
+    found = model_utilization(run)
+
+    assert (found.is_given, found.peak_flops_per_s) == (False, 989e12)
+    assert "datasheet" in text_of(run)
+
+
+def test_an_unknown_device_has_the_mfu_that_its_user_gave_a_peak_for() -> None:
+    unknown = make_run(make_count(), device_name="Some GPU")
+    known = make_run(make_count(), device_name="Some GPU", given_peaks={"bf16": 200e12})
+
+    assert "give it: steptime run --peak bf16=TFLOPS" in text_of(unknown)
+    assert model_utilization(known).fraction == pytest.approx(12e12 / A_STEP_S / 200e12)
+    other = make_run(make_count(), device_name="Some GPU", given_peaks={"fp32": 200e12})
+    assert model_utilization(other).missing == "no_peak_for_type"
+
+
+def test_a_peak_that_the_run_beats_is_called_too_low() -> None:
+    run = make_run(make_count(), device_name="Some GPU", given_peaks={"bf16": 50e12})
+
+    assert "this peak is too low" in text_of(run)
+
+
+def test_a_slice_of_a_device_has_its_part_of_the_peak() -> None:
+    rank = make_rank(
+        GPT_PHASES,
+        device="cuda",
+        device_name="NVIDIA A100-SXM4-40GB MIG 1g.5gb",
+        num_multiprocessors=14,
+    )
+    run = make_measurement(GPT_PHASES, ranks=(rank,), count=make_count())
+
+    assert model_utilization(run).peak_flops_per_s == pytest.approx(312e12 * 14 / 108)

@@ -26,7 +26,12 @@ from steptime.measure.values.measurement import HostLoad, Measurement
 from steptime.measure.values.work import ClassCount, Count, GroupCount
 from steptime.report.text.run_text import render, render_picture
 from steptime.report.text.waterfall_text import PARTS as PART_WORDS
-from steptime.report.text.waterfall_text import describe_lacking, format_intensity
+from steptime.report.text.waterfall_text import (
+    describe_arithmetic,
+    describe_lacking,
+    describe_start,
+    format_intensity,
+)
 from steptime.report.words.run_words import describe_finding
 from unit.builders import make_measurement, make_phases, make_quantity, make_rank, make_steady
 
@@ -160,6 +165,19 @@ def test_a_product_is_cut_by_a_chain_of_ceilings() -> None:
         {"arithmetic": 0.05, "precision": 0.05, "shape": 0.03, "launch": 0.02, "unexplained": 0}
     )
     assert (found.begins_at, found.dtype, found.is_conclusive) == ("ceiling", "bf16", True)
+
+
+def test_a_peak_that_the_user_gave_for_the_cpu_is_where_the_picture_begins() -> None:
+    run = make_run(make_count(make_group(time_s=0.13)), {"forward": 0.15})
+    found = cut(replace(run, given_peaks={"bf16": 400 * G}))
+
+    assert_whole(found)
+    # 25 ms at the given peak, 50 ms at the measured ceiling.
+    parts = times_of(found)
+    assert (parts["arithmetic"], parts["ceiling"]) == pytest.approx((0.025, 0.025))
+    assert found.begins_at == "given"
+    fp32 = cut(replace(run, given_peaks={"fp32": 400 * G}))
+    assert (fp32.begins_at, times_of(fp32)["arithmetic"]) == ("ceiling", pytest.approx(0.05))
 
 
 def test_threads_that_the_run_has_not_are_a_part() -> None:
@@ -374,6 +392,10 @@ def test_on_a_device_the_picture_begins_at_the_datasheet() -> None:
         }
     )
     assert found.begins_at == "datasheet"
+    own = cut(replace(run, given_peaks={"bf16": 1978e12}), ceilings)
+    assert (own.begins_at, times_of(own)["arithmetic"]) == ("given", pytest.approx(0.05))
+    assert "that you gave (--peak)" in describe_start(own)
+    assert "given peak 1.98 PFLOPS" in describe_arithmetic(own.parts[0])
     blind = make_run(count, {"forward": 0.1}, device="cuda")
     assert cut(blind, ceilings).missing == "no_device_times"
 

@@ -11,6 +11,7 @@ from steptime.diagnose.values.finding import Diagnosis
 from steptime.diagnose.values.reach_values import Picture
 from steptime.measure.values.measurement import Measurement
 from steptime.plan.memory_fit import fit_memory
+from steptime.plan.model_work import relate_work
 from steptime.report.document.run_document import RunDocument, TrainingDocument, WorkSums
 
 
@@ -30,12 +31,14 @@ def describe_run(
     """
     m, count = measurement, measurement.count
     sums = None if count is None else WorkSums(total=count.total, model_flops=count.model_flops)
+    mfu = model_utilization(m)
     return RunDocument(
         measurement=m,
         diagnosis=diagnosis,
         work=sums,
-        mfu=model_utilization(m),
+        mfu=mfu,
         hfu=hardware_utilization(m),
+        model_work=relate_work(m, mfu),
         memory_fit=fit_memory(m),
         roofline=None if picture is None else picture.roofline,
         waterfall=None if picture is None else picture.waterfall,

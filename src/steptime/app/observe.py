@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from steptime.app.attempt import attempt
 from steptime.app.command_words import as_argv
 from steptime.app.prepare import RunOptions, RunPlan, prepare
+from steptime.core.given_peaks import check_peaks
 from steptime.core.process_end import ProcessEnd
 from steptime.core.store import write_value
 from steptime.errors import NotFoundError, StoreError, UsageError
@@ -59,6 +60,7 @@ def observe(
     recipe: str | os.PathLike[str] | None = None,
     profile: bool | int = False,
     count: bool = False,
+    peak: Mapping[str, float] | None = None,
     output: str | os.PathLike[str] | None = None,
     tell: Tell | None = None,
 ) -> ObservedRun:
@@ -73,6 +75,8 @@ def observe(
         recipe: the file of a recipe that `steptime.tune` wrote; the command trains with it.
         profile: let torch's profiler run around three steps, from this step on; True for 30.
         count: count the work of a step in a short extra run if the script compiles.
+        peak: dense peaks of the device, or of the CPU, by type [TFLOPS], such as `{"bf16": 312}`;
+            MFU, HFU and the waterfall use them before those of the datasheet.
         output: the file that takes what the command writes; "capture" keeps it for
             `ObservedRun.output`; None leaves it where the output of this process goes.
         tell: gets sentences worth knowing while this works; they are in `ObservedRun.notes`, too.
@@ -82,6 +86,7 @@ def observe(
 
     Raises:
         NotStartedError: there is no such command.
+        UsageError: `peak` has an unknown type or a number out of range.
         StoreError: no folder for the run can be made, or the run's own is gone.
         SteptimeError: the base class of these and all others.
 
@@ -103,6 +108,7 @@ def observe(
         recipe=None if recipe is None else Path(recipe),
         counts=count,
         profile=_wish(profile=profile),
+        peaks=check_peaks(peak or {}),
     )
     plan = prepare(options, user_command.user_environment(), tell=note)
     ended = _run_as_child(plan, output)

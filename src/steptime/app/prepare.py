@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,7 @@ class RunOptions:
         recipe: the file of a recipe that the command trains with.
         counts: count the work of a step in an extra run if this one cannot.
         profile: the profiler that runs around a few steps.
+        peaks: dense peaks of the device that the user gives, by type [FLOP/s].
     """
 
     command: tuple[str, ...]
@@ -45,6 +46,7 @@ class RunOptions:
     recipe: Path | None = None
     counts: bool = False
     profile: ProfileWish | None = None
+    peaks: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +99,9 @@ def _observed_plan(
         run.run_id, options.command, environment=environment, started_unix_s=started_unix_s
     )
     recipe = None if setup is None else setup.use
-    record = replace(record, profile=options.profile, recipe=recipe)
+    record = replace(
+        record, profile=options.profile, recipe=recipe, peaks=dict(options.peaks) or None
+    )
     write_value(run, "command.json", record)
     observed = observed_environment(environment, run.folder)
     if setup is not None:

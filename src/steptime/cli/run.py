@@ -36,7 +36,7 @@ examples:
   steptime run -- python train.py --lr 3e-4
   steptime run --json result.json -- torchrun --nproc-per-node 2 train.py
   steptime run --count -- python train_compiled.py
-  steptime run --count -- python train_wgan_gp.py
+  steptime run --peak bf16=312 --peak tf32=156 -- python train.py
   steptime run --profile -- python train.py
   steptime run --live -- python train.py > train.log 2>&1
   steptime run -- sh -c 'nohup python train.py > train.log 2>&1 &'
@@ -49,13 +49,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     training.add_argument(
         "--recipe",
         metavar="FILE",
-        help="train with the recipe in FILE, which `steptime tune` wrote",
+        help="train with the recipe that `steptime tune` wrote to FILE",
     )
     training.add_argument(
         "--count",
         action="store_true",
         help="if the run itself must not count the work of a step (the script compiles, calls a "
         "teacher without gradients, …), count it in a short extra run that changes nothing",
+    )
+    training.add_argument(
+        "--peak",
+        metavar="TYPE=TFLOPS",
+        action="append",
+        default=[],
+        help="the dense peak of the device (or CPU) for a type such as bf16 or tf32; MFU and HFU "
+        "are shares of it",
     )
     add_profile_options(parser)
     output = parser.add_argument_group("output")
@@ -121,6 +129,7 @@ def _run_options(options: argparse.Namespace) -> RunOptions:
     check_target("--json", options.json)
     profile = profile_wish(options)
     from steptime.app.prepare import RunOptions
+    from steptime.core.given_peaks import parse_peaks
 
     return RunOptions(
         command=command,
@@ -128,6 +137,7 @@ def _run_options(options: argparse.Namespace) -> RunOptions:
         recipe=None if options.recipe is None else Path(options.recipe),
         counts=options.count,
         profile=profile,
+        peaks=parse_peaks(options.peak),
     )
 
 

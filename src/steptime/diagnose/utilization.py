@@ -1,4 +1,4 @@
-"""Computes MFU and HFU of a measured run: its counted work per second over a datasheet's peak.
+"""Computes MFU and HFU of a measured run: its counted work per second over its device's peak.
 
 In: a Measurement. Out: `Utilization`s, each with its denominator and the content of its numerator,
 or with the reason why there is none. Nothing is estimated: without a peak, a count or a steady step
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from steptime.core.hardware import find_accelerator
+from steptime.diagnose.peaks import find_peaks
 from steptime.diagnose.values.utilization_values import Utilization
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.work import Count, WorkBasis
@@ -43,16 +43,18 @@ def _utilization(m: Measurement, flops: int) -> Utilization:
         return Utilization(missing="work_differs", convention=count.convention)
     rate = flops * count.rank_ratio / step_s
     dtype, share = _main_type(count)
-    part = find_accelerator(m.ranks[0].device_name if m.ranks else None)
-    peak = None if part is None or dtype is None else part.peak_flops_per_s.get(dtype)
+    rank = m.ranks[0] if m.ranks else None
+    peaks = find_peaks(rank, m.given_peaks)
+    peak = None if dtype is None else peaks.flops_per_s.get(dtype)
     found = Utilization(
         flops_per_s=rate,
         dtype=dtype,
         dtype_fraction=share,
-        device=None if part is None else part.name,
-        source=None if part is None else part.source,
+        device=peaks.part,
+        source=peaks.source_of(dtype),
+        is_given=dtype in peaks.given,
         convention=count.convention,
-        missing="unknown_device" if part is None else None if peak else "no_peak_for_type",
+        missing=None if peak else "no_peak_for_type" if peaks.flops_per_s else "unknown_device",
     )
     if peak is None:
         return found

@@ -238,9 +238,19 @@ def make_head(torch: Any, recorder: Recorder) -> dict[str, Any]:
         "local_rank": whole_number(os.environ.get("LOCAL_RANK")) or 0,
         "torch": str(torch.__version__),
         "device": "cuda" if has_device else "cpu",
-        "device_name": torch.cuda.get_device_name() if has_device else None,
+        **(describe_device(torch) if has_device else {"device_name": None}),
         "num_threads": torch.get_num_threads(),
         "versions": find_versions(),
+    }
+
+
+def describe_device(torch: Any) -> dict[str, Any]:
+    """Return the name of the current device, and what tells parts of one name apart."""
+    found = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return {
+        "device_name": torch.cuda.get_device_name(),
+        "device_bytes": getattr(found, "total_memory", None),
+        "num_multiprocessors": getattr(found, "multi_processor_count", None),
     }
 
 

@@ -59,6 +59,7 @@ class CommandRecord:
     `environment` holds values of a short list of variables that decide speed and are never
     secret; `script_hash` is over the contents of `script_files`, the text files named in `argv`;
     `places` are the working folder and what `argv` names, with their file systems.
+    `peaks` are those that the user gave, by type [FLOP/s].
     `survivors` are looked for when the command has ended; None means that nobody looked.
     """
 
@@ -83,5 +84,6 @@ class CommandRecord:
     script_hash: str | None = None
     places: tuple[Place, ...] = ()
     profile: ProfileWish | None = None
+    peaks: Mapping[str, float] | None = None
     survivors: Survivors | None = None
     schema: int = SCHEMA

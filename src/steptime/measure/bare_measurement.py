@@ -81,6 +81,7 @@ def measure_bare(
         stalls=records.stalls,
         memory=_anatomy_of(records),
         training=records.training,
+        given_peaks=command.peaks or {},
     )
 
 

@@ -116,6 +116,7 @@ class Signals:
     compilings: tuple[CompilingRow, ...] = ()
     loaders: tuple[LoaderUse, ...] = ()
     input_shapes: tuple[str, ...] = ()
+    has_tokens: bool = False
     window: WindowSeen | None = None
     losses: tuple[LossRow, ...] = ()
     bad_places: tuple[BadPlace, ...] = ()
@@ -134,6 +135,7 @@ class _Loaders:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shapes:
     shapes: tuple[str, ...]
+    has_tokens: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +165,7 @@ class SignalLines:
         self.compilings: list[CompilingRow] = []
         self.loaders: tuple[LoaderUse, ...] = ()
         self.input_shapes: tuple[str, ...] = ()
+        self.has_tokens = False
         self.window: WindowSeen | None = None
         self.losses: list[LossRow] = []
         self.bad_places: list[BadPlace] = []
@@ -224,8 +227,9 @@ class SignalLines:
         self.loaders = from_json(_Loaders, line).loaders
 
     def set_shapes(self, line: Line) -> None:
-        """Set the shapes of the models' inputs."""
-        self.input_shapes = from_json(_Shapes, line).shapes
+        """Set the shapes of the models' inputs, and whether they are of tokens."""
+        found = from_json(_Shapes, line)
+        self.input_shapes, self.has_tokens = found.shapes, found.has_tokens
 
     def add_lever(self, line: Line) -> None:
         """Add a lever of the plan itself; `tune` reads those of an experiment's states."""
@@ -256,6 +260,7 @@ class SignalLines:
             compilings=tuple(self.compilings),
             loaders=self.loaders,
             input_shapes=self.input_shapes,
+            has_tokens=self.has_tokens,
             window=self.window,
             losses=tuple(self.losses),
             bad_places=tuple(self.bad_places),

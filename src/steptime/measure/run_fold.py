@@ -41,6 +41,7 @@ from steptime.measure.steps.steady_window import (
     window_of,
 )
 from steptime.measure.steps.step_fold import RankSteps, fold_nothing
+from steptime.measure.tokens import tokens_per_step
 from steptime.measure.values.measurement import Measurement, Overhead, RankSummary
 from steptime.record.places import NS
 
@@ -135,7 +136,10 @@ def _summarize(rank: RankSteps, window: StepWindow, records: RunRecords) -> Rank
         host_memory=host_memory(rank, placed, limit_bytes=min(limits, default=None)),
         device_memory=device_memory(rank, placed),
         gc=gc_pauses(rank, window),
+        tokens_per_step=tokens_per_step(rank, window),
         device_name=rank.head.device_name,
+        device_bytes=rank.head.device_bytes,
+        num_multiprocessors=rank.head.num_multiprocessors,
     )
 
 

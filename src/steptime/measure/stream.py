@@ -41,6 +41,8 @@ class StreamHead:
     counts: tuple[str, ...]
     num_threads: int | None = None
     device_name: str | None = None
+    device_bytes: int | None = None
+    num_multiprocessors: int | None = None
     pending: tuple[str, ...] = ()
     versions: Mapping[str, str] | None = None
 

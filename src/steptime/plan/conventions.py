@@ -29,7 +29,7 @@ class Transformer:
         layers: number of blocks.
         hidden: width of the model.
         heads: number of query heads.
-        seq: number of tokens in a sequence.
+        seq: number of tokens in a sequence; `fine_tuning.packed_seq` of packed documents.
         vocab: rows of the embedding, including padding.
         kv_heads: number of key and value heads; None means as many as query heads.
         ffn: inner width of the MLP; None means four times the hidden width.
@@ -42,7 +42,7 @@ class Transformer:
     layers: int
     hidden: int
     heads: int
-    seq: int
+    seq: float
     vocab: int
     kv_heads: int | None = None
     ffn: int | None = None

@@ -1,4 +1,4 @@
-"""What the memory of a run adds up to, and what would free some of it."""
+"""What the memory of a run adds up to and what would free some; its work by parameter and token."""
 
 from __future__ import annotations
 
@@ -50,3 +50,28 @@ class MemoryFit:
     bytes_per_parameter: float | None
     would_take: tuple[ModeFit, ...]
     remedies: tuple[Remedy, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelWork:
+    """The work of a step by parameter and token, as papers print it, on one rank.
+
+    Attributes:
+        num_parameters: elements of all parameters, including frozen ones.
+        num_trained: how many of these are trained.
+        by_parameters: FLOP per parameter and token by parameters alone, without attention: 6 where
+            all are trained, 4 and a little where few are (LoRA).
+        tokens_per_step: tokens of a step, including padding; null where inputs are no tokens.
+        flops_per_parameter: counted forward and backward work per parameter and token [FLOP].
+        executed_per_parameter: the same with what checkpointing runs again [FLOP].
+        six_n_fraction: MFU by the convention of 6 FLOP per parameter and token; null without a
+            peak.
+    """
+
+    num_parameters: int
+    num_trained: int
+    by_parameters: float
+    tokens_per_step: float | None = None
+    flops_per_parameter: float | None = None
+    executed_per_parameter: float | None = None
+    six_n_fraction: float | None = None

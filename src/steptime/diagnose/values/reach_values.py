@@ -50,7 +50,9 @@ class Roofs:
         run_flops_per_s: the same ceiling with the threads of the run [FLOP/s].
         bytes_per_s: bandwidth of memory, with the threads of the run [bytes/s].
         cache_bytes_per_s: bandwidth of the fastest cache [bytes/s].
-        peak_flops_per_s: dense peak of the datasheet by type [FLOP/s]; empty where there is none.
+        peak_flops_per_s: dense peak of the datasheet, or the user's own, by type [FLOP/s]; empty
+            where there is none.
+        given_types: types whose peak the user gave (`steptime run --peak`).
         part: name of the device in its datasheet.
         num_threads: threads of the measurement of the ceilings.
         run_threads: threads of the run.
@@ -64,6 +66,7 @@ class Roofs:
     bytes_per_s: float | None = None
     cache_bytes_per_s: float | None = None
     peak_flops_per_s: Mapping[str, float] = field(default_factory=dict)
+    given_types: tuple[str, ...] = ()
     part: str | None = None
     num_threads: int | None = None
     run_threads: int | None = None
@@ -181,7 +184,8 @@ class Waterfall:
 
     Attributes:
         step_time_s: the median step of the steady window [s].
-        begins_at: what `arithmetic` is computed by, `datasheet` or `ceiling`.
+        begins_at: what `arithmetic` is computed by, `datasheet`, `given` (the user's own
+            peak) or `ceiling`.
         dtype: the type in which the arithmetic would be fastest.
         parts: the parts that are not zero, and always `unexplained`.
         exceeded: classes that beat a roof, which is then too low.

@@ -1,4 +1,4 @@
-"""The value for a rate of work, and its share of the datasheet's peak."""
+"""The value for a rate of work, and its share of the device's peak."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Utilization:
-    """A rate of work on one device, and its share of the datasheet's peak.
+    """A rate of work on one device, and its share of the device's peak.
 
     Attributes:
         flops_per_s: work of a step over the median step time, per device, as the mean of the
@@ -20,6 +20,7 @@ class Utilization:
         dtype_fraction: share of the work that has this type.
         device: name of the device in the datasheet.
         source: source of the peak.
+        is_given: whether the user gave the peak (`steptime run --peak`).
         convention: what counts as work.
         missing: why there is no fraction, as a machine word.
     """
@@ -32,5 +33,6 @@ class Utilization:
     dtype_fraction: float | None = None
     device: str | None = None
     source: str | None = None
+    is_given: bool = False
     convention: str | None = None
     missing: str | None = None

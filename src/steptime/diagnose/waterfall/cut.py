@@ -159,7 +159,8 @@ def _formula(cut: Cut, name: str) -> tuple[str, tuple[Term, ...]]:
     roofs, count = cut.roofs, cut.count
     best = fastest_type(roofs)
     work = Term(name="work", value=float(count.total), unit="flops")
-    peak = _rate("peak", roofs.peak_flops_per_s.get(best))
+    given = "given_peak" if best in roofs.given_types else "peak"
+    peak = _rate(given, roofs.peak_flops_per_s.get(best))
     top = _rate(f"ceiling_{best}", roofs.flops_per_s.get(best))
     own = [_rate(f"ceiling_{d}", roofs.flops_per_s.get(d)) for d in count.by_dtype if d != best]
     if name == "arithmetic" and peak:
@@ -258,13 +259,20 @@ def conclude(
     shown = [replace(part, fraction=part.time_s / cut.step_s) for part in shown]
     return Waterfall(
         step_time_s=cut.step_s,
-        begins_at="datasheet" if best in cut.roofs.peak_flops_per_s else "ceiling",
+        begins_at=_start(cut.roofs, best),
         dtype=best,
         parts=tuple(shown),
         exceeded=exceeded,
         is_conclusive=is_sure,
         lacking=() if is_sure else unsure,
     )
+
+
+def _start(roofs: Roofs, dtype: str) -> str:
+    """Return where the waterfall begins: at a peak if one is known, else at a ceiling."""
+    if dtype in roofs.given_types:
+        return "given"
+    return "datasheet" if dtype in roofs.peak_flops_per_s else "ceiling"
 
 
 def _shrunk(part: WaterfallPart, factor: float) -> WaterfallPart:

@@ -6,9 +6,10 @@ repetition: on a busy machine the median is only what a neighbor leaves, and not
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from steptime.core.hardware import find_accelerator
+from steptime.diagnose.peaks import find_peaks
 from steptime.diagnose.values.reach_values import Roofs
 from steptime.measure.values.measurement import RankSummary
 
@@ -19,8 +20,16 @@ TRAINING_TYPES = ("fp32", "tf32", "bf16", "fp16")
 """The types in which a training's products are possible without a change of the model."""
 
 
-def find_roofs(ceilings: Ceilings | None, rank: RankSummary | None) -> Roofs | str:
-    """Return the roofs of a rank's device, or a machine word that says why there are none."""
+def find_roofs(
+    ceilings: Ceilings | None, rank: RankSummary | None, given: Mapping[str, float] | None = None
+) -> Roofs | str:
+    """Return the roofs of a rank's device, or a machine word that says why there are none.
+
+    Args:
+        ceilings: the measured ceilings of the machine.
+        rank: the rank.
+        given: peaks that the user gave by type [FLOP/s].
+    """
     if ceilings is None:
         return "no_ceilings"
     if rank is None:
@@ -35,7 +44,7 @@ def find_roofs(ceilings: Ceilings | None, rank: RankSummary | None) -> Roofs | s
     if not products or not _is_same_device(ceilings, rank):
         return "no_ceilings_of_device"
     memory, cache = _fastest(near, "memory"), _fastest(near, "cache")
-    part = find_accelerator(rank.device_name) if kind != "cpu" else None
+    peaks = find_peaks(rank, given or {})
     threads = None if ceilings.bench is None or kind != "cpu" else ceilings.bench.num_threads
     own = rank.num_threads if kind == "cpu" else None
     return Roofs(
@@ -49,8 +58,9 @@ def find_roofs(ceilings: Ceilings | None, rank: RankSummary | None) -> Roofs | s
         if memory is None
         else (ceiling_of(memory) or 0.0) * _share_of(memory, own, threads),
         cache_bytes_per_s=None if cache is None else ceiling_of(cache),
-        peak_flops_per_s={} if part is None else part.peak_flops_per_s,
-        part=None if part is None else part.name,
+        peak_flops_per_s=peaks.flops_per_s,
+        given_types=tuple(sorted(peaks.given)),
+        part=peaks.part,
         num_threads=threads,
         run_threads=own,
         measured_unix_s=ceilings.measured_unix_s,

@@ -59,7 +59,8 @@ MIN_EXCEEDED_FRACTION = 0.01
 
 def make_picture(measurement: Measurement, ceilings: Ceilings | None) -> Picture:
     """Return roofline and waterfall of a run by its machine's ceilings, if those were measured."""
-    roofs = find_roofs(ceilings, measurement.ranks[0] if measurement.ranks else None)
+    rank = measurement.ranks[0] if measurement.ranks else None
+    roofs = find_roofs(ceilings, rank, measurement.given_peaks)
     return Picture(
         roofline=make_roofline(measurement, roofs), waterfall=make_waterfall(measurement, roofs)
     )

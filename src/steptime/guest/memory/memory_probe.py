@@ -24,6 +24,7 @@ from .holdings import (
     tensors_alive,
     tensors_within,
 )
+from .live_graphs import ACTIVATIONS, Kept, take_kept, with_graph
 from .storages import Storages
 
 MAX_RESULTS = 64
@@ -32,11 +33,9 @@ MAX_RESULTS = 64
 MAX_KINDS = 12
 """Kinds of graph nodes that are written: those that keep most."""
 
-OF_LOSS = ("LogSoftmax", "NllLoss", "CrossEntropy", "LinearCrossEntropy")
-"""What these nodes keep is as large as the logits, and often is the logits."""
-
-MAX_ROOTS = 100_000
-"""Tensors whose graphs are walked when a process died."""
+MAX_SEARCHES = 4
+"""Backward calls at which Python's objects are searched for other graphs: it takes 20 ms where
+there are 300,000. An update with more of them accumulates gradients, and its calls are alike."""
 
 GROWTH_AT = 200
 GROWTH, GROWTH_BYTES = 1.01, 8 << 20
@@ -79,6 +78,7 @@ class MemoryProbe:
         """Forget everything: this is a new process."""
         self.awaits_call = self.awaits_backward = self.awaits_batch = True
         self.num_results = 0  # results of models since the last backward call
+        self.num_searches = 0  # for graphs beside that of the loss, in this update
         self.is_over = False
         self.operators: Any = None
         self.storages: Storages | None = None
@@ -129,6 +129,8 @@ class MemoryProbe:
             for tensor in tensors_within(self.torch, result)
             if tensor.requires_grad and tensor.ndim and storage_of(tensor) is not None
         ]
+        if self.storages is not None:
+            self._own_kept(result)
 
     def see_backward(self, args: Any) -> None:
         """Note what is held as a backward call begins, which is when most is kept."""
@@ -138,18 +140,15 @@ class MemoryProbe:
         self.num_results = 0
         self.awaits_backward = self.storages is not None  # for each micro-batch of a followed step
         ledger = self._take_states()
-        kinds: dict[str, int] = {}
         self._take_outputs(ledger)
-        for node, tensor in saved_in_graph(self.torch, roots):
-            kind = type(node).__name__
-            part = "logits" if kind.startswith(OF_LOSS) else "activations"
-            size = ledger.take(part, [tensor])
-            kinds[kind] = kinds.get(kind, 0) + size
-            if self.storages is not None and part == "activations":
-                self.storages.keep(node, size)
-        ledger.take("activations", ())
-        largest = sorted(kinds.items(), key=lambda item: -item[1])[:MAX_KINDS]
-        self.facts["kinds"] = [{"name": name, "bytes": size} for name, size in largest if size]
+        kept = take_kept(ledger, roots)
+        if self.num_searches < MAX_SEARCHES:
+            self.num_searches += 1
+            kept += take_kept(ledger, with_graph(tensors_alive(self.torch)))
+        if self.storages is not None:
+            self.storages.keep((node, size) for node, part, size in kept if part == ACTIVATIONS)
+        ledger.take(ACTIVATIONS, ())
+        self.facts["kinds"] = largest_kinds(kept)
         self._keep(ledger, ("activations", "logits"))
         self._tell(BACKWARD)
 
@@ -171,7 +170,7 @@ class MemoryProbe:
 
     def begin_step(self) -> None:
         """Follow the storages of the update that begins here, if that is allowed."""
-        self.awaits_backward = True
+        self.awaits_backward, self.num_searches = True, 0
         operators = self.operators
         if operators is None or operators.missing is not None:
             self.facts["step_missing"] = "not_followed" if operators is None else operators.missing
@@ -180,7 +179,9 @@ class MemoryProbe:
         device = max(weights, key=lambda name: weights[name], default="cpu").partition(":")[0]
         self.storages = operators.storages = Storages(self.torch, device)
         ledger = self._take_states()
-        ledger.take("others", tensors_alive(self.torch))
+        alive = tensors_alive(self.torch)
+        take_kept(ledger, with_graph(alive))
+        ledger.take("others", alive)
         if self.storages.workspaces is not None:
             self.storages.workspaces.expect(sum(part.bytes for part in ledger.parts.values()))
 
@@ -243,9 +244,8 @@ class MemoryProbe:
         """
         ledger = self._take_states()
         alive = tensors_alive(self.torch)
-        with_graph = [tensor for tensor in alive if tensor.grad_fn is not None][:MAX_ROOTS]
-        for _, tensor in saved_in_graph(self.torch, with_graph):
-            ledger.take("activations", [tensor])
+        for _, tensor in saved_in_graph(self.torch, with_graph(alive)):
+            ledger.take(ACTIVATIONS, [tensor])
         ledger.take("others", alive)
         device = read_device(self.torch)
         if device is not None:
@@ -270,6 +270,18 @@ class MemoryProbe:
         take_optimizers(ledger, optimizers)
         return ledger
 
+    def _own_kept(self, result: Any) -> None:
+        """Book what autograd keeps of a call that has ended, whether or not it goes backward.
+
+        What the model returned is left out: it may be the logits of a loss that is still to come.
+        """
+        ledger = self._take_states()
+        tensors = [one for one in tensors_within(self.torch, result) if one.requires_grad]
+        ledger.listen = None
+        ledger.take("outputs", tensors)
+        ledger.listen = None if self.storages is None else self.storages.own
+        take_kept(ledger, tensors)
+
     def _take_outputs(self, ledger: StorageLedger) -> None:
         """Book what a model returned and the script still holds."""
         for reference, dtype, device in self.outputs:
@@ -287,7 +299,7 @@ class MemoryProbe:
         """Return bytes and number of the tensors that belong to no state, by dtype and shape."""
         alive = tensors_alive(self.torch)
         found: dict[str, list[int]] = {}
-        kept = saved_in_graph(self.torch, [t for t in alive if t.grad_fn is not None][:MAX_ROOTS])
+        kept = saved_in_graph(self.torch, with_graph(alive))
         for tensor in [*alive, *(tensor for _, tensor in kept)]:
             if size := ledger.take("others", [tensor]):
                 shape = "nested" if tensor.is_nested else list(tensor.shape)
@@ -314,6 +326,15 @@ class MemoryProbe:
 
     def _line(self, moment: str) -> dict[str, Any]:
         return {"moment": moment, "n": self.num_updates, **self.facts}
+
+
+def largest_kinds(kept: Kept) -> list[dict[str, Any]]:
+    """Return the kinds of graph nodes that keep most, as they are written."""
+    kinds: dict[str, int] = {}
+    for node, _, size in kept:
+        kinds[type(node).__name__] = kinds.get(type(node).__name__, 0) + size
+    largest = sorted(kinds.items(), key=lambda item: -item[1])[:MAX_KINDS]
+    return [{"name": name, "bytes": size} for name, size in largest if size]
 
 
 def read_device(torch: Any) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ frames are followed.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -48,6 +48,7 @@ class Storages:
         self.operators: list[Any] = []
         self.calls: list[Any] = []  # calls of modules, or numbers of graph nodes
         self.phases: list[tuple[int, str]] = []
+        self.noted: set[int] = set()  # graph nodes whose bytes are in `saved`
         self.saved: dict[int, int] = {}  # bytes that the graph keeps, by the module called
         self.extras: dict[int, int] = {}  # bytes that an operator took for itself, by its number
         self.workspaces = Workspaces(torch) if device_type == "cpu" else None
@@ -131,10 +132,17 @@ class Storages:
 
     # -- what came of it
 
-    def keep(self, node: Any, size: int) -> None:
-        """Note that a graph node keeps these bytes, which no other node keeps."""
-        if size and self.tally is not None:
-            call, seen = self.tally.call_of_node(node._sequence_nr()), set()
+    def keep(self, kept: Iterable[tuple[Any, int]]) -> None:
+        """Note the bytes that graph nodes keep; a node that was noted before counts no more."""
+        if self.tally is None:
+            return
+        before = frozenset(self.noted)
+        for node, size in kept:
+            number = node._sequence_nr()
+            if not size or number in before:
+                continue
+            self.noted.add(number)
+            call, seen = self.tally.call_of_node(number), set()
             while call is not None:
                 if call.key not in seen:
                     seen.add(call.key)

@@ -9,9 +9,12 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from functools import partial
 from time import perf_counter_ns
 from typing import Any
+
+from .interrupts import is_from_handler, raise_later
 
 NONE = (0, 0)
 
@@ -43,15 +46,50 @@ class Pauses:
     def watch(self, torch: Any) -> None:
         """Hear of each collection from now on.
 
-        Python may call back in the middle of a compiled function. Our frame bears the name of a
-        file that dynamo skips, so dynamo leaves it alone.
+        Python may call back in the middle of a compiled function. Our frames bear the name of a
+        file that dynamo skips, so dynamo leaves them alone.
+
+        What a callback raises, `gc` prints and drops; and a signal that arrives during a collection
+        is handled when the callback begins, before its first line. So a function would swallow an
+        interrupt. A generator catches it: it goes on inside its `try`. `max` hands it the phase,
+        then the facts, and compares two zeros.
         """
         file = os.path.join(os.path.dirname(torch.__file__), "_compile.py")
-        Pauses.note.__code__ = Pauses.note.__code__.replace(co_filename=file)
-        gc.callbacks.append(self.note)
+        for function in (Pauses.note, Pauses.hear):
+            function.__code__ = function.__code__.replace(co_filename=file)
+        listener = self.hear()
+        next(listener)
+        gc.callbacks.append(partial(max, key=listener.send))
+
+    def hear(self) -> Generator[int, Any, None]:
+        """Note each collection; called at shutdown as well, and so it reads no global name."""
+        note, from_handler, later = self.note, is_from_handler, raise_later
+        phase, error = "", None
+        while True:
+            try:
+                while True:
+                    try:
+                        if error is not None:
+                            raised, error = error, None
+                            if not isinstance(raised, Exception) or from_handler(raised):
+                                later(raised)
+                        while True:
+                            told = yield 0
+                            if type(told) is str:
+                                phase = told
+                            else:
+                                note(phase, told)
+                    except GeneratorExit:
+                        raise
+                    except BaseException as caught:
+                        error = caught
+            except GeneratorExit:
+                return
+            except BaseException as caught:  # a second signal, while the first one was kept
+                error = caught
 
     def note(self, phase: str, info: Any) -> None:
-        """Time one collection; called by `gc`, also at shutdown, and so it reads no global name."""
+        """Time one collection."""
         if phase == "start":
             self.began = self.clock()
         elif self.began is not None:

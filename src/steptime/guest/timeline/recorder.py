@@ -33,6 +33,7 @@ from ...record.places import BY_HAND
 from ...record.process_identity import describe_own_process
 from ...record.writing import markers_line, rows_line
 from .gc_pauses import Pauses
+from .interrupts import is_from_handler
 from .round_blocks import Rounds
 from .thread_timeline import ThreadTimeline
 
@@ -123,9 +124,16 @@ class Recorder:
             watcher.reset()
 
     def fail(self, place: str) -> None:
-        """Count a failure of ours; the training continues."""
+        """Count a failure of ours; the training continues.
+
+        Called where an error is caught. One that a signal handler of the script raised is not ours,
+        and goes on.
+        """
+        error = sys.exc_info()[1]
+        if error is not None and is_from_handler(error):
+            raise error
         self.failures[place] = self.failures.get(place, 0) + 1
-        self.failure_texts.setdefault(place, repr(sys.exc_info()[1])[:200])
+        self.failure_texts.setdefault(place, repr(error)[:200])
 
     def failed(self) -> dict[str, Any]:
         """Return our own failures by place, with the text of the first one of each."""

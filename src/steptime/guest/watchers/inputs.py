@@ -88,6 +88,7 @@ class Shapes:
     def __init__(self, torch: Any) -> None:
         self.torch = torch
         self.updates: tuple[list[str], list[str]] = ([], [])
+        self.has_tokens: bool | None = None  # every one of them held tokens
 
     def see(self, values: Iterable[Any], *, is_second: bool) -> None:
         """Note an outermost call of a model, in the first or second of the two updates."""
@@ -97,14 +98,22 @@ class Shapes:
         for tensor in plain_tensors(self.torch.Tensor, values, 3):
             size = "x".join(map(str, tensor.shape)) or "1"
             seen.append(f"{size} {str(tensor.dtype).removeprefix('torch.')}")
+            self.has_tokens = self.has_tokens is not False and holds_tokens(tensor)
             return
 
     def line(self, num_updates: int) -> str:
-        """Return a line with the shapes if both updates agree; otherwise an empty text."""
+        """Return a line with the shapes if both updates agree, and whether they are of tokens."""
         first, second = map(sorted, map(set, self.updates))
-        if not first or first != second:
+        shapes = first if first == second else []
+        if not shapes and not self.has_tokens:
             return ""
-        return dumps({"k": kinds.SHAPES, "n": num_updates, "shapes": first}) + "\n"
+        facts = {"k": kinds.SHAPES, "n": num_updates, "shapes": shapes}
+        return dumps(facts | ({"has_tokens": True} if self.has_tokens else {})) + "\n"
+
+
+def holds_tokens(tensor: Any) -> bool:
+    """Return whether a tensor holds tokens: two dimensions of whole numbers."""
+    return len(tensor.shape) == 2 and str(tensor.dtype).startswith("torch.int")
 
 
 def plain_tensors(tensor_class: Any, values: Iterable[Any], depth: int) -> Iterator[Any]:

@@ -38,6 +38,12 @@ class Software:
         matmul_precision: precision of float32 products when a script starts.
         cudnn_benchmark: cuDNN's benchmark switch when a script starts.
         pins: NVIDIA's packages that torch depends on.
+        companions: packages that go with one build of torch, with their versions.
+        installer: what installed torch: `pip`, `uv` or `conda`.
+        has_pip: this Python has pip.
+        is_writable: this user may change its packages.
+        is_managed: the distribution keeps its packages (PEP 668).
+        cudnn_folders: folders of LD_LIBRARY_PATH that hold a cuDNN.
     """
 
     python: str
@@ -56,6 +62,12 @@ class Software:
     matmul_precision: str | None = None
     cudnn_benchmark: bool | None = None
     pins: tuple[Pin, ...] = ()
+    companions: tuple[tuple[str, str], ...] = ()
+    installer: str | None = None
+    has_pip: bool = False
+    is_writable: bool = False
+    is_managed: bool = False
+    cudnn_folders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +94,11 @@ class System:
         others_cores: cores that processes other than ours keep busy.
         throttled_fraction: share of the periods in which the quota stopped this group.
         group_used_bytes: memory of the group that the kernel cannot take back.
-        locked_hard_bytes, num_open_files_hard: how far the shell may raise its limits; -1: any.
+        locked_hard_bytes, num_open_files_hard, stack_hard_bytes: how far the shell may raise its
+            limits; -1: any.
+        cpuset: cores that this process's group may use, as the kernel lists them.
+        site_variables: files of the machine that set variables for all users, by variable.
+        gpu_settings_at_start: files that call nvidia-smi when the machine starts, or by the clock.
         has_nvidia_module: NVIDIA's driver is in the kernel.
         has_nvidia_files, has_infiniband_files: their devices are in /dev.
     """
@@ -97,6 +113,10 @@ class System:
     group_used_bytes: int | None = None
     locked_hard_bytes: int | None = None
     num_open_files_hard: int | None = None
+    stack_hard_bytes: int | None = None
+    cpuset: str | None = None
+    gpu_settings_at_start: tuple[str, ...] = ()
+    site_variables: Mapping[str, str] = field(default_factory=dict)
     has_nvidia_module: bool = False
     has_nvidia_files: bool = False
     has_infiniband_files: bool = False
@@ -109,6 +129,7 @@ class GpuState:
 
     `held_down` has NVML's words for why the clock is low. `num_uncorrected` counts memory errors
     since the driver was loaded, `num_ever` those of the GPU's life; rows are those to be replaced.
+    `power_limit_w` is what is enforced, `requested_power_limit_w` what the driver was told.
     """
 
     index: int
@@ -117,6 +138,9 @@ class GpuState:
     default_power_limit_w: float | None = None
     clock_mhz: int | None = None
     default_clock_mhz: int | None = None
+    requested_power_limit_w: float | None = None
+    max_power_limit_w: float | None = None
+    num_processes: int | None = None
     held_down: tuple[str, ...] | None = None
     busy_fraction: float | None = None
     temperature_c: int | None = None
@@ -125,15 +149,38 @@ class GpuState:
     rows_pending: bool | None = None
     rows_failed: bool | None = None
 
+    @property
+    def is_idle(self) -> bool:
+        """Return whether it is known that nothing runs on it."""
+        return self.num_processes == 0 and self.busy_fraction == 0.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interface:
-    """A network interface with an address."""
+    """A network interface with an address.
+
+    Attributes:
+        name: the interface.
+        is_up: whether its link is up.
+        is_hardware: it is a device, or a bond or VLAN over one; bridges, tunnels and ends of pairs
+            are not.
+        speed_bits_per_s: as its driver says.
+        networks: its IPv4 addresses with their networks, such as `10.0.0.5/24`.
+    """
 
     name: str
     is_up: bool
     is_hardware: bool
     speed_bits_per_s: float | None = None
+    networks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """A route of the kernel's: what goes to this network leaves through this interface."""
+
+    interface: str
+    network: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,12 +193,16 @@ class Port:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sshd:
-    """The configuration of the SSH server; None where it says nothing."""
+    """The configuration of the SSH server; None where it says nothing.
+
+    `has_own_key` says whether this user has a key with which to log in.
+    """
 
     file: str
     has_drop_ins: bool = False
     port: int = 22
     passwords: bool | None = None
+    has_own_key: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,11 +222,45 @@ class LastRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MachineSite:
+    """Whose machine this is, as far as facts say: it decides which commands are right here.
+
+    Attributes:
+        scheduler: that hands out this machine: `slurm`, `pbs`, `lsf`, `sge`, `flux` or
+            `kubernetes`; None where nothing of one was seen.
+        in_job: this shell is in a job of it.
+        serves_jobs: a daemon of the scheduler runs here, so this is no login node.
+        is_root: this shell is root's.
+        num_others: other people with processes here; None where processes of others are hidden.
+        num_accounts: accounts of people that may log in; None where a directory holds them.
+    """
+
+    scheduler: str | None = None
+    in_job: bool = False
+    serves_jobs: bool = False
+    is_root: bool = False
+    num_others: int | None = None
+    num_accounts: int | None = None
+
+    @property
+    def is_login_node(self) -> bool:
+        """Return whether jobs are handed in here, and not run."""
+        return self.scheduler is not None and not self.in_job and not self.serves_jobs
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether other people are known, or must be expected, to work here."""
+        return self.scheduler is not None or (self.num_others or 0) > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckFacts:
     """All facts that the checks judge.
 
     Attributes:
         environment: variables of this shell.
+        site: whose machine it is.
+        hosts: addresses of /etc/hosts by name.
         ports: ports with listeners; None where they cannot be read.
         missing: why a part is missing, by part: `software`, `run`, `nccl_log`, `sshd`.
     """
@@ -183,9 +268,12 @@ class CheckFacts:
     inventory: Inventory
     environment: Mapping[str, str] = field(default_factory=dict)
     system: System = field(default_factory=System)
+    site: MachineSite = field(default_factory=MachineSite)
     software: Software | None = None
     gpu_states: tuple[GpuState, ...] = ()
     interfaces: tuple[Interface, ...] = ()
+    routes: tuple[Route, ...] = ()
+    hosts: Mapping[str, str] = field(default_factory=dict)
     ports: tuple[Port, ...] | None = None
     sshd: Sshd | None = None
     nccl_log: NcclChoice | None = None

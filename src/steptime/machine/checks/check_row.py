@@ -6,7 +6,6 @@ their words and has none of its own.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +13,13 @@ from functools import partial
 
 from steptime.diagnose.values.finding import Severity
 from steptime.machine.checks.check_facts import CheckFacts, LastRun, Software
-from steptime.machine.values.check_values import Certainty, CheckStatus, Cost, MachineCheck
+from steptime.machine.values.check_values import (
+    Certainty,
+    CheckStatus,
+    Command,
+    Cost,
+    MachineCheck,
+)
 from steptime.machine.values.inventory_values import Gpu
 from steptime.record.numbers_told import whole_number_in
 
@@ -62,9 +67,13 @@ def fires(
     *,
     seen: Seen,
     cost: Cost | None = None,
-    commands: tuple[str, ...] = (),
+    commands: tuple[Command, ...] = (),
+    advice: tuple[str, ...] = (),
 ) -> Judgement:
-    """Return the judgement that it slows the training down, or may do so."""
+    """Return the judgement that it slows the training down, or may do so.
+
+    A command is for what is certain to be right here; everything else is advice, in sentences.
+    """
     return partial(
         MachineCheck,
         status=CheckStatus.FIRES,
@@ -73,6 +82,7 @@ def fires(
         certainty=certainty,
         cost=cost,
         commands=commands,
+        advice=advice,
     )
 
 
@@ -143,31 +153,6 @@ def is_on(value: str | None) -> bool:
 def plural(num: int, thing: str) -> str:
     """Return a number with its noun: `1 GPU`, `2 GPUs`."""
     return f"{num} {thing}" + ("" if num == 1 else "s")
-
-
-def give_memory(facts: CheckFacts, size_bytes: int) -> str:
-    """Return the command that gives this group so much memory; it depends on the group's maker."""
-    gib = math.ceil(size_bytes / (1 << 30))
-    container = facts.inventory.limits.container
-    if "SLURM_JOB_ID" in facts.environment:
-        return f"sbatch --mem={gib}G job.sh"
-    if container == "kubernetes":
-        return f"kubectl set resources deployment/NAME --limits=memory={gib}Gi"
-    if container is None:
-        return f"systemd-run --user --scope -p MemoryMax={gib}G python train.py"
-    return f"docker update --memory {gib}g --memory-swap {gib}g CONTAINER"
-
-
-def give_cores(facts: CheckFacts, num: int) -> str:
-    """Return the command that gives this group so many cores; it depends on the group's maker."""
-    container = facts.inventory.limits.container
-    if "SLURM_JOB_ID" in facts.environment:
-        return f"sbatch --cpus-per-task={num} job.sh"
-    if container == "kubernetes":
-        return f"kubectl set resources deployment/NAME --limits=cpu={num}"
-    if container is None:
-        return f"systemd-run --user --scope -p CPUQuota={num}00% python train.py"
-    return f"docker update --cpus {num} CONTAINER"
 
 
 def spans_machines(facts: CheckFacts) -> bool:

@@ -21,11 +21,21 @@ from steptime.machine.checks.check_row import (
     not_applicable,
     not_checked,
 )
-from steptime.machine.values.check_values import Certainty, Cost
+from steptime.machine.checks.remedy import by_administrator, look, look_as_root
+from steptime.machine.values.check_values import Certainty, Command, Cost, Disruption
 
 _SMI = "https://docs.nvidia.com/deploy/nvidia-smi/index.html"
 _PERSISTENCE = "https://docs.nvidia.com/deploy/driver-persistence/overview.html"
 _MEMORY_ERRORS = "https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html"
+_CAP_OF_SITE = (
+    "Somebody with the right to do so set this limit, perhaps because the rack has no more power "
+    "or cooling: ask whoever administers the machine."
+)
+_CLOCKS_OF_SITE = "Whoever administers the machine may have fixed the clocks: ask before."
+_LINK = (
+    "Look again while the GPU copies. A link that stays narrow is mended at the hardware: the "
+    "slot, a riser, or the board's settings."
+)
 _HOT = ("thermal", "hardware", "power_brake")
 _START = Cost(of="start", unit="s", low=1.0, high=3.0, source=_PERSISTENCE)
 _MIN_BUSY = 0.1  # a link may narrow itself while it sleeps
@@ -66,7 +76,7 @@ def _throttled(facts: CheckFacts) -> Judgement:
         Severity.WARNING,
         Certainty.CERTAIN,
         seen=seen,
-        commands=(f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {_list(hot)}",),
+        commands=(look(f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {_list(hot)}"),),
     )
 
 
@@ -84,7 +94,7 @@ def _slowed_in_run(facts: CheckFacts) -> Judgement | None:
         cost=Cost(
             of="step", low=worst.ratio.low, high=worst.ratio.high, source="the last run here"
         ),
-        commands=("nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER",),
+        commands=(look("nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER"),),
     )
 
 
@@ -107,10 +117,36 @@ def _power_limit(facts: CheckFacts) -> Judgement:
             "limit_w": round(first.power_limit_w or 0),
             "default_w": round(first.default_power_limit_w or 0),
         },
-        commands=tuple(
-            f"sudo nvidia-smi -i {s.index} -pl {round(s.default_power_limit_w or 0)}" for s in low
-        ),
+        commands=_raise_limits(facts, low),
+        advice=() if _raise_limits(facts, low) else (_CAP_OF_SITE,),
     )
+
+
+def _raise_limits(facts: CheckFacts, low: Sequence[GpuState]) -> tuple[Command, ...]:
+    """Return the commands that raise the limits, where the machine is nobody else's.
+
+    What was asked for must be what is enforced: a cap that another controller holds stays, whatever
+    the driver is told. What sets a limit at each start is a decision of the site's.
+    """
+    is_cap_of_driver = all(
+        s.requested_power_limit_w is not None and s.requested_power_limit_w == s.power_limit_w
+        for s in low
+    )
+    is_allowed = all((s.max_power_limit_w or 0) >= (s.default_power_limit_w or 0) for s in low)
+    if not is_cap_of_driver or not is_allowed or not _is_own(facts):
+        return ()
+    return tuple(
+        by_administrator(
+            f"sudo nvidia-smi -i {s.index} -pl {round(s.default_power_limit_w or 0)}",
+            Disruption.MACHINE,
+        )
+        for s in low
+    )
+
+
+def _is_own(facts: CheckFacts) -> bool:
+    """Return whether no site is known that sets the GPUs up for its own reasons."""
+    return not facts.site.is_shared and not facts.system.gpu_settings_at_start
 
 
 def _power_fraction(state: GpuState) -> float:
@@ -140,11 +176,18 @@ def _clocks_set(facts: CheckFacts) -> Judgement:
         Certainty.LIKELY if low else Certainty.POSSIBLE,
         seen=seen,
         cost=cost,
-        commands=(
-            f"sudo nvidia-smi -i {_list(found)} --reset-applications-clocks",
-            f"sudo nvidia-smi -i {_list(found)} --reset-gpu-clocks",
-        ),
+        commands=_reset_clocks(facts, found, is_low=bool(low)),
+        advice=() if _is_own(facts) else (_CLOCKS_OF_SITE,),
     )
+
+
+def _reset_clocks(
+    facts: CheckFacts, found: Sequence[GpuState], *, is_low: bool
+) -> tuple[Command, ...]:
+    if not _is_own(facts):
+        return (look(f"nvidia-smi -q -d CLOCK -i {_list(found)}"),)
+    what = "--reset-applications-clocks" if is_low else "--reset-gpu-clocks"
+    return (by_administrator(f"sudo nvidia-smi -i {_list(found)} {what}", Disruption.MACHINE),)
 
 
 def _persistence_off(facts: CheckFacts) -> Judgement:
@@ -163,8 +206,7 @@ def _persistence_off(facts: CheckFacts) -> Judgement:
         seen={"gpus": _list(off)},
         cost=_START,
         commands=(
-            "sudo systemctl enable --now nvidia-persistenced",
-            f"sudo nvidia-smi -i {_list(off)} -pm 1",
+            by_administrator("sudo systemctl enable --now nvidia-persistenced", Disruption.MACHINE),
         ),
     )
 
@@ -198,9 +240,38 @@ def _memory_errors(facts: CheckFacts) -> Judgement:
         },
         cost=None if severity is Severity.INFO else FAILURE,
         commands=(
-            f"nvidia-smi -q -d ECC,ROW_REMAPPER -i {_list(bad)}",
-            f"sudo nvidia-smi --gpu-reset -i {_list(bad)}",
+            look(f"nvidia-smi -q -d ECC,ROW_REMAPPER -i {_list(bad)}"),
+            *_reset(facts, bad),
         ),
+        advice=(_after_errors(facts, bad),),
+    )
+
+
+def _reset(facts: CheckFacts, bad: Sequence[GpuState]) -> tuple[Command, ...]:
+    """Return the commands that reset GPUs: only idle ones, on their own, whose rows wait for it."""
+    linked = {
+        end
+        for link in facts.inventory.links
+        if link.kind.startswith("NV")
+        for end in (link.first, link.second)
+    }
+    waiting = [s for s in bad if s.rows_pending and not s.rows_failed]
+    if not waiting or not all(s.is_idle and f"GPU{s.index}" not in linked for s in waiting):
+        return ()
+    line = f"sudo nvidia-smi --gpu-reset -i {_list(waiting)}"
+    return (by_administrator(line, Disruption.TRAININGS),)
+
+
+def _after_errors(facts: CheckFacts, bad: Sequence[GpuState]) -> str:
+    if any(state.rows_failed for state in bad):
+        return "Take the GPU out of use: its vendor replaces it."
+    if not any(state.rows_pending for state in bad):
+        return "There is nothing to mend: bad rows were replaced. Watch whether the numbers grow."
+    if _reset(facts, bad):
+        return "The rows are replaced by the reset."
+    return (
+        "The rows are replaced at the next reset, or restart of the machine: not before its "
+        "trainings have ended, and together with the GPUs that it has NVLinks to."
     )
 
 
@@ -224,7 +295,10 @@ def _narrow_link(facts: CheckFacts) -> Judgement:
             "max_width": f"x{best}",
         },
         cost=Cost(of="copies", low=1.0, high=best / width, source="number of lanes here"),
-        commands=(f"sudo lspci -vv -s {first.bus_id or '00:00.0'} | grep -E 'LnkCap|LnkSta'",),
+        commands=()
+        if first.bus_id is None
+        else (look_as_root(f"sudo lspci -vv -s {first.bus_id} | grep -E 'LnkCap|LnkSta'"),),
+        advice=(_LINK,),
     )
 
 

@@ -5,6 +5,9 @@ In: facts. Out: judgements.
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
+
 from steptime.diagnose.values.finding import Severity
 from steptime.machine.checks.check_facts import CheckFacts, LastRun, Space
 from steptime.machine.checks.check_row import (
@@ -17,6 +20,7 @@ from steptime.machine.checks.check_row import (
     not_applicable,
     not_checked,
 )
+from steptime.machine.checks.remedy import look
 from steptime.machine.values.check_values import Certainty, Cost
 
 _STORAGE = "https://github.com/stas00/ml-engineering/tree/master/storage"
@@ -27,6 +31,13 @@ _OPEN = Cost(
     source=f"{_STORAGE} (files that `import torch` opens: 0.02 s on NVMe, 4.3 s on Lustre)",
 )
 _MIN_WAIT = 0.05  # of a step: below it, loading keeps up wherever the data lies
+
+_STAGE = (
+    "Pack many small files into a few large ones, or copy what one job reads to a disk of its "
+    "machine before it starts (in a job, the folder that the scheduler gives it)."
+)
+_QUOTA = "The file server knows what fills it: ask for your quota, or for the server's own report."
+_FASTER_DISK = "Move the data to an SSD, or pack it so that it is read in the order it lies in."
 
 _FULL_FRACTION = 0.05
 _FULL_BYTES = 20 << 30  # a few checkpoints of a model with a billion parameters
@@ -51,7 +62,7 @@ def _data_on_network(facts: CheckFacts) -> Judgement:
         Certainty.POSSIBLE if wait is None else Certainty.LIKELY,
         seen=seen,
         cost=_OPEN,
-        commands=(f"rsync -a {data.folder}/ /local/disk/data/",),
+        advice=(_STAGE,),
     )
 
 
@@ -91,8 +102,23 @@ def _disk_full(facts: CheckFacts) -> Judgement:
         Certainty.LIKELY,
         seen=seen,
         cost=FAILURE,
-        commands=(f"du -xh --max-depth=2 {worst.folder} | sort -h | tail -20",),
+        commands=(look(_what_fills(facts, worst)),),
+        advice=(_QUOTA,) if _is_on_network(facts, worst.folder) else (),
     )
+
+
+def _what_fills(facts: CheckFacts, space: Space) -> str:
+    """Return what shows the space; a tree on a server is not walked, which would slow others."""
+    folder = shlex.quote(space.folder)
+    if _is_on_network(facts, space.folder):
+        return f"df -h {folder}"
+    return f"du -xh --max-depth=2 {folder} 2>/dev/null | sort -h | tail -20"
+
+
+def _is_on_network(facts: CheckFacts, folder: str) -> bool:
+    mounts = [one for one in facts.inventory.mounts if Path(folder).is_relative_to(one.folder)]
+    nearest = max(mounts, key=lambda one: len(one.folder), default=None)
+    return nearest is not None and nearest.is_network
 
 
 def _is_full(space: Space) -> bool:
@@ -126,7 +152,7 @@ def _turning_disk(facts: CheckFacts) -> Judgement:
         Severity.INFO if wait is None else Severity.WARNING,
         Certainty.POSSIBLE if wait is None else Certainty.LIKELY,
         seen={"disk": turning[0], "folder": facts.inventory.data.folder},
-        commands=(f"rsync -a {facts.inventory.data.folder}/ /local/nvme/data/",),
+        advice=(_FASTER_DISK,),
     )
 
 

@@ -20,14 +20,18 @@ from steptime.machine.checks.check_row import (
     is_on,
     not_applicable,
 )
+from steptime.machine.checks.remedy import Remedy, look, unset
 from steptime.machine.values.check_values import Certainty
 from steptime.record.numbers_told import whole_number_in
 
 _TORCH = "https://docs.pytorch.org/docs/stable/"
 _NCCL = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 _CUDA = "https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-environment-variables"
-_SCHEDULERS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "KUBERNETES_SERVICE_HOST")
-"""Job systems that set the variable for their jobs for a good reason."""
+_ASK_FOR_GPUS = (
+    "The scheduler gave this job no GPU, and those of the machine are other jobs': ask for some "
+    "when you hand the job in (for Slurm `--gpus-per-node`)."
+)
+_SHARED_GPUS = "Other people use this machine: take GPUs that nobody works on, as you agreed."
 
 
 def _among(*words: str) -> Callable[[str], bool]:
@@ -44,7 +48,10 @@ def _is_set(value: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Variable:
-    """A check of variables: it fires for any of `names` whose value `slows`."""
+    """A check of variables: it fires for any of `names` whose value `slows`.
+
+    One that `is_guard` may have been set to get around a fault.
+    """
 
     code: str
     title: str
@@ -55,6 +62,7 @@ class _Variable:
     severity: Severity = Severity.WARNING
     certainty: Certainty = Certainty.CERTAIN
     needs_gpu: bool = False
+    is_guard: bool = False
 
 
 _VARIABLES = (
@@ -104,6 +112,7 @@ _VARIABLES = (
         source="https://developer.nvidia.com/blog/accelerating-ai-training-with-tf32-tensor-cores/",
         slows=_is_zero,
         needs_gpu=True,
+        is_guard=True,
     ),
     _Variable(
         code="compile_disabled",
@@ -112,6 +121,7 @@ _VARIABLES = (
         names=("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"),
         source=f"{_TORCH}torch.compiler_troubleshooting.html",
         certainty=Certainty.POSSIBLE,
+        is_guard=True,
     ),
     _Variable(
         code="compile_debug",
@@ -166,6 +176,7 @@ _VARIABLES = (
         source=f"{_NCCL}#nccl-p2p-disable",
         certainty=Certainty.LIKELY,
         needs_gpu=True,
+        is_guard=True,
     ),
     _Variable(
         code="nccl_choice_forced",
@@ -178,6 +189,7 @@ _VARIABLES = (
         severity=Severity.INFO,
         certainty=Certainty.POSSIBLE,
         needs_gpu=True,
+        is_guard=True,
     ),
 )
 
@@ -192,11 +204,13 @@ def _judge(variable: _Variable, facts: CheckFacts) -> Judgement:
         return not_applicable("no_gpu")
     if not found:
         return clean()
+    commands, advice = unset(facts, found, is_guard=variable.is_guard)
     return fires(
         variable.severity,
         variable.certainty,
         seen={"variables": ", ".join(f"{name}={facts.environment[name]}" for name in found)},
-        commands=("unset " + " ".join(found),),
+        commands=commands,
+        advice=advice,
     )
 
 
@@ -226,17 +240,23 @@ def _gpus_hidden(facts: CheckFacts) -> Judgement:
         "num_gpus": len(gpus),
     }
     if shown == 0:
+        commands, advice = _show_gpus(facts)
         return fires(
-            Severity.CRITICAL,
-            Certainty.CERTAIN,
-            seen=seen,
-            commands=("unset CUDA_VISIBLE_DEVICES",),
+            Severity.CRITICAL, Certainty.CERTAIN, seen=seen, commands=commands, advice=advice
         )
-    if shown >= len(gpus) or any(name in facts.environment for name in _SCHEDULERS):
+    if shown >= len(gpus) or facts.site.in_job:
         return clean(seen)
-    return fires(
-        Severity.INFO, Certainty.POSSIBLE, seen=seen, commands=("unset CUDA_VISIBLE_DEVICES",)
-    )
+    commands, advice = _show_gpus(facts)
+    return fires(Severity.INFO, Certainty.POSSIBLE, seen=seen, commands=commands, advice=advice)
+
+
+def _show_gpus(facts: CheckFacts) -> Remedy:
+    """Return what shows all GPUs, where nobody hands them out."""
+    if facts.site.in_job:
+        return (), (_ASK_FOR_GPUS,)
+    if facts.site.is_shared:
+        return (look("nvidia-smi"),), (_SHARED_GPUS,)
+    return unset(facts, ["CUDA_VISIBLE_DEVICES"])
 
 
 def _shown(value: str, uuids: list[str]) -> int:

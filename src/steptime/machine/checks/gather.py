@@ -19,8 +19,11 @@ from steptime.machine._files import KernelFiles
 from steptime.machine.checks.check_facts import CheckFacts, GpuState, LastRun, Software
 from steptime.machine.checks.nccl_log import MAX_BYTES, parse_nccl_log
 from steptime.machine.checks.read_gpus import read_gpu_states
+from steptime.machine.checks.read_interfaces import read_hosts, read_interfaces, read_routes
+from steptime.machine.checks.read_site import read_site
 from steptime.machine.checks.read_software import ask_software
-from steptime.machine.checks.read_system import read_interfaces, read_ports, read_sshd, read_system
+from steptime.machine.checks.read_sshd import read_sshd
+from steptime.machine.checks.read_system import read_ports, read_system
 from steptime.machine.inventory import DRIVER_WAIT_S, HERE, within
 from steptime.machine.values.check_values import NcclChoice
 from steptime.machine.values.inventory_values import Inventory
@@ -70,9 +73,12 @@ def gather(
         inventory=inventory,
         environment=request.environment,
         system=system,
+        site=read_site(kernel, environment=request.environment),
         software=software,
         gpu_states=_gpu_states(inventory, load_nvml),
         interfaces=read_interfaces(kernel),
+        routes=read_routes(kernel),
+        hosts=read_hosts(kernel),
         ports=read_ports(kernel),
         sshd=None if isinstance(sshd, str) else sshd,
         nccl_log=None if isinstance(log, str) else log,

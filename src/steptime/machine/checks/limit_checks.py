@@ -20,7 +20,9 @@ from steptime.machine.checks.check_row import (
     nvidia_gpus,
     spans_machines,
 )
-from steptime.machine.values.check_values import Certainty
+from steptime.machine.checks.limits_raised import started_with
+from steptime.machine.checks.remedy import Remedy, by_administrator, in_shell
+from steptime.machine.values.check_values import Certainty, Command, Disruption
 
 _TROUBLES = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
 _SHARING = "https://docs.pytorch.org/docs/stable/multiprocessing.html#sharing-strategies"
@@ -28,25 +30,15 @@ _TOOLKIT = (
     "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html"
 )
 
-DOCKER_RUN = (
-    "docker run --gpus all --shm-size=1g --ulimit memlock=-1 --ulimit stack=67108864"
-    " IMAGE python train.py"
+_HOSTS_LIMIT = "Apptainer has the limits of the shell that starts it: raise them there (`ulimit`)."
+_NODES_LIMIT = "the limit is the node's, so its administrators set it for the container runtime"
+_LOG_IN_AGAIN = "The new limit is that of a new login."
+_SERVICES_LIMIT = (
+    "In a job the limit is the scheduler's daemon's (for Slurm LimitMEMLOCK and LimitNOFILE of "
+    "slurmd's service): only the cluster's administrators can raise it."
 )
-"""The options with which NVIDIA's guides start a container for training."""
 
-KUBERNETES = (
-    "kubectl get daemonset -A | grep nvidia-device-plugin",
-    "kubectl set resources deployment/NAME --limits=nvidia.com/gpu=1",
-)
-"""The name of the device plugin that offers GPUs, and the request for one."""
-
-KUBERNETES_SHM = (
-    "kubectl patch deployment/NAME --type=json -p "
-    '\'[{"op":"add","path":"/spec/template/spec/volumes/-","value":'
-    '{"name":"shm","emptyDir":{"medium":"Memory"}}},'
-    '{"op":"add","path":"/spec/template/spec/containers/0/volumeMounts/-","value":'
-    '{"name":"shm","mountPath":"/dev/shm"}}]\''
-)
+_STACK_FIXED = "The hard limit of this shell forbids more: whoever administers the machine set it."
 
 _SHM_BYTES = 1 << 30  # NCCL's guide gives a container so much
 _STACK_BYTES = 64 << 20  # 67108864 in NVIDIA's guides for containers
@@ -62,10 +54,13 @@ def _shm_small(facts: CheckFacts) -> Judgement:
     seen: dict[str, Value] = {"shm_bytes": limits.shm_bytes}
     if limits.shm_bytes >= _SHM_BYTES:
         return clean(seen)
-    commands = {
-        None: ("sudo mount -o remount,size=1G /dev/shm",),
-        "kubernetes": (KUBERNETES_SHM,),
-    }.get(limits.container, (DOCKER_RUN,))
+    remount = by_administrator("sudo mount -o remount,size=1G /dev/shm", Disruption.MACHINE)
+    again = started_with(
+        facts,
+        "`--shm-size=1g`",
+        manifest="a volume `emptyDir: {medium: Memory}`, mounted at /dev/shm",
+        hosts="Apptainer has the host's /dev/shm: whoever administers the host can enlarge it.",
+    )
     # A single process that loads its own data needs no shared memory.
     run = facts.run.measurement if facts.run is not None else None
     is_alone = run is not None and run.workers is None and run.num_ranks < 2
@@ -74,8 +69,23 @@ def _shm_small(facts: CheckFacts) -> Judgement:
         Certainty.POSSIBLE if is_alone else Certainty.LIKELY,
         seen=seen,
         cost=FAILURE,
-        commands=commands,
+        commands=(remount,) if limits.container is None else (),
+        advice=() if limits.container is None else (again,),
     )
+
+
+def _raise(facts: CheckFacts, name: str, value: str, ulimit: str) -> Remedy:
+    """Return what raises a hard limit: the commands of a machine's own, else advice."""
+    if facts.inventory.limits.container is not None:
+        again = started_with(
+            facts, f"`--ulimit {ulimit}`", manifest=_NODES_LIMIT, hosts=_HOSTS_LIMIT
+        )
+        return (), (again,)
+    if facts.site.scheduler is not None:
+        return (), (_SERVICES_LIMIT,)
+    # For this user alone; limits.d keeps what others wrote there.
+    line = f'echo "$USER - {name} {value}" | sudo tee -a /etc/security/limits.d/90-{name}.conf'
+    return (by_administrator(line, Disruption.MACHINE),), (_LOG_IN_AGAIN,)
 
 
 def _locked_memory_low(facts: CheckFacts) -> Judgement:
@@ -86,14 +96,9 @@ def _locked_memory_low(facts: CheckFacts) -> Judgement:
         return not_applicable("no_rdma")
     if limits.locked_bytes is None:
         return clean()
-    commands: tuple[str, ...] = ("ulimit -l unlimited",)
-    if limits.container is not None:
-        commands = (DOCKER_RUN,)
-    elif facts.system.locked_hard_bytes != -1:
-        commands = (
-            "echo '* - memlock unlimited' | sudo tee /etc/security/limits.d/memlock.conf",
-            "exec su - $USER  # the new limit is that of a new login",
-        )
+    commands, advice = _raise(facts, "memlock", "unlimited", "memlock=-1")
+    if facts.system.locked_hard_bytes == -1 and limits.container is None:
+        commands, advice = (in_shell("ulimit -l unlimited"),), ()
     is_felt = has_rdma and spans_machines(facts)
     return fires(
         Severity.WARNING if is_felt else Severity.INFO,
@@ -101,6 +106,7 @@ def _locked_memory_low(facts: CheckFacts) -> Judgement:
         seen={"locked_bytes": limits.locked_bytes},
         cost=FAILURE if has_rdma else None,
         commands=commands,
+        advice=advice,
     )
 
 
@@ -113,20 +119,17 @@ def _open_files_low(facts: CheckFacts) -> Judgement:
         return clean({"num_open_files": num})
     hard = facts.system.num_open_files_hard
     wanted = 65536 if hard in (None, -1) else min(hard or 65536, 65536)
-    commands: tuple[str, ...] = (f"ulimit -n {wanted}",)
-    if wanted <= num and facts.inventory.limits.container is not None:
-        commands = ("docker run --ulimit nofile=65536:65536 IMAGE python train.py",)
-    elif wanted <= num:
-        commands = (
-            "echo '* - nofile 65536' | sudo tee /etc/security/limits.d/nofile.conf",
-            "exec su - $USER  # the new limit is that of a new login",
-        )
+    commands: tuple[Command, ...] = (in_shell(f"ulimit -n {wanted}"),)
+    advice: tuple[str, ...] = ()
+    if wanted <= num:
+        commands, advice = _raise(facts, "nofile", "65536", "nofile=65536:65536")
     return fires(
         Severity.WARNING if num < _OPEN_FILES else Severity.INFO,
         Certainty.POSSIBLE,
         seen={"num_open_files": num},
         cost=FAILURE,
         commands=commands,
+        advice=advice,
     )
 
 
@@ -135,19 +138,25 @@ def _stack_small(facts: CheckFacts) -> Judgement:
     if limits.stack_bytes is None:
         return clean()
     seen: dict[str, Value] = {"stack_bytes": limits.stack_bytes}
+    hard = facts.system.stack_hard_bytes
+    is_fixed = hard is not None and 0 <= hard < _STACK_BYTES
     if limits.stack_bytes < _LITTLE_STACK_BYTES:
         return fires(
             Severity.WARNING,
             Certainty.POSSIBLE,
             seen=seen,
             cost=FAILURE,
-            commands=("ulimit -s 65536",),
+            commands=() if is_fixed else (in_shell("ulimit -s 65536"),),
+            advice=(_STACK_FIXED,) if is_fixed else (),
         )
     if limits.container is None or not nvidia_gpus(facts):
         return clean(seen)
     if limits.stack_bytes >= _STACK_BYTES:
         return clean(seen)
-    return fires(Severity.INFO, Certainty.POSSIBLE, seen=seen, commands=(DOCKER_RUN,))
+    again = started_with(
+        facts, "`--ulimit stack=67108864`", manifest=_NODES_LIMIT, hosts=_HOSTS_LIMIT
+    )
+    return fires(Severity.INFO, Certainty.POSSIBLE, seen=seen, advice=(again,))
 
 
 def _container_without_gpus(facts: CheckFacts) -> Judgement:
@@ -162,25 +171,26 @@ def _container_without_gpus(facts: CheckFacts) -> Judgement:
         return clean({"container": container})
     seen: dict[str, Value] = {"container": container, "num_gpus": len(nvidia_gpus(facts))}
     if not is_there:  # the image is made for GPUs, but the host's are not visible
-        return fires(Severity.INFO, Certainty.POSSIBLE, seen=seen, commands=_with_gpus(container))
+        return fires(
+            Severity.INFO, Certainty.POSSIBLE, seen=seen, advice=(_with_gpus(facts, container),)
+        )
     return fires(
-        Severity.CRITICAL,
-        Certainty.LIKELY,
-        seen=seen,
-        commands=_with_gpus(container),
+        Severity.CRITICAL, Certainty.LIKELY, seen=seen, advice=(_with_gpus(facts, container),)
     )
 
 
-def _with_gpus(container: str) -> tuple[str, ...]:
-    if container == "kubernetes":
-        return KUBERNETES
+def _with_gpus(facts: CheckFacts, container: str) -> str:
+    """Return how to pass GPUs in; which ones are free only the host knows."""
     if container == "podman":
-        return (
-            DOCKER_RUN.replace("docker run --gpus all", "podman run --device nvidia.com/gpu=all"),
-        )
-    if container == "apptainer":
-        return ("apptainer exec --nv IMAGE python train.py",)
-    return (DOCKER_RUN,)
+        options = "`--device nvidia.com/gpu=0` (the GPUs that are yours)"
+    else:
+        options = "`--gpus '\"device=0\"'` (the GPUs that are yours)"
+    return started_with(
+        facts,
+        options,
+        manifest="a limit for nvidia.com/gpu, which the cluster's device plugin hands out",
+        hosts="Start the container again with `--nv`, in a job that was given GPUs.",
+    )
 
 
 CHECKS = (

@@ -16,11 +16,12 @@ from steptime.machine.checks.check_row import (
     clean,
     driven_gpus,
     fires,
-    give_memory,
     not_applicable,
     not_checked,
 )
-from steptime.machine.values.check_values import Certainty, Cost
+from steptime.machine.checks.limits_raised import more_memory
+from steptime.machine.checks.remedy import by_administrator, look, try_levers
+from steptime.machine.values.check_values import Certainty, Cost, Disruption
 from steptime.measure.values.measurement import RankSummary
 
 _ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc", "tbbmalloc")
@@ -30,6 +31,7 @@ _FAULTS = Cost(
 _HUGE = Cost(of="step", low=0.96, high=1.0, source=f"{OWN} (torch asking for huge pages itself)")
 _SWAP_BYTES = 256 << 20  # less is what the system moved there once
 _SWAP_BYTES_PER_S = 1 << 20  # an occasional page is no thrashing
+_WHO_SWAPPED = "grep -s VmSwap /proc/[0-9]*/status | sort -k 2 -n | tail"
 _TIGHT = 0.9  # of the limit: a batch or a checkpoint takes the rest
 
 
@@ -60,7 +62,7 @@ def _default_allocator(facts: CheckFacts) -> Judgement:
         Certainty.LIKELY,
         seen=seen,
         cost=_FAULTS,
-        commands=("steptime tune --levers allocator -- python train.py",),
+        commands=(try_levers("allocator"),),
     )
 
 
@@ -75,7 +77,10 @@ def _huge_pages_off(facts: CheckFacts) -> Judgement:
         Certainty.POSSIBLE,
         seen={"huge_pages": word},
         cost=_HUGE,
-        commands=("echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",),
+        advice=(
+            "With `madvise` only programs that ask for huge pages get them. Whoever administers "
+            "the machine may have turned them off for another program.",
+        ),
     )
 
 
@@ -94,7 +99,7 @@ def _swap_in_use(facts: CheckFacts) -> Judgement:
             Severity.WARNING,
             Certainty.CERTAIN,
             seen=seen,
-            commands=("ps -eo rss,pid,user,args --sort=-rss | head",),
+            commands=(look("ps -eo rss,pid,user,args --sort=-rss | head"),),
         )
     total = facts.inventory.ram.total_bytes or 0
     if system.swap_used_bytes < max(_SWAP_BYTES, total // 20):
@@ -103,7 +108,7 @@ def _swap_in_use(facts: CheckFacts) -> Judgement:
         Severity.INFO,
         Certainty.POSSIBLE,
         seen=seen,
-        commands=("sudo swapoff -a && sudo swapon -a  # once as much memory is available",),
+        commands=(look(_WHO_SWAPPED),),
     )
 
 
@@ -125,7 +130,7 @@ def _group_memory_tight(facts: CheckFacts) -> Judgement:
             Certainty.CERTAIN,
             seen=seen,
             cost=FAILURE,
-            commands=(give_memory(facts, 2 * limit),),
+            advice=(more_memory(facts, 2 * limit),),
         )
     on_gpus = sum(gpu.memory_bytes or 0 for gpu in driven_gpus(facts))
     if on_gpus and limit < on_gpus and (ram is None or ram > limit):
@@ -133,7 +138,7 @@ def _group_memory_tight(facts: CheckFacts) -> Judgement:
             Severity.INFO,
             Certainty.POSSIBLE,
             seen={**seen, "gpu_bytes": on_gpus},
-            commands=(give_memory(facts, on_gpus),),
+            advice=(more_memory(facts, on_gpus),),
         )
     return clean(seen)
 
@@ -155,7 +160,7 @@ def _numa_balancing(facts: CheckFacts) -> Judgement:
         Severity.WARNING,
         Certainty.LIKELY,
         seen={"num_nodes": len(facts.inventory.numa)},
-        commands=("sudo sysctl kernel.numa_balancing=0",),
+        commands=(by_administrator("sudo sysctl kernel.numa_balancing=0", Disruption.MACHINE),),
     )
 
 

@@ -1,4 +1,4 @@
-"""Checks the path between ranks: unused RDMA, a slow interface, gloo for GPUs, NCCL's choices.
+"""Checks the path between ranks: unused RDMA, gloo for GPUs, NCCL's choices.
 
 In: facts. Out: judgements.
 """
@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 from functools import partial
 
-from steptime.core.units import format_rate
 from steptime.diagnose.values.finding import Severity
-from steptime.machine.checks.check_facts import CheckFacts, Interface
+from steptime.machine.checks.check_facts import CheckFacts
 from steptime.machine.checks.check_row import (
     CheckRow,
     Judgement,
@@ -24,15 +23,28 @@ from steptime.machine.checks.check_row import (
     run_on_gpu,
     spans_machines,
 )
-from steptime.machine.values.check_values import Certainty, Cost, NcclChoice
+from steptime.machine.checks.limits_raised import started_with
+from steptime.machine.checks.remedy import Remedy, by_administrator, look, unset
+from steptime.machine.values.check_values import Certainty, Cost, Disruption, NcclChoice
 
 _ENV = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 _TROUBLES = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
 _BACKENDS = "https://docs.pytorch.org/docs/stable/distributed.html#which-backend-to-use"
-_SPEEDUP = 2.0  # the other interface must be so much faster: else other things decide
 _GLOO = re.compile(r"""init_process_group\(\s*(?:backend\s*=\s*)?["']gloo["']|["']gloo["']""")
 
-_LOG = ("NCCL_DEBUG=INFO NCCL_DEBUG_FILE=nccl.log torchrun --nproc-per-node gpu train.py",)
+_SOCKETS = ("NCCL_IB_DISABLE", "NCCL_NET", "NCCL_IB_HCA")
+"""Variables that can keep NCCL off RDMA."""
+
+_WHY_SOCKETS = (
+    "NCCL says why it took no RDMA device in a log of NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET. "
+    "It chooses among the devices by itself."
+)
+_NO_PEERS = (
+    "No variable forbids it. In a virtual machine, or with access control on the PCI bridges, peer "
+    "copies are forbidden to GPUs: whoever administers the machine decides on that.",
+)
+_PEERS_FORBIDDEN = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
+_NO_MODULE = "The files of /dev/infiniband appear with the kernel's module ib_uverbs."
 
 
 def _rdma_unused(facts: CheckFacts) -> Judgement:
@@ -45,12 +57,7 @@ def _rdma_unused(facts: CheckFacts) -> Judgement:
         seen = {"device": device, "network": log.network, "log": log.path}
         if log.network != "Socket":
             return clean(seen)
-        commands: tuple[str, ...] = (
-            "unset NCCL_IB_DISABLE NCCL_NET",
-            f"export NCCL_IB_HCA={device}",
-        )
-        if facts.inventory.limits.container is not None and not facts.system.has_infiniband_files:
-            commands = (_with_infiniband(facts),)
+        commands, advice = _off_sockets(facts)
         several = None if log.num_nodes is None else log.num_nodes > 1
         return fires(
             {True: Severity.CRITICAL, None: Severity.WARNING}.get(several, Severity.INFO),
@@ -58,6 +65,7 @@ def _rdma_unused(facts: CheckFacts) -> Judgement:
             seen=seen,
             cost=_by_speed(facts),
             commands=commands,
+            advice=advice,
         )
     if facts.system.has_infiniband_files:
         return not_checked(facts.missing.get("nccl_log", "no_nccl_log"))
@@ -67,17 +75,33 @@ def _rdma_unused(facts: CheckFacts) -> Judgement:
         Certainty.LIKELY if is_several else Certainty.POSSIBLE,
         seen={"device": device, "absent": "/dev/infiniband"},
         cost=_by_speed(facts),
-        commands=(_with_infiniband(facts),),
+        commands=_with_infiniband(facts)[0],
+        advice=_with_infiniband(facts)[1],
     )
 
 
-def _with_infiniband(facts: CheckFacts) -> str:
+def _off_sockets(facts: CheckFacts) -> Remedy:
+    """Return what lets NCCL take RDMA: it chooses the device itself, among all that there are."""
+    if not facts.system.has_infiniband_files:
+        return _with_infiniband(facts)
+    found = [name for name in _SOCKETS if name in facts.environment]
+    if found:
+        return unset(facts, found, is_guard=True)
+    return (look("ibv_devinfo"),), (_WHY_SOCKETS,)
+
+
+def _with_infiniband(facts: CheckFacts) -> Remedy:
+    """Return what brings the devices' files: a module of the kernel, or the container's options."""
     if facts.inventory.limits.container is None:
-        return "sudo modprobe ib_uverbs"
-    return (
-        "docker run --gpus all --network host --device /dev/infiniband --cap-add IPC_LOCK"
-        " --shm-size=1g --ulimit memlock=-1 --ulimit stack=67108864 IMAGE python train.py"
+        load = by_administrator("sudo modprobe ib_uverbs", Disruption.MACHINE)
+        return (load,), (_NO_MODULE,)
+    again = started_with(
+        facts,
+        "`--device /dev/infiniband --ulimit memlock=-1`",
+        manifest="the RDMA resource that the cluster's device plugin offers",
+        hosts="Apptainer shows the host's /dev: the host's module ib_uverbs is not loaded.",
     )
+    return (), (again,)
 
 
 def _by_speed(facts: CheckFacts) -> Cost | None:
@@ -100,80 +124,15 @@ def _ib_disabled(facts: CheckFacts) -> Judgement:
     if not found:
         return clean()
     is_several = spans_machines(facts)
+    commands, advice = unset(facts, found, is_guard=True)
     return fires(
         Severity.CRITICAL if is_several else Severity.WARNING,
         Certainty.LIKELY if is_several else Certainty.POSSIBLE,
         seen={"variables": ", ".join(f"{name}={environment[name]}" for name in found)},
         cost=_by_speed(facts),
-        commands=("unset " + " ".join(found),),
+        commands=commands,
+        advice=advice,
     )
-
-
-def _slow_interface(facts: CheckFacts) -> Judgement:
-    """Judge the sockets' interface, by NCCL's rules (NCCL_SOCKET_IFNAME in its guide)."""
-    candidates = [one for one in facts.interfaces if one.is_up and one.name != "lo"]
-    if len(candidates) < 2:
-        return not_applicable("one_interface")
-    rule = facts.environment.get("NCCL_SOCKET_IFNAME")
-    taken = _taken(candidates, rule)
-    if not taken:
-        return fires(
-            Severity.CRITICAL,
-            Certainty.CERTAIN,
-            seen={"rule": rule or "", "interfaces": " ".join(one.name for one in candidates)},
-            commands=("unset NCCL_SOCKET_IFNAME",),
-        )
-    fastest = max(candidates, key=lambda one: one.speed_bits_per_s or 0.0)
-    first = taken[0]
-    seen: dict[str, Value] = {
-        "taken": _told(first),
-        "fastest": _told(fastest),
-        "rule": rule or "not set",
-    }
-    if fastest.speed_bits_per_s is None:
-        return not_checked("speeds_not_told")
-    command = (f"export NCCL_SOCKET_IFNAME={fastest.name} GLOO_SOCKET_IFNAME={fastest.name}",)
-    best = max(one.speed_bits_per_s or 0.0 for one in taken)
-    if first.speed_bits_per_s is None:
-        if first.is_hardware:
-            return not_checked("speeds_not_told")
-        return fires(Severity.INFO, Certainty.POSSIBLE, seen=seen, commands=command)
-    # Without a rule all interfaces taken are devices, and NCCL prefers the faster one.
-    if fastest.speed_bits_per_s < _SPEEDUP * (best if rule is None else first.speed_bits_per_s):
-        return clean(seen)
-    ratio = fastest.speed_bits_per_s / first.speed_bits_per_s
-    is_several = spans_machines(facts)
-    return fires(
-        Severity.WARNING if is_several else Severity.INFO,
-        Certainty.LIKELY if is_several else Certainty.POSSIBLE,
-        seen=seen,
-        cost=Cost(of="communication", low=1.0, high=ratio, source="speeds of the links here"),
-        commands=command,
-    )
-
-
-def _taken(candidates: list[Interface], rule: str | None) -> list[Interface]:
-    if rule:
-        is_not = rule.startswith("^")
-        words = [word for word in rule.lstrip("^").split(",") if word]
-        return [one for one in candidates if _matches(one.name, words) != is_not]
-    for wanted in (lambda name: name.startswith("ib"), lambda name: not name.startswith("docker")):
-        found = [one for one in candidates if wanted(one.name)]
-        if found:
-            return found
-    return candidates
-
-
-def _matches(name: str, words: list[str]) -> bool:
-    return any(
-        name == word[1:] if word.startswith("=") else name.startswith(word) for word in words
-    )
-
-
-def _told(one: Interface) -> str:
-    if one.speed_bits_per_s is None:
-        return one.name
-    return f"{one.name} ({format_rate(one.speed_bits_per_s, 'bits_per_s')})"
 
 
 def _gpu_ranks_on_gloo(facts: CheckFacts) -> Judgement:
@@ -189,7 +148,7 @@ def _gpu_ranks_on_gloo(facts: CheckFacts) -> Judgement:
         Severity.CRITICAL,
         Certainty.LIKELY,
         seen={"num_ranks": run.measurement.num_ranks, "words": found.group(0)},
-        commands=('torch.distributed.init_process_group("nccl")  # in the script',),
+        advice=('Write `torch.distributed.init_process_group("nccl")` in the script.',),
     )
 
 
@@ -212,11 +171,14 @@ def _nccl_path(facts: CheckFacts) -> Judgement:
     through_host = sum(num for name, num in log.transports.items() if name.startswith("SHM"))
     if not through_host or not has_nvlink:
         return clean(seen)
+    forbidding = [name for name in _PEERS_FORBIDDEN if name in facts.environment]
+    commands, advice = unset(facts, forbidding, is_guard=True) if forbidding else ((), _NO_PEERS)
     return fires(
         Severity.WARNING,
         Certainty.LIKELY,
         seen=seen,
-        commands=("unset NCCL_P2P_DISABLE NCCL_P2P_LEVEL", "nvidia-smi topo -p2p r"),
+        commands=(*commands, look("nvidia-smi topo -p2p r")),
+        advice=advice,
     )
 
 
@@ -252,7 +214,7 @@ def _without_gpu_direct(facts: CheckFacts) -> Judgement:
         Severity.WARNING,
         Certainty.LIKELY,
         seen=_choices(log),
-        commands=("sudo modprobe nvidia-peermem",),
+        commands=(by_administrator("sudo modprobe nvidia-peermem", Disruption.MACHINE),),
     )
 
 
@@ -279,21 +241,6 @@ CHECKS = (
         why="NCCL falls back to sockets, whatever the network could do.",
         source=f"{_ENV}#nccl-ib-disable",
         judge=_ib_disabled,
-    ),
-    CheckRow(
-        code="slow_interface",
-        subject="network",
-        title="NCCL takes a slow interface, and there is a faster one",
-        seen=(
-            "takes {taken}",
-            "the fastest is {fastest}",
-            "NCCL_SOCKET_IFNAME is {rule}",
-            "interfaces: {interfaces}",
-        ),
-        why="Without a rule NCCL takes those named ib*, else all but docker* and lo, in the "
-        "system's order; a rule that fits none ends the run.",
-        source=f"{_ENV}#nccl-socket-ifname",
-        judge=_slow_interface,
     ),
     CheckRow(
         code="gpu_ranks_on_gloo",

@@ -23,6 +23,7 @@ from steptime.machine.checks.check_row import (
     software_of,
     version_of,
 )
+from steptime.machine.checks.remedy import try_levers
 from steptime.machine.values.check_values import Certainty, Cost
 
 _TF32 = "https://docs.pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices"
@@ -33,7 +34,7 @@ _ON_CPU = Cost(
     high=2.08,
     source=f"{OWN} (GPT 1.44, ResNet 0.96, MLP 2.08, LSTM 1.22 in CPU time)",
 )
-_TUNE = ("steptime tune --levers matmul_precision -- python train.py",)
+_TUNE = (try_levers("matmul_precision"),)
 
 _MIN_SHARE = 0.5  # of the FLOP: below it, the other half decides
 _MIN_CONVOLUTION = 0.2  # of the FLOP: for less, the algorithm hardly matters
@@ -94,7 +95,7 @@ def _cudnn_benchmark(facts: CheckFacts) -> Judgement:
         Severity.WARNING,
         Certainty.LIKELY,
         seen=seen,
-        commands=("torch.backends.cudnn.benchmark = True  # in the script, after `import torch`",),
+        advice=("Write `torch.backends.cudnn.benchmark = True` after `import torch`.",),
     )
 
 

@@ -51,11 +51,16 @@ def _state(nvml: Any, handle: Any, index: int) -> GpuState:
     persistence = get("nvmlDeviceGetPersistenceMode")
     busy = get("nvmlDeviceGetUtilizationRates")
     rows = get("nvmlDeviceGetRemappedRows")  # corrected, uncorrected, pending, failed
+    bounds = get("nvmlDeviceGetPowerManagementLimitConstraints")  # lowest, highest
+    processes = get("nvmlDeviceGetComputeRunningProcesses")
     return GpuState(
         index=index,
         persistence=None if persistence is None else bool(persistence),
         power_limit_w=watts("nvmlDeviceGetEnforcedPowerLimit"),
         default_power_limit_w=watts("nvmlDeviceGetPowerManagementDefaultLimit"),
+        requested_power_limit_w=watts("nvmlDeviceGetPowerManagementLimit"),
+        max_power_limit_w=None if bounds is None else bounds[1] / 1000,
+        num_processes=None if processes is None else len(processes),
         clock_mhz=get("nvmlDeviceGetApplicationsClock", _SM),
         default_clock_mhz=get("nvmlDeviceGetDefaultApplicationsClock", _SM),
         held_down=None

@@ -90,4 +90,10 @@ def _software(told: Mapping[str, Any]) -> Software:
             Pin(name=name, wanted=wanted, installed=installed)
             for name, wanted, installed in told.get("pins") or ()
         ),
+        companions=tuple((name, version) for name, version in told.get("companions") or ()),
+        installer=told.get("installer"),
+        has_pip=bool(told.get("has_pip")),
+        is_writable=bool(told.get("is_writable")),
+        is_managed=bool(told.get("is_managed")),
+        cudnn_folders=tuple(told.get("cudnn_folders") or ()),
     )

@@ -1,31 +1,27 @@
-"""Reads kernel facts beyond the inventory: load over a second, swap, limits, listeners, sshd.
+"""Reads kernel facts beyond the inventory: load over a second, swap, limits, listeners.
 
-In: the kernel's files. Out: `System`, `Interface`, `Port` and `Sshd` values. What cannot be read is
+In: the kernel's files. Out: `System` and `Port` values. What cannot be read is
 None; no reader needs more rights than the user has.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import resource
-import shlex
-import socket
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-import psutil
-
 from steptime.core.control_groups import find_group
 from steptime.machine._files import KernelFiles, names_in, read_int, read_kib, read_lines, read_text
-from steptime.machine.checks.check_facts import Interface, Port, Space, Sshd, System
+from steptime.machine.checks.check_facts import Port, Space, System
 from steptime.record.numbers_told import whole_number_in
 
 SAMPLE_S = 1.0
 """Long enough for a hundred ticks of the kernel's clock on each core."""
 
-_MAX_DEPTH = 16  # for files that include each other, as in sshd
 _LISTEN = "0A"  # state of a socket in /proc/net/tcp (tcp_states.h)
 
 
@@ -56,6 +52,10 @@ def read_system(
         group_used_bytes=_group_used_bytes(kernel),
         locked_hard_bytes=_hard("RLIMIT_MEMLOCK"),
         num_open_files_hard=_hard("RLIMIT_NOFILE"),
+        stack_hard_bytes=_hard("RLIMIT_STACK"),
+        cpuset=_cpuset(kernel),
+        gpu_settings_at_start=_gpu_settings(kernel),
+        site_variables=_site_variables(kernel),
         has_nvidia_module=(kernel.proc / "driver" / "nvidia" / "version").exists(),
         has_nvidia_files=any((kernel.root / "dev" / n).exists() for n in ("nvidiactl", "dxg")),
         has_infiniband_files=bool(names_in(kernel.root / "dev" / "infiniband")),
@@ -151,6 +151,59 @@ def _group_used_bytes(kernel: KernelFiles) -> int | None:
     return max(0, used)
 
 
+def _cpuset(kernel: KernelFiles) -> str | None:
+    """Return the cores that the group may use, whatever its processes bound themselves to."""
+    names = {"v1_file": "cpuset.effective_cpus", "v2_file": "cpuset.cpus.effective"}
+    group = find_group("cpuset", **names, proc=kernel.proc)
+    if group is None:
+        return None
+    return read_text(group.folders[0] / names["v2_file" if group.is_v2 else "v1_file"])
+
+
+_AT_START = (
+    "etc/systemd/system/*.service",
+    "etc/rc.local",
+    "etc/rc.d/rc.local",
+    "etc/crontab",
+    "etc/cron.d/*",
+)
+"""Files of a machine's administrators that run commands when it starts, or by the clock."""
+
+
+_FOR_ALL = (
+    "etc/environment",
+    "etc/profile",
+    "etc/profile.d/*",
+    "etc/bash.bashrc",
+    "etc/bashrc",
+    "etc/security/pam_env.conf",
+    "etc/nccl.conf",
+)
+"""Files of a machine's administrators that set variables for every user."""
+
+_SETS = re.compile(r"^\s*(?:export\s+|setenv\s+|declare -x )?([A-Z_][A-Z0-9_]*)[=\s]", re.MULTILINE)
+
+
+def _site_variables(kernel: KernelFiles) -> dict[str, str]:
+    """Return the file that sets each variable for all users; of several the last."""
+    paths = [path for pattern in _FOR_ALL for path in sorted(kernel.root.glob(pattern))]
+    return {
+        name: f"/{path.relative_to(kernel.root)}"
+        for path in paths
+        for name in _SETS.findall(read_text(path) or "")
+    }
+
+
+def _gpu_settings(kernel: KernelFiles) -> tuple[str, ...]:
+    """Return the files that call nvidia-smi: they set limits and clocks of GPUs."""
+    paths = [path for pattern in _AT_START for path in sorted(kernel.root.glob(pattern))]
+    return tuple(
+        f"/{path.relative_to(kernel.root)}"
+        for path in paths
+        if "nvidia-smi" in (read_text(path) or "")
+    )
+
+
 def _hard(name: str) -> int | None:
     with suppress(AttributeError, OSError, ValueError):
         _, hard = resource.getrlimit(getattr(resource, name))
@@ -177,32 +230,6 @@ def read_spaces(folders: Mapping[str, Path]) -> tuple[Space, ...]:
 
 
 # -- network
-
-
-def read_interfaces(kernel: KernelFiles) -> tuple[Interface, ...]:
-    """Return the interfaces with an address, in the order in which the system lists them."""
-    try:
-        names = list(psutil.net_if_addrs())
-        addresses = psutil.net_if_addrs()
-        states = psutil.net_if_stats()
-    except (OSError, psutil.Error):
-        return ()
-    found = []
-    for name in names:
-        families = {int(address.family) for address in addresses[name]}
-        if not families & {int(socket.AF_INET), int(socket.AF_INET6)}:  # NCCL sees no others
-            continue
-        state = states.get(name)
-        speed = state.speed * 1e6 if state is not None and state.speed > 0 else None
-        found.append(
-            Interface(
-                name=name,
-                is_up=state is not None and state.isup,
-                is_hardware=(kernel.sys / "class" / "net" / name / "device").exists(),
-                speed_bits_per_s=speed,
-            )
-        )
-    return tuple(found)
 
 
 def read_ports(kernel: KernelFiles) -> tuple[Port, ...] | None:
@@ -232,68 +259,3 @@ def _is_local(address: str) -> bool:
     # These are ::1, and 127.0.0.0/8 as IPv6 addresses.
     is_mapped = address.startswith("0" * 16 + "FFFF0000") and address.endswith("7F")
     return address == "0" * 24 + "01000000" or is_mapped
-
-
-# -- SSH
-
-
-def read_sshd(kernel: KernelFiles) -> Sshd | str:
-    """Return what the server's configuration says of passwords, or why it cannot be read."""
-    file = kernel.root / "etc" / "ssh" / "sshd_config"
-    try:
-        text = file.read_text(errors="replace")
-    except FileNotFoundError:
-        return "no_file"
-    except OSError:
-        return "no_right_to_read"
-    values: dict[str, str] = {}
-    try:
-        has_drop_ins = _read_settings(text, kernel, values)
-    except OSError:
-        return "no_right_to_read"
-    except ValueError:  # no server would read this either
-        return "not_told"
-    word = values.get("passwordauthentication")
-    told = {"yes": True, "no": False}.get(word or "")
-    keyboard = values.get(
-        "kbdinteractiveauthentication", values.get("challengeresponseauthentication")
-    )
-    if told is False and keyboard == "yes" and values.get("usepam") == "yes":
-        told = True  # then PAM asks for the password
-    port = whole_number_in(values.get("port"))
-    return Sshd(
-        file=f"/{file.relative_to(kernel.root)}",
-        has_drop_ins=has_drop_ins,
-        port=22 if port is None else port,
-        passwords=told,
-    )
-
-
-def _read_settings(
-    text: str, kernel: KernelFiles, values: dict[str, str], *, depth: int = 0
-) -> bool:
-    """Fill in each setting's first value, which counts; those after a Match apply to some only."""
-    has_include = False
-    for line in text.splitlines():
-        words = shlex.split(line.replace("=", " ", 1), comments=True) if _is_plain(line) else []
-        if len(words) < 2:
-            continue
-        word = words[0].lower()
-        if word == "match":
-            break
-        if word == "include" and depth < _MAX_DEPTH:
-            has_include = True
-            for pattern in words[1:]:
-                path = pattern if pattern.startswith("/") else f"/etc/ssh/{pattern}"
-                for included in sorted(kernel.root.glob(path.lstrip("/"))):
-                    _read_settings(
-                        included.read_text(errors="replace"), kernel, values, depth=depth + 1
-                    )
-        else:
-            values.setdefault(word, words[1].lower())
-    return has_include
-
-
-def _is_plain(line: str) -> bool:
-    """Return whether the line's quotes are closed."""
-    return line.count('"') % 2 == 0 and line.count("'") % 2 == 0

@@ -8,7 +8,9 @@ from __future__ import annotations
 from steptime.machine.checks import (
     device_checks,
     disk_checks,
+    driver_checks,
     environment_checks,
+    interface_checks,
     limit_checks,
     memory_checks,
     network_checks,
@@ -19,15 +21,18 @@ from steptime.machine.checks import (
 )
 from steptime.machine.checks.check_facts import CheckFacts
 from steptime.machine.checks.check_row import CheckRow, not_checked
+from steptime.machine.checks.remedy import settle
 from steptime.machine.values.check_values import MachineCheck
 
 CHECKS: tuple[CheckRow, ...] = (
+    *driver_checks.CHECKS,
     *software_checks.CHECKS,
     *precision_checks.CHECKS,
     *thread_checks.CHECKS,
     *memory_checks.CHECKS,
     *limit_checks.CHECKS,
     *network_checks.CHECKS,
+    *interface_checks.CHECKS,
     *device_checks.CHECKS,
     *environment_checks.CHECKS,
     *disk_checks.CHECKS,
@@ -49,4 +54,4 @@ def _judge(row: CheckRow, facts: CheckFacts) -> MachineCheck:
         found = row.judge(facts)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         found = not_checked("failed")
-    return found(code=row.code, subject=row.subject, source=row.source)
+    return settle(found(code=row.code, subject=row.subject, source=row.source), facts)

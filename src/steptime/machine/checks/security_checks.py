@@ -7,7 +7,7 @@ listeners; nothing ever connects to a port.
 from __future__ import annotations
 
 from steptime.diagnose.values.finding import Severity
-from steptime.machine.checks.check_facts import CheckFacts
+from steptime.machine.checks.check_facts import CheckFacts, Sshd
 from steptime.machine.checks.check_row import (
     CheckRow,
     Judgement,
@@ -16,7 +16,8 @@ from steptime.machine.checks.check_row import (
     not_applicable,
     not_checked,
 )
-from steptime.machine.values.check_values import Certainty
+from steptime.machine.checks.remedy import by_administrator, look_as_root
+from steptime.machine.values.check_values import Certainty, Command, Disruption
 
 _SSH_PORT = 22
 _KNOWN = {
@@ -32,6 +33,21 @@ _KNOWN = {
     29500: "torch.distributed",
 }
 """Services that by default ask for no password, or run what they receive."""
+
+_MEETS = frozenset((29400, 29500))
+"""Ports at which the ranks of a training meet: to close them ends it."""
+
+_MEETING = (
+    "Ranks of a training meet there, perhaps now: let it listen on a network that only your "
+    "machines are on, and leave the firewall to whoever administers them."
+)
+_TUNNEL = "Let the service listen on 127.0.0.1, and reach it through `ssh -L`."
+_KEYS_FIRST = (
+    "Only once everybody who logs in here has a key may whoever administers the machine set "
+    "PasswordAuthentication to no; until then it locks people out."
+)
+_SSHD_SERVICE = ("rhel", "rocky", "almalinux", "fedora", "centos", "sles", "arch")
+"""Distributions whose service is called sshd."""
 
 _DROP_IN = "/etc/ssh/sshd_config.d/00-keys-only.conf"
 
@@ -50,17 +66,30 @@ def _ssh_passwords(facts: CheckFacts) -> Judgement:
         return not_checked(reason)
     if sshd.passwords is False:
         return clean({"file": sshd.file})
-    mend = (
-        f"echo 'PasswordAuthentication no' | sudo tee {_DROP_IN}"
-        if sshd.has_drop_ins
-        else f"sudo sed -i '1i PasswordAuthentication no' {sshd.file}"
-    )
     told = "not told, which means yes" if sshd.passwords is None else "yes"
     return fires(
         Severity.WARNING,
         Certainty.CERTAIN if sshd.passwords else Certainty.LIKELY,
         seen={"file": sshd.file, "passwords": told},
-        commands=(mend, "sudo sshd -t && sudo systemctl reload ssh"),
+        commands=_forbid_passwords(facts, sshd),
+        advice=() if _forbid_passwords(facts, sshd) else (_KEYS_FIRST,),
+    )
+
+
+def _forbid_passwords(facts: CheckFacts, sshd: Sshd) -> tuple[Command, ...]:
+    """Return the commands that forbid passwords, where that locks nobody out."""
+    is_alone = facts.site.num_accounts == 1 and not facts.site.is_shared
+    if not is_alone or not sshd.has_own_key:
+        return ()
+    mend = (
+        f"echo 'PasswordAuthentication no' | sudo tee {_DROP_IN}"
+        if sshd.has_drop_ins
+        else f"sudo sed -i '1i PasswordAuthentication no' {sshd.file}"
+    )
+    service = "sshd" if facts.system.os_id in _SSHD_SERVICE else "ssh"
+    return (
+        by_administrator(mend, Disruption.LOGINS),
+        by_administrator(f"sudo sshd -t && sudo systemctl reload {service}", Disruption.LOGINS),
     )
 
 
@@ -81,10 +110,14 @@ def _open_ports(facts: CheckFacts) -> Judgement:
         Certainty.POSSIBLE,
         seen={"ports": ", ".join(f"{number} ({_KNOWN[number]})" for number in known)},
         commands=(
-            "sudo ss -ltnp " + " or ".join(f"'sport = :{number}'" for number in known)
-            if len(known) == 1
-            else "sudo ss -ltnp",
-            *(f"sudo ufw deny {number}/tcp" for number in known),
+            look_as_root(
+                "sudo ss -ltnp '( " + " or ".join(f"sport = :{port}" for port in known) + " )'"
+            ),
+        ),
+        advice=tuple(
+            sentence
+            for sentence, of in ((_MEETING, _MEETS), (_TUNNEL, _KNOWN.keys() - _MEETS))
+            if of & set(known)
         ),
     )
 

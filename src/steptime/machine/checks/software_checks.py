@@ -24,8 +24,15 @@ from steptime.machine.checks.check_row import (
     software_of,
     version_of,
 )
+from steptime.machine.checks.driver_checks import install_driver
+from steptime.machine.checks.remedy import Remedy, in_shell, look
+from steptime.machine.checks.torch_builds import (
+    change_build,
+    install,
+    is_covered,
+    newer_torch,
+)
 from steptime.machine.values.check_values import Certainty, Cost
-from steptime.record.numbers_told import whole_number_in
 
 COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"
 
@@ -33,61 +40,10 @@ MIN_DRIVERS = {11: (450, 80, 2), 12: (525, 60, 13), 13: (580,)}
 """Lowest driver for any minor release of a CUDA major version on Linux (`COMPATIBILITY`, table 1,
 with the full numbers of the CUDA Toolkit's release notes)."""
 
-_WHEELS = ((13, 0), "cu130"), ((12, 8), "cu128"), ((12, 6), "cu126")
-"""Builds of torch that a driver of this CUDA runs without minor version compatibility."""
-
-_INSTALLERS = {
-    "ubuntu": "sudo ubuntu-drivers install --gpgpu",
-    "debian": "sudo apt-get install nvidia-driver",
-    **dict.fromkeys(("rhel", "rocky", "almalinux", "fedora"), "sudo dnf install cuda-drivers"),
-}
-"""The command by distribution; the last ones use NVIDIA's own repository."""
+_ON_PURPOSE = "If another package brought its own version along on purpose, leave it as it is."
 
 _OLDEST = (5, 0)
 """Torch with CUDA 12 has no code below this capability (Maxwell)."""
-
-_LIBRARY_MISMATCH = "nvml_error_18"  # NVML_ERROR_LIB_RM_VERSION_MISMATCH
-
-
-def _driver_missing(facts: CheckFacts) -> Judgement:
-    gpus = nvidia_gpus(facts)
-    if not gpus:
-        return not_applicable("no_nvidia_gpu")
-    word = facts.inventory.missing.get("gpus")
-    if any(gpu.has_driver for gpu in gpus):
-        return clean({"driver": facts.inventory.nvidia_driver or "?"})
-    if word == _LIBRARY_MISMATCH or facts.system.has_nvidia_module:
-        return clean({"driver": "in the kernel"})  # `_driver_silent` says whether it answers
-    if facts.inventory.limits.container is not None:
-        return not_applicable("driver_is_the_hosts")
-    if word == "no_binding":
-        return not_checked("no_binding")
-    return fires(
-        Severity.CRITICAL,
-        Certainty.LIKELY,  # a card that only drives a screen is on the bus as well
-        seen={"num_gpus": len(gpus), "reason": word or "not_told"},
-        cost=FAILURE,
-        commands=(_INSTALLERS.get(facts.system.os_id or "", _INSTALLERS["ubuntu"]), "sudo reboot"),
-    )
-
-
-def _driver_silent(facts: CheckFacts) -> Judgement:
-    """Judge a driver that is in the kernel, but does not report the GPUs."""
-    word = facts.inventory.missing.get("gpus")
-    is_there = facts.system.has_nvidia_module or word == _LIBRARY_MISMATCH
-    if not is_there:
-        return not_applicable("no_nvidia_driver")
-    if driven_gpus(facts):
-        return clean({"driver": facts.inventory.nvidia_driver or "?"})
-    if facts.inventory.limits.container is not None and not facts.system.has_nvidia_files:
-        return not_applicable("driver_is_the_hosts")
-    if word == "no_binding":
-        return not_checked("no_binding")
-    commands: tuple[str, ...] = ("nvidia-smi", "sudo dmesg | grep -i nvrm | tail")
-    seen: dict[str, Value] = {"silence": word or "not_told"}
-    if word == _LIBRARY_MISMATCH:
-        seen, commands = {"mismatch": "NVML error 18"}, ("sudo reboot",)
-    return fires(Severity.CRITICAL, Certainty.CERTAIN, seen=seen, cost=FAILURE, commands=commands)
 
 
 def _cpu_build(facts: CheckFacts) -> Judgement:
@@ -102,21 +58,14 @@ def _cpu_build(facts: CheckFacts) -> Judgement:
     if software.cuda is not None:
         return clean({"torch": software.torch, "cuda": software.cuda})
     sure = Certainty.CERTAIN if known else Certainty.LIKELY
-    here = version_of(facts.inventory.cuda_driver)
-    wheel = next((word for lowest, word in _WHEELS if here >= lowest), "cu126")
+    commands, advice = change_build(facts, software)
     return fires(
         Severity.CRITICAL,
         sure,
         seen={"torch": software.torch, "num_gpus": len(nvidia_gpus(facts))},
-        commands=(
-            f"{_pip(software)} install --force-reinstall torch"
-            f" --index-url https://download.pytorch.org/whl/{wheel}",
-        ),
+        commands=commands,
+        advice=advice,
     )
-
-
-def _pip(software: Software) -> str:
-    return f"{shlex.quote(software.python)} -m pip"
 
 
 def _cuda_build(facts: CheckFacts) -> Software | Judgement:
@@ -147,27 +96,16 @@ def _driver_too_old(facts: CheckFacts) -> Judgement:
     # NVIDIA's compatibility package lets older drivers of data-center GPUs run newer CUDA.
     if driver >= lowest or (software.num_devices or 0) > 0:
         return clean(seen)
-    older = next((word for need, word in _WHEELS if _runs(need[0], driver)), None)
-    downgrade = (
-        ()
-        if older is None
-        else (
-            f"{_pip(software)} install --force-reinstall torch"
-            f" --index-url https://download.pytorch.org/whl/{older}",
-        )
-    )
-    update = _INSTALLERS.get(facts.system.os_id or "", _INSTALLERS["ubuntu"])
+    commands, advice = change_build(facts, software)
+    offered, update = install_driver(facts)
     return fires(
         Severity.CRITICAL,
         Certainty.CERTAIN,
         seen=seen,
         cost=FAILURE,
-        commands=(update, *downgrade),
+        commands=(*commands, *offered),
+        advice=(*advice, *update),
     )
-
-
-def _runs(major: int, driver: tuple[int, ...]) -> bool:
-    return driver >= MIN_DRIVERS[major]
 
 
 def _no_device(facts: CheckFacts) -> Judgement:
@@ -189,7 +127,9 @@ def _no_device(facts: CheckFacts) -> Judgement:
             "error": software.cuda_error or "torch gives no reason",
         },
         commands=(
-            f"{shlex.quote(software.python)} -c 'import torch; torch.zeros(1, device=\"cuda\")'",
+            look(
+                f"{shlex.quote(software.python)} -c 'import torch; torch.zeros(1, device=\"cuda\")'"
+            ),
         ),
     )
 
@@ -204,9 +144,10 @@ def _architecture(facts: CheckFacts) -> Judgement:
     lacking = [
         gpu
         for gpu in gpus
-        if not _is_covered(version_of(gpu.compute_capability), software.architectures)
+        if not is_covered(version_of(gpu.compute_capability), software.architectures)
     ]
     held = " ".join(software.architectures)
+    commands, advice = change_build(facts, software)
     if not lacking:
         return clean({"architectures": held})
     return fires(
@@ -219,28 +160,9 @@ def _architecture(facts: CheckFacts) -> Judgement:
             "architectures": held,
         },
         cost=FAILURE,
-        commands=(f"{_pip(software)} install --upgrade torch",),
+        commands=commands,
+        advice=advice,
     )
-
-
-def _is_covered(here: tuple[int, ...], architectures: tuple[str, ...]) -> bool:
-    """Return whether code for one of the architectures runs on a GPU of this capability."""
-    for word in architectures:
-        kind, _, digits = word.partition("_")
-        number = digits.rstrip("af")
-        major, minor = whole_number_in(number[:-1]), whole_number_in(number[-1:])
-        if major is None or minor is None:
-            continue
-        code = (major, minor)
-        if digits != number:  # for one architecture (a) or family (f) alone
-            covers = code == here or (digits.endswith("f") and code[0] == here[0] and code <= here)
-        elif kind == "compute":  # the driver compiles it for newer GPUs
-            covers = code <= here
-        else:
-            covers = code[0] == here[0] and code <= here
-        if covers:
-            return True
-    return False
 
 
 def _cudnn_differs(facts: CheckFacts) -> Judgement:
@@ -256,15 +178,32 @@ def _cudnn_differs(facts: CheckFacts) -> Judgement:
     }
     if built[0] == here[0] and here[1:2] >= built[1:2]:
         return clean(seen)
+    commands, advice = _own_cudnn(facts, software)
     return fires(
         Severity.CRITICAL,
         Certainty.CERTAIN,
         seen=seen,
         cost=FAILURE,
-        commands=(
-            "unset LD_LIBRARY_PATH",
-            f"{_pip(software)} install --force-reinstall torch",
-        ),
+        commands=commands,
+        advice=advice,
+    )
+
+
+def _own_cudnn(facts: CheckFacts, software: Software) -> Remedy:
+    """Return what lets torch load the cuDNN that it was built with, and leaves the rest alone."""
+    modules = facts.environment.get("LOADEDMODULES", "").split(":")
+    named = [name for name in modules if name.lower().startswith("cudnn")]
+    if software.cudnn_folders and named:
+        return (in_shell("module unload " + " ".join(map(shlex.quote, named))),), ()
+    if software.cudnn_folders:
+        folders = facts.environment.get("LD_LIBRARY_PATH", "").split(":")
+        rest = ":".join(one for one in folders if one and one not in software.cudnn_folders)
+        return (in_shell(f"export LD_LIBRARY_PATH={shlex.quote(rest)}"),), ()
+    wrong = [p for p in software.pins if "cudnn" in p.name and p.installed != p.wanted]
+    if wrong:
+        return install(facts, software, [f"{pin.name}=={pin.wanted}" for pin in wrong])
+    return (look("ldconfig -p | grep libcudnn"),), (
+        "No folder of LD_LIBRARY_PATH holds a cuDNN: look where else this Python finds one.",
     )
 
 
@@ -277,12 +216,14 @@ def _packages_differ(facts: CheckFacts) -> Judgement:
     wrong = [pin for pin in software.pins if pin.installed != pin.wanted]
     if not wrong:
         return clean({"num_packages": len(software.pins)})
+    commands, advice = install(facts, software, [f"{pin.name}=={pin.wanted}" for pin in wrong])
     is_major = any(version_of(pin.installed)[:1] != version_of(pin.wanted)[:1] for pin in wrong)
     return fires(
         Severity.WARNING if is_major else Severity.INFO,
         Certainty.POSSIBLE,
         seen={"packages": ", ".join(map(_describe, wrong)), "torch": software.torch},
-        commands=(f"{_pip(software)} install " + " ".join(f"{p.name}=={p.wanted}" for p in wrong),),
+        commands=commands,
+        advice=(*advice, _ON_PURPOSE),
     )
 
 
@@ -304,7 +245,10 @@ def _without_nccl(facts: CheckFacts) -> Judgement:
         Severity.WARNING,
         Certainty.LIKELY,
         seen={"torch": software.torch, "num_gpus": len(driven_gpus(facts))},
-        commands=(f"{_pip(software)} install --force-reinstall torch",),
+        advice=(
+            "PyTorch's own builds for Linux have NCCL: this one was made by somebody else, who can "
+            "say why. Try an official build in an environment of its own (`python -m venv`).",
+        ),
     )
 
 
@@ -329,37 +273,13 @@ def _old_torch(facts: CheckFacts) -> Judgement:
         return not_checked("no_figure_for_these_gpus")
     if version >= (2, 12):
         return clean(seen)
-    upgrade = (f"{_pip(software)} install --upgrade torch",)
+    advice = (newer_torch(facts),)
     if version < (2, 2):
-        return fires(
-            Severity.WARNING, Certainty.LIKELY, seen=seen, cost=_ATTENTION, commands=upgrade
-        )
-    return fires(Severity.INFO, Certainty.POSSIBLE, seen=seen, cost=_ONE_MODEL, commands=upgrade)
+        return fires(Severity.WARNING, Certainty.LIKELY, seen=seen, cost=_ATTENTION, advice=advice)
+    return fires(Severity.INFO, Certainty.POSSIBLE, seen=seen, cost=_ONE_MODEL, advice=advice)
 
 
 CHECKS = (
-    CheckRow(
-        code="driver_missing",
-        subject="software",
-        title="NVIDIA's driver is missing",
-        seen=("{num_gpus} GPU(s) of NVIDIA's on the PCI bus, and no driver that speaks for them",),
-        why="Without it no program can use the GPU: a script trains on the processor, or fails.",
-        source="https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/",
-        judge=_driver_missing,
-    ),
-    CheckRow(
-        code="driver_silent",
-        subject="software",
-        title="NVIDIA's driver is there and does not answer",
-        seen=(
-            "driver and library are of different versions ({mismatch})",
-            "asked, it says: {silence}",
-        ),
-        why="After an update the old driver stays in the kernel until it is loaded again; a "
-        "GPU that fell off the bus can silence it too. CUDA cannot start.",
-        source="https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceEnumvs.html",
-        judge=_driver_silent,
-    ),
     CheckRow(
         code="cpu_build_beside_gpu",
         subject="software",

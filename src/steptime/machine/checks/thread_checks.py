@@ -6,10 +6,11 @@ In: facts. Out: judgements.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 
 from steptime.diagnose.values.finding import Severity
-from steptime.machine._files import parse_cpu_list
+from steptime.machine._files import format_cpu_list, parse_cpu_list
 from steptime.machine.checks.check_facts import CheckFacts
 from steptime.machine.checks.check_row import (
     OWN,
@@ -19,7 +20,6 @@ from steptime.machine.checks.check_row import (
     clean,
     driven_gpus,
     fires,
-    give_cores,
     is_on,
     not_applicable,
     not_checked,
@@ -27,8 +27,11 @@ from steptime.machine.checks.check_row import (
     software_of,
     version_of,
 )
-from steptime.machine.values.check_values import Certainty, Cost
-from steptime.machine.values.inventory_values import QUIET_CORES, NumaNode
+from steptime.machine.checks.limits_raised import more_cores
+from steptime.machine.checks.remedy import by_user, in_shell
+from steptime.machine.values.check_values import Certainty, Command, Cost, Disruption
+from steptime.machine.values.inventory_values import QUIET_CORES, Gpu, NumaNode
+from steptime.record.numbers_told import whole_number_in
 
 _TUNING = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
 _SPIN = Cost(
@@ -40,6 +43,8 @@ _SPIN = Cost(
 _BINDING = "https://docs.pytorch.org/docs/stable/elastic/run.html"
 _BIND = Cost(of="step", low=1.01, high=1.10, source="torch/numa/binding.py (typically 1 to 10 %)")
 _BINDING_SINCE = (2, 9)
+
+_BIND_EACH = "Bind each process to one node, that of its GPU where it has one (`numactl`)."
 
 _THROTTLED = 0.05  # of the periods: below it, at most one step in twenty was cut
 
@@ -58,12 +63,14 @@ def _threads_over_cores(facts: CheckFacts) -> Judgement:
     seen: dict[str, Value] = {"num_threads": threads, "num_ranks": ranks, "num_usable": usable}
     if threads * ranks <= usable:
         return clean(seen)
-    each = max(1, usable // ranks)
+    # A task of Slurm's may use fewer cores than its shell sees.
+    of_task = whole_number_in(facts.environment.get("SLURM_CPUS_PER_TASK")) or usable
+    each = max(1, min(usable // ranks, of_task))
     return fires(
         Severity.WARNING,
         Certainty.LIKELY,
         seen=seen,
-        commands=(f"export OMP_NUM_THREADS={each}",),
+        commands=(in_shell(f"export OMP_NUM_THREADS={each}"),),
     )
 
 
@@ -85,6 +92,9 @@ def _spin_waiting(facts: CheckFacts) -> Judgement:
         return not_applicable("one_thread")
     if _waits_asleep(facts):
         return clean({"wait_policy": "passive"})
+    allowed = len(parse_cpu_list(facts.inventory.limits.cpus))
+    if 0 < allowed < facts.inventory.cpu.num_threads:
+        return not_checked("load_of_other_cores")  # others may keep cores busy that are not ours
     others = min(others, facts.inventory.cpu.num_threads)  # ticks in a second are rounded
     free = facts.inventory.cpu.num_threads - others
     seen: dict[str, Value] = {
@@ -104,10 +114,7 @@ def _spin_waiting(facts: CheckFacts) -> Judgement:
         Certainty.LIKELY if was_busy else Certainty.POSSIBLE,
         seen=seen,
         cost=_SPIN,
-        commands=(
-            "export OMP_WAIT_POLICY=PASSIVE GOMP_SPINCOUNT=0 KMP_BLOCKTIME=0",
-            f"export OMP_NUM_THREADS={max(1, math.floor(free))}",
-        ),
+        commands=(in_shell("export OMP_WAIT_POLICY=PASSIVE GOMP_SPINCOUNT=0 KMP_BLOCKTIME=0"),),
     )
 
 
@@ -142,9 +149,9 @@ def _quota_below_cores(facts: CheckFacts) -> Judgement:
         Certainty.CERTAIN if is_felt else Certainty.LIKELY if is_over else Certainty.POSSIBLE,
         seen=seen,
         commands=(
-            f"export OMP_NUM_THREADS={max(1, math.floor(limits.cpu_quota_cores))}",
-            give_cores(facts, allowed),
+            in_shell(f"export OMP_NUM_THREADS={max(1, math.floor(limits.cpu_quota_cores))}"),
         ),
+        advice=(more_cores(facts, allowed),),
     )
 
 
@@ -160,16 +167,41 @@ def _affinity_across_nodes(facts: CheckFacts) -> Judgement:
     }
     if len(spanned) < 2 or _is_bound(facts):
         return clean(seen)
-    software = facts.software
-    has_torchrun = software is not None and version_of(software.torch)[:2] >= _BINDING_SINCE
-    by_hand = f"numactl --cpunodebind={spanned[0].node} --membind={spanned[0].node} python train.py"
+    command = _bind_to_node(facts, spanned)
     return fires(
         Severity.WARNING if driven_gpus(facts) else Severity.INFO,
         Certainty.LIKELY if len(driven_gpus(facts)) > 1 else Certainty.POSSIBLE,
         seen=seen,
         cost=_BIND,
-        commands=("torchrun --numa-binding=node train.py",) if has_torchrun else (by_hand,),
+        commands=() if command is None else (command,),
+        advice=(_BIND_EACH,) if command is None else (),
     )
+
+
+def _bind_to_node(facts: CheckFacts, spanned: Sequence[NumaNode]) -> Command | None:
+    """Return the command that binds each process near its GPU; None if the node is not certain."""
+    gpus = driven_gpus(facts)
+    software = facts.software
+    if gpus and software is not None and version_of(software.torch)[:2] >= _BINDING_SINCE:
+        line = "torchrun --numa-binding=node --nproc-per-node gpu train.py"
+        return by_user(line, Disruption.LOAD)
+    near = _node_of(gpus[0], spanned) if len(gpus) == 1 else None
+    # In a container the kernel may forbid what numactl asks for.
+    if near is None or facts.inventory.limits.container is not None:
+        return None
+    line = f"numactl --cpunodebind={near} --preferred={near} python train.py"
+    return by_user(line, Disruption.LOAD)
+
+
+def _node_of(gpu: Gpu, nodes: Sequence[NumaNode]) -> int | None:
+    """Return the node of these that the GPU is near."""
+    near = parse_cpu_list(gpu.cpus)
+    for node in nodes:
+        if node.node == gpu.numa_node:
+            return node.node
+        if gpu.numa_node is None and near and near <= parse_cpu_list(node.cpus):
+            return node.node
+    return None
 
 
 def _overlaps(facts: CheckFacts, node: NumaNode) -> bool:
@@ -203,8 +235,28 @@ def _far_from_gpu(facts: CheckFacts) -> Judgement:
             "near": gpus[0].cpus or "",
         },
         cost=_BIND,
-        commands=(f"taskset --cpu-list {gpus[0].cpus} python train.py",),
+        commands=_move_near(facts, gpus),
+        advice=() if _move_near(facts, gpus) else (_ask_for_near_cores(facts),),
     )
+
+
+def _move_near(facts: CheckFacts, gpus: Sequence[Gpu]) -> tuple[Command, ...]:
+    """Return the command that moves a training near its GPU, if nobody handed out these cores."""
+    near = set.intersection(*(parse_cpu_list(gpu.cpus) for gpu in gpus))
+    near &= parse_cpu_list(facts.system.cpuset)
+    if not near or facts.site.scheduler is not None:
+        return ()
+    line = f"taskset --cpu-list {format_cpu_list(near)} python train.py"
+    return (by_user(line, Disruption.LOAD),)
+
+
+def _ask_for_near_cores(facts: CheckFacts) -> str:
+    if facts.site.scheduler == "slurm":
+        return (
+            "Slurm handed out these cores: ask for some near the GPU when you hand the job in "
+            "(`--gres-flags=enforce-binding`), and let srun bind to them (`--gpu-bind=closest`)."
+        )
+    return "Whoever handed out these cores can hand out some that are near the GPU."
 
 
 def _thread_pinning(facts: CheckFacts) -> Judgement:
@@ -213,6 +265,8 @@ def _thread_pinning(facts: CheckFacts) -> Judgement:
         value = facts.environment.get(name)
         if value is None or (name == "OMP_PROC_BIND" and not is_on(value)):
             continue
+        if facts.site.in_job and name in ("OMP_PLACES", "OMP_PROC_BIND"):
+            return clean({"name": name, "value": value})  # places are those of each task's cores
         ranks = facts.run.measurement.num_ranks if facts.run is not None else 1
         workers = facts.run.measurement.workers if facts.run is not None else None
         if ranks > 1 or workers is not None:
@@ -220,7 +274,7 @@ def _thread_pinning(facts: CheckFacts) -> Judgement:
                 Severity.INFO,
                 Certainty.POSSIBLE,
                 seen={"name": name, "value": value, "num_ranks": ranks},
-                commands=(f"unset {name}",),
+                commands=(in_shell(f"unset {name}"),),
             )
         return clean({"name": name, "value": value})
     return not_applicable("not_set")

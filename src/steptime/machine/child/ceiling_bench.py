@@ -151,8 +151,13 @@ class CeilingBench:
             "num_cores": self.others.num_cores,
             "wait_policy": os.environ.get("OMP_WAIT_POLICY", "default").lower(),
             "device_names": [torch.cuda.get_device_name(device) for device in self.devices],
+            "device_bytes": [one.total_memory for one in self._properties()],
+            "num_multiprocessors": [one.multi_processor_count for one in self._properties()],
             "cuda_version": torch.version.cuda,
         }
+
+    def _properties(self) -> list[Any]:
+        return [self.torch.cuda.get_device_properties(device) for device in self.devices]
 
     def _stages(self) -> list[tuple[str, str, float]]:
         """Return device, name and share of each stage."""

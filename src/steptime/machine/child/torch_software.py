@@ -5,7 +5,10 @@ It imports torch, asks and ends. No tensor is made, and GPUs are initialized onl
 
 from __future__ import annotations
 
+import glob
+import importlib.util
 import json
+import os
 import platform
 import sys
 from typing import Any
@@ -43,6 +46,12 @@ def ask_torch(torch: Any) -> dict[str, Any]:
         "matmul_precision": torch.get_float32_matmul_precision,
         "cudnn_benchmark": lambda: bool(torch.backends.cudnn.benchmark),
         "pins": read_pins,
+        "companions": read_companions,
+        "installer": read_installer,
+        "has_pip": lambda: importlib.util.find_spec("pip") is not None,
+        "is_writable": lambda: os.access(os.path.dirname(os.path.dirname(torch.__file__)), os.W_OK),
+        "is_managed": is_managed,
+        "cudnn_folders": find_cudnn,
     }
     told: dict[str, Any] = {}
     for name, question in questions.items():
@@ -86,6 +95,48 @@ def read_pins() -> list[list[str]]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def read_companions() -> list[list[str]]:
+    """Return the packages that only work with the build of torch that they were made for."""
+    import importlib.metadata as metadata
+
+    found = []
+    for name in ("torchvision", "torchaudio"):
+        try:
+            found.append([name, metadata.version(name)])
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def read_installer() -> str | None:
+    """Return what installed torch, as its metadata has it."""
+    import importlib.metadata as metadata
+
+    if glob.glob(os.path.join(glob.escape(sys.prefix), "conda-meta", "pytorch-*.json")):
+        return "conda"
+    words = (metadata.distribution("torch").read_text("INSTALLER") or "").split()
+    return words[0] if words else None
+
+
+def is_managed() -> bool:
+    """Return whether the distribution keeps the packages of this Python: PEP 668."""
+    import sysconfig
+
+    if sys.prefix != sys.base_prefix:  # an environment is its maker's
+        return False
+    return os.path.exists(os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED"))
+
+
+def find_cudnn() -> list[str]:
+    """Return the folders of LD_LIBRARY_PATH that hold a cuDNN, which comes before torch's own."""
+    folders = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    return [
+        folder
+        for folder in folders
+        if folder and glob.glob(os.path.join(glob.escape(folder), "libcudnn*.so*"))
+    ]
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """A check of the machine: what was seen of one thing that can hold a training back.
 
 Frozen values that survive JSON. Words for people are made in `report`; a check knows machine words,
-numbers, sources, and the exact command that mends it, which nobody runs but the user.
+numbers, sources, and the exact commands that mend it, each with who may run it and what it
+disrupts. They are printed, never run.
 """
 
 from __future__ import annotations
@@ -50,6 +51,63 @@ class Cost:
     source: str | None = None
 
 
+class Runner(str, Enum):
+    """Who may run a command.
+
+    USER: whoever trains: it needs no other rights, and changes nothing that is not theirs.
+    ROOT: root, because only root may read it; it changes nothing.
+    ADMINISTRATOR: whoever answers for the machine, because it changes it for others too.
+    """
+
+    USER = "user"
+    ROOT = "root"
+    ADMINISTRATOR = "administrator"
+
+
+class Disruption(str, Enum):
+    """What a command disrupts, the least first.
+
+    NOTHING: it reads. SHELL: this shell and what it starts. LOAD: it trains, which takes cores and
+    GPUs. RUN: the user's own training, which has to be started again. PACKAGES: whatever uses that
+    Python. MACHINE: a setting of the machine, for all its users. LOGINS: logins of all users.
+    TRAININGS: trainings that run on the machine. NODE: everything on it; it restarts.
+    """
+
+    NOTHING = "nothing"
+    SHELL = "shell"
+    LOAD = "load"
+    RUN = "run"
+    PACKAGES = "packages"
+    MACHINE = "machine"
+    LOGINS = "logins"
+    TRAININGS = "trainings"
+    NODE = "node"
+
+
+class CommandPlace(str, Enum):
+    """Where a command is to be run: in this shell, or on the host of this container."""
+
+    HERE = "here"
+    HOST = "host"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A command of a remedy.
+
+    Attributes:
+        line: the command, for a shell.
+        who: who may run it.
+        disrupts: what it disrupts.
+        place: where to run it.
+    """
+
+    line: str
+    who: Runner
+    disrupts: Disruption
+    place: CommandPlace = CommandPlace.HERE
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineCheck:
     """What came of one check.
@@ -63,7 +121,8 @@ class MachineCheck:
         seen: what it rests on, by name; quantities end in their unit.
         reason: why it was not checked, or does not apply, a machine word.
         severity, certainty, cost: only where it fires; no cost is one that is not known.
-        commands: that mend it, for a shell; printed, never run.
+        commands: that mend it; printed, never run.
+        advice: what to do where no command is certain to be right here, in sentences.
     """
 
     code: str
@@ -75,7 +134,8 @@ class MachineCheck:
     severity: Severity | None = None
     certainty: Certainty | None = None
     cost: Cost | None = None
-    commands: tuple[str, ...] = ()
+    commands: tuple[Command, ...] = ()
+    advice: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,7 @@
 """What a machine has and what it reaches: its inventory and its measured ceilings.
 
 Frozen values that survive JSON. What the machine did not tell is None or absent, and `missing` of
-the inventory says which part and why, in machine words; a ceiling that was not measured has no rate
-and says why. Rates of hardware as sold stand in `core.hardware`, never here.
+the inventory says which part and why, in machine words; so does a ceiling that was not measured.
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ from dataclasses import dataclass, field
 
 from steptime.core.interval import Interval
 from steptime.core.schema import SCHEMA
-
-# -- inventory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -395,6 +392,7 @@ class BenchProcess:
         num_cores: on which the load of others was measured.
         wait_policy: how its idle threads waited, a word of OpenMP.
         device_names: of the GPUs, as torch names them.
+        device_bytes, num_multiprocessors: memory [bytes] and compute units of each GPU.
         cuda_version: that torch was built for.
     """
 
@@ -405,6 +403,8 @@ class BenchProcess:
     num_cores: int
     wait_policy: str
     device_names: tuple[str, ...] = ()
+    device_bytes: tuple[int, ...] = ()
+    num_multiprocessors: tuple[int, ...] = ()
     cuda_version: str | None = None
 
 

@@ -7,7 +7,7 @@ seconds, bytes and fractions only; None means "not observed".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from steptime.core.interval import Interval
 from steptime.core.note import Note
@@ -192,10 +192,14 @@ class RankSummary:
         device_memory: memory allocated on its device.
         gc: its collections of garbage.
         device_name: name of the device, as torch gives it.
+        device_bytes: memory of the device; null without one [bytes].
+        num_multiprocessors: multiprocessors (compute units) of the device; null without one.
         versions: versions of the imported libraries other than torch.
         input_shapes: shapes and types of the models' first tensors, such as `64x3x224x224
             float32`, where two early steps agree in them.
         loaders: the loaders that training reads from.
+        tokens_per_step: tokens of the models' inputs in a mean step of the window, including
+            padding; null where the inputs are no tokens.
     """
 
     rank: int
@@ -216,9 +220,12 @@ class RankSummary:
     device_memory: MemoryUse | None = None
     gc: GcPauses | None = None
     device_name: str | None = None
+    device_bytes: int | None = None
+    num_multiprocessors: int | None = None
     versions: Mapping[str, str] | None = None
     input_shapes: tuple[str, ...] = ()
     loaders: tuple[LoaderUse, ...] = ()
+    tokens_per_step: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,6 +335,8 @@ class Measurement:
             reported its memory.
         profile: what a profiler saw; None where nobody asked for it.
         training: which training of the command this is; None where no process stepped.
+        given_peaks: dense peaks that the user gave for the device by type [FLOP/s]; empty without
+            `--peak`.
         outliving: the processes that may go on training although the command has returned.
         health: the losses of the training, and numbers that are not finite; None where no loss and
             no gradient norm was seen.
@@ -369,5 +378,6 @@ class Measurement:
     memory: Anatomy | None = None
     profile: Profile | None = None
     training: CommandTraining | None = None
+    given_peaks: Mapping[str, float] = field(default_factory=dict)
     outliving: tuple[OutlivingProcess, ...] = ()
     health: Health | None = None

@@ -13,7 +13,7 @@ from steptime.diagnose.values.finding import Diagnosis
 from steptime.diagnose.values.reach_values import Roofline, Waterfall
 from steptime.diagnose.values.utilization_values import Utilization
 from steptime.measure.values.measurement import Measurement
-from steptime.plan.values import MemoryFit
+from steptime.plan.values import MemoryFit, ModelWork
 from steptime.report.document.envelope import Envelope, ErrorItem, enclose
 from steptime.report.words.outliving_words import describe_outliving
 
@@ -56,6 +56,8 @@ class RunDocument:
         work: sums over `measurement.count`; null where the work was not counted.
         mfu: model FLOP utilization: forward and backward over the peak of the device.
         hfu: hardware FLOP utilization, with what activation checkpointing computes again.
+        model_work: the work by parameter and token, and by which convention; null where the work or
+            the parameters are not known.
         memory_fit: what the parts of `measurement.memory` add up to, and what would free some of
             it; null where no process reported its memory.
         roofline: the operators of a step under what the machine reaches.
@@ -70,6 +72,7 @@ class RunDocument:
     work: WorkSums | None
     mfu: Utilization
     hfu: Utilization
+    model_work: ModelWork | None
     memory_fit: MemoryFit | None
     roofline: Roofline | None
     waterfall: Waterfall | None

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
+from steptime.core.accelerators import Accelerator
 from steptime.core.hardware import find_accelerator
 from steptime.core.printable import printable
 from steptime.core.units import format_count, format_percent, format_rate, format_seconds
@@ -110,13 +111,22 @@ def _share(one: Ceiling, bench: BenchProcess) -> str:
     kind, _, number = one.device.partition(":")
     if kind != "cuda" or one.rate is None or int(number) >= len(bench.device_names):
         return ""
-    row = find_accelerator(bench.device_names[int(number)])
+    row = _row_of(bench, int(number))
     peak = None
     if row is not None and one.kind == "matmul":
         peak = row.peak_flops_per_s.get(one.dtype or "")
     elif row is not None and one.kind in ("copy", "triad"):
         peak = row.bandwidth_bytes_per_s
     return "" if peak is None else format_percent(one.rate.estimate / peak)
+
+
+def _row_of(bench: BenchProcess, number: int) -> Accelerator | None:
+    sizes, units = bench.device_bytes, bench.num_multiprocessors
+    return find_accelerator(
+        bench.device_names[number],
+        memory_bytes=sizes[number] if number < len(sizes) else None,
+        num_multiprocessors=units[number] if number < len(units) else None,
+    )
 
 
 def _provenance(found: Ceilings, bench: BenchProcess, age_s: float | None) -> str:

@@ -16,13 +16,22 @@ from steptime.machine.checks.run_checks import ROWS
 from steptime.machine.values.check_values import (
     Basis,
     CheckStatus,
+    Command,
     Cost,
     MachineCheck,
     NcclChoice,
+    Runner,
     most_costly_first,
 )
 from steptime.report.text.page import Page, joined
-from steptime.report.words.check_reasons import CERTAINTY, COST_OF, REASONS
+from steptime.report.words.check_reasons import (
+    CERTAINTY,
+    COST_OF,
+    DISRUPTIONS,
+    PLACES,
+    REASONS,
+    RUNNERS,
+)
 from steptime.report.words.fact_words import describe_facts
 
 _STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "bold yellow", Severity.INFO: "bold"}
@@ -65,10 +74,23 @@ def _full(check: MachineCheck, *, page: Page) -> list[Text]:
     for command in check.commands:
         # The command is not wrapped, so that it can be copied as it is typed.
         label = "  mend" if command == check.commands[0] else ""
-        lines.append(Text.assemble((f"{label:<11}", "dim"), (printable(command), "cyan")))
+        lines.append(Text.assemble((f"{label:<11}", "dim"), (printable(command.line), "cyan")))
+        lines += page.block("", Text(terms_of(command), style="dim"))
+    for sentence in check.advice:
+        lines += page.block("  advice" if sentence == check.advice[0] else "", printable(sentence))
     sure = CERTAINTY[check.certainty.value] if check.certainty is not None else ""
     lines += page.block("  sure", f"{sure} · rule: {check.source}")
     return lines
+
+
+def terms_of(command: Command) -> str:
+    """Say who may run a command, where, and what it disrupts."""
+    words = (
+        RUNNERS[command.who.value],
+        PLACES[command.place.value],
+        DISRUPTIONS[command.disrupts.value],
+    )
+    return joined([word for word in words if word])
 
 
 def _asked(basis: Basis) -> list[str]:
@@ -102,8 +124,12 @@ def _nccl(choice: NcclChoice) -> list[str]:
 
 
 def _remark(check: MachineCheck) -> str:
-    command = f": {printable(check.commands[0])}" if check.commands else ""
-    return f"{ROWS[check.code].title} ({seen_text(check)}){command}"
+    text = f"{ROWS[check.code].title} ({seen_text(check)})"
+    if check.commands:
+        first = check.commands[0]
+        who = "" if first.who is Runner.USER else f" ({RUNNERS[first.who.value]})"
+        return f"{text}: {printable(first.line)}{who}"
+    return f"{text}: {printable(check.advice[0])}" if check.advice else text
 
 
 def _counts(checks: Sequence[MachineCheck]) -> str:

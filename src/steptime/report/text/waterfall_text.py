@@ -32,7 +32,7 @@ from steptime.report.text.work_lines import REASONS
 
 PARTS: Mapping[str, str] = {
     "arithmetic": "arithmetic",
-    "ceiling": "below the datasheet",
+    "ceiling": "below the peak",
     "precision": "precision not used",
     "threads": "threads not used",
     "recomputation": "recomputation",
@@ -131,6 +131,8 @@ def describe_start(waterfall: Waterfall) -> str:
     dtype = printable(waterfall.dtype or "")
     if waterfall.begins_at == "datasheet":
         return f"the datasheet's dense peak in {dtype}"
+    if waterfall.begins_at == "given":
+        return f"the peak in {dtype} that you gave (--peak)"
     return f"the measured ceiling of matrix products in {dtype}, for there is no datasheet's peak"
 
 

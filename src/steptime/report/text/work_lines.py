@@ -11,12 +11,14 @@ from collections.abc import Mapping
 
 from rich.text import Text
 
+from steptime.core.given_peaks import PEAK_TYPES
 from steptime.core.printable import printable
 from steptime.core.units import format_flops, format_percent
 from steptime.diagnose.values.utilization_values import Utilization
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.work import COUNTED_APART, Count, WorkBasis
 from steptime.report.document.run_document import RunDocument
+from steptime.report.text.model_lines import model_lines
 from steptime.report.text.page import Page
 
 # Why the work, or its share of a peak, is not known.
@@ -38,7 +40,7 @@ REASONS: Mapping[str, str] = {
     "not_counted": "nothing was said of it",
     "no_steady_steps": "there are no steady steps",
     "unknown_device": "no datasheet peak is known for this device",
-    "no_peak_for_type": "no datasheet peak is known for this type on this device",
+    "no_peak_for_type": "no peak is known for this type on this device",
     "not_executed": "what the compiler made of it was not counted",
     "child_uncontained": "nothing here keeps an extra run from doing harm",
     "child_not_started": "the extra run could not be started",
@@ -71,9 +73,9 @@ def work_lines(document: RunDocument, page: Page) -> list[Text]:
             return []
         return page.block("work", _describe_missing(m), style="dim")
     lines = page.block("work", _describe_count(m.count, m.num_ranks))
-    if m.steady is None or m.steady.step_time_s is None:
-        return lines
-    return lines + page.block("rate", _describe_rate(document.mfu, document.hfu))
+    if m.steady is not None and m.steady.step_time_s is not None:
+        lines += page.block("rate", _describe_rate(document.mfu, document.hfu))
+    return lines + model_lines(document, page)
 
 
 def _describe_missing(m: Measurement) -> str:
@@ -175,8 +177,10 @@ def _describe_coverage(count: Count) -> str:
 def _describe_rate(mfu: Utilization, hfu: Utilization) -> str:
     rate = "" if mfu.flops_per_s is None else f"{format_flops(mfu.flops_per_s)}S"
     if mfu.fraction is None:
-        return _listed([rate, f"MFU and HFU not measured: {_reason(mfu.missing)}"])
+        return _listed([rate, f"MFU and HFU not measured: {_reason(mfu.missing)}", _how(mfu)])
     parts = [rate, f"MFU {format_percent(mfu.fraction)} of {_describe_peak(mfu)}"]
+    if mfu.fraction > 1:
+        parts.append("more than all of it: this peak is too low")
     if mfu.causal_fraction is not None and mfu.causal_fraction < mfu.fraction:
         parts.append(f"{format_percent(mfu.causal_fraction)} if masked attention is not counted")
     if hfu.fraction is None:
@@ -186,14 +190,26 @@ def _describe_rate(mfu: Utilization, hfu: Utilization) -> str:
     return _listed(parts)
 
 
+def _how(mfu: Utilization) -> str:
+    """Say how the user can give a peak that no table has."""
+    if mfu.missing not in ("unknown_device", "no_peak_for_type") or mfu.dtype not in PEAK_TYPES:
+        return ""
+    return f"give it: steptime run --peak {mfu.dtype}=TFLOPS"
+
+
 def _listed(parts: list[str]) -> str:
     """Join the parts in one paragraph and escape them: the names of operators may hold anything."""
     return printable(" · ".join(part for part in parts if part))
 
 
 def _describe_peak(found: Utilization) -> str:
-    """Return the denominator, such as `989 TFLOPS (H100 SXM 80GB, bf16 dense, datasheet)`."""
+    """Return the denominator, such as `989 TFLOPS (H100 SXM 80GB, bf16 dense, datasheet)`.
+
+    A peak that the user gave is named as the user's own.
+    """
     share = found.dtype_fraction or 1.0
     part = "" if share > 1 - _WORTH_NAMING else f", {format_percent(share)} of the work"
     peak = format_flops(found.peak_flops_per_s or 0.0)
+    if found.is_given:
+        return f"{peak}S ({found.dtype} dense{part}, your own figure)"
     return f"{peak}S ({found.device}, {found.dtype} dense{part}, datasheet)"

@@ -1,4 +1,4 @@
-"""Words that all checks share: what takes longer, how sure it is, and why a check was not made."""
+"""Words that all checks share: costs, certainty, who runs a command, what it disrupts, reasons."""
 
 from __future__ import annotations
 
@@ -20,6 +20,26 @@ CERTAINTY: Mapping[str, str] = {
     "possible": "possible: it depends on the script, or is on purpose",
 }
 
+RUNNERS: Mapping[str, str] = {
+    "user": "by you",
+    "root": "by root",
+    "administrator": "by whoever administers the machine",
+}
+
+DISRUPTIONS: Mapping[str, str] = {
+    "nothing": "disrupts nothing",
+    "shell": "changes this shell and what it starts",
+    "load": "trains, which takes cores and GPUs",
+    "run": "your training has to be started again",
+    "packages": "changes the packages of this Python for whatever uses it",
+    "machine": "changes the machine for all its users",
+    "logins": "can lock users out",
+    "trainings": "stops trainings on those devices",
+    "node": "ends everything on the machine: it restarts",
+}
+
+PLACES: Mapping[str, str] = {"here": "", "host": "on the host of this container"}
+
 REASONS: Mapping[str, str] = {
     "no_nvidia_driver": "no driver of NVIDIA's in the kernel",
     "no_nvidia_gpu": "no GPU of NVIDIA's",
@@ -31,6 +51,8 @@ REASONS: Mapping[str, str] = {
     "one_thread": "one thread",
     "one_numa_node": "one NUMA node",
     "one_interface": "one network interface",
+    "no_hardware_interface": "no network interface with hardware behind it",
+    "load_of_other_cores": "others' load is told of all cores, and this shell may use some of them",
     "no_rdma": "no active RDMA device",
     "no_traffic_over_rdma": "NCCL sends nothing over RDMA",
     "no_amx": "a processor without AMX for bf16",

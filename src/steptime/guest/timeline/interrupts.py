@@ -1,0 +1,61 @@
+"""What the script's signal handlers raise belongs to the script, wherever it is raised.
+
+A handler runs between two instructions of the main thread, and they may be ours: in a hook that
+guards the training against our own failures, or in a callback whose errors Python drops.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+_HAS_STAR = 0x04  # of a code's flags: it takes further positional arguments
+
+
+def is_from_handler(error: BaseException) -> bool:
+    """Return whether a signal handler raised this.
+
+    A handler is handed the frame that it interrupted, and nobody else is handed the frame of the
+    function that called.
+    """
+    link = error.__traceback__
+    while link is not None and link.tb_next is not None:
+        inner = link.tb_next.tb_frame
+        code = inner.f_code
+        names = code.co_varnames[: code.co_argcount + bool(code.co_flags & _HAS_STAR)]
+        given = [inner.f_locals.get(name) for name in names]
+        if any(one is link.tb_frame for one in given) or any(
+            one is link.tb_frame for more in given if type(more) is tuple for one in more
+        ):
+            return True
+        link = link.tb_next
+    return False
+
+
+def raise_later(error: BaseException) -> None:
+    """Raise an error in the caller's caller, at its next line or in what it calls next.
+
+    For code that runs where an error would be dropped. A trace function, for that one moment,
+    raises it; a debugger's own comes back with it.
+    """
+    own = sys._getframe(1)
+    frame = own.f_back
+    if frame is None:
+        return
+    before, local = sys.gettrace(), frame.f_trace
+    link = handled = error.__traceback__
+    while link is not None:
+        here, link = link.tb_frame, link.tb_next
+        if here.f_code.co_filename == own.f_code.co_filename:
+            handled = link  # the frames of the handler, below the one of ours that it interrupted
+
+    def interrupt(at: FrameType, event: str, argument: Any) -> None:
+        if at is own:
+            return
+        sys.settrace(before)
+        frame.f_trace = local
+        raise error.with_traceback(handled)
+
+    frame.f_trace = interrupt
+    sys.settrace(interrupt)

@@ -1,0 +1,32 @@
+"""Finds how many tokens a step trains on, from the sizes of the models' inputs.
+
+In: a rank's steps and its window. Out: tokens of the mean step. Only the guest knows whether inputs
+are tokens; padding counts, because no value was read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from steptime.record.buckets import SIZES
+
+if TYPE_CHECKING:
+    from steptime.measure.steps.steady_window import StepWindow
+    from steptime.measure.steps.step_fold import RankSteps
+
+_ELEMENTS = SIZES.index("input_elements")
+
+
+def tokens_per_step(rank: RankSteps, window: StepWindow) -> float | None:
+    """Return the tokens of a mean step of the window; None where inputs are no tokens."""
+    sizes = rank.sizes
+    if not rank.signals.has_tokens or not sizes.columns:
+        return None
+    column = sizes.columns[_ELEMENTS]
+    steps = [sizes.rounds[index] for index in window.steps.index]
+    total = float(sum(sum(column[begin:end]) for begin, end in steps))
+    num = len(steps)
+    for block in window.blocks:
+        if block.sizes:
+            total, num = total + block.sizes[_ELEMENTS], num + block.num_steps
+    return total / num if num and total else None

@@ -1,0 +1,102 @@
+"""What a signal handler raises reaches the script, also where code of ours is interrupted."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType, SimpleNamespace
+
+import pytest
+
+from steptime.guest.timeline.gc_pauses import Pauses
+from steptime.guest.timeline.interrupts import is_from_handler
+from steptime.guest.timeline.recorder import Recorder
+
+
+class PreemptedError(Exception):
+    pass
+
+
+def preempt(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_IGN)  # as many do: once is enough
+    raise PreemptedError
+
+
+def preempt_any(*arguments: object) -> None:
+    raise PreemptedError
+
+
+@contextmanager
+def on_alarm(handler: object) -> Iterator[None]:
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def pauses() -> Iterator[Pauses]:
+    watched = Pauses()
+    watched.watch(SimpleNamespace(__file__="/nowhere/torch/__init__.py"))
+    try:
+        yield watched
+    finally:
+        gc.callbacks.pop()
+
+
+def collect_until_the_alarm() -> None:
+    signal.setitimer(signal.ITIMER_REAL, 0.001)
+    for _ in range(100):
+        gc.collect()
+
+
+def fail_at_an_alarm(recorder: Recorder) -> None:
+    try:
+        signal.raise_signal(signal.SIGALRM)
+    except Exception:
+        recorder.fail("call")
+
+
+def fail(frame: FrameType) -> None:
+    raise ValueError(frame)
+
+
+@pytest.mark.parametrize("handler", [preempt, preempt_any, signal.default_int_handler])
+def test_a_signal_during_a_collection_is_raised_where_the_script_goes_on(handler, capfd):
+    expected = KeyboardInterrupt if handler is signal.default_int_handler else PreemptedError
+    garbage = [[number] for number in range(300_000)]  # a collection takes some milliseconds
+    tracer = sys.gettrace()
+    for _ in range(5):
+        with pauses() as watched, on_alarm(handler):
+            gc.collect()
+            before = watched.num
+            with pytest.raises(expected) as caught:
+                collect_until_the_alarm()
+            gc.collect()
+            assert watched.num > before
+        if expected is PreemptedError:
+            assert handler.__name__ in [f.name for f in traceback.extract_tb(caught.tb)]
+        assert sys.gettrace() is tracer
+    assert capfd.readouterr().err == ""
+    del garbage
+
+
+@pytest.mark.parametrize("handler", [preempt, preempt_any])
+def test_what_a_handler_raises_is_no_failure_of_ours(tmp_path, handler):
+    recorder = Recorder(str(tmp_path), dict)
+    with on_alarm(handler), pytest.raises(PreemptedError):
+        fail_at_an_alarm(recorder)
+    assert recorder.failures == {}
+
+
+def test_other_errors_are_no_handlers():
+    with pytest.raises(ValueError, match="frame") as caught:
+        fail(sys._getframe(1))
+    assert not is_from_handler(caught.value)
+    assert not is_from_handler(ValueError())
