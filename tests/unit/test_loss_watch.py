@@ -40,7 +40,7 @@ def watch(tmp_path: Path) -> LossWatch:
 
 def update(watch: LossWatch, *losses: Any, optimizer: int = 0, skipped: int | None = 0) -> None:
     for loss in losses:
-        watch.see_loss((loss,), inside_step=False)
+        watch.see_loss((loss,))
     watch.end_update(optimizer, skipped)
 
 
@@ -92,15 +92,19 @@ def test_several_backward_calls_give_their_mean_and_the_norm_stands_beside(
 
 def test_a_closures_last_loss_counts(watch: LossWatch) -> None:
     for number in (math.inf, 8.0, 5.0):
-        watch.see_loss((value(number),), inside_step=True)
+        watch.see_other_loss((value(number),), inside_step=True)
     watch.end_update(0, 0)
 
     assert written(watch) == ([[1, 0, 0, 5, None]], [])
 
 
 def test_what_is_no_loss_is_passed_over(watch: LossWatch) -> None:
-    for args in ((), (value(1.0, shape=(3,)),), ([value(1.0), value(2.0)],), (None,)):
-        watch.see_loss(args, inside_step=False)
+    three = value(1.0, shape=(3,))
+    watch.see_loss((three, torch.ones(3)))
+    watch.see_loss(([value(1.0), value(2.0)],))
+    watch.see_loss((None,))
+    for args in ((), (three,)):
+        watch.see_other_loss(args, inside_step=False)
     watch.end_update(0, 0)
 
     assert written(watch) == ([], [])
@@ -112,14 +116,23 @@ def test_a_list_of_one_tensor_is_a_loss(watch: LossWatch) -> None:
     assert written(watch)[0] == [[1, 0, 0, 7, None]]
 
 
-def test_nothing_is_read_under_a_mode_of_the_users(watch: LossWatch) -> None:
+def test_a_mode_of_the_users_sees_nothing(watch: LossWatch) -> None:
     from torch.overrides import TorchFunctionMode
 
-    loss = value(1.0)
-    with TorchFunctionMode():
+    seen: list[str] = []
+
+    class Counting(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None):
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    loss, norm = value(1.0), torch.tensor(2.0)
+    with Counting():
+        watch.see_norm(norm)
         update(watch, loss)
 
-    assert written(watch)[0] == []
+    assert seen == []
+    assert written(watch)[0] == [[1, 0, 0, 1, 2]]
 
 
 def test_no_operator_is_called_to_read(watch: LossWatch) -> None:
@@ -274,7 +287,7 @@ def test_of_late_blocks_two_rows_are_written_and_bad_ones_always() -> None:
     first = ALL_UPDATES + 1
     for number in range(first, first + 2 * BLOCK):
         loss = 9.0 if number == first + 5 else math.nan if number == first + BLOCK + 3 else 1.0
-        lines.add((number, 0, 0, loss, None))
+        lines.add_late(number, 0, loss, is_loss=True)
 
     rows = json.loads(lines.pop().splitlines()[0])["rows"]
     assert [row[0] - first for row in rows] == [0, 5, BLOCK, BLOCK + 3, BLOCK + 4]
@@ -282,7 +295,7 @@ def test_of_late_blocks_two_rows_are_written_and_bad_ones_always() -> None:
 
 def test_losses_that_no_reader_takes_are_infinite() -> None:
     lines = LossLines()
-    lines.add((1, 0, 0, 1e200, -1e200))
+    lines.ended.append((0, 0, 1e200, 1, -1e200))
 
     assert json.loads(lines.pop())["rows"] == [[1, 0, 0, "inf", "-inf"]]
 
@@ -372,7 +385,6 @@ def device() -> Device:
 def far(watch: LossWatch, device: Device, monkeypatch: pytest.MonkeyPatch) -> LossWatch:
     """A watch whose losses are on a device."""
     watch.plain = (OnDevice,)  # type: ignore[assignment]
-    watch.has_torch_function = lambda tensor: False
     watch.looks = DeviceLooks(device, {torch.float32: lambda memory: memory.number})
     return watch
 
@@ -396,7 +408,7 @@ def test_a_loss_that_the_script_reads_is_taken_as_it_passes(far: LossWatch, devi
     update(far, after)
     far.see_read(after, 6.0)
     between = OnDevice(0.0, address=3)
-    far.see_loss((between,), inside_step=False)
+    far.see_loss((between,))
     far.see_read(between, 7.0)
     far.end_update(0, 0)
 

@@ -28,9 +28,14 @@ _SKIPPED, _LOSS = 2, 3
 
 
 class LossLines:
-    """Numbers the updates, and keeps what is to be written."""
+    """Numbers the updates, and keeps what is to be written.
+
+    `ended` is where the guest adds updates in their order: optimizer, whether it was skipped, sum
+    and number of the losses, norm. They are sorted when somebody asks, many at a time.
+    """
 
     def __init__(self) -> None:
+        self.ended: list[tuple[int, int | None, float, int, float | None]] = []
         self.num_ended = 0  # rows of both kinds
         self.num_updates = self.num_by_hand = 0
         self.rows: list[Row] = []
@@ -48,17 +53,25 @@ class LossLines:
         """Return the number that the next row will have."""
         return self.last + 1
 
-    def count(self, optimizer: int) -> int:
-        """Count a row that has ended, and return its number."""
-        self.num_ended += 1
-        if optimizer == BY_HAND:
-            self.num_by_hand += 1
-            return self.num_by_hand
-        self.num_updates += 1
-        return self.num_updates
+    def settle(self) -> None:
+        """Number the updates that have ended, and make rows of those with something to tell."""
+        if not self.ended:
+            return
+        ended, self.ended = self.ended, []
+        for optimizer, skipped, total, num, norm in ended:
+            self.num_ended += 1
+            if optimizer == BY_HAND:
+                self.num_by_hand = number = self.num_by_hand + 1
+            else:
+                self.num_updates = number = self.num_updates + 1
+            if num or norm is not None or skipped:
+                self._add((number, optimizer, skipped or 0, total / num if num else None, norm))
 
-    def add(self, row: Row) -> bool:
-        """Keep a row; return whether one of its numbers is not finite."""
+    def add_late(self, number: int, optimizer: int, value: float, *, is_loss: bool) -> None:
+        """Add a number that came after the end of its update."""
+        self._add((number, optimizer, 0, *((value, None) if is_loss else (None, value))))
+
+    def _add(self, row: Row) -> None:
         number, _, _, loss, norm = row
         size = (loss or 0.0) + (norm or 0.0)
         is_bad = size - size != 0.0
@@ -67,7 +80,6 @@ class LossLines:
         else:
             self._add_late(row, is_turn=is_bad != self.was_bad)
         self.was_bad = is_bad
-        return is_bad
 
     def _add_late(self, row: Row, *, is_turn: bool) -> None:
         if is_turn or row[_SKIPPED]:
@@ -89,6 +101,7 @@ class LossLines:
 
     def pop(self) -> str:
         """Return the lines since the last call."""
+        self.settle()
         rows, self.rows = self.rows, []
         places, self.places = self.places, []
         text = "".join(dumps({"k": kinds.NON_FINITE, **place}) + "\n" for place in places)

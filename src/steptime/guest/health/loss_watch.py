@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import deque
+from ctypes import c_float
 from typing import Any, NamedTuple
 
 from ..sites.frames import Frames, innermost
@@ -42,8 +43,40 @@ class Watched(NamedTuple):
 class LossWatch:
     """The numbers of one thread's updates; the first thread that steps writes them."""
 
+    __slots__ = (
+        "arriving",
+        "float32",
+        "found",
+        "frames",
+        "has_root",
+        "has_torch_function",
+        "is_bad",
+        "is_eventful",
+        "last_read",
+        "lines",
+        "looked",
+        "looks",
+        "loss",
+        "norm",
+        "num_losses",
+        "num_places",
+        "num_weights_looks",
+        "optimizer",
+        "plain",
+        "read_found",
+        "readers",
+        "reads",
+        "recorder",
+        "scaled",
+        "tensor_class",
+        "torch",
+        "was_bad",
+        "watched",
+    )
+
     def __init__(self, torch: Any, recorder: Recorder, frames: Frames) -> None:
         self.torch = torch
+        self.tensor_class, self.float32 = torch.Tensor, torch.float32
         self.recorder = recorder
         self.frames = frames
         self.readers = readers(torch)
@@ -51,7 +84,6 @@ class LossWatch:
         self.has_torch_function = torch.overrides.has_torch_function_unary
         self.lines = LossLines()
         self.num_places = self.num_weights_looks = 0
-        self.was_bad = False
         self.has_root = False  # a backward call was seen, so `autograd.grad` is something else
         self.scaled: weakref.ref[Any] | None = None
         self.looks: DeviceLooks | None = None
@@ -61,19 +93,44 @@ class LossWatch:
         self.arriving: list[tuple[int, int, Slot, bool]] = []
         self.last_read = -LOOK_EVERY - 1
         self.optimizer = 0
-        self._begin_update()
-
-    def _begin_update(self) -> None:
+        # Of the update in progress:
         self.loss = 0.0
         self.num_losses = 0
         self.norm: float | None = None
+        self.is_eventful = False  # there is more to do at its end than to keep its numbers
+        self.was_bad = self.is_bad = False
         self.found: dict[str, Any] | None = None
         self.read_found: dict[str, Any] | None = None
 
     # -- what the hooks see
 
-    def see_loss(self, args: Any, *, inside_step: bool) -> None:
-        """Take the tensor that the script goes backward from; a closure's last one counts."""
+    def see_loss(self, args: Any) -> None:
+        """Take the tensor that the script goes backward from, where it said nothing else.
+
+        Between two kernels each line costs ten times what it costs in a loop, so the usual case
+        comes first, in one piece: a call without a gradient, which only a single number allows.
+        """
+        root: Any = args[0]
+        if (
+            type(root) is self.tensor_class
+            and len(args) == 1
+            and self.scaled is None
+            and not self.has_torch_function(root)
+            and root.is_cpu
+            and root.dtype is self.float32
+            and (address := root.data_ptr())
+        ):
+            value = c_float.from_address(address).value
+            self.loss += value
+            self.num_losses += 1
+            self.has_root = True
+            if value - value != 0.0:
+                self._meet("loss", value)
+        else:
+            self.see_other_loss(args, inside_step=False)
+
+    def see_other_loss(self, args: Any, *, inside_step: bool) -> None:
+        """Take any other; inside a step it is a closure's, whose last one counts."""
         self.has_root = True
         root: Any = args[0] if args else None
         if type(root) not in self.plain:
@@ -89,7 +146,7 @@ class LossWatch:
     def see_grad(self, args: Any) -> None:
         """Take what `autograd.grad` derives, in a script that makes no backward call."""
         if not self.has_root:
-            self.see_loss(args, inside_step=False)
+            self.see_other_loss(args, inside_step=False)
             self.has_root = False
 
     def see_scaled(self, outputs: Any, scaled: Any) -> None:
@@ -110,9 +167,15 @@ class LossWatch:
 
     def see_norm(self, norm: Any) -> None:
         """Take the norm that clipping returned."""
-        if type(norm) not in self.plain:
-            return
-        value = self._read(norm, is_loss=False)
+        if (
+            type(norm) is self.tensor_class
+            and not self.has_torch_function(norm)
+            and norm.is_cpu
+            and norm.dtype is self.float32
+        ):
+            value: float | None = c_float.from_address(norm.data_ptr()).value
+        else:
+            value = self._read(norm, is_loss=False) if type(norm) in self.plain else None
         if value is not None:
             self.norm = value
             if value - value != 0.0:
@@ -125,48 +188,53 @@ class LossWatch:
         if tensor.requires_grad and tensor.numel() == 1 and self.num_places < MAX_PLACES:
             self.num_places += 1
             self.read_found = self._describe("loss", float(value))
+            self.is_eventful = True
+
+    # -- from update to update
 
     def end_update(self, optimizer: int, skipped: int | None) -> None:
         """Take the end of an update, or of a backward call that counts as one."""
-        try:
-            number, num, norm = self.lines.count(optimizer), self.num_losses, self.norm
-            loss = self.loss / num if num else None
-            self.optimizer = optimizer
-            if num or norm is not None or skipped:
-                self.was_bad = self.lines.add((number, optimizer, skipped or 0, loss, norm))
-            if self.found is not None:
-                place = {"n": number, "skipped": skipped or 0, **self.found}
-                self.lines.places.append(place)
-            if self.looked:
-                self.arriving += [(number, optimizer, *one) for one in self.looked]
-                self.looked = []
-            if self.arriving:
-                self._take_arrived()
-        except Exception:
-            self.recorder.fail("losses")
-        self._begin_update()
+        self.lines.ended.append((optimizer, skipped, self.loss, self.num_losses, self.norm))
+        self.loss, self.num_losses, self.norm = 0.0, 0, None
+        if self.is_eventful:
+            try:
+                self._end_eventful(optimizer, skipped or 0)
+            except Exception:
+                self.recorder.fail("losses")
 
-    def _add(self, number: int, optimizer: int, value: float, *, is_loss: bool) -> None:
-        """Add a number that came after the end of its update."""
-        loss, norm = (value, None) if is_loss else (None, value)
-        self.was_bad = self.lines.add((number, optimizer, 0, loss, norm))
+    def _end_eventful(self, optimizer: int, skipped: int) -> None:
+        self.lines.settle()
+        number, self.optimizer = self.lines.last, optimizer
+        if self.found is not None:
+            self.lines.places.append({"n": number, "skipped": skipped, **self.found})
+        self.was_bad, self.is_bad = self.is_bad, False
+        self.found = self.read_found = None
+        if self.looked:
+            self.arriving += [(number, optimizer, *one) for one in self.looked]
+            self.looked = []
+        if self.arriving:
+            self._take_arrived()
+        self.is_eventful = self.was_bad or bool(self.watched) or bool(self.arriving)
 
     # -- numbers
 
     def _read(self, tensor: Any, *, is_loss: bool) -> float | None:
-        """Return the number of a tensor, if it can be known now and nobody sees us."""
-        if self.has_torch_function(tensor) or tensor.numel() != 1:
-            return None
-        if not tensor.is_cpu:
-            return self._read_on_device(tensor, is_loss=is_loss)
-        read = self.readers.get(tensor.dtype)
-        try:
-            return None if read is None else read(tensor.data_ptr())
-        except RuntimeError:
-            return None  # it has no memory, as inside a transform of functions
+        """Return the number of a tensor, if it can be known now; no mode of the user's sees it."""
+        with self.torch._C.DisableTorchFunction():
+            if tensor.numel() != 1:
+                return None
+            if not tensor.is_cpu:
+                return self._read_on_device(tensor, is_loss=is_loss)
+            read = self.readers.get(tensor.dtype)
+            try:
+                return None if read is None else read(tensor.data_ptr())
+            except RuntimeError:
+                return None  # it has no memory, as inside a transform of functions
 
     def _read_on_device(self, tensor: Any, *, is_loss: bool) -> float | None:
         """Return what the script has read of it; else watch for that, and copy one in sixteen."""
+        self.lines.settle()
+        self.is_eventful = True
         number = self.lines.num_ended
         for reference, value in self.reads:
             if reference() is tensor:
@@ -183,7 +251,7 @@ class LossWatch:
 
     def see_read(self, tensor: Any, value: Any) -> None:
         """Take what the script itself read from a device, if that is a loss or a norm."""
-        if type(value) is not float or self.has_torch_function(tensor) or tensor.numel() != 1:
+        if type(value) is not float or type(tensor) not in self.plain or tensor.numel() != 1:
             return
         address = tensor.data_ptr()
         for one in self.watched:
@@ -194,15 +262,14 @@ class LossWatch:
         self.reads.append((weakref.ref(tensor), value))
 
     def _take_read(self, one: Watched, value: float) -> None:
+        self.lines.settle()
         self.last_read = one.number
-        if one.number < self.lines.num_ended - 1:
-            return
         if one.number == self.lines.num_ended - 1:
-            self._add(self.lines.last, self.optimizer, value, is_loss=one.is_loss)
-        elif one.is_loss:
+            self.lines.add_late(self.lines.last, self.optimizer, value, is_loss=one.is_loss)
+        elif one.number == self.lines.num_ended and one.is_loss:
             self.loss += value
             self.num_losses += 1
-        else:
+        elif one.number == self.lines.num_ended:
             self.norm = value
 
     def _take_arrived(self) -> None:
@@ -212,12 +279,13 @@ class LossWatch:
             if value is None:
                 self.arriving.append((number, optimizer, slot, is_loss))
             else:
-                self._add(number, optimizer, value, is_loss=is_loss)
+                self.lines.add_late(number, optimizer, value, is_loss=is_loss)
 
     # -- where the first bad number was
 
     def _meet(self, value: str, number: float) -> None:
         """Note where a number became bad; of those that follow only the number is kept."""
+        self.is_bad = self.is_eventful = True
         if self.found is not None or self.was_bad or self.num_places >= MAX_PLACES:
             return
         self.num_places += 1
@@ -235,6 +303,7 @@ class LossWatch:
 
     def pop_lines(self, *, is_last: bool) -> str:
         """Return the lines since the last call; with the last ones, what ended in no update."""
+        self.lines.settle()
         found = self.found or self.read_found
         if is_last and found is not None:
             self.lines.places.append({"n": self.lines.next, "skipped": 0, "is_open": True, **found})

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...record.buckets import H2D, OPTIMIZER, SYNC
-from ..timeline.journal import LEAVE, LEAVE_UNMOVED
+from ..timeline.journal import LEAVE, LEAVE_UNMOVED, Journal
 from .context import Context, marked
 from .patching import drop_frame, replace
 
@@ -42,7 +42,7 @@ def hook_method(context: Context, tensor_class: Any, name: str, bucket: int) -> 
     overrides = context.torch.overrides
     has_torch_function = overrides.has_torch_function_unary
     handle = overrides.handle_torch_function
-    local, fail = context.local, context.recorder.fail
+    local = context.local
     gives_number = name in NUMBERS
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -64,14 +64,8 @@ def hook_method(context: Context, tensor_class: Any, name: str, bucket: int) -> 
                     result = timed_call(context, bucket, original, self, args, kwargs)
                 else:
                     result = original(self, *args, **kwargs)
-                if gives_number and journal.losses is not None:
-                    try:
-                        if not self.is_cpu:
-                            journal.losses.see_read(self, result)
-                        if result - result != 0:  # it is not finite
-                            journal.losses.see_bad_read(self, result)
-                    except Exception:
-                        fail("losses")
+                if gives_number and (journal.is_direct or result - result != 0):  # not finite
+                    context.guarded("losses", see_number, journal, self, result)
                 return result
             finally:
                 journal.in_tensor_call = False
@@ -80,6 +74,16 @@ def hook_method(context: Context, tensor_class: Any, name: str, bucket: int) -> 
             raise
 
     replace(tensor_class, name, method, file_of=tensor_class.__format__)
+
+
+def see_number(journal: Journal, tensor: Any, number: Any) -> None:
+    """Let the losses take what the script read from a device, or what is not finite."""
+    if journal.losses is None:
+        return
+    if not tensor.is_cpu:
+        journal.losses.see_read(tensor, number)
+    if number - number != 0:
+        journal.losses.see_bad_read(tensor, number)
 
 
 def is_timed(context: Context, bucket: int, tensor: Any) -> bool:

@@ -61,8 +61,11 @@ def make_backward(context: Context, original: Any) -> Any:
                     journal.drop_optimizers()
                     outer = OTHER
                 journal.note(ENTER_BACKWARD, BACKWARD)
-                if journal.losses is not None:
-                    journal.losses.see_loss(args, inside_step=bool(journal.optimizers))
+                if (losses := journal.losses) is not None:
+                    if kwargs or journal.optimizers or not args:
+                        losses.see_other_loss(args, inside_step=bool(journal.optimizers))
+                    else:
+                        losses.see_loss(args)
                 if switches.due:
                     switches.take_sample()
                 if context.anatomy is not None and context.anatomy.awaits_backward:

@@ -18,8 +18,11 @@ class SeenLosses(Protocol):
     def end_update(self, optimizer: int, skipped: int | None) -> None:
         """Take the end of an update."""
 
-    def see_loss(self, args: Any, *, inside_step: bool) -> None:
-        """Take the tensor that the script goes backward from."""
+    def see_loss(self, args: Any) -> None:
+        """Take the tensor that the script goes backward from, where it said nothing else."""
+
+    def see_other_loss(self, args: Any, *, inside_step: bool) -> None:
+        """Take any other."""
 
     def see_grad(self, args: Any) -> None:
         """Take what `autograd.grad` derives."""
