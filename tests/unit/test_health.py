@@ -300,12 +300,12 @@ def test_every_report_opens_with_numbers_that_are_lost(fields: dict[str, Any]) -
     [
         (
             bad(),
-            "the loss is NaN from update 60 on, to the end of the run: 241 of 300 updates were "
+            "NaN in the loss from update 60 on, to the end of the run: 241 of 300 updates were "
             "wasted.",
         ),
         (
             bad(value="gradient_norm", what="infinity", is_going_on=False, num_wasted=2),
-            "the norm of the gradients is infinite from update 60 on, for a while: 2 of 300 "
+            "infinity in the norm of the gradients from update 60 on, for a while: 2 of 300 "
             "updates were wasted.",
         ),
     ],

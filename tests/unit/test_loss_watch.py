@@ -416,6 +416,17 @@ def test_a_loss_that_the_script_reads_is_taken_as_it_passes(far: LossWatch, devi
     assert device.num_recorded == 0
 
 
+def test_a_bad_loss_of_a_device_is_told_once_without_a_line(far: LossWatch) -> None:
+    for number in (1.0, math.nan, math.nan):
+        loss = OnDevice(number)
+        update(far, loss)
+        far.see_read(loss, number)
+
+    rows, places = written(far)
+    assert [row[3] for row in rows] == [1, "nan", "nan"]
+    assert places == [{"k": "nf", "n": 2, "value": "loss", "is_nan": True}]
+
+
 def test_another_tensor_at_the_place_of_a_loss_that_is_gone_is_not_it(far: LossWatch) -> None:
     loss = OnDevice(0.0, address=2)
     update(far, loss)

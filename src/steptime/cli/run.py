@@ -78,8 +78,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--live",
         action="store_true",
-        help="show one line of progress in the terminal while the command runs (its own output "
-        "must go to a file), and say at once if the loss becomes infinite or NaN",
+        help="show progress in the terminal (the command's output must go to a file), and say at "
+        "once if the loss is not finite",
     )
     add_store(output)
     parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)

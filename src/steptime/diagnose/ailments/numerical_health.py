@@ -241,7 +241,7 @@ NON_FINITE = Ailment(
     asked=Asked.ALWAYS,
     thresholds=(),
     title="not finite",
-    sentence="the {value} {what} from update {first_update} on, {until}: {updates_wasted} of "
+    sentence="{what} in the {value} from update {first_update} on, {until}: {updates_wasted} of "
     "{num_updates} updates were wasted.",
     explanation=None,
     removal=None,

@@ -52,6 +52,7 @@ class LossWatch:
         "has_torch_function",
         "is_bad",
         "is_eventful",
+        "is_late_bad",
         "last_read",
         "lines",
         "looked",
@@ -98,7 +99,7 @@ class LossWatch:
         self.num_losses = 0
         self.norm: float | None = None
         self.is_eventful = False  # there is more to do at its end than to keep its numbers
-        self.was_bad = self.is_bad = False
+        self.was_bad = self.is_bad = self.is_late_bad = False
         self.found: dict[str, Any] | None = None
         self.read_found: dict[str, Any] | None = None
 
@@ -265,7 +266,7 @@ class LossWatch:
         self.lines.settle()
         self.last_read = one.number
         if one.number == self.lines.num_ended - 1:
-            self.lines.add_late(self.lines.last, self.optimizer, value, is_loss=one.is_loss)
+            self._take_late(self.lines.last, self.optimizer, value, is_loss=one.is_loss)
         elif one.number == self.lines.num_ended and one.is_loss:
             self.loss += value
             self.num_losses += 1
@@ -279,7 +280,17 @@ class LossWatch:
             if value is None:
                 self.arriving.append((number, optimizer, slot, is_loss))
             else:
-                self.lines.add_late(number, optimizer, value, is_loss=is_loss)
+                self._take_late(number, optimizer, value, is_loss=is_loss)
+
+    def _take_late(self, number: int, optimizer: int, value: float, *, is_loss: bool) -> None:
+        """Take a number after its update; a bad loss is told at once, without a line."""
+        self.lines.add_late(number, optimizer, value, is_loss=is_loss)
+        if not is_loss:
+            return
+        was_bad, self.is_late_bad = self.is_late_bad, value - value != 0.0
+        if self.is_late_bad and not was_bad and self.num_places < MAX_PLACES:
+            self.num_places += 1
+            self.lines.places.append({"n": number, "value": "loss", "is_nan": value != value})
 
     # -- where the first bad number was
 

@@ -80,9 +80,8 @@ MISSING: Mapping[str, str] = {
 
 NUMBERS: Mapping[str, str] = {
     "gradient_norm": "norm of the gradients",
-    "skipped_updates": "gradients after scaling",
-    "nan": "is NaN",
-    "infinity": "is infinite",
+    "skipped_updates": "scaled gradients",
+    "nan": "NaN",
     "still_going": "to the end of the run",
     "recovered": "for a while",
 }
