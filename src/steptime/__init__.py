@@ -17,7 +17,7 @@ if typing.TYPE_CHECKING:
     from steptime.app.observe import observe
     from steptime.app.observed_run import ObservedRun
     from steptime.app.tune import TunedCommand, tune
-    from steptime.counting import count
+    from steptime.counting.count_model import count
     from steptime.errors import SteptimeError
 
     __version__: str
@@ -42,7 +42,7 @@ _PLACES = {
     "SteptimeError": "errors",
     "TunedCommand": "app.tune",
     "compare": "app.compare",
-    "count": "counting",
+    "count": "counting.count_model",
     "load": "app.load",
     "observe": "app.observe",
     "tune": "app.tune",

@@ -10,18 +10,20 @@ from dataclasses import replace
 
 import pytest
 
-from steptime.machine.checks.check_facts import CheckFacts, MachineSite
-from steptime.machine.checks.run_checks import judge
+from steptime.machine.checks.check_facts import CheckFacts
+from steptime.machine.checks.run_checks import CHECKS, judge
 from steptime.machine.values.check_values import (
     CheckStatus,
     Command,
     CommandPlace,
     Disruption,
     MachineCheck,
+    MachineSite,
     Runner,
 )
 from steptime.report.words.check_reasons import DISRUPTIONS, PLACES, RUNNERS
 from unit.check_cases import CASES, FURTHER
+from unit.check_objections import OBJECTIONS, ONCE_WRONG, OnceWrong
 
 OWN = MachineSite(num_others=0, num_accounts=1)
 SITES = {
@@ -90,6 +92,19 @@ def commands_of(checks: list[MachineCheck]) -> set[Command]:
     return {command for check in checks for command in check.commands}
 
 
+def test_what_an_administrator_could_object_is_answered_for_every_check() -> None:
+    """`docs/reference/check-remedies.md` has them beside the commands."""
+    assert set(OBJECTIONS) == {row.code for row in CHECKS}
+
+
+@pytest.mark.parametrize("once", ONCE_WRONG, ids=lambda once: once.then)
+def test_a_command_that_was_wrong_once_is_not_shown_there_again(once: OnceWrong) -> None:
+    (found,) = (check for check in judge(once.facts) if check.code == once.code)
+
+    lines = [command.line for command in found.commands]
+    assert (once.then in lines) == ("this one is right" in once.planted)
+
+
 def test_what_fires_has_a_command_or_advice(found: tuple[str, list[MachineCheck]]) -> None:
     assert [check.code for check in found[1] if not check.commands and not check.advice] == []
 
@@ -127,7 +142,6 @@ def test_rights_fit_who_runs_it(found: tuple[str, list[MachineCheck]]) -> None:
         Disruption.NOTHING,
         Disruption.SHELL,
         Disruption.LOAD,
-        Disruption.RUN,
         Disruption.PACKAGES,
     )
     for command in commands_of(found[1]):
@@ -149,7 +163,7 @@ def test_a_command_is_one_that_may_stand_on_this_machine(
             assert is_users, command
         if container is not None and not is_users:
             assert command.place is CommandPlace.HOST, command
-        if site.is_login_node:
+        if site.needs_job:
             assert command.disrupts is not Disruption.LOAD, command
         if site.num_others:
             stops = (Disruption.LOGINS, Disruption.TRAININGS, Disruption.NODE)

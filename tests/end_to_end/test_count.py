@@ -60,6 +60,7 @@ def test_where_two_optimizers_take_turns_a_step_is_an_update_of_each(tmp_path: P
         ("functional", "outside_modules"),
         ("teacher", "without_gradients"),
         ("graph", "subclass"),
+        ("jagged", "subclass"),
     ],
 )
 def test_where_a_step_cannot_be_counted_there_is_a_reason(

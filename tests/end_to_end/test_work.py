@@ -6,6 +6,8 @@ Each script of tests/specimens/work writes the work of each of its updates by cl
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -16,7 +18,9 @@ import pytest
 
 from end_to_end.contained import require
 from end_to_end.harness import (
+    LIMIT_S,
     SPECIMENS,
+    environment,
     needs_linux,
     needs_torch,
     rows,
@@ -28,6 +32,7 @@ from steptime.isolate.tiers import Tier
 pytestmark = [needs_torch, needs_linux]
 
 WORK = SPECIMENS / "work"
+PEAKS = Path(__file__).parents[2] / "benchmarks" / "peak_of_a_run.py"
 DISTURBED = 2
 
 
@@ -42,6 +47,11 @@ class Counted:
     @property
     def basis(self) -> Mapping[str, Any]:
         return self.data["count"]["basis"]
+
+    @property
+    def said(self) -> str:
+        """The report in one line."""
+        return " ".join(self.report.replace("\N{NO-BREAK SPACE}", " ").split())
 
     @property
     def mean(self) -> float:
@@ -104,6 +114,66 @@ def test_work_is_computed_from_sizes_that_vary(tmp_path: Path, name: str, terms:
     assert found.data["mfu"]["flops_per_s"] == pytest.approx(
         found.data["work"]["total"] * len(found.true) / found.basis["window_s"]
     )
+
+
+@pytest.mark.parametrize("name", ["irregular_accumulation", "lbfgs_closures"])
+def test_steps_that_differ_in_no_order_are_added_up(tmp_path: Path, name: str) -> None:
+    found = run(tmp_path, name)
+
+    assert found.is_exact()
+    assert found.basis["low_flops"] == min(found.true)
+    assert found.basis["high_flops"] == max(found.true)
+    assert sum(one["num_steps"] for one in found.basis["sizes"]) == len(found.true)
+    assert sum(one["num_steps"] * one["mean_flops"] for one in found.basis["sizes"]) == sum(
+        found.true
+    )
+
+
+def test_a_larger_batch_late_in_a_run_is_counted_too(tmp_path: Path) -> None:
+    found = run(tmp_path, "batch_jumps", "2100")
+
+    assert found.is_exact()
+    assert found.basis["low_flops"] == min(found.true)
+    assert found.basis["high_flops"] == max(found.true)
+
+
+def test_work_that_goes_by_no_size_has_a_range_and_no_rate(tmp_path: Path) -> None:
+    found = run(tmp_path, "fixed_point")
+
+    assert found.basis["how"] == "range"
+    assert found.basis["num_counted"] > 2
+    assert found.basis["low_flops"] <= found.mean <= found.basis["high_flops"]
+    assert found.data["mfu"]["flops_per_s"] is None
+    assert "count more of them in a contained extra run: steptime run --count" in found.said
+
+
+def test_the_peak_of_a_run_is_that_of_its_longest_sequence(tmp_path: Path) -> None:
+    found = run(tmp_path, "random_lengths")
+
+    peak = found.data["memory"]["run_peak"]
+    work = json.loads((tmp_path / "work.json").read_text())
+    first = found.data["steady"]["first_step"]
+    assert peak["step"] == max(range(first, len(work)), key=lambda step: work[step])
+    assert peak["how"] in ("computed", "followed")
+    assert (peak["error_fraction"] or 0) < 0.001
+    assert peak["bytes"] > 3 * peak["low_bytes"]
+    assert f"at the peak of the run, in step {peak['step']}" in found.said
+
+
+@pytest.mark.slow("each allocation of a training is followed by torch's profiler")
+@pytest.mark.parametrize("name", ["random_lengths", "irregular_accumulation", "batch_jumps"])
+def test_the_peak_of_a_run_is_the_highest_in_the_allocators_events(
+    tmp_path: Path, name: str
+) -> None:
+    out = tmp_path / "peaks.json"
+    command = [sys.executable, str(PEAKS), "--profile", str(WORK / f"{name}.py"), str(out)]
+    subprocess.run(command, cwd=tmp_path, env=environment(tmp_path), check=True, timeout=LIMIT_S)
+    peaks = json.loads(out.read_text())
+    (tmp_path / "job").mkdir()
+    found = run(tmp_path / "job", name)
+
+    said = found.data["memory"]["run_peak"]["bytes"]
+    assert said == pytest.approx(max(peaks[found.data["steady"]["first_step"] :]), rel=0.01)
 
 
 @pytest.mark.parametrize("name", ["growing_sequences", "unfreezing"])

@@ -27,7 +27,7 @@ def line(moment: str = "update", *, pid: int = 1, n: int = 1, **changes: Any) ->
 
 
 def rank(number: int, pid: int) -> Any:
-    samples = tuple(SimpleNamespace(rss=size) for size in (100, 900, 300))
+    samples = tuple(SimpleNamespace(rss=size, rss_peak=None) for size in (100, 900, 300))
     head = SimpleNamespace(rank=number, pid=pid)
     return SimpleNamespace(head=head, signals=SimpleNamespace(memory=samples))
 

@@ -17,7 +17,6 @@ from steptime.machine.checks.gather import Request, gather, read_nccl_log
 from steptime.machine.checks.nccl_log import parse_nccl_log
 from steptime.machine.checks.read_gpus import read_gpu_states
 from steptime.machine.checks.read_interfaces import read_interfaces
-from steptime.machine.checks.read_site import read_site
 from steptime.machine.checks.read_software import ask_software, parse_software
 from steptime.machine.checks.read_sshd import read_sshd
 from steptime.machine.checks.read_system import (
@@ -203,6 +202,15 @@ class HotNvml(FakeNvml):
     def nvmlDeviceGetPowerManagementDefaultLimit(self, handle: int) -> int:
         return 700_000
 
+    def nvmlDeviceGetPowerManagementLimit(self, handle: int) -> int:
+        return 500_000
+
+    def nvmlDeviceGetPowerManagementLimitConstraints(self, handle: int) -> list[int]:
+        return [200_000, 700_000]
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[Any]:
+        return [SimpleNamespace(pid=7)]
+
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: int) -> int:
         return 0x20 | 0x4
 
@@ -221,6 +229,8 @@ def test_the_state_of_a_gpu_is_what_nvml_says() -> None:
 
     assert found.persistence is False
     assert (found.power_limit_w, found.default_power_limit_w) == (400.0, 700.0)
+    assert (found.requested_power_limit_w, found.max_power_limit_w) == (500.0, 700.0)
+    assert (found.num_processes, found.is_idle) == (1, False)
     assert found.held_down == ("power_cap", "thermal")
     assert found.busy_fraction == 0.9
     assert (found.num_uncorrected, found.num_ever) == (1, 7)
@@ -232,6 +242,8 @@ def test_what_a_gpu_does_not_tell_is_none() -> None:
 
     assert found.held_down is None
     assert found.num_uncorrected is None
+    assert found.requested_power_limit_w is None
+    assert not found.is_idle  # nobody knows
 
 
 # -- what torch says
@@ -375,122 +387,3 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_there(
         "sshd": "no_file",
     }
     assert found.environment == {"A": "b"}
-
-
-# -- whose machine it is
-
-
-def processes(tree: Tree, *commands: str) -> None:
-    for number, command in enumerate(commands, start=1):
-        tree.proc(f"{number}/comm", command + "\n")
-
-
-def test_a_machine_of_ones_own_has_no_scheduler(tmp_path: Path) -> None:
-    tree = Tree(tmp_path)
-    processes(tree, "systemd", "bash")
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "etc" / "passwd").write_text(
-        "root:x:0:0::/:/bin/bash\n"
-        "sshd:x:105:65534::/run/sshd:/usr/sbin/nologin\n"
-        "ada:x:1000:1000::/home/ada:/bin/bash\n"
-        "game:x:1001:1001::/home/game:/usr/sbin/nologin\n"
-    )
-
-    found = read_site(tree.kernel, environment={})
-
-    assert (found.scheduler, found.in_job, found.is_login_node) == (None, False, False)
-    assert (found.num_others, found.num_accounts) == (0, 1)
-    assert not found.is_shared
-
-
-@pytest.mark.parametrize(
-    ("variable", "scheduler"),
-    [("SLURM_JOB_ID", "slurm"), ("PBS_JOBID", "pbs"), ("KUBERNETES_SERVICE_HOST", "kubernetes")],
-)
-def test_a_job_names_its_scheduler(tmp_path: Path, variable: str, scheduler: str) -> None:
-    found = read_site(Tree(tmp_path).kernel, environment={variable: "7"})
-
-    assert (found.scheduler, found.in_job, found.is_login_node) == (scheduler, True, False)
-
-
-@pytest.mark.parametrize(("command", "is_login_node"), [("sshd", True), ("slurmd", False)])
-def test_a_login_node_has_the_configuration_and_no_daemon(
-    tmp_path: Path, *, command: str, is_login_node: bool
-) -> None:
-    tree = Tree(tmp_path)
-    (tmp_path / "etc" / "slurm").mkdir(parents=True)
-    processes(tree, "systemd", command)
-
-    found = read_site(tree.kernel, environment={})
-
-    assert (found.scheduler, found.is_login_node) == ("slurm", is_login_node)
-
-
-def test_people_behind_a_directory_or_behind_hidepid_are_not_counted(tmp_path: Path) -> None:
-    tree = Tree(tmp_path)
-    tree.proc("4711/comm", "bash\n")  # the first process is hidden
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "etc" / "nsswitch.conf").write_text("passwd: files sss\n")
-    (tmp_path / "etc" / "passwd").write_text("ada:x:1000:1000::/home/ada:/bin/bash\n")
-
-    found = read_site(tree.kernel, environment={})
-
-    assert (found.num_others, found.num_accounts) == (None, None)
-
-
-@pytest.mark.parametrize(
-    ("owner", "num"), [(1001, 1), (0, 0), (105, 0), (61200, 0), (65534, 0), (100_033, 0)]
-)
-def test_only_people_count_as_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: int, num: int
-) -> None:
-    tree = Tree(tmp_path)
-    processes(tree, "systemd", "python")
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "etc" / "subuid").write_text("ada:100000:65536\n")
-    real = Path.stat
-
-    def stat(path: Path, **options: Any) -> Any:
-        found = real(path, **options)
-        return SimpleNamespace(st_uid=owner) if path.name == "2" else found
-
-    monkeypatch.setattr(os, "getuid", lambda: 1000)
-    monkeypatch.setattr(Path, "stat", stat)
-
-    assert read_site(tree.kernel, environment={}).num_others == num
-
-
-def test_what_sets_gpus_up_at_the_start_is_found(tmp_path: Path) -> None:
-    tree = Tree(tmp_path)
-    folder = tmp_path / "etc" / "systemd" / "system"
-    folder.mkdir(parents=True)
-    (folder / "power.service").write_text("[Service]\nExecStart=/usr/bin/nvidia-smi -pl 400\n")
-    (folder / "other.service").write_text("[Service]\nExecStart=/bin/true\n")
-
-    assert system_of(tree, tmp_path).gpu_settings_at_start == ("/etc/systemd/system/power.service",)
-
-
-def test_the_cores_of_the_group_are_read_beside_the_affinity(tmp_path: Path) -> None:
-    tree = Tree(tmp_path)
-    group = tmp_path / "group"
-    group.mkdir()
-    tree.proc("self/cgroup", "0::/\n")
-    tree.proc("self/mountinfo", f"30 1 0:26 / {group} rw - cgroup2 cgroup2 rw\n")
-    (group / "cpuset.cpus.effective").write_text("0-15\n")
-
-    assert system_of(tree, tmp_path).cpuset == "0-15"
-
-
-def test_ones_own_key_is_seen(tmp_path: Path) -> None:
-    tree = Tree(tmp_path)
-    (tmp_path / "etc" / "ssh").mkdir(parents=True)
-    (tmp_path / "etc" / "ssh" / "sshd_config").write_text("Port 22\n")
-    (tmp_path / "home" / ".ssh").mkdir(parents=True)
-
-    without = read_sshd(tree.kernel, home=tmp_path / "home")
-    (tmp_path / "home" / ".ssh" / "authorized_keys").write_text("ssh-ed25519 AAAA ada\n")
-    found = read_sshd(tree.kernel, home=tmp_path / "home")
-
-    assert isinstance(without, Sshd)
-    assert isinstance(found, Sshd)
-    assert (without.has_own_key, found.has_own_key) == (False, True)

@@ -9,17 +9,23 @@ import pytest
 from steptime.machine.checks.check_facts import (
     CheckFacts,
     GpuState,
-    MachineSite,
     Pin,
     Port,
     Sshd,
 )
 from steptime.machine.checks.run_checks import judge
-from steptime.machine.values.check_values import CheckStatus, Disruption, MachineCheck, Runner
+from steptime.machine.values.check_values import (
+    CheckStatus,
+    Disruption,
+    MachineCheck,
+    MachineSite,
+    Runner,
+)
 from steptime.machine.values.inventory_values import Mount
 from unit.check_cases import (
     ACTIVE,
     CASES,
+    CUDA_RANK,
     FILES,
     GPU_STATE,
     HERE,
@@ -119,8 +125,9 @@ IDLE = replace(GPU_STATE, num_processes=0)
     ("state", "is_reset", "words"),
     [
         (replace(IDLE, rows_pending=True), True, "replaced by the reset"),
-        (replace(IDLE, num_ever=1), False, "nothing to mend"),
-        (replace(IDLE, num_uncorrected=1), False, "nothing to mend"),
+        (replace(IDLE, num_ever=1), False, "No row waits for a reset"),
+        (replace(IDLE, num_uncorrected=1), False, "No row waits for a reset"),
+        (replace(IDLE, num_uncorrected=1, rows_pending=None), False, "retires pages"),
         (replace(IDLE, rows_pending=True, num_processes=1), False, "not before its trainings"),
         (replace(IDLE, rows_pending=True, busy_fraction=0.9), False, "not before its trainings"),
         (replace(IDLE, rows_pending=True, num_processes=None), False, "not before its trainings"),
@@ -159,8 +166,10 @@ def test_gpus_that_a_job_was_not_given_stay_hidden() -> None:
     assert found.status is CheckStatus.FIRES
     assert found.commands == ()
     assert "--gpus-per-node" in found.advice[0]
-    shared = with_variable(replace(hidden, site=SHARED), CUDA_VISIBLE_DEVICES="0")
-    assert lines("gpus_hidden", shared) == ["nvidia-smi"]
+    for site, words in ((SHARED, "that nobody works on"), (MachineSite(), "nothing of yours")):
+        partly = with_variable(replace(hidden, site=site), CUDA_VISIBLE_DEVICES="0")
+        assert lines("gpus_hidden", partly) == ["nvidia-smi"]
+        assert words in advice("gpus_hidden", partly)
 
 
 # -- the driver
@@ -263,6 +272,27 @@ def test_a_training_is_bound_to_the_node_of_its_gpu(gpu: object, line: str | Non
 
     assert found == ([] if line is None else [f"{line} python train.py"])
     assert line or "Bind each process" in advice("affinity_across_nodes", facts)
+
+
+@pytest.mark.parametrize(
+    ("site", "num_ranks", "num"),
+    [
+        (MachineSite(), None, "gpu"),
+        (MachineSite(scheduler="slurm", in_job=True), None, "gpu"),
+        (SHARED, None, None),
+        (SHARED, 2, "2"),
+    ],
+)
+def test_no_more_processes_are_started_than_there_are_gpus_for_them(
+    site: MachineSite, num_ranks: int | None, num: str | None
+) -> None:
+    run = None if num_ranks is None else make_run(ranks=(CUDA_RANK,), num_ranks=num_ranks)
+    facts = on_gpu(make_gpu(), make_gpu(1), numa=NODES, run=run, site=site)
+
+    found = lines("affinity_across_nodes", facts)
+
+    line = f"torchrun --numa-binding=node --nproc-per-node {num} train.py"
+    assert found == ([] if num is None else [line])
 
 
 def test_several_gpus_and_containers_get_no_single_node() -> None:
@@ -368,7 +398,7 @@ def test_a_tree_on_a_server_is_not_walked() -> None:
     local = make_facts(system=make_system(spaces=(full,)))
     remote = make_facts(system=make_system(spaces=(full,)), mounts=mounts)
 
-    assert lines("disk_nearly_full", local)[0].startswith("du -xh --max-depth=2 '/data/it'\"'\"'s'")
+    assert "du -xh --max-depth=2 '/data/it'\"'\"'s'" in lines("disk_nearly_full", local)[0]
     assert lines("disk_nearly_full", remote)[0].startswith("df -h ")
     assert "quota" in advice("disk_nearly_full", remote)
 
@@ -435,13 +465,45 @@ def test_a_port_at_which_a_training_meets_is_not_closed() -> None:
 # -- where
 
 
-def test_on_a_login_node_nothing_trains() -> None:
+def test_outside_of_the_jobs_of_a_scheduler_nothing_trains() -> None:
     facts = CASES["default_allocator"].fires
-    login = replace(facts, site=MachineSite(scheduler="slurm"))
 
     assert lines("default_allocator", facts)[0].startswith("steptime tune")
-    assert lines("default_allocator", login) == []
-    assert "try it in a job" in advice("default_allocator", login)
+    for site in (
+        MachineSite(scheduler="slurm"),
+        MachineSite(scheduler="slurm", serves_jobs=True, is_root=True),
+    ):
+        outside = replace(facts, site=site)
+        assert lines("default_allocator", outside) == []
+        assert "try it in a job" in advice("default_allocator", outside)
+
+
+def test_packages_of_a_shared_node_are_not_changed_by_root() -> None:
+    facts = CASES["cpu_build_beside_gpu"].fires
+
+    assert lines("cpu_build_beside_gpu", replace(facts, site=MachineSite(is_root=True)))
+    shared = replace(facts, site=replace(SHARED, is_root=True))
+    assert lines("cpu_build_beside_gpu", shared) == []
+
+
+def test_packages_that_another_one_may_want_are_asked_after() -> None:
+    facts = CASES["cuda_packages_differ"].fires
+
+    assert lines("cuda_packages_differ", facts) == ["/opt/env/bin/python -m pip check"]
+    assert "`nvidia-nccl-cu13==2.27.5`" in advice("cuda_packages_differ", facts)
+
+
+def test_a_container_does_not_know_who_set_clocks() -> None:
+    facts = on_gpu(state=replace(GPU_STATE, clock_mhz=1200), limits=limited(container="docker"))
+
+    assert lines("clocks_set_low", facts) == ["nvidia-smi -q -d CLOCK -i 0"]
+
+
+def test_gpu_direct_has_two_ways_and_neither_is_taken_here() -> None:
+    facts = CASES["no_gpu_direct"].fires
+
+    assert all("modprobe" not in line for line in lines("no_gpu_direct", facts))
+    assert "DMA-BUF" in advice("no_gpu_direct", facts)
 
 
 def test_what_root_does_in_a_container_is_for_the_host() -> None:

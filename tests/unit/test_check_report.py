@@ -17,6 +17,7 @@ from steptime.app import check_machine
 from steptime.cli.main import main
 from steptime.machine.checks.check_facts import CheckFacts
 from steptime.machine.checks.run_checks import CHECKS, ROWS, judge
+from steptime.machine.values.check_values import MachineSite
 from steptime.report.document.check_document import check_envelope
 from steptime.report.document.json_schema import json_schema
 from steptime.report.text.check_text import check_lines, cost_text, seen_text
@@ -27,6 +28,7 @@ from unit.check_cases import (
     FURTHER,
     GPU_STATE,
     HERE,
+    limited,
     make_log,
     make_software,
     make_system,
@@ -138,6 +140,42 @@ def test_a_quiet_machine_is_one_line_and_all_lists_the_others() -> None:
     assert "not here   no GPU of NVIDIA's: driver_missing" in everything
     assert "clean      shm_small: 32.0 GiB" in everything
     assert "unchecked  there is no run" in everything
+
+
+@pytest.mark.parametrize(
+    ("site", "words"),
+    [
+        (MachineSite(scheduler="slurm", in_job=True), " · in a job of Slurm"),
+        (MachineSite(scheduler="pbs"), " · a login node of PBS"),
+        (MachineSite(scheduler="sge", serves_jobs=True), " · a node of Grid Engine"),
+        (MachineSite(num_others=2), " · 2 other users"),
+    ],
+)
+def test_whose_machine_it_is_taken_for_is_said(site: MachineSite, words: str) -> None:
+    first = text_of(replace(HERE, site=site)).splitlines()[0]
+
+    assert first == "asked      torch 2.13.0+cpu under /opt/env/bin/python · no run" + words
+
+
+def test_who_runs_a_command_and_what_it_disrupts_is_said_below_it() -> None:
+    facts = CASES["numa_balancing_on"].fires
+    inside = replace(facts, inventory=replace(facts.inventory, limits=limited(container="docker")))
+
+    for one, words in (
+        (facts, "by whoever administers the machine · changes the machine for all its users"),
+        (inside, "by whoever administers the machine · on the host of this container · changes"),
+    ):
+        lines = text_of(one).splitlines()
+        at = lines.index("  mend     sudo sysctl kernel.numa_balancing=0")
+        assert lines[at + 1].strip().startswith(words)
+
+
+def test_a_remark_names_its_command_and_who_runs_it_or_its_advice() -> None:
+    off = on_gpu(state=replace(GPU_STATE, persistence=False))
+
+    assert "(by whoever administers the machine)" in " ".join(text_of(off).split())
+    off = CASES["huge_pages_off"].fires
+    assert "With `madvise` only programs" in " ".join(text_of(off).split())
 
 
 def test_why_torch_could_not_be_asked_is_said() -> None:

@@ -296,6 +296,7 @@ def test_a_small_shm_is_enlarged_by_who_made_it() -> None:
         ("docker", "--shm-size=1g"),
         ("kubernetes", "emptyDir: {medium: Memory}"),
         ("apptainer", "the host's /dev/shm"),
+        ("lxc", "Whoever starts this container decides"),
     ):
         facts = make_facts(limits=limited(container=container, shm_bytes=64 << 20))
         assert lines("shm_small", facts) == []

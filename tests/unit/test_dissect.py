@@ -8,8 +8,8 @@ from typing import Any
 
 from report_cases import dissected, make_anatomy, out_of_memory
 from steptime.app.describe_run import describe_run
+from steptime.guest.memory.device_state import largest_free_block, read_device
 from steptime.guest.memory.dissect import read_failure
-from steptime.guest.memory.memory_probe import largest_free_block, read_device
 from steptime.measure.values.anatomy import Allocator, Death, Growth
 from steptime.plan.memory_fit import wanted_bytes
 from steptime.report.text.memory_lines import memory_lines

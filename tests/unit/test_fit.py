@@ -8,7 +8,16 @@ import pytest
 
 from report_cases import make_anatomy, make_part, out_of_memory
 from steptime.core.codec import from_json, to_json
-from steptime.measure.values.anatomy import PARTS, Allocator, Anatomy, MemoryPart
+from steptime.measure.values.anatomy import (
+    PARTS,
+    Allocator,
+    Anatomy,
+    Death,
+    Instant,
+    MemoryPart,
+    MemoryTimeline,
+    RunPeak,
+)
 from steptime.plan.memory_fit import MODES, remedies, table_of, wanted_bytes
 
 MIB = 1 << 20
@@ -59,6 +68,34 @@ def test_half_the_batch_frees_half_of_what_grows_with_it() -> None:
     sizes = {"weights": 7, "activations": 60 * MIB, "logits": 30 * MIB, "inputs": 10 * MIB}
 
     assert frees(make(sizes))["half_micro_batch"] == 50 * MIB
+
+
+def test_what_frees_memory_is_reckoned_for_the_largest_step() -> None:
+    sizes = {"weights": 7, "activations": 60 * MIB, "logits": 30 * MIB, "inputs": 10 * MIB}
+    parts = {"weights": 7, "activations": 60 * MIB, "logits": 30 * MIB, "inputs": 10 * MIB}
+    peak = Instant(at_fraction=0.5, phase="backward", by_part=parts)
+    largest = RunPeak(
+        rank=0,
+        how="computed",
+        bytes=7 + 300 * MIB,
+        low_bytes=7 + 100 * MIB,
+        step=3,
+        num_steps=9,
+        num_followed=4,
+    )
+    found = make(sizes, timeline=MemoryTimeline(instants=(peak,), peak=peak), run_peak=largest)
+
+    assert frees(found)["half_micro_batch"] == 150 * MIB
+    assert frees(found)["chunked_loss"] == 90 * MIB
+    assert frees(found)["activation_checkpointing"] == round(0.8 * 180 * MIB)
+    assert frees(found)["autocast_bf16"] == 90 * MIB
+
+
+def test_what_was_held_at_the_end_counts_where_it_is_more_than_in_the_step_before() -> None:
+    sizes = {"activations": 60 * MIB, "logits": 0, "inputs": 0}
+    found = make(sizes, timeline=None, death=Death(by_part={"activations": 500 * MIB}))
+
+    assert frees(found)["half_micro_batch"] == 250 * MIB
 
 
 def test_a_loss_in_chunks_is_named_where_logits_are_large_alone() -> None:

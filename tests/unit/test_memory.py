@@ -15,7 +15,9 @@ from steptime.guest.timeline.recorder import Recorder
 from steptime.guest.watchers.process_memory import (
     MemoryWatcher,
     load_resource,
+    make_peak_reader,
     make_reader,
+    read_high_water,
     read_statm,
 )
 from steptime.record.buckets import BACKWARD, OTHER
@@ -46,6 +48,7 @@ class Process:
             self.recorder,
             clock=lambda: self.now,
             read_rss=lambda: self.rss,
+            read_rss_peak=lambda: 300 * MIB,
         )
 
     def poll(self, at_ns: int, *, bucket: int = OTHER, is_last: bool = False) -> Any:
@@ -148,6 +151,18 @@ def test_this_process_has_resident_memory_and_faults() -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt > 0
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc as on Linux")
+def test_the_most_that_was_resident_is_no_less_than_what_is() -> None:
+    highest, now = read_high_water(), read_statm()
+    assert highest is not None
+    assert now is not None
+    assert 0.9 * now < highest < 1 << 40
+
+
+def test_the_most_that_was_resident_is_in_the_line(process: Process) -> None:
+    assert process.poll(SECOND)["rss_peak"] == 300 * MIB
+
+
 def test_a_file_of_the_scripts_is_not_taken_for_pythons_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,3 +177,4 @@ def test_a_file_of_the_scripts_is_not_taken_for_pythons_own(
 def test_without_proc_and_resource_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os.path, "exists", lambda _: False)
     assert make_reader(None)() is None
+    assert make_peak_reader(None)() is None

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from steptime.guest.count.count_plan import (
-    CHECK_AT,
+    CHECKS,
     LAST_AT,
     LOOK_EVERY,
     MAX_FOR_SIZES,
+    MAX_LATE,
     MAX_PROBES,
     MAX_WAITING,
+    MIN_LATE,
     CountPlan,
 )
 from steptime.guest.count.operator_probe import PROBE_AT, OperatorProbe
@@ -66,7 +68,7 @@ class Journal:
         self.plan: CountPlan | None = None
         self.windows: SiteWindows | None = None
         self.num_disturbed = 0
-        self.sizes = [0] * 6
+        self.sizes = [0] * 7
         self.optimizers = [Optimizer() for _ in range(num_optimizers)]
         self.failures: list[str] = []
         known = {at: (at, lambda at=at: self.optimizers[at]) for at in range(num_optimizers)}
@@ -81,8 +83,11 @@ class Journal:
 class Loop:
     """A training whose updates are ended one by one; each probed one is counted."""
 
-    def __init__(self, journal: Journal | None = None, *, times: Any = None) -> None:
+    def __init__(
+        self, journal: Journal | None = None, *, times: Any = None, work: Any = lambda number: 7
+    ) -> None:
         self.journal = journal or Journal()
+        self.work = work
         self.lent: list[Any] = []
         self.times = times
         self.plan = CountPlan(
@@ -107,8 +112,9 @@ class Loop:
                 self.counted.append(self.number)
                 probe.missing = self.missing
                 probe.durations.append(5)
+                work = {"forward": self.work(self.number)}
                 probe.tally = SimpleNamespace(  # type: ignore[assignment]
-                    num=1, times=self.times, table=lambda **_: {"forward": 7}
+                    num=1, times=self.times, passes=work, table=lambda work=work, **_: work
                 )
             now = list(sizes(self.number) if callable(sizes) else sizes)
             self.journal.sizes[:5] = now
@@ -221,16 +227,42 @@ def test_an_optimizer_with_rare_turns_is_counted_too() -> None:
     assert loop.scouted[2] == loop.counted[2] - 6
 
 
-def test_where_nothing_changes_one_more_update_is_counted_to_see_whether_it_is_so() -> None:
+def test_where_nothing_changes_two_more_updates_are_counted_to_see_whether_it_is_so() -> None:
     loop = Loop()
     loop.run(LAST_AT + 500)
 
-    assert loop.counted == [PROBE_AT + 1, CHECK_AT + 2]
+    assert loop.counted == [PROBE_AT + 1, *(number + 2 for number in CHECKS)]
+
+
+def test_where_equal_sizes_had_other_work_more_updates_are_counted() -> None:
+    loop = Loop(work=lambda number: number)
+    loop.run(LAST_AT)
+
+    assert len(loop.counted) == MAX_PROBES
+    assert loop.counted[:2] == [PROBE_AT + 1, CHECKS[0] + 2]
+
+
+def test_after_many_updates_only_what_is_beyond_all_counted_sizes_is_counted() -> None:
+    loop = Loop()
+    loop.run(LAST_AT, sizes=lambda number: (10 + number % 90, 50, 50, 3, 0))
+    early = list(loop.counted)
+    loop.run(LAST_AT, sizes=lambda number: (10 + number % 90, 50, 50, 3, 0))
+    assert loop.counted == early
+
+    loop.run(MIN_LATE // 2, sizes=(500, 50, 50, 3, 0))
+    loop.run(100, sizes=(50, 50, 50, 3, 0))
+    assert loop.counted == early
+
+    loop.run(3 * MIN_LATE, sizes=(500, 50, 50, 3, 0))
+    assert len(loop.counted) == len(early) + 1
+    for rows in range(600, 2_000, 100):
+        loop.run(3 * MIN_LATE, sizes=(rows, 50, 50, 3, 0))
+    assert len(loop.counted) == len(early) + MAX_LATE
 
 
 def test_changing_sizes_are_counted_at_growing_distances_and_not_for_ever() -> None:
     loop = Loop()
-    loop.run(LAST_AT + 500, sizes=lambda number: (number, number, number, 3, 0))
+    loop.run(LAST_AT, sizes=lambda number: (number, number, number, 3, 0))
 
     assert len(loop.counted) == 1 + MAX_FOR_SIZES
     gaps = [after - before for before, after in zip(loop.counted, loop.counted[1:], strict=False)]
@@ -242,7 +274,7 @@ def test_the_last_batch_of_an_epoch_is_no_reason_to_count() -> None:
     loop = Loop()
     loop.run(400, sizes=lambda number: (8 if number % 10 else 3, 8, 8, 3, 0))
 
-    assert len(loop.counted) == 2
+    assert loop.counted == [PROBE_AT + 1, *(number + 2 for number in CHECKS)]
 
 
 def test_a_change_in_the_middle_is_counted_soon() -> None:
@@ -250,7 +282,7 @@ def test_a_change_in_the_middle_is_counted_soon() -> None:
     loop.run(1_000)
     loop.run(20, sizes=(16, 16, 16, 3, 0))
 
-    assert loop.counted[2:] == [1_004]
+    assert loop.counted[3:] == [1_004]
 
 
 def test_another_graph_is_counted_even_after_all_sizes() -> None:
@@ -269,7 +301,12 @@ def test_other_trained_weights_are_seen_and_counted() -> None:
     loop.run(2 * LOOK_EVERY)
 
     assert 500 < loop.counted[-1] < 500 + 2 * LOOK_EVERY
-    assert [line["sizes"][TRAINED] for line in loop.told() if line["k"] == "count"] == [20, 20, 10]
+    assert [line["sizes"][TRAINED] for line in loop.told() if line["k"] == "count"] == [
+        20,
+        20,
+        20,
+        10,
+    ]
 
 
 def test_another_graph_makes_the_plan_look_at_the_weights_at_once() -> None:

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from steptime.app.count_apart import wants_count
 from steptime.app.describe_run import describe_run
 from steptime.diagnose.utilization import model_utilization
 from steptime.measure.run_fold import measure
+from steptime.measure.size_groups import MAX_GROUPS, group_sizes
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.work import WorkBasis
 from steptime.record.buckets import SIZES
@@ -32,7 +34,7 @@ NUM = 40
 
 
 def sizes(rows: int = 8, *, nodes: int = 5, plain: int = 0, trained: int = 10) -> list[int]:
-    return [rows, rows, rows, nodes, plain, trained]
+    return [rows, rows, rows, nodes, plain, trained, rows]
 
 
 def count_line(n: int, work: int, of: Sequence[int], *, optimizer: int = 0, **more: Any) -> Any:
@@ -86,7 +88,7 @@ def test_one_counted_update_stands_for_those_that_look_like_it() -> None:
     assert found.count is not None
     assert (found.count.total, basis_of(found).how) == (300, "one")
     assert "300 FLOP a step (forward" in text_of(found)
-    assert "1 update counted" in text_of(found)
+    assert "1 update counted; the others look like it" in text_of(found)
 
 
 def test_equal_counts_agree() -> None:
@@ -151,6 +153,53 @@ def test_equal_sizes_with_other_work_leave_a_range_and_no_rate() -> None:
     assert model_utilization(found).missing == "work_differs"
     assert model_utilization(found).flops_per_s is None
     assert "300 FLOP to 900 FLOP a step, about 600 FLOP on average" in text_of(found)
+
+
+def test_a_range_names_the_command_that_counts_more() -> None:
+    found = measured(lambda n: sizes(), count_line(13, 300, sizes()), count_line(50, 900, sizes()))
+
+    assert "count more of them in a contained extra run: steptime run --count -- python" in text_of(
+        found
+    )
+    assert wants_count(found)
+
+
+def test_where_only_a_range_is_known_an_extra_run_that_counted_more_counts() -> None:
+    rows = [make_update(n, {"forward": 5}, x=[*by_count(forwards=1), *sizes()]) for n in range(NUM)]
+    own = [count_line(n, work, sizes()) for n, work in ((13, 300), (23, 900))]
+    child = [count_line(n, 300 + 60 * n, sizes(), is_whole=True) for n in range(20)]
+    files = {
+        "rank-0.jsonl": [HEAD, *rows, *own, make_end(NUM)],
+        "count.jsonl": [{"k": "head", "schema": 1}, *child],
+    }
+
+    found = measure(read(files))
+
+    basis = basis_of(found)
+    assert (basis.how, basis.num_counted, basis.is_apart) == ("range", 20, True)
+    assert (basis.low_flops, basis.high_flops) == (300, 300 + 60 * 19)
+    assert "count more" not in text_of(found)
+
+
+def test_steps_are_told_by_the_size_of_their_inputs() -> None:
+    counted = [count_line(n, 30 * rows, sizes(rows)) for n, rows in ((3, 8), (5, 16))]
+    found = measured(lambda n: sizes(16 if n % 4 == 0 else 8), *counted)
+
+    small, large = basis_of(found).sizes
+    num = len(window_of(found))
+    assert (small.num_steps, small.mean_flops) == (num - large.num_steps, 240)
+    assert (large.low_rows, large.high_elements, large.mean_flops) == (16, 16, 480)
+
+
+def test_sizes_of_many_kinds_are_grouped() -> None:
+    groups = group_sizes({(n, 10 * n): (2, 200.0 * n) for n in range(1, 101)})
+
+    assert len(groups) == MAX_GROUPS
+    assert sum(one.num_steps for one in groups) == 200
+    assert {24, 26} == {one.num_steps for one in groups}
+    assert groups[0].low_elements == 10
+    assert groups[-1].high_elements == 1_000
+    assert groups[0].mean_flops == pytest.approx(700)
 
 
 def test_a_few_steps_of_another_size_are_taken_in_proportion_and_named() -> None:
@@ -222,6 +271,23 @@ def test_a_forward_that_was_not_seen_has_a_reason(more: dict[str, Any], word: st
         text = text_of(found)
         assert REASONS[word] in text
         assert "in a contained extra run: steptime run --count -- python train.py" in text
+
+
+@pytest.mark.parametrize(
+    ("of", "word"), [(lambda n: 1 + n * 7 % 5, "steps_differ"), (lambda n: 2, None)]
+)
+def test_an_older_run_whose_steps_differ_in_no_order_has_no_work(
+    of: Callable[[int], int], word: str | None
+) -> None:
+    rows = [make_update(n, {"forward": 5}, x=by_count(backwards=of(n))) for n in range(NUM)]
+    line = count_line(13, 300, [])
+    del line["sizes"], line["optimizer"]
+
+    found = measure(read({"rank-0.jsonl": [make_head(), *rows, line, make_end(NUM)]}))
+
+    assert found.count_missing == word
+    if word is None:
+        assert (basis_of(found).how, basis_of(found).num_counted) == ("one", 1)
 
 
 def test_a_line_with_too_few_sizes_is_skipped() -> None:

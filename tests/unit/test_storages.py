@@ -91,6 +91,23 @@ def test_the_peak_is_told_with_its_operator() -> None:
     assert table["peak"]["by_part"] == {"temporaries": 40 + 4000 + 4000}
 
 
+def test_the_peak_alone_is_that_of_the_table() -> None:
+    storages = Storages(torch, "cpu")
+    x = torch.ones(100)
+    storages.open("forward")
+    with following(storages):
+        y = x + 1
+        z = y * 2
+        del y
+        z = z.exp()
+    storages.extras[0] = 4_000
+
+    assert storages.peak() == {"bytes": 4_800, "phase": "forward"}
+    assert sum(storages.table()["peak"]["by_part"].values()) == 4_800
+    assert z.sum() > 0
+    assert Storages(torch, "cpu").peak() is None
+
+
 def test_other_devices_are_not_followed() -> None:
     storages = Storages(torch, "cuda")
     storages.open("forward")

@@ -15,7 +15,9 @@ from steptime.tune.trials.count_child import count_in_child
 def wants_count(measurement: Measurement) -> bool:
     """Return whether an extra run would show what this one could not."""
     m = measurement
-    return m.count is None and m.num_steps > 0 and m.count_missing in COUNTED_APART
+    if m.count is not None:
+        return m.count.is_range
+    return m.num_steps > 0 and m.count_missing in COUNTED_APART
 
 
 def count_apart(run: Run, record: CommandRecord, *, training: int | None = None) -> None:

@@ -32,7 +32,8 @@ memory, copies to the GPU, the disk and collectives. The figures are kept until
 the machine or its torch changes. No other file stays, and no cache is dropped.
 
 With --check, Steptime measures nothing: it checks the machine for what holds a
-training back, and prints the remedy.
+training back, and prints the remedy: commands that are right on this machine,
+with who may run them and what they disrupt, or advice. It runs none of them.
 """
 USAGE = "steptime machine [options]"
 EXAMPLES = """\

@@ -23,11 +23,15 @@ from steptime.record.rows import CompilingRow, EventRow, LossRow, PauseRow, Site
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySample:
-    """Memory of the process at `t` [ns on the head's clock]; counters count from its start."""
+    """Memory of the process at `t` [ns on the head's clock]; counters count from its start.
+
+    `peak` and `rss_peak` are the most so far, given out on the device and resident.
+    """
 
     t: int
     bucket: int
     rss: int | None = None
+    rss_peak: int | None = None
     minflt: int | None = None
     majflt: int | None = None
     stime_ns: int | None = None
@@ -56,12 +60,21 @@ class OperatorCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PeakSeen:
+    """The most that the storages of an update held at once."""
+
+    bytes: int
+    phase: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CountSeen:
     """The work of an update, or of one of each optimizer; or why it is not known.
 
     `sizes` are the numbers of `record.buckets.SIZES`; an older guest had none. `is_double`:
     gradients of gradients were asked for. `has_guests`: another thread made a part of the graph, or
-    an earlier update did. `is_whole`: everything in the update was counted.
+    an earlier update did. `is_whole`: everything in the update was counted. `peak`: None where its
+    storages were not followed.
     """
 
     count: Count | None = None
@@ -72,6 +85,7 @@ class CountSeen:
     is_double: bool = False
     has_guests: bool = False
     is_whole: bool = False
+    peak: PeakSeen | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +161,7 @@ class _CountTold:
     is_double: bool = False
     has_guests: bool = False
     is_whole: bool = False
+    peak: PeakSeen | None = None
 
 
 class SignalLines:
@@ -302,4 +317,5 @@ def read_count(line: Line) -> CountSeen:
         is_double=told.is_double,
         has_guests=told.has_guests,
         is_whole=told.is_whole,
+        peak=told.peak,
     )

@@ -25,6 +25,7 @@ from steptime.measure.health.find_health import find_health
 from steptime.measure.host_load import load_in_window
 from steptime.measure.memory.memory_anatomy import find_anatomy
 from steptime.measure.memory.memory_use import device_memory, gc_pauses, host_memory, place_samples
+from steptime.measure.memory.run_peak import add_peaks
 from steptime.measure.rank_fold import Folded, fold_ranks
 from steptime.measure.run_records import RunRecords
 from steptime.measure.stalled_steps import count_steps
@@ -79,6 +80,7 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
     missing = find_missing(ranks, has_workers=bool(records.workers))
     spans, places = summarize_spans(busiest), places_of(records)
     work = find_count(folded, records.counted)
+    memory = find_anatomy(records.memory, ranks, worker_bytes=worker_bytes_of(records))
     return replace(
         bare,
         num_steps=max(rank.num_steps for rank in ranks),
@@ -105,7 +107,7 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
         compilation=find_compilation(busiest, spans, places),
         suspicions=find_suspicions(busiest, places),
         stalls=count_steps(records.stalls, ranks),
-        memory=find_anatomy(records.memory, ranks, worker_bytes=worker_bytes_of(records)),
+        memory=add_peaks(memory, folded.ranks),
         health=find_health(ranks, busiest, places),
     )
 

@@ -15,9 +15,23 @@ from dataclasses import dataclass, field, replace
 from steptime.measure.mean_count import mean_count
 from steptime.measure.rank_fold import Folded, FoldedRank
 from steptime.measure.rank_signals import CountSeen
+from steptime.measure.size_groups import Size, Steps, group_sizes
+from steptime.measure.steps.steady_window import StepWindow
 from steptime.measure.steps.step_fold import StepBlock
 from steptime.measure.values.work import Count, StepKind, WorkBasis
-from steptime.measure.work_fit import SAME, CountedUpdate, Fit, Knowledge, Passes, Update, WorkModel
+from steptime.measure.work_fit import (
+    ELEMENTS,
+    LARGEST,
+    ROWS,
+    SAME,
+    TRAINED,
+    CountedUpdate,
+    Fit,
+    Knowledge,
+    Passes,
+    Update,
+    WorkModel,
+)
 
 _COMPILED = "compiled"
 _SEVERAL = 2
@@ -48,20 +62,36 @@ class WorkSeen:
 
 
 def find_count(folded: Folded, extra: Sequence[CountSeen]) -> WorkSeen:
-    """Return the work of a step; a count of the run itself precedes that of an extra child."""
+    """Return the work of a step; a count of the run itself precedes that of an extra child.
+
+    Where it is only a range, what counted more updates is better.
+    """
     rank = folded.busiest
     own, counts = _why_not_own(rank), rank.steps.signals.counts
     if own is None and counts:
         found = _work_of(rank, counts)
-        if found.count is not None:
+        is_better = found.count is not None and found.count.is_range and _num(extra) > _num(counts)
+        if found.count is not None and not is_better:
             return replace(found, count=replace(found.count, rank_flops=_flops_of(folded)))
         own = found.missing
-    if not any(one.count is not None for one in extra):
-        return WorkSeen(missing=next((one.missing for one in extra), own))
+    refused = next((one.missing for one in extra if one.missing is not None), None)
+    if refused is not None or not extra:
+        return WorkSeen(missing=refused or own)
     found = _work_of(rank, extra)
-    if found.count is not None and own == _COMPILED:  # the child ran it without compiling
-        return replace(found, count=replace(found.count, is_executed=False))
-    return found
+    if found.count is None:
+        return found
+    basis = found.count.basis
+    is_executed = found.count.is_executed and own != _COMPILED  # the child did not compile
+    count = replace(
+        found.count,
+        is_executed=is_executed,
+        basis=None if basis is None else replace(basis, is_apart=True),
+    )
+    return replace(found, count=count)
+
+
+def _num(seen: Sequence[CountSeen]) -> int:
+    return sum(one.count is not None for one in seen)
 
 
 def _why_not_own(rank: FoldedRank) -> str | None:
@@ -114,14 +144,27 @@ def _without_sizes(rank: FoldedRank, found: CountSeen) -> WorkSeen:
     steps, period = rank.steps, rank.window.period
     if steps.num_updates and round(steps.num_updates / steps.num_steps) != found.num_updates:
         return WorkSeen(missing="several_optimizers")
-    if period is not None and period > 1:
+    if (period is not None and period > 1) or _differ(rank.window):
         return WorkSeen(missing="steps_differ")
-    return WorkSeen(count=found.count)
+    if found.count is None or not steps.num_steps:
+        return WorkSeen(count=found.count)
+    one = found.count.total
+    basis = WorkBasis(
+        how="one", num_counted=1, num_steps=rank.window.num_steps, low_flops=one, high_flops=one
+    )
+    return WorkSeen(count=replace(found.count, basis=basis))
+
+
+def _differ(window: StepWindow) -> bool:
+    """Return whether steps differ in how often they go backward, in whatever order."""
+    each = {*window.steps.count("num_backwards")}
+    means = {block.num_backwards / block.num_steps for block in window.blocks if block.num_steps}
+    return len(each | means) > 1
 
 
 def _key_of(one: CountSeen) -> Update:
     assert one.optimizer is not None  # its line has sizes
-    return (one.optimizer, *one.sizes)
+    return (one.optimizer, *one.sizes[:TRAINED])
 
 
 def _counted_update(one: CountSeen) -> CountedUpdate:
@@ -139,6 +182,7 @@ class _Sums:
 
     steps: Counter[tuple[tuple[int, ...], float]] = field(default_factory=Counter)
     rows: Counter[Update] = field(default_factory=Counter)
+    sizes: dict[Size, Steps] = field(default_factory=dict)
     passes: list[float] = field(default_factory=lambda: [0.0] * 3)
     by_knowledge: dict[Knowledge, float] = field(default_factory=dict)
     fits: set[Fit] = field(default_factory=set)
@@ -165,6 +209,15 @@ class _Sums:
             self.fits.add(fit)
         return one
 
+    def add_step(self, rows: Sequence[Update], total: float, num: int) -> None:
+        """Note as many steps with these rows and this work."""
+        self.steps[tuple(int(row[0]) for row in rows), total] += num
+        for row in rows:
+            self.rows[row] += num
+        size = round(sum(row[ROWS] for row in rows)), round(sum(row[ELEMENTS] for row in rows))
+        before = self.sizes.get(size, (0, 0.0))
+        self.sizes[size] = before[0] + num, before[1] + num * total
+
     def mean_passes(self) -> tuple[int, int, int]:
         """Return the work of the mean step [FLOP]."""
         forward, backward, recomputed = (round(one / self.num_steps) for one in self.passes)
@@ -174,13 +227,12 @@ class _Sums:
 def _add_up(rank: FoldedRank, model: WorkModel) -> _Sums:
     """Return the work of all steps of the window."""
     sums, sizes = _Sums(), rank.steps.sizes
-    kinds = Counter(tuple(sizes.rows_of(index)) for index in rank.window.steps.index)
+    kinds = Counter(
+        tuple(row[:LARGEST] for row in sizes.rows_of(index)) for index in rank.window.steps.index
+    )
     for rows, num in kinds.items():
-        total = 0.0
-        for row in rows:
-            total += sums.add(model.work_of(row), num)
-            sums.rows[row] += num
-        sums.steps[tuple(int(row[0]) for row in rows), total] += num
+        total = sum(sums.add(model.work_of(row), num) for row in rows)
+        sums.add_step(rows, total, num)
     blocks = rank.window.blocks
     if not kinds and not blocks:  # the window begins inside a block
         blocks = rank.steps.blocks
@@ -201,10 +253,8 @@ def _add_block(sums: _Sums, model: WorkModel, block: StepBlock) -> None:
         sums.steps[tuple(sorted(int(turn) for turn in turns)), total] += num
         return
     turn = int(next(iter(turns)))
-    row: Update = (turn, *(one / num for one in block.sizes))
-    total = sums.add(model.work_of(row), num)
-    sums.rows[row] += num
-    sums.steps[(turn,), total] += num
+    row: Update = (turn, *(one / num for one in block.sizes[:TRAINED]))
+    sums.add_step((row,), sums.add(model.work_of(row), num), num)
 
 
 def _usual_step(sums: _Sums, model: WorkModel, turns: set[float]) -> Passes:
@@ -226,7 +276,7 @@ def _basis(rank: FoldedRank, model: WorkModel, sums: _Sums) -> WorkBasis:
     assumed = sums.share(Knowledge.ASSUMED)
     how = _how(model, sums, len(totals), num_kinds=len(kinds))
     counted = [one.total for one in model.counted]
-    ends = (counted if how == "range" else totals) or counted
+    ends = [*totals, *counted] if how == "range" else totals or counted
     return WorkBasis(
         how=how,
         num_counted=len(model.counted),
@@ -241,6 +291,7 @@ def _basis(rank: FoldedRank, model: WorkModel, sums: _Sums) -> WorkBasis:
         assumed_fraction=assumed,
         scaled_by=tuple(sorted({name for fit in sums.fits for name in fit.terms})),
         kinds=kinds if how == "kinds" else (),
+        sizes=group_sizes(sums.sizes),
         window_s=math.fsum(rank.window.times_s()) or None,
     )
 

@@ -19,12 +19,21 @@ Passes = tuple[float, float, float]
 """Forward, backward and recomputed work [FLOP]."""
 
 Update = tuple[float, ...]
-"""An optimizer, then the numbers of `record.buckets.SIZES`; of blocks, their means."""
+"""An optimizer, then the numbers of `record.buckets.SIZES`; of blocks, their means. Work goes by no
+largest call, so there an `Update` ends before it."""
 
-TERMS: Mapping[str, int] = {"rows": 1, "elements": 2, "squares": 3, "nodes": 4, "plain": 5}
+TERMS: Mapping[str, int] = {
+    name: place
+    for place, name in enumerate(
+        ("rows", "elements", "squares", "nodes", "plain", "", "largest"), 1
+    )
+}
 """What work may be a multiple of, and its place in an `Update`; `updates` is 1 in each."""
 
-TRAINED = 6
+ROWS, ELEMENTS, TRAINED, LARGEST = 1, 2, 6, 7
+
+LARGEST_SQUARE = "largest_square"
+"""The square of the largest call: its rows are taken to be as many in each call."""
 
 FORMS = (
     *(("elements",), ("rows",), ("updates", "elements"), ("updates", "rows")),
@@ -143,10 +152,12 @@ class WorkModel:
         return like, sizes[0] / sizes[1] if all(sizes) else 1.0
 
 
-def find_fit(known: Sequence[tuple[Update, Passes]]) -> Fit | None:
+def find_fit(
+    known: Sequence[tuple[Update, Passes]], forms: Sequence[tuple[str, ...]] = FORMS
+) -> Fit | None:
     """Return the simplest sum that gives each of these updates from the others, if any does."""
     best = None
-    for terms in FORMS:
+    for terms in forms:
         if len(known) <= len(terms):
             continue
         error = _left_out_error(terms, known)
@@ -227,7 +238,13 @@ def _solve(
 
 
 def _values(terms: Sequence[str], update: Update) -> list[float]:
-    return [1 if name == "updates" else update[TERMS[name]] for name in terms]
+    return [_value(name, update) for name in terms]
+
+
+def _value(name: str, update: Update) -> float:
+    if name == "updates":
+        return 1
+    return update[LARGEST] ** 2 if name == LARGEST_SQUARE else update[TERMS[name]]
 
 
 def _size(update: Update) -> float:

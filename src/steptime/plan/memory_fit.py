@@ -118,9 +118,18 @@ def _expandable(anatomy: Anatomy) -> int | None:
     return max(0, allocator.reserved - allocator.allocated - (allocator.largest_free_block or 0))
 
 
+def _grown(anatomy: Anatomy, *names: str) -> int:
+    """Return these parts as they are at the peak of the run: in its largest step, or at the end."""
+    died = {} if anatomy.death is None else anatomy.death.by_part
+    return sum(
+        max(round((anatomy.part(name).bytes or 0) * anatomy.run_scale), died.get(name, 0))
+        for name in names
+    )
+
+
 def _with_batch(anatomy: Anatomy) -> int:
     """Return the memory that grows with the micro-batch."""
-    return anatomy.bytes_of("activations", "logits", "inputs")
+    return _grown(anatomy, "activations", "logits", "inputs")
 
 
 def _half_batch(anatomy: Anatomy) -> int | None:
@@ -130,13 +139,14 @@ def _half_batch(anatomy: Anatomy) -> int | None:
 
 
 def _chunked_loss(anatomy: Anatomy) -> int:
-    logits = anatomy.bytes_of("logits")
+    logits = _grown(anatomy, "logits")
     return logits if logits >= LOGITS_FRACTION * max(1, _with_batch(anatomy)) else 0
 
 
 def _checkpointing(anatomy: Anatomy) -> int | None:
-    kept = anatomy.part("activations").bytes
-    return None if kept is None else round(kept * (1 - KEPT_FRACTION))
+    if anatomy.part("activations").bytes is None:
+        return None
+    return round(_grown(anatomy, "activations") * (1 - KEPT_FRACTION))
 
 
 def _autocast(anatomy: Anatomy) -> int | None:
@@ -144,7 +154,8 @@ def _autocast(anatomy: Anatomy) -> int | None:
     part = anatomy.part("activations")
     if part.bytes is None:
         return None
-    return ((part.by_dtype or {}).get("fp32", 0)) // 2
+    half = (part.by_dtype or {}).get("fp32", 0) // 2
+    return round(half * _grown(anatomy, "activations") / part.bytes) if part.bytes else half
 
 
 def _eight_bit(anatomy: Anatomy) -> int | None:

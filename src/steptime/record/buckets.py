@@ -60,6 +60,7 @@ COUNTS = (
     "graph_nodes",
     "plain_elements",
     "trained_elements",
+    "largest_elements",
 )
 (
     BATCHES,
@@ -77,10 +78,11 @@ COUNTS = (
     GRAPH_NODES,
     PLAIN_ELEMENTS,
     TRAINED_ELEMENTS,
+    LARGEST_ELEMENTS,
 ) = range(len(BUCKETS), len(BUCKETS) + len(COUNTS))
 
 SIZES = COUNTS[INPUT_ROWS - len(BUCKETS) :]
-"""What the work of an update goes by (`guest/count/sizes.py`): these counts, in this order."""
+"""What work and memory of an update go by (`guest/count/sizes.py`): these counts, in this order."""
 
 PENDING = ("after_forward", "after_backward", "closure_head", "closure_tail")
 AFTER_FORWARD, AFTER_BACKWARD, CLOSURE_HEAD, CLOSURE_TAIL = range(

@@ -22,6 +22,12 @@ class Net(nn.Module):
     def forward(self, x):
         if self.graph is not None:
             x = self.graph @ x
+        if way == "jagged":  # attention asks for sizes that a wrong mode does not have
+            x = torch.nested.nested_tensor_from_jagged(x, torch.tensor([0, 6, 16]))
+            heads = x.unflatten(-1, [2, 16]).transpose(1, 2)
+            heads = F.scaled_dot_product_attention(heads, heads, heads)
+            x = heads.transpose(1, 2).flatten(-2)
+            return self.head(torch.relu(self.body(x))).values()
         return self.head(torch.relu(self.body(x)))
 
 

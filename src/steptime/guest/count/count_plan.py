@@ -1,10 +1,11 @@
 """Decides which updates of a training are counted, so that they can stand for all others.
 
 In: the end of each update with the sizes of its calls. Out: the lines `ops`, `count` and `x`. The
-thirteenth update is counted in any case, and one more to see whether it is like the first. Others
-follow where inputs have other sizes, where autograd's graph or the trained weights change, or where
-an optimizer has not been counted. Each is scouted before: an update like it is searched for what
-may not be counted. `operator_probe.py` counts.
+thirteenth update is counted in any case, and two more to see whether they are like the first.
+Others follow where inputs have other sizes, where autograd's graph or the trained weights change,
+where an optimizer has not been counted, or where updates of equal sizes had other work. Each is
+scouted before: an update like it is searched for what may not be counted. `operator_probe.py`
+counts.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ...record import kinds
 from ...record.places import BY_HAND
 from ..timeline.recorder import Recorder
 from .operator_probe import PROBE_AT, OperatorProbe
-from .sizes import NODES, TRAINED, count_trained
+from .sizes import LARGEST, NODES, TRAINED, count_trained
 from .tally import Tally
 
 if TYPE_CHECKING:
@@ -34,10 +35,14 @@ MAX_FOR_SIZES = 6
 """The others are kept for another graph, or for other weights."""
 
 LAST_AT = 2_000
-"""After so many updates, nothing more is counted: long runs are left alone."""
+"""After so many updates, only what is beyond all counted sizes, and stays so, is counted."""
 
-CHECK_AT = 48
-"""The update that shows whether another one has the same work, where nothing seems to change."""
+MAX_LATE, MIN_LATE = 4, 64
+"""Probes after that, and updates beyond the counted sizes that each one takes: a change of the
+batch, or of the trained weights, for good."""
+
+CHECKS = (48, 150)
+"""The updates that show whether others have the same work, where nothing seems to change."""
 
 GAPS = (4, 8, 24, 100, 400)
 """Updates between two counted ones where only sizes differ: short runs have a few of them, and long
@@ -102,9 +107,12 @@ class CountPlan:
         self.is_counting = False
         self.num_counted = 0
         self.num_for_sizes = 0
+        self.num_late = 0
         self.next_at = 0
         self.num_unknown = 0
-        self.known: set[tuple[int, ...]] = set()
+        self.known: dict[tuple[int, ...], int] = {}  # counted updates, and their work
+        self.bounds: dict[tuple[int, int], list[tuple[int, int]]] = {}  # of counted sizes
+        self.has_hidden = False  # updates of equal sizes had other work
         self.graphs: dict[tuple[int, ...], int] = {}
         self.counted_graphs: set[int] = set()
         self.waiting: list[tuple[int, Tally, dict[str, Any]]] = []
@@ -129,7 +137,7 @@ class CountPlan:
             if self.is_first:
                 self._plan_first(number)
             elif not self.is_over:
-                self._plan_next(journal, number, (optimizer, *sizes))
+                self._plan_next(journal, number, (optimizer, *sizes[:LARGEST]))
             self._lay_out(journal, number)
         except Exception:
             self.recorder.fail("count")
@@ -146,16 +154,20 @@ class CountPlan:
 
     def _plan_next(self, journal: Journal, number: int, key: tuple[int, ...]) -> None:
         """Plan to count an update like the one that has ended, if there is a reason."""
+        if number > LAST_AT:
+            self._plan_late(journal, number, key)
+            return
         graph = self.graphs.setdefault((key[0], key[1 + NODES], key[1 + TRAINED]), len(self.graphs))
         self.recent.append(graph)
         del self.recent[:-MAX_RECENT]
-        if self.schedule or number > LAST_AT or self.num_probes >= MAX_PROBES:
-            self.is_over |= number > LAST_AT
+        if self.schedule or self.num_probes >= MAX_PROBES:
             return
         if key in self.known:
             self.num_unknown = max(0, self.num_unknown - 1)
-            if number == CHECK_AT and self.num_probes == 1:
-                self._begin(journal, number, 1)
+            if self._needs_check(number) and self._begin(journal, number, 1):
+                is_first = self.num_probes == 2  # beside the first of all, it shows what grows
+                self.probe.is_like_others = not (is_first or self.has_hidden)
+                self.next_at = number + GAPS[min(self.num_probes, len(GAPS)) - 1]
             return
         self.num_unknown += 1
         period = period_of(self.recent)
@@ -165,6 +177,31 @@ class CountPlan:
             self.next_at = number + GAPS[min(self.num_for_sizes, len(GAPS) - 1)]
             self.num_for_sizes += 1
             self.num_unknown = 0
+
+    def _needs_check(self, number: int) -> bool:
+        """Return whether an update like a counted one is counted, to see if its work is the same.
+
+        Where it was not, the others are counted for what such updates have on average.
+        """
+        if self.has_hidden:
+            return number >= self.next_at
+        return number in CHECKS[self.num_probes - 1 : self.num_probes]
+
+    def _plan_late(self, journal: Journal, number: int, key: tuple[int, ...]) -> None:
+        """Plan to count what is beyond all counted sizes, once it has been so for a while."""
+        if number == LAST_AT + 1:
+            self.num_unknown = 0
+        if self.schedule or key in self.known:
+            return
+        bounds = self.bounds.get((key[0], key[1 + TRAINED]))
+        is_beyond = bounds is None or any(
+            not low <= size <= high for size, (low, high) in zip(key[1:], bounds)
+        )
+        self.num_unknown = self.num_unknown + 1 if is_beyond else max(0, self.num_unknown - 1)
+        if self.num_unknown >= MIN_LATE and self._begin(journal, number, 1):
+            self.num_unknown = 0
+            self.num_late += 1
+            self.is_over = self.num_late >= MAX_LATE
 
     def _is_due(self, number: int) -> bool:
         """Return whether sizes that were not counted are a reason to count again."""
@@ -233,6 +270,8 @@ class CountPlan:
             self.lines.append(dumps(facts | {"missing": missing}) + "\n")
             return
         facts |= {"optimizer": optimizer, "sizes": sizes, "has_guests": probe.has_guests}
+        if probe.storages is not None:
+            facts["peak"] = probe.storages.peak()
         if tally is None:  # another optimizer's turn had all the work, if any is seen
             self.idle.append(facts)
         else:
@@ -241,8 +280,14 @@ class CountPlan:
     def _keep(self, number: int, tally: Tally, facts: dict[str, Any]) -> None:
         """Keep the work of an update until it can be written."""
         self.num_counted += 1
-        key = (facts["optimizer"], *facts["sizes"])
-        self.known.add(key)
+        key = (facts["optimizer"], *facts["sizes"][:LARGEST])
+        work = sum(tally.passes.values())
+        self.has_hidden |= self.known.setdefault(key, work) != work
+        sizes = key[1 : 1 + TRAINED]
+        bounds = self.bounds.get((key[0], key[1 + TRAINED])) or [(one, one) for one in sizes]
+        self.bounds[key[0], key[1 + TRAINED]] = [
+            (min(low, one), max(high, one)) for one, (low, high) in zip(sizes, bounds)
+        ]
         graph = key[0], key[1 + NODES], key[1 + TRAINED]
         self.counted_graphs.add(self.graphs.setdefault(graph, len(self.graphs)))
         self.waiting.append((number, tally, facts))

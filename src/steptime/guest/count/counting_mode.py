@@ -11,6 +11,19 @@ from typing import Any
 
 from .flops import is_view, tensors_in
 
+HELD = ("DTensor", "FakeTensor", "AsyncCollectiveTensor")
+"""Classes of torch's with a dispatch of their own whose operators arrive as those of plain tensors,
+or have their shapes."""
+
+
+def is_foreign(torch: Any, kind: Any) -> bool:
+    """Return whether tensors of this class run their operators themselves, where nothing is seen.
+
+    A class without a dispatch of its own (a picture, a box) is a plain tensor down here.
+    """
+    own = getattr(kind, "__torch_dispatch__", None)
+    return own != torch.Tensor.__torch_dispatch__ and kind.__name__ not in HELD
+
 
 def leave_mode(torch: Any, mode: Any) -> None:
     """Leave this mode only: one that the script entered in between and kept stays on."""
@@ -35,8 +48,12 @@ def make_mode(
     takes_fakes: bool = False,
     workspaces: Any = None,
     times: Any = None,
+    before: Callable[[Any, Any, Any], None] | None = None,
 ) -> Any:
     """Return a dispatch mode that runs each operator unchanged and then reports it.
+
+    Tensors of a class that `is_foreign` run their operators with the mode off. The mode's attribute
+    `foreign` has the names of the classes that were met.
 
     Args:
         torch: the module.
@@ -48,6 +65,7 @@ def make_mode(
             tries an operator of several ranks on shapes before it runs it.
         workspaces: sees the memory that operators take for themselves (`Workspaces`), if allowed.
         times: times operators on a device (`OperatorTimes`), for the rows that `add` returns.
+        before: takes an operator and its arguments right before it runs.
     """
 
     class OperatorCounter(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc]
@@ -61,8 +79,12 @@ def make_mode(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             names = [kind.__name__ for kind in types]
-            if "DTensor" in names or "NestedTensor" in names:
-                return NotImplemented  # it calls again with this rank's part, or what it packs
+            strange = [kind.__name__ for kind in types if is_foreign(torch, kind)]
+            if strange:
+                self.foreign.update(strange)
+                return func(*args, **(kwargs or {}))
+            if "DTensor" in names:
+                return NotImplemented  # it calls again with this rank's part
             if getattr(func, "namespace", "") == "prim" or (
                 "FakeTensor" in names and not takes_fakes
             ):
@@ -73,6 +95,8 @@ def make_mode(
                     result = func.decompose(*args, **(kwargs or {}))
                 if result is not NotImplemented:
                     return result
+            if before is not None:
+                before(func, args, kwargs or {})
             is_watched = workspaces is not None and workspaces.begin(func, args)
             event = None if times is None or is_view(func) else times.mark()
             try:
@@ -88,4 +112,6 @@ def make_mode(
                 times.book(pair, tensors_in([*args, result]), rows)
             return result
 
-    return OperatorCounter()
+    mode = OperatorCounter()
+    mode.foreign = set()
+    return mode

@@ -76,6 +76,7 @@ class OperatorProbe:
         autograd = getattr(torch, "autograd", None)
         self._next_node = getattr(autograd, "_get_sequence_nr", lambda: 0)
         self.storages: Storages | None = None  # set where the storages of the update are followed
+        self.is_like_others = False  # an update that is counted to see whether nothing changes
         self.dispatch_code: Any = None
         self.shapes = Shapes(torch)
 
@@ -83,6 +84,11 @@ class OperatorProbe:
         """Scout or count the update that begins here."""
         self.is_scouting = is_scouting
         self.first_node = self._next_node()
+
+    @property
+    def is_worth_following(self) -> bool:
+        """Whether an update begins that is counted, and whose storages may show something new."""
+        return not (self.is_scouting or self.is_like_others)
 
     @property
     def is_open(self) -> bool:
@@ -194,6 +200,8 @@ class OperatorProbe:
             if (tally := self.open_modes.pop(id(mode), None)) is not None:
                 tally.unfollow_modules()
             leave_mode(self.torch, mode)
+            if mode.foreign:
+                self.missing = "subclass"
         except Exception:
             self.fail("operators")
 

@@ -1,6 +1,6 @@
 """How large the inputs of an update's calls are, so that counted updates can stand for the others.
 
-In: the arguments of outermost calls of models. Out: six whole numbers an update, which its row
+In: the arguments of outermost calls of models. Out: seven whole numbers an update, which its row
 holds. Only the shape of the first plain tensor is read; no value of a tensor, and nothing of the
 user's runs.
 """
@@ -12,10 +12,11 @@ from typing import Any
 
 from ..watchers.inputs import plain_tensors
 
-ROWS, ELEMENTS, SQUARES, NODES, PLAIN, TRAINED = range(6)
+ROWS, ELEMENTS, SQUARES, NODES, PLAIN, TRAINED, LARGEST = range(7)
 """The places of `record.buckets.SIZES`: leading sizes, elements, and the squares of the elements of
 a row, summed over calls with gradients; nodes that these calls added to autograd's graph; elements
-in calls without gradients; and the weights that need gradients, as they were last looked at."""
+in calls without gradients; the weights that need gradients, as they were last looked at; and the
+elements of the largest call with gradients, by which memory goes, and no work."""
 
 MAX_SIZE = 1 << 50
 """Sums of a hundred updates of this size still fit into 64 bits."""
@@ -25,7 +26,7 @@ MAX_DEPTH = 3
 
 
 def size_reader(torch: Any) -> Callable[..., None]:
-    """Return what adds the size of a call's input to the six numbers."""
+    """Return what adds the size of a call's input to the seven numbers."""
     tensor_class, num_modes = torch.Tensor, torch._C._len_torch_function_stack
     tracing = torch._C._get_tracing_state
 
@@ -44,6 +45,8 @@ def size_reader(torch: Any) -> Callable[..., None]:
         rows = tensor.size(0) if tensor.dim() else 1
         sizes[ROWS] = min(MAX_SIZE, sizes[ROWS] + rows)
         sizes[ELEMENTS] = min(MAX_SIZE, sizes[ELEMENTS] + elements)
+        if elements > sizes[LARGEST]:
+            sizes[LARGEST] = min(MAX_SIZE, elements)
         if rows:
             sizes[SQUARES] = min(MAX_SIZE, sizes[SQUARES] + elements * elements // rows)
 

@@ -1,9 +1,9 @@
 """Counts whole updates, in a process that exists for nothing else.
 
 Nothing has to stay as it is there, so one mode is on from update to update, whatever the script
-calls: functions without a module, models without gradients, gradients of gradients, nested tensors.
-What belongs to no step (evaluations, loading, the optimizers' own arithmetic) is left out, as it is
-in a run. Counting ends when what was counted repeats.
+calls: functions without a module, models without gradients, gradients of gradients, strided nested
+tensors. What belongs to no step (evaluations, loading, the optimizers' own arithmetic) is left
+out, as it is in a run. Counting ends when what was counted repeats.
 """
 
 from __future__ import annotations
@@ -39,6 +39,10 @@ MAX_UPDATES = 40
 MAX_S = 60.0
 """Counting takes no longer, except for the update in which it is."""
 
+FOREIGN = "child_subclass"
+"""Tensors took part that run their operators themselves; a line with this word makes the others
+void."""
+
 STEP = frozenset((OTHER, FORWARD, LOSS, BACKWARD, FORWARD_AND_LOSS, SYNC, COMMUNICATION))
 """What belongs to a step and is counted: the optimizers' own arithmetic is not, as in a run."""
 
@@ -64,6 +68,7 @@ class WholeUpdates:
         self.mode: Any = None
         self.tally: Tally | None = None
         self.began_s = 0.0
+        self.foreign: set[str] = set()  # met in other threads
         self.has_plain = False  # a model was called without gradients in an update not counted
         self.seen: list[tuple[int, int, int]] = []
         self.is_over = False
@@ -83,6 +88,9 @@ class WholeUpdates:
             sizes[TRAINED] = journal.sizes[TRAINED] = trained
             if self.mode is not None:
                 self._take(optimizer, sizes)
+                if self.foreign or self.mode.foreign:
+                    self._abstain()
+                    return
             elif self.num_ended < COUNT_AT:
                 self.has_plain |= sizes[PLAIN] > 0
                 return
@@ -129,6 +137,12 @@ class WholeUpdates:
         facts |= {"optimizer": optimizer, "sizes": sizes} | tally.table(is_executed=True)
         self.lines.append(dumps(facts) + "\n")
         self.seen.append((optimizer, sum(tally.passes.values()), sizes[PLAIN]))
+
+    def _abstain(self) -> None:
+        """Count no more: what some tensors computed was not seen."""
+        line = {"k": kinds.COUNT, "n": self.num_ended, "missing": FOREIGN}
+        self.lines.append(dumps(line) + "\n")
+        self._end("done")
 
     def _is_enough(self) -> bool:
         """Return whether what was counted repeats, or has lasted long enough."""
@@ -186,8 +200,10 @@ def hook_threads(torch: Any, journal_now: Callable[[], Journal], plan_now: PlanN
                 return tally.add(func, args, kwargs, result, ns)
             return None
 
-        with make_mode(torch, add, perf_counter_ns, decomposes=True):
+        with make_mode(torch, add, perf_counter_ns, decomposes=True) as mode:
             original(self)
+        if (plan := plan_now()) is not None:
+            plan.foreign |= mode.foreign
 
     threading.Thread._bootstrap_inner = _bootstrap_inner  # type: ignore[attr-defined]
 

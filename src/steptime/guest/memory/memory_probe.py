@@ -1,5 +1,6 @@
 """Finds who holds the memory: at the first call of a model, backward and update, and once later.
 
+The storages of the thirteenth update are followed, and those of a few more that are counted.
 Parameters, gradients, states and graphs are read, never changed. Each line is written at once, so a
 run that runs out of memory has left one. `holdings.py` knows the parts.
 """
@@ -14,6 +15,7 @@ from typing import Any
 from ...record import kinds
 from ...record.numbers_told import whole_number_in
 from ..count.operator_probe import PROBE_AT
+from .device_state import read_device
 from .holdings import (
     StorageLedger,
     saved_in_graph,
@@ -40,6 +42,13 @@ there are 300,000. An update with more of them accumulates gradients, and its ca
 GROWTH_AT = 200
 GROWTH, GROWTH_BYTES = 1.01, 8 << 20
 """Tensors are counted again only if the process holds this much more than it did at first."""
+
+MAX_FOLLOWED = 6
+"""So many updates are followed at most: where each begins, all objects of Python are looked at,
+which takes 30 ms where there are 300,000."""
+
+LOOK_AT = frozenset((1, PROBE_AT, PROBE_AT + 1, GROWTH_AT))
+"""After so many updates a snapshot is due, or it is known why no step is followed."""
 
 CALL, BACKWARD, UPDATE, DEATH = "call", "backward", "update", "death"
 
@@ -80,7 +89,9 @@ class MemoryProbe:
         self.num_results = 0  # results of models since the last backward call
         self.num_searches = 0  # for graphs beside that of the loss, in this update
         self.is_over = False
-        self.operators: Any = None
+        self.num_followed = 0
+        self.operators: Any = None  # the probe of an update that is to be followed
+        self.followed_by: Any = None
         self.storages: Storages | None = None
         self.groups: dict[str, list[int]] = {}  # tensors of no part at first, by kind
         self.held: int | None = None
@@ -161,20 +172,33 @@ class MemoryProbe:
         if self.thread not in (0, get_ident()):
             return None
         self.num_updates += 1
-        if self.num_updates == PROBE_AT:
-            self.operators = operators
-            return "begin_step"
-        if self.num_updates == GROWTH_AT:
-            return "see_growth"
-        return "see_update" if self.num_updates in (1, PROBE_AT + 1) else None
+        number = self.num_updates
+        if self.storages is not None and number != PROBE_AT + 1:
+            self._let_go()  # the plan has taken its peak
+        may_follow = number >= PROBE_AT and self.num_followed < MAX_FOLLOWED
+        is_counting = operators is not None and operators.is_worth_following
+        self.operators = operators if is_counting and may_follow else None
+        self.is_over = number > GROWTH_AT and not may_follow and self.storages is None
+        return "see_end" if number in LOOK_AT or self.operators is not None else None
 
-    def begin_step(self) -> None:
-        """Follow the storages of the update that begins here, if that is allowed."""
-        self.awaits_backward, self.num_searches = True, 0
-        operators = self.operators
-        if operators is None or operators.missing is not None:
-            self.facts["step_missing"] = "not_followed" if operators is None else operators.missing
-            return
+    def see_end(self) -> None:
+        """Look at what an update left, and follow the one that begins here, if that is due."""
+        number, operators = self.num_updates, self.operators
+        if number in (1, PROBE_AT + 1):
+            self.see_update()
+        elif number == GROWTH_AT:
+            self.see_growth()
+        elif number == PROBE_AT:
+            self.awaits_backward, self.num_searches = True, 0
+            if operators is None or operators.missing is not None:
+                missing = "not_followed" if operators is None else operators.missing
+                self.facts["step_missing"] = missing
+        if operators is not None and operators.missing is None:
+            self._follow(operators)
+
+    def _follow(self, operators: Any) -> None:
+        """Follow the storages of the update that begins here."""
+        self.num_followed += 1
         weights = self.facts["parts"]["weights"]["by_device"]
         device = max(weights, key=lambda name: weights[name], default="cpu").partition(":")[0]
         self.storages = operators.storages = Storages(self.torch, device)
@@ -184,15 +208,24 @@ class MemoryProbe:
         ledger.take("others", alive)
         if self.storages.workspaces is not None:
             self.storages.workspaces.expect(sum(part.bytes for part in ledger.parts.values()))
+        self.followed_by = operators
+
+    def _let_go(self) -> Any:
+        """Follow the storages no longer; return the probe that followed them to the end."""
+        storages, operators = self.storages, self.followed_by
+        self.storages = self.followed_by = None
+        is_whole = operators is not None and operators.storages is storages
+        if operators is not None:
+            operators.storages = None
+        return operators if is_whole else None
 
     def _end_step(self) -> None:
         """Keep what the followed storages show, once it is known which of them stay."""
-        operators, storages = self.operators, self.storages
-        self.operators = self.storages = None
-        if operators is None or storages is None:
+        storages = self.storages
+        if storages is None:
             return
-        is_whole, operators.storages = operators.storages is storages, None
-        missing = operators.missing or (None if is_whole else "failed")
+        operators = self._let_go()
+        missing = "failed" if operators is None else operators.missing
         step = storages.table() if missing is None else None
         if step is None:
             self.facts["step_missing"] = missing or "too_large"
@@ -214,7 +247,6 @@ class MemoryProbe:
 
     def see_growth(self) -> None:
         """Note which tensors have become more, long after the first count, if memory grew."""
-        self.is_over = True
         held = self.read_held()
         if held is None or self.held is None or held < self.held * GROWTH + GROWTH_BYTES:
             return
@@ -256,6 +288,11 @@ class MemoryProbe:
     def give_up(self, what: str) -> None:
         """Stop after a failure of ours; nothing of this kind is tried again."""
         self.awaits_call = self.awaits_backward = self.awaits_batch = False
+        self.num_followed = MAX_FOLLOWED
+        for operators in (self.operators, self.followed_by):
+            if operators is not None:
+                operators.storages = None
+        self.operators = self.followed_by = self.storages = None
         self.facts["failed"] = what
 
     # -- what is there
@@ -335,44 +372,3 @@ def largest_kinds(kept: Kept) -> list[dict[str, Any]]:
         kinds[type(node).__name__] = kinds.get(type(node).__name__, 0) + size
     largest = sorted(kinds.items(), key=lambda item: -item[1])[:MAX_KINDS]
     return [{"name": name, "bytes": size} for name, size in largest if size]
-
-
-def read_device(torch: Any) -> dict[str, Any] | None:
-    """Return what torch's allocator and the driver say about the current device, if any."""
-    if not torch.cuda.is_initialized():
-        return None
-    stats = torch.cuda.memory_stats_as_nested_dict()
-    free, total = torch.cuda.mem_get_info()
-
-    def of(what: str, which: str = "current") -> int | None:
-        found = stats.get(what, {}).get("all", {}).get(which)
-        return None if found is None else int(found)
-
-    return {
-        "allocated": of("allocated_bytes"),
-        "reserved": of("reserved_bytes"),
-        "peak_allocated": of("allocated_bytes", "peak"),
-        "peak_reserved": of("reserved_bytes", "peak"),
-        "split": of("inactive_split_bytes"),
-        "largest_free_block": largest_free_block(torch),
-        "free": free,
-        "total": total,
-        "pinned": read_pinned(torch),
-    }
-
-
-def largest_free_block(torch: Any) -> int | None:
-    """Return the largest block that the allocator could give out of what it holds."""
-    sizes = [
-        block["size"]
-        for segment in torch.cuda.memory_snapshot()
-        for block in segment["blocks"]
-        if block["state"] == "inactive"
-    ]
-    return max(sizes, default=0)
-
-
-def read_pinned(torch: Any) -> int | None:
-    """Return the bytes of host memory that torch has pinned; None where torch does not say."""
-    read = getattr(torch.cuda, "host_memory_stats", None)
-    return None if read is None else read().get("allocated_bytes.current")

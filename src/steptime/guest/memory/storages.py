@@ -149,11 +149,26 @@ class Storages:
                     self.saved[call.key] = self.saved.get(call.key, 0) + size
                 call = call.parent
 
+    def peak(self) -> dict[str, Any] | None:
+        """Return the most that was held at once, and in which phase; None if nothing was seen."""
+        if not self.operators or self.is_full:
+            return None
+        total, best, at = 0, -1, 0
+        for index, change in enumerate(self._changes()):
+            total += sum(change.values())
+            if total + self.extras.get(index, 0) > best:
+                best, at = total + self.extras.get(index, 0), index
+        return {"bytes": best, "phase": self._phase_at(at)}
+
     def table(self) -> dict[str, Any] | None:
         """Return the step as it is written; None where nothing of it was seen."""
         self.references.clear()
         if not self.operators or self.is_full:
             return None
+        return self._fold(self._changes())
+
+    def _changes(self) -> list[dict[str, int]]:
+        """Return by how much each part grew or shrank at each operator."""
         last = len(self.operators) - 1
         changes: list[dict[str, int]] = [{} for _ in range(last + 2)]
         for size, birth, death, part in zip(self.sizes, self.births, self.deaths, self.parts):
@@ -161,7 +176,7 @@ class Storages:
             add_to(changes[min(birth, last + 1)], name, size)
             if death is not None:
                 add_to(changes[min(max(death, birth), last + 1)], name, -size)
-        return self._fold(changes[:-1])
+        return changes[:-1]
 
     def _fold(self, changes: list[dict[str, int]]) -> dict[str, Any]:
         """Return the step, with the highest instant of each stretch of operators."""
@@ -192,12 +207,14 @@ class Storages:
         }
 
     def _instant(self, index: int, held: dict[str, int]) -> dict[str, Any]:
-        phase = next((name for at, name in reversed(self.phases) if at <= index), "forward")
         return {
             "at_fraction": round(index / max(1, len(self.operators) - 1), 5),
-            "phase": phase,
+            "phase": self._phase_at(index),
             "by_part": {name: size for name, size in held.items() if size},
         }
+
+    def _phase_at(self, index: int) -> str:
+        return next((name for at, name in reversed(self.phases) if at <= index), "forward")
 
     def _module_at(self, index: int) -> str | None:
         call = self.calls[index]

@@ -354,7 +354,7 @@ class Journal:
         seen, sizes = (self.batches, self.copies, self.syncs), self.sizes
         self.ends.append((optimizer, skipped, seen, sizes, taken, tag))
         self.batches = self.copies = self.syncs = 0
-        self.sizes = [0, 0, 0, 0, 0, sizes[-1]]  # the weights that are trained stay
+        self.sizes = [0, 0, 0, 0, 0, sizes[-2], 0]  # the weights that are trained stay
         self.num_sampled += self.is_sampled
         self.num_updates += 1
         self.top = top

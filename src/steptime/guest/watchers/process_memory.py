@@ -38,12 +38,14 @@ class MemoryWatcher:
         *,
         clock: Callable[[], int] = perf_counter_ns,
         read_rss: Callable[[], int | None] | None = None,
+        read_rss_peak: Callable[[], int | None] | None = None,
     ) -> None:
         self.torch = torch
         self.recorder = recorder
         self.clock = clock
         self.resource = load_resource()
         self.read_rss = read_rss if read_rss is not None else make_reader(self.resource)
+        self.read_rss_peak = read_rss_peak or make_peak_reader(self.resource)
         self.reset()
 
     def reset(self) -> None:
@@ -62,7 +64,8 @@ class MemoryWatcher:
         self.written_ns = now
         self.highest = max(self.highest, rss or 0)
         line = {"k": kinds.MEMORY, "n": self.recorder.num_updates, "t": age, "rss": rss}
-        line |= used(self.resource) | {"bucket": bucket} | device_memory(self.torch)
+        line |= {"rss_peak": self.read_rss_peak()} | used(self.resource) | {"bucket": bucket}
+        line |= device_memory(self.torch)
         return dumps(line) + "\n"
 
 
@@ -89,6 +92,30 @@ def make_reader(resource: Any) -> Callable[[], int | None]:
         return lambda: None
     unit = 1 if sys.platform == "darwin" else 1024
     return lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def make_peak_reader(resource: Any) -> Callable[[], int | None]:
+    """Return what reads the most that was resident so far on this system."""
+    if os.path.exists("/proc/self/status"):
+        return read_high_water
+    return make_reader(resource)
+
+
+def read_high_water() -> int | None:
+    """Return the kernel's high-water mark of the resident bytes of this program.
+
+    That of `getrusage` would hold the program that was there before `exec`, too.
+    """
+    try:
+        fd = os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        text = os.read(fd, 4096)
+    finally:
+        os.close(fd)
+    at = text.find(b"VmHWM:")
+    return None if at < 0 else int(text[at + 6 :].split(None, 1)[0]) * 1024
 
 
 def read_statm(page_bytes: int = os.sysconf("SC_PAGE_SIZE")) -> int | None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from steptime.diagnose.values.finding import Diagnosis
-from steptime.machine.values.check_values import Basis, NcclChoice
+from steptime.machine.values.check_values import Basis, MachineSite, NcclChoice
 from steptime.machine.values.inventory_values import Inventory
 from steptime.measure.values.measurement import Measurement
 
@@ -41,7 +41,7 @@ class Software:
         companions: packages that go with one build of torch, with their versions.
         installer: what installed torch: `pip`, `uv` or `conda`.
         has_pip: this Python has pip.
-        is_writable: this user may change its packages.
+        is_writable: its packages are this user's, who may change them.
         is_managed: the distribution keeps its packages (PEP 668).
         cudnn_folders: folders of LD_LIBRARY_PATH that hold a cuDNN.
     """
@@ -222,38 +222,6 @@ class LastRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MachineSite:
-    """Whose machine this is, as far as facts say: it decides which commands are right here.
-
-    Attributes:
-        scheduler: that hands out this machine: `slurm`, `pbs`, `lsf`, `sge`, `flux` or
-            `kubernetes`; None where nothing of one was seen.
-        in_job: this shell is in a job of it.
-        serves_jobs: a daemon of the scheduler runs here, so this is no login node.
-        is_root: this shell is root's.
-        num_others: other people with processes here; None where processes of others are hidden.
-        num_accounts: accounts of people that may log in; None where a directory holds them.
-    """
-
-    scheduler: str | None = None
-    in_job: bool = False
-    serves_jobs: bool = False
-    is_root: bool = False
-    num_others: int | None = None
-    num_accounts: int | None = None
-
-    @property
-    def is_login_node(self) -> bool:
-        """Return whether jobs are handed in here, and not run."""
-        return self.scheduler is not None and not self.in_job and not self.serves_jobs
-
-    @property
-    def is_shared(self) -> bool:
-        """Return whether other people are known, or must be expected, to work here."""
-        return self.scheduler is not None or (self.num_others or 0) > 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckFacts:
     """All facts that the checks judge.
 
@@ -291,4 +259,5 @@ class CheckFacts:
             detail=self.missing.get("software_detail"),
             run_id=None if self.run is None else self.run.measurement.run_id,
             nccl=self.nccl_log,
+            site=self.site,
         )

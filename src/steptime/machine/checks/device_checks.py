@@ -146,6 +146,8 @@ def _raise_limits(facts: CheckFacts, low: Sequence[GpuState]) -> tuple[Command, 
 
 def _is_own(facts: CheckFacts) -> bool:
     """Return whether no site is known that sets the GPUs up for its own reasons."""
+    if facts.inventory.limits.container is not None:  # which does not see the host's files
+        return False
     return not facts.site.is_shared and not facts.system.gpu_settings_at_start
 
 
@@ -265,8 +267,10 @@ def _reset(facts: CheckFacts, bad: Sequence[GpuState]) -> tuple[Command, ...]:
 def _after_errors(facts: CheckFacts, bad: Sequence[GpuState]) -> str:
     if any(state.rows_failed for state in bad):
         return "Take the GPU out of use: its vendor replaces it."
+    if all(state.rows_pending is None for state in bad):
+        return "Such a GPU retires pages: `nvidia-smi -q -d PAGE_RETIREMENT` lists those that wait."
     if not any(state.rows_pending for state in bad):
-        return "There is nothing to mend: bad rows were replaced. Watch whether the numbers grow."
+        return "No row waits for a reset. If the numbers grow, the GPU is a case for its vendor."
     if _reset(facts, bad):
         return "The rows are replaced by the reset."
     return (

@@ -112,7 +112,7 @@ def _what_fills(facts: CheckFacts, space: Space) -> str:
     folder = shlex.quote(space.folder)
     if _is_on_network(facts, space.folder):
         return f"df -h {folder}"
-    return f"du -xh --max-depth=2 {folder} 2>/dev/null | sort -h | tail -20"
+    return f"nice ionice -c 3 du -xh --max-depth=2 {folder} 2>/dev/null | sort -h | tail -20"
 
 
 def _is_on_network(facts: CheckFacts, folder: str) -> bool:

@@ -37,6 +37,10 @@ _INSTALL = (
 _HOSTS_DRIVER = "The driver is the host's: whoever administers the host can update it."
 _REBOOT = by_administrator("sudo reboot", Disruption.NODE)
 
+_RELOAD = (
+    "Trainings that began before the update may still run: let them end first. Then the modules "
+    "can be unloaded and loaded again in place of a restart."
+)
 _LOAD_IT = (
     "The driver is installed, and its module is not in the kernel ({kernel}): most often it was "
     "not built for this kernel. Whoever administers the machine builds it and loads it."
@@ -92,11 +96,19 @@ def _driver_silent(facts: CheckFacts) -> Judgement:
     if word == "no_binding":
         return not_checked("no_binding")
     commands = (look("nvidia-smi"), look_as_root("sudo dmesg | grep -i nvrm | tail"))
+    advice: tuple[str, ...] = ()
     seen: dict[str, Value] = {"silence": word or "not_told"}
     if word == _LIBRARY_MISMATCH:
         seen = {"mismatch": "NVML error 18"}
-        commands = (look("cat /proc/driver/nvidia/version"), _REBOOT)
-    return fires(Severity.CRITICAL, Certainty.CERTAIN, seen=seen, cost=FAILURE, commands=commands)
+        commands, advice = (look("cat /proc/driver/nvidia/version"), _REBOOT), (_RELOAD,)
+    return fires(
+        Severity.CRITICAL,
+        Certainty.CERTAIN,
+        seen=seen,
+        cost=FAILURE,
+        commands=commands,
+        advice=advice,
+    )
 
 
 CHECKS = (

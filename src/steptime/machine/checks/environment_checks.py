@@ -31,6 +31,7 @@ _ASK_FOR_GPUS = (
     "The scheduler gave this job no GPU, and those of the machine are other jobs': ask for some "
     "when you hand the job in (for Slurm `--gpus-per-node`)."
 )
+_OWN_GPUS = "If nothing of yours runs on the others, unset CUDA_VISIBLE_DEVICES."
 _SHARED_GPUS = "Other people use this machine: take GPUs that nobody works on, as you agreed."
 
 
@@ -246,8 +247,13 @@ def _gpus_hidden(facts: CheckFacts) -> Judgement:
         )
     if shown >= len(gpus) or facts.site.in_job:
         return clean(seen)
-    commands, advice = _show_gpus(facts)
-    return fires(Severity.INFO, Certainty.POSSIBLE, seen=seen, commands=commands, advice=advice)
+    return fires(
+        Severity.INFO,
+        Certainty.POSSIBLE,
+        seen=seen,
+        commands=(look("nvidia-smi"),),
+        advice=(_SHARED_GPUS if facts.site.is_shared else _OWN_GPUS,),
+    )
 
 
 def _show_gpus(facts: CheckFacts) -> Remedy:

@@ -10,6 +10,9 @@ import math
 from steptime.machine.checks.check_facts import CheckFacts
 from steptime.machine.checks.remedy import SCHEDULERS
 
+_DOCKERS = ("docker", "podman")
+"""Containers that are started with Docker's options."""
+
 _BY_MEMORY = ("SLURM_MEM_PER_CPU", "SLURM_MEM_PER_GPU")
 
 
@@ -49,11 +52,13 @@ def started_with(facts: CheckFacts, options: str, *, manifest: str, hosts: str) 
         return f"Say in the pod's manifest: {manifest}."
     if container == "apptainer":
         return hosts
+    if container not in _DOCKERS:
+        return f"Whoever starts this container decides on it; with Docker it would be {options}."
     return f"Start the container again with {options}, beside the options that it has."
 
 
 def _options(facts: CheckFacts, options: str) -> str | None:
-    return options if facts.inventory.limits.container in ("docker", "podman") else None
+    return options if facts.inventory.limits.container in _DOCKERS else None
 
 
 def _ask(facts: CheckFacts, *, what: str, options: str | None) -> str:

@@ -6,6 +6,7 @@ In: facts. Out: judgements.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from steptime.diagnose.values.finding import Severity
@@ -32,12 +33,20 @@ _TROUBLES = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troublesh
 _BACKENDS = "https://docs.pytorch.org/docs/stable/distributed.html#which-backend-to-use"
 _GLOO = re.compile(r"""init_process_group\(\s*(?:backend\s*=\s*)?["']gloo["']|["']gloo["']""")
 
-_SOCKETS = ("NCCL_IB_DISABLE", "NCCL_NET", "NCCL_IB_HCA")
-"""Variables that can keep NCCL off RDMA."""
+_SOCKETS: Mapping[str, Callable[[str | None], bool]] = {
+    "NCCL_IB_DISABLE": is_on,
+    "NCCL_NET": lambda value: (value or "").lower() == "socket",
+    "NCCL_IB_HCA": lambda value: value is not None,
+}
+"""Variables that can keep NCCL off RDMA, and the values that do."""
 
 _WHY_SOCKETS = (
     "NCCL says why it took no RDMA device in a log of NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET. "
     "It chooses among the devices by itself."
+)
+_GPU_DIRECT = (
+    "It needs the module nvidia-peermem, or the driver's open modules with DMA-BUF on Linux 5.12 "
+    "or newer: which of them this machine should have, whoever administers it decides."
 )
 _NO_PEERS = (
     "No variable forbids it. In a virtual machine, or with access control on the PCI bridges, peer "
@@ -84,7 +93,7 @@ def _off_sockets(facts: CheckFacts) -> Remedy:
     """Return what lets NCCL take RDMA: it chooses the device itself, among all that there are."""
     if not facts.system.has_infiniband_files:
         return _with_infiniband(facts)
-    found = [name for name in _SOCKETS if name in facts.environment]
+    found = [name for name, keeps_off in _SOCKETS.items() if keeps_off(facts.environment.get(name))]
     if found:
         return unset(facts, found, is_guard=True)
     return (look("ibv_devinfo"),), (_WHY_SOCKETS,)
@@ -214,7 +223,8 @@ def _without_gpu_direct(facts: CheckFacts) -> Judgement:
         Severity.WARNING,
         Certainty.LIKELY,
         seen=_choices(log),
-        commands=(by_administrator("sudo modprobe nvidia-peermem", Disruption.MACHINE),),
+        commands=(look("lsmod | grep -i peermem"), look("cat /proc/driver/nvidia/version")),
+        advice=(_GPU_DIRECT,),
     )
 
 

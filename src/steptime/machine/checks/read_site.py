@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from steptime.machine._files import KernelFiles, names_in, read_lines, read_text
-from steptime.machine.checks.check_facts import MachineSite
+from steptime.machine.values.check_values import MachineSite
 from steptime.record.numbers_told import whole_number_in
 
 _JOBS = {
@@ -49,13 +49,16 @@ _MAX_PROCESSES = 50_000
 
 def read_site(kernel: KernelFiles, *, environment: Mapping[str, str]) -> MachineSite:
     """Return whose machine this is."""
-    job = scheduler_of_job(environment)
+    job = _job_here(kernel, environment)
     owners, commands = _processes(kernel)
     return MachineSite(
-        scheduler=job or _scheduler_of_machine(kernel, environment),
+        scheduler=job
+        or scheduler_of_job(environment)
+        or _scheduler_of_machine(kernel, environment),
         in_job=job is not None,
         serves_jobs=bool(commands & set(_DAEMONS)),
         is_root=os.geteuid() == 0,
+        hides_others=owners is None and bool(commands),
         num_others=None if owners is None else len(_people(kernel, owners) - {os.getuid()}),
         num_accounts=_num_accounts(kernel),
     )
@@ -64,6 +67,21 @@ def read_site(kernel: KernelFiles, *, environment: Mapping[str, str]) -> Machine
 def scheduler_of_job(environment: Mapping[str, str]) -> str | None:
     """Return the scheduler whose job this shell is in."""
     return next((word for name, word in _JOBS.items() if environment.get(name)), None)
+
+
+def _job_here(kernel: KernelFiles, environment: Mapping[str, str]) -> str | None:
+    """Return the scheduler of the job that this process is in.
+
+    After `salloc` the shell has the job's variables, and is still on the login node; a shell that
+    came by SSH and that Slurm adopted has none, and is in the job's group.
+    """
+    own = read_text(kernel.proc / "self" / "cgroup") or ""
+    if "slurm" in own and "/job_" in own:
+        return "slurm"
+    word = scheduler_of_job(environment)
+    if word == "slurm" and "SLURMD_NODENAME" not in environment:
+        return None
+    return word
 
 
 def _scheduler_of_machine(kernel: KernelFiles, environment: Mapping[str, str]) -> str | None:

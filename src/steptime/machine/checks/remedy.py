@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from steptime.machine.checks.check_facts import CheckFacts, MachineSite
+from steptime.machine.checks.check_facts import CheckFacts
 from steptime.machine.values.check_values import (
     Command,
     CommandPlace,
     Disruption,
     MachineCheck,
+    MachineSite,
     Runner,
 )
 
@@ -47,7 +48,10 @@ SET_BY_SITE = (
     "unset it."
 )
 MAY_GUARD = "It may be there to get around a fault: compare one run without it first."
-LOGIN_NODE = "This looks like a login node: try it in a job."
+NOT_IN_A_JOB = (
+    "A scheduler hands out this machine, and this shell is in none of its jobs: try it in a "
+    "job (after `salloc`, with `srun`)."
+)
 
 
 def by_user(line: str, disrupts: Disruption) -> Command:
@@ -100,7 +104,7 @@ def settle(check: MachineCheck, facts: CheckFacts) -> MachineCheck:
 
     A command for the administrator is withheld where a scheduler hands out the machine, unless
     root asks outside of a job; in a container it is one for the host. A command that stops other
-    people's work is withheld while they are there, and on a login node one that trains.
+    people's work is withheld while they are there, and outside of jobs one that trains.
     """
     if not check.commands:
         return check
@@ -119,11 +123,13 @@ def _reason_against(command: Command, facts: CheckFacts) -> str | None:
     site = facts.site
     if command.who is Runner.USER:
         is_load = command.disrupts is Disruption.LOAD
-        return LOGIN_NODE if is_load and site.is_login_node else None
+        return NOT_IN_A_JOB if is_load and site.needs_job else None
     if facts.inventory.limits.container == "kubernetes":
         return NODE_OF_POD
     if site.scheduler is not None and not _is_administrator(facts):
         return NODE_OF_CLUSTER.format(scheduler=SCHEDULERS.get(site.scheduler, site.scheduler))
+    if command.disrupts in _STOPS_OTHERS and site.hides_others:
+        return OTHERS_WORK_HERE.format(people="Other users may be")
     if command.disrupts in _STOPS_OTHERS and site.num_others:
         people = "another user is" if site.num_others == 1 else f"{site.num_others} other users are"
         return OTHERS_WORK_HERE.format(people=people.capitalize())

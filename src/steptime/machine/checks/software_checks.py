@@ -40,7 +40,10 @@ MIN_DRIVERS = {11: (450, 80, 2), 12: (525, 60, 13), 13: (580,)}
 """Lowest driver for any minor release of a CUDA major version on Linux (`COMPATIBILITY`, table 1,
 with the full numbers of the CUDA Toolkit's release notes)."""
 
-_ON_PURPOSE = "If another package brought its own version along on purpose, leave it as it is."
+_ON_PURPOSE = (
+    "Another package may have brought its own version along. If none asks for it, install what "
+    "torch asks for: `{wanted}`."
+)
 
 _OLDEST = (5, 0)
 """Torch with CUDA 12 has no code below this capability (Maxwell)."""
@@ -126,11 +129,7 @@ def _no_device(facts: CheckFacts) -> Judgement:
             "torch": software.torch,
             "error": software.cuda_error or "torch gives no reason",
         },
-        commands=(
-            look(
-                f"{shlex.quote(software.python)} -c 'import torch; torch.zeros(1, device=\"cuda\")'"
-            ),
-        ),
+        commands=(look(f"{shlex.quote(software.python)} -c 'import torch; torch.cuda.init()'"),),
     )
 
 
@@ -216,14 +215,15 @@ def _packages_differ(facts: CheckFacts) -> Judgement:
     wrong = [pin for pin in software.pins if pin.installed != pin.wanted]
     if not wrong:
         return clean({"num_packages": len(software.pins)})
-    commands, advice = install(facts, software, [f"{pin.name}=={pin.wanted}" for pin in wrong])
+    python = shlex.quote(software.python)
+    wanted = " ".join(f"{pin.name}=={pin.wanted}" for pin in wrong)
     is_major = any(version_of(pin.installed)[:1] != version_of(pin.wanted)[:1] for pin in wrong)
     return fires(
         Severity.WARNING if is_major else Severity.INFO,
         Certainty.POSSIBLE,
         seen={"packages": ", ".join(map(_describe, wrong)), "torch": software.torch},
-        commands=commands,
-        advice=(*advice, _ON_PURPOSE),
+        commands=(look(f"{python} -m pip check"),) if software.has_pip else (),
+        advice=(_ON_PURPOSE.format(wanted=wanted),),
     )
 
 

@@ -28,7 +28,7 @@ from steptime.machine.checks.check_row import (
     version_of,
 )
 from steptime.machine.checks.limits_raised import more_cores
-from steptime.machine.checks.remedy import by_user, in_shell
+from steptime.machine.checks.remedy import by_user, in_shell, unset
 from steptime.machine.values.check_values import Certainty, Command, Cost, Disruption
 from steptime.machine.values.inventory_values import QUIET_CORES, Gpu, NumaNode
 from steptime.record.numbers_told import whole_number_in
@@ -44,7 +44,10 @@ _BINDING = "https://docs.pytorch.org/docs/stable/elastic/run.html"
 _BIND = Cost(of="step", low=1.01, high=1.10, source="torch/numa/binding.py (typically 1 to 10 %)")
 _BINDING_SINCE = (2, 9)
 
-_BIND_EACH = "Bind each process to one node, that of its GPU where it has one (`numactl`)."
+_BIND_EACH = (
+    "Bind each process to one node, that of its GPU where it has one: `torchrun "
+    "--numa-binding=node` does so from torch 2.9 on, and `numactl` by hand."
+)
 
 _THROTTLED = 0.05  # of the periods: below it, at most one step in twenty was cut
 
@@ -182,8 +185,10 @@ def _bind_to_node(facts: CheckFacts, spanned: Sequence[NumaNode]) -> Command | N
     """Return the command that binds each process near its GPU; None if the node is not certain."""
     gpus = driven_gpus(facts)
     software = facts.software
-    if gpus and software is not None and version_of(software.torch)[:2] >= _BINDING_SINCE:
-        line = "torchrun --numa-binding=node --nproc-per-node gpu train.py"
+    num = _num_processes(facts)
+    version = version_of(None if software is None else software.torch)[:2]
+    if num is not None and version >= _BINDING_SINCE:
+        line = f"torchrun --numa-binding=node --nproc-per-node {num} train.py"
         return by_user(line, Disruption.LOAD)
     near = _node_of(gpus[0], spanned) if len(gpus) == 1 else None
     # In a container the kernel may forbid what numactl asks for.
@@ -191,6 +196,15 @@ def _bind_to_node(facts: CheckFacts, spanned: Sequence[NumaNode]) -> Command | N
         return None
     line = f"numactl --cpunodebind={near} --preferred={near} python train.py"
     return by_user(line, Disruption.LOAD)
+
+
+def _num_processes(facts: CheckFacts) -> str | None:
+    """Return how many processes to start on GPUs; None where some of the GPUs may be others'."""
+    if not driven_gpus(facts):
+        return None
+    if facts.run is not None and facts.run.device == "cuda":
+        return str(facts.run.measurement.num_ranks)
+    return "gpu" if facts.site.in_job or not facts.site.is_shared else None
 
 
 def _node_of(gpu: Gpu, nodes: Sequence[NumaNode]) -> int | None:
@@ -251,7 +265,7 @@ def _move_near(facts: CheckFacts, gpus: Sequence[Gpu]) -> tuple[Command, ...]:
 
 
 def _ask_for_near_cores(facts: CheckFacts) -> str:
-    if facts.site.scheduler == "slurm":
+    if facts.site.scheduler == "slurm" and facts.site.in_job:
         return (
             "Slurm handed out these cores: ask for some near the GPU when you hand the job in "
             "(`--gres-flags=enforce-binding`), and let srun bind to them (`--gpu-bind=closest`)."
@@ -270,11 +284,13 @@ def _thread_pinning(facts: CheckFacts) -> Judgement:
         ranks = facts.run.measurement.num_ranks if facts.run is not None else 1
         workers = facts.run.measurement.workers if facts.run is not None else None
         if ranks > 1 or workers is not None:
+            commands, advice = unset(facts, [name])
             return fires(
                 Severity.INFO,
                 Certainty.POSSIBLE,
                 seen={"name": name, "value": value, "num_ranks": ranks},
-                commands=(in_shell(f"unset {name}"),),
+                commands=commands,
+                advice=advice,
             )
         return clean({"name": name, "value": value})
     return not_applicable("not_set")

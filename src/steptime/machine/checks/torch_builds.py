@@ -98,7 +98,8 @@ def install(
     options = "" if index is None else f" --index-url {index}"
     if software.installer == "conda":
         return (), (_CONDA.format(what=f"`{what}`"),)
-    if not software.is_writable or software.is_managed:
+    is_everybodys = facts.site.is_root and facts.site.is_shared and not _is_inside(facts)
+    if not software.is_writable or software.is_managed or is_everybodys:
         return (), (_NOT_YOURS.format(what=f"`{what}{options}`"),)
     python = shlex.quote(software.python)
     tool = f"{python} -m pip install"
@@ -106,8 +107,12 @@ def install(
         tool = f"uv pip install --python {python}"
     elif not software.has_pip:
         return (), (_NOT_YOURS.format(what=f"`{what}{options}`"),)
-    advice = () if facts.inventory.limits.container is None else (_LOST,)
+    advice = (_LOST,) if _is_inside(facts) else ()
     return (by_user(f"{tool} {what}{options}", Disruption.PACKAGES),), advice
+
+
+def _is_inside(facts: CheckFacts) -> bool:
+    return facts.inventory.limits.container is not None
 
 
 def newer_torch(facts: CheckFacts) -> str:

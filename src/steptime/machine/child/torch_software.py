@@ -49,7 +49,7 @@ def ask_torch(torch: Any) -> dict[str, Any]:
         "companions": read_companions,
         "installer": read_installer,
         "has_pip": lambda: importlib.util.find_spec("pip") is not None,
-        "is_writable": lambda: os.access(os.path.dirname(os.path.dirname(torch.__file__)), os.W_OK),
+        "is_writable": lambda: is_own(os.path.dirname(os.path.dirname(torch.__file__))),
         "is_managed": is_managed,
         "cudnn_folders": find_cudnn,
     }
@@ -118,6 +118,11 @@ def read_installer() -> str | None:
         return "conda"
     words = (metadata.distribution("torch").read_text("INSTALLER") or "").split()
     return words[0] if words else None
+
+
+def is_own(folder: str) -> bool:
+    """Return whether this user made the folder, and may write to it."""
+    return os.stat(folder).st_uid == os.geteuid() and os.access(folder, os.W_OK)
 
 
 def is_managed() -> bool:

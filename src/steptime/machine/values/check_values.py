@@ -68,15 +68,14 @@ class Disruption(str, Enum):
     """What a command disrupts, the least first.
 
     NOTHING: it reads. SHELL: this shell and what it starts. LOAD: it trains, which takes cores and
-    GPUs. RUN: the user's own training, which has to be started again. PACKAGES: whatever uses that
-    Python. MACHINE: a setting of the machine, for all its users. LOGINS: logins of all users.
-    TRAININGS: trainings that run on the machine. NODE: everything on it; it restarts.
+    GPUs. PACKAGES: whatever uses that Python. MACHINE: a setting of the machine, for all its
+    users. LOGINS: logins of all users. TRAININGS: trainings that run on the machine. NODE:
+    everything on it; it restarts.
     """
 
     NOTHING = "nothing"
     SHELL = "shell"
     LOAD = "load"
-    RUN = "run"
     PACKAGES = "packages"
     MACHINE = "machine"
     LOGINS = "logins"
@@ -166,6 +165,46 @@ class NcclChoice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MachineSite:
+    """Whose machine this is, as far as facts say: it decides which commands are right here.
+
+    Attributes:
+        scheduler: that hands out this machine: `slurm`, `pbs`, `lsf`, `sge`, `flux` or
+            `kubernetes`; None where nothing of one was seen.
+        in_job: this shell is in a job of it.
+        serves_jobs: a daemon of the scheduler runs here, so this is no login node.
+        is_root: this shell is root's.
+        num_others: other people with processes here; None where it is not known.
+        hides_others: processes of other people are hidden, as on machines of many.
+        num_accounts: accounts of people that may log in; None where a directory holds them.
+    """
+
+    scheduler: str | None = None
+    in_job: bool = False
+    serves_jobs: bool = False
+    is_root: bool = False
+    num_others: int | None = None
+    hides_others: bool = False
+    num_accounts: int | None = None
+
+    @property
+    def is_login_node(self) -> bool:
+        """Return whether jobs are handed in here, and not run."""
+        return self.needs_job and not self.serves_jobs
+
+    @property
+    def needs_job(self) -> bool:
+        """Return whether a training here belongs into a job that this shell is not in."""
+        # A node of Kubernetes may be somebody's own machine too.
+        return self.scheduler not in (None, "kubernetes") and not self.in_job
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether other people are known, or must be expected, to work here."""
+        return self.scheduler is not None or self.hides_others or (self.num_others or 0) > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Basis:
     """What the checks rest on.
 
@@ -176,6 +215,7 @@ class Basis:
         detail: the words of what failed.
         run_id: of the run that was examined; None without one.
         nccl: what a log of NCCL says.
+        site: whose machine this is.
     """
 
     python: str | None = None
@@ -184,6 +224,7 @@ class Basis:
     detail: str | None = None
     run_id: str | None = None
     nccl: NcclChoice | None = None
+    site: MachineSite = field(default_factory=MachineSite)
 
 
 _SEVERITIES = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)

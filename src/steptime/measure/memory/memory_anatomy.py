@@ -117,7 +117,8 @@ def _anatomy(
     last = next((line for line in reversed(told) if line.moment != DEATH), told[-1])
     died = next((line.death for line in reversed(told) if line.death is not None), None)
     step = last.step
-    resident = [] if rank is None else [m.rss for m in rank.signals.memory if m.rss is not None]
+    samples = () if rank is None else rank.signals.memory
+    resident = [b for one in samples for b in (one.rss, one.rss_peak) if b is not None]
     timeline = None
     if step is not None:
         timeline = MemoryTimeline(

@@ -50,9 +50,11 @@ def host_memory(
     use = _memory_use(rank, placed, read=lambda sample: sample.rss)
     if use is None:
         return None
+    peaks = [sample.rss_peak for sample in rank.signals.memory if sample.rss_peak is not None]
     system_ns = _per_step(placed, lambda sample: sample.stime_ns)
     return replace(
         use,
+        peak_bytes=max([use.peak_bytes, *peaks]),
         limit_bytes=limit_bytes,
         minor_faults_per_step=_per_step(placed, lambda sample: sample.minflt),
         major_faults_per_step=_per_step(placed, lambda sample: sample.majflt),

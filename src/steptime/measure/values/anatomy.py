@@ -29,6 +29,12 @@ PARTS = (
 STATES = ("weights", "buffers", "gradients", "optimizer")
 """What stays from step to step."""
 
+WITH_BATCH = ("activations", "logits", "inputs", "temporaries")
+"""What grows with the batch."""
+
+PEAK_HOW = ("followed", "computed", "at_least")
+"""How the largest peak of all steps is known."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPart:
@@ -107,6 +113,67 @@ class MemoryTimeline:
     module: str | None = None
     operator: str | None = None
     num_storages: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPeak:
+    """The most that tensors held at once, over all steps from the steady window on.
+
+    Attributes:
+        how: `followed`: no step is larger than one whose storages were followed. `computed`: the
+            peaks of larger steps were computed from the sizes of their inputs, by a sum that gives
+            the followed peaks from one another. `at_least`: some steps are larger, and their peaks
+            are not known.
+        bytes: the largest peak; for `at_least`, of a step whose peak is known [bytes].
+        low_bytes: the smallest known peak of a step [bytes].
+        rank: the rank with the largest peak.
+        step: number of the first step with the largest peak, from 0.
+        num_steps: steps from the steady window on; after the first 20,000 of a run, a hundred at a
+            time are known by the mean of their sizes.
+        num_followed: steps whose storages were followed.
+        error_fraction: for `computed`, the largest error for a followed step that was left out.
+        warmup_bytes: the largest known peak before the steady window; None where there is none
+            [bytes].
+    """
+
+    rank: int
+    how: str
+    bytes: int
+    low_bytes: int
+    step: int
+    num_steps: int
+    num_followed: int
+    error_fraction: float | None = None
+    warmup_bytes: int | None = None
+
+    @property
+    def differs(self) -> bool:
+        """Return whether steps differ in their peaks by more than a hundredth."""
+        return self.bytes - self.low_bytes > _SAME_PEAK * self.bytes
+
+
+_SAME_PEAK = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HighWater:
+    """The most that a counter which only rises has seen: whatever the process did is in it.
+
+    Attributes:
+        rank: the rank with the highest counter.
+        bytes: the counter at the end [bytes].
+        first_step: the first step in which it may have been reached, from 0; None where it was
+            reached after the last one.
+        last_step: the last step in which it may have been reached.
+        warmup_bytes: the counter at the beginning of the steady window; None where it was not read
+            before [bytes].
+    """
+
+    rank: int
+    bytes: int
+    first_step: int | None = None
+    last_step: int | None = None
+    warmup_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,10 +271,13 @@ class Anatomy:
             no module was followed.
         timeline: memory over the course of one step; None where no step was followed.
         timeline_missing: why no step was followed, as a machine word.
+        run_peak: the largest peak of all steps; None where no step was followed.
+        device_peak: the most that torch's allocator has given out on the device; None without one.
+        resident_peak: the most that was resident; None where the system does not say.
         allocator: what the allocator of the device said; None without a device.
         loader: the batches that wait in the DataLoader; None without one.
         worker_bytes: memory that its workers held together, as the median of the samples [bytes].
-        resident_bytes: the largest resident memory of the process in any sample [bytes].
+        resident_bytes: the largest resident memory of the process [bytes].
         growth: what grew; None unless memory grew between two snapshots.
         death: the memory held at the end; None unless the process ended because memory ran out,
             and could say so.
@@ -224,6 +294,9 @@ class Anatomy:
     by_module: tuple[Kept, ...] = ()
     timeline: MemoryTimeline | None = None
     timeline_missing: str | None = None
+    run_peak: RunPeak | None = None
+    device_peak: HighWater | None = None
+    resident_peak: HighWater | None = None
     allocator: Allocator | None = None
     loader: LoaderMemory | None = None
     worker_bytes: int | None = None
@@ -243,6 +316,19 @@ class Anatomy:
     def states_bytes(self) -> int:
         """Return the bytes of weights, buffers, gradients and optimizer states."""
         return self.bytes_of(*STATES)
+
+    @property
+    def run_scale(self) -> float:
+        """Return by what the parts that grow with the batch are larger at the run's peak.
+
+        It is 1 where no step is larger than the one whose parts are known, or none is known.
+        """
+        if self.timeline is None or self.run_peak is None:
+            return 1.0
+        parts = self.timeline.peak.by_part
+        growing = sum(parts.get(name, 0) for name in WITH_BATCH)
+        more = self.run_peak.bytes - self.timeline.peak.total
+        return 1.0 + max(0, more) / growing if growing else 1.0
 
     @property
     def bytes_per_parameter(self) -> float | None:

@@ -21,7 +21,8 @@ class MemoryUse:
         first_bytes: memory at the first sample of the steady window, or of the run where none
             fell into the window [bytes].
         last_bytes: memory at the last sample of the run [bytes].
-        peak_bytes: memory at the largest sample [bytes].
+        peak_bytes: the most memory so far, by the system's or the allocator's own count, and at
+            the largest sample where neither says it [bytes].
         num_samples: number of samples.
         slope_bytes_per_step: trend over the steady window [bytes per step]; None where the window
             is too short.

@@ -141,6 +141,28 @@ class StepKind:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SizeGroup:
+    """Steps of the window whose inputs have one size, or are next to each other in size.
+
+    Attributes:
+        num_steps: how many steps these are.
+        low_rows: leading sizes of the inputs of a step's calls, added up, in the step with the
+            fewest.
+        high_rows: the same in the step with the most.
+        low_elements: elements of these inputs, in the step with the fewest.
+        high_elements: the same in the step with the most.
+        mean_flops: mean work of these steps [FLOP].
+    """
+
+    num_steps: int
+    low_rows: int
+    high_rows: int
+    low_elements: int
+    high_elements: int
+    mean_flops: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkBasis:
     """How the work of a mean step is known, and how sure it is.
 
@@ -152,8 +174,10 @@ class WorkBasis:
             show, or too few were counted, so only a range is known.
         num_counted: updates that were counted.
         num_steps: steps of the window, over which the mean is taken.
-        low_flops: the least work of a step of the window; for `range`, of a counted update [FLOP].
-        high_flops: the most work of a step of the window; for `range`, of a counted update [FLOP].
+        low_flops: the least work of a step of the window; for `range`, of a counted update, too
+            [FLOP].
+        high_flops: the most work of a step of the window; for `range`, of a counted update, too
+            [FLOP].
         error_fraction: for `scaled`, the largest error for a counted update that was left out of
             the fit; for `range`, by how much counted updates of equal sizes differ at most. It is
             None for the others, and where no update could be left out.
@@ -163,7 +187,10 @@ class WorkBasis:
             `elements`, `squares` (of the elements of a row), `nodes` (of autograd's graph), `plain`
             (elements of calls without gradients), `updates` (a constant).
         kinds: for `kinds`, each kind of step, the most frequent first.
+        sizes: the steps by the size of their inputs, the smallest first: each size, or eight
+            groups of about equally many steps; empty where all have one size.
         window_s: time of all steps of the window [s].
+        is_apart: the updates were counted in a contained extra run, each one as a whole.
     """
 
     how: str
@@ -175,7 +202,9 @@ class WorkBasis:
     assumed_fraction: float = 0.0
     scaled_by: tuple[str, ...] = ()
     kinds: tuple[StepKind, ...] = ()
+    sizes: tuple[SizeGroup, ...] = ()
     window_s: float | None = None
+    is_apart: bool = False
 
     @property
     def differs(self) -> bool:
@@ -240,6 +269,11 @@ class Count:
     def total(self) -> int:
         """Return the forward, backward and recomputed work."""
         return self.forward + self.backward + self.recomputed
+
+    @property
+    def is_range(self) -> bool:
+        """Return whether steps differ in a way that leaves only a range; the total is a mean."""
+        return self.basis is not None and self.basis.how == "range"
 
     @property
     def model_flops(self) -> int:

@@ -28,6 +28,7 @@ from steptime.report.html.html_sites import sites_part
 from steptime.report.html.html_tags import Html, tag
 from steptime.report.html.html_trainings import trainings_part
 from steptime.report.html.html_watch import shifts_part, stalls_part
+from steptime.report.html.html_work import sizes_part
 from steptime.report.text.work_lines import work_lines
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def _body(facts: PageFacts, plots: Plots) -> list[Html]:
         _section("Lines of the script", sites_part(m)),
         _section("Under the profiler", profile_part(m)),
         _section("Ranks", sections.ranks_part(m), drawn.of("ranks")),
-        _section("Work of a step", sections.told_part(run, (work_lines,))),
+        _section("Work of a step", sections.told_part(run, (work_lines,)), sizes_part(m.count)),
         _section("Memory", anatomy_part(m.memory, run.memory_fit), sections.memory_part(run)),
         _section("The machine over time", drawn.of("machine", is_grid=True)),
         _section("Devices over time", _devices(facts.series), drawn.of("devices", is_grid=True)),

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from steptime.core.printable import printable
 from steptime.diagnose.values.finding import Severity
+from steptime.machine.checks.remedy import SCHEDULERS
 from steptime.machine.checks.run_checks import ROWS
 from steptime.machine.values.check_values import (
     Basis,
@@ -19,6 +20,7 @@ from steptime.machine.values.check_values import (
     Command,
     Cost,
     MachineCheck,
+    MachineSite,
     NcclChoice,
     Runner,
     most_costly_first,
@@ -90,7 +92,7 @@ def terms_of(command: Command) -> str:
         PLACES[command.place.value],
         DISRUPTIONS[command.disrupts.value],
     )
-    return joined([word for word in words if word])
+    return " · ".join(word for word in words if word)
 
 
 def _asked(basis: Basis) -> list[str]:
@@ -102,6 +104,17 @@ def _asked(basis: Basis) -> list[str]:
         detail = f" ({printable(basis.detail)})" if basis.detail else ""
         parts.append(describe_reason(basis.missing or "no_torch") + detail)
     parts.append("no run" if basis.run_id is None else f"run {basis.run_id}")
+    return parts + _site(basis.site)
+
+
+def _site(site: MachineSite) -> list[str]:
+    """Say whose machine this is, where that decides which commands are shown."""
+    parts = []
+    if site.scheduler is not None:
+        where = "in a job" if site.in_job else "a login node" if site.is_login_node else "a node"
+        parts.append(f"{where} of {SCHEDULERS.get(site.scheduler, site.scheduler)}")
+    if site.num_others:
+        parts.append(f"{site.num_others} other user" + ("s" if site.num_others > 1 else ""))
     return parts
 
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from rich.text import Text
 
 from steptime.core.printable import printable
-from steptime.core.units import format_bytes, format_count
-from steptime.measure.values.anatomy import Anatomy, Growth
+from steptime.core.units import format_bytes, format_count, format_percent
+from steptime.measure.values.anatomy import Anatomy, Growth, HighWater, RunPeak
 from steptime.plan.values import MemoryFit, Remedy
 from steptime.report.document.run_document import RunDocument
 from steptime.report.text.empty_text import ran_out
@@ -65,19 +65,61 @@ def memory_lines(document: RunDocument, page: Page, *, is_brief: bool = False) -
     found, fit = document.measurement.memory, document.memory_fit
     if found is None or fit is None:
         return []
-    lines = page.block("memory", printable(_describe_holders(found)))
     facts = () if is_brief else (_describe_parameters(found, fit), _describe_host(found))
-    for text in (*facts, _describe_growth(found.growth)):
+    is_one = document.measurement.num_ranks == 1
+    texts = (_describe_run(found.run_peak, is_one=is_one), _describe_holders(found), *facts)
+    lines: list[Text] = []
+    for text in (*texts, _describe_growth(found.growth)):
         if text:
-            lines += page.block("", printable(text))
+            lines += page.block("" if lines else "memory", printable(text))
     return lines
+
+
+def _describe_run(peak: RunPeak | None, *, is_one: bool) -> str:
+    """Return the largest peak of all steps where they differ, and how it is known."""
+    if peak is None or _is_alike(peak):
+        return ""
+    size, followed = format_bytes(peak.bytes), _describe_followed(peak)
+    step = f"in step {peak.step}" if is_one else f"in step {peak.step} of rank {peak.rank}"
+    if peak.how == "at_least":
+        text = (
+            f"at least {size} at the peak of the run, {step}: {followed}, and what "
+            "larger ones reach is not known from their size"
+        )
+    else:
+        text = f"{size} at the peak of the run, {step}"
+        if peak.differs:
+            text += f"; steps reach {format_bytes(peak.low_bytes)} to {size}"
+        known = "" if peak.how == "followed" else ", the others computed from their size"
+        text += f" · {followed}{known}"
+        if peak.error_fraction is not None:
+            text += f" (error for one left out: {format_percent(peak.error_fraction)})"
+    if _is_higher_before(peak):
+        text += f" · {format_bytes(peak.warmup_bytes or 0)} before the steady window"
+    return text
+
+
+def _is_alike(peak: RunPeak) -> bool:
+    return peak.how != "at_least" and not peak.differs and not _is_higher_before(peak)
+
+
+def _is_higher_before(peak: RunPeak) -> bool:
+    return (peak.warmup_bytes or 0) > peak.bytes * (1 + _WORTH_NAMING)
+
+
+def _describe_followed(peak: RunPeak) -> str:
+    return "1 step followed" if peak.num_followed == 1 else f"{peak.num_followed} steps followed"
 
 
 def _describe_host(found: Anatomy) -> str:
     """Say what lies outside of tensors, and in other processes: `resident 1.02 GiB · ...`."""
     parts = []
     if found.resident_bytes is not None:
-        parts.append(f"resident at most {format_bytes(found.resident_bytes)}")
+        reached = _describe_reached(found.resident_peak)
+        parts.append(f"resident at most {format_bytes(found.resident_bytes)}{reached}")
+    if found.device_peak is not None:
+        size, reached = format_bytes(found.device_peak.bytes), _describe_reached(found.device_peak)
+        parts.append(f"on the device at most {size}{reached}")
     if found.worker_bytes is not None:
         parts.append(f"the loader's workers {format_bytes(found.worker_bytes)}")
     loader = found.loader
@@ -86,6 +128,19 @@ def _describe_host(found: Anatomy) -> str:
         size = format_bytes(loader.batch_bytes)
         parts.append(f"up to {loader.num_waiting} {kind} of {size} waiting")
     return " · ".join(parts)
+
+
+def _describe_reached(mark: HighWater | None) -> str:
+    """Return ` (reached in steps 12 to 40)`, or that it was before the steady window or later."""
+    if mark is None:
+        return ""
+    if mark.warmup_bytes == mark.bytes:
+        return " (reached before the steady window)"
+    if mark.first_step is None:
+        return " (reached after the steps)"
+    if mark.last_step in (None, mark.first_step):
+        return f" (reached in step {mark.first_step})"
+    return f" (reached in steps {mark.first_step} to {mark.last_step})"
 
 
 def _describe_growth(growth: Growth | None) -> str:
@@ -109,15 +164,23 @@ def _describe_holders(found: Anatomy) -> str:
         return f"{format_bytes(total)} was held at the end: {_list(found.death.by_part)}"
     if timeline is not None:
         place = f" of {timeline.module}" if timeline.module else ""
-        head = (
-            f"{format_bytes(timeline.peak.total)} at the peak of a step, in {timeline.peak.phase}"
-        )
+        which = _describe_step(found.run_peak)
+        head = f"{format_bytes(timeline.peak.total)} at the peak of {which}{timeline.peak.phase}"
         return f"{head}{place}: {_list(timeline.peak.by_part)}"
     sizes = {part.name: part.bytes for part in found.parts if part.bytes}
     text = f"{format_bytes(sum(sizes.values()))} seen: {_list(sizes)}"
     if found.moment != "update":
         text += f" (looked at before the {_NEXT.get(found.moment, 'first update')})"
     return text
+
+
+def _describe_step(peak: RunPeak | None) -> str:
+    """Return which step the timeline shows."""
+    if peak is None:
+        return "a step, in "
+    if not _is_alike(peak):
+        return "the step that was followed first, in "
+    return f"a step ({_describe_followed(peak)}), in "
 
 
 _NEXT = {"call": "first forward", "backward": "first backward"}

@@ -44,6 +44,8 @@ REASONS: Mapping[str, str] = {
     "not_executed": "what the compiler made of it was not counted",
     "child_uncontained": "nothing here keeps an extra run from doing harm",
     "child_not_started": "the extra run could not be started",
+    "child_subclass": "tensors of a class that runs its operators itself take part (nested ones "
+    "of the jagged layout, masked or quantized ones), where they are not seen",
     "child_ended": "the extra run ended before its eighth step",
     "child_out_of_memory": "the extra run, which does not compile, ran out of memory",
     "child_time_limit": "the extra run took too long",
@@ -72,7 +74,11 @@ def work_lines(document: RunDocument, page: Page) -> list[Text]:
         if m.count_missing is None:
             return []
         return page.block("work", _describe_missing(m), style="dim")
-    lines = page.block("work", _describe_count(m.count, m.num_ranks))
+    text = _describe_count(m.count, m.num_ranks)
+    basis = m.count.basis
+    if basis is not None and basis.how == "range" and not basis.is_apart:
+        text += f" · count more of them in a contained extra run: {_command(m)}"
+    lines = page.block("work", printable(text))
     if m.steady is not None and m.steady.step_time_s is not None:
         lines += page.block("rate", _describe_rate(document.mfu, document.hfu))
     return lines + model_lines(document, page)
@@ -82,9 +88,12 @@ def _describe_missing(m: Measurement) -> str:
     """Return why there is no count, and the command that makes one, if any does."""
     text = f"not counted: {_reason(m.count_missing)}"
     if m.count_missing in COUNTED_APART:
-        command = shlex.join(["steptime", "run", "--count", "--", *m.command])
-        text += f"; count it in a contained extra run: {command}"
+        text += f"; count it in a contained extra run: {_command(m)}"
     return printable(text)
+
+
+def _command(m: Measurement) -> str:
+    return shlex.join(["steptime", "run", "--count", "--", *m.command])
 
 
 def _reason(word: str | None) -> str:
@@ -124,6 +133,8 @@ def _describe_basis(basis: WorkBasis | None) -> str:
         return ""
     num = basis.num_counted
     counted = "1 update counted" if num == 1 else f"{num} updates counted"
+    if basis.how == "one":
+        return f"{counted}; the others look like it"
     if basis.how == "equal":
         return f"{counted}, all with the same work"
     if basis.how == "kinds":

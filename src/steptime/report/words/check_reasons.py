@@ -30,7 +30,6 @@ DISRUPTIONS: Mapping[str, str] = {
     "nothing": "disrupts nothing",
     "shell": "changes this shell and what it starts",
     "load": "trains, which takes cores and GPUs",
-    "run": "your training has to be started again",
     "packages": "changes the packages of this Python for whatever uses it",
     "machine": "changes the machine for all its users",
     "logins": "can lock users out",
