@@ -11,6 +11,7 @@ import sys
 import weakref
 from collections import deque
 from ctypes import c_float
+from types import FunctionType
 from typing import Any, NamedTuple
 
 from ..sites.frames import Frames, innermost
@@ -18,6 +19,7 @@ from ..timeline.recorder import Recorder
 from .device_looks import DeviceLooks, Slot
 from .loss_lines import LossLines
 from .scalars import readers
+from .weights import TAKE_TENSORS as LOOK_AT_TENSORS
 from .weights import look_at_weights
 
 LOOK_EVERY = 16
@@ -319,6 +321,14 @@ class LossWatch:
         if is_last and found is not None:
             self.lines.places.append({"n": self.lines.next, "skipped": 0, "is_open": True, **found})
         return self.lines.pop()
+
+
+def _functions_of(kind: type) -> list[Any]:
+    return [one for one in vars(kind).values() if isinstance(one, FunctionType)]
+
+
+TAKE_TENSORS = (*_functions_of(LossWatch), *_functions_of(DeviceLooks), *LOOK_AT_TENSORS)
+"""Functions whose frames hold tensors (`hooks/patching.py` says why that matters)."""
 
 
 class LossWatcher:

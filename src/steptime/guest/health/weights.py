@@ -21,22 +21,25 @@ def look_at_weights(torch: Any, optimizers: Iterable[Any]) -> dict[str, int] | N
     """
     if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
         return None
-    plain = (torch.Tensor, torch.nn.Parameter)
     found = dict.fromkeys(("num", "num_bad", "num_broken", "num_states", "num_bad_states"), 0)
     with torch.no_grad():
         for name, tensor in _tensors_of(optimizers):
-            if type(tensor) not in plain or not _is_readable(torch, tensor):
-                continue
-            low, high = (float(end) for end in torch.aminmax(tensor))
-            is_bad = low - low != 0.0 or high - high != 0.0
-            if name is None:
-                found["num"] += 1
-                found["num_bad"] += is_bad
-                found["num_broken"] += is_bad and not bool(torch.isfinite(tensor).any())
-            else:
-                found["num_states"] += 1
-                found["num_bad_states"] += is_bad or (name in _SQUARES and low < 0)
+            if _is_readable(torch, tensor):
+                _book(torch, found, name, tensor)
     return found if found["num"] else None
+
+
+def _book(torch: Any, found: dict[str, int], name: str | None, tensor: Any) -> None:
+    least, most = torch.aminmax(tensor)
+    low, high = float(least), float(most)
+    is_bad = low - low != 0.0 or high - high != 0.0
+    if name is None:
+        found["num"] += 1
+        found["num_bad"] += is_bad
+        found["num_broken"] += is_bad and not bool(torch.isfinite(tensor).any())
+    else:
+        found["num_states"] += 1
+        found["num_bad_states"] += is_bad or (name in _SQUARES and low < 0)
 
 
 def _tensors_of(optimizers: Iterable[Any]) -> Iterator[tuple[str | None, Any]]:
@@ -52,8 +55,13 @@ def _tensors_of(optimizers: Iterable[Any]) -> Iterator[tuple[str | None, Any]]:
 
 def _is_readable(torch: Any, tensor: Any) -> bool:
     return bool(
-        tensor.is_cpu
+        type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and tensor.is_cpu
         and tensor.layout is torch.strided
         and tensor.is_floating_point()
         and tensor.numel()
     )
+
+
+TAKE_TENSORS = (look_at_weights, _book, _tensors_of, _is_readable)
+"""Functions whose frames hold tensors (`hooks/patching.py` says why that matters)."""

@@ -12,7 +12,7 @@ from typing import Any
 from ...record.buckets import H2D, OPTIMIZER, SYNC
 from ..timeline.journal import LEAVE, LEAVE_UNMOVED, Journal
 from .context import Context, marked
-from .patching import drop_frame, replace
+from .patching import drop_frame, pass_as_torchs, replace
 
 READS = (
     *("item", "tolist", "numpy", "__array__", "cpu"),
@@ -25,6 +25,7 @@ COPYING = ("to", "cuda")
 def hook_tensors(context: Context) -> None:
     """Patch the scalar reads and the copies on `torch.Tensor`."""
     tensor_class = context.torch.Tensor
+    pass_as_torchs(context.torch, see_number)
     for name in READS:
         hook_method(context, tensor_class, name, SYNC)
     for name in COPYING:

@@ -19,6 +19,7 @@ from ...record.buckets import (
     OPTIMIZER,
     OTHER,
 )
+from ..health.loss_watch import TAKE_TENSORS
 from ..timeline.journal import (
     ENTER_BACKWARD,
     ENTER_GRAD,
@@ -28,7 +29,7 @@ from ..timeline.journal import (
     Journal,
 )
 from .context import Context, marked
-from .patching import drop_frame, replace
+from .patching import drop_frame, pass_as_torchs, replace
 
 # -- backward
 
@@ -36,6 +37,7 @@ from .patching import drop_frame, replace
 def hook_backward(context: Context) -> None:
     """Time `Tensor.backward` and `autograd.backward`; `autograd.grad` is timed, not counted."""
     torch = context.torch
+    pass_as_torchs(torch, *TAKE_TENSORS)
     for owner in (torch.Tensor, torch.autograd):
         wrapper = make_backward(context, owner.backward)
         replace(owner, "backward", wrapper)
@@ -280,6 +282,7 @@ def hook_clipping(context: Context) -> None:
         if journal.losses is not None:
             journal.losses.see_norm(norm)
 
+    pass_as_torchs(context.torch, see_norm)
     for name in ("clip_grad_norm_", "clip_grad_value_"):
         see = see_norm if name == "clip_grad_norm_" else None
         wrapper = marked(context, getattr(utils.clip_grad, name), GRADIENT_PROCESSING, see)
