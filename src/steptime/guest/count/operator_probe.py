@@ -8,16 +8,17 @@ it is, nothing is counted, and one word says why.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from json import dumps
 from threading import get_ident
-from time import thread_time_ns
+from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
 from ...record import kinds
 from ..hooks.patching import drop_frame
 from ..memory.storages import Storages
 from ..watchers.inputs import Shapes
+from .completeness import CompletenessProof
 from .counting_mode import leave_mode, make_mode
 from .operator_times import operator_times
 from .tally import TINY_NS, Tally
@@ -42,24 +43,32 @@ INEXACT = (
 differ; the others are left out as a precaution, and so is what a reentrant checkpoint hides."""
 
 
+CLOCKS: Mapping[str, Callable[[], int]] = {"cpu": thread_time_ns, "wall": perf_counter_ns}
+
+
 class OperatorProbe:
     """The operators of one update of the thread that steps, and of threads that only call models.
 
     Args:
         torch: the module.
         fail: counts a failure of ours by place.
-        clock: [ns]; CPU time of the thread, because an operator that lost its core is not large.
+        clocks: [ns], by name. Where torch has one thread, it is CPU time of that thread, because
+            an operator that lost its core is not large. A thread that waits for others sleeps, so
+            with more threads it is wall time.
+        completeness: follows what the matrices of models meet, over all updates that are counted.
     """
 
     def __init__(
         self,
         torch: Any,
         fail: Callable[[str], None],
-        clock: Callable[[], int] = thread_time_ns,
+        clocks: Mapping[str, Callable[[], int]] = CLOCKS,
+        completeness: CompletenessProof | None = None,
     ) -> None:
         self.torch = torch
+        self.completeness = completeness
         self.fail = fail
-        self.clock = clock
+        self.clocks = clocks
         self.thread = get_ident()
         self.tally: Tally | None = None
         self.uncounted: str | None = (
@@ -113,8 +122,14 @@ class OperatorProbe:
         if is_call:
             self._see_shapes(args, kwargs)
         mode = self._enter(disturb, args, kwargs, is_call=is_call)
+        completeness = self.completeness if is_call and mode is not None else None
         try:
-            return function(*args, **kwargs)
+            if completeness is not None:
+                completeness.see_inputs((*args[1:], *kwargs.values()))
+            result = function(*args, **kwargs)
+            if completeness is not None:
+                completeness.see_results((result,))
+            return result
         except BaseException as error:
             self._drop_ours(error, mode)
             raise
@@ -237,7 +252,8 @@ class OperatorProbe:
     def _make_mode(self) -> tuple[Any, Tally]:
         durations, fail = self.durations, self.fail
         if self.tally is None:
-            self.tally = Tally(self.torch, operator_times(self.torch))
+            self.tally = Tally(self.torch, operator_times(self.torch), self.completeness)
+            self.tally.clock = "cpu" if self.torch.get_num_threads() == 1 else "wall"
         tally, follow = self.tally, self._follow_operator
 
         def add(func: Any, args: Any, kwargs: Any, result: Any, ns: int) -> Any:
@@ -251,7 +267,8 @@ class OperatorProbe:
 
         is_followed = self.storages is not None and get_ident() == self.thread
         workspaces = self.storages.workspaces if is_followed and self.storages else None
-        mode = make_mode(self.torch, add, self.clock, workspaces=workspaces, times=tally.times)
+        clock = self.clocks[tally.clock or "cpu"]
+        mode = make_mode(self.torch, add, clock, workspaces=workspaces, times=tally.times)
         self.dispatch_code = type(mode).__torch_dispatch__.__code__
         return mode, tally
 
