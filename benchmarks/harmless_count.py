@@ -75,17 +75,18 @@ def of_jagged(name: str) -> dict[str, Any]:
 
     import steptime
 
-    layer, packed, ends = torch.nn.Linear(8, 8), torch.randn(8, 8), torch.tensor([0, 3, 8])
-    nested = torch.nested.nested_tensor([packed[:3], packed[3:]], layout=torch.jagged)
+    layer, packed = torch.nn.Linear(16, 16), torch.randn(8, 16)
+    parts, ends = [packed[:3], packed[3:]], torch.tensor([0, 3, 8])
+    nested = torch.nested.nested_tensor(parts, layout=torch.jagged, requires_grad=True)
 
     def attention(x: Any) -> Any:
-        heads = layer(x).unflatten(-1, [2, 4]).transpose(1, 2)
+        heads = layer(x).unflatten(-1, [2, 8]).transpose(1, 2)
         return attend(heads, heads, heads).transpose(1, 2).flatten(-2)
 
     def inside(x: Any) -> Any:
         return attention(torch.nested.nested_tensor_from_jagged(x, ends)).values().sum()
 
-    calls = {"jagged input": (layer, nested), "jagged attention": (lambda: attention(nested),)}
+    calls = {"jagged input": (layer, nested), "jagged attention": (attention, nested)}
     error = _attempt(lambda: steptime.count(*calls.get(name, (inside, packed))))
     return {"error": error, "works_afterwards": _attempt(lambda: inside(packed).backward()) is None}
 
@@ -166,7 +167,8 @@ def rows_of(cases: list[str], source: Path | None) -> Iterator[dict[str, Any]]:
         over = {one["name"] for one in found}
         if len(found) < len(batch):
             lost = batch[len(found)]
-            said = (done.stderr.strip().splitlines() or ["nothing"])[-1]
+            told = done.stderr.strip().splitlines() or ["nothing"]
+            said = next((one for one in told if "what():" in one or "operator" in one), told[-1])
             yield {"name": lost, "error": f"process ended with {done.returncode}: {said}"[:160]}
             over.add(lost)
         pending = [one for one in pending if one not in over]

@@ -274,14 +274,16 @@ def run_children(models: list[str], act: Callable[[str, str], dict[str, Any]]) -
 
 def watch(models: list[str]) -> tuple[dict[str, Any], Any]:
     """Closed forms by training, and what `steptime run` read of all processes."""
-    from steptime.measure.run_records import read_records
+    from steptime.measure.run_records import RecordReader
 
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "steptime", "run", "--store", f"{folder}/store", "--"]
         command += [sys.executable, __file__, "--child", f"{folder}/forms.json", *models]
         subprocess.run(command, check=True, cwd=folder, stderr=subprocess.DEVNULL)
         (command_file,) = Path(folder, "store").rglob("command.json")
-        memory = read_records(command_file.parent).memory
+        reader = RecordReader(command_file.parent)  # each child is a training of its own
+        numbers = [one.number for one in reader.trainings]
+        memory = [line for number in numbers for line in reader.read(number).memory]
         return json.loads(Path(folder, "forms.json").read_text()), memory
 
 

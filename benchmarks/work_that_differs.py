@@ -52,7 +52,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "rollout": (),
     "functional_head": (),
     "function_threads": (),
-    "nested_tensors": (),
+    "nested_tensors": ("strided",),
 }
 """The words behind each script; a name may have another word behind that of its script."""
 

@@ -6,6 +6,7 @@ import random
 import signal
 import sys
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,8 @@ def of_value(value: Any, seen: dict[int, Any]) -> Any:
         return [(str(name), of_value(one, seen)) for name, one in value.items()]
     if isinstance(value, (list, tuple)):
         return [of_value(one, seen) for one in value]
+    if isinstance(value, SimpleNamespace):
+        return of_value(value.__dict__, seen)
     return id(value)
 
 
@@ -168,5 +171,5 @@ def is_called_by(*names: str) -> bool:
     return False
 
 
-class Burst(Exception):  # noqa: N818
-    """Not an error of torch's or ours."""
+class Burst(BaseException):
+    """Not an error of torch's or ours; nobody who catches every `Exception` catches it."""

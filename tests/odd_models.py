@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import random
 import threading
+from collections import UserDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -283,6 +285,27 @@ def an_input_that_is_changed_in_place() -> Odd:
             return super().forward(x.mul_(2).clone())
 
     return one(Greedy(4, 2), rows())
+
+
+@odd
+def a_batch_that_is_changed() -> Odd:
+    class Taking(nn.Linear):
+        def forward(self, batch: Any, more: Any) -> torch.Tensor:
+            batch["seen"] = more.seen = super().forward(batch["x"])
+            batch["names"].append("b")
+            more.kept[0] = None
+            return (more.seen - batch["wanted"]).pow(2).mean() + more.scale.sum()
+
+    batch = UserDict(x=rows(), wanted=rows(4, 2), names=["a"])
+    more = SimpleNamespace(kept=[rows()], scale=rows().exp_())
+    return one(Taking(4, 2), batch, more)
+
+
+@odd
+def packed_sequences() -> Odd:
+    model = nn.GRU(4, 3)
+    packed = nn.utils.rnn.pack_sequence([rows(3), rows(2)])
+    return Odd(lambda x: model(x)[0].data, (packed,), (model,))
 
 
 @odd

@@ -42,9 +42,25 @@ def test_an_eager_script_has_the_work_of_all_its_micro_batches(tmp_path: Path) -
     assert data["count"]["is_executed"] is True
     assert data["mfu"]["missing"] == data["hfu"]["missing"] == "unknown_device"
     assert data["mfu"]["flops_per_s"] > 0
+    assert (data["work"]["is_complete"], data["mfu"]["is_at_least"]) == (True, False)
+    assert [one["name"] for one in data["count"]["devices"]] == ["cpu"]
     names = {one["name"]: one for one in data["count"]["modules"]}
     assert names["Net"]["forward"] == FORWARD
     assert names["Net.head"]["backward"] == 2 * names["Net.head"]["forward"]
+
+
+def test_a_product_by_numpy_makes_the_count_a_lower_bound_and_is_named(tmp_path: Path) -> None:
+    done = run_forked(tmp_path, "python", SCRIPTS / "counted.py", "numpy")
+
+    assert done.exit_code == 0, done.stderr.decode()[-2000:]
+    (unmet,) = done.data["count"]["completeness"]["unmet"]
+    assert (unmet["name"], unmet["takers"]) == ("Net.body.weight", ["ByNumpy"])
+    assert unmet["passes"] == ["forward", "backward"]
+    assert done.data["work"]["total"] == MICRO * 3 * 2 * BATCH * WIDTH * CLASSES
+    assert (done.data["work"]["is_complete"], done.data["mfu"]["is_at_least"]) == (False, True)
+    said = " ".join(done.stderr.decode().split())
+    assert "work at least" in said
+    assert "rate at least" in said
 
 
 def test_where_two_optimizers_take_turns_a_step_is_an_update_of_each(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import signal
+import threading
 import warnings
 from collections.abc import Iterator
 from functools import partial
@@ -176,6 +177,39 @@ def test_ctrl_c_waits_until_everything_is_put_back(monkeypatch: pytest.MonkeyPat
     assert everything(odd) == before
 
 
+def test_counts_of_several_threads_wait_for_each_other() -> None:
+    model, x = normed(), rows()
+    odd = Odd(model, (x,), (model,))
+    before, totals = everything(odd), []
+    threads = [
+        threading.Thread(target=lambda: totals.append(steptime.count(model, x).total))
+        for _ in range(4)
+    ]
+
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(set(totals)) == 1
+    assert len(totals) == 4
+    assert everything(odd) == before
+
+
+def test_a_count_inside_a_count_leaves_both_as_they_were() -> None:
+    model, x = normed(), rows()
+    odd = Odd(model, (x,), (model,))
+    before = everything(odd)
+
+    def call() -> Any:
+        steptime.count(model, x)
+        return model(x)
+
+    steptime.count(call)
+
+    assert everything(odd) == before
+
+
 def test_a_step_of_an_optimizer_is_refused_before_it_is_made() -> None:
     model, x = nn.Linear(4, 2), rows()
     optimizer = torch.optim.Adam(model.parameters())
@@ -195,8 +229,6 @@ def test_a_step_of_an_optimizer_is_refused_before_it_is_made() -> None:
 
 
 def test_what_a_thread_writes_to_a_weight_is_told() -> None:
-    import threading
-
     model = nn.Linear(4, 2)
 
     def call(x: Any) -> Any:

@@ -104,7 +104,8 @@ def test_the_largest_update_of_a_step_counts() -> None:
     ("seen", "expected"),
     [
         ([(key(10), 100), (key(10), 120)], True),
-        ([(key(10), 120), (key(20), 100)], True),
+        ([(key(20), 100), (key(10), 120)], True),
+        ([(key(10), 120), (key(20), 100)], False),
         ([(key(10), 100), (key(20), 120)], False),
         ([(key(10), 1000), (key(10), 1005)], False),
     ],
@@ -185,6 +186,13 @@ def test_a_peak_that_is_not_known_is_called_a_lower_bound() -> None:
 
     assert (peak_of(found).how, peak_of(found).bytes) == ("at_least", 500)
     assert "at least 500 B at the peak of the run" in text_of(found)
+
+
+def test_memory_that_grows_from_step_to_step_is_named() -> None:
+    found = measured(lambda n: key(10), {12: 500, 30: 600})
+
+    assert (peak_of(found).how, peak_of(found).grows) == ("at_least", True)
+    assert "2 steps followed, and what is held grows from step to step" in text_of(found)
 
 
 def test_counters_that_rise_say_between_which_steps_they_came_there() -> None:

@@ -10,11 +10,18 @@ from rich.console import Console
 
 from report_cases import GPT_PHASES, make_measurement, make_rank
 from steptime.app.describe_run import describe_run
+from steptime.core.codec import to_json
 from steptime.core.units import format_flops
 from steptime.diagnose.utilization import hardware_utilization, model_utilization
 from steptime.measure.run_fold import measure
 from steptime.measure.values.measurement import Measurement
-from steptime.measure.values.work import ClassCount, Count
+from steptime.measure.values.work import (
+    ClassCount,
+    Completeness,
+    Count,
+    UnmetMatrix,
+    WorkOnDevice,
+)
 from steptime.report.text.page import page_of
 from steptime.report.text.work_lines import REASONS, work_lines
 from unit.builders import make_end, make_head, make_update, measure_lines, read
@@ -154,6 +161,90 @@ def test_operators_without_a_formula_are_named_where_they_matter() -> None:
     assert "80.0 % of operator time has a formula (not mine.kernel.default)" in text_of(
         make_run(count)
     )
+
+
+# -- what is a lower bound, and several devices
+
+PARTIAL = Completeness(
+    is_complete=False,
+    num_matrices=12,
+    num_met=9,
+    unmet=(
+        UnmetMatrix(name="Net.a.weight", passes=("forward", "backward"), takers=("Mine",)),
+        UnmetMatrix(name="Net.b.weight", passes=("forward",)),
+        UnmetMatrix(name="Net.c.weight", passes=("forward",)),
+    ),
+    unseen=("Mine",),
+)
+
+
+def test_where_the_proof_fails_work_rate_and_utilization_are_lower_bounds() -> None:
+    run = make_run(make_count(completeness=PARTIAL, covered_fraction=0.4), device_name=H100)
+
+    document, text = describe_run(run, None), text_of(run)
+
+    assert "at least 15.0 TFLOP a step" in text
+    assert "at least 102 TFLOPS · MFU at least 10.3 %" in text
+    assert "HFU at least 12.8 %" in text
+    assert "40.0 % covered" in text
+    assert (
+        "not counted with 3 of 12 trained matrices: Net.a.weight (forward, backward; Mine), "
+        "Net.b.weight (forward) and 1 more · no operator made the results of Mine" in text
+    )
+    data = to_json(document)
+    assert data["work"]["is_complete"] is False
+    assert (data["mfu"]["is_at_least"], data["hfu"]["is_at_least"]) == (True, True)
+
+
+def test_where_the_proof_holds_the_report_says_so() -> None:
+    proof = Completeness(is_complete=True, num_matrices=12, num_met=12)
+    run = make_run(make_count(completeness=proof), device_name=H100)
+
+    text = text_of(run)
+
+    assert "at least" not in text
+    assert "each trained matrix was met" in text
+    assert model_utilization(run).is_at_least is False
+
+
+def test_operators_without_a_formula_alone_make_a_lower_bound() -> None:
+    proof = Completeness(is_complete=False, num_matrices=12, num_met=12)
+    text = text_of(make_run(make_count(completeness=proof, covered_fraction=0.4)))
+
+    assert "at least 15.0 TFLOP" in text
+    assert "operators without a formula may have more work" in text
+
+
+A100 = "NVIDIA A100-SXM4-80GB"
+
+
+@pytest.mark.parametrize(
+    ("devices", "peak", "num"),
+    [
+        (((H100, 8), (H100, 7)), 2 * 989e12, 2),
+        (((H100, 8), (A100, 7)), (989 + 312) * 1e12, 2),
+        (((H100, 1000), ("cpu", 1)), 989e12, 1),
+        (((H100, 8), ("cpu", 7)), None, 2),
+        (((A100, 8),), 312e12, 1),
+    ],
+)
+def test_the_peak_is_that_of_all_devices_that_did_the_work(
+    devices: tuple[tuple[str, int], ...], peak: float | None, num: int
+) -> None:
+    worked = tuple(WorkOnDevice(name=name, flops=flops) for name, flops in devices)
+
+    found = model_utilization(make_run(make_count(devices=worked), device_name=H100))
+
+    assert (found.peak_flops_per_s, found.num_devices) == (peak, num)
+    assert found.flops_per_s == pytest.approx(12e12 / A_STEP_S)
+    assert found.missing == (None if peak else "no_peak_for_type")
+
+
+def test_the_report_says_how_many_devices_the_peak_is_of() -> None:
+    worked = (WorkOnDevice(name=H100, flops=8), WorkOnDevice(name=H100, flops=8))
+    text = text_of(make_run(make_count(devices=worked), device_name=H100))
+
+    assert "of 1.98 PFLOPS (2 x H100 SXM 80GB, bf16 dense, datasheet)" in text
 
 
 def test_no_reason_is_left_without_words() -> None:

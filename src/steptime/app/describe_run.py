@@ -30,7 +30,11 @@ def describe_run(
         trainings: all trainings of the command, if there are several.
     """
     m, count = measurement, measurement.count
-    sums = None if count is None else WorkSums(total=count.total, model_flops=count.model_flops)
+    sums = None
+    if count is not None:
+        sums = WorkSums(
+            total=count.total, model_flops=count.model_flops, is_complete=count.is_complete
+        )
     mfu = model_utilization(m)
     return RunDocument(
         measurement=m,

@@ -8,6 +8,7 @@ backward. Torch is imported when it is called; the formulas are those of the gue
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from time import perf_counter_ns
@@ -15,7 +16,7 @@ from typing import Any
 
 from steptime.core.codec import from_json
 from steptime.counting.graph import leaves_and_age
-from steptime.counting.kept_modules import modules_reached_by
+from steptime.counting.kept_attributes import modules_reached_by
 from steptime.counting.left_as_it_was import LeftAsItWas
 from steptime.counting.loss_outputs import Loss, roots_of
 from steptime.counting.open_values import tensors_in, with_own_history
@@ -26,9 +27,13 @@ from steptime.counting.suitable import (
     refuse_lost_backward,
 )
 from steptime.counting.undo import undoing
+from steptime.guest.count.completeness import CompletenessProof
 from steptime.guest.count.counting_mode import leave_mode, make_mode
 from steptime.guest.count.tally import Tally
 from steptime.measure.values.work import Count
+
+ONE_AT_A_TIME = threading.RLock()
+"""Two threads that put back what both have changed would leave what one of them saw in between."""
 
 
 def count(model: Callable[..., Any], *inputs: Any, loss: Loss = None, **kwargs: Any) -> Count:
@@ -60,14 +65,15 @@ def count(model: Callable[..., Any], *inputs: Any, loss: Loss = None, **kwargs: 
     import torch
 
     is_compiled = _is_compiled(model)
-    model, tally = _unwrapped(torch, model), Tally(torch)
+    model, completeness = _unwrapped(torch, model), CompletenessProof(torch)
+    tally = Tally(torch, completeness=completeness)
     values = tensors_in(torch, (inputs, kwargs))
-    with undoing() as undo:
+    with ONE_AT_A_TIME, undoing() as undo:
         check_thread(torch)
         check_tensors(torch, [("an input", one) for one in values])
         kept = LeftAsItWas(torch, undo)
         kept.note_model(modules_reached_by(torch, model))
-        kept.note_tensors(values)
+        kept.note_inputs((inputs, kwargs))
         first = torch.autograd._get_sequence_nr()
         inputs, kwargs = with_own_history(torch, (inputs, kwargs))
         undo.enter_context(_written_as_is())
@@ -78,10 +84,12 @@ def count(model: Callable[..., Any], *inputs: Any, loss: Loss = None, **kwargs: 
         mode = _mode(torch, tally, kept, fakes=fakes)
         undo.callback(leave_mode, torch, mode)
         mode.__enter__()
+        completeness.see_inputs(tensors_in(torch, (inputs, kwargs)))
         result = model(*inputs, **kwargs)
         roots = roots_of(torch, result, loss)
         if roots:
             _go_backward(torch, kept, roots, first)
+            completeness.see_gradients(_parameters_of(torch, model))
         refuse_foreign(mode.foreign)
         if not roots and not kept.has_backward and torch.is_grad_enabled():
             refuse_lost_backward(has_graph=torch.autograd._get_sequence_nr() > first)
@@ -109,6 +117,10 @@ def _go_backward(torch: Any, kept: LeftAsItWas, roots: list[Any], first: int) ->
     torch.autograd.backward(roots, ones, retain_graph=is_old)
 
 
+def _parameters_of(torch: Any, model: Any) -> list[Any]:
+    return list(model.parameters()) if isinstance(model, torch.nn.Module) else []
+
+
 # -- the model as it is written
 
 
@@ -126,8 +138,8 @@ def _is_compiled(model: Any) -> bool:
 
 
 def _has_fakes(torch: Any, model: Any, values: list[Any]) -> bool:
-    parameters = model.parameters() if isinstance(model, torch.nn.Module) else ()
-    return any(type(one).__name__ == "FakeTensor" for one in (*parameters, *values))
+    held = (*_parameters_of(torch, model), *values)
+    return any(type(one).__name__ == "FakeTensor" for one in held)
 
 
 def _unwrapped(torch: Any, model: Any) -> Any:

@@ -11,13 +11,14 @@ import warnings
 from contextlib import ExitStack
 from typing import Any
 
+from steptime.counting.kept_attributes import KeptAttributes, live_modules
 from steptime.counting.kept_gradients import KeptGradients
-from steptime.counting.kept_modules import KeptModules, live_modules
 from steptime.counting.kept_switches import keep_random_states, keep_switches
 from steptime.counting.kept_tensors import KeptTensors
+from steptime.counting.open_values import has_attributes, opened
 from steptime.counting.suitable import check_tensors
 from steptime.errors import UsageError
-from steptime.guest.count.flops import tensors_in
+from steptime.guest.count.tensor_facts import tensors_in
 
 
 class LeftAsItWas:
@@ -33,14 +34,15 @@ class LeftAsItWas:
         keep_switches(torch, undo)
         keep_random_states(torch, undo)
         every = live_modules(torch)
-        self.tensors, self.modules = KeptTensors(torch), KeptModules(every)
+        self.tensors, self.attributes = KeptTensors(torch), KeptAttributes()
         self.gradients = KeptGradients()
         self.has_backward = False  # an operator ran in a backward
         # Undone in this order: modules have their tensors again, these their elements and then
         # their gradients.
         undo.callback(self.gradients.put_back)
         undo.callback(self._put_tensors_back)
-        undo.callback(self.modules.put_back)
+        undo.callback(self.attributes.put_back)
+        self.attributes.note(every)
         with _without_modes():
             self.tensors.note([one for _, one in held_by(every)])
         _watch(torch, undo)
@@ -57,6 +59,14 @@ class LeftAsItWas:
         self.note_tensors([one for _, one in named])
         with _without_modes():
             self.tensors.copy_now([one for _, one in held_by(every, BUFFERS)])
+
+    def note_inputs(self, value: Any) -> None:
+        """Note the tensors, the collections and the objects of a model's inputs."""
+        parts = opened(self.torch, value)
+        is_tensor = self.torch.Tensor
+        self.note_tensors([one for one in parts if isinstance(one, is_tensor)])
+        self.attributes.note_values(parts)
+        self.attributes.note(one for one in parts if has_attributes(self.torch, one))
 
     def note_tensors(self, tensors: list[Any]) -> None:
         """Note where tensors have their elements, and set the gradients of leaves aside."""

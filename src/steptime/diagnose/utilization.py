@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from steptime.diagnose.devices_at_work import devices_at_work, peak_of_all
 from steptime.diagnose.peaks import find_peaks
 from steptime.diagnose.values.utilization_values import Utilization
 from steptime.measure.values.measurement import Measurement
@@ -44,8 +45,8 @@ def _utilization(m: Measurement, flops: int) -> Utilization:
     rate = flops * count.rank_ratio / step_s
     dtype, share = _main_type(count)
     rank = m.ranks[0] if m.ranks else None
-    peaks = find_peaks(rank, m.given_peaks)
-    peak = None if dtype is None else peaks.flops_per_s.get(dtype)
+    peaks, devices = find_peaks(rank, m.given_peaks), devices_at_work(count)
+    peak = None if dtype is None else peak_of_all(devices, peaks, own=rank, dtype=dtype)
     found = Utilization(
         flops_per_s=rate,
         dtype=dtype,
@@ -54,6 +55,8 @@ def _utilization(m: Measurement, flops: int) -> Utilization:
         source=peaks.source_of(dtype),
         is_given=dtype in peaks.given,
         convention=count.convention,
+        is_at_least=count.is_complete is False,
+        num_devices=max(1, len(devices)),
         missing=None if peak else "no_peak_for_type" if peaks.flops_per_s else "unknown_device",
     )
     if peak is None:

@@ -11,7 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from steptime.measure.values.work import ClassCount, Count, GroupCount, ModuleCount
+from steptime.measure.values.work import (
+    ClassCount,
+    Completeness,
+    Count,
+    GroupCount,
+    ModuleCount,
+    WorkOnDevice,
+)
 from steptime.measure.work_fit import Update
 
 _MAX_MODULES = 100
@@ -35,9 +42,10 @@ def mean_count(
     """
     total = sum(passes)
     weights = _weights(counts, keys, rows, total)
+    proof = _completeness(counts)
     one = next((c for c, w in zip(counts, weights, strict=True) if w == 1), None)
     if one is not None and (one.forward, one.backward, one.recomputed) == passes:
-        return one
+        return replace(one, completeness=proof)
     parts = [(c, w) for c, w in zip(counts, weights, strict=True) if w]
     covered = [(c.covered_fraction, float(w) * c.total) for c, w in parts]
     whole = sum(weight for _, weight in covered)
@@ -54,6 +62,8 @@ def mean_count(
         covered_fraction=sum((part or 0.0) * weight for part, weight in covered) / whole
         if whole and all(part is not None for part, _ in covered)
         else None,
+        devices=_devices(parts),
+        completeness=proof,
         uncovered=tuple(dict.fromkeys(name for c, _ in parts for name in c.uncovered)),
         masked_flops=_sum(parts, lambda c: c.masked_flops),
         again_flops=_sum(parts, lambda c: c.again_flops),
@@ -62,6 +72,13 @@ def mean_count(
         is_executed=all(c.is_executed for c, _ in parts),
         clock=parts[0][0].clock,
     )
+
+
+def with_ranks(count: Count, of_ranks: Sequence[Count]) -> Count:
+    """Return a rank's count with the totals of all ranks; it is whole if all of theirs are."""
+    partial = next((one.completeness for one in of_ranks if one.is_complete is False), None)
+    totals = tuple(one.total for one in of_ranks)
+    return replace(count, rank_flops=totals, completeness=partial or count.completeness)
 
 
 def _weights(
@@ -98,6 +115,21 @@ def _by_dtype(parts: Sequence[tuple[Mapping[str, int], Fraction]]) -> dict[str, 
         for name, flops in by_dtype.items():
             found[name] = found.get(name, Fraction(0)) + flops * weight
     return {name: round(flops) for name, flops in found.items()}
+
+
+def _completeness(counts: Sequence[Count]) -> Completeness | None:
+    """Return the last proof: each is over all updates so far."""
+    return next((one.completeness for one in reversed(counts) if one.completeness), None)
+
+
+def _devices(parts: Sequence[tuple[Count, Fraction]]) -> tuple[WorkOnDevice, ...]:
+    """Return the work by device; those of one name stay apart, in the order of the count."""
+    names = max((tuple(d.name for d in c.devices) for c, _ in parts), key=len)
+    sums = [Fraction(0)] * len(names)
+    for count, weight in parts:
+        for place, device in enumerate(count.devices):
+            sums[place] += device.flops * weight
+    return tuple(WorkOnDevice(name=n, flops=round(s)) for n, s in zip(names, sums, strict=True))
 
 
 def _time(times: Sequence[float | None], weights: Sequence[Fraction]) -> float | None:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from steptime.measure.mean_count import mean_count
+from steptime.measure.mean_count import mean_count, with_ranks
 from steptime.measure.rank_fold import Folded, FoldedRank
 from steptime.measure.rank_signals import CountSeen
 from steptime.measure.size_groups import Size, Steps, group_sizes
@@ -68,13 +68,13 @@ def find_count(folded: Folded, extra: Sequence[CountSeen]) -> WorkSeen:
     """
     rank = folded.busiest
     own, counts = _why_not_own(rank), rank.steps.signals.counts
+    refused = next((one.missing for one in extra if one.missing is not None), None)
     if own is None and counts:
         found = _work_of(rank, counts)
         is_better = found.count is not None and found.count.is_range and _num(extra) > _num(counts)
-        if found.count is not None and not is_better:
-            return replace(found, count=replace(found.count, rank_flops=_flops_of(folded)))
+        if found.count is not None and not (is_better and refused is None):
+            return replace(found, count=with_ranks(found.count, _counts_of(folded)))
         own = found.missing
-    refused = next((one.missing for one in extra if one.missing is not None), None)
     if refused is not None or not extra:
         return WorkSeen(missing=refused or own)
     found = _work_of(rank, extra)
@@ -110,13 +110,13 @@ def _why_not_own(rank: FoldedRank) -> str | None:
     return "forward_elsewhere" if has_guests and backward > _MAX_BACKWARD * forward else None
 
 
-def _flops_of(folded: Folded) -> tuple[int, ...]:
+def _counts_of(folded: Folded) -> list[Count]:
     """Return the work of a mean step on every rank; empty if one has no count."""
     if len(folded.ranks) < _SEVERAL:
-        return ()
+        return []
     found = [_work_of(rank, rank.steps.signals.counts).count for rank in folded.ranks]
-    totals = [one.total for one in found if one is not None]
-    return tuple(totals) if len(totals) == len(found) else ()
+    counts = [one for one in found if one is not None]
+    return counts if len(counts) == len(found) else []
 
 
 def _work_of(rank: FoldedRank, seen: Sequence[CountSeen]) -> WorkSeen:

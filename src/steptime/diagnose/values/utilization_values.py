@@ -22,6 +22,9 @@ class Utilization:
         source: source of the peak.
         is_given: whether the user gave the peak (`steptime run --peak`).
         convention: what counts as work.
+        is_at_least: whether the work is not proven to be whole, so that rate and fractions are
+            lower bounds.
+        num_devices: devices of one process that did the work; the peak is the sum of theirs.
         missing: why there is no fraction, as a machine word.
     """
 
@@ -35,4 +38,6 @@ class Utilization:
     source: str | None = None
     is_given: bool = False
     convention: str | None = None
+    is_at_least: bool = False
+    num_devices: int = 1
     missing: str | None = None

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ...record import kinds
 from ...record.places import BY_HAND
 from ..timeline.recorder import Recorder
+from .completeness import CompletenessProof
 from .operator_probe import PROBE_AT, OperatorProbe
 from .sizes import LARGEST, NODES, TRAINED, count_trained
 from .tally import Tally
@@ -91,7 +92,10 @@ class CountPlan:
         self.torch = torch
         self.recorder = recorder
         self.lend = lend
-        self.new_probe = new_probe or (lambda: OperatorProbe(torch, recorder.fail))
+        self.completeness = None if new_probe else CompletenessProof(torch)
+        self.new_probe = new_probe or (
+            lambda: OperatorProbe(torch, recorder.fail, completeness=self.completeness)
+        )
         self.probe = self.new_probe()
         self.num_probes = 1
         self.is_over = is_once
@@ -128,8 +132,8 @@ class CountPlan:
             is_other = sizes[NODES] != self.last_nodes and number >= self.looked_at + MIN_LOOK
             if is_other or number >= self.looked_at + LOOK_EVERY:
                 self.looked_at, self.last_nodes = number, sizes[NODES]
-                optimizers = [reference() for _, reference in self.recorder.optimizers.values()]
-                sizes[TRAINED] = journal.sizes[TRAINED] = count_trained(self.torch, optimizers)
+                trained = count_trained(self.torch, self._optimizers())
+                sizes[TRAINED] = journal.sizes[TRAINED] = trained
             if self.is_counting:
                 self._take(journal, optimizer, sizes)
             if self.waiting:
@@ -143,6 +147,9 @@ class CountPlan:
             self.recorder.fail("count")
             self.is_over, self.is_first, self.is_counting = True, False, False
             journal.probe = None
+
+    def _optimizers(self) -> list[Any]:
+        return [reference() for _, reference in self.recorder.optimizers.values()]
 
     # -- which updates
 
@@ -237,6 +244,8 @@ class CountPlan:
         self.is_counting = is_scouting is False
         if is_scouting is not None:
             self.probe.begin(is_scouting=is_scouting)
+        if self.is_counting and self.completeness is not None:
+            self.completeness.begin_update(self._optimizers())
         journal.probe = None if is_scouting is None else self.probe
         self.lend(journal.probe if self.is_counting else None)
         if number > max(self.schedule):
@@ -262,6 +271,8 @@ class CountPlan:
     def _take(self, journal: Journal, optimizer: int, sizes: list[int]) -> None:
         """Take the work of the update that has ended."""
         number, probe = self.num_ended, self.probe
+        if self.completeness is not None:
+            self.completeness.end_update()
         if self.is_first and not probe.is_done:
             self.lines.append(probe.line(number))
         facts: dict[str, Any] = {"k": kinds.COUNT, "n": number, "updates": 1}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .flops import is_view, tensors_in
+from .tensor_facts import is_view, tensors_in
 
 HELD = ("DTensor", "FakeTensor", "AsyncCollectiveTensor")
 """Classes of torch's with a dispatch of their own whose operators arrive as those of plain tensors,

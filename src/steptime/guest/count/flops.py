@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from .operator_names import (
@@ -29,6 +29,7 @@ from .operator_names import (
     SPARSE,
     WINDOWS,
 )
+from .tensor_facts import is_sparse, is_view, largest, num_stored
 
 Bound = Mapping[str, Any]
 """Arguments by their names in the operator's schema."""
@@ -63,7 +64,7 @@ def find_work(
     if schema is None:
         return OperatorWork(OTHER, None)  # a higher-order operator: what it runs counts by itself
     name = schema.name
-    formula = FORMULAS.get(name) or FORMULAS.get(name.rstrip("_"))
+    formula = formula_of(name)
     if formula is not None:
         bound = dict(zip([one.name for one in schema.arguments], args)) | dict(kwargs)
         return formula(bound, result)
@@ -85,6 +86,16 @@ def find_work(
     return OperatorWork(OTHER, None)
 
 
+def formula_of(name: str) -> Callable[[Bound, Any], OperatorWork] | None:
+    """Return the formula of an operator that makes products or sums by index, by its name."""
+    return FORMULAS.get(name) or FORMULAS.get(name.rstrip("_"))
+
+
+def makes_products(name: str) -> bool:
+    """Return whether an operator of that name multiplies matrices, and has a formula."""
+    return formula_of(name) is not None and name not in _SUMS
+
+
 def _is_pointwise(func: Any, name: str) -> bool:
     """Return whether torch tags it, its forward or an operator of the same name as pointwise."""
     if any(str(tag).endswith(".pointwise") for tag in func.tags):
@@ -96,66 +107,6 @@ def _is_pointwise(func: Any, name: str) -> bool:
         if any(str(tag).endswith(".pointwise") for one in of_packet for tag in one.tags):
             return True
     return False
-
-
-# -- tensors
-
-
-def tensors_in(value: Any) -> Iterator[Any]:
-    """Yield the tensors among arguments or results, including those in lists."""
-    if hasattr(value, "untyped_storage"):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from tensors_in(each)
-
-
-def is_view(func: Any) -> bool:
-    """Return whether it makes no element: its result lies in the memory of an argument."""
-    known = getattr(func, "is_view", None)
-    return bool(known) or func._schema.name in ("aten::detach", "aten::_unsafe_view")
-
-
-def is_sparse(tensor: Any) -> bool:
-    """Return whether only some of its elements are stored."""
-    return tensor is not None and "strided" not in str(tensor.layout)
-
-
-def num_stored(tensor: Any) -> int:
-    """Return the number of stored elements; on a device this waits for nothing."""
-    return int(tensor._nnz()) if is_sparse(tensor) else int(tensor.numel())
-
-
-def largest(args: Any, result: Any) -> int:
-    """Return the number of elements of the largest tensor that it takes or returns."""
-    sizes = [each.numel() for each in (*tensors_in(list(args)), *tensors_in(result))]
-    return int(max(sizes, default=0))
-
-
-def bytes_of(tensor: Any) -> int:
-    """Return the bytes that its elements take in memory; expanded elements count once."""
-    if is_sparse(tensor):
-        dimensions = tensor.sparse_dim() if "coo" in str(tensor.layout) else 2
-        return int(tensor._nnz()) * (int(tensor.element_size()) + 8 * dimensions)
-    if tensor.is_nested:
-        return int(tensor.numel()) * int(tensor.element_size())
-    sizes = zip(tensor.shape, tensor.stride())
-    return int(math.prod(size for size, step in sizes if step)) * int(tensor.element_size())
-
-
-def bytes_moved(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> int:
-    """Return the bytes read and written if no cache keeps anything between operators.
-
-    A lookup reads what it returns, not the whole table.
-    """
-    schema = getattr(func, "_schema", None)
-    if schema is None or is_view(func):
-        return 0
-    taken = list({id(each): each for each in tensors_in([*args, *kwargs.values()])}.values())
-    given = sum(map(bytes_of, tensors_in(result)))
-    if schema.name in ("aten::embedding", "aten::index_select", "aten::gather", "aten::index"):
-        return 2 * given + sum(map(bytes_of, taken[1:]))
-    return given + sum(map(bytes_of, taken))
 
 
 # -- formulas
@@ -184,6 +135,16 @@ def _contraction(kind: str, macs: Any, tensor: Any) -> OperatorWork:
 
 def _of(lhs: str, rhs: str) -> Callable[[Bound, Any], OperatorWork]:
     return lambda bound, result: _product(bound[lhs], bound[rhs])
+
+
+def _grouped(bound: Bound, result: Any) -> OperatorWork:
+    """Multiply groups of rows or columns, each with its own matrix.
+
+    Where only the second factor is cut into groups, each matrix of the first meets its own columns.
+    """
+    lhs, rhs = bound["self"], bound["mat2"]
+    groups = int(lhs.shape[0]) if (lhs.dim(), rhs.dim()) == (_STACKED, 2) else 1
+    return _contraction(MATMUL, lhs.numel() // max(1, groups) * rhs.shape[-1], lhs)
 
 
 def _linear(bound: Bound, result: Any) -> OperatorWork:
@@ -313,13 +274,18 @@ def _rnn_backward(bound: Bound, result: Any) -> OperatorWork:
 
 
 def _rnn_macs(bound: Bound) -> int:
-    matrices: list[Any] = list(bound.get("weight") or ())
-    matrices += [bound[name] for name in ("weight0", "weight1") if name in bound]
-    matrices += [bound[name] for name in ("weight1", "weight2") if "weight3" in bound]
-    matrices = list({id(one): one for one in matrices}.values())
+    """Return the multiply-accumulates; without biases, oneDNN's layer has zeros of a matrix's size.
+
+    Its matrices are the first two of four tensors, numbered from 0, in the backward from 1.
+    """
+    if "weight" in bound:
+        matrices = [one for one in bound["weight"] if one.dim() == 2]
+    else:
+        first = 0 if "weight0" in bound else 1
+        matrices = [bound[f"weight{first + place}"] for place in range(2)]
     taken = bound["input"]
     steps = int(taken.numel()) // max(1, int(taken.shape[-1]))
-    return steps * sum(int(one.numel()) for one in matrices if one.dim() == 2)
+    return steps * sum(int(one.numel()) for one in matrices)
 
 
 def _sum_by_index(name: str) -> Callable[[Bound, Any], OperatorWork]:
@@ -353,10 +319,27 @@ def _bag_weights_backward(bound: Bound, result: Any) -> OperatorWork:
 _MAX_BAG = 2
 """The mode of `EmbeddingBag` that adds nothing."""
 
+_STACKED = 3
+"""Dimensions of a factor that holds one matrix a group."""
+
+
+def _encoder_layer(bound: Bound, result: Any) -> OperatorWork:
+    """A layer of a transformer's encoder as one operator; torch has it where nothing is trained."""
+    tokens = bound["src"].numel() // max(1, int(bound["src"].shape[-1]))
+    names = ("qkv_weight", "proj_weight", "ffn_weight_1", "ffn_weight_2")
+    return _whole_attention(bound["src"], tokens * sum(bound[name].numel() for name in names))
+
+
+def _whole_attention(taken: Any, macs: Any) -> OperatorWork:
+    """Attention of sequences (batch, length, width) to themselves, with these projections."""
+    if taken.is_nested:
+        raise ValueError("each sequence has its own length")
+    batch, length, width = taken.shape
+    return _contraction(MATMUL, macs + 2 * batch * length * length * width, taken)
+
+
 _PRODUCTS = {
-    **dict.fromkeys(
-        ("mm", "bmm", "_int_mm", "_scaled_mm", "_scaled_mm_v2", "_grouped_mm"), ("self", "mat2")
-    ),
+    **dict.fromkeys(("mm", "bmm", "_int_mm", "_scaled_mm", "_scaled_mm_v2"), ("self", "mat2")),
     "addmm": ("mat1", "mat2"),
     "_addmm_activation": ("mat1", "mat2"),
     "_sparse_addmm": ("mat1", "mat2"),
@@ -387,6 +370,11 @@ _SUMS_BY_INDEX = {
 
 FORMULAS: dict[str, Callable[[Bound, Any], OperatorWork]] = {
     **{f"aten::{name}": _of(*names) for name, names in _PRODUCTS.items()},
+    **{
+        f"aten::{name}": _grouped
+        for name in ("_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2")
+    },
+    "aten::_transformer_encoder_layer_fwd": _encoder_layer,
     **dict.fromkeys(("aten::linear", "aten::mkldnn_linear"), _linear),
     "aten::matmul": _matmul,
     "aten::linear_backward": _linear_backward,
@@ -416,3 +404,8 @@ FORMULAS: dict[str, Callable[[Bound, Any], OperatorWork]] = {
     ),
     "aten::_embedding_bag_per_sample_weights_backward": _bag_weights_backward,
 }  # fmt: skip
+
+_SUMS = frozenset(
+    name for name in FORMULAS if "embedding_bag" in name or name[6:] in _SUMS_BY_INDEX
+)
+"""Operators with a formula that add up, and multiply no matrices."""

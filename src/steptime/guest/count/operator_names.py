@@ -50,10 +50,49 @@ MOVES = frozenset(
         *("_nested_tensor_storage_offsets", "_nested_view_from_buffer", "to_padded_tensor"),
         *("_nested_from_padded_tensor", "_jagged_to_padded_dense_forward"),
         *("_padded_dense_to_jagged_forward", "nested_to_padded_tensor"),
-        *("as_strided_", "triu_", "squeeze_", "unsqueeze_", "transpose_", "detach_"),
+        *("as_strided_", "triu_", "squeeze_", "unsqueeze_", "transpose_", "detach_", "t_"),
+        *("_chunk_cat", "_copy_from", "_pin_memory", "_stack", "block_diag", "channel_shuffle"),
+        *("copy", "rot90", "narrow_copy", "diagonal_scatter", "masked_scatter_backward", "zero"),
+        *("fill", "set", "resize", "put", "random", "uniform", "exponential", "geometric"),
+        *("cauchy", "log_normal", "normal_functional", "randint_like", "poisson", "binomial"),
+        *("nonzero_static", "_to_sparse_bsr", "_to_sparse_bsc", "_to_sparse_csc", "to_mkldnn"),
+        *("sparse_compressed_tensor", "_sparse_mask_projection", "sparse_resize_", "is_coalesced"),
+        *("_convert_indices_from_coo_to_csr", "_convert_indices_from_csr_to_coo", "dense_dim"),
+        *("_validate_compressed_sparse_indices", "sparse_dim", "is_pinned", "record_stream"),
+        *("_assert_async", "_functional_assert_async", "_fused_sdp_choice", "is_set_to"),
+        *("_has_same_storage_numel", "_fill_mem_eff_dropout_mask_", "_assert_tensor_metadata"),
+        *("_nested_from_padded", "_nested_get_values_copy", "_nested_select_backward"),
+        *(f"{kind}_copy" for kind in ("alias", "as_strided", "detach", "diagonal", "expand")),
+        *(f"{kind}_copy" for kind in ("permute", "select", "slice", "split", "squeeze", "t")),
+        *(f"{kind}_copy" for kind in ("transpose", "unfold", "unsqueeze", "view", "values")),
+        *(f"{kind}_copy" for kind in ("view_as_complex", "view_as_real", "_conj", "_values")),
     )
 )
 """These move or make elements and compute none."""
+
+UNWRITTEN = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"),
+        *("empty_permuted", "resize_", "set_", "resize_as_"),
+    )
+)
+"""Of these, what they return has no elements yet: somebody else writes them."""
+
+COPIES = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("clone", "copy_", "_to_copy", "cat", "stack", "contiguous", "repeat", "roll", "flip"),
+        *("_reshape_copy", "lift_fresh_copy", "constant_pad_nd", "to_sparse", "_to_sparse"),
+        *("_to_sparse_csr", "_to_dense", "split_with_sizes_copy", "unbind_copy", "unsafe_split"),
+        *("unsafe_split_with_sizes", "unsafe_chunk", "slice_backward", "select_backward"),
+        *("repeat_interleave", "alias_copy", "view_copy", "permute_copy", "transpose_copy"),
+    )
+)
+"""What these return is a copy of their argument."""
+
+ADDITIONS = ("aten::add", "aten::add_")
+"""Autograd adds up gradients with these."""
 
 REDUCTIONS = frozenset(
     f"aten::{name}"
@@ -79,6 +118,24 @@ REDUCTIONS = frozenset(
         *("_unsafe_masked_index_put_accumulate", "_cummax_helper", "_cummin_helper"),
         *("softplus_backward", "logit_backward", "unique_dim", "_unique2", "searchsorted"),
         *("masked_select", "count_nonzero", "histc", "cummax", "cummin", "diff", "isin"),
+        *("_unique", "unique_consecutive", "unique_dim_consecutive", "bucketize", "histogram"),
+        *("allclose", "_is_all_true", "_is_any_true", "_aminmax", "cumsum_", "cumprod_", "addr_"),
+        *("complex", "polar", "floor_divide", "floor_divide_", "linalg_cross", "_add_relu"),
+        *("_standard_gamma", "_standard_gamma_grad", "_sample_dirichlet", "_dirichlet_grad"),
+        *("quantize_per_tensor", "quantize_per_channel", "dequantize", "rrelu_with_noise_"),
+        *("fake_quantize_per_tensor_affine_cachemask", "_fused_moving_avg_obs_fq_helper"),
+        *("fake_quantize_per_channel_affine_cachemask", "_transform_bias_rescale_qkv"),
+        "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
+        *(f"_fake_quantize_learnable_per_{of}_affine" for of in ("tensor", "channel")),
+        *(f"_fake_quantize_learnable_per_{of}_affine_backward" for of in ("tensor", "channel")),
+        *("_sparse_softmax", "_sparse_softmax_backward_data", "_sparse_log_softmax"),
+        *("_sparse_log_softmax_backward_data", "_sparse_sum_backward", "_sparse_csr_sum"),
+        *("_nested_sum_backward", "_nested_tensor_softmax_with_shape", "_cudnn_ctc_loss"),
+        *(
+            f"_fused_{name}{end}"
+            for name in ("adam", "adamw", "sgd", "adagrad")
+            for end in ("", "_")
+        ),
     )
 )
 NORMS = (

@@ -18,6 +18,7 @@ from ...record import kinds
 from ..hooks.patching import drop_frame
 from ..memory.storages import Storages
 from ..watchers.inputs import Shapes
+from .completeness import CompletenessProof
 from .counting_mode import leave_mode, make_mode
 from .operator_times import operator_times
 from .tally import TINY_NS, Tally
@@ -54,6 +55,7 @@ class OperatorProbe:
         clocks: [ns], by name. Where torch has one thread, it is CPU time of that thread, because
             an operator that lost its core is not large. A thread that waits for others sleeps, so
             with more threads it is wall time.
+        completeness: follows what the matrices of models meet, over all updates that are counted.
     """
 
     def __init__(
@@ -61,8 +63,10 @@ class OperatorProbe:
         torch: Any,
         fail: Callable[[str], None],
         clocks: Mapping[str, Callable[[], int]] = CLOCKS,
+        completeness: CompletenessProof | None = None,
     ) -> None:
         self.torch = torch
+        self.completeness = completeness
         self.fail = fail
         self.clocks = clocks
         self.thread = get_ident()
@@ -118,8 +122,14 @@ class OperatorProbe:
         if is_call:
             self._see_shapes(args, kwargs)
         mode = self._enter(disturb, args, kwargs, is_call=is_call)
+        completeness = self.completeness if is_call and mode is not None else None
         try:
-            return function(*args, **kwargs)
+            if completeness is not None:
+                completeness.see_inputs((*args[1:], *kwargs.values()))
+            result = function(*args, **kwargs)
+            if completeness is not None:
+                completeness.see_results((result,))
+            return result
         except BaseException as error:
             self._drop_ours(error, mode)
             raise
@@ -242,7 +252,7 @@ class OperatorProbe:
     def _make_mode(self) -> tuple[Any, Tally]:
         durations, fail = self.durations, self.fail
         if self.tally is None:
-            self.tally = Tally(self.torch, operator_times(self.torch))
+            self.tally = Tally(self.torch, operator_times(self.torch), self.completeness)
             self.tally.clock = "cpu" if self.torch.get_num_threads() == 1 else "wall"
         tally, follow = self.tally, self._follow_operator
 

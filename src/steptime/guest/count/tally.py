@@ -16,9 +16,11 @@ from threading import Lock, get_ident
 from typing import Any
 
 from ..hooks.patching import drop_frame
-from .flops import OperatorWork, bytes_moved, find_work, tensors_in
+from .completeness import CompletenessProof
+from .flops import OperatorWork, find_work
 from .fp32_precision import is_tf32
 from .operator_names import CLASSES, RECURRENT
+from .tensor_facts import bytes_moved, tensors_in
 
 FORWARD, BACKWARD, RECOMPUTED = "forward", "backward", "recomputed"
 PASSES = (FORWARD, BACKWARD, RECOMPUTED)
@@ -51,16 +53,21 @@ class Tally:
     Args:
         torch: the module.
         times: times operators on a device, where there is one (`OperatorTimes`).
+        completeness: follows what the matrices of models meet (`CompletenessProof`).
     """
 
-    def __init__(self, torch: Any, times: Any = None) -> None:
+    def __init__(
+        self, torch: Any, times: Any = None, completeness: CompletenessProof | None = None
+    ) -> None:
         self.torch = torch
         self.times = times
+        self.completeness = completeness
         self.passes = dict.fromkeys(PASSES, 0)
         self.macs = self.masked = self.again = self.outside = 0
         self.classes = {name: [0] * NUM_SUMS for name in CLASSES}
         self.by_dtype: dict[str, dict[str, int]] = {name: {} for name in CLASSES}
         self.groups: dict[tuple[str, str | None, bool, int], list[int]] = {}
+        self.by_device: dict[Any, int] = {}
         self.uncovered: dict[str, list[int]] = {}  # num, ns
         self.names: dict[int, tuple[str, str]] = {}
         self.by_module: dict[int, dict[str, int]] = {}
@@ -94,9 +101,10 @@ class Tally:
             first, number = f"{type(root).__name__}#{number}", number + 1
         recurrent = (self.torch.nn.RNNBase, self.torch.nn.RNNCellBase)
         for name, module in root.named_modules():
-            self.names.setdefault(
-                id(module), (f"{first}.{name}" if name else first, type(module).__name__)
-            )
+            path = f"{first}.{name}" if name else first
+            self.names.setdefault(id(module), (path, type(module).__name__))
+            if self.completeness is not None:
+                self.completeness.name(path, module)
             self._kept.append(module)
             if isinstance(module, recurrent):
                 self.recurrent.add(id(module))
@@ -174,6 +182,9 @@ class Tally:
         except (ValueError, TypeError, LookupError, AttributeError, RuntimeError):
             work = OperatorWork("other", None)
         with self.lock:
+            if self.completeness is not None:
+                is_covered = work.flops is not None
+                self.completeness.add(func, args, kwargs, result, is_covered=is_covered)
             return self._add(work, func, args, kwargs, result, ns)
 
     def _add(
@@ -201,6 +212,8 @@ class Tally:
             missed[1] += ns
         elif dtype is not None:
             self._add_flops(work, which, call)
+            device = next((one.device for one in tensors_in(list(args))), None)
+            self.by_device[device] = self.by_device.get(device, 0) + work.flops
             if which == BACKWARD and call is None and not self.has_guests:
                 self.outside += work.flops
             sums = self.by_dtype[kind]
@@ -285,6 +298,7 @@ class Tally:
         at = 4 if is_timed and any(row[4] for row in self.classes.values()) else 0
         whole = sum(row[at] for row in self.classes.values())
         without = sum(row[1 if at else 0] for row in self.uncovered.values())
+        completeness = None if self.completeness is None else self.completeness.table()
         on_device = self.times is not None and self.times.read(DEVICE_NS)
 
         def sums_of(name: str, row: list[int]) -> dict[str, Any]:
@@ -311,7 +325,13 @@ class Tally:
                 for key, sums in modules[:MAX_MODULES]
             ],
             "by_dtype": self._sum_by_dtype(),
-            "covered_fraction": 1.0 - without / whole if whole else None,
+            "devices": [
+                {"name": name_of_device(self.torch, one), "flops": flops}
+                for one, flops in self.by_device.items()
+                if one is not None
+            ],
+            "covered_fraction": self._covered_fraction(without, whole),
+            "completeness": completeness,
             "uncovered": [name[:MAX_NAME] for name, _ in missed[:MAX_UNCOVERED]],
             "masked_flops": self.masked,
             "again_flops": self.again,
@@ -320,6 +340,21 @@ class Tally:
             "clock": self.clock if is_timed else None,
             "is_executed": is_executed,
         }
+
+    def _covered_fraction(self, without: int, whole: int) -> float | None:
+        """Return the covered share of the operators, or of the trained elements if that is less."""
+        if not whole:
+            return None
+        share = 1.0 - without / whole
+        met = 1.0 if self.completeness is None else self.completeness.met_fraction()
+        return None if met is None else min(share, met)
+
+
+def name_of_device(torch: Any, device: Any) -> str:
+    """Return the name of a device's part, as the datasheets have it; else that of its kind."""
+    if device.type != "cuda":
+        return str(device.type)
+    return str(torch.cuda.get_device_name(device))
 
 
 COLUMNS = (

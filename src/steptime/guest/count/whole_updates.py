@@ -20,6 +20,7 @@ from ...record import kinds
 from ...record.buckets import BACKWARD, COMMUNICATION, FORWARD, FORWARD_AND_LOSS, LOSS, OTHER, SYNC
 from ...record.places import BY_HAND
 from ..timeline.recorder import Recorder
+from .completeness import CompletenessProof
 from .counting_mode import leave_mode, make_mode
 from .sizes import PLAIN, TRAINED, count_trained
 from .tally import Tally
@@ -67,6 +68,7 @@ class WholeUpdates:
         self.has_stepped = False
         self.mode: Any = None
         self.tally: Tally | None = None
+        self.completeness = CompletenessProof(torch)
         self.began_s = 0.0
         self.foreign: set[str] = set()  # met in other threads
         self.has_plain = False  # a model was called without gradients in an update not counted
@@ -97,14 +99,15 @@ class WholeUpdates:
             if self._is_enough():
                 self._end("done")
             else:
-                self._begin(journal)
+                self._begin(journal, optimizers)
         except Exception:
             self.recorder.fail("count")
             self._end("failed")
 
-    def _begin(self, journal: Journal) -> None:
+    def _begin(self, journal: Journal, optimizers: Sequence[Any]) -> None:
         """Count the update that begins here."""
-        self.tally = Tally(self.torch)
+        self.completeness.begin_update(optimizers)
+        self.tally = Tally(self.torch, completeness=self.completeness)
         self.tally.follow_modules()
         if self.mode is not None:
             return
@@ -133,6 +136,7 @@ class WholeUpdates:
         if tally is None:
             return
         tally.unfollow_modules()
+        self.completeness.end_update()
         facts = {"k": kinds.COUNT, "n": self.num_ended, "updates": 1, "is_whole": True}
         facts |= {"optimizer": optimizer, "sizes": sizes} | tally.table(is_executed=True)
         self.lines.append(dumps(facts) + "\n")

@@ -101,11 +101,12 @@ def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs
         context.guarded("call", end_call, context, journal, module, kind, None)
         drop_frame(error)
         raise
+    num_nodes = context.num_nodes() - num_nodes  # before ours: reading a graph may add nodes
     if anatomy is not None and anatomy.awaits_backward and kind == IS_FORWARD:
         context.dissect("see_result", result)
     try:
         if kind == IS_FORWARD:
-            journal.sizes[NODES] += context.num_nodes() - num_nodes
+            journal.sizes[NODES] += num_nodes
         if kind == IS_FORWARD and known is not None and not journal.is_sampled:
             journal.note(LEAVE_FORWARD_WITH_LOSS if known[2] else LEAVE_FORWARD, OTHER)
         elif kind == IS_LOSS:

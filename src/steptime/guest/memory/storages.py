@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from ..count.flops import tensors_in
+from ..count.tensor_facts import tensors_in
 from .holdings import storage_of
 from .workspaces import Workspaces
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..count.flops import tensors_in
+from ..count.tensor_facts import tensors_in
 
 MIN_BYTES = 4096
 MIN_FRACTION = 0.002

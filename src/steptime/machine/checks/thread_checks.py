@@ -17,6 +17,7 @@ from steptime.machine.checks.check_row import (
     CheckRow,
     Judgement,
     Value,
+    asked_gpus,
     clean,
     driven_gpus,
     fires,
@@ -232,9 +233,12 @@ def _is_bound(facts: CheckFacts) -> bool:
 
 
 def _far_from_gpu(facts: CheckFacts) -> Judgement:
-    gpus = [gpu for gpu in driven_gpus(facts) if gpu.cpus]
+    asked = asked_gpus(facts)
+    if isinstance(asked, partial):
+        return asked
+    gpus = [gpu for gpu in asked if gpu.cpus]
     if not gpus:
-        return not_applicable("no_nvidia_gpu" if not driven_gpus(facts) else "one_numa_node")
+        return not_applicable("one_numa_node")
     allowed = parse_cpu_list(facts.inventory.limits.cpus)
     if not allowed:
         return not_checked("affinity_not_told")

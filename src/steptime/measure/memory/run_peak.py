@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 
 from steptime.measure.rank_fold import FoldedRank
 from steptime.measure.rank_signals import CountSeen, MemorySample
@@ -73,15 +74,16 @@ def find_run_peak(rank: FoldedRank) -> RunPeak | None:
     known += _of_blocks(rank, peaks)
     if not known:
         return None
-    highest = max(peak for peak, _ in known)
+    highest, grows = max(peak for peak, _ in known), holds_more(seen)
     return RunPeak(
         rank=rank.steps.head.rank,
-        how=_how(peaks, has_more=holds_more(seen)),
+        how=_how(peaks, grows=grows),
         bytes=round(highest),
         low_bytes=round(min(peak for peak, _ in known)),
         step=next(step for peak, step in known if peak == highest),
         num_steps=rank.steps.num_steps - first,
         num_followed=len(seen),
+        grows=grows,
         error_fraction=max((fit.error_fraction for fit in peaks.fits_used), default=None),
         warmup_bytes=max((round(peak) for peak in warm if peak is not None), default=None),
     )
@@ -109,14 +111,14 @@ def _of_blocks(rank: FoldedRank, peaks: Peaks) -> list[tuple[float, int]]:
     return [(peak, step) for peak, step in found if peak is not None]
 
 
-def _how(peaks: Peaks, *, has_more: bool) -> str:
-    if peaks.is_short or has_more:
+def _how(peaks: Peaks, *, grows: bool) -> str:
+    if peaks.is_short or grows:
         return "at_least"
     return "computed" if peaks.fits_used else "followed"
 
 
 def holds_more(seen: Sequence[tuple[Update, int]]) -> bool:
-    """Return whether an update held more than one that is nowhere smaller.
+    """Return whether a later update held more than an earlier one that is nowhere smaller.
 
     Then something grows that sizes do not show: the memory of an optimizer, a cache, a leak.
     """
@@ -124,8 +126,7 @@ def holds_more(seen: Sequence[tuple[Update, int]]) -> bool:
         peak > other * (1 + SAME)
         and larger[0] == row[0]
         and all(a >= b for a, b in zip(larger, row, strict=True))
-        for row, peak in seen
-        for larger, other in seen
+        for (larger, other), (row, peak) in combinations(seen, 2)
     )
 
 

@@ -123,7 +123,7 @@ class RunPeak:
         how: `followed`: no step is larger than one whose storages were followed. `computed`: the
             peaks of larger steps were computed from the sizes of their inputs, by a sum that gives
             the followed peaks from one another. `at_least`: some steps are larger, and their peaks
-            are not known.
+            are not known; or what is held grows from step to step.
         bytes: the largest peak; for `at_least`, of a step whose peak is known [bytes].
         low_bytes: the smallest known peak of a step [bytes].
         rank: the rank with the largest peak.
@@ -131,6 +131,7 @@ class RunPeak:
         num_steps: steps from the steady window on; after the first 20,000 of a run, a hundred at a
             time are known by the mean of their sizes.
         num_followed: steps whose storages were followed.
+        grows: a later followed step held more than an earlier one that is nowhere smaller.
         error_fraction: for `computed`, the largest error for a followed step that was left out.
         warmup_bytes: the largest known peak before the steady window; None where there is none
             [bytes].
@@ -143,6 +144,7 @@ class RunPeak:
     step: int
     num_steps: int
     num_followed: int
+    grows: bool = False
     error_fraction: float | None = None
     warmup_bytes: int | None = None
 

@@ -216,6 +216,60 @@ _SAME = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkOnDevice:
+    """The work on one device.
+
+    Attributes:
+        name: name of the part, such as `NVIDIA A100-SXM4-80GB`; that of its kind, such as `cpu`,
+            where it is no GPU.
+        flops: work on it, a part of the total [FLOP].
+    """
+
+    name: str
+    flops: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnmetMatrix:
+    """A trained matrix whose work is not counted, or not all of it.
+
+    Attributes:
+        name: its path from the outermost module; its shape where no module that was seen holds it.
+        passes: `forward` if some of its products were not seen there, `backward` if no counted
+            operator made its gradient.
+        takers: the functions and operators that used it and cannot be counted.
+    """
+
+    name: str
+    passes: tuple[str, ...] = ()
+    takers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completeness:
+    """Whether a count is proven to be whole.
+
+    It is, if every trained matrix met a counted operator in the forward as often as autograd went
+    back through one, if counted operators made its gradient, if all operators have a formula, and
+    if functions of the script's own returned nothing that no operator made.
+
+    Attributes:
+        is_complete: whether all of this holds; else the count is a lower bound.
+        num_matrices: tensors of two dimensions or more that received a gradient; tied ones are one.
+        num_met: those whose work is counted.
+        unmet: the others, the largest first, twenty at most.
+        unseen: functions of the script's own whose results no operator made: kernels that are
+            launched around torch's dispatcher, NumPy.
+    """
+
+    is_complete: bool
+    num_matrices: int = 0
+    num_met: int = 0
+    unmet: tuple[UnmetMatrix, ...] = ()
+    unseen: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
     """The work of one forward and backward, or of the mean step of a run on one rank [FLOP].
 
@@ -230,8 +284,12 @@ class Count:
         modules: the work by module, the outermost first.
         by_dtype: work by the type of the numbers that were multiplied [FLOP]; `tf32` is fp32 that
             may run as TF32.
-        covered_fraction: share of the operators' time that has a formula; where nothing really
-            ran, the share of the operators.
+        devices: the work by device.
+        covered_fraction: share of the operators' time that has a formula (where nothing really
+            ran, the share of the operators), or share of the trained matrices' elements that were
+            met if that is less; None where results were made by what cannot be seen.
+        completeness: whether the count is proven to be whole; null where nothing was trained, and
+            for runs that an older version recorded.
         uncovered: operators without a formula, those with the most time first.
         masked_flops: attention that a causal mask makes unnecessary; it is part of the passes
             [FLOP].
@@ -257,7 +315,9 @@ class Count:
     groups: tuple[GroupCount, ...] = ()
     modules: tuple[ModuleCount, ...] = ()
     by_dtype: Mapping[str, int]
+    devices: tuple[WorkOnDevice, ...] = ()
     covered_fraction: float | None = None
+    completeness: Completeness | None = None
     uncovered: tuple[str, ...] = ()
     masked_flops: int = 0
     again_flops: int = 0
@@ -277,6 +337,11 @@ class Count:
     def is_range(self) -> bool:
         """Return whether steps differ in a way that leaves only a range; the total is a mean."""
         return self.basis is not None and self.basis.how == "range"
+
+    @property
+    def is_complete(self) -> bool | None:
+        """Return whether the count is proven to be whole; None where nothing is known of it."""
+        return None if self.completeness is None else self.completeness.is_complete
 
     @property
     def model_flops(self) -> int:

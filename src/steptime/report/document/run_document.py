@@ -25,10 +25,13 @@ class WorkSums:
     Attributes:
         total: forward, backward and recomputed work.
         model_flops: forward and backward work, which is what MFU counts.
+        is_complete: whether the count is proven to be whole; where it is false, these sums are
+            lower bounds; null where nothing is known of it.
     """
 
     total: int
     model_flops: int
+    is_complete: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,10 +82,8 @@ def _describe_run(peak: RunPeak | None, *, is_one: bool) -> str:
     size, followed = format_bytes(peak.bytes), _describe_followed(peak)
     step = f"in step {peak.step}" if is_one else f"in step {peak.step} of rank {peak.rank}"
     if peak.how == "at_least":
-        text = (
-            f"at least {size} at the peak of the run, {step}: {followed}, and what "
-            "larger ones reach is not known from their size"
-        )
+        text = f"at least {size} at the peak of the run, {step}: {followed}, and "
+        text += _GROWS if peak.grows else "what larger ones reach is not known from their size"
     else:
         text = f"{size} at the peak of the run, {step}"
         if peak.differs:
@@ -97,6 +95,9 @@ def _describe_run(peak: RunPeak | None, *, is_one: bool) -> str:
     if _is_higher_before(peak):
         text += f" · {format_bytes(peak.warmup_bytes or 0)} before the steady window"
     return text
+
+
+_GROWS = "what is held grows from step to step"
 
 
 def _is_alike(peak: RunPeak) -> bool:

@@ -19,16 +19,17 @@ FULL = 6
 def model_lines(document: RunDocument, page: Page) -> list[Text]:
     """Return the parameters, the tokens and the work of each; no line if they are not known."""
     work = document.model_work
-    return [] if work is None else page.block("model", describe_model_work(work))
+    is_least = document.work is not None and document.work.is_complete is False
+    return [] if work is None else page.block("model", describe_model_work(work, is_least=is_least))
 
 
-def describe_model_work(work: ModelWork) -> str:
+def describe_model_work(work: ModelWork, *, is_least: bool = False) -> str:
     """Return `124 million parameters, all trained · 8,192 tokens a step · 6.4 FLOP a …`."""
     parts = [f"{format_count(work.num_parameters)} parameters, {_describe_trained(work)}"]
     if work.tokens_per_step is not None:
         parts.append(f"{format_count(work.tokens_per_step)} tokens a step")
     if work.flops_per_parameter is not None:
-        parts.append(_describe_convention(work))
+        parts.append(("at least " if is_least else "") + _describe_convention(work))
     if work.six_n_fraction is not None:
         mfu = format_percent(work.six_n_fraction)
         parts.append(f"MFU is by operators; by 6 N a token it is {mfu}")
@@ -44,7 +45,8 @@ def _describe_trained(work: ModelWork) -> str:
 def _describe_convention(work: ModelWork) -> str:
     """Return the counted work per parameter and token, beside what parameters alone would give."""
     model = work.flops_per_parameter or 0.0
-    text = f"{model:.2f} FLOP a parameter and token"
+    least = "at least " if work.is_at_least else ""
+    text = f"{least}{model:.2f} FLOP a parameter and token"
     again = work.executed_per_parameter
     if again is not None and again > 1.001 * model:
         text += f", {again:.2f} with what is recomputed"

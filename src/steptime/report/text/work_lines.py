@@ -16,7 +16,13 @@ from steptime.core.printable import printable
 from steptime.core.units import format_flops, format_percent
 from steptime.diagnose.values.utilization_values import Utilization
 from steptime.measure.values.measurement import Measurement
-from steptime.measure.values.work import COUNTED_APART, Count, WorkBasis
+from steptime.measure.values.work import (
+    COUNTED_APART,
+    Completeness,
+    Count,
+    UnmetMatrix,
+    WorkBasis,
+)
 from steptime.report.document.run_document import RunDocument
 from steptime.report.text.model_lines import model_lines
 from steptime.report.text.page import Page
@@ -66,6 +72,9 @@ _SHORT = 0.995
 
 _WORTH_NAMING = 0.01
 
+_MAX_NAMED = 2
+"""As many matrices and functions are named in a line; the JSON has more."""
+
 
 def work_lines(document: RunDocument, page: Page) -> list[Text]:
     """Return the work of a step, its rate and utilization; no lines if nothing is known of them."""
@@ -106,11 +115,13 @@ def _describe_count(count: Count, num_ranks: int) -> str:
     if count.recomputed:
         passes.append(f"recomputed {format_flops(count.recomputed)}")
     of = _describe_ranks(count) if num_ranks > 1 else ""
-    text = f"{_describe_total(count)}{of} ({', '.join(passes)})"
+    least = "at least " if count.is_complete is False else ""
+    text = f"{least}{_describe_total(count)}{of} ({', '.join(passes)})"
     classes = sorted(count.classes, key=lambda one: -one.flops)
     large = [one for one in classes if one.flops > _WORTH_NAMING * count.total]
     named = [f"{one.name} {format_percent(one.flops / count.total)}" for one in large]
     parts = [text, _describe_basis(count.basis), ", ".join(named), _describe_coverage(count)]
+    parts.append(describe_completeness(count.completeness))
     if not count.is_executed:
         parts.append("model FLOPs, not executed FLOPs")
     return _listed(parts)
@@ -180,16 +191,47 @@ def _describe_coverage(count: Count) -> str:
     if count.covered_fraction is None:
         return ""
     text = f"{format_percent(count.covered_fraction)} of operator time has a formula"
+    proof = count.completeness
+    if proof is not None and proof.num_met < proof.num_matrices:
+        text = f"{format_percent(count.covered_fraction)} covered"
     if count.covered_fraction < _SHORT and count.uncovered:
         text += f" (not {', '.join(count.uncovered[:2])})"
     return text
 
 
+def describe_completeness(proof: Completeness | None) -> str:
+    """Return which trained matrices were not met, and what made results that nobody saw."""
+    if proof is None or (proof.is_complete and not proof.num_matrices):
+        return ""
+    if proof.is_complete:
+        num = proof.num_matrices
+        return "each trained matrix was met" if num > 1 else "the trained matrix was met"
+    parts = []
+    if proof.num_met < proof.num_matrices:
+        missed = proof.num_matrices - proof.num_met
+        named = [_describe_unmet(one) for one in proof.unmet[:_MAX_NAMED]]
+        more = f" and {missed - len(named)} more" if missed > len(named) else ""
+        parts.append(
+            f"not counted with {missed} of {proof.num_matrices} trained matrices: "
+            f"{', '.join(named)}{more}"
+        )
+    if proof.unseen:
+        parts.append(f"no operator made the results of {', '.join(proof.unseen[:_MAX_NAMED])}")
+    return _listed(parts) or "operators without a formula may have more work"
+
+
+def _describe_unmet(one: UnmetMatrix) -> str:
+    """Return `net.head.weight (forward, backward; NumpyLinear)`."""
+    why = "; ".join([", ".join(one.passes), *one.takers[:1]])
+    return f"{one.name} ({why})"
+
+
 def _describe_rate(mfu: Utilization, hfu: Utilization) -> str:
-    rate = "" if mfu.flops_per_s is None else f"{format_flops(mfu.flops_per_s)}S"
+    least = "at least " if mfu.is_at_least else ""
+    rate = "" if mfu.flops_per_s is None else f"{least}{format_flops(mfu.flops_per_s)}S"
     if mfu.fraction is None:
         return _listed([rate, f"MFU and HFU not measured: {_reason(mfu.missing)}", _how(mfu)])
-    parts = [rate, f"MFU {format_percent(mfu.fraction)} of {_describe_peak(mfu)}"]
+    parts = [rate, f"MFU {least}{format_percent(mfu.fraction)} of {_describe_peak(mfu)}"]
     if mfu.fraction > 1:
         parts.append("more than all of it: this peak is too low")
     if mfu.causal_fraction is not None and mfu.causal_fraction < mfu.fraction:
@@ -197,7 +239,7 @@ def _describe_rate(mfu: Utilization, hfu: Utilization) -> str:
     if hfu.fraction is None:
         parts.append(f"HFU not measured: {_reason(hfu.missing)}")
     else:
-        parts.append(f"HFU {format_percent(hfu.fraction)}")
+        parts.append(f"HFU {least}{format_percent(hfu.fraction)}")
     return _listed(parts)
 
 
@@ -221,6 +263,7 @@ def _describe_peak(found: Utilization) -> str:
     share = found.dtype_fraction or 1.0
     part = "" if share > 1 - _WORTH_NAMING else f", {format_percent(share)} of the work"
     peak = format_flops(found.peak_flops_per_s or 0.0)
+    num = f"{found.num_devices} x " if found.num_devices > 1 else ""
     if found.is_given:
-        return f"{peak}S ({found.dtype} dense{part}, your own figure)"
-    return f"{peak}S ({found.device}, {found.dtype} dense{part}, datasheet)"
+        return f"{peak}S ({num}{found.dtype} dense{part}, your own figure)"
+    return f"{peak}S ({num}{found.device}, {found.dtype} dense{part}, datasheet)"

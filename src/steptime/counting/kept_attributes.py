@@ -1,8 +1,9 @@
 """Keeps what modules hold in Python: attributes, hooks, flags, and the collections among them.
 
 In: all modules of the process, for a function does not say which it calls, and once it runs, a
-module may hold the weights of a functional call. Out: what each had, put back where it was changed.
-Tensors are noted by identity here; `kept_tensors.py` keeps their elements.
+module may hold the weights of a functional call; and the objects among the inputs. Out: what each
+had, put back where it was changed. Tensors are noted by identity here; `kept_tensors.py` keeps
+their elements.
 """
 
 from __future__ import annotations
@@ -21,24 +22,24 @@ MAX_ITEMS = 1_000_000
 """In collections of more items than this, those that come later are not looked for collections."""
 
 
-class KeptModules:
-    """Modules as they were.
+class KeptAttributes:
+    """Modules and other objects as they were."""
 
-    Args:
-        modules: which.
-    """
-
-    def __init__(self, modules: list[Any]) -> None:
-        self.modules: list[tuple[Any, type, dict[str, Any]]] = []
+    def __init__(self) -> None:
+        self.owners: list[tuple[Any, type, dict[str, Any]]] = []
         self.collections: dict[int, tuple[Any, Any]] = {}
         self.states: list[tuple[Callable[[Any], Any], Any]] = []
         self.num_items = 0
-        for module in modules:
-            own = dict(module.__dict__)
-            self.modules.append((module, type(module), own))
-            self._note_values(own.values())
 
-    def _note_values(self, values: Iterable[Any]) -> None:
+    def note(self, owners: Iterable[Any]) -> None:
+        """Note objects that have attributes, and the collections among these."""
+        for owner in owners:
+            own = dict(owner.__dict__)
+            self.owners.append((owner, type(owner), own))
+            self.note_values(own.values())
+
+    def note_values(self, values: Iterable[Any]) -> None:
+        """Note the collections among values, and the sources of random numbers."""
         pending = list(values)
         while pending:
             value = pending.pop()
@@ -51,11 +52,11 @@ class KeptModules:
                 self.states += _random_state(value)
 
     def put_back(self) -> None:
-        """Give every module its class and its attributes, and every collection its items."""
-        for module, kind, before in self.modules:
-            if type(module) is not kind:
-                module.__class__ = kind
-            now = module.__dict__
+        """Give every object its class and its attributes, and every collection its items."""
+        for owner, kind, before in self.owners:
+            if type(owner) is not kind:
+                owner.__class__ = kind
+            now = owner.__dict__
             if not _is_same(now, before):
                 now.clear()
                 now.update(before)

@@ -1,0 +1,360 @@
+"""Proves that the count of a step is whole: every trained matrix met a counted product.
+
+In: each operator that a tally has counted. Out: which matrices received a gradient, and which of
+them met no counted operator in the forward, or have a gradient that none made. Storages say what a
+tensor is a view or a copy of, and whether an operator that was seen made its elements: what raw
+kernels write, NumPy or another thread that is not watched, nobody made. Weak references alone are
+kept, except for graph nodes until the end of the update.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from .flops import makes_products
+from .graph_nodes import (
+    is_native,
+    leaves_below,
+    originals_of,
+    own_function_of,
+)
+from .operator_names import ADDITIONS, COPIES, IDLE, UNWRITTEN
+from .tensor_facts import is_view, tensors_in
+from .trained_matrix import Matrix
+
+SUMS = ("add", "badd", "sparse_addmm")
+"""Products of this name add their first argument, which meets no product."""
+
+MAX_UNMET = 20
+"""This many matrices are named, the largest ones."""
+
+
+class CompletenessProof:
+    """What has met the trained matrices over all updates that were counted.
+
+    Forward and backward of a model may belong to two updates, as those of a GAN's generator do, so
+    only the sum over a round tells.
+    """
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+        self.matrices: dict[int, Matrix] = {}  # by the id of the tensor
+        self.names: dict[int, str] = {}
+        self.made: dict[int, tuple[Any, bool]] = {}  # storages, and whether a product made them
+        self.held: dict[int, tuple[Any, list[tuple[int, int, Matrix]]]] = {}
+        self.nodes: dict[int, Any] = {}
+        self.unseen: dict[str, None] = {}  # functions whose results no operator made
+        self.uncovered: dict[str, None] = {}
+        self.before: list[tuple[Any, Any]] = []
+        self.is_over = False
+        self._node_now = torch._C._current_autograd_node
+
+    # -- parameters
+
+    def name(self, path: str, module: Any) -> None:
+        """Learn the names of a module's own parameters."""
+        for name, one in module._parameters.items():
+            if one is not None:
+                self.names.setdefault(id(one), f"{path}.{name}")
+
+    def begin_update(self, optimizers: Iterable[Any]) -> None:
+        """Note the gradients that there are: later ones belong to the update that begins."""
+        self.before = []
+        with self.torch._C.DisableTorchFunction():
+            for optimizer in optimizers:
+                groups = () if optimizer is None else optimizer.__dict__.get("param_groups", ())
+                for one in (one for group in groups for one in group["params"]):
+                    if type(one) in (self.torch.Tensor, self.torch.nn.Parameter) and one.dim() > 1:
+                        gradient = one.grad
+                        old = None if gradient is None else weakref.ref(gradient)
+                        self.before.append((weakref.ref(one), old))
+
+    def end_update(self) -> None:
+        """Find matrices with a gradient that no operator brought, and let go of graph nodes."""
+        before, self.before = self.before, []
+        self.nodes.clear()
+        with self.torch._C.DisableTorchFunction():
+            for reference, old in before:
+                one = reference()
+                gradient = None if one is None else one.grad
+                if gradient is not None and (old is None or old() is not gradient):
+                    self.see_gradients([one])
+
+    def see_gradients(self, tensors: Iterable[Any]) -> None:
+        """Note which tensors have a gradient now that autograd did not bring.
+
+        A script may compute it by `autograd.grad` and set it.
+        """
+        for one in tensors:
+            matrix = None if one.grad is None else self._matrix_of(one)
+            if matrix is not None and not matrix.gradients:
+                matrix.gradients.add(True if matrix.num_nodes else self.is_made(one.grad))
+
+    def _matrix_of(self, tensor: Any) -> Matrix | None:
+        """Return what is known of a leaf of the graph; None where it is no matrix."""
+        known = self.matrices.get(id(tensor))
+        if known is not None and known.reference() is tensor:
+            return known
+        local = getattr(tensor, "_local_tensor", tensor)  # a DTensor's part on this rank
+        storage = storage_of(local)
+        if tensor.dim() < 2 or storage is None:
+            return None
+        if storage._cdata in self.made and not isinstance(tensor, self.torch.nn.Parameter):
+            return None  # an input, or what a checkpoint cut off to go on from there
+        begin, end = _span(local)
+        matrix = self.matrices[id(tensor)] = Matrix(tensor)
+        self._hold(storage, [(begin, end, matrix)])
+        return matrix
+
+    def _hold(self, storage: Any, parts: list[tuple[int, int, Matrix]]) -> None:
+        known = self.held.get(storage._cdata)
+        if known is not None:
+            known[1].extend(one for one in parts if one not in known[1])
+            return
+        forget = partial(_forget, self.held, storage._cdata)
+        self.held[storage._cdata] = weakref.ref(storage, forget), list(parts)
+
+    def _matrices_in(self, tensor: Any) -> list[Matrix]:
+        """Return the matrices that a tensor is, or is a view or a copy of."""
+        base = tensor._base if tensor._base is not None else tensor
+        if base is not tensor and base.requires_grad and base.is_leaf:
+            self._matrix_of(base)
+        storage = storage_of(tensor)
+        if storage is None:
+            return []
+        if storage._cdata not in self.held:
+            originals, is_replica = originals_of(base)
+            found = [one for one in map(self._matrix_of, originals) if one is not None]
+            if not found:
+                return []
+            for matrix in found:
+                matrix.is_replicated |= is_replica
+            self._hold(storage, [(0, storage.nbytes(), matrix) for matrix in found])
+        begin, end = _span(tensor)
+        parts = self.held[storage._cdata][1]
+        return [one for first, last, one in parts if first < end and begin < last]
+
+    # -- operators
+
+    def add(self, func: Any, args: Any, kwargs: Any, result: Any, *, is_covered: bool) -> None:
+        """Take an operator that has run; after a failure of ours nothing is claimed."""
+        if self.is_over:
+            return
+        try:
+            self._add(func, args, kwargs, result, is_covered=is_covered)
+        except Exception:
+            self.is_over = True
+
+    def _add(self, func: Any, args: Any, kwargs: Any, result: Any, *, is_covered: bool) -> None:
+        schema, node = getattr(func, "_schema", None), self._node_now()
+        name = str(func) if schema is None else schema.name
+        taken = list(tensors_in([*args, *kwargs.values()]))
+        if node is not None and type(node).__name__ == "AccumulateGrad":
+            self._arrive(node.variable, taken, result)
+            return
+        if node is None:
+            self._find_sources(taken)
+        for one in taken:
+            if one.requires_grad and one.is_leaf:
+                self._matrix_of(one)
+        if schema is not None and (is_view(func) or name in UNWRITTEN):
+            return
+        written = [] if schema is None else list(written_by(func, args, kwargs))
+        given = [*tensors_in(result), *written]
+        if name.partition("::")[0] in IDLE:
+            self._copy(taken, [*given, *taken])
+            self._make([*given, *taken], is_product=True in map(self.is_made, taken))
+            return
+        if name in COPIES:
+            self._copy([one for one in taken if not any(one is each for each in written)], given)
+            return
+        is_product = is_covered and makes_products(name)
+        self._use(taken, name, is_product=is_product, is_covered=is_covered)
+        made = [self.is_made(one) for one in taken]
+        if not (node is not None and name in ADDITIONS and None in made):
+            self._make(given, is_product=is_product or True in made)
+        if node is not None and is_product:
+            self._run_node(node)
+
+    def _use(self, taken: list[Any], name: str, *, is_product: bool, is_covered: bool) -> None:
+        """Note which matrices an operator computed with, if it belongs to a forward."""
+        has_graph = self.torch.is_grad_enabled()
+        is_forward = self._node_now() is None
+        if not is_covered:
+            self.uncovered[name] = None
+        if not (has_graph or is_forward):
+            return
+        is_sum = is_product and name.partition("::")[2].lstrip("_").startswith(SUMS)
+        added = self._matrices_in(taken[0]) if is_sum and taken else []
+        for matrix in {id(one): one for each in taken for one in self._matrices_in(each)}.values():
+            matrix.num_forward += is_forward
+            matrix.num_products += is_product and has_graph
+            matrix.is_plain |= not is_product or any(matrix is one for one in added)
+            if not is_covered and name not in matrix.takers:
+                matrix.takers.append(name)
+
+    def _copy(self, taken: list[Any], given: list[Any]) -> None:
+        """Let copies be of the matrices that they were copied from."""
+        parts = [one for each in taken for one in self._matrices_in(each)]
+        made = [self.is_made(one) for one in taken]
+        for one in given:
+            storage = storage_of(one) if parts else None
+            if storage is not None and self._is_new(storage, parts):
+                self._hold(storage, [(0, storage.nbytes(), matrix) for matrix in parts])
+        if None not in made:
+            self._make(given, is_product=True in made)
+
+    def _is_new(self, storage: Any, parts: list[Matrix]) -> bool:
+        """Return whether a storage is not that of these matrices, which copy into themselves."""
+        known = self.held.get(storage._cdata)
+        return known is None or not all(one in [held[2] for held in known[1]] for one in parts)
+
+    def _make(self, given: Iterable[Any], *, is_product: bool) -> None:
+        for one in given:
+            storage = storage_of(one)
+            if storage is not None:
+                forget = partial(_forget, self.made, storage._cdata)
+                self.made[storage._cdata] = weakref.ref(storage, forget), is_product
+
+    def is_made(self, tensor: Any) -> bool | None:
+        """Return whether a product made its elements; None where no operator did."""
+        storage = storage_of(tensor)
+        if storage is None:
+            return False  # without a storage of its own, as sparse ones: what it holds is followed
+        known = self.made.get(storage._cdata)
+        if known is None:
+            return False if storage._cdata in self.held else None
+        return known[1]
+
+    # -- the backward
+
+    def _arrive(self, variable: Any, taken: list[Any], result: Any) -> None:
+        """Take the gradient that a leaf of the graph receives."""
+        if not taken:
+            return
+        is_product = self.is_made(taken[-1])  # the first of two is what it had before
+        matrix = self._matrix_of(variable)
+        if matrix is not None:
+            matrix.gradients.add(is_product)
+        if is_product is not None:
+            self._make(tensors_in(result), is_product=is_product)
+
+    def _run_node(self, node: Any) -> None:
+        """Note for which matrices a graph node of torch's own makes products, once a node."""
+        if id(node) in self.nodes or not is_native(node):
+            return
+        self.nodes[id(node)] = node
+        for matrix in self._matrices_below(node):
+            matrix.num_nodes += 1
+
+    def _matrices_below(self, node: Any) -> list[Matrix]:
+        """Return the matrices that a node's results go to, through nothing but views and copies."""
+        found = [self._matrix_of(one) for one in leaves_below(node)]
+        return list({id(one): one for one in found if one is not None}.values())
+
+    # -- results that no operator made
+
+    def see_inputs(self, values: Iterable[Any]) -> None:
+        """Take the inputs of a model for what they are: data, even if they need gradients."""
+        with suppress(Exception):
+            self._make(tensors_in(list(values)), is_product=False)
+
+    def see_results(self, values: Iterable[Any]) -> None:
+        """Look at what a model returned: nothing may compute with it where we see it."""
+        try:
+            self._find_sources(list(tensors_in(list(values))))
+        except Exception:
+            self.is_over = True
+
+    def _find_sources(self, taken: Iterable[Any]) -> None:
+        """Find functions of the script's own that returned what no operator made."""
+        for one in taken:
+            storage = None if one.is_leaf else storage_of(one)
+            if storage is None or storage._cdata in self.made or storage._cdata in self.held:
+                continue
+            node = own_function_of(one)
+            below = [] if node is None else leaves_below(node)
+            if node is None or any(self._is_of(leaf, storage) for leaf in below):
+                continue
+            name = type(node).__name__.removesuffix("Backward")
+            self.unseen[name] = None
+            for matrix in filter(None, map(self._matrix_of, below)):
+                if name not in matrix.takers:
+                    matrix.takers.append(name)
+
+    def _is_of(self, tensor: Any, storage: Any) -> bool:
+        """Return whether a tensor lies in a storage, so that who returned it computed nothing."""
+        own = storage_of(tensor)
+        return own is not None and own._cdata == storage._cdata
+
+    # -- what came of it
+
+    def table(self) -> dict[str, Any] | None:
+        """Return it as the JSON of `Completeness` in measure/values/work.py; None if not known."""
+        trained = [one for one in self.matrices.values() if one.gradients]
+        unmet = [(one, one.passes()) for one in trained if one.passes()]
+        is_complete = not (unmet or self.unseen or self.uncovered)
+        if self.is_over or (is_complete and not trained):
+            return None
+        unmet.sort(key=lambda pair: -pair[0].size)
+        return {
+            "is_complete": is_complete,
+            "num_matrices": len(trained),
+            "num_met": len(trained) - len(unmet),
+            "unmet": [
+                {"name": self._name_of(one), "passes": passes, "takers": one.takers}
+                for one, passes in unmet[:MAX_UNMET]
+            ],
+            "unseen": list(self.unseen)[:MAX_UNMET],
+        }
+
+    def met_fraction(self) -> float | None:
+        """Return the share of the trained matrices' elements that were met; None if not known."""
+        trained = [one for one in self.matrices.values() if one.gradients]
+        whole = sum(one.size for one in trained)
+        met = sum(one.size for one in trained if not one.passes())
+        if met < whole:
+            return met / whole
+        return None if self.unseen else 1.0
+
+    def _name_of(self, matrix: Matrix) -> str:
+        tensor = matrix.reference()
+        return self.names.get(id(tensor), f"a matrix of {' x '.join(map(str, matrix.shape))}")
+
+
+# -- tensors and nodes
+
+
+def _forget(owner: dict[int, Any], key: int, gone: Any) -> None:
+    """Forget a storage that is gone, since its address may be used again."""
+    known = owner.get(key)
+    if known is not None and known[0] is gone:
+        del owner[key]
+
+
+def storage_of(tensor: Any) -> Any:
+    """Return a tensor's storage; None where it has none, as sparse ones."""
+    try:
+        return tensor.untyped_storage()
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
+def _span(tensor: Any) -> tuple[int, int]:
+    """Return the first byte of a tensor in its storage, and the byte behind its last one."""
+    size, begin = int(tensor.element_size()), int(tensor.storage_offset())
+    if not tensor.numel():
+        return begin * size, begin * size
+    last = begin + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride()))
+    return begin * size, (int(last) + 1) * size
+
+
+def written_by(func: Any, args: Any, kwargs: Any) -> Iterator[Any]:
+    """Yield the tensors among an operator's arguments that it writes."""
+    for place, one in enumerate(func._schema.arguments):
+        if one.alias_info is not None and one.alias_info.is_write:
+            yield from tensors_in(args[place] if place < len(args) else kwargs.get(one.name))
