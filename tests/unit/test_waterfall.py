@@ -23,7 +23,7 @@ from steptime.diagnose.waterfall.roofs import find_roofs
 from steptime.diagnose.waterfall.step_waterfall import make_picture
 from steptime.machine.values.ceiling_values import BenchProcess, Ceiling, Ceilings, Point, Setting
 from steptime.measure.values.measurement import HostLoad, Measurement
-from steptime.measure.values.work import ClassCount, Count, GroupCount
+from steptime.measure.values.work import ClassCount, Completeness, Count, GroupCount
 from steptime.report.text.run_text import render, render_picture
 from steptime.report.text.waterfall_text import PARTS as PART_WORDS
 from steptime.report.text.waterfall_text import (
@@ -295,6 +295,18 @@ def test_time_off_the_core_is_other_programs_as_far_as_they_used_the_machine() -
     assert times_of(idle)["unexplained"] == pytest.approx(0.15)
     assert (idle.is_conclusive, idle.lacking) == (False, ("waits_off_core",))
     assert cut(replace(run, host=None)).lacking == ("host_load",)
+
+
+def test_of_a_count_that_is_a_lower_bound_no_waterfall_is_conclusive() -> None:
+    count = replace(
+        make_count(make_group(time_s=0.1)), completeness=Completeness(is_complete=False)
+    )
+
+    found = cut(make_run(count, {"forward": 0.1}))
+
+    assert not found.is_conclusive
+    assert "complete_count" in found.lacking
+    assert "more arithmetic" in describe_lacking("complete_count")
 
 
 def test_what_the_process_computes_is_off_its_core_in_every_phase() -> None:

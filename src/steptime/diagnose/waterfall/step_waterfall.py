@@ -88,6 +88,8 @@ def make_waterfall(measurement: Measurement, roofs: Roofs | str) -> Waterfall:
         roofs = replace(roofs, flops_per_s=roofs.run_flops_per_s)
     cut = Cut(measurement=measurement, count=count, roofs=roofs, clock=clock)
     found = _cut_on_device(cut) if is_on_device(measurement) else _cut_on_host(cut)
+    if count.is_complete is False:
+        found = replace(found, is_conclusive=False, lacking=(*found.lacking, "complete_count"))
     return with_gains(found, cut)
 
 

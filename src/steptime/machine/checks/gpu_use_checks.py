@@ -144,10 +144,12 @@ def _memory_taken(facts: CheckFacts) -> Judgement:
     free = [gpu for gpu in gpus if gpu not in taken]
     # Outside of a job it is a job that uses the GPU, as it should.
     is_handed_out = facts.site.scheduler is not None and not facts.site.in_job
+    # A container does not see whose the processes are: they may be its own training's.
+    is_unsure = is_handed_out or facts.inventory.limits.container is not None
     sure = Certainty.CERTAIN if strangers else Certainty.LIKELY
     return fires(
-        Severity.INFO if is_handed_out else Severity.WARNING,
-        Certainty.POSSIBLE if is_handed_out else sure,
+        Severity.INFO if is_unsure else Severity.WARNING,
+        Certainty.POSSIBLE if is_unsure else sure,
         seen=seen,
         cost=FAILURE,
         commands=_around(facts, free),
@@ -195,6 +197,11 @@ def _around(facts: CheckFacts, free: Sequence[Gpu]) -> tuple[Command, ...]:
 def _who_takes(facts: CheckFacts) -> str:
     if facts.site.scheduler is not None and not facts.site.in_job:
         return "The scheduler hands out these GPUs: a job may use them now."
+    if facts.inventory.limits.container is not None:
+        return (
+            "A container does not see whose processes they are: a training of yours, or somebody "
+            "else's on the same GPU."
+        )
     if facts.site.scheduler is not None:
         return (
             "The scheduler gave this GPU to your job, and something outside of the job holds its "
