@@ -417,6 +417,38 @@ def scripted() -> Odd:
     return one(torch.jit.script(normed()), rows())
 
 
+class Counting(nn.Module):
+    """It counts its calls, which TorchScript does in C++."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.calls = nn.Linear(4, 4), 0
+        self.last = torch.zeros(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.last = self.layer(x + self.last).mean(0).detach()
+        return self.layer(x) * self.calls + self.last
+
+
+@odd
+def scripted_attributes() -> Odd:
+    return one(torch.jit.script(Counting()), rows())
+
+
+@odd
+def flags_on_weights() -> Odd:
+    model = nn.Linear(4, 4)
+    model.weight.main_grad = torch.zeros(4, 4)
+
+    def note(gradient: torch.Tensor) -> None:
+        model.weight.main_grad.add_(gradient)
+        model.weight.was_added = True
+
+    model.weight.register_hook(note)
+    return one(model, rows())
+
+
 @odd
 def quantization_aware() -> Odd:
     from torch.ao.quantization import FakeQuantize, default_observer

@@ -37,6 +37,18 @@ class KeptAttributes:
             own = dict(owner.__dict__)
             self.owners.append((owner, type(owner), own))
             self.note_values(own.values())
+            self._note_script(owner)
+
+    def _note_script(self, owner: Any) -> None:
+        """Note the attributes of a scripted module, which lie in C++."""
+        kind, script = owner.__dict__.get("_concrete_type"), owner.__dict__.get("_c")
+        if kind is None or script is None:
+            return
+        for name in kind.get_attributes():
+            value = script.getattr(name)
+            plain = isinstance(value, (int, float, str, type(None)))
+            if plain or hasattr(value, "untyped_storage"):
+                self.states.append((partial(script.setattr, name), value))
 
     def note_values(self, values: Iterable[Any]) -> None:
         """Note the collections among values, and the sources of random numbers."""

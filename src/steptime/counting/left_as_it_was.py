@@ -43,8 +43,10 @@ class LeftAsItWas:
         undo.callback(self._put_tensors_back)
         undo.callback(self.attributes.put_back)
         self.attributes.note(every)
+        held = [one for _, one in held_by(every)]
+        self.attributes.note(held)  # frameworks hang flags and buffers on weights
         with _without_modes():
-            self.tensors.note([one for _, one in held_by(every)])
+            self.tensors.note(held)
         _watch(torch, undo)
 
     def note_model(self, modules: list[Any]) -> None:
