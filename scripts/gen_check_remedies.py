@@ -42,7 +42,7 @@ def check_remedies() -> str:
     from steptime.machine.checks.run_checks import CHECKS
     from steptime.machine.values.check_values import MachineSite
 
-    cases = import_module("unit.check_cases").CASES
+    cases = import_module("unit.node_cases").CASES
     objections = import_module("unit.check_objections").OBJECTIONS
     own = MachineSite(num_others=0, num_accounts=1)
     job = MachineSite(scheduler="slurm", in_job=True, serves_jobs=True)

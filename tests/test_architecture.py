@@ -93,6 +93,8 @@ PURE = (
             *("check_row", "device_checks", "disk_checks", "run_checks", "environment_checks"),
             *("check_facts", "limit_checks", "memory_checks", "nccl_log", "network_checks"),
             *("precision_checks", "security_checks", "software_checks", "thread_checks"),
+            *("cache_checks", "core_checks", "gpu_log_checks", "gpu_use_checks", "node_facts"),
+            *("path_checks", "port_checks"),
         )
     ),
     *("core/codec", "core/evidence", "core/hardware", "core/note", "core/process_end"),

@@ -22,8 +22,8 @@ from steptime.machine.values.check_values import (
     Runner,
 )
 from steptime.report.words.check_reasons import DISRUPTIONS, PLACES, RUNNERS
-from unit.check_cases import CASES, FURTHER
 from unit.check_objections import OBJECTIONS, ONCE_WRONG, OnceWrong
+from unit.node_cases import CASES, FURTHER
 
 OWN = MachineSite(num_others=0, num_accounts=1)
 SITES = {

@@ -29,6 +29,7 @@ from unit.check_cases import (
     with_variable,
     without_driver,
 )
+from unit.node_objections import NODE_OBJECTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +309,7 @@ OBJECTIONS: dict[str, Objection] = {
         "No rule is ever offered: the command shows who listens, and the advice is to listen on "
         "127.0.0.1, or on a network of one's own machines where ranks meet.",
     ),
+    **{code: Objection(*row) for code, row in NODE_OBJECTIONS.items()},
 }
 
 

@@ -206,6 +206,11 @@ def test_a_machine_that_others_work_on_is_not_restarted() -> None:
     assert "sudo reboot" in lines("driver_silent", facts)
     assert "sudo reboot" not in lines("driver_silent", replace(facts, site=SHARED))
     assert "sudo reboot" not in lines("driver_silent", in_job(facts))
+    drained = replace(
+        facts, site=MachineSite(scheduler="slurm", serves_jobs=True, is_root=True, num_others=0)
+    )
+    assert "sudo reboot" in lines("driver_silent", drained)
+    assert "Drain the node first" in advice("driver_silent", drained)
 
 
 # -- torch

@@ -24,8 +24,6 @@ from steptime.report.text.check_text import check_lines, cost_text, seen_text
 from steptime.report.text.page import page_of
 from steptime.report.words.check_reasons import COST_OF, REASONS
 from unit.check_cases import (
-    CASES,
-    FURTHER,
     GPU_STATE,
     HERE,
     limited,
@@ -35,6 +33,7 @@ from unit.check_cases import (
     on_gpu,
     with_variable,
 )
+from unit.node_cases import CASES, FURTHER
 
 
 def text_of(facts: CheckFacts, *, is_all: bool = False) -> str:

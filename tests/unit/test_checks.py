@@ -20,7 +20,6 @@ from unit.builders import make_rank
 from unit.check_cases import (
     ACTIVE,
     AMX_CPU,
-    CASES,
     DOCKER,
     FAST,
     FILES,
@@ -45,6 +44,7 @@ from unit.check_cases import (
     with_variable,
     without_driver,
 )
+from unit.node_cases import CASES
 
 
 def check(code: str, facts: CheckFacts) -> MachineCheck:
@@ -319,7 +319,7 @@ def test_a_small_shm_is_a_remark_for_one_process_without_workers() -> None:
         ("docker", "--gpus '\"device=0\"'"),
         ("podman", "--device nvidia.com/gpu=0"),
         ("apptainer", "--nv"),
-        ("kubernetes", "nvidia.com/gpu, which the cluster's device plugin hands out"),
+        ("kubernetes", "nvidia.com/gpu in the pod's manifest"),
     ],
 )
 def test_gpus_are_passed_in_by_who_starts_the_container(container: str, words: str) -> None:

@@ -31,6 +31,15 @@ def read_text(path: Path) -> str | None:
         return None
 
 
+def read_bytes(path: Path, *, max_bytes: int) -> bytes | None:
+    """Return the first bytes; None if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(max_bytes)
+    except (OSError, ValueError):
+        return None
+
+
 def read_lines(path: Path) -> list[str]:
     """Return the lines; none if the file cannot be read."""
     return (read_text(path) or "").splitlines()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from steptime.machine._files import (
     KernelFiles,
@@ -61,7 +61,7 @@ def read_mounts(kernel: KernelFiles) -> tuple[Mount, ...]:
     return tuple(found)
 
 
-def find_mount(folder: Path, mounts: tuple[Mount, ...]) -> Mount | None:
+def find_mount(folder: PurePath, mounts: tuple[Mount, ...]) -> Mount | None:
     """Return a folder's mount: the longest match and, of equal ones, the last, which hides."""
     path = str(folder)
     found = [m for m in mounts if path == m.folder or path.startswith(m.folder.rstrip("/") + "/")]

@@ -171,11 +171,11 @@ def find_fit(
             break
     near = next((terms for terms, error in errors.items() if error <= NEAR_ERROR), None)
     exact = next((terms for terms, error in errors.items() if error <= EXACT_ERROR), None)
-    terms = exact or near or min(errors, key=errors.__getitem__, default=None)
-    factors = None if terms is None else _factors(terms, known)
-    if terms is None or factors is None:
+    best = exact or near or min(errors, key=errors.__getitem__, default=())
+    factors = _factors(best, known) if best else None
+    if factors is None:
         return None
-    return Fit(terms=terms, factors=factors, error_fraction=errors[terms])
+    return Fit(terms=best, factors=factors, error_fraction=errors[best])
 
 
 def _left_out_error(terms: tuple[str, ...], known: Sequence[tuple[Update, Passes]]) -> float | None:

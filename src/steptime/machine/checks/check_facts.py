@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from steptime.diagnose.values.finding import Diagnosis
+from steptime.machine.checks.node_facts import GpuProcess, NodeFacts
 from steptime.machine.values.check_values import Basis, MachineSite, NcclChoice
 from steptime.machine.values.inventory_values import Inventory
 from steptime.measure.values.measurement import Measurement
@@ -130,6 +131,9 @@ class GpuState:
     `held_down` has NVML's words for why the clock is low. `num_uncorrected` counts memory errors
     since the driver was loaded, `num_ever` those of the GPU's life; rows are those to be replaced.
     `power_limit_w` is what is enforced, `requested_power_limit_w` what the driver was told.
+    `mig` says whether it is divided into instances, `mig_pending` whether it will be after a reset.
+    `processes` hold memory of it. `nvlinks_up` of its `nvlinks` are active. `fabric` is the state
+    of NVSwitches: `completed`, `in_progress`, `not_started`, `not_supported` or `failed`.
     """
 
     index: int
@@ -148,6 +152,12 @@ class GpuState:
     num_ever: int | None = None
     rows_pending: bool | None = None
     rows_failed: bool | None = None
+    mig: bool | None = None
+    mig_pending: bool | None = None
+    processes: tuple[GpuProcess, ...] | None = None
+    nvlinks_up: int | None = None
+    nvlinks: int | None = None
+    fabric: str | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -230,7 +240,9 @@ class CheckFacts:
         site: whose machine it is.
         hosts: addresses of /etc/hosts by name.
         ports: ports with listeners; None where they cannot be read.
-        missing: why a part is missing, by part: `software`, `run`, `nccl_log`, `sshd`.
+        node: what the node says of itself beyond the inventory.
+        missing: why a part is missing, by part: `software`, `run`, `nccl_log`, `sshd`, and the
+            names of `NodeFacts`.
     """
 
     inventory: Inventory
@@ -246,6 +258,7 @@ class CheckFacts:
     sshd: Sshd | None = None
     nccl_log: NcclChoice | None = None
     run: LastRun | None = None
+    node: NodeFacts = field(default_factory=NodeFacts)
     missing: Mapping[str, str] = field(default_factory=dict)
 
     @property

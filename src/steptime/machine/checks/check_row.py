@@ -114,6 +114,45 @@ def driven_gpus(facts: CheckFacts) -> tuple[Gpu, ...]:
     return tuple(gpu for gpu in nvidia_gpus(facts) if gpu.has_driver)
 
 
+def asked_gpus(facts: CheckFacts) -> tuple[Gpu, ...] | Judgement:
+    """Return the GPUs that NVIDIA's driver reports, or the judgement that there are none to ask."""
+    if not nvidia_gpus(facts):
+        return not_applicable("no_nvidia_gpu")
+    if driven_gpus(facts):
+        return driven_gpus(facts)
+    return not_checked(unasked(facts))
+
+
+def unasked(facts: CheckFacts) -> str:
+    """Return why no GPU of NVIDIA's could be asked, a machine word."""
+    has_binding = facts.inventory.missing.get("gpus") != "no_binding"
+    return "driver_gave_no_answer" if has_binding else "no_binding"
+
+
+def own_gpus(facts: CheckFacts) -> tuple[Gpu, ...]:
+    """Return the GPUs that this shell may use: those of CUDA_VISIBLE_DEVICES, else all.
+
+    Of an instance of a divided GPU it is not known here which GPU it is a part of.
+    """
+    gpus = driven_gpus(facts)
+    value = facts.environment.get("CUDA_VISIBLE_DEVICES")
+    if value is None or value.startswith("MIG-"):
+        return gpus
+    found = []
+    for word in map(str.strip, value.split(",")):
+        one = next((gpu for gpu in gpus if _is_named(gpu, word)), None)
+        if one is None:  # CUDA ends the list at the first that is none
+            break
+        found.append(one)
+    return tuple(found)
+
+
+def _is_named(gpu: Gpu, word: str) -> bool:
+    if word.startswith("GPU-"):
+        return (gpu.uuid or "").startswith(word)
+    return word == str(gpu.index)
+
+
 def software_of(facts: CheckFacts) -> Software | Judgement:
     """Return what torch reports, or the judgement that it could not be asked."""
     if facts.software is not None:
@@ -123,8 +162,9 @@ def software_of(facts: CheckFacts) -> Software | Judgement:
 
 def run_on_gpu(facts: CheckFacts) -> LastRun | Judgement:
     """Return the last run if it trained on an NVIDIA GPU, or the judgement that none is known."""
-    if not driven_gpus(facts):
-        return not_applicable("no_nvidia_gpu")
+    asked = asked_gpus(facts)
+    if isinstance(asked, partial):
+        return asked
     if facts.run is None:
         return not_checked("no_run")
     if facts.run.device != "cuda":

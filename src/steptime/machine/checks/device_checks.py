@@ -15,8 +15,8 @@ from steptime.machine.checks.check_row import (
     CheckRow,
     Judgement,
     Value,
+    asked_gpus,
     clean,
-    driven_gpus,
     fires,
     not_applicable,
     not_checked,
@@ -43,8 +43,9 @@ _MIN_POWER = 0.98  # below it, somebody set the limit: it is not rounding
 
 
 def _states(facts: CheckFacts) -> tuple[GpuState, ...] | Judgement:
-    if not driven_gpus(facts):
-        return not_applicable("no_nvidia_gpu")
+    asked = asked_gpus(facts)
+    if isinstance(asked, partial):
+        return asked
     return facts.gpu_states or not_checked("driver_gave_no_answer")
 
 

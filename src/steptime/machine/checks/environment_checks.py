@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from steptime.diagnose.values.finding import Severity
 from steptime.machine.checks.check_facts import CheckFacts
@@ -14,8 +15,8 @@ from steptime.machine.checks.check_row import (
     CheckRow,
     Judgement,
     Value,
+    asked_gpus,
     clean,
-    driven_gpus,
     fires,
     is_on,
     not_applicable,
@@ -228,9 +229,9 @@ def _row(variable: _Variable) -> CheckRow:
 
 
 def _gpus_hidden(facts: CheckFacts) -> Judgement:
-    gpus = driven_gpus(facts)
-    if not gpus:
-        return not_applicable("no_nvidia_gpu")
+    gpus = asked_gpus(facts)
+    if isinstance(gpus, partial):
+        return gpus
     value = facts.environment.get("CUDA_VISIBLE_DEVICES")
     if value is None:
         return clean()

@@ -17,13 +17,16 @@ from typing import Any
 
 from steptime.machine._files import KernelFiles
 from steptime.machine.checks.check_facts import CheckFacts, GpuState, LastRun, Software
+from steptime.machine.checks.gather_node import read_node_facts, with_nvidia_smi, with_owners
 from steptime.machine.checks.nccl_log import MAX_BYTES, parse_nccl_log
+from steptime.machine.checks.read_cpu_clock import read_ticks, steal_between
 from steptime.machine.checks.read_gpus import read_gpu_states
 from steptime.machine.checks.read_interfaces import read_hosts, read_interfaces, read_routes
 from steptime.machine.checks.read_site import read_site
 from steptime.machine.checks.read_software import ask_software
 from steptime.machine.checks.read_sshd import read_sshd
 from steptime.machine.checks.read_system import read_ports, read_system
+from steptime.machine.checks.run_tool import RunTool, run_tool
 from steptime.machine.inventory import DRIVER_WAIT_S, HERE, within
 from steptime.machine.values.check_values import NcclChoice
 from steptime.machine.values.inventory_values import Inventory
@@ -55,11 +58,16 @@ def gather(
     *,
     load_nvml: Callable[[], Any],
     kernel: KernelFiles = HERE,
+    run: RunTool = run_tool,
 ) -> CheckFacts:
     """Read all facts; this changes nothing and uses no network."""
     missing: dict[str, str] = {}
     # This comes first, while no process of ours is busy.
+    ticks = read_ticks(kernel)
     system = read_system(kernel, folders=request.folders)
+    steal = steal_between(ticks, read_ticks(kernel))
+    inventory, states = with_nvidia_smi(kernel, inventory, run)
+    states = states or _gpu_states(inventory, load_nvml)
     software = _software(request, missing)
     sshd = read_sshd(kernel)
     if isinstance(sshd, str):
@@ -75,7 +83,7 @@ def gather(
         system=system,
         site=read_site(kernel, environment=request.environment),
         software=software,
-        gpu_states=_gpu_states(inventory, load_nvml),
+        gpu_states=with_owners(kernel, states, is_container=inventory.limits.container is not None),
         interfaces=read_interfaces(kernel),
         routes=read_routes(kernel),
         hosts=read_hosts(kernel),
@@ -83,6 +91,14 @@ def gather(
         sshd=None if isinstance(sshd, str) else sshd,
         nccl_log=None if isinstance(log, str) else log,
         run=None if isinstance(request.run, str) else request.run,
+        node=read_node_facts(
+            kernel,
+            inventory,
+            environment=request.environment,
+            run=run,
+            steal=steal,
+            missing=missing,
+        ),
         missing=missing,
     )
 

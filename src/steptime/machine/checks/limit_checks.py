@@ -31,7 +31,7 @@ _TOOLKIT = (
 )
 
 _HOSTS_LIMIT = "Apptainer has the limits of the shell that starts it: raise them there (`ulimit`)."
-_NODES_LIMIT = "the limit is the node's, so its administrators set it for the container runtime"
+_NODES_LIMIT = "A pod has the limit of its node's container runtime: the administrators set it."
 _LOG_IN_AGAIN = "The new limit is that of a new login."
 _SERVICES_LIMIT = (
     "In a job the limit is the scheduler's daemon's (for Slurm LimitMEMLOCK and LimitNOFILE of "
@@ -58,7 +58,7 @@ def _shm_small(facts: CheckFacts) -> Judgement:
     again = started_with(
         facts,
         "`--shm-size=1g`",
-        manifest="a volume `emptyDir: {medium: Memory}`, mounted at /dev/shm",
+        pod="Mount a volume `emptyDir: {medium: Memory}` at /dev/shm, in the pod's manifest.",
         hosts="Apptainer has the host's /dev/shm: whoever administers the host can enlarge it.",
     )
     # A single process that loads its own data needs no shared memory.
@@ -77,9 +77,7 @@ def _shm_small(facts: CheckFacts) -> Judgement:
 def _raise(facts: CheckFacts, name: str, value: str, ulimit: str) -> Remedy:
     """Return what raises a hard limit: the commands of a machine's own, else advice."""
     if facts.inventory.limits.container is not None:
-        again = started_with(
-            facts, f"`--ulimit {ulimit}`", manifest=_NODES_LIMIT, hosts=_HOSTS_LIMIT
-        )
+        again = started_with(facts, f"`--ulimit {ulimit}`", pod=_NODES_LIMIT, hosts=_HOSTS_LIMIT)
         return (), (again,)
     if facts.site.scheduler is not None:
         return (), (_SERVICES_LIMIT,)
@@ -153,9 +151,7 @@ def _stack_small(facts: CheckFacts) -> Judgement:
         return clean(seen)
     if limits.stack_bytes >= _STACK_BYTES:
         return clean(seen)
-    again = started_with(
-        facts, "`--ulimit stack=67108864`", manifest=_NODES_LIMIT, hosts=_HOSTS_LIMIT
-    )
+    again = started_with(facts, "`--ulimit stack=67108864`", pod=_NODES_LIMIT, hosts=_HOSTS_LIMIT)
     return fires(Severity.INFO, Certainty.POSSIBLE, seen=seen, advice=(again,))
 
 
@@ -188,7 +184,8 @@ def _with_gpus(facts: CheckFacts, container: str) -> str:
     return started_with(
         facts,
         options,
-        manifest="a limit for nvidia.com/gpu, which the cluster's device plugin hands out",
+        pod="Ask for nvidia.com/gpu in the pod's manifest (`resources`): the cluster's plugin for "
+        "devices hands it out.",
         hosts="Start the container again with `--nv`, in a job that was given GPUs.",
     )
 

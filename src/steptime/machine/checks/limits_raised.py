@@ -38,18 +38,18 @@ def more_cores(facts: CheckFacts, num: int) -> str:
     return _ask(facts, what=f"{num} cores", options=_options(facts, f"--cpus {num}"))
 
 
-def started_with(facts: CheckFacts, options: str, *, manifest: str, hosts: str) -> str:
+def started_with(facts: CheckFacts, options: str, *, pod: str, hosts: str) -> str:
     """Return how the container has to be started; its other options cannot be seen from inside.
 
     Args:
         facts: what the checks judge.
         options: of `docker run`, which podman has too.
-        manifest: what a pod's manifest has to say in their place.
-        hosts: what apptainer takes from the host in their place.
+        pod: sentence for a pod, in their place.
+        hosts: sentence for Apptainer, which takes it from the host.
     """
     container = facts.inventory.limits.container
     if container == "kubernetes":
-        return f"Say in the pod's manifest: {manifest}."
+        return pod
     if container == "apptainer":
         return hosts
     if container not in _DOCKERS:

@@ -15,6 +15,7 @@ from steptime.machine.checks.check_row import (
     CheckRow,
     Judgement,
     Value,
+    asked_gpus,
     clean,
     driven_gpus,
     fires,
@@ -107,7 +108,7 @@ def _with_infiniband(facts: CheckFacts) -> Remedy:
     again = started_with(
         facts,
         "`--device /dev/infiniband --ulimit memlock=-1`",
-        manifest="the RDMA resource that the cluster's device plugin offers",
+        pod="Ask for the cluster's RDMA resource in the pod's manifest (`resources`).",
         hosts="Apptainer shows the host's /dev: the host's module ib_uverbs is not loaded.",
     )
     return (), (again,)
@@ -163,8 +164,11 @@ def _gpu_ranks_on_gloo(facts: CheckFacts) -> Judgement:
 
 def _nccl_path(facts: CheckFacts) -> Judgement:
     """Judge peer copies that the links allow and NCCL did not choose."""
-    if len(driven_gpus(facts)) < 2:
-        return not_applicable("one_gpu" if driven_gpus(facts) else "no_nvidia_gpu")
+    asked = asked_gpus(facts)
+    if isinstance(asked, partial):
+        return asked
+    if len(asked) < 2:
+        return not_applicable("one_gpu")
     log = facts.nccl_log
     if log is None:
         return not_checked(facts.missing.get("nccl_log", "no_nccl_log"))

@@ -6,10 +6,12 @@ None.
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 from steptime.machine.checks.check_facts import GpuState
-from steptime.machine.gpus import MAX_GPUS, ask
+from steptime.machine.checks.node_facts import GpuProcess
+from steptime.machine.gpus import MAX_GPUS, as_text, ask
 
 _REASONS = {
     0x2: "clock_setting",
@@ -24,6 +26,8 @@ _REASONS = {
 
 # The numbers are from NVML's enumerations.
 _SM, _TEMPERATURE, _UNCORRECTED, _SINCE_LOADED, _EVER = 1, 0, 1, 0, 1
+_FABRIC = {0: "not_supported", 1: "not_started", 2: "in_progress", 3: "completed"}
+_MAX_LINKS = 18  # NVML_NVLINK_MAX_LINKS
 
 
 def read_gpu_states(nvml: Any) -> tuple[GpuState, ...]:
@@ -53,6 +57,9 @@ def _state(nvml: Any, handle: Any, index: int) -> GpuState:
     rows = get("nvmlDeviceGetRemappedRows")  # corrected, uncorrected, pending, failed
     bounds = get("nvmlDeviceGetPowerManagementLimitConstraints")  # lowest, highest
     processes = get("nvmlDeviceGetComputeRunningProcesses")
+    mig = get("nvmlDeviceGetMigMode")  # current, pending
+    links = [get("nvmlDeviceGetNvLinkState", link) for link in range(_MAX_LINKS)]
+    told = [link for link in links if link is not None]
     return GpuState(
         index=index,
         persistence=None if persistence is None else bool(persistence),
@@ -72,4 +79,36 @@ def _state(nvml: Any, handle: Any, index: int) -> GpuState:
         num_ever=get("nvmlDeviceGetTotalEccErrors", _UNCORRECTED, _EVER),
         rows_pending=None if rows is None else bool(rows[2]),
         rows_failed=None if rows is None else bool(rows[3]),
+        mig=None if mig is None else bool(mig[0]),
+        mig_pending=None if mig is None else bool(mig[1]),
+        processes=_processes(nvml, processes),
+        nvlinks_up=sum(map(bool, told)) if told else None,
+        nvlinks=len(told) or None,
+        fabric=_fabric(nvml, handle),
     )
+
+
+def _processes(nvml: Any, running: Any) -> tuple[GpuProcess, ...] | None:
+    """Return the processes that compute; None where the driver does not list them."""
+    if running is None:
+        return None
+    return tuple(
+        GpuProcess(
+            pid=int(one.pid),
+            used_bytes=getattr(one, "usedGpuMemory", None),
+            name=as_text(ask(nvml, "nvmlSystemGetProcessName", one.pid)),
+        )
+        for one in running
+    )
+
+
+def _fabric(nvml: Any, handle: Any) -> str | None:
+    """Return the state of the NVSwitches' fabric, or `failed` where its end was no success."""
+    kind = getattr(nvml, "c_nvmlGpuFabricInfo_t", None)
+    if kind is None:
+        return None
+    info = kind()
+    if ask(nvml, "nvmlDeviceGetGpuFabricInfo", handle, ctypes.byref(info)) is None:
+        return None
+    state = _FABRIC.get(int(info.state))
+    return "failed" if state == "completed" and int(info.status) else state

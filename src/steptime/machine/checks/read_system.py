@@ -71,8 +71,9 @@ def _counters(kernel: KernelFiles) -> tuple[float, float | None, float, int | No
     busy = None
     words = (read_text(kernel.proc / "stat") or "").split("\n")[0].split()
     with suppress(ValueError, IndexError):
-        # user, nice, system, idle, iowait, irq, softirq, steal: all but idle and iowait.
-        ticks = [int(word) for word in words[1:9]]
+        # user, nice, system, idle, iowait, irq, softirq: all but idle and iowait. What comes next
+        # is stolen by the hypervisor, and no process of this machine had it.
+        ticks = [int(word) for word in words[1:8]]
         busy = (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
     own = os.times()
     pages = None

@@ -43,6 +43,7 @@ OTHERS_WORK_HERE = (
     "{people} at work here too: this would stop what they do, so whoever administers the machine "
     "has to agree on a time with them."
 )
+DRAIN_FIRST = "Drain the node first, so that no job starts on it."
 SET_BY_SITE = (
     "{file} sets {name} for everybody here: ask whoever administers the machine why before you "
     "unset it."
@@ -114,7 +115,9 @@ def settle(check: MachineCheck, facts: CheckFacts) -> MachineCheck:
         reason = _reason_against(command, facts)
         if reason is None:
             kept.append(_placed(command, facts))
-        elif reason not in advice:
+            is_stop = command.disrupts in _STOPS_OTHERS and facts.site.scheduler is not None
+            reason = DRAIN_FIRST if is_stop else None
+        if reason is not None and reason not in advice:
             advice.append(reason)
     return replace(check, commands=tuple(kept), advice=tuple(advice))
 

@@ -15,6 +15,7 @@ from steptime.machine.checks.check_row import (
     CheckRow,
     Judgement,
     Value,
+    asked_gpus,
     clean,
     driven_gpus,
     fires,
@@ -73,8 +74,9 @@ def _cpu_build(facts: CheckFacts) -> Judgement:
 
 def _cuda_build(facts: CheckFacts) -> Software | Judgement:
     """Return a torch with CUDA if GPUs have a driver; else why there is nothing to compare."""
-    if not driven_gpus(facts):
-        return not_applicable("no_nvidia_gpu")
+    asked = asked_gpus(facts)
+    if isinstance(asked, partial):
+        return asked
     software = software_of(facts)
     if isinstance(software, Software) and software.cuda is None:
         return not_applicable("torch_without_cuda")

@@ -17,6 +17,7 @@ from steptime.machine.checks.check_row import (
     CheckRow,
     Judgement,
     Value,
+    asked_gpus,
     clean,
     driven_gpus,
     fires,
@@ -29,8 +30,9 @@ from steptime.machine.checks.check_row import (
 )
 from steptime.machine.checks.limits_raised import more_cores
 from steptime.machine.checks.remedy import by_user, in_shell, unset
+from steptime.machine.values.ceiling_values import QUIET_CORES
 from steptime.machine.values.check_values import Certainty, Command, Cost, Disruption
-from steptime.machine.values.inventory_values import QUIET_CORES, Gpu, NumaNode
+from steptime.machine.values.inventory_values import Gpu, NumaNode
 from steptime.record.numbers_told import whole_number_in
 
 _TUNING = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
@@ -231,9 +233,12 @@ def _is_bound(facts: CheckFacts) -> bool:
 
 
 def _far_from_gpu(facts: CheckFacts) -> Judgement:
-    gpus = [gpu for gpu in driven_gpus(facts) if gpu.cpus]
+    asked = asked_gpus(facts)
+    if isinstance(asked, partial):
+        return asked
+    gpus = [gpu for gpu in asked if gpu.cpus]
     if not gpus:
-        return not_applicable("no_nvidia_gpu" if not driven_gpus(facts) else "one_numa_node")
+        return not_applicable("one_numa_node")
     allowed = parse_cpu_list(facts.inventory.limits.cpus)
     if not allowed:
         return not_checked("affinity_not_told")

@@ -36,8 +36,8 @@ class Cost:
     """How much it can cost.
 
     Attributes:
-        of: what takes longer (`step`, `matmul`, `attention`, `copies`, `communication`, `open`,
-            `start`), or `failure`: a training ends by it, or never begins.
+        of: what takes longer (`step`, `matmul`, `attention`, `copies`, `communication`, `peers`,
+            `host`, `open`, `start`), or `failure`: a training ends by it, or never begins.
         low, high: time with it over time without it; of `start` seconds more (`unit`). None of a
             failure.
         unit: `x`: time with it over time without it; `s`: seconds more.
