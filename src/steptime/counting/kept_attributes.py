@@ -23,9 +23,15 @@ MAX_ITEMS = 1_000_000
 
 
 class KeptAttributes:
-    """Modules and other objects as they were."""
+    """Modules and other objects as they were.
 
-    def __init__(self) -> None:
+    Args:
+        torch: the module.
+    """
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+        self.tensors: list[Any] = []  # found among the attributes
         self.owners: list[tuple[Any, type, dict[str, Any]]] = []
         self.collections: dict[int, tuple[Any, Any]] = {}
         self.states: list[tuple[Callable[[Any], Any], Any]] = []
@@ -60,6 +66,8 @@ class KeptAttributes:
                 self.num_items += len(value)
                 if self.num_items < MAX_ITEMS:
                     pending += value.values() if isinstance(value, dict) else value
+            elif issubclass(type(value), self.torch.Tensor):
+                self.tensors.append(value)
             else:
                 self.states += _random_state(value)
 
