@@ -32,7 +32,7 @@ from steptime.measure.run_records import read_records
 TESTS = HERE.parent / "tests"
 sys.path.insert(0, str(TESTS))
 
-from end_to_end.test_waterfall import CEILINGS, GROUPS, WAYS  # noqa: E402
+from end_to_end.test_waterfall import CEILINGS, GROUPS, WAYS, seen  # noqa: E402
 
 OUT = HERE / "results" / "waterfall_delays.json"
 
@@ -57,7 +57,7 @@ def run(way: str, nproc: int | None) -> Waterfall:
 def compare(way: str, grown: str, nproc: int | None) -> dict[str, Any]:
     """One pair: without the delay, and with it."""
     before, after = run("none", nproc), run(way, nproc)
-    more = {n: after.time_of(*g) - before.time_of(*g) for n, g in GROUPS.items()}
+    more = {name: seen(after, name) - seen(before, name) for name in GROUPS}
     others = {name: time_s for name, time_s in more.items() if name != grown}
     most = max(others, key=lambda name: others[name])
     return {

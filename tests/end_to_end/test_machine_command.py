@@ -47,7 +47,9 @@ def test_ceilings_are_measured_kept_and_taken_again_and_nothing_is_left(tmp_path
     assert product["rate"]["low"] <= product["rate"]["estimate"] <= product["best_rate"]
     assert product["rate"]["n"] >= 5
     assert first["bench"]["python"] == sys.executable
-    if first["missing"] in (None, "out_of_time"):
+    # Provisional ones are taken again if the machine is quiet by now.
+    is_firm = not any(one["state"]["doubts"] for one in first["ceilings"])
+    if first["missing"] in (None, "out_of_time") and is_firm:
         assert again["measured_unix_s"] == first["measured_unix_s"]
     kept = {path.name for path in (tmp_path / ".steptime" / "machine").iterdir()}
     assert kept == {f"{first['fingerprint']}.json"}

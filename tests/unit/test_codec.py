@@ -68,7 +68,7 @@ STUDIED = [Study, Facts, LiveRequest, ComparisonResult, ProcessRequest]
 
 @pytest.mark.parametrize("cls", [Measurement, Diagnosis, Tally, *STUDIED])
 @given(data=st.data())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_every_value_survives_a_round_trip_through_json(cls: type, data: st.DataObject) -> None:
     value = data.draw(values_of(cls))
     if hasattr(value, "schema"):

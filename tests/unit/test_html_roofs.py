@@ -10,6 +10,7 @@ import pytest
 from page_cases import gpt
 from steptime.diagnose.values.reach_values import Exceeded, Picture, Roofline, Waterfall
 from steptime.diagnose.waterfall.step_waterfall import make_picture
+from steptime.machine.ceiling_state import judge
 from steptime.report.html.html_colors import PART_COLORS
 from steptime.report.html.html_page import PageFacts, render_page
 from steptime.report.html.html_roofs import roofline_part, waterfall_part
@@ -69,6 +70,42 @@ def test_what_speaks_against_the_picture_stands_below_it() -> None:
     text = text_of(replace(picture, waterfall=doubtful))
     assert "matmul ran at 1.50x the compute roof" in text
     assert "Lacking: a measured ceiling of fp64." in text
+
+
+def provisional() -> Picture:
+    found = make_ceilings()
+    doubted = [
+        replace(one, others_cores=1.0) if one.variant == "memory" else one for one in found.ceilings
+    ]
+    count = make_count(make_group(time_s=0.12), elementwise(time_s=0.06, gigabytes=0.5))
+    return make_picture(
+        make_run(count, {"forward": 0.2}), judge(replace(found, ceilings=tuple(doubted)))
+    )
+
+
+def test_provisional_roofs_are_said_and_drawn_dashed() -> None:
+    picture = provisional()
+    text = text_of(picture)
+    assert "Provisional: memory." in text
+    assert "Inconclusive: the roofs behind it are provisional" in text
+    roofline = roofline_part(picture.roofline)
+    assert roofline is not None
+    assert "provisional: memory (measured while other programs ran)" in roofline.text
+
+    pytest.importorskip("bokeh", reason="the extra steptime[report] is not installed")
+    from steptime.report.html.html_roofline import draw_roofline
+
+    drawn = draw_roofline(picture.roofline)
+    assert drawn is not None
+    dashed = [one for one in drawn.figure.renderers if getattr(one.glyph, "line_dash", [])]
+    assert len(dashed) == 1
+    assert any(text.endswith("(provisional)") for _, text in drawn.legend)
+
+
+def test_each_part_says_what_removing_it_gives() -> None:
+    assert "removed, the step would become shorter by 27.0 ms to 33.0 ms" in text_of(
+        make_page_picture()
+    )
 
 
 def test_the_page_has_both_sections() -> None:

@@ -19,6 +19,7 @@ from steptime.core.interval import Interval
 from steptime.core.machine_identity import MachineIdentity
 from steptime.errors import NotFoundError, StoreError
 from steptime.machine import ceilings
+from steptime.machine.ceiling_state import is_contended, judge
 from steptime.machine.ceilings import (
     CeilingRequest,
     Python,
@@ -26,16 +27,13 @@ from steptime.machine.ceilings import (
     fingerprint_of,
     read_ceiling,
 )
-from steptime.machine.values.inventory_values import (
+from steptime.machine.values.ceiling_values import (
     BenchProcess,
     Ceiling,
     Ceilings,
-    Gpu,
-    Inventory,
-    Link,
     Setting,
-    is_contended,
 )
+from steptime.machine.values.inventory_values import Gpu, Inventory, Link
 from steptime.report.document.machine_document import machine_envelope
 from steptime.report.text.ceilings_text import describe_told, live_told, machine_lines
 from steptime.report.text.page import page_of
@@ -153,7 +151,7 @@ def test_ranks_want_a_core_each() -> None:
 
 
 def test_figures_are_taken_again_for_the_same_machine_and_budget(tmp_path: Path) -> None:
-    found = make_ceilings(make_ceiling())
+    found = judge(make_ceilings(make_ceiling()))
     ceilings.keep(found, make_asked(tmp_path))
 
     assert ceilings.load(make_asked(tmp_path)) == found
@@ -234,15 +232,19 @@ def test_an_interval_across_prefixes_has_both_units() -> None:
 
 
 def test_a_busy_machine_gives_an_interval_to_the_fastest_and_says_so() -> None:
-    text = text_of(make_ceilings(make_ceiling(others_cores=1.5)))
+    text = text_of(judge(make_ceilings(make_ceiling(others_cores=1.5))))
 
     assert "1.31 to 1.40" in text
-    assert "others kept up to 1.5 of 8 cores busy" in text
-    assert "steptime machine --again" in text
+    said = " ".join(text.split())
+    assert "provisional: matmul bf16 (measured while other programs ran)" in said
+    assert "Others kept up to 1.5 of 8 cores busy" in said
+    assert "takes them again" in said
 
 
 def test_a_quiet_machine_has_no_warning() -> None:
-    assert "busy" not in text_of(make_ceilings(make_ceiling()))
+    text = text_of(judge(make_ceilings(make_ceiling())))
+    assert "busy" not in text
+    assert "provisional" not in text
 
 
 def test_where_nobody_could_look_for_others_that_is_said() -> None:

@@ -129,10 +129,16 @@ def test_sets_of_four_times_the_caches_count_as_memory() -> None:
 
 
 def test_without_the_memory_for_them_there_are_none() -> None:
-    small, large = memory_bandwidth.sizes(cache_bytes=32 << 20, limit_bytes=64 << 20)
+    small, large = memory_bandwidth.sizes(cache_bytes=32 << 20, limit_bytes=63 << 20)
 
     assert large == []
-    assert max(small) <= 64 << 20
+    assert max(small) <= 63 << 20
+
+
+def test_a_set_that_is_alone_may_be_larger_than_one_of_several() -> None:
+    _, large = memory_bandwidth.sizes(cache_bytes=32 << 20, limit_bytes=64 << 20)
+
+    assert large == [128 << 20]
 
 
 class FakeFull:
@@ -284,9 +290,9 @@ def test_busy_time_of_our_cores_alone_counts(monkeypatch: pytest.MonkeyPatch) ->
     others = other_load.Others()
 
     assert others.num_cores == 1
-    assert others._busy("cpu0 100 0 100 5 5 0 0 0 0 0") == 0.0
-    assert others._busy("cpu 100 0 100 5 5 0 0 0 0 0") == 0.0
-    assert others._busy("cpu1 100 0 50 999 999 1 2 47 3 3") == pytest.approx(2.0)
+    assert others._ticks("cpu0 100 0 100 5 5 0 0 0 0 0") == (0, 0)
+    assert others._ticks("cpu 100 0 100 5 5 0 0 0 0 0") == (0, 0)
+    assert others._ticks("cpu1 100 0 50 999 999 1 2 47 3 3") == (200, 47)
 
 
 # -- the order of things
@@ -328,6 +334,12 @@ def test_further_gpus_are_measured_at_what_the_first_one_chose() -> None:
 
 def test_under_a_launcher_the_ranks_meet_first() -> None:
     assert stages(0, is_launched=True)[0] == ("ranks", "collectives")
+
+
+def test_only_the_wanted_stages_are_measured() -> None:
+    wanted = [["cpu", "copy"], ["cuda:0", "matmul bf16"]]
+
+    assert stages(1, stages=wanted) == [("cpu", "copy"), ("cuda:0", "matmul bf16")]
 
 
 def test_every_line_is_json(tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ memories = st.lists(st.tuples(st.integers(0, 900), st.integers(0, 10**9)), min_s
 
 
 @given(samples=memories, data=st.data())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_the_order_of_samples_in_the_file_does_not_matter(
     samples: list[tuple[int, int]], data: st.DataObject
 ) -> None:

@@ -13,7 +13,7 @@ from steptime.diagnose.utilization import model_utilization
 from steptime.measure.tokens import tokens_per_step
 from steptime.measure.values.anatomy import Anatomy, MemoryPart
 from steptime.measure.values.measurement import Measurement
-from steptime.measure.values.work import Count, WorkBasis
+from steptime.measure.values.work import Completeness, Count, WorkBasis
 from steptime.plan.model_work import relate_work
 from steptime.plan.values import ModelWork
 from steptime.record.buckets import SIZES
@@ -96,6 +96,14 @@ def test_what_is_recomputed_is_hardware_s_work_and_not_the_model_s() -> None:
     compiled = relate(make_run(make_count(FULL, FULL // 3, is_executed=False)))
     assert compiled is not None
     assert compiled.executed_per_parameter is None
+
+
+def test_a_count_that_is_not_proven_whole_is_a_lower_bound() -> None:
+    partly = Completeness(is_complete=False, num_matrices=2, num_met=1)
+    found = relate(make_run(make_count(FULL // 2, completeness=partly)))
+
+    assert found is not None
+    assert "at least 3.00 FLOP a parameter and token" in describe_model_work(found)
 
 
 def test_without_tokens_there_are_the_parameters_alone() -> None:

@@ -160,7 +160,7 @@ places = st.tuples(
 
 
 @given(sites=st.lists(places, max_size=25), data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_the_order_of_sites_in_a_line_does_not_matter_and_no_time_is_lost(
     sites: list[tuple[Any, ...]], data: st.DataObject
 ) -> None:

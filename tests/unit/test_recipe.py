@@ -62,7 +62,7 @@ SETTINGS = st.dictionaries(
 
 
 @given(words=st.lists(TEXTS, max_size=4), levers=st.dictionaries(TEXTS, SETTINGS, max_size=3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_word_and_setting_survives(words: list[str], levers: dict[str, dict]) -> None:
     state = tuple(Applied(name=name, settings=values) for name, values in levers.items())
     recipe = make(script=Script(command=tuple(map(storable, words))), levers=state)

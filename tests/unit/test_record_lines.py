@@ -152,7 +152,7 @@ def test_a_file_that_was_made_shorter_is_no_failure(tmp_path: Path) -> None:
     assert list(reader.read()) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.sampled_from(["{}", '{"k": "x"}', "", "{", '{"k": "y", "n": 1}']), max_size=12),
     st.lists(st.integers(0, 200), max_size=6),

@@ -15,9 +15,10 @@ from steptime.core.machine_identity import MachineIdentity
 from steptime.core.store import Run, create_run, write_value
 from steptime.launch.origin import read_machine
 from steptime.launch.values import CommandRecord
+from steptime.machine.ceiling_state import judge
 from steptime.machine.ceilings import Python, fingerprint_of
 from steptime.machine.inventory import read_inventory
-from steptime.machine.values.inventory_values import Ceilings
+from steptime.machine.values.ceiling_values import Ceilings
 from steptime.measure.values.measurement import Measurement
 from steptime.watch.device_sampler import load_nvml
 from unit.test_waterfall import make_ceilings, make_count, make_group, make_run
@@ -52,7 +53,7 @@ def ceilings_of_here(*, torch_version: str = "2.13.0") -> Ceilings:
     inventory = read_inventory(Path.cwd(), load_nvml=load_nvml, environment=os.environ)
     python = Python(path=bench.python, version=bench.python_version, torch_version=torch_version)
     fingerprint = fingerprint_of(read_machine(), inventory, python)
-    return replace(found, bench=bench, fingerprint=fingerprint)
+    return judge(replace(found, bench=bench, fingerprint=fingerprint))
 
 
 def keep_ceilings(run: Run, ceilings: Ceilings) -> None:
@@ -81,7 +82,7 @@ def test_the_newest_of_a_runs_own_ceilings_and_its_machines_counts(tmp_path: Pat
     run = keep_run(tmp_path)
     here = ceilings_of_here()
     keep_ceilings(run, here)
-    newer = replace(make_ceilings(), measured_unix_s=here.measured_unix_s + 1)
+    newer = replace(judge(make_ceilings()), measured_unix_s=here.measured_unix_s + 1)
     older = replace(newer, measured_unix_s=here.measured_unix_s - 1)
     write_value(run, "ceilings.json", newer)
     assert find(run) == newer

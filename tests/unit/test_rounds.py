@@ -118,7 +118,7 @@ def total(rank: RankSteps, name: str) -> float:
     return math.fsum((item.spans_s if name in SPANS else item.wall_s)[name] for item in items)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(happenings, st.integers(0, 20))
 def test_any_updates_fold_to_the_same_steps_in_blocks_as_one_by_one(
     happenings: list[Happening], full_updates: int
@@ -135,7 +135,7 @@ def test_any_updates_fold_to_the_same_steps_in_blocks_as_one_by_one(
         assert abs(a - b) < TOLERANCE_S
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(happenings, st.integers(0, 20))
 def test_sums_by_phase_are_the_same_in_blocks_as_one_by_one(
     happenings: list[Happening], full_updates: int

@@ -156,7 +156,7 @@ def lines_of(stream: list[tuple[int, int, list[int]]]) -> list[Line]:
 
 
 @given(ranks=st.lists(streams, min_size=1, max_size=3), data=st.data())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_any_interleaving_of_lines_and_files_folds_to_the_same_steps(
     ranks: list[list[tuple[int, int, list[int]]]], data: st.DataObject
 ) -> None:
@@ -175,7 +175,7 @@ def test_any_interleaving_of_lines_and_files_folds_to_the_same_steps(
 
 
 @given(stream=streams)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_folding_keeps_all_time_of_a_thread(stream: list[tuple[int, int, list[int]]]) -> None:
     rank = fold(*lines_of([(0, optimizer, wall) for _, optimizer, wall in stream]))
 
@@ -327,7 +327,7 @@ def test_spans_are_kept_apart_from_the_step() -> None:
     st.sampled_from(["cpu", "cuda"]),
     st.integers(0, 1),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_fractions_sum_to_one_and_medians_of_one_step_to_its_time(
     rows: list[list[int]], device: str, batches: int
 ) -> None:

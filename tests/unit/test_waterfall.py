@@ -21,9 +21,9 @@ from steptime.diagnose.values.reach_values import PARTS, Picture, Waterfall
 from steptime.diagnose.waterfall.cut import groups_of
 from steptime.diagnose.waterfall.roofs import find_roofs
 from steptime.diagnose.waterfall.step_waterfall import make_picture
-from steptime.machine.values.inventory_values import BenchProcess, Ceiling, Ceilings, Point, Setting
+from steptime.machine.values.ceiling_values import BenchProcess, Ceiling, Ceilings, Point, Setting
 from steptime.measure.values.measurement import HostLoad, Measurement
-from steptime.measure.values.work import ClassCount, Count, GroupCount
+from steptime.measure.values.work import ClassCount, Completeness, Count, GroupCount
 from steptime.report.text.run_text import render, render_picture
 from steptime.report.text.waterfall_text import PARTS as PART_WORDS
 from steptime.report.text.waterfall_text import (
@@ -283,18 +283,195 @@ def test_more_work_of_elements_grows_bandwidth_alone() -> None:
 # -- the core is not ours
 
 
-def test_time_off_the_core_is_other_programs_where_they_kept_the_machine_full() -> None:
-    host = HostLoad(num_cores=2, job_cores=0.5, others_cores=1.5, num_samples=50)
+def test_time_off_the_core_is_other_programs_as_far_as_they_used_the_machine() -> None:
+    host = HostLoad(num_cores=4, job_cores=0.5, others_cores=3.0, num_samples=50)
     count = make_count(make_group(time_s=0.1))
     run = make_run(count, {"forward": 0.25}, cpu_s={"forward": 0.1}, host=host)
 
-    found = cut(run)
-    assert times_of(found)["contention"] == pytest.approx(0.15)
-    assert found.is_conclusive
+    found = replace(run, host=replace(host, num_cores=5))
+    assert times_of(cut(found))["contention"] == pytest.approx(0.15)
+    assert cut(found).is_conclusive
     idle = cut(replace(run, host=replace(host, others_cores=0.0)))
     assert times_of(idle)["unexplained"] == pytest.approx(0.15)
     assert (idle.is_conclusive, idle.lacking) == (False, ("waits_off_core",))
     assert cut(replace(run, host=None)).lacking == ("host_load",)
+
+
+def test_of_a_count_that_is_a_lower_bound_no_waterfall_is_conclusive() -> None:
+    count = replace(
+        make_count(make_group(time_s=0.1)), completeness=Completeness(is_complete=False)
+    )
+
+    found = cut(make_run(count, {"forward": 0.1}))
+
+    assert not found.is_conclusive
+    assert "complete_count" in found.lacking
+    assert "more arithmetic" in describe_lacking("complete_count")
+
+
+def test_what_the_process_computes_is_off_its_core_in_every_phase() -> None:
+    host = HostLoad(num_cores=4, job_cores=0.5, others_cores=2.5, num_samples=50)
+    times_s = {"forward": 0.2, "optimizer": 0.2, "input_wait": 0.1}
+    cpu_s = {"forward": 0.1, "optimizer": 0.1, "input_wait": 0.0}
+    found = cut(make_run(make_count(make_group(time_s=0.1)), times_s, cpu_s=cpu_s, host=host))
+
+    assert_whole(found)
+    times = times_of(found)
+    # The optimizer stands beside the products on one clock; a wait is no computing.
+    assert times["optimizer"] == pytest.approx(times["arithmetic"] + times["precision"])
+    assert times["contention"] == pytest.approx(0.2)
+    assert times["input"] == pytest.approx(0.1)
+
+
+def test_an_optimizer_that_waits_has_its_wall_time_and_beside_others_its_wait_is_named() -> None:
+    times_s, cpu_s = {"forward": 0.2, "optimizer": 0.2}, {"forward": 0.1, "optimizer": 0.01}
+    count = make_count(make_group(time_s=0.1))
+    alone = make_run(count, {**times_s, "forward": 0.1}, cpu_s=cpu_s)
+    assert times_of(cut(alone))["optimizer"] == pytest.approx(0.2)
+
+    host = HostLoad(num_cores=2, job_cores=0.5, others_cores=1.5, num_samples=50)
+    beside = cut(make_run(count, times_s, cpu_s=cpu_s, host=host))
+    # At a stretch of 2 others took 10 ms of it at most, and 10 ms ran.
+    assert beside.clock == "cpu"
+    assert beside.waits == {"optimizer": pytest.approx(0.18)}
+
+
+def test_what_few_and_tiny_operators_give_is_their_calls_and_what_they_need() -> None:
+    tiny = elementwise(time_s=0.2, gigabytes=0.1, is_tiny=True, num=20_000)
+    run = make_run(make_count(make_group(time_s=0.1), tiny), {"forward": 0.3})
+    found = cut(run)
+    gain, launch_s = found.gain_of("launch"), times_of(found)["launch"]
+
+    assert gain is not None
+    assert (gain.low_s, gain.high_s) == pytest.approx((0.5 * launch_s, 1.1 * launch_s + 0.01))
+    assert found.gain_of("bandwidth") is None
+
+
+def test_beside_programs_that_keep_the_machine_full_all_parts_are_cpu_time() -> None:
+    host = HostLoad(num_cores=2, job_cores=0.5, others_cores=1.5, num_samples=50)
+    times_s = {"forward": 0.24, "optimizer": 0.16, "input_wait": 0.1}
+    cpu_s = {"forward": 0.12, "optimizer": 0.08, "input_wait": 0.0}
+    run = make_run(make_count(make_group(time_s=0.1)), times_s, cpu_s=cpu_s, host=host)
+    assert run.steady is not None
+    run = replace(run, steady=replace(run.steady, step_cpu_s=make_quantity(0.2)))
+    found = cut(run)
+
+    assert_whole(found)
+    assert (found.clock, found.step_time_s, found.wall_s) == ("cpu", pytest.approx(0.2), 0.5)
+    assert times_of(found) == pytest.approx(
+        {
+            "arithmetic": 0.05,
+            "precision": 0.05,
+            "launch": 0.02,
+            "optimizer": 0.08,
+            "unexplained": 0.0,
+        }
+    )
+    assert found.waits == {"input_wait": pytest.approx(0.1)}
+    assert found.is_conclusive
+    assert found.wall_fraction_of("optimizer") == pytest.approx(0.16)
+    text = " ".join(shown(make_picture(run, make_ceilings()), run).split())
+    assert "a step of 200 ms, all parts in CPU time (500 ms of wall time)" in text
+    assert "not in it, for waiting takes no CPU time: input wait 100 ms" in text
+
+
+def test_threads_that_the_run_has_not_take_no_cpu_time() -> None:
+    points = [*sized("fp32", {512: 20}, 1), *sized("fp32", {512: 80}, 4)]
+    matmul = make_ceiling("matmul", 100 * G, dtype="fp32", points=tuple(points))
+    host = HostLoad(num_cores=2, job_cores=0.5, others_cores=1.5, num_samples=50)
+    run = make_run(make_count(make_group(time_s=0.4)), {"forward": 0.4}, cpu_s={"forward": 0.4})
+    ceilings = make_ceilings(matmul, threads=4)
+
+    assert times_of(cut(run, ceilings))["threads"] == pytest.approx(0.3)
+    beside = times_of(cut(replace(run, host=host), ceilings))
+    assert beside == pytest.approx({"arithmetic": 0.4, "unexplained": 0.0})
+
+
+def test_several_threads_beside_a_full_machine_have_no_clock_of_their_own() -> None:
+    host = HostLoad(num_cores=2, job_cores=0.5, others_cores=1.5, num_samples=50)
+    count = replace(make_count(make_group(time_s=0.1)), clock="wall")
+    run = make_run(count, {"forward": 0.1}, cpu_s={"forward": 0.15}, host=host)
+    found = cut(run)
+
+    assert (found.clock, found.is_conclusive) == ("wall", False)
+    assert found.lacking == ("quiet_machine",)
+    assert cut(replace(run, host=replace(host, others_cores=0.0))).is_conclusive
+
+
+def test_operators_by_cpu_time_of_one_of_several_threads_are_not_put_beside_wall_time() -> None:
+    run = make_run(make_count(make_group(time_s=0.1)), {"forward": 0.1})
+    two = replace(run, ranks=(replace(run.ranks[0], num_threads=2),))
+
+    assert cut(two).missing == "operators_by_cpu_time"
+    assert run.count is not None
+    assert cut(replace(two, count=replace(run.count, clock="wall"))).missing is None
+
+
+# -- what removing a cause gives
+
+
+def sized(dtype: str, rates: Mapping[int, float], num_threads: int = 1) -> list[Point]:
+    return [
+        Point(setting=Setting(shape=(n, n, n), num_threads=num_threads), rate=rate * G)
+        for n, rate in rates.items()
+    ]
+
+
+def test_a_shorter_type_gives_what_products_of_that_size_gain_less_the_casts() -> None:
+    ceilings = make_ceilings(
+        make_ceiling(
+            "matmul", 100 * G, dtype="fp32", points=tuple(sized("fp32", {256: 90, 1024: 100}))
+        ),
+        make_ceiling(
+            "matmul", 400 * G, dtype="bf16", points=tuple(sized("bf16", {256: 180, 1024: 400}))
+        ),
+        make_ceiling("copy", 10 * G, variant="memory"),
+        make_ceiling("copy", 50 * G, variant="cache"),
+    )
+    work = 2 * 256**3
+    small = make_group(time_s=0.1, num=300, flops=300 * work, moved_bytes=10**6)
+    found = cut(make_run(make_count(small), {"forward": 0.1}), ceilings)
+    gain = found.gain_of("precision")
+
+    assert gain is not None
+    # 50 ms by their own size, 75 ms by the ceilings; at least 1 and at most 14 ms of casts.
+    assert gain.high_s == pytest.approx(0.075 - 0.0009, abs=1e-4)
+    assert gain.low_s == pytest.approx(0.05 - 0.0135 - 0.00015, abs=1e-4)
+    assert gain.low_s < times_of(found)["precision"]
+    run = make_run(make_count(small), {"forward": 0.1})
+    assert "removed, the step would become shorter by 36.4 ms to 74.1 ms" in " ".join(
+        shown(make_picture(run, ceilings), run).split()
+    )
+
+
+def test_the_headroom_of_arithmetic_is_no_more_than_its_interval_allows() -> None:
+    run = make_run(make_count(make_group(time_s=0.1, num=1000)), {"forward": 0.1})
+    found = diagnosed(run).findings[0]
+    evidence = {one.name: one.value for one in found.evidence}
+
+    assert evidence["precision"] == pytest.approx(0.5)
+    assert evidence["precision_gain_low"] < evidence["precision_gain_high"] < 0.5
+    assert found.headroom_speedup == pytest.approx(1 / (1 - evidence["precision_gain_high"]))
+
+
+def test_threads_give_most_to_large_products_and_perhaps_nothing_to_elements() -> None:
+    points = [*sized("fp32", {512: 20}, 1), *sized("fp32", {512: 80}, 4)]
+    points += [*sized("fp32", {2048: 25}, 1), *sized("fp32", {2048: 100}, 4)]
+    matmul = make_ceiling("matmul", 100 * G, dtype="fp32", points=tuple(points))
+    group = make_group(time_s=0.4, num=37)
+    run = make_run(make_count(group, elementwise(time_s=0.1, gigabytes=0.1)), {"forward": 0.5})
+    gain = cut(run, make_ceilings(matmul, threads=4)).gain_of("threads")
+
+    assert gain is not None
+    assert (gain.low_s, gain.high_s) == (pytest.approx(0.3), pytest.approx(0.375))
+
+
+def test_a_phase_gives_its_time_within_what_caches_make_of_it() -> None:
+    times_s = {"forward": 0.1, "optimizer": 0.1}
+    found = cut(make_run(make_count(make_group(time_s=0.1)), times_s)).gain_of("optimizer")
+
+    assert found is not None
+    assert (found.low_s, found.high_s) == (pytest.approx(0.09), pytest.approx(0.11))
 
 
 # -- roofs that are wrong, or not there
@@ -619,7 +796,7 @@ def test_every_part_has_a_name_and_is_shown_with_its_arithmetic() -> None:
     run = make_run(make_count(make_group(time_s=0.13)), {"forward": 0.15, "optimizer": 0.01})
     text = " ".join(shown(make_picture(run, make_ceilings()), run).split())
 
-    assert "a step of 160 ms, from the measured ceiling of matrix products in bf16" in text
+    assert "a step of 160 ms, all parts in wall time; from the measured ceiling of matrix" in text
     assert "work ÷ ceiling: work 10.0 GFLOP, ceiling bf16 200 GFLOPS" in text
     assert "unexplained" in text
     assert "matmul 130 ms 100.0 % 100 76.9 GFLOPS compute 76.9 %" in text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from steptime.measure.work_fit import CountedUpdate, Knowledge, Update, WorkModel, find_fit
@@ -118,6 +118,7 @@ def test_means_of_blocks_are_computed_too() -> None:
 
 
 @settings(max_examples=50)
+@example(factors=(1072078, 64), lengths={3, 4, 5, 21}, asked=1)
 @given(
     factors=st.tuples(st.integers(1, 10**9), st.integers(0, 10**6)),
     lengths=st.sets(st.integers(1, 4096), min_size=4, max_size=8),

@@ -11,13 +11,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from steptime.app.kept_ceilings import with_gpus
+from steptime.app.retake_ceilings import START_S, is_quiet, others_now, retake
 from steptime.core.store import make_folder, store_in, why_unwritable
 from steptime.errors import StoreError
 from steptime.launch.origin import read_machine
 from steptime.machine import ceilings as ceilings_of
 from steptime.machine.inventory import read_inventory
-from steptime.machine.values.inventory_values import Ceilings, Inventory
+from steptime.machine.retake import find_provisional, is_due, time_for
+from steptime.machine.values.ceiling_values import Ceilings
+from steptime.machine.values.inventory_values import Inventory
 from steptime.record.numbers_told import whole_number_in
+from steptime.watch.condition_reader import read_condition
 from steptime.watch.device_sampler import load_nvml
 
 Tell = Callable[[str], None]
@@ -54,6 +59,10 @@ class MachineFacts:
     age_s: float | None = None
 
 
+_PARTLY = 2.0
+"""Ceilings that are taken again by `steptime machine` get the time of a first measurement."""
+
+
 def examine(options: MachineOptions, *, tell: Tell, progress: Progress) -> MachineFacts | None:
     """Read the machine, and measure it if its figures are not known.
 
@@ -88,13 +97,31 @@ def examine(options: MachineOptions, *, tell: Tell, progress: Progress) -> Machi
         budget_s=options.budget_s,
         folder=_folder(options.store, tell),
         is_launched=is_launched,
+        condition=with_gpus(read_condition(), inventory),
     )
     found = _known(asked, is_again=options.is_again)
     if found is None:
         found = ceilings_of.measure(asked, environment=environment, tell=progress)
         ceilings_of.keep(found, asked)
+    elif found.bench is not None:
+        found = _firmer(found, asked, tell=tell, progress=progress)
     age_s = max(0.0, time.time() - found.measured_unix_s - found.took_s)
     return MachineFacts(inventory=inventory, ceilings=found, age_s=age_s)
+
+
+def _firmer(
+    found: Ceilings, asked: ceilings_of.CeilingRequest, *, tell: Tell, progress: Progress
+) -> Ceilings:
+    """Return kept ceilings, with provisional ones taken again if the machine is quiet now."""
+    doubted = find_provisional(found)
+    if not doubted or asked.folder is None or not is_due(found, now_s=time.time()):
+        return found
+    if not is_quiet(others_now()):
+        return found
+    budget_s = min(asked.budget_s, START_S + _PARTLY * time_for(doubted))
+    return retake(
+        found, doubted, folder=asked.folder, budget_s=budget_s, tell=tell, progress=progress
+    )
 
 
 def _known(asked: ceilings_of.CeilingRequest, *, is_again: bool) -> Ceilings | None:

@@ -299,6 +299,12 @@ def _fold_and_save(ended: EndedRun, notes: list[str], *, counts: bool, tell: Tel
     observed = fold(run, seen)
     if counts and _counts_apart(ended.plan, observed, notes, tell):
         observed = fold(run, seen)
+    if ended.end.exit_code == 0 and not observed.goes_on:
+        from steptime.app.retake_ceilings import retake_after
+
+        with attempt(notes.append):
+            if retake_after(run, observed, tell=tell):
+                observed = fold(run, seen)
     if not observed.goes_on:  # otherwise it is folded again each time that somebody looks
         with attempt(notes.append):
             save(observed)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from steptime.core.store import Run
     from steptime.diagnose.values.finding import Diagnosis
     from steptime.diagnose.values.reach_values import Picture
-    from steptime.machine.values.inventory_values import Ceilings
+    from steptime.machine.values.ceiling_values import Ceilings
     from steptime.measure.values.measurement import Measurement
     from steptime.measure.values.over_time import RunSeries
     from steptime.report.document.run_document import RunDocument, TrainingDocument

@@ -30,6 +30,8 @@ DESCRIPTION = """\
 Show what this machine has, and measure what it can reach: matrix products,
 memory, copies to the GPU, the disk and collectives. The figures are kept until
 the machine or its torch changes. No other file stays, and no cache is dropped.
+Provisional figures (others were busy, or a run reached more) feed no verdict;
+this command and `steptime run` take them again once the machine is quiet.
 
 With --check, Steptime measures nothing: it checks the machine for what holds a
 training back, and prints the remedy: commands that are right on this machine,
@@ -40,6 +42,7 @@ EXAMPLES = """\
 examples:
   steptime machine
   steptime machine --python /opt/env/bin/python --data /data/imagenet
+  steptime machine --again                    # also what is not provisional
   torchrun --nproc-per-node 8 -m steptime machine
   steptime machine --check --fail-on critical
 """

@@ -19,6 +19,7 @@ from steptime.launch.filesystems import find_places
 from steptime.launch.script_files import hash_script
 from steptime.launch.values import CommandRecord
 from steptime.record.regular_file import read_regular
+from steptime.watch.condition_reader import read_condition
 from steptime.watch.host_memory import read_group_limit
 
 _REVISION_LENGTH = 12
@@ -66,6 +67,7 @@ def describe_run(
         script_files=files,
         script_hash=script_hash,
         places=() if cwd is None else find_places(argv, folder=cwd),
+        condition=read_condition(),
     )
 
 

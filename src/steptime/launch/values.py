@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from steptime.core.machine_condition import MachineCondition
 from steptime.core.machine_identity import MachineIdentity
 from steptime.core.schema import SCHEMA
 from steptime.measure.values.observations import RecipeUse
@@ -61,6 +62,7 @@ class CommandRecord:
     `places` are the working folder and what `argv` names, with their file systems.
     `peaks` are those that the user gave, by type [FLOP/s].
     `survivors` are looked for when the command has ended; None means that nobody looked.
+    `condition` is the state of the processors when the command started, without GPUs.
     """
 
     run_id: str
@@ -86,4 +88,5 @@ class CommandRecord:
     profile: ProfileWish | None = None
     peaks: Mapping[str, float] | None = None
     survivors: Survivors | None = None
+    condition: MachineCondition | None = None
     schema: int = SCHEMA

@@ -1,7 +1,8 @@
 """The ceilings: measured by another process, and kept under the machine's fingerprint.
 
 In: an interpreter, the inventory, a budget, a store. Out: `Ceilings`, complete or with the reason
-why not. The measuring code is in `child` and runs in the user's Python.
+why not. The measuring code is in `child` and runs in the user's Python; `ceiling_state` says which
+of them are provisional, and `retake` takes those again.
 """
 
 from __future__ import annotations
@@ -18,18 +19,15 @@ from typing import Any
 
 from steptime.core.codec import decode, encode, from_json, to_json
 from steptime.core.executable import NotStarted, find_executable
+from steptime.core.machine_condition import MachineCondition, find_changes
 from steptime.core.machine_identity import MachineIdentity
 from steptime.core.stats import median_interval
 from steptime.core.store import write_text
 from steptime.errors import DamagedRunError, NotFoundError
+from steptime.machine.ceiling_state import judge
 from steptime.machine.child_process import ChildEnd, Line, run_child
-from steptime.machine.values.inventory_values import (
-    BenchProcess,
-    Ceiling,
-    Ceilings,
-    Inventory,
-    Setting,
-)
+from steptime.machine.values.ceiling_values import BenchProcess, Ceiling, Ceilings, Setting
+from steptime.machine.values.inventory_values import Inventory
 from steptime.record.regular_file import read_regular
 
 VERSION = 1
@@ -75,6 +73,8 @@ class CeilingRequest:
     Attributes:
         folder: of the store, for the disk's file and the result; None if it cannot be written.
         is_launched: this process is one of several that a launcher started.
+        condition: the state of the machine now.
+        stages: devices and stages to measure, such as `("cpu", "matmul bf16")`; None for all.
     """
 
     python: Python
@@ -83,6 +83,8 @@ class CeilingRequest:
     budget_s: float
     folder: Path | None
     is_launched: bool = False
+    condition: MachineCondition | None = None
+    stages: tuple[tuple[str, str], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +189,11 @@ def load(asked: CeilingRequest) -> Ceilings | None:
         return None
     is_whole = not found.is_partial or found.missing == "out_of_time"
     is_enough = is_whole and found.budget_s >= asked.budget_s
-    return found if is_enough and found.fingerprint == asked.fingerprint else None
+    before, now = found.condition, asked.condition
+    is_same = before is None or now is None or not find_changes(before, now)
+    if not is_enough or not is_same or found.fingerprint != asked.fingerprint:
+        return None
+    return judge(found)
 
 
 def unmeasured(asked: CeilingRequest, *, now_s: float) -> Ceilings:
@@ -252,17 +258,27 @@ def measure(
             tick=lambda: tell(Told(left_s=left_s())),
         )
     missing, detail = _why(heard, ended)
-    return Ceilings(
+    found = Ceilings(
         fingerprint=asked.fingerprint,
         measured_unix_s=started_unix_s,
         took_s=round(time.monotonic() - began_s, 3),
         budget_s=asked.budget_s,
         bench=heard.bench,
-        ceilings=tuple(heard.ceilings),
+        ceilings=tuple(_beside_others(one, asked.inventory) for one in heard.ceilings),
         is_partial=not heard.is_whole,
         missing=missing,
         detail=detail,
+        condition=asked.condition,
     )
+    return judge(found)
+
+
+def _beside_others(one: Ceiling, inventory: Inventory) -> Ceiling:
+    """Return a GPU's ceiling with how busy the GPUs were before anything of ours ran on them."""
+    busy = [gpu.busy_fraction for gpu in inventory.gpus if gpu.busy_fraction is not None]
+    if not one.device.startswith("cuda") or not busy:
+        return one
+    return replace(one, state=replace(one.state, device_busy_fraction=max(busy)))
 
 
 def _why(heard: _Heard, ended: ChildEnd | None) -> tuple[str | None, str | None]:
@@ -294,6 +310,7 @@ def _request(asked: CeilingRequest, folder: str) -> dict[str, Any]:
         "in_memory": mount is not None and mount.kind in ("tmpfs", "ramfs"),
         "folder": folder,
         "is_launched": asked.is_launched,
+        "stages": None if asked.stages is None else [list(one) for one in asked.stages],
     }
 
 

@@ -111,6 +111,7 @@ def _gpu(nvml: Any, handle: Any, index: int, kernel: KernelFiles) -> Gpu:
     busy = get("nvmlDeviceGetUtilizationRates")
     limit = get("nvmlDeviceGetEnforcedPowerLimit")
     capability = get("nvmlDeviceGetCudaComputeCapability")
+    mig = get("nvmlDeviceGetMigMode")
     folder = device_folder(kernel, bus_id)
     return Gpu(
         index=index,
@@ -130,6 +131,7 @@ def _gpu(nvml: Any, handle: Any, index: int, kernel: KernelFiles) -> Gpu:
         cpus=read_text(folder / "local_cpulist"),
         used_bytes=None if memory is None else int(memory.used),
         busy_fraction=None if busy is None else busy.gpu / 100,
+        has_mig=None if not mig else bool(mig[0]),
     )
 
 

@@ -70,6 +70,7 @@ def mean_count(
         outside_flops=_sum(parts, lambda c: c.outside_flops),
         convention=parts[0][0].convention,
         is_executed=all(c.is_executed for c, _ in parts),
+        clock=parts[0][0].clock,
     )
 
 

@@ -44,8 +44,11 @@ FORMS = (
 """Sums that are tried, the simplest first: layers are linear in the elements of a batch, attention
 grows with the square of a sequence, dropped layers are missing in the graph."""
 
-EXACT_ERROR = 0.001
-"""With an error below this, a simpler sum is taken rather than a later one."""
+EXACT_ERROR = 1e-9
+"""Work is whole numbers: a sum that is there is met exactly, and one that is near is another."""
+
+NEAR_ERROR = 0.001
+"""With an error below this, a simpler sum is taken rather than a later one that is not exact."""
 
 MAX_ERROR = 0.05
 """Beyond it, sizes do not explain the work; an update is then not computed from them."""
@@ -155,21 +158,24 @@ class WorkModel:
 def find_fit(
     known: Sequence[tuple[Update, Passes]], forms: Sequence[tuple[str, ...]] = FORMS
 ) -> Fit | None:
-    """Return the simplest sum that gives each of these updates from the others, if any does."""
-    best = None
+    """Return the sum that gives each of these updates from the others, if any does.
+
+    The simplest that is exact; else the simplest that nearly is; else the nearest.
+    """
+    errors = {}
     for terms in forms:
-        if len(known) <= len(terms):
-            continue
-        error = _left_out_error(terms, known)
-        if error is None or error > MAX_ERROR:
-            continue
-        if best is None or error < best.error_fraction:
-            factors = _factors(terms, known)
-            if factors is not None:
-                best = Fit(terms=terms, factors=factors, error_fraction=error)
-        if best is not None and best.error_fraction <= EXACT_ERROR:
+        error = _left_out_error(terms, known) if len(known) > len(terms) else None
+        if error is not None and error <= MAX_ERROR:
+            errors[terms] = error
+        if error is not None and error <= EXACT_ERROR:
             break
-    return best
+    near = next((terms for terms, error in errors.items() if error <= NEAR_ERROR), None)
+    exact = next((terms for terms, error in errors.items() if error <= EXACT_ERROR), None)
+    best = exact or near or min(errors, key=errors.__getitem__, default=())
+    factors = _factors(best, known) if best else None
+    if factors is None:
+        return None
+    return Fit(terms=best, factors=factors, error_fraction=errors[best])
 
 
 def _left_out_error(terms: tuple[str, ...], known: Sequence[tuple[Update, Passes]]) -> float | None:

@@ -43,6 +43,7 @@ def relate_work(m: Measurement, mfu: Utilization) -> ModelWork | None:
         tokens_per_step=tokens,
         flops_per_parameter=model,
         executed_per_parameter=count.total * per_token if count.is_executed else None,
+        is_at_least=count.is_complete is False,
         six_n_fraction=None if mfu.fraction is None or not model else mfu.fraction * 6 / model,
     )
 

@@ -64,6 +64,7 @@ class ModelWork:
         tokens_per_step: tokens of a step, including padding; null where inputs are no tokens.
         flops_per_parameter: counted forward and backward work per parameter and token [FLOP].
         executed_per_parameter: the same with what checkpointing runs again [FLOP].
+        is_at_least: the count is not proven to be whole, so these two are lower bounds.
         six_n_fraction: MFU by the convention of 6 FLOP per parameter and token; null without a
             peak.
     """
@@ -74,4 +75,5 @@ class ModelWork:
     tokens_per_step: float | None = None
     flops_per_parameter: float | None = None
     executed_per_parameter: float | None = None
+    is_at_least: bool = False
     six_n_fraction: float | None = None

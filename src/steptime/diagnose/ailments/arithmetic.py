@@ -8,6 +8,7 @@ ceilings, or with too much unexplained, the waterfall adds and changes nothing.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from steptime.core.evidence import Evidence
@@ -68,9 +69,10 @@ def is_usable(waterfall: Waterfall | None) -> bool:
 
 def find_bandwidth(measurement: Measurement, waterfall: Waterfall) -> Finding | None:
     """MEMORY_BANDWIDTH_BOUND: operators wait for memory for longer than any arithmetic takes."""
-    fraction = waterfall.fraction_of(*MEMORY)
+    fraction = waterfall.wall_fraction_of(*MEMORY)
     severity = severity_of(fraction)
-    held, arithmetic = waterfall.fraction_of("bandwidth"), waterfall.fraction_of(*ARITHMETIC)
+    held = waterfall.wall_fraction_of("bandwidth")
+    arithmetic = waterfall.wall_fraction_of(*ARITHMETIC)
     if severity is None or fraction <= arithmetic or held < fraction / 2:
         return None
     return make_finding(
@@ -88,9 +90,9 @@ def find_bandwidth(measurement: Measurement, waterfall: Waterfall) -> Finding | 
 
 def find_overhead(measurement: Measurement, waterfall: Waterfall) -> Finding | None:
     """HOST_BOUND: more time passes between operators than in them."""
-    fraction = waterfall.fraction_of("launch")
+    fraction = waterfall.wall_fraction_of("launch")
     severity = severity_of(fraction)
-    most = max(waterfall.fraction_of(*ARITHMETIC), waterfall.fraction_of(*MEMORY))
+    most = max(waterfall.wall_fraction_of(*ARITHMETIC), waterfall.wall_fraction_of(*MEMORY))
     if severity is None or fraction <= most:
         return None
     return make_finding(
@@ -123,30 +125,52 @@ def add_roofs(
 
 def _more_exact(finding: Finding, waterfall: Waterfall) -> Finding:
     """Return COMPUTE_BOUND with the shares of arithmetic and memory in a step."""
-    reached = waterfall.fraction_of("arithmetic", "ceiling")
+    reached = waterfall.wall_fraction_of("arithmetic", "ceiling")
     named = (
         ("at_ceiling", reached),
-        ("arithmetic", waterfall.fraction_of(*ARITHMETIC)),
-        ("bandwidth_bound", waterfall.fraction_of(*MEMORY)),
-        ("launch", waterfall.fraction_of(*HOST)),
+        ("arithmetic", waterfall.wall_fraction_of(*ARITHMETIC)),
+        ("bandwidth_bound", waterfall.wall_fraction_of(*MEMORY)),
+        ("launch", waterfall.wall_fraction_of(*HOST)),
     )
-    parts = [(name, waterfall.fraction_of(name)) for name in LOST]
+    parts = [(name, waterfall.wall_fraction_of(name)) for name in LOST]
     lost = [(name, value) for name, value in parts if value >= MIN_LOST_FRACTION.value]
+    most = math.fsum(min(value, _most_gained(waterfall, name)) for name, value in lost)
     return replace(
         finding,
-        evidence=(*finding.evidence, *(share(name, value) for name, value in (*named, *lost))),
-        headroom_speedup=headroom(math.fsum(value for _, value in lost)) if lost else None,
+        evidence=(
+            *finding.evidence,
+            *(share(name, value) for name, value in (*named, *lost)),
+            *_gained(waterfall, [name for name, _ in lost]),
+        ),
+        headroom_speedup=headroom(most) if most > 0 else None,
         names={"dtype": waterfall.dtype} if waterfall.dtype else None,
     )
+
+
+def _most_gained(waterfall: Waterfall, name: str) -> float:
+    """Return the most that removing the cause of a part gives, as a share of the step."""
+    gain, whole_s = waterfall.gain_of(name), waterfall.wall_s or waterfall.step_time_s
+    return max(0.0, gain.high_s / whole_s) if gain is not None and whole_s else 1.0
+
+
+def _gained(waterfall: Waterfall, names: Sequence[str]) -> Iterator[Evidence]:
+    """Yield between which shares of the step each part would come back."""
+    whole_s = waterfall.wall_s or waterfall.step_time_s
+    for name in names:
+        gain = waterfall.gain_of(name)
+        if gain is not None and whole_s:
+            yield share(f"{name}_gain_low", gain.low_s / whole_s)
+            yield share(f"{name}_gain_high", gain.high_s / whole_s)
 
 
 def _largest(waterfall: Waterfall, name: str) -> tuple[Evidence, ...]:
     """Return the class that has most of a part, as a share of the step."""
     part = next((one for one in waterfall.parts if one.name == name and one.classes), None)
-    if part is None or not waterfall.step_time_s:
+    whole_s = waterfall.wall_s or waterfall.step_time_s
+    if part is None or not whole_s:
         return ()
     first = next(iter(part.classes))
-    return (share(f"in_{first}", part.classes[first] / waterfall.step_time_s),)
+    return (share(f"in_{first}", part.classes[first] / whole_s),)
 
 
 COMPUTE = Ailment(

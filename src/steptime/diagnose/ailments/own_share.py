@@ -41,6 +41,21 @@ def own_fraction(measurement: Measurement, name: str) -> float | None:
     return min(measured, kept[name] / total)
 
 
+def waiting_fractions(measurement: Measurement) -> Mapping[str, float]:
+    """Return the share of a step that each phase waited, at least: it had no core and wanted none.
+
+    What others may have taken is left out, and so is what ran on a core.
+    """
+    found = {}
+    for name, kept in _kept(measurement, measurement).items():
+        phase = phase_of(measurement, name)
+        core_s = None if phase is None else _core_s(phase, measurement)
+        if phase is not None and phase.median_s and core_s is not None:
+            waited = max(0.0, kept - core_s / phase.median_s)
+            found[name] = waited * (phase.fraction or 0.0)
+    return found
+
+
 def _kept_fractions(measurement: Measurement) -> Mapping[str, float]:
     """Return what others did not take of each phase, as a share of the step as it was."""
     kept = _kept(measurement, measurement)

@@ -41,6 +41,23 @@ PARTS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SizeRate:
+    """How fast products of one size are.
+
+    Attributes:
+        dtype: the type that is multiplied.
+        flops: work of one product [FLOP].
+        num_threads: threads at work on it; None on a device.
+        flops_per_s: the rate [FLOP/s].
+    """
+
+    dtype: str
+    flops: float
+    num_threads: int | None
+    flops_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Roofs:
     """What one device of the machine reaches, as the run could use it.
 
@@ -57,7 +74,11 @@ class Roofs:
         num_threads: threads of the measurement of the ceilings.
         run_threads: threads of the run.
         measured_unix_s: when the ceilings were measured [s since 1970].
-        is_contended: whether others were busy during that measurement; None where not known.
+        memory_set_bytes: size of what one operator moves from which no cache holds it.
+        sizes: how the rate of products depends on their size.
+        doubts: why a roof is provisional, by its type, or `memory` or `cache`; a firm one is not in
+            it. `threads` means that so many threads were not measured; for the other words see
+            `CeilingState`.
     """
 
     device: str
@@ -71,7 +92,9 @@ class Roofs:
     num_threads: int | None = None
     run_threads: int | None = None
     measured_unix_s: float | None = None
-    is_contended: bool | None = None
+    memory_set_bytes: int | None = None
+    sizes: tuple[SizeRate, ...] = ()
+    doubts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +161,23 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """How much shorter a step would become if the cause of a part were removed.
+
+    Attributes:
+        low_s, high_s: between these two, on the clock of the waterfall [s]; below zero, the step
+            would become longer.
+        formula: how they are computed, in words that name the terms.
+        terms: the numbers in the formula.
+    """
+
+    low_s: float
+    high_s: float
+    formula: str
+    terms: tuple[Term, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WaterfallPart:
     """A part of the step.
 
@@ -151,6 +191,8 @@ class WaterfallPart:
         terms: the numbers in the formula.
         classes: time by class of operators, the largest first, if it has any.
         fraction: its share of the step.
+        gain: what removing its cause would give; None where that is not known, or where a roof
+            behind it is provisional.
     """
 
     name: str
@@ -159,6 +201,7 @@ class WaterfallPart:
     terms: tuple[Term, ...] = ()
     classes: Mapping[str, float] = field(default_factory=dict)
     fraction: float | None = None
+    gain: Gain | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,15 +210,20 @@ class Exceeded:
 
     Attributes:
         name: the class of operators.
-        roof: `compute` or `cache`.
+        roof: `compute`, `memory` or `cache`.
         ratio: the rate that it reached over the roof.
         fraction: its share of the step.
+        ceiling: the ceiling that it beat: a type, `memory` or `cache`.
+        is_proof: it can only be because the ceiling is too low; a convolution may need less
+            arithmetic than is counted.
     """
 
     name: str
     roof: str
     ratio: float
     fraction: float
+    ceiling: str | None = None
+    is_proof: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,22 +231,32 @@ class Waterfall:
     """The step in parts, which sum to it.
 
     Attributes:
-        step_time_s: the median step of the steady window [s].
+        step_time_s: the median step of the steady window, on `clock` [s].
+        clock: `wall`, or `cpu`: the CPU time of the process. All parts are on this clock.
+        wall_s: the median step in wall time [s].
+        waits: with `cpu`, by phase, the time in which it waited and needed no core, in wall time;
+            it is not in the parts [s].
         begins_at: what `arithmetic` is computed by, `datasheet`, `given` (the user's own
             peak) or `ceiling`.
         dtype: the type in which the arithmetic would be fastest.
         parts: the parts that are not zero, and always `unexplained`.
         exceeded: classes that beat a roof, which is then too low.
-        is_conclusive: whether at most a tenth of the step is unexplained, and no roof was beaten.
+        provisional: the roofs behind the parts that are provisional: types, and `memory`.
+        is_conclusive: whether at most a tenth of the step is unexplained, no roof was beaten, and
+            none is provisional.
         lacking: signals whose absence leaves time unexplained, as machine words.
         missing: why there are no parts at all, as a machine word.
     """
 
     step_time_s: float | None = None
+    clock: str = "wall"
+    wall_s: float | None = None
+    waits: Mapping[str, float] = field(default_factory=dict)
     begins_at: str | None = None
     dtype: str | None = None
     parts: tuple[WaterfallPart, ...] = ()
     exceeded: tuple[Exceeded, ...] = ()
+    provisional: tuple[str, ...] = ()
     is_conclusive: bool = False
     lacking: tuple[str, ...] = ()
     missing: str | None = None
@@ -210,6 +268,15 @@ class Waterfall:
     def fraction_of(self, *names: str) -> float:
         """Return the share of the step that these parts take together."""
         return self.time_of(*names) / self.step_time_s if self.step_time_s else 0.0
+
+    def wall_fraction_of(self, *names: str) -> float:
+        """Return their share of the step's wall time; by CPU time it is at least so much."""
+        whole_s = self.wall_s or self.step_time_s
+        return self.time_of(*names) / whole_s if whole_s else 0.0
+
+    def gain_of(self, name: str) -> Gain | None:
+        """Return what removing the cause of a part would give; None if that is not known."""
+        return next((part.gain for part in self.parts if part.name == name), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

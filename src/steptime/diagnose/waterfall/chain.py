@@ -138,10 +138,19 @@ def _lacking(group: GroupCount, own: float | None, memory_s: float | None) -> tu
     return tuple(missing)
 
 
+FROM_CACHE = 0.75
+"""Of a set that counts as memory, a last-level cache can hold a quarter at most (STREAM's rule)."""
+
+
 def _too_low(group: GroupCount, roofs: Roofs, arithmetic_s: float) -> tuple[str, float] | None:
     """Return the roof that a group beat; caches explain less time than memory allows."""
     cache_s = group.moved_bytes / roofs.cache_bytes_per_s if roofs.cache_bytes_per_s else 0.0
     time_s = group.time_s or 0.0
     if arithmetic_s > max(time_s, cache_s):
         return "compute", arithmetic_s
+    is_large = roofs.memory_set_bytes and group.moved_bytes >= group.num * roofs.memory_set_bytes
+    if is_large and roofs.bytes_per_s:
+        memory_s = FROM_CACHE * group.moved_bytes / roofs.bytes_per_s
+        if memory_s > max(time_s, cache_s):
+            return "memory", memory_s
     return ("cache", cache_s) if cache_s > time_s else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from steptime.diagnose.ailments.signals import fraction_of, phase_of
+from steptime.diagnose.ailments.signals import phase_of
 from steptime.diagnose.values.reach_values import (
     MAX_UNEXPLAINED,
     PARTS,
@@ -20,6 +20,7 @@ from steptime.diagnose.values.reach_values import (
     WaterfallPart,
 )
 from steptime.diagnose.waterfall.chain import SMALL_S, Bounds, fastest_type
+from steptime.diagnose.waterfall.step_clock import WALL, StepClock
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.work import ClassCount, Count, GroupCount
 
@@ -39,6 +40,9 @@ BY_PHASE = {
     "optimizer": "optimizer",
 }
 """Parts that are phases as they were measured."""
+
+COMPUTING = {name: BY_PHASE[name] for name in ("loss", "gradient_processing", "optimizer")}
+"""Of these, what the process computes: off its core it is displaced, and does not wait."""
 
 _CHAIN = ("arithmetic", "ceiling", "precision", "threads", "bandwidth")
 
@@ -88,16 +92,23 @@ class Cut:
     measurement: Measurement
     count: Count
     roofs: Roofs
-    step_s: float
+    clock: StepClock
+
+    @property
+    def step_s(self) -> float:
+        """Return the median step on the clock of the waterfall [s]."""
+        return self.clock.step_s
 
     def phase_s(self, *names: str) -> float:
         """Return phases' time in a median step, by their shares of all steps [s]."""
-        return self.step_s * math.fsum(fraction_of(self.measurement, n) or 0.0 for n in names)
+        return self.step_s * math.fsum(self.clock.shares.get(name, 0.0) for name in names)
 
     def off_core_s(self, name: str) -> float:
-        """Return a host phase's time in which no thread of the process ran [s]."""
+        """Return a host phase's wall time in which no thread of the process ran [s]."""
         phase = phase_of(self.measurement, name)
-        if phase is None or not phase.median_s or phase.cpu_median_s is None:
+        if self.clock.name != WALL or phase is None:
+            return 0.0
+        if not phase.median_s or phase.cpu_median_s is None:
             return 0.0
         return self.phase_s(name) * max(0.0, 1 - phase.cpu_median_s / phase.median_s)
 
@@ -206,15 +217,17 @@ def _rate(name: str, value: float | None, unit: str = "flops_per_s") -> tuple[Te
     return () if value is None else (Term(name=name, value=value, unit=unit),)
 
 
-def phase_part(cut: Cut, name: str, phase: str) -> WaterfallPart:
-    """Return a part that is a phase as it was measured."""
+def phase_part(cut: Cut, name: str, phase: str, *, off_s: float = 0.0) -> WaterfallPart:
+    """Return a part that is a phase as it was measured, without `off_s` off the core."""
+    off = (Term(name="off_core", value=off_s, unit="s"),) if off_s else ()
     return WaterfallPart(
         name=name,
-        time_s=cut.phase_s(phase),
-        formula="share × step",
+        time_s=cut.phase_s(phase) - off_s,
+        formula="share × step − off the core" if off else "share × step",
         terms=(
-            Term(name="share", value=fraction_of(cut.measurement, phase) or 0.0, unit="fraction"),
+            Term(name="share", value=cut.clock.shares.get(phase, 0.0), unit="fraction"),
             Term(name="step", value=cut.step_s, unit="s"),
+            *off,
         ),
     )
 
@@ -227,7 +240,7 @@ def conclude(
     lacking: tuple[str, ...],
     scale: float,
 ) -> Waterfall:
-    """Return the parts in order, with the unexplained rest; they sum to the step."""
+    """Return the parts in order, with the unexplained rest; they sum to the step on its clock."""
     parts = [part for part in parts if part.time_s > ROUNDING * cut.step_s]
     known_s = math.fsum(part.time_s for part in parts)
     if known_s > cut.step_s:  # phases are medians and shares, with rounding errors
@@ -253,19 +266,35 @@ def conclude(
     too_low = math.fsum(
         one.fraction * (1 - 1 / one.ratio) for one in exceeded if one.roof == "compute"
     )
-    unsure = (*lacking, *(("true_ceilings",) if too_low > MAX_UNEXPLAINED else ()))
-    is_sure = max(left_s / cut.step_s, too_low) <= MAX_UNEXPLAINED
     best = fastest_type(cut.roofs)
-    shown = [replace(part, fraction=part.time_s / cut.step_s) for part in shown]
+    provisional = _provisional(cut, best, exceeded)
+    unsure = {
+        "true_ceilings": too_low > MAX_UNEXPLAINED or any(one.is_proof for one in exceeded),
+        "firm_ceilings": any(name in cut.roofs.doubts for name in provisional),
+        "quiet_machine": cut.clock.is_disturbed,
+    }
+    words = (*lacking, *(word for word, holds in unsure.items() if holds))
+    is_sure = left_s / cut.step_s <= MAX_UNEXPLAINED and not any(unsure.values())
     return Waterfall(
         step_time_s=cut.step_s,
+        clock=cut.clock.name,
+        wall_s=cut.clock.wall_s,
+        waits=cut.clock.waits,
         begins_at=_start(cut.roofs, best),
         dtype=best,
-        parts=tuple(shown),
+        parts=tuple(replace(part, fraction=part.time_s / cut.step_s) for part in shown),
         exceeded=exceeded,
+        provisional=provisional,
         is_conclusive=is_sure,
-        lacking=() if is_sure else unsure,
+        lacking=() if is_sure else words,
     )
+
+
+def _provisional(cut: Cut, best: str, exceeded: tuple[Exceeded, ...]) -> tuple[str, ...]:
+    """Return the roofs behind the parts that may be too low: doubted ones, and beaten ones."""
+    beaten = {one.ceiling for one in exceeded if one.is_proof}
+    used = dict.fromkeys((*cut.count.by_dtype, best, "memory"))
+    return tuple(name for name in used if name in cut.roofs.doubts or name in beaten)
 
 
 def _start(roofs: Roofs, dtype: str) -> str:

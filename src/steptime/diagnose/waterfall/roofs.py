@@ -1,20 +1,21 @@
 """Finds the roofs over a run: what its device reaches with the threads of the run.
 
 In: measured `Ceilings`, a rank. Out: `Roofs`, or why there are none. A ceiling is its fastest
-repetition: on a busy machine the median is only what a neighbor leaves, and not a roof.
+repetition: on a busy machine the median is only what a neighbor leaves, and not a roof. The doubts
+of a provisional ceiling come along.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from steptime.diagnose.peaks import find_peaks
-from steptime.diagnose.values.reach_values import Roofs
+from steptime.diagnose.values.reach_values import Roofs, SizeRate
 from steptime.measure.values.measurement import RankSummary
 
 if TYPE_CHECKING:
-    from steptime.machine.values.inventory_values import Ceiling, Ceilings
+    from steptime.machine.values.ceiling_values import Ceiling, Ceilings
 
 TRAINING_TYPES = ("fp32", "tf32", "bf16", "fp16")
 """The types in which a training's products are possible without a change of the model."""
@@ -39,7 +40,7 @@ def find_roofs(
     products = {
         one.dtype: one
         for one in reversed(near)
-        if one.kind == "matmul" and one.unit == "flops_per_s" and one.dtype and ceiling_of(one)
+        if one.kind == "matmul" and one.unit == "flops_per_s" and one.dtype and one.fastest_rate
     }
     if not products or not _is_same_device(ceilings, rank):
         return "no_ceilings_of_device"
@@ -49,30 +50,25 @@ def find_roofs(
     own = rank.num_threads if kind == "cpu" else None
     return Roofs(
         device=next(iter(products.values())).device,
-        flops_per_s={name: ceiling_of(one) or 0.0 for name, one in products.items()},
+        flops_per_s={name: one.fastest_rate or 0.0 for name, one in products.items()},
         run_flops_per_s={
-            name: (ceiling_of(one) or 0.0) * _share_of(one, own, threads)
+            name: (one.fastest_rate or 0.0) * _share_of(one, own, threads)
             for name, one in products.items()
         },
         bytes_per_s=None
         if memory is None
-        else (ceiling_of(memory) or 0.0) * _share_of(memory, own, threads),
-        cache_bytes_per_s=None if cache is None else ceiling_of(cache),
+        else (memory.fastest_rate or 0.0) * _share_of(memory, own, threads),
+        cache_bytes_per_s=None if cache is None else cache.fastest_rate,
         peak_flops_per_s=peaks.flops_per_s,
         given_types=tuple(sorted(peaks.given)),
         part=peaks.part,
         num_threads=threads,
         run_threads=own,
         measured_unix_s=ceilings.measured_unix_s,
-        is_contended=_is_contended([*products.values(), *([memory] if memory else [])]),
+        memory_set_bytes=_memory_set(memory),
+        sizes=tuple(size for name, one in products.items() for size in _sizes(name, one, threads)),
+        doubts=_doubts({**products, "memory": memory, "cache": cache}, own, threads),
     )
-
-
-def ceiling_of(ceiling: Ceiling) -> float | None:
-    """Return the fastest rate that was measured, if there is any."""
-    if ceiling.best_rate:
-        return ceiling.best_rate
-    return ceiling.rate.estimate if ceiling.rate is not None and ceiling.rate.estimate > 0 else None
 
 
 def _is_same_device(ceilings: Ceilings, rank: RankSummary) -> bool:
@@ -85,16 +81,46 @@ def _fastest(near: list[Ceiling], variant: str) -> Ceiling | None:
     found = [
         one
         for one in near
-        if one.kind in ("copy", "triad") and one.variant == variant and ceiling_of(one)
+        if one.kind in ("copy", "triad") and one.variant == variant and one.fastest_rate
     ]
-    return max(found, key=lambda one: ceiling_of(one) or 0.0, default=None)
+    return max(found, key=lambda one: one.fastest_rate or 0.0, default=None)
 
 
-def _is_contended(used: list[Ceiling]) -> bool | None:
-    seen = [one.others_cores for one in used if one.others_cores is not None]
-    from steptime.machine.values.inventory_values import QUIET_CORES  # few runs need it
+def _memory_set(memory: Ceiling | None) -> int | None:
+    """Return the smallest set that counted as memory, because no cache holds it."""
+    settings = [] if memory is None else [memory.setting, *(p.setting for p in memory.points)]
+    return min((s.payload_bytes for s in settings if s and s.payload_bytes), default=None)
 
-    return max(seen) > QUIET_CORES if seen else None
+
+def _sizes(dtype: str, one: Ceiling, threads: int | None) -> Iterator[SizeRate]:
+    """Yield the rate at each size and number of threads, in the faster layout."""
+    found: dict[tuple[float, int | None], float] = {}
+    for point in one.points:
+        shape = point.setting.shape
+        if shape is not None and len(shape) == 3 and point.rate > 0:
+            key = (2.0 * shape[0] * shape[1] * shape[2], point.setting.num_threads or threads)
+            found[key] = max(point.rate, found.get(key, 0.0))
+    for (flops, num), rate in sorted(found.items(), key=lambda item: item[0][0]):
+        yield SizeRate(dtype=dtype, flops=flops, num_threads=num, flops_per_s=rate)
+
+
+def _doubts(
+    used: Mapping[str, Ceiling | None], own: int | None, threads: int | None
+) -> dict[str, tuple[str, ...]]:
+    """Return the doubts of each roof that has any."""
+    found = {}
+    for name, one in used.items():
+        if one is not None:
+            more = () if _is_measured(one, own, threads) else ("threads",)
+            found[name] = (*one.state.doubts, *more)
+    return {name: doubts for name, doubts in found.items() if doubts}
+
+
+def _is_measured(one: Ceiling, own: int | None, threads: int | None) -> bool:
+    """Return whether something was measured with the threads of the run."""
+    if own is None or threads is None or own >= threads or own == 1 or one.variant == "cache":
+        return True
+    return any(point.setting.num_threads == own for point in one.points)
 
 
 def _share_of(ceiling: Ceiling, own: int | None, threads: int | None) -> float:

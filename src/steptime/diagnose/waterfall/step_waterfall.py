@@ -12,12 +12,13 @@ docs/explanation/waterfall.md has the reasons.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from steptime.diagnose.ailments.contention import MIN_IDLE_CORES
 from steptime.diagnose.ailments.signals import (
     compute_device_s,
+    fraction_of,
     is_on_device,
     median_step_s,
     phase_of,
@@ -34,6 +35,7 @@ from steptime.diagnose.values.reach_values import (
 from steptime.diagnose.waterfall.chain import Bounds, bounds_of
 from steptime.diagnose.waterfall.cut import (
     BY_PHASE,
+    COMPUTING,
     MODEL,
     Cut,
     conclude,
@@ -41,13 +43,15 @@ from steptime.diagnose.waterfall.cut import (
     operator_parts,
     phase_part,
 )
+from steptime.diagnose.waterfall.gains import with_gains
 from steptime.diagnose.waterfall.roofline import make_roofline
 from steptime.diagnose.waterfall.roofs import find_roofs
+from steptime.diagnose.waterfall.step_clock import CPU, choose_clock, is_of_other_clock
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.work import Count, GroupCount
 
 if TYPE_CHECKING:
-    from steptime.machine.values.inventory_values import Ceilings
+    from steptime.machine.values.ceiling_values import Ceilings
 
 ROOF_TOLERANCE = 1.05
 """Ceilings are within 5 % of the best hand-written loop; a class that beats a ceiling by more shows
@@ -79,8 +83,14 @@ def make_waterfall(measurement: Measurement, roofs: Roofs | str) -> Waterfall:
     missing = _why_not(measurement, count, roofs)
     if count is None or isinstance(roofs, str) or missing is not None:
         return Waterfall(step_time_s=step_s, missing=missing)
-    cut = Cut(measurement=measurement, count=count, roofs=roofs, step_s=step_s)
-    return _cut_on_device(cut) if is_on_device(measurement) else _cut_on_host(cut)
+    clock = choose_clock(measurement, count, wall_s=step_s)
+    if clock.name == CPU:  # more threads would take no less CPU time
+        roofs = replace(roofs, flops_per_s=roofs.run_flops_per_s)
+    cut = Cut(measurement=measurement, count=count, roofs=roofs, clock=clock)
+    found = _cut_on_device(cut) if is_on_device(measurement) else _cut_on_host(cut)
+    if count.is_complete is False:
+        found = replace(found, is_conclusive=False, lacking=(*found.lacking, "complete_count"))
+    return with_gains(found, cut)
 
 
 def _why_not(m: Measurement, count: Count | None, roofs: Roofs | str) -> str | None:
@@ -96,7 +106,7 @@ def _why_not(m: Measurement, count: Count | None, roofs: Roofs | str) -> str | N
         return None if compute_device_s(m) is not None else "no_device_times"
     if any(one.time_s is None for one in groups_of(count)) or not count.total:
         return "no_operator_times"
-    return None
+    return "operators_by_cpu_time" if is_of_other_clock(m, count) else None
 
 
 # -- on the CPU: the times of operators are known
@@ -122,15 +132,20 @@ def _cut_on_host(cut: Cut) -> Waterfall:
             ),
         )
     )
-    parts += [phase_part(cut, name, phase) for name, phase in BY_PHASE.items()]
     script, other_off_s = _script_parts(cut)
     parts += script
-    lost = off_s + other_off_s
+    own_off_s = {name: cut.off_core_s(phase) for name, phase in COMPUTING.items()}
+    lost = math.fsum((off_s, other_off_s, *own_off_s.values()))
     taken = _taken_by_others(cut, lost)
     if taken > 0:
         parts.append(_contention(cut, taken))
+    share = taken / lost if lost else 0.0  # what others did not take, a phase has waited
+    parts += [
+        phase_part(cut, name, phase, off_s=share * own_off_s.get(name, 0.0))
+        for name, phase in BY_PHASE.items()
+    ]
     lacking = tuple(dict.fromkeys(w for one in bounds for w in one.lacking))
-    if lost > taken:
+    if (1 - share) * (off_s + other_off_s) > 0:
         is_known = cut.measurement.host is not None
         lacking += ("waits_off_core" if is_known else "host_load",)
     return conclude(cut, parts, exceeded=_exceeded(cut, groups), lacking=lacking, scale=scale)
@@ -164,7 +179,10 @@ def _fit_tiny(bounds: list[Bounds], room_s: float) -> list[Bounds]:
 def _script_parts(cut: Cut) -> tuple[list[WaterfallPart], float]:
     """Return parts for the script's code between marked calls, and its time off the core [s]."""
     other_s = cut.phase_s("other")
-    prepare = min(other_s, cut.step_s * (cut.measurement.prepare_fraction or 0.0))
+    share = fraction_of(cut.measurement, "other") or 0.0  # of the wall time, as is the part's
+    prepare = (
+        other_s * min(1.0, (cut.measurement.prepare_fraction or 0.0) / share) if share else 0.0
+    )
     rest_s = other_s - prepare
     off_s = rest_s * cut.off_core_s("other") / other_s if other_s else 0.0
     step = Term(name="step", value=cut.step_s, unit="s")
@@ -324,17 +342,25 @@ def _idle_parts(cut: Cut, idle_s: float, model: _Model) -> list[WaterfallPart]:
 
 def _exceeded(cut: Cut, groups: tuple[GroupCount, ...]) -> tuple[Exceeded, ...]:
     """Return the classes that were faster than a roof allows, the longest first."""
-    found: dict[tuple[str, str], tuple[float, float]] = {}
+    found: dict[tuple[str, str, str], tuple[float, float]] = {}
     for one in groups:
         bounds = bounds_of(one, cut.roofs, scale=1.0)
         if bounds.too_low is None or one.is_tiny:
             continue
         roof, least_s = bounds.too_low
-        time_s, needed_s = found.get((one.name, roof), (0.0, 0.0))
-        found[one.name, roof] = (time_s + (one.time_s or 0.0), needed_s + least_s)
+        key = (one.name, roof, (one.dtype or "") if roof == "compute" else roof)
+        time_s, needed_s = found.get(key, (0.0, 0.0))
+        found[key] = (time_s + (one.time_s or 0.0), needed_s + least_s)
     seen = [
-        Exceeded(name=name, roof=roof, ratio=needed / time_s, fraction=time_s / cut.step_s)
-        for (name, roof), (time_s, needed) in found.items()
+        Exceeded(
+            name=name,
+            roof=roof,
+            ratio=needed / time_s,
+            fraction=time_s / cut.step_s,
+            ceiling=ceiling,
+            is_proof=roof == "memory" or (roof == "compute" and name == "matmul"),
+        )
+        for (name, roof, ceiling), (time_s, needed) in found.items()
         if time_s > MIN_EXCEEDED_FRACTION * cut.step_s and needed > ROOF_TOLERANCE * time_s
     ]
     return tuple(sorted(seen, key=lambda one: -one.fraction))

@@ -8,10 +8,10 @@ it is, nothing is counted, and one word says why.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from json import dumps
 from threading import get_ident
-from time import thread_time_ns
+from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
 from ...record import kinds
@@ -43,13 +43,18 @@ INEXACT = (
 differ; the others are left out as a precaution, and so is what a reentrant checkpoint hides."""
 
 
+CLOCKS: Mapping[str, Callable[[], int]] = {"cpu": thread_time_ns, "wall": perf_counter_ns}
+
+
 class OperatorProbe:
     """The operators of one update of the thread that steps, and of threads that only call models.
 
     Args:
         torch: the module.
         fail: counts a failure of ours by place.
-        clock: [ns]; CPU time of the thread, because an operator that lost its core is not large.
+        clocks: [ns], by name. Where torch has one thread, it is CPU time of that thread, because
+            an operator that lost its core is not large. A thread that waits for others sleeps, so
+            with more threads it is wall time.
         completeness: follows what the matrices of models meet, over all updates that are counted.
     """
 
@@ -57,13 +62,13 @@ class OperatorProbe:
         self,
         torch: Any,
         fail: Callable[[str], None],
-        clock: Callable[[], int] = thread_time_ns,
+        clocks: Mapping[str, Callable[[], int]] = CLOCKS,
         completeness: CompletenessProof | None = None,
     ) -> None:
         self.torch = torch
         self.completeness = completeness
         self.fail = fail
-        self.clock = clock
+        self.clocks = clocks
         self.thread = get_ident()
         self.tally: Tally | None = None
         self.uncounted: str | None = (
@@ -248,6 +253,7 @@ class OperatorProbe:
         durations, fail = self.durations, self.fail
         if self.tally is None:
             self.tally = Tally(self.torch, operator_times(self.torch), self.completeness)
+            self.tally.clock = "cpu" if self.torch.get_num_threads() == 1 else "wall"
         tally, follow = self.tally, self._follow_operator
 
         def add(func: Any, args: Any, kwargs: Any, result: Any, ns: int) -> Any:
@@ -261,7 +267,8 @@ class OperatorProbe:
 
         is_followed = self.storages is not None and get_ident() == self.thread
         workspaces = self.storages.workspaces if is_followed and self.storages else None
-        mode = make_mode(self.torch, add, self.clock, workspaces=workspaces, times=tally.times)
+        clock = self.clocks[tally.clock or "cpu"]
+        mode = make_mode(self.torch, add, clock, workspaces=workspaces, times=tally.times)
         self.dispatch_code = type(mode).__torch_dispatch__.__code__
         return mode, tally
 

@@ -80,6 +80,7 @@ class Tally:
         self.num_following = 0
         self.has_guests = False  # other threads took part
         self.is_double = False  # gradients of gradients are computed
+        self.clock: str | None = None  # how operators are timed: `cpu` or `wall`
         self.home: int | None = None  # the thread whose graph nodes are numbered as ours are
         self.lock = Lock()
         self._number_of_node = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
@@ -336,6 +337,7 @@ class Tally:
             "again_flops": self.again,
             "outside_flops": self.outside,
             "is_double": self.is_double,
+            "clock": self.clock if is_timed else None,
             "is_executed": is_executed,
         }
 

@@ -30,8 +30,9 @@ from steptime.machine.checks.check_row import (
 )
 from steptime.machine.checks.limits_raised import more_cores
 from steptime.machine.checks.remedy import by_user, in_shell, unset
+from steptime.machine.values.ceiling_values import QUIET_CORES
 from steptime.machine.values.check_values import Certainty, Command, Cost, Disruption
-from steptime.machine.values.inventory_values import QUIET_CORES, Gpu, NumaNode
+from steptime.machine.values.inventory_values import Gpu, NumaNode
 from steptime.record.numbers_told import whole_number_in
 
 _TUNING = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"

@@ -134,7 +134,9 @@ class CeilingBench:
                 return
             self.others.sample()
             for line in self._measure(device, name, left_s):
-                yield {**line, "others_cores": self.others.sample()}
+                load = self.others.sample()
+                state = {"stolen_cores": load.stolen_cores, "num_throttles": load.num_throttles}
+                yield {**line, "others_cores": load.others_cores, "state": state}
 
     def _devices(self) -> list[str]:
         if not self.torch.cuda.is_available():
@@ -172,7 +174,8 @@ class CeilingBench:
         found.append(("disk", "disk", DISK_SHARE))
         if not together:
             found.append(("ranks", "collectives", COLLECTIVES_SHARE))
-        return [*together, *found]
+        wanted = self.request.get("stages")
+        return [one for one in (*together, *found) if wanted is None or [one[0], one[1]] in wanted]
 
     def _measure(self, device: str, name: str, left_s: float) -> Iterator[dict[str, Any]]:
         clock = Clock(until_s=time.perf_counter() + left_s)

@@ -13,6 +13,8 @@ from .repeat import Candidate, Clock, RepeatedWork, Search, Setting, describe, n
 
 CPU_SIZES = (256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 GPU_SIZES = (1024, 2048, 4096, 6144, 8192, 12288, 16384)
+ONE_THREAD_SIZES = (256, 512, 1024)
+"""Squares that are measured with one thread as well: small products gain less from more."""
 LAYOUTS = ("nn", "nt")
 # From the best square: long, wide and deep products, as in the layers of a transformer.
 RECTANGLES = ((4, 1, 1), (1, 4, 1), (1, 1, 4), (2, 2, 0.5))
@@ -52,12 +54,15 @@ class Products:
                 yield self.candidate((size, size, size), layout=best["layout"])
 
     def near(self, best: Setting) -> Iterator[Candidate]:
-        """Yield the other layout, a single thread, and rectangles of the same kind."""
+        """Yield the other layout, single threads, and rectangles of the same kind."""
         shape, layout = best["shape"], best["layout"]
         other = next(one for one in LAYOUTS if one != layout)
         yield self.candidate(tuple(shape), layout=other)
         if self.is_cpu and self.num_threads > 1:
             yield self.candidate(tuple(shape), layout=layout, num_threads=1)
+            for size in ONE_THREAD_SIZES:
+                if [size] * 3 != shape:
+                    yield self.candidate((size, size, size), layout=layout, num_threads=1)
         for factors in RECTANGLES:
             m, n, k = (int(size * factor) for size, factor in zip(shape, factors, strict=True))
             yield self.candidate((m, n, k), layout=layout)

@@ -22,6 +22,9 @@ SMALLEST_BYTES = 256 << 10
 """For all arrays together; below this, the call takes longer than the copy."""
 
 MAX_PLACES = 24
+ALONE = 2
+"""A single set may be this many times as large as one of several."""
+
 MEMORY_FACTOR = 4  # STREAM's rule: arrays of four times the caches
 SCALAR = 3.0
 
@@ -31,7 +34,7 @@ def sizes(*, cache_bytes: int, limit_bytes: int) -> tuple[list[int], list[int]]:
 
     Args:
         cache_bytes: of all caches of the last level.
-        limit_bytes: of the largest set allowed.
+        limit_bytes: of the largest set of several; a set alone may be larger.
     """
     bound = MEMORY_FACTOR * cache_bytes
     small, size = [], SMALLEST_BYTES
@@ -39,6 +42,8 @@ def sizes(*, cache_bytes: int, limit_bytes: int) -> tuple[list[int], list[int]]:
         small.append(size)
         size *= 4 if size < (16 << 20) else 2
     large = [size for size in (bound, 2 * bound) if size <= limit_bytes]
+    if not large and bound <= ALONE * limit_bytes:  # a virtual machine names its host's caches
+        large = [bound]
     return small, large
 
 

@@ -1,16 +1,14 @@
-"""What a machine has and what it reaches: its inventory and its measured ceilings.
+"""What a machine has: its inventory.
 
 Frozen values that survive JSON. What the machine did not tell is None or absent, and `missing` of
-the inventory says which part and why, in machine words; so does a ceiling that was not measured.
+the inventory says which part and why, in machine words. What the machine reaches stands in
+`ceiling_values`; rates of hardware as sold stand in `core.hardware`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-from steptime.core.interval import Interval
-from steptime.core.schema import SCHEMA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +107,7 @@ class Gpu:
         numa_node: the node it is near; None where the kernel does not say.
         cpus: cores near it, as the kernel lists them.
         used_bytes, busy_fraction: of its memory, and of its time, at that moment.
+        has_mig: it is divided into instances (MIG).
     """
 
     index: int
@@ -128,6 +127,7 @@ class Gpu:
     cpus: str | None = None
     used_bytes: int | None = None
     busy_fraction: float | None = None
+    has_mig: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,145 +306,3 @@ class Inventory:
     cuda_driver: str | None = None
     kernel: str | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
-
-
-# -- ceilings
-
-QUIET_CORES = 0.1
-"""Cores of others below which a machine is quiet: wall times then agreed with an idle one's."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """What a rate was measured at.
-
-    Attributes:
-        shape: m, n and k of a product of (m, k) and (k, n).
-        layout: `nn`, or `nt` where the second one is stored as (n, k), as a layer stores it.
-        payload_bytes: of one copy, message or read; of `copy` and `triad` all arrays together.
-        num_threads: of the processor, at work on it.
-    """
-
-    shape: tuple[int, ...] | None = None
-    layout: str | None = None
-    payload_bytes: int | None = None
-    num_threads: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """One setting of a search and its rate, the median of a few repetitions.
-
-    Attributes:
-        setting: what it was measured at.
-        rate: median of a few repetitions.
-    """
-
-    setting: Setting
-    rate: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ceiling:
-    """The most that was reached at one kind of work.
-
-    Attributes:
-        kind: `matmul`, `copy`, `triad`, `h2d`, `d2h`, `disk_sequential`, `disk_random`,
-            `all_reduce`, `all_gather` or `reduce_scatter`.
-        device: `cpu`, `cuda:0`, `disk`, or for collectives the backend (`gloo`, `nccl`).
-        variant: `memory` or `cache`; `pinned` or `pageable`; `direct` or `warm`.
-        dtype: of what is multiplied or sent.
-        unit: `flops_per_s`, `ops_per_s` (of whole numbers), `bytes_per_s` or `reads_per_s`.
-        rate: median over `n` repetitions at the best setting, made after the search chose it.
-        best_rate: of the fastest repetition.
-        setting: the best one.
-        num_ranks: of a collective.
-        points: all settings that were tried.
-        others_cores: cores that other processes kept busy meanwhile; None where not known.
-        missing: why there is no rate, a machine word.
-        detail: the words of what failed.
-    """
-
-    kind: str
-    device: str
-    unit: str
-    variant: str | None = None
-    dtype: str | None = None
-    rate: Interval | None = None
-    best_rate: float | None = None
-    setting: Setting | None = None
-    num_ranks: int | None = None
-    points: tuple[Point, ...] = ()
-    others_cores: float | None = None
-    missing: str | None = None
-    detail: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchProcess:
-    """The process that measured.
-
-    Attributes:
-        python: path of the interpreter.
-        python_version: version of the interpreter.
-        torch_version: version of its torch.
-        num_threads: of the processor, given to torch.
-        num_cores: on which the load of others was measured.
-        wait_policy: how its idle threads waited, a word of OpenMP.
-        device_names: of the GPUs, as torch names them.
-        device_bytes, num_multiprocessors: memory [bytes] and compute units of each GPU.
-        cuda_version: that torch was built for.
-    """
-
-    python: str
-    python_version: str
-    torch_version: str
-    num_threads: int
-    num_cores: int
-    wait_policy: str
-    device_names: tuple[str, ...] = ()
-    device_bytes: tuple[int, ...] = ()
-    num_multiprocessors: tuple[int, ...] = ()
-    cuda_version: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ceilings:
-    """What was measured of the machine at one time.
-
-    Attributes:
-        fingerprint: of the machine, the interpreter and its torch.
-        measured_unix_s: when the measuring began [s since 1970].
-        took_s: how long it took.
-        budget_s: how long it was allowed to take.
-        bench: what measured; None where nothing could.
-        ceilings: one for each kind, device and type.
-        is_partial: the time was up, or it was interrupted, before all was measured.
-        missing: why there are no ceilings at all, a machine word.
-        detail: the words of what failed.
-        schema: version of the record.
-    """
-
-    fingerprint: str
-    measured_unix_s: float
-    took_s: float
-    budget_s: float
-    bench: BenchProcess | None = None
-    ceilings: tuple[Ceiling, ...] = ()
-    is_partial: bool = False
-    missing: str | None = None
-    detail: str | None = None
-    schema: int = SCHEMA
-
-
-def is_contended(ceiling: Ceiling, bench: BenchProcess) -> bool | None:
-    """Whether others took cores that the measuring wanted; None where that is not known.
-
-    A container may use fewer cores than there are, and then others may be busy beside it.
-    """
-    if ceiling.others_cores is None:
-        return None
-    threads = ceiling.setting.num_threads if ceiling.setting is not None else None
-    wanted = max(threads or 1, ceiling.num_ranks or 1)
-    free = bench.num_cores - ceiling.others_cores
-    return ceiling.others_cores > QUIET_CORES and free < wanted - QUIET_CORES

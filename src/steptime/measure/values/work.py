@@ -303,6 +303,8 @@ class Count:
             written, which a compiler may have arranged differently.
         basis: how the work of a run's mean step is known; null for `steptime.count`, and for runs
             that an older version recorded.
+        clock: how operators were timed on the host: `cpu` (CPU time of their thread, where torch
+            has one thread) or `wall`; null where they were not timed, or by an older version.
     """
 
     forward: int
@@ -324,6 +326,7 @@ class Count:
     convention: str = OPERATORS
     is_executed: bool = True
     basis: WorkBasis | None = None
+    clock: str | None = None
 
     @property
     def total(self) -> int:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from steptime.errors import InterruptedByUserError
-from steptime.machine.values.inventory_values import Ceilings, Inventory
+from steptime.machine.values.ceiling_values import Ceilings
+from steptime.machine.values.inventory_values import Inventory
 from steptime.report.document.envelope import Envelope, ErrorItem, enclose
 from steptime.report.words.machine_words import describe_next, describe_reason
 

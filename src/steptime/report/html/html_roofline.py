@@ -33,7 +33,7 @@ def draw_roofline(roofline: Roofline) -> Drawing | None:
     used = {point.dtype for point in timed}
     top = max(roofs.run_flops_per_s.values())
     rates = {n: r for n, r in roofs.run_flops_per_s.items() if n in used or r == top}
-    legend = _draw_roofs(made, rates, roofs.bytes_per_s)
+    legend = _draw_roofs(made, rates, roofs)
     _draw_points(made, timed)
     without = [p.name for p in roofline.points if p.time_s and not p.intensity]
     note = f"without a place, for they compute nothing: {', '.join(without)}" if without else None
@@ -60,23 +60,39 @@ def _figure(points: list[RooflinePoint], roofs: Roofs) -> figure:
 
 
 def _draw_roofs(
-    made: figure, rates: Mapping[str, float], bandwidth: float | None
+    made: figure, rates: Mapping[str, float], roofs: Roofs
 ) -> tuple[tuple[str, str], ...]:
-    """Draw a line for memory, up to the highest ceiling, and one per type from where they meet."""
+    """Draw a line for memory, up to the highest ceiling, and one per type from where they meet.
+
+    Provisional ones are dashed.
+    """
+    bandwidth = roofs.bytes_per_s
+
+    def dash(name: str) -> str:
+        return "dashed" if name in roofs.doubts else "solid"
+
+    def note(name: str) -> str:
+        return " (provisional)" if name in roofs.doubts else ""
+
     low, high = made.x_range.start, made.x_range.end
     legend = []
     top = max(rates.values())
     if bandwidth:
         ridge = min(high, top / bandwidth)
         made.line(
-            [low, ridge], [low * bandwidth, ridge * bandwidth], line_color=_GREY, line_width=2
+            [low, ridge],
+            [low * bandwidth, ridge * bandwidth],
+            line_color=_GREY,
+            line_width=2,
+            line_dash=dash("memory"),
         )
-        legend.append((_GREY, f"memory {format_rate(bandwidth, 'bytes_per_s')}"))
+        told = f"memory {format_rate(bandwidth, 'bytes_per_s')}{note('memory')}"
+        legend.append((_GREY, told))
     for name, rate in sorted(rates.items(), key=lambda item: -item[1]):
         begin = rate / bandwidth if bandwidth else low
         color = ROOF_COLORS.get(name, _GREY)
-        made.line([begin, high], [rate, rate], line_color=color, line_width=2)
-        legend.append((color, f"{name} {format_rate(rate, 'flops_per_s')}"))
+        made.line([begin, high], [rate, rate], line_color=color, line_width=2, line_dash=dash(name))
+        legend.append((color, f"{name} {format_rate(rate, 'flops_per_s')}{note(name)}"))
         made.add_layout(
             Label(
                 x=high,

@@ -17,15 +17,19 @@ from steptime.report.html.html_colors import PART_COLORS
 from steptime.report.html.html_tags import Html, joined_html, table, tag
 from steptime.report.text.waterfall_text import (
     describe_arithmetic,
+    describe_doubt,
     describe_exceeded,
+    describe_gain,
     describe_lacking,
     describe_missing,
     describe_part,
     describe_reached,
     describe_roofs,
     describe_start,
+    describe_step,
     format_intensity,
 )
+from steptime.report.words.machine_words import AGAIN
 
 _ABSENT = "–"
 _UNMEASURED = ("no_ceilings", "no_ceilings_of_device")
@@ -45,15 +49,19 @@ def waterfall_part(found: Waterfall | None) -> Html | None:
     for part in found.parts:
         rows.append(_row(part, begun_s, step_s))
         begun_s += part.time_s
-    head = f"A step of {format_seconds(step_s)}, from {describe_start(found)}."
+    head = f"{describe_step(found).capitalize()}; from {describe_start(found)}."
     shown = table(["part", "", "time", "share"], rows, left=2, name="Waterfall of a step")
     return joined_html([tag("p", head), tag("div", shown, class_="waterfall"), *_doubts(found)])
 
 
 def _row(part: WaterfallPart, begun_s: float, step_s: float) -> list[Html | str]:
     arithmetic = describe_arithmetic(part)
+    told = [arithmetic, describe_gain(part)]
     name = joined_html(
-        [tag("b", describe_part(part.name)), tag("span", arithmetic, class_="arithmetic dim")]
+        [
+            tag("b", describe_part(part.name)),
+            *(tag("span", text, class_="arithmetic dim") for text in told if text),
+        ]
     )
     left, width = 100 * begun_s / step_s, max(0.4, 100 * part.time_s / step_s)
     style = f"margin-left:{min(left, 99.6):.2f}%;width:{width:.2f}%"
@@ -64,7 +72,11 @@ def _row(part: WaterfallPart, begun_s: float, step_s: float) -> list[Html | str]
 
 def _doubts(found: Waterfall) -> list[Html]:
     """Return the reasons to doubt the picture."""
-    said = [
+    said: list[Html] = []
+    if found.provisional:
+        text = f"Provisional: {', '.join(found.provisional)}. {AGAIN}"
+        said.append(tag("p", text, class_="bad"))
+    said += [
         tag(
             "p",
             f"{describe_exceeded(one)}: ",
@@ -75,7 +87,7 @@ def _doubts(found: Waterfall) -> list[Html]:
     ]
     if not found.is_conclusive:
         named = ", ".join(describe_lacking(word) for word in found.lacking)
-        text = "Inconclusive: more than 10 % of the step is unexplained, or beats its roof."
+        text = f"Inconclusive: {describe_doubt(found)}"
         said.append(tag("p", text + (f" Lacking: {named}." if named else ""), class_="bad"))
     return said
 

@@ -1,7 +1,7 @@
 """Shows what a machine reaches, as a table under its inventory, and how far the measuring has come.
 
-In: an `Inventory` and `Ceilings`. Out: lines. On a busy machine an interval reaches up to the
-fastest repetition, which other programs disturbed least.
+In: an `Inventory` and `Ceilings`. Out: lines. The interval of a provisional ceiling reaches up to
+the fastest repetition, which other programs disturbed least.
 """
 
 from __future__ import annotations
@@ -10,20 +10,15 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from steptime.core.accelerators import Accelerator
-from steptime.core.hardware import find_accelerator
 from steptime.core.printable import printable
 from steptime.core.units import format_count, format_percent, format_rate, format_seconds
-from steptime.machine.values.inventory_values import (
-    BenchProcess,
-    Ceiling,
-    Ceilings,
-    Inventory,
-    is_contended,
-)
+from steptime.machine.values.ceiling_values import BenchProcess, Ceiling, Ceilings, find_part
+from steptime.machine.values.inventory_values import Inventory
 from steptime.report.text.machine_text import inventory_lines
 from steptime.report.text.page import Page, columns, shortened
 from steptime.report.words.machine_words import (
+    AGAIN,
+    describe_doubts,
     describe_kind,
     describe_next,
     describe_reason,
@@ -57,7 +52,7 @@ def _ceilings(found: Ceilings, *, age_s: float | None, page: Page) -> list[Text]
     if measured and found.bench is not None:
         lines = [Text(), *_table(measured, found.bench, page=page)]
         lines += [Text(), *page.block("measured", _provenance(found, found.bench, age_s))]
-        lines += _busy(measured, found.bench, page=page)
+        lines += _doubts(measured, found.bench, page=page)
     if found.missing is not None:
         why = describe_reason(found.missing)
         detail = f" ({printable(found.detail)})" if found.detail else ""
@@ -88,7 +83,7 @@ def _cells(one: Ceiling, bench: BenchProcess) -> list[str]:
     if one.rate is None:
         return [_name(one), "", "", ""]
     high = one.rate.high
-    if is_contended(one, bench) and one.best_rate is not None:
+    if one.is_provisional and one.best_rate is not None:
         high = one.best_rate
     reached = format_rate(one.rate.estimate, one.unit)
     ends = [format_rate(value, one.unit) for value in (one.rate.low, high)]
@@ -108,25 +103,15 @@ def _name(one: Ceiling) -> str:
 
 def _share(one: Ceiling, bench: BenchProcess) -> str:
     """Return the share of the datasheet's peak, or an empty string for an unknown device."""
-    kind, _, number = one.device.partition(":")
-    if kind != "cuda" or one.rate is None or int(number) >= len(bench.device_names):
+    row = find_part(bench, one.device)
+    if row is None or one.rate is None:
         return ""
-    row = _row_of(bench, int(number))
     peak = None
-    if row is not None and one.kind == "matmul":
+    if one.kind == "matmul":
         peak = row.peak_flops_per_s.get(one.dtype or "")
-    elif row is not None and one.kind in ("copy", "triad"):
+    elif one.kind in ("copy", "triad"):
         peak = row.bandwidth_bytes_per_s
     return "" if peak is None else format_percent(one.rate.estimate / peak)
-
-
-def _row_of(bench: BenchProcess, number: int) -> Accelerator | None:
-    sizes, units = bench.device_bytes, bench.num_multiprocessors
-    return find_accelerator(
-        bench.device_names[number],
-        memory_bytes=sizes[number] if number < len(sizes) else None,
-        num_multiprocessors=units[number] if number < len(units) else None,
-    )
 
 
 def _provenance(found: Ceilings, bench: BenchProcess, age_s: float | None) -> str:
@@ -138,21 +123,33 @@ def _provenance(found: Ceilings, bench: BenchProcess, age_s: float | None) -> st
     )
 
 
-def _busy(measured: Sequence[Ceiling], bench: BenchProcess, *, page: Page) -> list[Text]:
-    """Warn if other programs used the cores, or note that the system cannot tell."""
-    told = [one for one in measured if one.others_cores is not None]
-    if not told:
-        return page.block("note", "this system does not tell whether others kept the cores busy")
-    disturbed = [one.others_cores or 0.0 for one in told if is_contended(one, bench)]
-    if not disturbed:
+def _doubts(measured: Sequence[Ceiling], bench: BenchProcess, *, page: Page) -> list[Text]:
+    """Name the provisional ceilings, with what was seen of others; say so if nobody could look."""
+    if all(one.others_cores is None for one in measured):
+        text = "this system does not tell whether others kept the cores busy"
+        return page.block("note", text)
+    doubted = [one for one in measured if one.is_provisional]
+    if not doubted:
         return []
-    most = format_count(round(max(disturbed), 1))
+    by_reason: dict[str, list[str]] = {}
+    for one in doubted:
+        by_reason.setdefault(describe_doubts(one.state.doubts), []).append(_name(one))
+    told = "; ".join(f"{', '.join(names)} ({why})" for why, names in by_reason.items())
     text = (
-        f"others kept up to {most} of {bench.num_cores} cores busy: intervals reach up to the "
-        "fastest repetition, and the machine may reach more. When it is quiet: "
-        "steptime machine --again"
+        f"provisional: {told}. Their intervals reach up to the fastest repetition, and nothing is "
+        f"judged by them: the machine may reach more.{_others(doubted, bench)} {AGAIN}"
     )
-    return page.block("busy", text, style="yellow")
+    return page.block("not firm", text, style="yellow")
+
+
+def _others(doubted: Sequence[Ceiling], bench: BenchProcess) -> str:
+    """Say how many cores others kept busy, if that is a reason."""
+    busy = [one.others_cores or 0.0 for one in doubted if "others_busy" in one.state.doubts]
+    if not busy:
+        return ""
+    return (
+        f" Others kept up to {format_count(round(max(busy), 1))} of {bench.num_cores} cores busy."
+    )
 
 
 def _reason(one: Ceiling) -> str:

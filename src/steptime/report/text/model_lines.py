@@ -45,7 +45,8 @@ def _describe_trained(work: ModelWork) -> str:
 def _describe_convention(work: ModelWork) -> str:
     """Return the counted work per parameter and token, beside what parameters alone would give."""
     model = work.flops_per_parameter or 0.0
-    text = f"{model:.2f} FLOP a parameter and token"
+    least = "at least " if work.is_at_least else ""
+    text = f"{least}{model:.2f} FLOP a parameter and token"
     again = work.executed_per_parameter
     if again is not None and again > 1.001 * model:
         text += f", {again:.2f} with what is recomputed"

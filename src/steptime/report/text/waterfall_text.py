@@ -6,7 +6,7 @@ and plots share. Each part is always shown with its arithmetic.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from rich.text import Text
 
@@ -23,12 +23,15 @@ from steptime.diagnose.values.reach_values import (
     Exceeded,
     Roofline,
     RooflinePoint,
+    Roofs,
     Term,
     Waterfall,
     WaterfallPart,
 )
 from steptime.report.text.page import LABEL_WIDTH, Page, columns, joined
 from steptime.report.text.work_lines import REASONS
+from steptime.report.words.machine_words import AGAIN, describe_doubts
+from steptime.report.words.run_words import describe_phase
 
 PARTS: Mapping[str, str] = {
     "arithmetic": "arithmetic",
@@ -63,13 +66,18 @@ MISSING: Mapping[str, str] = {
     "no_device_times": "the device's own times were not seen",
     "no_roof": "no ceiling of its type was measured",
     "no_bytes_moved": "its operators move nothing",
+    "operators_by_cpu_time": "operators were timed by the CPU time of one of several threads, and "
+    "phases by wall time, which do not compare; a new run times both alike",
 }
 
 LACKING: Mapping[str, str] = {
     "ceiling_memory": "a measured bandwidth of memory",
     "host_load": "the load of the machine",
     "waits_off_core": "what the process waited for while it was off its core",
+    "complete_count": "a whole count: there is more arithmetic than was counted",
     "true_ceilings": "ceilings measured on a quiet machine: operators beat them",
+    "firm_ceilings": "ceilings that are firm",
+    "quiet_machine": "a quiet machine: others kept it full during the run",
 }
 
 _BAR_WIDTH = 26
@@ -97,12 +105,23 @@ def describe_exceeded(found: Exceeded) -> str:
     """Say that a class of operators beat a roof, and why; the caller adds a command."""
     fact = f"{found.name} ran at {format_speedup(found.ratio)} the {found.roof} roof"
     why = "It was measured on a busy machine, or its data came from a cache"
+    if found.roof == "memory":
+        why = "No cache holds what these operators move, so it was measured on a busy machine"
     if found.roof == "compute":
         why = (
             "It is that of matrix products: measured on a busy machine, or these kernels do better "
             "or need less than is counted (Winograd)"
         )
     return f"{fact}: the roof is too low. {why}. To measure again"
+
+
+def describe_doubt(waterfall: Waterfall) -> str:
+    """Say why the picture is inconclusive, as a sentence."""
+    if waterfall.provisional and not waterfall.exceeded:
+        return "the roofs behind it are provisional, so no verdict rests on it."
+    if waterfall.lacking == ("quiet_machine",):
+        return "several threads computed beside other programs, so its times are partly theirs."
+    return "more than 10 % of the step is unexplained, or beats its roof."
 
 
 def describe_lacking(word: str) -> str:
@@ -124,6 +143,43 @@ def _value(term: Term) -> str:
     if term.unit.endswith("_per_s"):
         return format_rate(term.value, term.unit)
     return format_flops(term.value) if term.unit == "flops" else format_value(term.value, term.unit)
+
+
+def describe_step(waterfall: Waterfall) -> str:
+    """Name the step and the one clock of all parts, with what that clock does not show."""
+    step = format_seconds(waterfall.step_time_s or 0.0)
+    if waterfall.clock != "cpu":
+        return f"a step of {step}, all parts in wall time"
+    waits = ", ".join(
+        f"{describe_phase(name)} {format_seconds(s)}" for name, s in waterfall.waits.items()
+    )
+    wall = "" if waterfall.wall_s is None else f" ({format_seconds(waterfall.wall_s)} of wall time)"
+    without = f"; not in it, for waiting takes no CPU time: {waits}" if waits else ""
+    return (
+        f"a step of {step}, all parts in CPU time{wall}, because other programs kept the machine "
+        f"full{without}"
+    )
+
+
+def describe_gain(part: WaterfallPart) -> str:
+    """Say between which times removing the cause would shorten the step; empty if not known."""
+    gain = part.gain
+    if gain is None:
+        return ""
+    low, high = gain.low_s, gain.high_s
+    if high <= 0:
+        return "removed, the step would not become shorter"
+    least = format_seconds(low) if low > 0 else "nothing"
+    return f"removed, the step would become shorter by {least} to {format_seconds(high)}"
+
+
+def describe_provisional(names: Iterable[str], roofs: Roofs | None) -> str:
+    """Name provisional roofs with their doubts: `memory (measured while other programs ran)`."""
+    told = []
+    for name in names:
+        doubts = () if roofs is None else roofs.doubts.get(name, ())
+        told.append(f"{name} ({describe_doubts(doubts or ('exceeded',))})")
+    return ", ".join(told)
 
 
 def describe_start(waterfall: Waterfall) -> str:
@@ -161,15 +217,20 @@ def roof_lines(
         if part.time_s >= _MIN_SHOWN * waterfall.step_time_s
     ]
     head = "" if waterfall.is_conclusive else "INCONCLUSIVE: "
-    return page.block("roof", Text(head + joined([*named[:5], how])))
+    if waterfall.provisional:
+        head = f"INCONCLUSIVE, ceilings are provisional ({', '.join(waterfall.provisional)}): "
+    if waterfall.clock == "cpu":
+        head += "of CPU time, "
+    return page.block("roof", Text(printable(head) + joined([*named[:5], how])))
 
 
 def picture_lines(waterfall: Waterfall, roofline: Roofline, page: Page) -> list[Text]:
     """Return the whole picture: each part with its arithmetic, then each class under the roofs."""
-    return [*_waterfall_lines(waterfall, page), Text(), *_roofline_lines(roofline, page)]
+    shown = _waterfall_lines(waterfall, roofline.roofs, page)
+    return [*shown, Text(), *_roofline_lines(roofline, page)]
 
 
-def _waterfall_lines(waterfall: Waterfall, page: Page) -> list[Text]:
+def _waterfall_lines(waterfall: Waterfall, roofs: Roofs | None, page: Page) -> list[Text]:
     step_s = waterfall.step_time_s
     if waterfall.missing is not None or not step_s:
         reason = describe_missing(waterfall.missing or "no_steady_steps")
@@ -177,14 +238,16 @@ def _waterfall_lines(waterfall: Waterfall, page: Page) -> list[Text]:
         if waterfall.missing == "no_ceilings":
             lines += page.block("", "Measure it: steptime machine", style="bold")
         return lines
-    head = f"a step of {format_seconds(step_s)}, from {describe_start(waterfall)}"
+    head = f"{describe_step(waterfall)}; from {describe_start(waterfall)}"
     lines = [*page.block("waterfall", head), Text()]
     begun_s = 0.0
     for part in waterfall.parts:
         lines.append(_row(part, begun_s, step_s, page))
         begun_s += part.time_s
         lines += _indented(describe_arithmetic(part), page)
-    return [*lines, *_verdict_lines(waterfall, page)]
+        if gain := describe_gain(part):
+            lines += _indented(gain, page)
+    return [*lines, *_verdict_lines(waterfall, roofs, page)]
 
 
 def _row(part: WaterfallPart, begun_s: float, step_s: float, page: Page) -> Text:
@@ -206,15 +269,18 @@ def _indented(text: str, page: Page) -> list[Text]:
     return [Text("    ") + row for row in body.wrap(page.console, page.width - 4)]
 
 
-def _verdict_lines(waterfall: Waterfall, page: Page) -> list[Text]:
+def _verdict_lines(waterfall: Waterfall, roofs: Roofs | None, page: Page) -> list[Text]:
     """Say whether the picture can be believed, and what speaks against it."""
     lines = [Text()]
+    if waterfall.provisional:
+        text = f"provisional: {describe_provisional(waterfall.provisional, roofs)}. {AGAIN}"
+        lines += page.block("not firm", printable(text), style="yellow")
     for one in waterfall.exceeded[:3]:
         text = f"{describe_exceeded(one)}: steptime machine --again"
         lines += page.block("exceeded", printable(text), style="yellow")
     if not waterfall.is_conclusive:
-        text = "INCONCLUSIVE: more than 10 % of the step is unexplained, or beats its roof."
         named = ", ".join(describe_lacking(word) for word in waterfall.lacking)
+        text = f"INCONCLUSIVE: {describe_doubt(waterfall)}"
         lines += page.block("verdict", text + (f" Lacking: {named}." if named else ""))
     return lines
 
@@ -241,8 +307,8 @@ def describe_roofs(roofline: Roofline) -> str:
         parts.append(f"memory {format_rate(roofs.bytes_per_s, 'bytes_per_s')}")
     if roofs.run_threads is not None and roofs.num_threads is not None:
         parts.append(f"{roofs.run_threads} of {roofs.num_threads} threads")
-    if roofs.is_contended:
-        parts.append("measured while other programs ran")
+    if doubted := [name for name in (*roofs.run_flops_per_s, "memory") if name in roofs.doubts]:
+        parts.append(f"provisional: {describe_provisional(doubted, roofs)}")
     return printable(" · ".join(parts))
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from steptime.core.units import format_bytes
-from steptime.machine.values.inventory_values import Ceiling
+from steptime.machine.values.ceiling_values import Ceiling
 
 PARTS: Mapping[str, str] = {
     "gpus": "GPUs",
@@ -51,6 +51,25 @@ REASONS: Mapping[str, str] = {
 }
 """The numbers are those of nvmlReturn_t in nvml.h."""
 
+DOUBTS: Mapping[str, str] = {
+    "others_busy": "measured while other programs ran",
+    "stolen": "measured while the hypervisor took cores away",
+    "throttled": "measured while the cores were too hot",
+    "device_busy": "measured while others used the GPU",
+    "spread": "its repetitions differ too much",
+    "below_others": "another ceiling makes it impossible",
+    "above_datasheet": "above what the device can do",
+    "below_datasheet": "far below what the device can do",
+    "exceeded": "a run reached more",
+    "other_state": "measured in another state of the machine",
+    "threads": "not measured with so many threads",
+}
+"""Why a ceiling is provisional."""
+
+AGAIN = (
+    "The next `steptime run` or `steptime machine` that finds the machine quiet takes them again."
+)
+
 KINDS: Mapping[str, str] = {
     "matmul": "matmul",
     "copy": "copy",
@@ -89,6 +108,11 @@ def describe_setting(ceiling: Ceiling) -> str:
     if setting.num_threads is not None:
         parts.append(f"{setting.num_threads} thread" + ("" if setting.num_threads == 1 else "s"))
     return ", ".join(parts)
+
+
+def describe_doubts(words: Iterable[str]) -> str:
+    """Say why a ceiling is provisional."""
+    return ", ".join(DOUBTS.get(word, word.replace("_", " ")) for word in words)
 
 
 def describe_reason(word: str) -> str:
