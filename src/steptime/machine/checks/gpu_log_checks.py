@@ -79,6 +79,20 @@ _RESTART = (
 )
 
 
+def failed_gpus(facts: CheckFacts) -> set[str]:
+    """Return the bus ids of GPUs that need a reset for faults of the last day.
+
+    Of errors that stayed within rows of memory, the GPU's own counters say whether it does.
+    """
+    log = facts.node.kernel_log
+    found = [] if log is None else _own(log.xids, facts)
+    return {
+        one.bus_id
+        for one in found
+        if one.code in (*_GRAVE, _OFF_THE_BUS) and not _is_contained(one) and _is_recent([one])
+    }
+
+
 def _off_the_bus(facts: CheckFacts) -> Judgement:
     """Judge by the driver, which answers for a GPU or not; the log says which one it is."""
     if not nvidia_gpus(facts):
@@ -146,8 +160,11 @@ def _after(now: Sequence[XidCount]) -> tuple[str, ...]:
     """Return what to do: of errors that stayed within rows of memory, the counters decide."""
     if not now:
         return ()
-    is_contained = all(one.code in _MEMORY and one.code != _UNCONTAINED for one in now)
-    return (_COUNTERS,) if is_contained else (_RESET,)
+    return (_COUNTERS,) if all(map(_is_contained, now)) else (_RESET,)
+
+
+def _is_contained(one: XidCount) -> bool:
+    return one.code in _MEMORY and one.code != _UNCONTAINED
 
 
 def _looks(facts: CheckFacts, shown: Sequence[XidCount]) -> tuple[Command, ...]:
