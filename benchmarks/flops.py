@@ -165,11 +165,13 @@ def show(rows: list[dict[str, Any]], counters: list[str]) -> str:
 
 
 def save(path: Path, rows: list[dict[str, Any]], counters: list[str]) -> None:
-    """Errors as fractions, with the versions they are of."""
+    """Errors as fractions, with the versions they are of; others' earlier rows stay."""
+    kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"rows": []}
+    rows = [*rows, *(row for row in kept["rows"] if row["counter"] not in counters)]
     versions = {one: importlib.metadata.version(one) for one in counters if one != "steptime"}
     figures = {
         "python": platform.python_version(),
-        "versions": versions | {"torch": str(torch.__version__)},
+        "versions": kept.get("versions", {}) | versions | {"torch": str(torch.__version__)},
         "device": "cpu",
         "rows": rows,
     }

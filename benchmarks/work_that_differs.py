@@ -50,6 +50,8 @@ CASES: dict[str, tuple[str, ...]] = {
     "contrastive": (),
     "distillation": (),
     "rollout": (),
+    "clip": (),
+    "wasserstein": (),
     "functional_head": (),
     "function_threads": (),
     "nested_tensors": ("strided",),
@@ -58,8 +60,8 @@ CASES: dict[str, tuple[str, ...]] = {
 
 APART = frozenset(
     (
-        *("gradient_penalty", "contrastive", "distillation", "rollout", "functional_head"),
-        *("function_threads", "nested_tensors"),
+        *("gradient_penalty", "contrastive", "distillation", "rollout", "clip"),
+        *("wasserstein", "functional_head", "function_threads", "nested_tensors"),
     )
 )
 """Only an extra run may count them."""

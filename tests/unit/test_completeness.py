@@ -239,6 +239,20 @@ def test_a_failure_of_ours_leaves_no_claim(monkeypatch: pytest.MonkeyPatch) -> N
     assert found.total == PLANTED["linear_stack"]().total
 
 
+def test_elements_that_a_library_puts_elsewhere_are_still_the_matrix() -> None:
+    layer = nn.Linear(4, 8, bias=False)
+    updates = Updates(torch.optim.SGD(layer.parameters()))
+
+    def step() -> None:
+        layer.weight.data = layer.weight.detach().clone()
+        layer(torch.randn(3, 4)).sum().backward()
+
+    updates.run(step)
+    updates.run(step)
+
+    assert (updates.proof().is_complete, updates.proof().num_matrices) == (True, 1)
+
+
 @pytest.mark.parametrize("function", ["addmm", "baddbmm"])
 def test_a_matrix_that_is_added_to_a_product_meets_none(function: str) -> None:
     sizes = (3, 4, 6) if function == "addmm" else (2, 3, 4, 6)

@@ -17,6 +17,7 @@ from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Diagnosis
 from steptime.measure.values.observations import ScriptError
 from steptime.measure.values.over_time import RunSeries, StepPoint
+from steptime.measure.values.work import Completeness
 from steptime.report.html.html_page import PageFacts, render_page
 from steptime.report.html.html_tags import Html, bar, joined_html, table, tag
 from steptime.report.words.run_words import CHANGES
@@ -168,6 +169,18 @@ def test_what_the_report_says_of_work_workers_profile_and_memory_stands_on_the_p
     assert "a batch takes one of them" in parsed(page_of(bare(CASES["input_bound"]()))).text
     assert "open it at https://ui.perfetto.dev" in parsed(page_of(bare(CASES["profiled"]()))).text
     assert "bytes each" in parsed(page_of(bare(CASES["dissected"]()))).text
+
+
+def test_work_that_is_not_proven_whole_is_a_lower_bound_on_the_page() -> None:
+    run = CASES["counted"]()
+    assert run.count is not None
+    proof = Completeness(is_complete=False, num_matrices=3, num_met=3, unseen=("Mine",))
+
+    text = parsed(page_of(bare(replace(run, count=replace(run.count, completeness=proof))))).text
+
+    assert "MFU at least" in text
+    assert "no operator made the results of Mine" in text
+    assert "MFU at least" not in parsed(page_of(bare(run))).text
 
 
 def test_a_page_without_plots_has_no_word_on_how_to_zoom() -> None:

@@ -88,6 +88,8 @@ def make_waterfall(measurement: Measurement, roofs: Roofs | str) -> Waterfall:
         roofs = replace(roofs, flops_per_s=roofs.run_flops_per_s)
     cut = Cut(measurement=measurement, count=count, roofs=roofs, clock=clock)
     found = _cut_on_device(cut) if is_on_device(measurement) else _cut_on_host(cut)
+    if count.is_complete is False:
+        found = replace(found, is_conclusive=False, lacking=(*found.lacking, "complete_count"))
     return with_gains(found, cut)
 
 
@@ -221,7 +223,7 @@ def _contention(cut: Cut, lost_s: float) -> WaterfallPart:
     return WaterfallPart(
         name="contention",
         time_s=lost_s,
-        formula="time of model and script in which no thread of theirs ran",
+        formula="time of what computes in which no thread of it ran",
         terms=(
             Term(name="others_cores", value=host.others_cores, unit="cores"),
             Term(name="num_cores", value=float(host.num_cores), unit="cores"),

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from .flops import makes_products
 from .graph_nodes import (
@@ -47,6 +47,7 @@ class CompletenessProof:
         self.made: dict[int, tuple[Any, bool]] = {}  # storages, and whether a product made them
         self.held: dict[int, tuple[Any, list[tuple[int, int, Matrix]]]] = {}
         self.nodes: dict[int, Any] = {}
+        self.kinds: dict[Any, Kind] = {}
         self.unseen: dict[str, None] = {}  # functions whose results no operator made
         self.uncovered: dict[str, None] = {}
         self.before: list[tuple[Any, Any]] = []
@@ -97,18 +98,19 @@ class CompletenessProof:
     def _matrix_of(self, tensor: Any) -> Matrix | None:
         """Return what is known of a leaf of the graph; None where it is no matrix."""
         known = self.matrices.get(id(tensor))
-        if known is not None and known.reference() is tensor:
-            return known
+        if known is not None and known.reference() is not tensor:
+            known = None
         local = getattr(tensor, "_local_tensor", tensor)  # a DTensor's part on this rank
-        storage = storage_of(local)
-        if tensor.dim() < 2 or storage is None:
-            return None
-        if storage._cdata in self.made and not isinstance(tensor, self.torch.nn.Parameter):
-            return None  # an input, or what a checkpoint cut off to go on from there
-        begin, end = _span(local)
-        matrix = self.matrices[id(tensor)] = Matrix(tensor)
-        self._hold(storage, [(begin, end, matrix)])
-        return matrix
+        storage = storage_of(local) if tensor.dim() > 1 else None
+        if storage is None or (known is not None and known.storage == storage._cdata):
+            return known
+        if known is None:
+            if storage._cdata in self.made and not isinstance(tensor, self.torch.nn.Parameter):
+                return None  # an input, or what a checkpoint cut off to go on from there
+            known = self.matrices[id(tensor)] = Matrix(tensor)
+        known.storage = storage._cdata  # a library may have put its elements elsewhere
+        self._hold(storage, [(*_span(local), known)])
+        return known
 
     def _hold(self, storage: Any, parts: list[tuple[int, int, Matrix]]) -> None:
         known = self.held.get(storage._cdata)
@@ -127,6 +129,8 @@ class CompletenessProof:
         if storage is None:
             return []
         if storage._cdata not in self.held:
+            if storage._cdata in self.made:
+                return []
             originals, is_replica = originals_of(base)
             found = [one for one in map(self._matrix_of, originals) if one is not None]
             if not found:
@@ -150,9 +154,11 @@ class CompletenessProof:
             self.is_over = True
 
     def _add(self, func: Any, args: Any, kwargs: Any, result: Any, *, is_covered: bool) -> None:
-        schema, node = getattr(func, "_schema", None), self._node_now()
-        name = str(func) if schema is None else schema.name
-        taken = list(tensors_in([*args, *kwargs.values()]))
+        kind = self.kinds.get(func)
+        if kind is None:
+            kind = self.kinds[func] = kind_of(func)
+        node = self._node_now()
+        taken = list(tensors_in([*args, *kwargs.values()]) if kwargs else tensors_in(args))
         if node is not None and type(node).__name__ == "AccumulateGrad":
             self._arrive(node.variable, taken, result)
             return
@@ -161,41 +167,40 @@ class CompletenessProof:
         for one in taken:
             if one.requires_grad and one.is_leaf:
                 self._matrix_of(one)
-        if schema is not None and (is_view(func) or name in UNWRITTEN):
+        if kind.makes_nothing:
             return
-        written = [] if schema is None else list(written_by(func, args, kwargs))
+        written = list(written_by(kind, args, kwargs)) if kind.writes else []
         given = [*tensors_in(result), *written]
-        if name.partition("::")[0] in IDLE:
+        if kind.is_idle:
             self._copy(taken, [*given, *taken])
             self._make([*given, *taken], is_product=True in map(self.is_made, taken))
             return
-        if name in COPIES:
+        if kind.is_copy:
             self._copy([one for one in taken if not any(one is each for each in written)], given)
             return
-        is_product = is_covered and makes_products(name)
-        self._use(taken, name, is_product=is_product, is_covered=is_covered)
+        is_product = is_covered and kind.is_product
+        self._use(taken, kind, is_product=is_product, is_covered=is_covered)
         made = [self.is_made(one) for one in taken]
-        if not (node is not None and name in ADDITIONS and None in made):
+        if not (node is not None and kind.is_addition and None in made):
             self._make(given, is_product=is_product or True in made)
         if node is not None and is_product:
             self._run_node(node)
 
-    def _use(self, taken: list[Any], name: str, *, is_product: bool, is_covered: bool) -> None:
+    def _use(self, taken: list[Any], kind: Kind, *, is_product: bool, is_covered: bool) -> None:
         """Note which matrices an operator computed with, if it belongs to a forward."""
         has_graph = self.torch.is_grad_enabled()
         is_forward = self._node_now() is None
         if not is_covered:
-            self.uncovered[name] = None
+            self.uncovered[kind.name] = None
         if not (has_graph or is_forward):
             return
-        is_sum = is_product and name.partition("::")[2].lstrip("_").startswith(SUMS)
-        added = self._matrices_in(taken[0]) if is_sum and taken else []
+        added = self._matrices_in(taken[0]) if kind.is_sum and taken else []
         for matrix in {id(one): one for each in taken for one in self._matrices_in(each)}.values():
             matrix.num_forward += is_forward
             matrix.num_products += is_product and has_graph
             matrix.is_plain |= not is_product or any(matrix is one for one in added)
-            if not is_covered and name not in matrix.takers:
-                matrix.takers.append(name)
+            if not is_covered and kind.name not in matrix.takers:
+                matrix.takers.append(kind.name)
 
     def _copy(self, taken: list[Any], given: list[Any]) -> None:
         """Let copies be of the matrices that they were copied from."""
@@ -353,8 +358,53 @@ def _span(tensor: Any) -> tuple[int, int]:
     return begin * size, (int(last) + 1) * size
 
 
-def written_by(func: Any, args: Any, kwargs: Any) -> Iterator[Any]:
+def written_by(kind: Kind, args: Any, kwargs: Any) -> Iterator[Any]:
     """Yield the tensors among an operator's arguments that it writes."""
-    for place, one in enumerate(func._schema.arguments):
-        if one.alias_info is not None and one.alias_info.is_write:
-            yield from tensors_in(args[place] if place < len(args) else kwargs.get(one.name))
+    for place, name in kind.writes:
+        yield from tensors_in(args[place] if place < len(args) else kwargs.get(name))
+
+
+class Kind(NamedTuple):
+    """What is known of an operator, whatever its arguments are.
+
+    Attributes:
+        makes_nothing: it returns a view, or memory that somebody else writes.
+        is_idle: it moves elements between ranks.
+        is_copy: what it returns is a copy of what it takes.
+        is_product: it multiplies matrices by a formula.
+        is_sum: it is a product that adds its first argument.
+        is_addition: autograd may add up gradients with it.
+        writes: places and names of the arguments that it writes.
+    """
+
+    name: str
+    makes_nothing: bool = False
+    is_idle: bool = False
+    is_copy: bool = False
+    is_product: bool = False
+    is_sum: bool = False
+    is_addition: bool = False
+    writes: tuple[tuple[int, str], ...] = ()
+
+
+def kind_of(func: Any) -> Kind:
+    """Return what is known of an operator by its schema."""
+    schema = getattr(func, "_schema", None)
+    if schema is None:
+        return Kind(str(func))  # of a higher order: what it runs inside is not seen
+    space, _, short = schema.name.partition("::")
+    is_product = makes_products(schema.name)
+    return Kind(
+        schema.name,
+        makes_nothing=is_view(func) or schema.name in UNWRITTEN,
+        is_idle=space in IDLE,
+        is_copy=schema.name in COPIES,
+        is_product=is_product,
+        is_sum=is_product and short.lstrip("_").startswith(SUMS),
+        is_addition=schema.name in ADDITIONS,
+        writes=tuple(
+            (place, one.name)
+            for place, one in enumerate(schema.arguments)
+            if one.alias_info is not None and one.alias_info.is_write
+        ),
+    )

@@ -76,8 +76,11 @@ def node_of(tensor: Any) -> Any:
 
 
 def own_function_of(tensor: Any) -> Any:
-    """Return the node of the script's own function that a tensor comes from through views alone."""
-    node = node_of(tensor)
+    """Return the node of the script's own function that a tensor comes from through views alone.
+
+    The node of a view may only be made when it is asked for; that of its base is always there.
+    """
+    node = node_of(tensor if tensor._base is None else tensor._base)
     for _ in range(MAX_CHAIN):
         if node is None:
             return None

@@ -15,6 +15,7 @@ class Matrix:
     """A tensor of two dimensions or more that may be trained, and what has met it.
 
     Attributes:
+        storage: address of the storage in which it lies now.
         num_forward: operators that computed something with it in the forward.
         num_products: products that autograd will go back through.
         num_nodes: graph nodes of products that the backward ran for it.
@@ -29,6 +30,7 @@ class Matrix:
         self.reference = weakref.ref(tensor)
         self.shape = tuple(tensor.shape)
         self.size = int(tensor.numel())
+        self.storage: int | None = None
         self.num_forward = self.num_products = self.num_nodes = 0
         self.is_plain = self.is_replicated = False
         self.takers: list[str] = []

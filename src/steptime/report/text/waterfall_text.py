@@ -74,6 +74,7 @@ LACKING: Mapping[str, str] = {
     "ceiling_memory": "a measured bandwidth of memory",
     "host_load": "the load of the machine",
     "waits_off_core": "what the process waited for while it was off its core",
+    "complete_count": "a whole count: there is more arithmetic than was counted",
     "true_ceilings": "ceilings measured on a quiet machine: operators beat them",
     "firm_ceilings": "ceilings that are firm",
     "quiet_machine": "a quiet machine: others kept it full during the run",
