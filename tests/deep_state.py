@@ -38,7 +38,10 @@ def bits(tensor: Any) -> Any:
 def of_tensor(tensor: Any) -> dict[str, Any]:
     facts = {"bits": bits(tensor), "requires_grad": tensor.requires_grad, "id": id(tensor)}
     facts["version"] = None if tensor.is_inference() else tensor._version
-    facts["attributes"] = list(vars(tensor)) if hasattr(tensor, "__dict__") else None
+    own = vars(tensor).items() if hasattr(tensor, "__dict__") else ()
+    facts["attributes"] = [
+        (name, bits(one) if isinstance(one, torch.Tensor) else id(one)) for name, one in own
+    ]
     if tensor.layout == torch.strided and not tensor.is_nested:
         facts["place"] = (tensor.data_ptr(), tensor.stride())
     if tensor.is_leaf:

@@ -195,8 +195,28 @@ def caches_and_queues() -> Odd:
     return one(Holding(), rows())
 
 
+class ByHand(nn.Module):
+    """It makes layers and weights when it is called for the first time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not hasattr(self, "second"):
+            self.second = nn.Linear(4, 4)
+            self.scale = nn.Parameter(torch.randn(4))
+        out: torch.Tensor = self.second(self.first(x)) * self.scale
+        return out
+
+
+@odd
+def layers_made_at_the_first_call() -> Odd:
+    return one(ByHand(), rows())
+
+
 class Carrying(nn.Module):
-    """Its hidden state goes from call to call; `grows` keeps the graph as well."""
+    """Its hidden state goes from call to call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -396,6 +416,21 @@ def a_sparse_graph() -> Odd:
 
 
 @odd
+def a_sparse_buffer_that_is_changed() -> Odd:
+    class Growing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+            self.register_buffer("edges", torch.eye(4).to_sparse().coalesce())
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.edges.mul_(2.0)
+            return torch.sparse.mm(self.edges, self.layer(x))
+
+    return one(Growing(), rows())
+
+
+@odd
 def tied_and_complex() -> Odd:
     class Tied(nn.Module):
         def __init__(self) -> None:
@@ -415,6 +450,38 @@ def tied_and_complex() -> Odd:
 @odd
 def scripted() -> Odd:
     return one(torch.jit.script(normed()), rows())
+
+
+class Counting(nn.Module):
+    """It counts its calls, which TorchScript does in C++."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.calls = nn.Linear(4, 4), 0
+        self.last = torch.zeros(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.last = self.layer(x + self.last).mean(0).detach()
+        return self.layer(x) * self.calls + self.last
+
+
+@odd
+def scripted_attributes() -> Odd:
+    return one(torch.jit.script(Counting()), rows())
+
+
+@odd
+def flags_on_weights() -> Odd:
+    model = nn.Linear(4, 4)
+    model.weight.main_grad = torch.zeros(4, 4)
+
+    def note(gradient: torch.Tensor) -> None:
+        model.weight.main_grad.add_(gradient)
+        model.weight.was_added = True
+
+    model.weight.register_hook(note)
+    return one(model, rows())
 
 
 @odd

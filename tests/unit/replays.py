@@ -138,11 +138,13 @@ def ethernet(
     megabits: int = 100_000,
     mtu: int = 9000,
     cores: Sequence[int] = (0, 1, 2, 3),
+    is_new: bool = True,
 ) -> None:
     """A card at a place of its own, with an interrupt for each of the cores given."""
     bus_id = "0000:0f:00.0"
-    tree.pci(bus_id, "pci0000:0e/0000:0e:01.0", local_cpulist="0-47", numa_node="0")
-    tree.link(f"class/net/{name}/device", f"devices/pci0000:0e/0000:0e:01.0/{bus_id}")
+    if is_new:
+        tree.pci(bus_id, "pci0000:0e/0000:0e:01.0", local_cpulist="0-47", numa_node="0")
+        tree.link(f"class/net/{name}/device", f"devices/pci0000:0e/0000:0e:01.0/{bus_id}")
     for file, text in (("operstate", "up"), ("speed", str(megabits)), ("mtu", str(mtu))):
         tree.sys(f"class/net/{name}/{file}", text + "\n")
     lines = ["            CPU0       CPU1\n"]
@@ -353,8 +355,54 @@ def amd(tree: Tree) -> Node:
     )
 
 
+def healthy_as_user(tree: Tree) -> Node:
+    """The healthy node, as a user sees it who may read neither the log nor PCI registers."""
+    node = dgx(tree, acs="denied")
+    node.tools[LOG] = "-- No entries --\n"
+    return node
+
+
+def many_faults(tree: Tree) -> Node:
+    """Most of it at once: no two of the remedies may contradict each other."""
+    at = UPTIME_S - 600
+    node = dgx(
+        tree,
+        buses=tuple(bus for bus in BUSES if bus != "52"),
+        off=(4,),
+        rates={1: 100},
+        widths={"mlx5_1": "1X NDR"},
+        acs="on",
+        generation={0: 1},
+        busy={0: 80},
+        used_mib={0: 1000, 3: 70212},
+        mig={6: "Enabled"},
+        mig_pending={6: "Enabled"},
+        persistence={1: "Disabled"},
+        uncorrected={5: 1},
+        log=(
+            (at, "NVRM: Xid (PCI:0000:52:00): 79, GPU has fallen off the bus."),
+            (at + 1, "NVRM: Xid (PCI:0000:d1:00): 95, Uncontained memory error"),
+            (at + 2, "NVRM: Xid (PCI:0000:1b:00): 31, pid=9, name=python, Ch 00000012, MMU Fault"),
+            (at + 3, "nvidia-nvswitch3: SXid (PCI:0000:0a:00.0): 20034, Fatal, Link 30 LTSSM"),
+        ),
+    )
+    governor(tree, cores=96, word="powersave", driver="acpi-cpufreq")
+    tree.mounts("/ ext4 /dev/a 259:2", "/home lustre mds:/home 0:50", "/tmp xfs /dev/b 8:1")
+    ethernet(tree, mtu=1500, cores=(90, 90, 90), is_new=False)
+    tree.proc("901/comm", "sleep\n")
+    node.tools["chronyc"] = chronyc_tracking(leap="Not synchronised", offset="2.500000000")
+    return replace(
+        node,
+        run=make_run(command=("torchrun", "--nnodes=4", "--nproc-per-node=8", "train.py")),
+        software=make_software(num_threads=192, num_devices=7),
+        synchronized=ClockSync(is_synchronized=False, error_s=16.0),
+    )
+
+
 MACHINES: Mapping[str, Plant] = {
     "healthy": healthy,
+    "healthy_as_user": healthy_as_user,
+    "many_faults": many_faults,
     "fallen_gpu": fallen_gpu,
     "failing_memory": failing_memory,
     "off_nvlink": off_nvlink,

@@ -1,9 +1,12 @@
 """The names that drivers give to devices, and the row of the table that each one has."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from steptime.core.accelerators import ACCELERATORS
 from steptime.core.hardware import find_accelerator
+from steptime.guest.bootstrap import describe_device
 
 GIB = 2**30
 
@@ -240,3 +243,20 @@ def test_16_bit_products_have_the_generation_s_rate_with_sums_in_fp32(beginning:
             continue
         ratio = one.peak_flops_per_s["fp16"] / one.peak_flops_per_s["fp32"]
         assert ratio == pytest.approx(RATIOS[beginning], rel=0.01), one.name
+
+
+def test_the_guest_says_what_tells_parts_of_one_name_apart() -> None:
+    found = SimpleNamespace(total_memory=97871 * 2**20, multi_processor_count=132)
+    cuda = SimpleNamespace(
+        current_device=lambda: 0,
+        get_device_properties=lambda _: found,
+        get_device_name=lambda: "NVIDIA GH200 480GB",
+    )
+
+    told = describe_device(SimpleNamespace(cuda=cuda))
+
+    assert told == {
+        "device_name": "NVIDIA GH200 480GB",
+        "device_bytes": 97871 * 2**20,
+        "num_multiprocessors": 132,
+    }

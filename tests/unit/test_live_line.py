@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -99,3 +100,22 @@ def test_files_and_nothing_at_all_leave_room_for_the_line(
     with (tmp_path / "log").open("wb") as log, Path(os.devnull).open("wb") as null:
         assert live.why_no_line((log.fileno(), null.fileno())) is None
         assert live.why_no_line((log.fileno(), closed)) is None
+
+
+def test_bad_numbers_of_a_training_are_said_once(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    ranks = [SimpleNamespace(bad_update=None), SimpleNamespace(bad_update=None)]
+    line = live.BadNumbers(tmp_path, lambda: [[ranks[0]], [ranks[1]]])  # type: ignore[list-item]
+    line.show()
+    ranks[0].bad_update = 1234
+    line.show()
+    ranks[1].bad_update = 7
+    line.show()
+    line.show()
+    line.clear()
+
+    assert capsys.readouterr().err.splitlines() == [
+        "steptime: the loss or the gradients are not finite in update 1,234.",
+        "steptime: the loss or the gradients of training 2 are not finite in update 7.",
+    ]

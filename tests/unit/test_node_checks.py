@@ -150,6 +150,26 @@ def test_under_a_scheduler_gpus_are_not_ones_to_choose(
     assert not any("export" in command.line for command in found.commands)
 
 
+def test_a_container_does_not_know_whose_memory_it_is() -> None:
+    limits = replace(HERE.inventory.limits, container="docker")
+    facts = taken()
+    facts = replace(facts, inventory=replace(facts.inventory, limits=limits))
+
+    assert check("gpu_memory_taken", facts).severity is Severity.INFO
+
+
+@pytest.mark.parametrize("code", [79, 48, 31])
+def test_errors_of_other_jobs_gpus_are_theirs(code: int) -> None:
+    """The log is the node's: in a job it names GPUs that the job does not have."""
+    job = replace(logged(xid(code, bus="99")), site=MachineSite(scheduler="slurm", in_job=True))
+    lost = replace(job, inventory=replace(job.inventory, missing={"gpus": "some_do_not_answer"}))
+
+    assert not any(
+        found.status is CheckStatus.FIRES for found in judge(job) if "xid" in found.source
+    )
+    assert any(found.status is CheckStatus.FIRES for found in judge(lost) if "xid" in found.source)
+
+
 def test_gpus_of_others_are_not_judged_where_a_variable_chooses() -> None:
     facts = with_variable(taken(STRANGER), CUDA_VISIBLE_DEVICES="1")
 

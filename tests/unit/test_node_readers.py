@@ -209,15 +209,23 @@ def test_the_words_of_nvidia_smi_become_gpus_and_their_states() -> None:
     )
 
 
-def test_what_nvidia_smi_leaves_out_is_none() -> None:
+def test_an_old_nvidia_smi_is_read_and_what_it_leaves_out_is_none() -> None:
     text = (
         "==============NVSMI LOG==============\n\n"
         "GPU 00000000:01:00.0\n"
         "    Product Name                          : Tesla K80\n"
         "    MIG Mode\n"
         "        Current                           : N/A\n"
+        "    Clocks Throttle Reasons\n"
+        "        SW Power Cap                      : Active\n"
+        "        HW Slowdown                       : Not Active\n"
+        "            HW Thermal Slowdown           : Active\n"
         "    Utilization\n"
         "        Gpu                               : 7 %\n"
+        "    Power Readings\n"
+        "        Power Limit                       : 62.50 W\n"
+        "        Default Power Limit               : 150.00 W\n"
+        "        Enforced Power Limit              : 60.00 W\n"
     )
 
     found = parse_query(text)
@@ -226,6 +234,8 @@ def test_what_nvidia_smi_leaves_out_is_none() -> None:
     assert found.gpus[0].busy_fraction == 0.07
     state = found.states[0]
     assert (state.mig, state.processes, state.fabric, state.num_uncorrected) == (None,) * 4
+    assert (state.power_limit_w, state.default_power_limit_w) == (60.0, 150.0)
+    assert state.held_down == ("power_cap", "thermal")
     assert parse_query("NVIDIA-SMI has failed because it couldn't communicate") is None
 
 

@@ -147,6 +147,37 @@ def test_on_a_healthy_node_nothing_is_found(replay: Callable[[str], CheckFacts])
     assert fired(replay("healthy")) == {}
 
 
+def test_a_user_sees_nothing_wrong_and_is_told_what_was_not_read(
+    replay: Callable[[str], CheckFacts],
+) -> None:
+    facts = replay("healthy_as_user")
+
+    assert fired(facts) == {}
+    assert check("gpu_errors_logged", facts).reason == "no_right_to_read_the_log"
+    assert check("peers_redirected", facts).reason == "root_alone_may_read"
+
+
+def test_of_many_faults_at_once_each_is_found(replay: Callable[[str], CheckFacts]) -> None:
+    assert set(fired(replay("many_faults"))) == {
+        *("gpu_off_the_bus", "gpu_errors_logged", "program_errors_logged", "memory_errors"),
+        *("nvlink_down", "pcie_link_slow", "gpu_memory_taken", "mig_on", "persistence_off"),
+        *("rdma_port_slow", "peers_redirected", "clock_not_synchronized", "mtu_small"),
+        *("interrupts_crowded", "cores_clocked_low", "caches_on_network"),
+        *("affinity_across_nodes", "threads_over_cores"),
+    }
+
+
+def test_the_gpus_that_are_named_are_none_that_another_check_warns_of(
+    replay: Callable[[str], CheckFacts],
+) -> None:
+    """GPU 4 is off NVLink, 5 had an error that needs a reset, 6 is divided."""
+    found = fired(replay("many_faults"))
+
+    lines = [command.line for command in found["gpu_memory_taken"].commands]
+    assert "export CUDA_VISIBLE_DEVICES=0,1,2" in lines
+    assert "gpu_errors_logged" in found["memory_errors"].advice[0]
+
+
 @pytest.mark.parametrize(
     ("machine", "codes"),
     [

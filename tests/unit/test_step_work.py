@@ -181,6 +181,30 @@ def test_where_only_a_range_is_known_an_extra_run_that_counted_more_counts() -> 
     assert "count more" not in text_of(found)
 
 
+@pytest.mark.parametrize(
+    ("own", "total", "missing"),
+    [(((13, 300), (23, 900)), 600, None), ((), None, "child_subclass")],
+)
+def test_an_extra_run_in_which_something_was_not_seen_is_void(
+    own: Sequence[tuple[int, int]], total: int | None, missing: str | None
+) -> None:
+    rows = [make_update(n, {"forward": 5}, x=[*by_count(forwards=1), *sizes()]) for n in range(NUM)]
+    child = [count_line(n, 300 + 60 * n, sizes(), is_whole=True) for n in range(20)]
+    files = {
+        "rank-0.jsonl": [HEAD, *rows, *[count_line(*one, sizes()) for one in own], make_end(NUM)],
+        "count.jsonl": [
+            {"k": "head", "schema": 1},
+            *child,
+            {"k": "count", "missing": "child_subclass"},
+        ],
+    }
+
+    found = measure(read(files))
+
+    assert found.count_missing == missing
+    assert (found.count and found.count.total) == total
+
+
 def test_steps_are_told_by_the_size_of_their_inputs() -> None:
     counted = [count_line(n, 30 * rows, sizes(rows)) for n, rows in ((3, 8), (5, 16))]
     found = measured(lambda n: sizes(16 if n % 4 == 0 else 8), *counted)

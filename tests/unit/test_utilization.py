@@ -410,6 +410,12 @@ def test_an_unknown_device_has_the_mfu_that_its_user_gave_a_peak_for() -> None:
     assert model_utilization(other).missing == "no_peak_for_type"
 
 
+def test_a_peak_of_a_damaged_file_is_none() -> None:
+    run = make_run(make_count(), device_name=H100, given_peaks={"bf16": -1.0})
+
+    assert model_utilization(run).peak_flops_per_s == 989e12
+
+
 def test_a_peak_that_the_run_beats_is_called_too_low() -> None:
     run = make_run(make_count(), device_name="Some GPU", given_peaks={"bf16": 50e12})
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from steptime.cli.output import tell
 from steptime.record import files
 from steptime.record.lines import LineReader
 from steptime.report.text.live_text import Pace, live_line
@@ -65,6 +66,27 @@ def _is_file(descriptor: int) -> bool:
     return stat.S_ISCHR(found.st_mode) and found.st_rdev == os.stat(os.devnull).st_rdev
 
 
+class BadNumbers:
+    """Says once on stderr that the numbers of a training became infinite or NaN."""
+
+    def __init__(self, _: Path, newest: Callable[[], Sequence[Sequence[RankProgress]]]) -> None:
+        self._newest = newest
+        self._told: set[int] = set()
+
+    def show(self) -> float:
+        """Say what is new; return the time until it is due again [s]."""
+        for number, ranks in enumerate(self._newest(), start=1):
+            bad = [rank.bad_update for rank in ranks if rank.bad_update is not None]
+            if bad and number not in self._told:
+                self._told.add(number)
+                of = f" of training {number}" if number > 1 else ""
+                tell(f"the loss or the gradients{of} are not finite in update {min(bad):,}.")
+        return _INTERVAL_S
+
+    def clear(self) -> None:
+        """Do nothing: what was said stays."""
+
+
 class RunLine:
     """Shows how far the run is; if the terminal goes away, this does not fail."""
 
@@ -72,6 +94,7 @@ class RunLine:
         self, folder: Path, newest: Callable[[], Sequence[Sequence[RankProgress]]]
     ) -> None:
         self._newest = newest
+        self._bad_numbers = BadNumbers(folder, newest)
         # Writing never waits for a terminal that was stopped (Ctrl-S).
         self._terminal = os.open(_TERMINAL, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
         self._began_s = time.monotonic()
@@ -83,6 +106,7 @@ class RunLine:
         for row in self._host.read():
             job, num = self._cores
             self._cores = (row.get("job_cores", job), row.get("num_cores", num))
+        self._bad_numbers.show()
         self._write(live_line(self._pace(time.monotonic()), width=self._width()))
         return _INTERVAL_S
 

@@ -78,8 +78,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--live",
         action="store_true",
-        help="show one line of progress in the terminal while the command runs; its own output "
-        "must go to a file",
+        help="show progress in the terminal (the command's output must go to a file), and say at "
+        "once if the loss is not finite",
     )
     add_store(output)
     parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -141,15 +141,15 @@ def _run_options(options: argparse.Namespace) -> RunOptions:
     )
 
 
-def _line_maker() -> MakeLine | None:
-    """Return what makes the live line; if none can be shown, say why and return None."""
-    from steptime.cli.live import RunLine, why_no_line
+def _line_maker() -> MakeLine:
+    """Return what makes the live line; if none can be shown, say why, and warn at least."""
+    from steptime.cli.live import BadNumbers, RunLine, why_no_line
 
     reason = why_no_line()
     if reason is None:
         return RunLine
     tell(f"the live line cannot be shown: {reason}")
-    return None
+    return BadNumbers
 
 
 def _conclude(options: argparse.Namespace, ended: EndedRun, code: int) -> None:

@@ -23,9 +23,15 @@ MAX_ITEMS = 1_000_000
 
 
 class KeptAttributes:
-    """Modules and other objects as they were."""
+    """Modules and other objects as they were.
 
-    def __init__(self) -> None:
+    Args:
+        torch: the module.
+    """
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+        self.tensors: list[Any] = []  # found among the attributes
         self.owners: list[tuple[Any, type, dict[str, Any]]] = []
         self.collections: dict[int, tuple[Any, Any]] = {}
         self.states: list[tuple[Callable[[Any], Any], Any]] = []
@@ -37,6 +43,18 @@ class KeptAttributes:
             own = dict(owner.__dict__)
             self.owners.append((owner, type(owner), own))
             self.note_values(own.values())
+            self._note_script(owner)
+
+    def _note_script(self, owner: Any) -> None:
+        """Note the attributes of a scripted module, which lie in C++."""
+        kind, script = owner.__dict__.get("_concrete_type"), owner.__dict__.get("_c")
+        if kind is None or script is None:
+            return
+        for name in kind.get_attributes():
+            value = script.getattr(name)
+            plain = isinstance(value, (int, float, str, type(None)))
+            if plain or hasattr(value, "untyped_storage"):
+                self.states.append((partial(script.setattr, name), value))
 
     def note_values(self, values: Iterable[Any]) -> None:
         """Note the collections among values, and the sources of random numbers."""
@@ -48,6 +66,8 @@ class KeptAttributes:
                 self.num_items += len(value)
                 if self.num_items < MAX_ITEMS:
                     pending += value.values() if isinstance(value, dict) else value
+            elif issubclass(type(value), self.torch.Tensor):
+                self.tensors.append(value)
             else:
                 self.states += _random_state(value)
 

@@ -34,7 +34,7 @@ class LeftAsItWas:
         keep_switches(torch, undo)
         keep_random_states(torch, undo)
         every = live_modules(torch)
-        self.tensors, self.attributes = KeptTensors(torch), KeptAttributes()
+        self.tensors, self.attributes = KeptTensors(torch), KeptAttributes(torch)
         self.gradients = KeptGradients()
         self.has_backward = False  # an operator ran in a backward
         # Undone in this order: modules have their tensors again, these their elements and then
@@ -43,8 +43,10 @@ class LeftAsItWas:
         undo.callback(self._put_tensors_back)
         undo.callback(self.attributes.put_back)
         self.attributes.note(every)
+        held = list({id(one): one for one in self.attributes.tensors}.values())
+        self.attributes.note(held)  # frameworks hang flags and buffers on weights
         with _without_modes():
-            self.tensors.note([one for _, one in held_by(every)])
+            self.tensors.note(held)
         _watch(torch, undo)
 
     def note_model(self, modules: list[Any]) -> None:

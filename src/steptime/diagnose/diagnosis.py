@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from steptime.core.schema import SCHEMA
 from steptime.diagnose import contended
-from steptime.diagnose.ailments import memory_limits, stalled, verdicts
+from steptime.diagnose.ailments import memory_limits, numerical_health, stalled, verdicts
 from steptime.diagnose.ailments.ailment import Asked, Rule
 from steptime.diagnose.ailments.all_ailments import rules_asked
 from steptime.diagnose.ailments.arithmetic import add_roofs, is_usable
@@ -150,13 +150,21 @@ def _conclude(measurement: Measurement, findings: Sequence[Finding], primary: Fi
     """Return the diagnosis, with the most severe findings first, and the primary before equals."""
     others = [finding for finding in findings if finding is not primary]
 
-    def order(finding: Finding) -> tuple[int, bool, bool, bool, float]:
+    def order(finding: Finding) -> tuple[int, bool, bool, bool, bool, float]:
         # What others do to the run comes after what it does to itself.
         is_others = finding.kind is BottleneckKind.CONTENDED
         rank = _SEVERITIES.index(finding.severity)
-        # Faster steps do not help a run that stood still.
+        # Faster steps do not help a run that stood still, nor one whose numbers are lost.
+        is_sound = finding.cause not in numerical_health.CAUSES_FIRST
         goes_on = finding.cause not in stalled.CAUSES
-        return rank, goes_on, is_others, finding is not primary, -(finding.headroom_speedup or 0)
+        return (
+            rank,
+            is_sound,
+            goes_on,
+            is_others,
+            finding is not primary,
+            -(finding.headroom_speedup or 0),
+        )
 
     ordered = sorted((primary, *others), key=order)
     assert primary.kind is not None  # each rule that may be primary names a kind

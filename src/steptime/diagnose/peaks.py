@@ -51,9 +51,10 @@ def find_peaks(rank: RankSummary | None, given: Mapping[str, float]) -> DevicePe
             num_multiprocessors=rank.num_multiprocessors,
         )
     known = {} if part is None else part.peak_flops_per_s
+    own = {name: peak for name, peak in given.items() if peak > 0}  # a file may hold anything
     return DevicePeaks(
         part=None if part is None else part.name,
         source=None if part is None else part.source,
-        flops_per_s={**known, **given},
-        given=frozenset(given),
+        flops_per_s={**known, **own},
+        given=frozenset(own),
     )

@@ -15,6 +15,7 @@ from ..record import kinds
 from ..record.buckets import BACKWARDS, FORWARDS
 from ..record.files import PROCESSES
 from ..record.process_identity import describe_own_process
+from .health.loss_watch import LossWatcher
 from .hooks import distributed, loader_hooks, model_calls, tensor_hooks, training_hooks
 from .hooks.context import Context
 from .memory.dissect import dissect_death, make_anatomy
@@ -121,6 +122,7 @@ def install_watchers(context: Context) -> None:
         MemoryWatcher(context.torch, recorder),
         CompileWatcher(context.torch, recorder),
         PauseWatcher(recorder),
+        LossWatcher(recorder),
         context.switches,
         context.inputs,
     ]

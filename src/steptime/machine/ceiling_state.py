@@ -26,8 +26,8 @@ MEMORY_CORES = 0.05
 """Share of the cores of others that leaves the memory alone: programs on other cores share it."""
 
 MAX_SPREAD = 0.25
-"""On a quiet machine the median repetition was at most 15 % below the fastest one, in virtual
-machines too; a neighbor on the same cores makes it half."""
+"""Beside programs that kept 1.3 of 2 cores busy, medians were 5 to 31 % below the fastest
+repetition. So a small spread proves nothing, and a large one shows a disturbance nobody saw."""
 
 MAX_TRIED = 1.25
 """A setting of the search that was this much faster than the winner's repetitions shows that those

@@ -1,7 +1,7 @@
 """Reads a rank's lines other than updates: memory, places, operators, compiling, switches.
 
-In: the lines m, s, a, ops, count, c, q, i, x, gc and ce of docs/reference/run-folder.md, and lever
-of a plan. Out: `Signals`. Any of them may be absent. `measure.memory.memory_use` and
+In: the lines m, s, a, ops, count, c, q, i, x, gc, ce, v and nf of docs/reference/run-folder.md, and
+lever of a plan. Out: `Signals`. Any of them may be absent. `measure.memory.memory_use` and
 `measure.code_places` relate them to the steps.
 """
 
@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from steptime.core.codec import from_json
+from steptime.measure.health.loss_series import BadPlace
 from steptime.measure.trial_lines import LeverLine
 from steptime.measure.values.observations import LoaderUse
 from steptime.measure.values.work import Count
 from steptime.record import kinds, rows
 from steptime.record.buckets import SIZES
 from steptime.record.lines import Line
-from steptime.record.rows import CompilingRow, EventRow, PauseRow, SiteRow
+from steptime.record.rows import CompilingRow, EventRow, LossRow, PauseRow, SiteRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +132,8 @@ class Signals:
     input_shapes: tuple[str, ...] = ()
     has_tokens: bool = False
     window: WindowSeen | None = None
+    losses: tuple[LossRow, ...] = ()
+    bad_places: tuple[BadPlace, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +182,16 @@ class SignalLines:
         self.input_shapes: tuple[str, ...] = ()
         self.has_tokens = False
         self.window: WindowSeen | None = None
+        self.losses: list[LossRow] = []
+        self.bad_places: list[BadPlace] = []
+
+    def add_losses(self, line: Line) -> None:
+        """Add the losses of updates, one per row."""
+        self.losses += rows.losses(line)
+
+    def add_bad_place(self, line: Line) -> None:
+        """Add where a number became bad."""
+        self.bad_places.append(from_json(BadPlace, line))
 
     def set_window(self, line: Line) -> None:
         """Set the window under a profiler; there is at most one."""
@@ -264,6 +277,8 @@ class SignalLines:
             input_shapes=self.input_shapes,
             has_tokens=self.has_tokens,
             window=self.window,
+            losses=tuple(self.losses),
+            bad_places=tuple(self.bad_places),
         )
 
 
@@ -281,6 +296,8 @@ TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Line], None]] = {
     kinds.PAUSES: SignalLines.add_pauses,
     kinds.COMPILINGS: SignalLines.add_compilings,
     kinds.WINDOW: SignalLines.set_window,
+    kinds.LOSSES: SignalLines.add_losses,
+    kinds.NON_FINITE: SignalLines.add_bad_place,
 }
 """The method that takes a line, by its `k`."""
 

@@ -21,6 +21,7 @@ from steptime.measure.code_places import (
     find_suspicions,
     places_of,
 )
+from steptime.measure.health.find_health import find_health
 from steptime.measure.host_load import load_in_window
 from steptime.measure.memory.memory_anatomy import find_anatomy
 from steptime.measure.memory.memory_use import device_memory, gc_pauses, host_memory, place_samples
@@ -107,6 +108,7 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
         suspicions=find_suspicions(busiest, places),
         stalls=count_steps(records.stalls, ranks),
         memory=add_peaks(memory, folded.ranks),
+        health=find_health(ranks, busiest, places),
     )
 
 

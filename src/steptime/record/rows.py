@@ -7,6 +7,7 @@ the same names, and every reader of a row uses this module. A row of another sha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 from .lines import Line
 from .numbers_told import MAX_WHOLE
 from .places import NUM_LEADING
+from .writing import MAX_LOSS
 
 
 class MisshapenError(ValueError):
@@ -119,6 +121,19 @@ class CompilingRow(NamedTuple):
     line: int | None
 
 
+class LossRow(NamedTuple):
+    """The loss and the gradient norm of an update, by its number from 1; None: not known.
+
+    Where no optimizer steps, the rows are those of backward calls, with the optimizer -1.
+    """
+
+    number: int
+    optimizer: int
+    skipped: int
+    loss: float | None
+    norm: float | None
+
+
 class Layout:
     """The places of an update's numbers, as the head of its file names them."""
 
@@ -217,6 +232,11 @@ def compilings(line: Line) -> list[CompilingRow]:
     return [_compiling(values) for values in _rows(line)]
 
 
+def losses(line: Line) -> list[LossRow]:
+    """Return the losses of updates; they may be infinite, or NaN."""
+    return [_loss(values) for values in _rows(line)]
+
+
 def whole_number(line: Line, name: str) -> int:
     """Return a whole number of a line."""
     return _int(_get(line, name))
@@ -306,3 +326,21 @@ def _compiling(values: Any) -> CompilingRow:
     row = _typed(values, str, number, (*number, _NONE), text, text, (int, _NONE))
     what, t_unix_s, seconds, *rest = row
     return CompilingRow(what, float(t_unix_s), None if seconds is None else float(seconds), *rest)
+
+
+_REALS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf, None: None}
+
+
+def _loss(values: Any) -> LossRow:
+    if not isinstance(values, list) or len(values) != len(LossRow._fields):
+        raise MisshapenError(f"the loss of an update is wanted, got {values!r:.60}")
+    number, optimizer, skipped = _ints(values[:3], 3)
+    return LossRow(number, optimizer, skipped, *map(_real, values[3:]))
+
+
+def _real(value: Any) -> float | None:
+    if type(value) in (int, float) and abs(value) < MAX_LOSS:
+        return float(value)
+    if not isinstance(value, (str, _NONE)) or value not in _REALS:
+        raise MisshapenError(f"a number is wanted, got {value!r:.60}")
+    return _REALS[value]

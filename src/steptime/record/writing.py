@@ -5,9 +5,10 @@ In: lists of whole numbers. Out: lines. `json.dumps` writes all other lines.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from .kinds import BLOCK, DEVICE_TIMES, MARKERS
+from .kinds import BLOCK, DEVICE_TIMES, LOSSES, MARKERS
 
 
 def compact(values: Any) -> str:
@@ -34,3 +35,22 @@ def block_line(row: list[int], wall_us: list[int], cpu_us: list[int]) -> str:
     """Return a line with a block of rounds, and the times of each round."""
     sums = f'"row":{compact(row)},"rw":{compact(wall_us)},"rc":{compact(cpu_us)}'
     return f'{{"k":"{BLOCK}",{sums}}}\n'
+
+
+MAX_LOSS = 1e99
+"""Larger ones, of 64 bits, are written as infinite: no reader of a record takes them."""
+
+
+def losses_line(rows: Iterable[Sequence[Any]]) -> str:
+    """Return a line with the losses of updates: three whole numbers, then a loss and a norm."""
+    texts = (f"[{n},{o},{skipped},{_real(a)},{_real(b)}]" for n, o, skipped, a, b in rows)
+    return f'{{"k":"{LOSSES}","rows":[{",".join(texts)}]}}\n'
+
+
+def _real(value: float | None) -> str:
+    """Return a number with seven digits; JSON has no word for one that is not finite."""
+    if value is None:
+        return "null"
+    if -MAX_LOSS < value < MAX_LOSS:
+        return f"{value:.7g}"
+    return '"nan"' if value != value else '"inf"' if value > 0 else '"-inf"'

@@ -60,6 +60,7 @@ class RankProgress:
         self.seen_s = now_s
         self.longest_s: dict[str, float] = {}
         self.evaluations: set[tuple[str, int]] = set()
+        self.bad_update: int | None = None
         self.last_unix_s = self.began_unix_s = head.t_unix_s
         self._head = head
         self._layout = Layout(head.buckets, head.counts)
@@ -144,6 +145,11 @@ class RankProgress:
         found = rows.sites(line)
         self.evaluations |= {(s.file, s.line) for s in found if s.what == "evaluation"}
 
+    def _take_bad(self, line: Line) -> None:
+        """Take the first update with a number that is not finite; a scaler's skips are usual."""
+        if self.bad_update is None and not line.get("skipped"):
+            self.bad_update = rows.whole_number(line, "n")
+
     def _take_end(self, _: Line) -> None:
         self.has_ended = True
 
@@ -153,6 +159,7 @@ _TAKE: Mapping[str, Callable[[RankProgress, Line], None]] = {
     kinds.BLOCK: RankProgress._take_block,
     kinds.PROGRESS: RankProgress._take_fresh,
     kinds.SPANS: RankProgress._take_spans,
+    kinds.NON_FINITE: RankProgress._take_bad,
     kinds.END: RankProgress._take_end,
 }
 

@@ -92,6 +92,7 @@ def make_finding(
         where_text=None if site is None or site.end_line > site.line else site.text,
         headroom_speedup=None if fraction is None else headroom(fraction),
         missing=missing,
+        site=site,
     )
 
 

@@ -8,6 +8,7 @@ from enum import Enum
 
 from steptime.core.evidence import Evidence
 from steptime.core.interval import Interval
+from steptime.measure.values.observations import Site
 
 
 class BottleneckKind(str, Enum):
@@ -65,6 +66,8 @@ class Finding:
         names: machine words beside the numbers: the `phase` of a change, the `dtype` of a headroom.
         held_by: what it is judged by, where other programs kept the cores busy; None where they
             did not.
+        site: the same place as `where`, as file and lines; None where it is no line that was seen
+            to run.
     """
 
     kind: BottleneckKind | None
@@ -77,6 +80,7 @@ class Finding:
     missing: tuple[str, ...] = ()
     names: Mapping[str, str] | None = None
     held_by: HeldBy | None = None
+    site: Site | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,17 +40,19 @@ CASTS = (0.5, 1.0)
 IN_CACHE = 4
 """A set that counts as memory is this many times as large as the last cache (STREAM's rule)."""
 
-CALLS = (1.0, 3.0)
-CALL_S = (3e-6, 15e-6)
-"""Casts for each product in both passes, and the time to call one [s]: measured on scripts whose
-products are too small to gain."""
+CALL_S = (2e-6, 15e-6)
+"""What calling the casts adds to a product [s]: 2.1 µs on a Xeon with AMX (`shorter_type.py` of the
+benchmarks); several times that is left for slower hosts and less plain models."""
 
-ELEMENTS = (-0.2, 0.5)
-"""What elements and normalizations gain in a shorter type: half of their bytes at most, and a loss
-where they are computed in fp32 all the same, or the processor has no such instructions."""
+ELEMENTS = (-0.4, 0.3)
+ELEMENTS_ON_DEVICE = (0.0, 0.5)
+"""Share of their time that elements and normalizations gain in a shorter type. On the Xeon those
+of 2 MiB and more gained from -21 % (sigmoid) to 48 % (normalization), and smaller ones lost, since
+they are computed in fp32 all the same. On a device memory binds them, so half is the most."""
 
 MEASURED = (0.9, 1.1)
-"""What removing a phase gives, as a multiple of its time: what comes after finds other caches."""
+"""What removing a phase gives, as a multiple of its time: what comes after finds other caches. It
+is an assumption, which `waterfall_interventions.py` checks."""
 
 MIN_FRACTION = 0.01
 """A part below a hundredth of a step is not worth removing."""
@@ -59,7 +61,9 @@ REACHED = 0.8
 """Of the ceiling, which is that of the best shape, good shapes reach this and more."""
 
 LAUNCH = (0.5, 1.1)
-"""Of launching, what operators fused by hand gave."""
+"""Of launching: operators that were fused by hand left next to nothing of it
+(`waterfall_interventions.py`); fusion by a compiler leaves calls and guards, so half is the least
+that is foretold."""
 
 _PHASES = frozenset(
     (
@@ -78,7 +82,12 @@ class _Range:
 
 
 def with_gains(found: Waterfall, cut: Cut) -> Waterfall:
-    """Return the waterfall with the gain of each part whose cause can be removed."""
+    """Return the waterfall with the gain of each part whose cause can be removed.
+
+    Times that are partly others' foretell nothing.
+    """
+    if cut.clock.is_disturbed:
+        return found
     return replace(
         found, parts=tuple(replace(part, gain=_gain_of(part, found, cut)) for part in found.parts)
     )
@@ -160,7 +169,9 @@ def _of_precision(found: Waterfall, cut: Cut) -> Gain | None:
     Where memory holds a product back, a shorter type halves its bytes at most.
     """
     best, scale = found.dtype or "", _scale(found)
-    groups = groups_of(cut.count, is_on_device=is_on_device(cut.measurement))
+    on_device = is_on_device(cut.measurement)
+    groups = groups_of(cut.count, is_on_device=on_device)
+    elements = ELEMENTS_ON_DEVICE if on_device else ELEMENTS
     products = [one for one in groups if one.flops and one.dtype in FULL_TYPES]
     low = high = 0.0
     for one in products:
@@ -174,8 +185,8 @@ def _of_precision(found: Waterfall, cut: Cut) -> Gain | None:
     rest_s = scale * math.fsum(one.time_s or 0.0 for one in rest)
     casts = _casts(cut.roofs, products)
     return Gain(
-        low_s=low - casts.high + ELEMENTS[0] * rest_s,
-        high_s=high - casts.low + ELEMENTS[1] * rest_s,
+        low_s=low - casts.high + elements[0] * rest_s,
+        high_s=high - casts.low + elements[1] * rest_s,
         formula="products in the fastest type − casts ± what other operators gain",
         terms=(
             Term(name="products_low", value=low, unit="s"),
@@ -239,11 +250,11 @@ def _casts(roofs: Roofs, products: Iterable[GroupCount]) -> _Range:
     fast, memory = roofs.cache_bytes_per_s or roofs.bytes_per_s, roofs.bytes_per_s
     for one in products:
         cast = CAST_BYTES * one.moved_bytes
-        low += CALLS[0] * CALL_S[0] * one.num + (CASTS[0] * cast / fast if fast else 0.0)
+        low += CALL_S[0] * one.num + (CASTS[0] * cast / fast if fast else 0.0)
         slow = memory
         if fast and memory and one.moved_bytes * IN_CACHE < one.num * (roofs.memory_set_bytes or 0):
             slow = math.sqrt(fast * memory)  # of the larger caches
-        high += CALLS[1] * CALL_S[1] * one.num + (CASTS[1] * cast / slow if slow else 0.0)
+        high += CALL_S[1] * one.num + (CASTS[1] * cast / slow if slow else 0.0)
     return _Range(low=low, high=high)
 
 

@@ -223,7 +223,7 @@ def _contention(cut: Cut, lost_s: float) -> WaterfallPart:
     return WaterfallPart(
         name="contention",
         time_s=lost_s,
-        formula="time of model and script in which no thread of theirs ran",
+        formula="time of what computes in which no thread of it ran",
         terms=(
             Term(name="others_cores", value=host.others_cores, unit="cores"),
             Term(name="num_cores", value=float(host.num_cores), unit="cores"),

@@ -14,6 +14,7 @@ from ..count.count_plan import CountPlan, CountWatcher
 from ..count.operator_probe import OperatorProbe
 from ..count.sizes import size_reader
 from ..count.whole_updates import WholeUpdates
+from ..health.loss_watch import LossWatch
 from ..memory.holdings import tensors_within
 from ..memory.memory_probe import MemoryProbe
 from ..memory.storages import frame_next_step
@@ -86,6 +87,7 @@ class Context:
             new_spans=lambda: SpanSites(frames),
             new_windows=new_windows,
             new_plan=new_plan,
+            new_losses=lambda: LossWatch(torch, recorder, frames),
         )
         self.is_inside_backward = inside_backward(torch._C)
         journals = Journals(new_journal, self.is_inside_backward)
@@ -170,8 +172,13 @@ class Context:
             self.recorder.fail(place)
 
 
-def marked(context: Context, original: Any, bucket: int) -> Any:
-    """Return a wrapper that books the whole call to `bucket`, unless that is open already."""
+def marked(
+    context: Context, original: Any, bucket: int, see: Callable[[Journal, Any], None] | None = None
+) -> Any:
+    """Return a wrapper that books the whole call to `bucket`, unless that is open already.
+
+    `see` is given what the call returned.
+    """
     is_compiling = context.torch.compiler.is_dynamo_compiling
     local, fail = context.local, context.recorder.fail
     note, leaving = Journal.note, LEAVE
@@ -191,12 +198,18 @@ def marked(context: Context, original: Any, bucket: int) -> Any:
             except Exception:
                 fail("enter")
             try:
-                return original(*args, **kwargs)
+                result = original(*args, **kwargs)
             finally:
                 try:
                     note(journal, leaving, outer)
                 except Exception:
                     fail("leave")
+            if see is not None:
+                try:
+                    see(journal, result)
+                except Exception:
+                    fail("see")
+            return result
         except BaseException as error:
             drop_frame(error)
             raise

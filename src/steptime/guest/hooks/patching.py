@@ -30,6 +30,16 @@ def replace(owner: Any, name: str, wrapper: Any, *, file_of: Any = None) -> None
     setattr(owner, name, wrapper)
 
 
+def pass_as_torchs(torch: Any, *functions: Any) -> None:
+    """Give functions of ours that take tensors torch's file name, so that dynamo passes over them.
+
+    Where a compiled function breaks off and continues in Python, dynamo compiles each frame that
+    holds a tensor and is not torch's own.
+    """
+    for function in functions:
+        function.__code__ = function.__code__.replace(co_filename=torch.autograd.__file__)
+
+
 def drop_frame(error: BaseException) -> None:
     """Take the caller out of the traceback of an exception that it is about to raise again.
 

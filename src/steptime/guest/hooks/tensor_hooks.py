@@ -10,20 +10,22 @@ from __future__ import annotations
 from typing import Any
 
 from ...record.buckets import H2D, OPTIMIZER, SYNC
-from ..timeline.journal import LEAVE, LEAVE_UNMOVED
+from ..timeline.journal import LEAVE, LEAVE_UNMOVED, Journal
 from .context import Context, marked
-from .patching import drop_frame, replace
+from .patching import drop_frame, pass_as_torchs, replace
 
 READS = (
     *("item", "tolist", "numpy", "__array__", "cpu"),
     *("__bool__", "__float__", "__int__", "__index__", "__format__", "__repr__"),
 )
+NUMBERS = ("item", "__float__")
 COPYING = ("to", "cuda")
 
 
 def hook_tensors(context: Context) -> None:
     """Patch the scalar reads and the copies on `torch.Tensor`."""
     tensor_class = context.torch.Tensor
+    pass_as_torchs(context.torch, see_number)
     for name in READS:
         hook_method(context, tensor_class, name, SYNC)
     for name in COPYING:
@@ -42,6 +44,7 @@ def hook_method(context: Context, tensor_class: Any, name: str, bucket: int) -> 
     has_torch_function = overrides.has_torch_function_unary
     handle = overrides.handle_torch_function
     local = context.local
+    gives_number = name in NUMBERS
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if is_compiling():
@@ -59,8 +62,12 @@ def hook_method(context: Context, tensor_class: Any, name: str, bucket: int) -> 
                 journal.copies += 1
             try:
                 if journal.is_attentive and is_timed(context, bucket, self):
-                    return timed_call(context, bucket, original, self, args, kwargs)
-                return original(self, *args, **kwargs)
+                    result = timed_call(context, bucket, original, self, args, kwargs)
+                else:
+                    result = original(self, *args, **kwargs)
+                if gives_number and (journal.is_direct or result - result != 0):  # not finite
+                    context.guarded("losses", see_number, journal, self, result)
+                return result
             finally:
                 journal.in_tensor_call = False
         except BaseException as error:
@@ -68,6 +75,16 @@ def hook_method(context: Context, tensor_class: Any, name: str, bucket: int) -> 
             raise
 
     replace(tensor_class, name, method, file_of=tensor_class.__format__)
+
+
+def see_number(journal: Journal, tensor: Any, number: Any) -> None:
+    """Let the losses take what the script read from a device, or what is not finite."""
+    if journal.losses is None:
+        return
+    if not tensor.is_cpu:
+        journal.losses.see_read(tensor, number)
+    if number - number != 0:
+        journal.losses.see_bad_read(tensor, number)
 
 
 def is_timed(context: Context, bucket: int, tensor: Any) -> bool:

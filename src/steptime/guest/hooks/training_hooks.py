@@ -19,6 +19,7 @@ from ...record.buckets import (
     OPTIMIZER,
     OTHER,
 )
+from ..health.loss_watch import TAKE_TENSORS
 from ..timeline.journal import (
     ENTER_BACKWARD,
     ENTER_GRAD,
@@ -28,7 +29,7 @@ from ..timeline.journal import (
     Journal,
 )
 from .context import Context, marked
-from .patching import drop_frame, replace
+from .patching import drop_frame, pass_as_torchs, replace
 
 # -- backward
 
@@ -36,6 +37,7 @@ from .patching import drop_frame, replace
 def hook_backward(context: Context) -> None:
     """Time `Tensor.backward` and `autograd.backward`; `autograd.grad` is timed, not counted."""
     torch = context.torch
+    pass_as_torchs(torch, *TAKE_TENSORS)
     for owner in (torch.Tensor, torch.autograd):
         wrapper = make_backward(context, owner.backward)
         replace(owner, "backward", wrapper)
@@ -61,6 +63,11 @@ def make_backward(context: Context, original: Any) -> Any:
                     journal.drop_optimizers()
                     outer = OTHER
                 journal.note(ENTER_BACKWARD, BACKWARD)
+                if (losses := journal.losses) is not None:
+                    if kwargs or journal.optimizers or not args:
+                        losses.see_other_loss(args, inside_step=bool(journal.optimizers))
+                    else:
+                        losses.see_loss(args)
                 if switches.due:
                     switches.take_sample()
                 if context.anatomy is not None and context.anatomy.awaits_backward:
@@ -128,6 +135,8 @@ def make_grad(context: Context, original: Any) -> Any:
             else:
                 enter, leave = ENTER_GRAD, LEAVE_BACKWARD
             guarded("grad", journal.note, enter, BACKWARD)
+            if enter == ENTER_GRAD and journal.losses is not None:
+                guarded("losses", journal.losses.see_grad, args)
             anatomy = context.anatomy
             if enter == ENTER_GRAD and anatomy is not None and anatomy.awaits_backward:
                 context.dissect("see_backward", args)
@@ -228,6 +237,7 @@ def hook_scaler(context: Context) -> None:
     """Count a scaler's skipped update as an update, marked skipped: no optimizer hook sees it."""
     scaler_class = context.torch.amp.GradScaler
     original = scaler_class.step
+    is_compiling = context.torch.compiler.is_dynamo_compiling
     local, guarded = context.local, context.guarded
 
     def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -245,6 +255,20 @@ def hook_scaler(context: Context) -> None:
             guarded("scaler", journal.skip_update, optimizer)
         return result
 
+    scaled_by = scaler_class.scale
+
+    def scale(self: Any, outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            scaled = scaled_by(self, outputs, *args, **kwargs)
+        except BaseException as error:
+            drop_frame(error)
+            raise
+        losses = local.journal.losses
+        if losses is not None and not is_compiling():
+            guarded("losses", losses.see_scaled, outputs, scaled)
+        return scaled
+
+    replace(scaler_class, "scale", scale)
     replace(scaler_class, "step", step)
     unscale = marked(context, scaler_class.unscale_, GRADIENT_PROCESSING)
     replace(scaler_class, "unscale_", unscale)
@@ -253,8 +277,15 @@ def hook_scaler(context: Context) -> None:
 def hook_clipping(context: Context) -> None:
     """Book clipping as gradient processing, wherever the script calls it."""
     utils = context.torch.nn.utils
+
+    def see_norm(journal: Journal, norm: Any) -> None:
+        if journal.losses is not None:
+            journal.losses.see_norm(norm)
+
+    pass_as_torchs(context.torch, see_norm)
     for name in ("clip_grad_norm_", "clip_grad_value_"):
-        wrapper = marked(context, getattr(utils.clip_grad, name), GRADIENT_PROCESSING)
+        see = see_norm if name == "clip_grad_norm_" else None
+        wrapper = marked(context, getattr(utils.clip_grad, name), GRADIENT_PROCESSING, see)
         replace(utils.clip_grad, name, wrapper)
         setattr(utils, name, wrapper)
 

@@ -31,6 +31,7 @@ from ...record.buckets import (
 )
 from ...record.places import BY_HAND
 from .gc_pauses import NONE
+from .kept_beside import SeenLosses, SpanPlaces
 from .recorder import FLUSH_NS, MAX_PENDING, Recorder
 from .thread_timeline import NEVER, ThreadTimeline, is_sampled_at
 
@@ -117,13 +118,6 @@ INTERRUPTED_NS = 50_000
 core."""
 
 
-class SpanPlaces(Protocol):
-    """Keeps where in the user's code spans began; `sites/site_book.py` has it."""
-
-    def walk(self, kind: int, frame: Any) -> None:
-        """Note that a span begins in this frame."""
-
-
 class WalkedWindows(Protocol):
     """Walks frames at the markers of a few updates; `sites/site_windows.py` has it.
 
@@ -186,6 +180,8 @@ class Journal:
         "is_direct",
         "is_sampled",
         "log",
+        "losses",
+        "new_losses",
         "new_plan",
         "new_spans",
         "new_windows",
@@ -215,6 +211,7 @@ class Journal:
         new_spans: Callable[[], SpanPlaces] | None = None,
         new_windows: Callable[[], WalkedWindows | None] | None = None,
         new_plan: Callable[[], CountedUpdates | None] | None = None,
+        new_losses: Callable[[], SeenLosses] | None = None,
         clock: Callable[[], int] = perf_counter_ns,
         cpu_clock: Callable[[], int] = process_time_ns,
     ) -> None:
@@ -222,6 +219,7 @@ class Journal:
         self.new_spans = new_spans
         self.new_windows = new_windows
         self.new_plan = new_plan
+        self.new_losses = new_losses
         self.clock = clock
         self.cpu_clock = cpu_clock
         self.timeline = ThreadTimeline(recorder)
@@ -247,6 +245,7 @@ class Journal:
         self.windows: WalkedWindows | None = None
         self.probe: OperatorProbe | None = None
         self.plan: CountedUpdates | None = None
+        self.losses = None if self.new_losses is None else self.new_losses()
         self.sizes = [0] * len(SIZES)
         self.spans = None if self.new_spans is None else self.new_spans()
         self.timeline.spans = self.spans
@@ -341,10 +340,13 @@ class Journal:
             self.recorder.journals.append(self)
             self.recorder.enroll(self.timeline)  # in order of first updates, not of first replays
             self.due_ns = NEVER
-            if self.new_windows is not None and len(self.recorder.journals) == 1:
+            is_first = len(self.recorder.journals) == 1
+            if self.new_windows is not None and is_first:
                 self.windows = self.new_windows()
-            if self.new_plan is not None and len(self.recorder.journals) == 1:
+            if self.new_plan is not None and is_first:
                 self.plan = self.new_plan()
+            if not is_first:
+                self.losses = None
         pauses = self.recorder.pauses
         taken = pauses.take() if pauses.is_due else NONE
         trial = self.recorder.trial
@@ -365,6 +367,8 @@ class Journal:
             self.windows.end_update(self, is_by_hand=act == END_BY_HAND)
         if self.plan is not None:
             self.plan.end_update(self, optimizer, sizes)
+        if self.losses is not None:
+            self.losses.end_update(optimizer, skipped)
         if self.due_ns == NEVER:
             self.due_ns = self.clock() + FLUSH_NS
         elif len(self.ends) >= MAX_PENDING:

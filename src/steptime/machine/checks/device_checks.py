@@ -17,10 +17,12 @@ from steptime.machine.checks.check_row import (
     Value,
     asked_gpus,
     clean,
+    driven_gpus,
     fires,
     not_applicable,
     not_checked,
 )
+from steptime.machine.checks.gpu_log_checks import failed_gpus
 from steptime.machine.checks.remedy import by_administrator, look, look_as_root
 from steptime.machine.values.check_values import Certainty, Command, Cost, Disruption
 
@@ -270,6 +272,9 @@ def _after_errors(facts: CheckFacts, bad: Sequence[GpuState]) -> str:
         return "Take the GPU out of use: its vendor replaces it."
     if all(state.rows_pending is None for state in bad):
         return "Such a GPU retires pages: `nvidia-smi -q -d PAGE_RETIREMENT` lists those that wait."
+    places = {gpu.bus_id for gpu in driven_gpus(facts) if gpu.index in {s.index for s in bad}}
+    if places & failed_gpus(facts):
+        return "The driver reported a fault of this GPU in the kernel's log: see gpu_errors_logged."
     if not any(state.rows_pending for state in bad):
         return "No row waits for a reset. If the numbers grow, the GPU is a case for its vendor."
     if _reset(facts, bad):

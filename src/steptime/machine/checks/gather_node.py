@@ -29,7 +29,12 @@ from steptime.machine.checks.read_ports import read_queues, read_rdma_ports
 from steptime.machine.checks.read_smi import parse_nvlinks, parse_query, parse_topology
 from steptime.machine.checks.run_tool import RunTool
 from steptime.machine.gpus import device_folder
+from steptime.machine.inventory import within
+from steptime.machine.storage import read_mounts
 from steptime.machine.values.inventory_values import Gpu, Inventory
+
+_FILE_SYSTEM_WAIT_S = 5.0
+"""A home on a server that is gone never answers, not even for where a link leads."""
 
 
 def read_node_facts(
@@ -74,7 +79,11 @@ def read_node_facts(
         nics=read_queues(kernel, inventory.nics),
         has_irqbalance=None if inventory.limits.container else has_irqbalance(kernel),
         room=read_room(kernel, user=user),
-        caches=read_caches(environment, inventory.mounts, user=name),
+        caches=within(
+            _FILE_SYSTEM_WAIT_S,
+            # all of them: the inventory keeps the first ones
+            lambda: read_caches(environment, read_mounts(kernel), user=name),
+        ),
         peer_memory=read_peer_memory(kernel, release=inventory.kernel),
         clock_sync=clock,
     )

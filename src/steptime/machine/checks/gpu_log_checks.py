@@ -79,12 +79,26 @@ _RESTART = (
 )
 
 
+def failed_gpus(facts: CheckFacts) -> set[str]:
+    """Return the bus ids of GPUs that need a reset for faults of the last day.
+
+    Of errors that stayed within rows of memory, the GPU's own counters say whether it does.
+    """
+    log = facts.node.kernel_log
+    found = [] if log is None else _own(log.xids, facts)
+    return {
+        one.bus_id
+        for one in found
+        if one.code in (*_GRAVE, _OFF_THE_BUS) and not _is_contained(one) and _is_recent([one])
+    }
+
+
 def _off_the_bus(facts: CheckFacts) -> Judgement:
     """Judge by the driver, which answers for a GPU or not; the log says which one it is."""
     if not nvidia_gpus(facts):
         return not_applicable("no_nvidia_gpu")
     log = facts.node.kernel_log
-    fallen = [] if log is None else [one for one in log.xids if one.code == _OFF_THE_BUS]
+    fallen = [] if log is None else [o for o in _own(log.xids, facts) if o.code == _OFF_THE_BUS]
     answering = {gpu.bus_id for gpu in driven_gpus(facts)}
     is_silent = facts.inventory.missing.get("gpus") == "some_do_not_answer"
     if not answering:
@@ -116,8 +130,8 @@ def _hardware_errors(facts: CheckFacts) -> Judgement:
         return not_applicable("no_nvidia_gpu")
     if log is None:
         return not_checked(facts.missing.get("kernel_log", "not_told"))
-    gpus = [one for one in log.xids if one.code in _GRAVE or one.code in _MILDER]
-    bad = [*gpus, *log.sxids]
+    xids = _own(log.xids, facts)
+    bad = [*(one for one in xids if one.code in _GRAVE or one.code in _MILDER), *log.sxids]
     if not bad:
         return clean(_covers(facts))
     now = [one for one in bad if _is_recent([one])]
@@ -129,7 +143,7 @@ def _hardware_errors(facts: CheckFacts) -> Judgement:
     shown = now or bad
     seen = _what(shown)
     seen["meaning"] = "; ".join(sorted({_meaning(one.code) for one in shown}))
-    advised = [one.words for one in log.xids if one.code == _ADVISED and _is_recent([one])]
+    advised = [one.words for one in xids if one.code == _ADVISED and _is_recent([one])]
     if now and advised:
         seen["driver_says"] = advised[-1]
     return fires(
@@ -146,8 +160,11 @@ def _after(now: Sequence[XidCount]) -> tuple[str, ...]:
     """Return what to do: of errors that stayed within rows of memory, the counters decide."""
     if not now:
         return ()
-    is_contained = all(one.code in _MEMORY and one.code != _UNCONTAINED for one in now)
-    return (_COUNTERS,) if is_contained else (_RESET,)
+    return (_COUNTERS,) if all(map(_is_contained, now)) else (_RESET,)
+
+
+def _is_contained(one: XidCount) -> bool:
+    return one.code in _MEMORY and one.code != _UNCONTAINED
 
 
 def _looks(facts: CheckFacts, shown: Sequence[XidCount]) -> tuple[Command, ...]:
@@ -172,7 +189,7 @@ def _program_errors(facts: CheckFacts) -> Judgement:
     failed = {one.bus_id for one in log.xids if one.code in _GRAVE or one.code == _OFF_THE_BUS}
     found = [
         one
-        for one in log.xids
+        for one in _own(log.xids, facts)
         if one.code in _OF_PROGRAM and one.bus_id not in failed and _is_recent([one])
     ]
     if not found:
@@ -188,6 +205,19 @@ def _program_errors(facts: CheckFacts) -> Judgement:
             "not on others, that GPU is suspect.",
         ),
     )
+
+
+def _own(xids: Sequence[XidCount], facts: CheckFacts) -> list[XidCount]:
+    """Return the errors of GPUs that this shell may use.
+
+    The log of a node names all its GPUs, those of other jobs and containers too. Where one of ours
+    does not answer, it is among those that are not known here.
+    """
+    is_part = facts.site.in_job or facts.inventory.limits.container is not None
+    if not is_part or facts.inventory.missing.get("gpus") == "some_do_not_answer":
+        return list(xids)
+    known = {gpu.bus_id for gpu in nvidia_gpus(facts)}
+    return [one for one in xids if one.bus_id in known]
 
 
 def _is_recent(found: Sequence[XidCount]) -> bool:

@@ -23,6 +23,7 @@ from steptime.machine.checks.check_row import (
     not_checked,
     own_gpus,
 )
+from steptime.machine.checks.gpu_log_checks import failed_gpus
 from steptime.machine.checks.node_facts import GpuProcess
 from steptime.machine.checks.remedy import in_shell, look, look_as_root
 from steptime.machine.values.check_values import Certainty, Command, Cost
@@ -141,13 +142,15 @@ def _memory_taken(facts: CheckFacts) -> Judgement:
         seen["num_processes"] = len(strangers)
     else:
         seen["unseen"] = "processes that cannot be seen from here"
-    free = [gpu for gpu in gpus if gpu not in taken]
+    free = [gpu for gpu in gpus if gpu not in taken and not _is_unfit(gpu, facts)]
     # Outside of a job it is a job that uses the GPU, as it should.
     is_handed_out = facts.site.scheduler is not None and not facts.site.in_job
+    # A container does not see whose the processes are: they may be its own training's.
+    is_unsure = is_handed_out or facts.inventory.limits.container is not None
     sure = Certainty.CERTAIN if strangers else Certainty.LIKELY
     return fires(
-        Severity.INFO if is_handed_out else Severity.WARNING,
-        Certainty.POSSIBLE if is_handed_out else sure,
+        Severity.INFO if is_unsure else Severity.WARNING,
+        Certainty.POSSIBLE if is_unsure else sure,
         seen=seen,
         cost=FAILURE,
         commands=_around(facts, free),
@@ -158,6 +161,15 @@ def _memory_taken(facts: CheckFacts) -> Judgement:
 def _is_taken(gpu: Gpu) -> bool:
     used, total = gpu.used_bytes or 0, gpu.memory_bytes or 1
     return used >= _TAKEN_BYTES and used >= _TAKEN_FRACTION * total
+
+
+def _is_unfit(gpu: Gpu, facts: CheckFacts) -> bool:
+    """Return whether another check says of the GPU that one does not train on it."""
+    whole = [state for state in facts.gpu_states if not state.mig]
+    names = {one.index: one.name for one in driven_gpus(facts)}
+    states = [state for state in whole if state.index == gpu.index]
+    lacks_links = any(_links_missing(state, whole, names) for state in states)
+    return lacks_links or gpu.bus_id in failed_gpus(facts)
 
 
 def _processes_on(facts: CheckFacts, gpus: Sequence[Gpu]) -> list[GpuProcess]:
@@ -195,6 +207,11 @@ def _around(facts: CheckFacts, free: Sequence[Gpu]) -> tuple[Command, ...]:
 def _who_takes(facts: CheckFacts) -> str:
     if facts.site.scheduler is not None and not facts.site.in_job:
         return "The scheduler hands out these GPUs: a job may use them now."
+    if facts.inventory.limits.container is not None:
+        return (
+            "A container does not see whose processes they are: a training of yours, or somebody "
+            "else's on the same GPU."
+        )
     if facts.site.scheduler is not None:
         return (
             "The scheduler gave this GPU to your job, and something outside of the job holds its "

@@ -191,9 +191,10 @@ def _mtu_small(facts: CheckFacts) -> Judgement:
     if not small and not differs:
         return clean({"sizes": _sizes(told)})
     uses_sockets = facts.nccl_log is not None and facts.nccl_log.network == "Socket"
-    is_felt = differs or (uses_sockets and spans_machines(facts))
+    # Networks for other things may have sizes of their own.
+    is_felt = uses_sockets and spans_machines(facts)
     return fires(
-        Severity.WARNING if is_felt and spans_machines(facts) else Severity.INFO,
+        Severity.WARNING if is_felt else Severity.INFO,
         Certainty.LIKELY if is_felt else Certainty.POSSIBLE,
         seen={"sizes": _sizes(told)},
         commands=(look("ping -c 3 -M do -s 8972 OTHER_NODE"),),

@@ -130,7 +130,7 @@ def read_caches(
     found = []
     for library, variable, default in defaults:
         folder = environment.get(variable) or default
-        mount = find_mount(Path(folder), mounts)
+        mount = find_mount(Path(os.path.realpath(folder)), mounts)
         found.append(
             CacheFolder(
                 library=library,

@@ -22,6 +22,9 @@ _MIB = 1 << 20
 _MAX_GPUS = 64
 _ABSENT = ("N/A", "[N/A]", "Unknown Error", "[Unknown Error]", "Not Supported", "None", "")
 
+_ENFORCED = ("Current Power Limit", "Enforced Power Limit", "Power Limit")
+"""What is enforced now, by the names of drivers from 530 on and before."""
+
 _REASONS = {
     "Applications Clocks Setting": "clock_setting",
     "SW Power Cap": "power_cap",
@@ -156,7 +159,7 @@ def _gpu(block: _Block, index: int) -> Gpu:
         memory_bytes=block.mib("FB Memory Usage", "Total"),
         bus_id=block.bus_id,
         compute_capability=_CAPABILITIES.get(block.text("Product Architecture") or ""),
-        power_limit_w=_power(block, "Current Power Limit", "Power Limit"),
+        power_limit_w=_power(block, *_ENFORCED),
         pcie_generation=block.whole(*link, "PCIe Generation", "Current"),
         max_pcie_generation=block.whole(*link, "PCIe Generation", "Max"),
         pcie_width=block.whole(*link, "Link Width", "Current"),
@@ -182,7 +185,7 @@ def _state(block: _Block, index: int) -> GpuState:
     return GpuState(
         index=index,
         persistence=block.has("Enabled", "Persistence Mode"),
-        power_limit_w=_power(block, "Current Power Limit", "Power Limit"),
+        power_limit_w=_power(block, *_ENFORCED),
         default_power_limit_w=_power(block, "Default Power Limit"),
         requested_power_limit_w=_power(block, "Requested Power Limit"),
         max_power_limit_w=_power(block, "Max Power Limit"),

@@ -50,8 +50,7 @@ SET_BY_SITE = (
 )
 MAY_GUARD = "It may be there to get around a fault: compare one run without it first."
 NOT_IN_A_JOB = (
-    "A scheduler hands out this machine, and this shell is in none of its jobs: try it in a "
-    "job (after `salloc`, with `srun`)."
+    "{scheduler} hands out this machine, and this shell is in none of its jobs: try it in a job."
 )
 
 
@@ -124,13 +123,14 @@ def settle(check: MachineCheck, facts: CheckFacts) -> MachineCheck:
 
 def _reason_against(command: Command, facts: CheckFacts) -> str | None:
     site = facts.site
+    name = SCHEDULERS.get(site.scheduler or "", site.scheduler)
     if command.who is Runner.USER:
         is_load = command.disrupts is Disruption.LOAD
-        return NOT_IN_A_JOB if is_load and site.needs_job else None
+        return NOT_IN_A_JOB.format(scheduler=name) if is_load and site.needs_job else None
     if facts.inventory.limits.container == "kubernetes":
         return NODE_OF_POD
     if site.scheduler is not None and not _is_administrator(facts):
-        return NODE_OF_CLUSTER.format(scheduler=SCHEDULERS.get(site.scheduler, site.scheduler))
+        return NODE_OF_CLUSTER.format(scheduler=name)
     if command.disrupts in _STOPS_OTHERS and site.hides_others:
         return OTHERS_WORK_HERE.format(people="Other users may be")
     if command.disrupts in _STOPS_OTHERS and site.num_others:

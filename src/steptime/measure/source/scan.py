@@ -33,7 +33,7 @@ _MAX_TEXT = 80
 # Most suspicions of a file, and of those without a place.
 _MANY = (
     *(kinds.UPDATES, kinds.MARKERS, kinds.BLOCK, kinds.PROGRESS, kinds.DEVICE_TIMES, kinds.MEMORY),
-    *(kinds.TAGS, kinds.COST, kinds.PAUSES),
+    *(kinds.TAGS, kinds.COST, kinds.PAUSES, kinds.LOSSES),
 )
 # Lines of other people's code are shown, but nothing in them is suspected.
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
@@ -141,6 +141,8 @@ def _places_of(line: Line) -> Iterator[Place]:
     if kind_of(line) in (kinds.SITES, kinds.SPANS):
         for site in rows.sites(line):
             yield from _place(site.file, site.line)
+    elif kind_of(line) == kinds.NON_FINITE:
+        yield from _place(line.get("file"), line.get("line"))
     elif kind_of(line) == kinds.COMPILED:
         _, breaks, recompiles = rows.compile_events(line)
         for event in (*breaks, *recompiles):

@@ -13,6 +13,7 @@ from steptime.core.interval import Interval
 from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd
 from steptime.measure.values.anatomy import Anatomy
+from steptime.measure.values.health import Health
 from steptime.measure.values.observations import (
     Compilation,
     GcPauses,
@@ -337,6 +338,8 @@ class Measurement:
         given_peaks: dense peaks that the user gave for the device by type [FLOP/s]; empty without
             `--peak`.
         outliving: the processes that may go on training although the command has returned.
+        health: the losses of the training, and numbers that are not finite; None where no loss and
+            no gradient norm was seen.
     """
 
     schema: int
@@ -377,3 +380,4 @@ class Measurement:
     training: CommandTraining | None = None
     given_peaks: Mapping[str, float] = field(default_factory=dict)
     outliving: tuple[OutlivingProcess, ...] = ()
+    health: Health | None = None

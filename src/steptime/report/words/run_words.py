@@ -78,6 +78,15 @@ MISSING: Mapping[str, str] = {
     "device_time": "times from the device",
 }
 
+NUMBERS: Mapping[str, str] = {
+    "gradient_norm": "norm of the gradients",
+    "skipped_updates": "scaled gradients",
+    "nan": "NaN",
+    "still_going": "to the end of the run",
+    "recovered": "for a while",
+}
+"""The words of a number of the training that is not finite."""
+
 _SAME_SHARE = 0.01
 """Shares of a step that differ by less are the same to a reader."""
 
@@ -277,7 +286,9 @@ def _values(finding: Finding) -> dict[str, str]:
     for end in ("before", "after"):
         if f"phase_{phase}_{end}" in values:
             values[f"phase_{end}"] = values[f"phase_{phase}_{end}"]
-    return values | {name: describe_phase(word) for name, word in names.items()}
+    return values | {
+        name: NUMBERS.get(word) or describe_phase(word) for name, word in names.items()
+    }
 
 
 def _value(evidence: Evidence) -> str:

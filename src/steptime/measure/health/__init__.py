@@ -1,0 +1,1 @@
+"""Makes of losses what a diagnosis needs: bad numbers, levels, rises, repetition."""
