@@ -134,6 +134,18 @@ def test_a_function_whose_result_no_operator_made_is_named(name: str, function: 
 # -- over updates, as a run counts them
 
 
+class Copies(torch.autograd.Function):  # type: ignore[misc]
+    """A function of the script's own whose result an operator made."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient
+
+
 class Updates:
     """Counts update after update with one proof, as a run does."""
 
@@ -251,6 +263,49 @@ def test_elements_that_a_library_puts_elsewhere_are_still_the_matrix() -> None:
     updates.run(step)
 
     assert (updates.proof().is_complete, updates.proof().num_matrices) == (True, 1)
+
+
+def test_a_loss_between_models_says_nothing_of_the_function_before_it() -> None:
+    proof = CompletenessProof(torch, sees_all=False)
+    tally, layer, x = Tally(torch, completeness=proof), nn.Linear(4, 4), torch.randn(3, 4)
+
+    with make_mode(torch, tally.add, lambda: 0):
+        proof.see_inputs((x,))
+        result = Copies.apply(layer(x))
+        proof.see_results((result,))
+    loss = result.log_softmax(-1).sum()
+    with make_mode(torch, tally.add, lambda: 0):
+        loss.backward()
+
+    table = proof.table()
+    assert table is not None
+    assert (table["is_complete"], table["unseen"]) == (True, [])
+
+
+@pytest.mark.parametrize("is_inside", [True, False])
+def test_between_models_a_function_of_the_scripts_is_not_looked_at(is_inside: bool) -> None:  # noqa: FBT001
+    from partly_seen import RawAttention
+
+    layer, x = nn.Linear(4, 4, bias=False), torch.randn(2, 3, 4)
+
+    def run(self: Any, x: Any) -> Any:
+        made = layer(x)
+        return RawAttention.apply(made, made) if is_inside else made
+
+    proof = CompletenessProof(torch, sees_all=False)
+    tally = Tally(torch, completeness=proof)
+    with make_mode(torch, tally.add, lambda: 0):
+        proof.see_inputs((x,))
+        result = run(None, x)
+        proof.see_results((result,))
+    loss = (result if is_inside else RawAttention.apply(result, result)).sum()
+    with make_mode(torch, tally.add, lambda: 0):
+        loss.backward()
+
+    table = proof.table()
+    assert table is not None
+    assert table["is_complete"] is not is_inside
+    assert table["unseen"] == (["RawAttention"] if is_inside else [])
 
 
 @pytest.mark.parametrize("function", ["addmm", "baddbmm"])

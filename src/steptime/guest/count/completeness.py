@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
+from math import inf
 from typing import Any, NamedTuple
 
 from .flops import makes_products
@@ -38,10 +39,17 @@ class CompletenessProof:
 
     Forward and backward of a model may belong to two updates, as those of a GAN's generator do, so
     only the sum over a round tells.
+
+    Args:
+        torch: the module.
+        sees_all: whether all that the script computes is seen, not only calls of models.
     """
 
-    def __init__(self, torch: Any) -> None:
+    def __init__(self, torch: Any, *, sees_all: bool = True) -> None:
         self.torch = torch
+        self.sees_all = sees_all
+        self.calls: list[tuple[int, float]] = []  # graph nodes made in calls of models
+        self._next_node = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
         self.matrices: dict[int, Matrix] = {}  # by the id of the tensor
         self.names: dict[int, str] = {}
         self.made: dict[int, tuple[Any, bool]] = {}  # storages, and whether a product made them
@@ -266,12 +274,15 @@ class CompletenessProof:
     def see_inputs(self, values: Iterable[Any]) -> None:
         """Take the inputs of a model for what they are: data, even if they need gradients."""
         with suppress(Exception):
+            self.calls.append((self._next_node(), inf))
             self._make(tensors_in(list(values)), is_product=False)
 
     def see_results(self, values: Iterable[Any]) -> None:
         """Look at what a model returned: nothing may compute with it where we see it."""
         try:
             self._find_sources(list(tensors_in(list(values))))
+            if self.calls:
+                self.calls[-1] = self.calls[-1][0], self._next_node()
         except Exception:
             self.is_over = True
 
@@ -285,11 +296,19 @@ class CompletenessProof:
             below = [] if node is None else leaves_below(node)
             if node is None or any(self._is_of(leaf, storage) for leaf in below):
                 continue
+            matrices = [one for one in map(self._matrix_of, below) if one is not None]
+            if not (matrices or self.sees_all or self._is_of_a_call(node)):
+                continue  # what a script computes between its models is not looked at
             name = type(node).__name__.removesuffix("Backward")
             self.unseen[name] = None
-            for matrix in filter(None, map(self._matrix_of, below)):
+            for matrix in matrices:
                 if name not in matrix.takers:
                     matrix.takers.append(name)
+
+    def _is_of_a_call(self, node: Any) -> bool:
+        """Return whether a call of a model made a graph node."""
+        number = getattr(node, "_sequence_nr", lambda: -1)()
+        return any(began <= number < ended for began, ended in self.calls)
 
     def _is_of(self, tensor: Any, storage: Any) -> bool:
         """Return whether a tensor lies in a storage, so that who returned it computed nothing."""

@@ -92,7 +92,7 @@ class CountPlan:
         self.torch = torch
         self.recorder = recorder
         self.lend = lend
-        self.completeness = None if new_probe else CompletenessProof(torch)
+        self.completeness = None if new_probe else CompletenessProof(torch, sees_all=False)
         self.new_probe = new_probe or (
             lambda: OperatorProbe(torch, recorder.fail, completeness=self.completeness)
         )

@@ -88,7 +88,7 @@ def own_function_of(tensor: Any) -> Any:
             return None if is_torchs(node) else node
         if "CppNode" in node.name():
             return node
-        if len(node.next_functions) != 1:
+        if len(node.next_functions) != 1 or not THROUGH.fullmatch(type(node).__name__):
             return None
         node = node.next_functions[0][0]
     return None
