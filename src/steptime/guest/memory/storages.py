@@ -77,7 +77,7 @@ class Storages:
             self.is_full = True
             return
         began = self._frame_began()
-        is_forward = self.phases[-1][1] in ("forward", "loss")
+        is_forward = bool(self.phases) and self.phases[-1][1] in ("forward", "loss")
         for tensor in tensors_in([*args, *kwargs.values()]):
             if tensor.device.type == self.device_type:
                 self._meet_old(tensor, began, INPUTS if is_forward else None)

@@ -33,16 +33,17 @@ def is_from_handler(error: BaseException) -> bool:
     return False
 
 
-def raise_later(error: BaseException) -> None:
+def raise_later(error: BaseException) -> Any:
     """Raise an error in the caller's caller, at its next line or in what it calls next.
 
     For code that runs where an error would be dropped. A trace function, for that one moment,
-    raises it; a debugger's own comes back with it.
+    raises it. Python then has none; the one that there was (a debugger's, or one that measures
+    coverage) is returned, for `trace_again`.
     """
     own = sys._getframe(1)
     frame = own.f_back
     if frame is None:
-        return
+        return None
     before, local = sys.gettrace(), frame.f_trace
     link = handled = error.__traceback__
     while link is not None:
@@ -53,9 +54,17 @@ def raise_later(error: BaseException) -> None:
     def interrupt(at: FrameType, event: str, argument: Any) -> None:
         if at is own:
             return
-        sys.settrace(before)
         frame.f_trace = local
         raise error.with_traceback(handled)
 
     frame.f_trace = interrupt
     sys.settrace(interrupt)
+    return before
+
+
+def trace_again(tracer: Any) -> Any:
+    """Put back a trace function once it is lost; return it while the error waits to be raised."""
+    if sys.gettrace() is not None:
+        return tracer
+    sys.settrace(tracer)
+    return None
