@@ -86,7 +86,8 @@ def test_a_signal_during_a_collection_is_raised_where_the_script_goes_on(handler
             assert watched.num > before
         if expected is PreemptedError:
             assert handler.__name__ in [f.name for f in traceback.extract_tb(caught.tb)]
-        assert sys.gettrace() is tracer
+        assert sys.gettrace() in (None, tracer)  # Python drops one in which a handler raises
+        sys.settrace(tracer)
         del garbage
     assert capfd.readouterr().err == ""
 

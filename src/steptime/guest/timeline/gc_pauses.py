@@ -14,7 +14,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
-from .interrupts import is_from_handler, raise_later, trace_again
+from .interrupts import is_from_handler, raise_later
 
 NONE = (0, 0)
 
@@ -65,8 +65,8 @@ class Pauses:
 
     def hear(self) -> Generator[int, Any, None]:
         """Note each collection; called at shutdown as well, and so it reads no global name."""
-        note, from_handler, later, again = self.note, is_from_handler, raise_later, trace_again
-        phase, error, tracer = "", None, None
+        note, from_handler, later = self.note, is_from_handler, raise_later
+        phase, error = "", None
         while True:
             try:
                 while True:
@@ -74,11 +74,9 @@ class Pauses:
                         if error is not None:
                             raised, error = error, None
                             if not isinstance(raised, Exception) or from_handler(raised):
-                                tracer = later(raised)
+                                later(raised)
                         while True:
                             told = yield 0
-                            if tracer is not None:
-                                tracer = again(tracer)
                             if type(told) is str:
                                 phase = told
                             else:

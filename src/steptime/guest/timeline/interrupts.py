@@ -33,18 +33,17 @@ def is_from_handler(error: BaseException) -> bool:
     return False
 
 
-def raise_later(error: BaseException) -> Any:
+def raise_later(error: BaseException) -> None:
     """Raise an error in the caller's caller, at its next line or in what it calls next.
 
     For code that runs where an error would be dropped. A trace function, for that one moment,
-    raises it. Python then has none; the one that there was (a debugger's, or one that measures
-    coverage) is returned, for `trace_again`.
+    raises it. Python then has none, as wherever a handler raises in a trace function.
     """
     own = sys._getframe(1)
     frame = own.f_back
     if frame is None:
-        return None
-    before, local = sys.gettrace(), frame.f_trace
+        return
+    local = frame.f_trace
     link = handled = error.__traceback__
     while link is not None:
         here, link = link.tb_frame, link.tb_next
@@ -59,12 +58,3 @@ def raise_later(error: BaseException) -> Any:
 
     frame.f_trace = interrupt
     sys.settrace(interrupt)
-    return before
-
-
-def trace_again(tracer: Any) -> Any:
-    """Put back a trace function once it is lost; return it while the error waits to be raised."""
-    if sys.gettrace() is not None:
-        return tracer
-    sys.settrace(tracer)
-    return None
