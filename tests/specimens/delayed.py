@@ -46,7 +46,7 @@ class Net(nn.Module):
             for _ in range(16):
                 self.large.mul_(1.0)
         if WAY == "launch":
-            for _ in range(8_000):
+            for _ in range(14_000):
                 self.one.mul_(1.0)
         return self.head(self.layers(x))
 
