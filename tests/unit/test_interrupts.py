@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import signal
 import sys
 import traceback
@@ -98,6 +99,39 @@ def test_what_a_handler_raises_is_no_failure_of_ours(tmp_path, handler):
     with on_alarm(handler), pytest.raises(PreemptedError):
         fail_at_an_alarm(recorder)
     assert recorder.failures == {}
+
+
+class Interrupted:
+    """A watcher during whose turn the user presses Ctrl-C, once."""
+
+    place = "interrupted"
+    is_calm = False
+
+    def poll(self, bucket: int, *, is_last: bool) -> str:
+        if not self.is_calm:
+            self.is_calm = True
+            raise KeyboardInterrupt
+        return ""
+
+    def reset(self) -> None:
+        pass
+
+
+def test_what_an_interrupt_keeps_from_the_disk_is_written_next(tmp_path):
+    recorder = Recorder(str(tmp_path), dict)
+    path = tmp_path / "rank-0.jsonl"
+    path.touch()
+    recorder.path = str(path)
+    recorder.watchers.append(Interrupted())
+    recorder.rows.append([1, 10])
+    with pytest.raises(KeyboardInterrupt):
+        recorder.flush()
+    assert path.read_text() == ""
+
+    recorder.rows.append([2, 20])
+    recorder.flush()
+    (line,) = (json.loads(one) for one in path.read_text().splitlines() if '"u"' in one)
+    assert line["rows"] == [[1, 10], [2, 20]]
 
 
 def test_other_errors_are_no_handlers():

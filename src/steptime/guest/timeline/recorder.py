@@ -209,14 +209,15 @@ class Recorder:
         """Write all that is pending; a second caller returns at once instead of waiting."""
         if not self.lock.acquire(blocking=False):
             return
+        taken: list[list[Any]] = [[], [], []]
         try:
             began = thread_time_ns()
             for timeline in self.timelines:
                 if timeline.device is not None:
                     self.lines += timeline.device.pop_lines()
-            rows, self.rows = self.rows, []
-            tags, self.tags = self.tags, []
-            lines, self.lines = self.lines, []
+            taken = [self.rows, self.tags, self.lines]
+            self.rows, self.tags, self.lines = [], [], []
+            rows, tags, lines = taken[0], taken[1], [*taken[2]]
             if fresh := [row for rounds in self.rounds for row in rounds.take_fresh()]:
                 lines.append(rows_line(kinds.PROGRESS, fresh))
             if tags:
@@ -225,10 +226,14 @@ class Recorder:
                 lines.insert(0, rows_line(kinds.UPDATES, rows))
             lines += [self._poll(watcher, bucket, is_last=is_last) for watcher in self.watchers]
             self._write(lines, len(rows))
+            taken = [[], [], []]
             self.flush_ns += thread_time_ns() - began
             self._write_overhead()
         except Exception:
             self.fail("flush")
+        except BaseException:  # an interrupt: what it kept from the disk is written next
+            self.rows[:0], self.tags[:0], self.lines[:0] = taken
+            raise
         finally:
             self.lock.release()
 
