@@ -8,14 +8,15 @@ probed while steps come. `watch.stack_summary` knows what a stack means.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from steptime.measure.group_kin import group_kin
 from steptime.measure.values.stall import Stall, StalledRank
 from steptime.record.files import RANKS
-from steptime.watch.process_stacks import ProcessProbe, descendants, probe_process
+from steptime.record.process_identity import descendants
+from steptime.watch.process_stacks import ProcessProbe, probe_process
 from steptime.watch.rank_progress import RankProgress, open_rank
 from steptime.watch.stack_summary import StackSummary, find_culprits, summarize_stack
 from steptime.watch.stall_file import StallFile
@@ -57,7 +58,7 @@ class WatchReaders:
     cost_s: Callable[[], float] = time.process_time
     unix_s: Callable[[], float] = time.time
     probe: Callable[[int], ProcessProbe] = probe_process
-    children: Callable[[int], tuple[int, ...]] = descendants
+    children: Callable[[int], Sequence[int]] = descendants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
