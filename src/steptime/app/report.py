@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from steptime.app.observed_run import ObservedRun, numbered_name
-from steptime.core.store import Run, read_value, write_text
+from steptime.core.store import Run, read_value, store_to_name, write_text
 from steptime.core.version import installed_version
 from steptime.diagnose.ailments.stalled import relevant_stalls
 from steptime.errors import DamagedRunError, MissingExtraError, StoreError
@@ -73,6 +73,7 @@ def _gather(observed: ObservedRun) -> PageFacts:
         stalls=relevant_stalls(observed.measurement),
         shifts=observed.diagnosis.shifts,
         version=installed_version(),
+        store=store_to_name(observed.run.store),
     )
 
 

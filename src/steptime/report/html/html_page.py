@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageFacts:
-    """What is known of one run; `version` is the version of Steptime."""
+    """What is known of one run; `version` is the version of Steptime.
+
+    `store` is the folder that holds the store of the run, if that is not the store of this folder.
+    """
 
     document: RunDocument
     record: CommandRecord | None
@@ -45,6 +48,7 @@ class PageFacts:
     stalls: tuple[Stall, ...] = ()
     shifts: tuple[Shift, ...] = ()
     version: str = ""
+    store: str | None = None
 
 
 def render_page(facts: PageFacts, plots: Plots) -> str:
@@ -92,7 +96,7 @@ def _body(facts: PageFacts, plots: Plots) -> list[Html]:
     ]
     return [
         sections.header(m),
-        sections.verdict(m, run.diagnosis),
+        sections.verdict(m, run.diagnosis, store=facts.store),
         sections.tiles(m, energy_j=facts.series.energy_per_step_j()),
         *(part for part in parts if part is not None),
     ]
