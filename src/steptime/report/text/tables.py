@@ -162,7 +162,7 @@ def _run_cells(row: RunSummary) -> list[str]:
         run_words.describe_short_end(
             ProcessEnd(state=row.state, exit_code=row.exit_code, signal=row.signal)
         ),
-        _ABSENT if row.kind is None else run_words.describe_title(row.kind),
+        run_words.describe_opening(row.kind, row.opens_with) or _ABSENT,
         _steps_of(row),
         _seconds(row.step_time_s),
     ]
