@@ -11,7 +11,7 @@ from typing import Any
 from ...record.buckets import BACKWARD, COMMUNICATION
 from ..timeline.thread_timeline import ThreadTimeline
 from .context import Context, marked
-from .patching import drop_frame, replace
+from .patching import drop_frame, put, replace
 
 COLLECTIVES: tuple[str, ...] = (
     "all_reduce",
@@ -50,7 +50,7 @@ def hook_distributed(context: Context) -> None:
             wrapper = marked(context, original, COMMUNICATION)
             replace(distributed.distributed_c10d, name, wrapper)
             if getattr(distributed, name, None) is original:
-                setattr(distributed, name, wrapper)
+                put(distributed, name, wrapper)
     work = distributed.Work
     replace(work, "wait", marked(context, work.wait, COMMUNICATION))
     hook_ddp(context)
