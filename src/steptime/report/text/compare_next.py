@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from steptime.compare.values import CompareOutcome, Comparison, Estimate, Obstacle
 from steptime.core.units import format_percent
 from steptime.report.words.compare_words import wanted_of
-from steptime.report.words.show_words import show_command
+from steptime.report.words.show_words import is_cell, show_command
 
 USUAL_RUNS = 3
 """With this many runs on each side, no stored runs are needed beside them."""
@@ -80,7 +80,8 @@ def _past(obstacle: Obstacle, stores: Mapping[str, str]) -> tuple[str, str | Non
 
 def _more_runs(found: Comparison) -> tuple[str, str | None]:
     """Ask for more runs: how many, and on which machine."""
-    command = shlex.join(["steptime", "run", "--", *found.b[-1].command])
+    words = found.b[-1].command
+    command = shlex.join(words if is_cell(words) else ["steptime", "run", "--", *words])
     num = max(len(found.a), len(found.b))
     needed = found.needed_runs
     if found.outcome is CompareOutcome.TOO_NOISY and num < USUAL_RUNS:

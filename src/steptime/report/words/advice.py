@@ -15,7 +15,7 @@ from steptime.diagnose.ailments.all_ailments import ailment_of
 from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity
 from steptime.measure.values.measurement import Measurement
 from steptime.report.words.run_words import fill_in
-from steptime.report.words.show_words import show_command
+from steptime.report.words.show_words import is_cell, show_command, words_again
 
 MAX_COMMAND = 400
 """A longer command is not repeated, because nobody copies it from a report."""
@@ -73,6 +73,8 @@ def _relieve(finding: Finding, measurement: Measurement, show: str) -> Act | Non
         return Act(sentence=f"{sentence} This report again:", command=show)
     these = "this lever" if len(levers) == 1 else "these levers"
     sentence = f"{remedy} Or let Steptime try {these} and prove the result:"
+    if is_cell(measurement.command):
+        sentence = f"{remedy} Or put the training into a file, and let Steptime try {these} there:"
     if known:
         sentence = f"The recipe already uses {' and '.join(known)}. Let Steptime try other levers "
         sentence += "beside it and prove the result:"
@@ -144,11 +146,13 @@ def _died_of_memory(diagnosis: Diagnosis | None) -> bool:
 
 def _same_command(measurement: Measurement) -> str:
     """Return the command that measures again."""
+    if is_cell(measurement.command):
+        return shlex.join(measurement.command)
     return _command("steptime run --", measurement)
 
 
 def _command(verb: str, measurement: Measurement) -> str:
     """Return the script's command behind our verb, or dots if it cannot be copied."""
-    command = f"{verb} {shlex.join(measurement.command)}"
+    command = f"{verb} {shlex.join(words_again(measurement.command))}"
     can_copy = command.isprintable() and len(command) <= MAX_COMMAND
     return command if can_copy else f"{verb} ..."

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 from steptime.core.printable import printable
+from steptime.launch.values import CELL
 
 SHOW = "steptime show"
+
+
+def is_cell(command: Sequence[str]) -> bool:
+    """Return whether it was one cell of a notebook, which no command can run again."""
+    return tuple(command[:1]) == (CELL,)
+
+
+def words_again(command: Sequence[str]) -> tuple[str, ...]:
+    """Return the words that run a command again; of a cell, those of a script made from it."""
+    return ("python", "train.py") if is_cell(command) else tuple(command)
 
 
 def show_command(
