@@ -26,6 +26,7 @@ from ..timeline.journal import LEAVE, LEAVE_SPAN, Journal
 from ..timeline.recorder import Recorder
 from ..timeline.thread_journals import Journals, inside_backward
 from ..timeline.thread_timeline import ThreadTimeline
+from ..watchers.call_record import make_call_record
 from ..watchers.debug_switches import SwitchWatcher
 from ..watchers.inputs import LoaderBook
 from .patching import drop_frame
@@ -65,6 +66,7 @@ class Context:
         self.lent_probe: OperatorProbe | None = None  # for threads that only call models
         self.see_shape = shape_reader(torch, recorder.fail)
         frames = Frames(FileOwners(torch))
+        self.calls = make_call_record(torch, recorder.run, frames.places)
 
         def new_windows() -> SiteWindows | None:
             if self.trial is not None and self.trial.plan.is_live:
