@@ -26,6 +26,7 @@ from ..timeline.journal import LEAVE, LEAVE_SPAN, Journal
 from ..timeline.recorder import Recorder
 from ..timeline.thread_journals import Journals, inside_backward
 from ..timeline.thread_timeline import ThreadTimeline
+from ..watchers.checkpoints import CheckpointWatcher
 from ..watchers.debug_switches import SwitchWatcher
 from ..watchers.inputs import LoaderBook
 from .patching import drop_frame
@@ -61,6 +62,7 @@ class Context:
         self.before_update: Callable[[ThreadTimeline], None] | None = None
         self.anatomy: MemoryProbe | None = None  # None once everything about the memory was seen
         self.autopsy: MemoryProbe | None = None  # the same, kept to the end
+        self.checkpoints = CheckpointWatcher(recorder)
         self.num_nodes: Callable[[], int] = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
         self.lent_probe: OperatorProbe | None = None  # for threads that only call models
         self._see_shape = shape_reader(torch)
