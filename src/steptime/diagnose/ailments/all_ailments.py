@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from steptime.diagnose.ailments import (
     arithmetic,
+    beside_steps,
     contention,
     host,
     memory_limits,
@@ -26,6 +27,7 @@ AILMENTS: tuple[Ailment, ...] = (
     *contention.AILMENTS,
     *arithmetic.AILMENTS,
     *numerical_health.AILMENTS,
+    *beside_steps.AILMENTS,
     *stalled.AILMENTS,
     *shifted.AILMENTS,
     *script_faults.AILMENTS,
