@@ -37,6 +37,7 @@ examples:
   steptime run --json result.json -- torchrun --nproc-per-node 2 train.py
   steptime run --count -- python train_compiled.py
   steptime run --peak bf16=312 --peak tf32=156 -- python train.py
+  steptime run --price 2.49/h -- python train.py
   steptime run --profile -- python train.py
   steptime run --live -- python train.py > train.log 2>&1
   steptime run -- sh -c 'nohup python train.py > train.log 2>&1 &'
@@ -64,6 +65,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="the dense peak of the device (or CPU) for a type such as bf16 or tf32; MFU and HFU "
         "are shares of it",
+    )
+    training.add_argument(
+        "--price",
+        metavar="PRICE/h",
+        help="what an hour of the machine costs, for the run's cost",
     )
     add_profile_options(parser)
     output = parser.add_argument_group("output")
@@ -130,6 +136,7 @@ def _run_options(options: argparse.Namespace) -> RunOptions:
     profile = profile_wish(options)
     from steptime.app.prepare import RunOptions
     from steptime.core.given_peaks import parse_peaks
+    from steptime.core.given_price import parse_price
 
     return RunOptions(
         command=command,
@@ -138,6 +145,7 @@ def _run_options(options: argparse.Namespace) -> RunOptions:
         counts=options.count,
         profile=profile,
         peaks=parse_peaks(options.peak),
+        price_per_h=parse_price(options.price),
     )
 
 

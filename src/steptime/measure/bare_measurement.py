@@ -82,6 +82,7 @@ def measure_bare(
         memory=_anatomy_of(records),
         training=records.training,
         given_peaks=command.peaks or {},
+        price_per_h=command.price_per_h,
     )
 
 
