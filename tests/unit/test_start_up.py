@@ -12,7 +12,7 @@ from steptime.guest.hooks.patching import PATCHES  # noqa: E402
 from steptime.guest.sites.file_owners import FileOwners  # noqa: E402
 from steptime.guest.sites.frames import Frames  # noqa: E402
 from steptime.guest.timeline.recorder import Recorder  # noqa: E402
-from steptime.guest.watchers.start_up import StartUp, StartUpWatcher  # noqa: E402
+from steptime.guest.watchers.start_up import StartUp, StartUpWatcher, hook_libraries  # noqa: E402
 from steptime.record.rows import MisshapenError, start_up  # noqa: E402
 
 MS = 1_000_000
@@ -117,6 +117,23 @@ def test_loading_is_timed_as_a_whole(seen, tmp_path):
     torch.load(tmp_path / "a.pt", pickle_module=slow, weights_only=False)
 
     assert parts(seen.start_up.stop()) == [("loading", 9, 49)]
+
+
+def test_what_a_library_makes_is_a_data_set(seen):
+    def load_dataset(name):
+        seen.clock.spend(70)
+        return name
+
+    module = SimpleNamespace(load_dataset=load_dataset, load_from_disk=load_dataset)
+    targets = {}
+    hook_libraries(torch, seen.recorder, seen.start_up, targets)
+    targets["datasets.load"](module)
+    seen.clock.spend(5)
+    assert module.load_dataset("text") == "text"
+    targets["datasets.arrow_dataset"](SimpleNamespace())  # of a version without it
+
+    assert parts(seen.start_up.stop()) == [("data_set", 5, 75)]
+    assert seen.recorder.failures == {"start_up": 1}
 
 
 def test_an_exception_passes_and_ends_the_call(seen):

@@ -37,7 +37,7 @@ from .watchers.kinship import describe_kinship, whole_number
 from .watchers.logging_calls import hook_loggers
 from .watchers.pause_watcher import PauseWatcher
 from .watchers.process_memory import MemoryWatcher
-from .watchers.start_up import ImportTimes, StartUp, StartUpWatcher
+from .watchers.start_up import ImportTimes, StartUp, StartUpWatcher, hook_libraries
 
 OLDEST_TORCH = (2, 4)
 
@@ -85,7 +85,7 @@ def start(
     context.guarded("install:libraries", checkpoint_hooks.hook_libraries, context, targets)
     context.guarded("install:loggers", hook_loggers, context, targets)
     context.guarded("install:watchers", install_watchers, context)
-    context.guarded("install:start_up", install_start_up, context, imports)
+    context.guarded("install:start_up", install_start_up, context, imports, targets)
     context.guarded("install:end", install_ends, context)
     context.guarded("install:anatomy", install_anatomy, context)
     announce(run, kinds.TORCH, facts | recorder.failed())
@@ -148,11 +148,14 @@ def install_watchers(context: Context) -> None:
     ]
 
 
-def install_start_up(context: Context, imports: ImportTimes | None) -> None:
+def install_start_up(
+    context: Context, imports: ImportTimes | None, targets: dict[str, Callable[[Any], None]]
+) -> None:
     """Sort the time before the first update by what the script does; then nothing is left of it."""
     start_up = StartUp(context.recorder, Frames(FileOwners(context.torch)), imports)
     watcher = StartUpWatcher(context.torch, context.recorder, start_up)
     context.recorder.watchers.append(watcher)
+    hook_libraries(context.torch, context.recorder, start_up, targets)
 
 
 def install_ends(context: Context) -> None:

@@ -9,6 +9,7 @@ them, and pickle finds it by its name.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from json import dumps
@@ -32,6 +33,12 @@ MAX_ROWS = 300
 
 LAYERS = ("Linear", "Bilinear", "Embedding", "EmbeddingBag", "RNNBase", "LayerNorm")
 """Layers of torch's whose weights take long to draw; convolutions share one class."""
+
+DATA_CALLS = (
+    ("datasets.load", None, ("load_dataset", "load_from_disk")),
+    ("datasets.arrow_dataset", "Dataset", ("map", "filter")),
+)
+"""Modules of Hugging Face's datasets, a class in them, and what of it makes a data set."""
 
 Row = list[Any]
 """What, begin and end [ns on the process's clock], a module's name, file, line."""
@@ -158,6 +165,28 @@ def hook_start(torch: Any, recorder: Recorder, start_up: StartUp) -> None:
     watch(torch.serialization, "load", _timed, LOADING)
     torch.load = torch.serialization.load
     watch(torch.distributed, "init_process_group", _timed, SETUP)
+
+
+def hook_libraries(
+    torch: Any,
+    recorder: Recorder,
+    start_up: StartUp,
+    targets: dict[str, Callable[[Any], None]],
+) -> None:
+    """Watch the calls of libraries that make data sets, once something imports them."""
+    is_compiling = torch.compiler.is_dynamo_compiling
+
+    def hook(class_name: str | None, names: tuple[str, ...], module: Any) -> None:
+        try:
+            owner = module if class_name is None else getattr(module, class_name)
+            for name in names:
+                original = vars(owner)[name]
+                replace(owner, name, _timed(start_up, recorder, is_compiling, original, DATA_SET))
+        except Exception:
+            recorder.fail("start_up")
+
+    for module_name, class_name, names in DATA_CALLS:
+        targets[module_name] = functools.partial(hook, class_name, names)
 
 
 def _seen(
