@@ -77,6 +77,10 @@ def test_a_checkpoint_is_told_by_parts(started: Any) -> None:
     parts = ("gather_s", "copy_s", "serialize_s", "write_s", "other_s")
     assert sum(found[name] for name in parts) == pytest.approx(found["total_s"])
     assert found["serialize_s"] >= 5 * 0.03
+    span_s = next(
+        p["total_s"] for p in done.data["wall_time"]["parts"] if p["name"] == "checkpoint"
+    )
+    assert found["total_s"] == pytest.approx(span_s, rel=0.02)
     assert found["total_s"] - 0.03 == pytest.approx(spent["checkpoint"], rel=0.2, abs=0.03)
 
 
