@@ -31,6 +31,7 @@ from steptime.measure.values.outliving import OutlivingProcess
 from steptime.measure.values.profiled import Profile
 from steptime.measure.values.stall import Stall
 from steptime.measure.values.training_values import CommandTraining
+from steptime.measure.values.wall_time import WallTime
 from steptime.measure.values.work import Count
 
 PHASES = (
@@ -343,6 +344,9 @@ class Measurement:
             no gradient norm was seen.
         desync: calls of the ranks that differed when the run failed; those of a stall are in
             `stalls`; None where nothing shows any.
+        price_per_h: what an hour of the machine costs, in the user's currency; None without
+            `--price`.
+        wall_time: the whole time of the run by what it was spent on; None where no step was seen.
     """
 
     schema: int
@@ -385,3 +389,5 @@ class Measurement:
     outliving: tuple[OutlivingProcess, ...] = ()
     health: Health | None = None
     desync: Desync | None = None
+    price_per_h: float | None = None
+    wall_time: WallTime | None = None
