@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+import shutil
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from end_to_end.harness import (
+    HERE,
     SCRIPTS,
     Done,
     fork_bare,
@@ -23,6 +25,7 @@ from end_to_end.harness import (
     run_forked,
     run_observed,
     show,
+    start_bare,
 )
 
 pytestmark = [
@@ -34,6 +37,8 @@ needs_nbconvert = pytest.mark.skipif(
     find_spec("nbconvert") is None or find_spec("ipykernel") is None,
     reason="nbconvert or ipykernel is not installed",
 )
+
+EXAMPLE = HERE.parents[1] / "examples" / "notebook" / "slow_images.ipynb"
 
 LOSS_LINE, BACKWARD_LINE = 5, 6
 """Of the cell that trains; the magic is on line 1."""
@@ -160,6 +165,7 @@ def test_it_can_be_unloaded_and_loaded_again(cells: Mapping[str, Any]) -> None:
 # -- a whole notebook under `steptime run`
 
 
+@pytest.mark.slow("a shell of IPython is observed as a whole, and its page is drawn")
 def test_in_a_shell_under_run_sites_are_cells_and_the_magic_steps_aside(tmp_path: Path) -> None:
     done = run_forked(tmp_path, "python", SCRIPTS / "cells.py", tmp_path / "found.json")
     assert done.exit_code == 0, done.stderr.decode()
@@ -176,6 +182,27 @@ def check_sites(done: Done) -> None:
     assert ("backward", "cell 3", BACKWARD_LINE) in places
     assert all("ipy" not in file for _, file, _ in places)
     assert f"cell 3, line {BACKWARD_LINE}" in done.stderr.decode()
+
+
+@needs_nbconvert
+@pytest.mark.slow("a kernel and a converter start, and import torch")
+def test_the_example_says_in_a_real_kernel_what_holds_it_back(tmp_path: Path) -> None:
+    shutil.copy(EXAMPLE, tmp_path)
+    done = start_bare(
+        tmp_path,
+        *("jupyter", "nbconvert", "--to", "notebook", "--execute", EXAMPLE.name),
+        *("--output", "executed.ipynb"),
+        IPYTHONDIR=str(tmp_path / "ipython"),
+    ).finish()
+    assert done.exit_code == 0, done.stderr.decode()
+    cells = json.loads((tmp_path / "executed.ipynb").read_text())["cells"]
+    trained, again = [
+        "".join(one["data"]["text/plain"]) for c in cells[-2:] for one in c["outputs"]
+    ]
+    assert trained == again
+    assert "input-bound" in trained
+    assert "cell 3, line 2" in trained  # the loop over the loader
+    assert "text/html" in cells[-2]["outputs"][0]["data"]
 
 
 @needs_nbconvert

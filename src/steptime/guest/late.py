@@ -116,6 +116,8 @@ class Visit:
             for watcher in context.recorder.watchers:
                 if isinstance(watcher, CompileWatcher):
                     context.guarded("compiled", watcher.skip_past)
+            if context.calls is not None:
+                context.calls.switch_off()  # nobody is there to remove what it leaves
             if self.profile is not None:
                 context.guarded("install:profile", install_profile, context, self.profile)
             self._call_for_known()
@@ -159,6 +161,8 @@ def mute(context: Context) -> None:
     """Let wrappers that somebody still holds call the original and note nothing."""
     context.anatomy = context.autopsy = context.trial = context.lent_probe = None
     context.kinds.clear()
+    for watcher in context.recorder.watchers:
+        context.guarded(watcher.place, watcher.reset)
     context.journals.mute()
 
 
