@@ -333,14 +333,14 @@ class Journal:
             sizes = self.sizes = sums_of(shapes, self.num_nodes, sizes[TRAINED])
             is_alike = False
         seen = self.batches, self.copies, self.syncs
-        self.ends.append((optimizer, skipped, seen, sizes, taken, tag))
         self.batches = self.copies = self.syncs = self.num_nodes = 0
         self.last_shapes, self.shapes, self.last_optimizer = shapes, [], optimizer
         self.num_sampled += self.is_sampled
         self.num_updates += 1
         self.top = top
-        now = self.clock()
-        self.log += (act, now, self.cpu_clock())
+        now, cpu = self.clock(), self.cpu_clock()
+        self.log += (act, now, cpu)  # without a call between them, no interrupt separates these two
+        self.ends += ((optimizer, skipped, seen, sizes, taken, tag),)
         if self.is_attentive:
             self._attend(act, now)
         self.is_sampled = is_sampled_at(self.num_updates)
