@@ -37,6 +37,7 @@ BUCKETS = (
     "optimizer",
     "sync",
     "forward_and_loss",
+    "rollout",
     "evaluation",
     "checkpoint",
     "epoch_start",

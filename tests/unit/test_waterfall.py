@@ -242,6 +242,7 @@ def test_what_checkpointing_did_again_is_a_part() -> None:
     ("phase", "part"),
     [
         ("input_wait", "input"),
+        ("rollout", "rollout"),
         ("h2d", "copies"),
         ("communication", "communication"),
         ("sync", "sync"),
@@ -256,7 +257,7 @@ def test_what_checkpointing_did_again_is_a_part() -> None:
 def test_a_delay_grows_its_part_alone(phase: str, part: str) -> None:
     times_s = {
         **dict.fromkeys(("input_wait", "h2d", "communication", "sync", "loss"), 0.01),
-        **dict.fromkeys(("gradient_processing", "optimizer", "other"), 0.01),
+        **dict.fromkeys(("gradient_processing", "optimizer", "other", "rollout"), 0.01),
         "forward": 0.08,
         "backward": 0.08,
     }

@@ -16,7 +16,14 @@ from ..record.buckets import BACKWARDS, FORWARDS
 from ..record.files import PROCESSES
 from ..record.process_identity import describe_own_process
 from .health.loss_watch import LossWatcher
-from .hooks import distributed, loader_hooks, model_calls, tensor_hooks, training_hooks
+from .hooks import (
+    distributed,
+    environments,
+    loader_hooks,
+    model_calls,
+    tensor_hooks,
+    training_hooks,
+)
 from .hooks.context import Context
 from .memory.dissect import dissect_death, make_anatomy
 from .timeline.device_clock import DeviceClock
@@ -65,6 +72,7 @@ def start(torch: Any, run: str, targets: dict[str, Callable[[Any], None]]) -> Co
     for install in INSTALLERS:
         context.guarded(f"install:{install.__name__}", install, context)
     targets["torch._dynamo.callback"] = lambda module: training_hooks.hook_compile(context, module)
+    context.guarded("install:libraries", environments.hook_libraries, context, targets)
     context.guarded("install:watchers", install_watchers, context)
     context.guarded("install:end", install_ends, context)
     context.guarded("install:anatomy", install_anatomy, context)

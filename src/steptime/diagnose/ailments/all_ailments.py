@@ -5,6 +5,7 @@ from __future__ import annotations
 from steptime.diagnose.ailments import (
     arithmetic,
     contention,
+    experience,
     host,
     memory_limits,
     numerical_health,
@@ -20,6 +21,7 @@ from steptime.diagnose.values.finding import BottleneckKind, Finding
 
 AILMENTS: tuple[Ailment, ...] = (
     *waiting.AILMENTS,
+    *experience.AILMENTS,
     *host.AILMENTS,
     *ranks.AILMENTS,
     *memory_limits.AILMENTS,

@@ -27,6 +27,7 @@ PARTS = (
     "launch",
     "loss",
     "input",
+    "rollout",
     "preprocessing",
     "copies",
     "communication",

@@ -67,7 +67,7 @@ that is foretold."""
 
 _PHASES = frozenset(
     (
-        *("loss", "input", "preprocessing", "copies", "communication", "sync"),
+        *("loss", "input", "rollout", "preprocessing", "copies", "communication", "sync"),
         *("gradient_processing", "optimizer", "script"),
     )
 )

@@ -111,9 +111,13 @@ class SiteBook:
             self.open.append(opened)
         self.before = now.stack
 
-    def rename(self, source: int, target: int, *, since: int = 0) -> None:
-        """Give `target` what was marked as `source`."""
-        for piece in self.pieces[since:]:
+    def here(self) -> int:
+        """Return the place of the next piece."""
+        return len(self.pieces)
+
+    def rename(self, source: int, target: int, *, since: int = 0, until: int | None = None) -> None:
+        """Give `target` what was marked as `source`, or what lies between two places."""
+        for piece in self.pieces[since:until]:
             if piece.bucket == source:
                 piece.bucket = target
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from time import perf_counter_ns, process_time_ns, thread_time_ns
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ...record.buckets import (
     BATCHES,
@@ -31,8 +31,9 @@ from ...record.buckets import (
 )
 from ...record.places import BY_HAND
 from .gc_pauses import NONE
-from .kept_beside import SeenLosses, SpanPlaces
+from .kept_beside import CountedUpdates, SeenLosses, SpanPlaces, WalkedWindows
 from .recorder import FLUSH_NS, MAX_PENDING, Recorder
+from .rollout_time import ActingCalls
 from .thread_timeline import NEVER, ThreadTimeline, is_sampled_at
 
 if TYPE_CHECKING:
@@ -71,6 +72,11 @@ _NAMED: tuple[Act, ...] = (
     ThreadTimeline.drop_optimizers,
     ThreadTimeline.enter_grad,
     ThreadTimeline.disturb,
+    lambda timeline: timeline.rollout.enter_call(timeline),
+    lambda timeline: timeline.rollout.leave_call(timeline),
+    lambda timeline: timeline.rollout.enter_step(timeline),
+    lambda timeline: timeline.rollout.enter_generation(timeline),
+    lambda timeline: timeline.rollout.leave_certain(timeline),
 )
 (
     LEAVE,
@@ -94,6 +100,11 @@ _NAMED: tuple[Act, ...] = (
     DROP_OPTIMIZERS,
     ENTER_GRAD,
     DISTURB,
+    ENTER_ACTING,
+    LEAVE_ACTING,
+    ENTER_ROLLOUT,
+    ENTER_GENERATION,
+    LEAVE_ROLLOUT,
 ) = range(NUM_BUCKETS, NUM_BUCKETS + len(_NAMED))
 _ACTS: tuple[Act, ...] = (*(_entering(bucket) for bucket in range(NUM_BUCKETS)), *_NAMED)
 LEAVE_OPTIMIZER = len(_ACTS)
@@ -118,43 +129,6 @@ INTERRUPTED_NS = 50_000
 core."""
 
 
-class WalkedWindows(Protocol):
-    """Walks frames at the markers of a few updates; `sites/site_windows.py` has it.
-
-    `shift` is the time [ns] that the walks of this window have taken so far.
-    """
-
-    shift: int
-
-    def mark(self, act: Act, now: int) -> None:
-        """Walk the frames at a marker."""
-
-    def count(self, bucket: int) -> None:
-        """Note a call that is counted but not timed."""
-
-    def end_update(self, journal: Journal, *, is_by_hand: bool) -> None:
-        """Begin or end what the number of the next update calls for."""
-
-    def is_free(self, first: int, last: int) -> bool:
-        """Return whether none of these updates is walked or profiled."""
-
-
-class CountedUpdates(Protocol):
-    """Decides which updates are counted; `count/count_plan.py` has it."""
-
-    def end_update(self, journal: Journal, optimizer: int, sizes: list[int]) -> None:
-        """Take the end of an update, and the sizes of its calls."""
-
-    def is_clear(self, number: int, last: int) -> bool:
-        """Return whether none of these updates is scouted or counted."""
-
-    def pop_lines(self) -> list[str]:
-        """Return the lines made since the last call."""
-
-    def pop_last_lines(self, journal: Journal) -> list[str]:
-        """Return the last lines: the process ends."""
-
-
 class Journal:
     """The notes of one thread.
 
@@ -165,6 +139,7 @@ class Journal:
 
     __slots__ = (
         "__weakref__",
+        "acting",
         "batches",
         "clock",
         "copies",
@@ -247,6 +222,7 @@ class Journal:
         self.plan: CountedUpdates | None = None
         self.losses = None if self.new_losses is None else self.new_losses()
         self.sizes = [0] * len(SIZES)
+        self.acting = ActingCalls()
         self.spans = None if self.new_spans is None else self.new_spans()
         self.timeline.spans = self.spans
 
@@ -355,6 +331,7 @@ class Journal:
         self.ends.append((optimizer, skipped, seen, sizes, taken, tag))
         self.batches = self.copies = self.syncs = 0
         self.sizes = [0, 0, 0, 0, 0, sizes[-2], 0]  # the weights that are trained stay
+        self.acting.end_update(sizes[-1])
         self.num_sampled += self.is_sampled
         self.num_updates += 1
         self.top = top

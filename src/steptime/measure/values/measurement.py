@@ -34,6 +34,7 @@ from steptime.measure.values.work import Count
 
 PHASES = (
     "input_wait",
+    "rollout",
     "h2d",
     "forward",
     "loss",
@@ -103,9 +104,10 @@ class Phase:
     """One phase over the steady window; None where it was not observed.
 
     Attributes:
-        name: `input_wait`, `h2d`, `forward`, `loss`, `forward_and_loss` (compiled together),
-            `backward`, `gradient_processing`, `communication`, `optimizer`, `sync` or `other`,
-            whose fractions sum to 1; or a part of `input_wait`, `fetch` or `collate`.
+        name: `input_wait`, `rollout` (acting in environments, or generating), `h2d`, `forward`,
+            `loss`, `forward_and_loss` (compiled together), `backward`, `gradient_processing`,
+            `communication`, `optimizer`, `sync` or `other`, whose fractions sum to 1; or a part of
+            `input_wait`, `fetch` or `collate`.
         median_s: median wall time per step [s].
         fraction: the phase's total over the total of the steady window.
         cpu_median_s: median process CPU time per step [s].

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 PHASE_COLORS: Mapping[str, str] = {
     "input_wait": "#e69f00",
+    "rollout": "#b8a000",
     "fetch": "#f0bf55",
     "collate": "#f5d48c",
     "h2d": "#c98a4b",
@@ -52,6 +53,7 @@ PART_COLORS: Mapping[str, str] = {
     "unexplained": "#9aa0a6",
     "loss": PHASE_COLORS["loss"],
     "input": PHASE_COLORS["input_wait"],
+    "rollout": PHASE_COLORS["rollout"],
     "preprocessing": PHASE_COLORS["fetch"],
     "copies": PHASE_COLORS["h2d"],
     "communication": PHASE_COLORS["communication"],
