@@ -10,12 +10,14 @@ import os
 import signal
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
 import pytest
 
 from end_to_end.conftest import RunSpecimen, SpecimenRun
+from end_to_end.harness import SPECIMENS, run_both_forked
 from specimens.neighbor_starts import start_neighbors
 from steptime.measure.values.measurement import PHASES
 
@@ -62,6 +64,7 @@ CASES = {
     "PPO": plain("ppo", steps=32),
     "DQN": plain("dqn", steps=32),
     "GRPO": plain("grpo", steps=24),
+    "fed by a process": plain("fed", steps=24),
     "scaler with SGD": plain("scaler", "--optimizer", "sgd", steps=40, skipped=4),
     "scaler with fused AdamW": plain("scaler", "--optimizer", "fused_adamw", steps=40, skipped=4),
     "pieces": plain("pieces", steps=25),
@@ -121,6 +124,7 @@ PLANTED_ELSEWHERE = {
     "two ranks": {"communication"},
     "PPO": {"rollout"},
     "GRPO": {"rollout", "forward"},
+    "fed by a process": {"process_wait"},
 }
 
 
@@ -299,6 +303,29 @@ def test_the_target_and_the_reference_stay_in_the_forward(run_specimen: RunSpeci
     # A model's call sleeps: the update's own, the reference's and the old policy's.
     assert all(step.wall_s["forward"] >= 0.001 for step in steps)
     assert median(step.wall_s["forward"] for step in steps[1::2]) >= 0.002
+
+
+def test_a_step_that_is_fed_by_another_process_waits_for_it(run_specimen: RunSpecimen) -> None:
+    run = CASES["fed by a process"].run(run_specimen)
+    (awaited,) = run.data["ranks"][0]["awaited"]
+    (found,) = (one for one in run.findings() if one["cause"] == "process_wait")
+
+    assert run.fraction("process_wait") >= 0.5
+    assert run.fraction("other") <= 0.10
+    assert awaited["name"] == "feeder"
+    assert awaited["total_s"] >= 0.3
+    assert f"process {awaited['pid']} feeder" in found["names"]["process"]
+
+
+@pytest.mark.parametrize("name", ["PPO", "DQN", "GRPO", "fed by a process"])
+def test_loops_that_make_their_own_data_print_the_same_with_and_without_us(
+    tmp_path: Path, name: str
+) -> None:
+    script = SPECIMENS / f"{CASES[name].name}.py"
+    bare, observed = run_both_forked(tmp_path, "python", script)
+
+    assert (bare.exit_code, bare.stdout) == (observed.exit_code, observed.stdout)
+    assert bare.stdout.count(b"loss")
 
 
 def test_the_skipped_steps_are_those_that_overflowed(run_specimen: RunSpecimen) -> None:

@@ -38,6 +38,7 @@ BUCKETS = (
     "sync",
     "forward_and_loss",
     "rollout",
+    "process_wait",
     "evaluation",
     "checkpoint",
     "epoch_start",

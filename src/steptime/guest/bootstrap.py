@@ -23,6 +23,7 @@ from .hooks import (
     model_calls,
     tensor_hooks,
     training_hooks,
+    wait_hooks,
 )
 from .hooks.context import Context
 from .memory.dissect import dissect_death, make_anatomy
@@ -73,6 +74,7 @@ def start(torch: Any, run: str, targets: dict[str, Callable[[Any], None]]) -> Co
         context.guarded(f"install:{install.__name__}", install, context)
     targets["torch._dynamo.callback"] = lambda module: training_hooks.hook_compile(context, module)
     context.guarded("install:libraries", environments.hook_libraries, context, targets)
+    context.guarded("install:waits", wait_hooks.hook_waits, context, targets)
     context.guarded("install:watchers", install_watchers, context)
     context.guarded("install:end", install_ends, context)
     context.guarded("install:anatomy", install_anatomy, context)

@@ -38,6 +38,7 @@ LOSSES = "v"
 NON_FINITE = "nf"
 SWITCHES = "q"
 LOADERS = "i"
+AWAITED = "pw"
 SHAPES = "x"
 WINDOW = "profile"
 

@@ -27,6 +27,7 @@ PARTS = (
     "launch",
     "loss",
     "input",
+    "process_wait",
     "rollout",
     "preprocessing",
     "copies",

@@ -12,15 +12,13 @@ import functools
 import sys
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any, TypeVar
+from typing import Any
 
 from ...record.buckets import NUM_BUCKETS, ROLLOUT
 from ..count.sizes import ELEMENTS
 from ..timeline.journal import ENTER_GENERATION, ENTER_ROLLOUT, LEAVE_ROLLOUT, Journal
 from .context import Context
-from .patching import drop_frame
-
-Function = TypeVar("Function", bound=Callable[..., Any])
+from .patching import NOT_OURS, drop_frame, hidden
 
 ENVIRONMENTS = {
     "gymnasium.core": ("Env",),
@@ -40,18 +38,7 @@ GENERATORS = {
 """The classes with a method `generate`, by the module that defines them."""
 
 STEPS = ("step", "reset", "step_async", "step_wait")
-NOT_OURS = "<frozen importlib._bootstrap>"
-"""A file whose frames `warnings` passes over as it looks for who is to be named, and dynamo too:
-with ours between them, a script and its environment would be told other lines."""
-
 _context: list[Context] = []  # the one that observes this process
-
-
-def hidden(function: Function) -> Function:
-    """Give a function of ours a file whose frames are nobody's."""
-    code = function.__code__.replace(co_filename=NOT_OURS)  # type: ignore[attr-defined]
-    function.__code__ = code  # type: ignore[attr-defined]
-    return function
 
 
 def hook_libraries(context: Context, targets: dict[str, Callable[[Any], None]]) -> None:

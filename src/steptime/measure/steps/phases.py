@@ -37,8 +37,9 @@ def find_missing(ranks: Sequence[RankSteps], *, has_workers: bool) -> dict[str, 
     if not any(rank.has_updates for rank in ranks):
         unseen = {"gradient_processing", "optimizer"} - seen
         missing |= dict.fromkeys(sorted(unseen), "no_optimizer_seen")
-    if "rollout" not in seen:
-        missing["rollout"] = "no_rollout_seen"
+    for name, reason in (("rollout", "no_rollout_seen"), ("process_wait", "no_process_wait_seen")):
+        if name not in seen:
+            missing[name] = reason
     if "communication" not in seen and all(rank.head.world_size == 1 for rank in ranks):
         missing["communication"] = "single_rank"
     return missing

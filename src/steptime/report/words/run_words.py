@@ -22,6 +22,7 @@ from steptime.report.words.fact_words import describe_facts, fill, listed
 
 PHASES: Mapping[str, str] = {
     "input_wait": "input wait",
+    "process_wait": "process wait",
     "rollout": "rollout",
     "fetch": "fetch",
     "collate": "collate",
@@ -68,6 +69,7 @@ MISSING: Mapping[str, str] = {
     "inside_forward": "it is part of the model's forward",
     "inside_rollout": "it is part of the rollout",
     "no_rollout_seen": "nothing acted in an environment or generated",
+    "no_process_wait_seen": "nothing was received from another process",
     "inside_forward_and_loss": "compiled together",
     "not_compiled_together": "not compiled together",
     "no_backward_seen": "no backward pass was seen",
@@ -95,7 +97,7 @@ _SAME_SHARE = 0.01
 
 OBVIOUS = (
     *("inside_forward_and_loss", "not_compiled_together", "single_rank", "no_steady_steps"),
-    "no_rollout_seen",
+    *("no_rollout_seen", "no_process_wait_seen"),
 )
 """Reasons for an absent phase that other lines of the report make plain."""
 
