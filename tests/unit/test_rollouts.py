@@ -310,7 +310,7 @@ def test_device_time_has_the_name_that_the_hosts_has(loop: Loop) -> None:
 
 def test_a_trained_model_acts_on_less_than_it_trains_on() -> None:
     calls = ActingCalls()
-    calls.end_update(512)
+    calls.begin(1, 512)
 
     assert calls.is_acting(4, is_trained=True, in_training=True)
     assert not calls.is_acting(512, is_trained=True, in_training=True)
@@ -318,9 +318,17 @@ def test_a_trained_model_acts_on_less_than_it_trains_on() -> None:
     assert not calls.is_acting(0, is_trained=True, in_training=True)
 
 
+def test_an_update_without_calls_changes_nothing_of_what_is_known() -> None:
+    calls = ActingCalls()
+    calls.begin(1, 512)
+    calls.begin(2, 0)  # the second of two optimizers
+
+    assert calls.is_acting(4, is_trained=True, in_training=True)
+
+
 def test_a_text_that_grows_is_generated_however_long_it_is() -> None:
     calls = ActingCalls()
-    calls.end_update(64)
+    calls.begin(1, 64)
     found = [calls.is_acting(n, is_trained=True, in_training=True) for n in (200, 220, 240, 240)]
 
     assert found == [False, True, True, False]
@@ -328,9 +336,9 @@ def test_a_text_that_grows_is_generated_however_long_it_is() -> None:
 
 def test_a_copy_acts_where_environments_are_stepped_after_it() -> None:
     calls = ActingCalls()
-    calls.end_update(512)
+    calls.begin(1, 512)
     assert not calls.is_acting(24, is_trained=False, in_training=True)
-    calls.see_environment(0)
+    calls.see_environment(has_graph=False)
 
     assert calls.is_acting(24, is_trained=False, in_training=True)
     assert not calls.is_acting(512, is_trained=False, in_training=True)  # a target network
@@ -339,8 +347,8 @@ def test_a_copy_acts_where_environments_are_stepped_after_it() -> None:
 def test_the_call_of_an_update_before_chooses_no_action() -> None:
     calls = ActingCalls()
     calls.is_acting(512, is_trained=False, in_training=True)  # a target network
-    calls.end_update(512)
-    calls.see_environment(4)
+    calls.begin(1, 512)
+    calls.see_environment(has_graph=True)
 
     assert not calls.is_acting(512, is_trained=False, in_training=True)
 
@@ -358,7 +366,7 @@ def test_an_agent_that_acts_in_training_mode_is_evaluated_in_eval_mode(
     calls = ActingCalls()
     for mode in before:
         calls.mode = mode
-        calls.see_environment(4 if mode is None else 0)
+        calls.see_environment(has_graph=mode is None)
 
     assert not calls.acts_only_in_eval
 
@@ -366,6 +374,6 @@ def test_an_agent_that_acts_in_training_mode_is_evaluated_in_eval_mode(
 def test_some_libraries_act_in_eval_mode_alone() -> None:
     calls = ActingCalls()
     calls.mode = False
-    calls.see_environment(0)
+    calls.see_environment(has_graph=False)
 
     assert calls.acts_only_in_eval

@@ -15,7 +15,7 @@ from types import FunctionType
 from typing import Any
 
 from ...record.buckets import NUM_BUCKETS, ROLLOUT
-from ..count.sizes import ELEMENTS
+from ..timeline.call_sizes import LARGEST
 from ..timeline.journal import ENTER_GENERATION, ENTER_ROLLOUT, LEAVE_ROLLOUT, Journal
 from .context import Context
 from .patching import NOT_OURS, drop_frame, hidden
@@ -131,7 +131,8 @@ def run_step(original: Any, args: Any, kwargs: Any) -> Any:
     journal = context.journal
     if 0 < journal.top < NUM_BUCKETS or context.torch.compiler.is_dynamo_compiling():
         return original(*args, **kwargs)
-    journal.acting.see_environment(journal.sizes[ELEMENTS])
+    journal.acting.begin(journal.num_updates, journal.sizes[LARGEST])
+    journal.acting.see_environment(has_graph=journal.num_nodes > 0)
     return _timed(context, journal, ENTER_ROLLOUT, original, args, kwargs)
 
 
@@ -144,7 +145,7 @@ def run_generate(original: Any, args: Any, kwargs: Any) -> Any:
     if is_evaluating or 0 < journal.top < NUM_BUCKETS:
         return original(*args, **kwargs)
     context.guarded("call", _tell_trial, context)
-    context.see_sizes(journal, args[1:], kwargs, is_plain=True)
+    context.see_call(journal, args[1:], kwargs, is_plain=True)
     return _timed(context, journal, ENTER_GENERATION, original, args, kwargs)
 
 

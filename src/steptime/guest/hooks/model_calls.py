@@ -10,7 +10,7 @@ import weakref
 from typing import Any
 
 from ...record.buckets import BATCHES, EVALUATION, FORWARD, LOSS, NUM_BUCKETS, OTHER
-from ..count.sizes import NODES, PLAIN
+from ..timeline.call_sizes import LARGEST
 from ..timeline.journal import (
     ENTER_ACTING,
     ENTER_EVALUATION,
@@ -85,15 +85,19 @@ def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs
         context.recorder.fail("call")
         kind = IS_QUIET
     trial, anatomy, probe = context.trial, context.anatomy, journal.probe
-    if kind == IS_FORWARD:
-        probe = context.see_sizes(journal, args, kwargs, is_plain=False)
-    num_nodes = context.num_nodes()
-    if anatomy is not None and anatomy.awaits_call and kind == IS_FORWARD:
-        context.dissect("see_call", module)
+    is_forward = kind == IS_FORWARD
+    num_nodes = 0
+    if is_forward:
+        probe = context.see_call(journal, args, kwargs, is_plain=False)
+        num_nodes = context.num_nodes()
+        if anatomy is not None and anatomy.awaits_call:
+            context.dissect("see_call", module)
     try:
-        if trial is not None and kind == IS_FORWARD:
+        if probe is None and trial is None:
+            result = original(module, *args, **kwargs)
+        elif trial is not None and is_forward:
             result = trial.run_call(journal, original, module, args, kwargs)
-        elif probe is not None and kind == IS_FORWARD:
+        elif probe is not None and is_forward:
             result = probe.run(journal.disturb, original, (module, *args), kwargs, is_call=True)
         elif kind == IS_LOSS and probe is not None and probe.storages is not None:
             result = probe.follow("loss", original, (module, *args), kwargs)
@@ -103,13 +107,12 @@ def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs
         context.guarded("call", end_call, context, journal, module, kind, None)
         drop_frame(error)
         raise
-    num_nodes = context.num_nodes() - num_nodes  # before ours: reading a graph may add nodes
-    if anatomy is not None and anatomy.awaits_backward and kind == IS_FORWARD:
-        context.dissect("see_result", result)
+    if is_forward:
+        journal.num_nodes += context.num_nodes() - num_nodes  # before ours: it may add nodes
+        if anatomy is not None and anatomy.awaits_backward:
+            context.dissect("see_result", result)
     try:
-        if kind == IS_FORWARD:
-            journal.sizes[NODES] += num_nodes
-        if kind == IS_FORWARD and known is not None and not journal.is_sampled:
+        if is_forward and known is not None and not journal.is_sampled:
             journal.note(LEAVE_FORWARD_WITH_LOSS if known[2] else LEAVE_FORWARD, OTHER)
         elif kind == IS_LOSS:
             journal.note(LEAVE_LOSS, OTHER)
@@ -138,6 +141,7 @@ def begin_call(
     if context.trial is not None:
         context.trial.see_call_without_gradients(is_evaluation=kind == EVALUATES)
     if kind == EVALUATES:
+        journal.acting.begin(journal.num_updates, journal.sizes[LARGEST])
         journal.acting.mode = False
         journal.replay()  # what was counted so far belongs to the evaluation
         journal.note_with_cpu(ENTER_EVALUATION, EVALUATION)
@@ -151,10 +155,15 @@ def begin_call(
 
 def acts(context: Context, journal: Journal, module: Any, args: Any, kwargs: Any) -> bool:
     """Note the size of a call without gradients; return whether it seems to act or to generate."""
-    before = journal.sizes[PLAIN]
-    context.see_sizes(journal, args, kwargs, is_plain=True)
-    return journal.acting.is_acting(
-        journal.sizes[PLAIN] - before,
+    shapes, acting = journal.shapes, journal.acting
+    num = len(shapes)
+    context.see_call(journal, args, kwargs, is_plain=True)
+    elements = 0
+    if len(shapes) != num:  # where there are fewer, they have become sums
+        elements = shapes[-1] if len(shapes) > num else acting.last
+    acting.begin(journal.num_updates, journal.sizes[LARGEST])
+    return acting.is_acting(
+        elements,
         is_trained=not context.trained or id(module) in context.trained,
         in_training=getattr(module, "training", True),
     )

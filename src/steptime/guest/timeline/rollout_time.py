@@ -188,12 +188,21 @@ class ActingCalls:
     none.
     """
 
-    __slots__ = ("acted", "acts_in_eval", "acts_in_training", "last", "mode", "trained")
+    __slots__ = ("acted", "acts_in_eval", "acts_in_training", "last", "mode", "number", "trained")
 
     def __init__(self) -> None:
-        self.trained = self.last = self.acted = 0
+        self.trained = self.last = self.acted = self.number = 0
         self.mode: bool | None = None
         self.acts_in_training = self.acts_in_eval = False
+
+    def begin(self, number: int, largest: int) -> None:
+        """Forget the last call if it belongs to an update before the one with this number.
+
+        `largest` is the size of the largest call with gradients in the update before.
+        """
+        if number != self.number:
+            self.number, self.last, self.mode = number, 0, None
+            self.trained = largest or self.trained
 
     @property
     def acts_only_in_eval(self) -> bool:
@@ -216,17 +225,13 @@ class ActingCalls:
             return True
         return is_trained and (elements < self.trained or before < elements <= 2 * before)
 
-    def see_environment(self, elements: int) -> None:
+    def see_environment(self, *, has_graph: bool) -> None:
         """Take a step of an environment; the call before it, if there was one, chose the action.
 
-        `elements` are those of this update's calls with gradients so far.
+        `has_graph`: models were called with gradients in this update.
         """
         if self.last:
             self.acted = self.last
-        if self.mode is not None or elements:
+        if self.mode is not None or has_graph:
             self.acts_in_training |= self.mode is not False
             self.acts_in_eval |= self.mode is False
-
-    def end_update(self, largest: int) -> None:
-        """Take the end of an update, and the size of its largest call with gradients."""
-        self.trained, self.last, self.mode = largest or self.trained, 0, None
