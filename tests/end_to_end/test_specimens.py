@@ -297,6 +297,18 @@ def test_at_most_a_tenth_of_a_loop_with_rollouts_is_unattributed(
     assert "unattributed_time" not in found
 
 
+@pytest.mark.parametrize("name", ["PPO", "DQN"])
+def test_a_rollout_is_where_environments_are_stepped(run_specimen: RunSpecimen, name: str) -> None:
+    run, script = CASES[name].run(run_specimen), SPECIMENS / f"{CASES[name].name}.py"
+    lines = script.read_text().splitlines()
+    line = next(
+        n for n, text in enumerate(lines, start=1) if "= environment" in text and ".step(" in text
+    )
+    (found,) = (one for one in run.findings() if one["cause"] == "rollout")
+
+    assert found["where"].endswith(f"{script.name}:{line}")
+
+
 def test_the_target_and_the_reference_stay_in_the_forward(run_specimen: RunSpecimen) -> None:
     steps = CASES["GRPO"].run(run_specimen).steps()[1:]
 

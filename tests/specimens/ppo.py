@@ -67,7 +67,6 @@ for iteration in range(ITERATIONS):
     for _ in range(EPOCHS):
         for part in torch.randperm(len(old_states)).chunk(MINIBATCHES):
             _, log_probs, entropy, values = agent.act(old_states[part], old_actions[part])
-            time.sleep(0.002)
             ratio = (log_probs - old_log_probs[part]).exp()
             gain = torch.min(ratio, ratio.clamp(0.8, 1.2)) * advantages[part]
             error = (values - torch.cat(returns)[part]).square()

@@ -299,3 +299,13 @@ def test_notes_do_not_pile_up_where_nothing_ever_steps(script: Script) -> None:
 
     assert len(script.journal.log) < 1000
     assert not script.path.exists()
+
+
+def test_the_largest_call_with_gradients_is_known_although_an_update_had_none(
+    script: Script,
+) -> None:
+    script.journal.shapes += [(4, 8), 12]
+    script.step()
+    script.step()  # of a second optimizer
+
+    assert script.journal.acting.trained == 32

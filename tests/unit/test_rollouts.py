@@ -310,7 +310,7 @@ def test_device_time_has_the_name_that_the_hosts_has(loop: Loop) -> None:
 
 def test_a_trained_model_acts_on_less_than_it_trains_on() -> None:
     calls = ActingCalls()
-    calls.begin(1, 512)
+    calls.trained = 512
 
     assert calls.is_acting(4, is_trained=True, in_training=True)
     assert not calls.is_acting(512, is_trained=True, in_training=True)
@@ -318,17 +318,9 @@ def test_a_trained_model_acts_on_less_than_it_trains_on() -> None:
     assert not calls.is_acting(0, is_trained=True, in_training=True)
 
 
-def test_an_update_without_calls_changes_nothing_of_what_is_known() -> None:
-    calls = ActingCalls()
-    calls.begin(1, 512)
-    calls.begin(2, 0)  # the second of two optimizers
-
-    assert calls.is_acting(4, is_trained=True, in_training=True)
-
-
 def test_a_text_that_grows_is_generated_however_long_it_is() -> None:
     calls = ActingCalls()
-    calls.begin(1, 64)
+    calls.trained = 64
     found = [calls.is_acting(n, is_trained=True, in_training=True) for n in (200, 220, 240, 240)]
 
     assert found == [False, True, True, False]
@@ -336,7 +328,7 @@ def test_a_text_that_grows_is_generated_however_long_it_is() -> None:
 
 def test_a_copy_acts_where_environments_are_stepped_after_it() -> None:
     calls = ActingCalls()
-    calls.begin(1, 512)
+    calls.trained = 512
     assert not calls.is_acting(24, is_trained=False, in_training=True)
     calls.see_environment(has_graph=False)
 
@@ -346,8 +338,9 @@ def test_a_copy_acts_where_environments_are_stepped_after_it() -> None:
 
 def test_the_call_of_an_update_before_chooses_no_action() -> None:
     calls = ActingCalls()
+    calls.trained = 512
     calls.is_acting(512, is_trained=False, in_training=True)  # a target network
-    calls.begin(1, 512)
+    calls.begin(1)
     calls.see_environment(has_graph=True)
 
     assert not calls.is_acting(512, is_trained=False, in_training=True)

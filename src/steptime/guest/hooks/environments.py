@@ -15,7 +15,6 @@ from types import FunctionType
 from typing import Any
 
 from ...record.buckets import NUM_BUCKETS, ROLLOUT
-from ..timeline.call_sizes import LARGEST
 from ..timeline.journal import ENTER_GENERATION, ENTER_ROLLOUT, LEAVE_ROLLOUT, Journal
 from .context import Context
 from .patching import NOT_OURS, drop_frame, hidden
@@ -131,7 +130,7 @@ def run_step(original: Any, args: Any, kwargs: Any) -> Any:
     journal = context.journal
     if 0 < journal.top < NUM_BUCKETS or context.torch.compiler.is_dynamo_compiling():
         return original(*args, **kwargs)
-    journal.acting.begin(journal.num_updates, journal.sizes[LARGEST])
+    journal.acting.begin(journal.num_updates)
     journal.acting.see_environment(has_graph=journal.num_nodes > 0)
     return _timed(context, journal, ENTER_ROLLOUT, original, args, kwargs)
 
@@ -159,6 +158,8 @@ def _timed(
     context: Context, journal: Journal, act: int, original: Any, args: Any, kwargs: Any
 ) -> Any:
     outer = journal.top
+    if journal.spans is not None:
+        context.guarded("environments", journal.spans.walk, ROLLOUT, sys._getframe(1))
     context.guarded("environments", journal.note, act, ROLLOUT)
     try:
         return original(*args, **kwargs)

@@ -10,7 +10,6 @@ import weakref
 from typing import Any
 
 from ...record.buckets import BATCHES, EVALUATION, FORWARD, LOSS, NUM_BUCKETS, OTHER
-from ..timeline.call_sizes import LARGEST
 from ..timeline.journal import (
     ENTER_ACTING,
     ENTER_EVALUATION,
@@ -141,7 +140,7 @@ def begin_call(
     if context.trial is not None:
         context.trial.see_call_without_gradients(is_evaluation=kind == EVALUATES)
     if kind == EVALUATES:
-        journal.acting.begin(journal.num_updates, journal.sizes[LARGEST])
+        journal.acting.begin(journal.num_updates)
         journal.acting.mode = False
         journal.replay()  # what was counted so far belongs to the evaluation
         journal.note_with_cpu(ENTER_EVALUATION, EVALUATION)
@@ -161,7 +160,7 @@ def acts(context: Context, journal: Journal, module: Any, args: Any, kwargs: Any
     elements = 0
     if len(shapes) != num:  # where there are fewer, they have become sums
         elements = shapes[-1] if len(shapes) > num else acting.last
-    acting.begin(journal.num_updates, journal.sizes[LARGEST])
+    acting.begin(journal.num_updates)
     return acting.is_acting(
         elements,
         is_trained=not context.trained or id(module) in context.trained,

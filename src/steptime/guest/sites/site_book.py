@@ -19,6 +19,7 @@ from ...record.buckets import (
     EVALUATION,
     NUM_WRITTEN,
     OTHER,
+    ROLLOUT,
     SPANS_KEPT,
 )
 from ..timeline.thread_timeline import ThreadTimeline
@@ -155,11 +156,14 @@ class SiteBook:
 
 
 class SpanSites:
-    """The places of one thread's spans: calls and time, by kind and place."""
+    """The places of one thread's spans: calls and time, by kind and place.
+
+    Steps of environments and generations are kept as well: a window of a few updates may hold none.
+    """
 
     def __init__(self, frames: Frames) -> None:
         self.frames = frames
-        self.left = dict.fromkeys((EVALUATION, CHECKPOINT, EPOCH_START), WALKED_SPANS)
+        self.left = dict.fromkeys((EVALUATION, CHECKPOINT, EPOCH_START, ROLLOUT), WALKED_SPANS)
         self.found: dict[int, deque[Place | None]] = {kind: deque() for kind in self.left}
         self.current: dict[int, Place | None] = {}
         self.before: dict[int, int] = {}

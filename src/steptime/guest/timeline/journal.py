@@ -30,7 +30,7 @@ from ...record.buckets import (
     SYNCS,
 )
 from ...record.places import BY_HAND
-from .call_sizes import NODES, TRAINED, sums_of
+from .call_sizes import LARGEST, NODES, TRAINED, sums_of
 from .gc_pauses import NONE
 from .kept_beside import CountedUpdates, SeenLosses, SpanPlaces, WalkedWindows
 from .recorder import FLUSH_NS, MAX_PENDING, Recorder
@@ -339,6 +339,7 @@ class Journal:
         sizes, shapes = self.sizes, self.shapes
         if shapes != self.last_shapes or self.num_nodes != sizes[NODES]:
             sizes = self.sizes = sums_of(shapes, self.num_nodes, sizes[TRAINED])
+            self.acting.trained = sizes[LARGEST] or self.acting.trained
         seen = self.batches, self.copies, self.syncs
         self.ends.append((optimizer, skipped, seen, sizes, taken, tag))
         self.batches = self.copies = self.syncs = self.num_nodes = 0

@@ -24,6 +24,7 @@ class RolledTimeline(Protocol):
     wall: list[int]
     cpu: list[int]
     device: Any
+    spans: Any
     prepares: bool
     mark_other: int
     mark_other_cpu: int
@@ -105,7 +106,8 @@ class RolloutTime:
 
     def leave_call(self, timeline: RolledTimeline) -> None:
         """End that call."""
-        self.leave_certain(timeline)
+        timeline.leave()
+        self._end_event(timeline)
 
     def enter_step(self, timeline: RolledTimeline) -> None:
         """Begin a step of an environment: calls with gradients since the last one chose it."""
@@ -114,6 +116,7 @@ class RolloutTime:
         tried, self.tried = self.tried, None
         if tried is None:
             self._begin(timeline)
+            self._tell_place(timeline)
             return
         for sums, before in (timeline.wall, tried.forward), (timeline.cpu, tried.forward_cpu):
             sums[ROLLOUT] += sums[FORWARD] - before
@@ -122,6 +125,7 @@ class RolloutTime:
             timeline.device.rename(FORWARD, ROLLOUT, since=tried.at)
         if self.first is None:
             self.first = tried
+        self._tell_place(timeline)
 
     def enter_generation(self, timeline: RolledTimeline) -> None:
         """Begin a call that generates."""
@@ -129,10 +133,21 @@ class RolloutTime:
         if self.tried is None:
             self._begin(timeline)
             self.is_certain = True
+        self._tell_place(timeline)
 
     def leave_certain(self, timeline: RolledTimeline) -> None:
         """End one of the two."""
         timeline.leave()
+        if timeline.spans is not None:
+            timeline.spans.leave(ROLLOUT, timeline.wall[ROLLOUT])
+        self._end_event(timeline)
+
+    @staticmethod
+    def _tell_place(timeline: RolledTimeline) -> None:
+        if timeline.spans is not None:
+            timeline.spans.enter(ROLLOUT, timeline.wall[ROLLOUT], goes_on=False)
+
+    def _end_event(self, timeline: RolledTimeline) -> None:
         if self.first is not None and self.tried is None:
             self.last = mark_of(timeline)
 
@@ -195,14 +210,10 @@ class ActingCalls:
         self.mode: bool | None = None
         self.acts_in_training = self.acts_in_eval = False
 
-    def begin(self, number: int, largest: int) -> None:
-        """Forget the last call if it belongs to an update before the one with this number.
-
-        `largest` is the size of the largest call with gradients in the update before.
-        """
+    def begin(self, number: int) -> None:
+        """Forget the last call if it belongs to an update before the one with this number."""
         if number != self.number:
             self.number, self.last, self.mode = number, 0, None
-            self.trained = largest or self.trained
 
     @property
     def acts_only_in_eval(self) -> bool:
