@@ -81,7 +81,8 @@ def hook_environments(base: Any) -> None:
         for context in _context:
             context.guarded("environments", time_steps, cls)
 
-    base.__init_subclass__ = classmethod(__init_subclass__)
+    as_method: Any = classmethod
+    base.__init_subclass__ = as_method(__init_subclass__)
 
 
 def time_steps(owner: Any) -> None:

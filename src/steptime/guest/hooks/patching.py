@@ -39,8 +39,8 @@ def replace(owner: Any, name: str, wrapper: Any, *, file_of: Any = None) -> None
 
 def hidden(function: Function) -> Function:
     """Give a function of ours a file whose frames are nobody's."""
-    code = function.__code__.replace(co_filename=NOT_OURS)  # type: ignore[attr-defined]
-    function.__code__ = code  # type: ignore[attr-defined]
+    code = function.__code__.replace(co_filename=NOT_OURS)
+    function.__code__ = code
     return function
 
 
