@@ -34,7 +34,7 @@ class Script:
             journal=self.journal,
             guarded=self.guarded,
             trial=None,
-            see_call=lambda journal, args, kwargs, is_plain: self.sizes.append(is_plain),
+            see_plain_call=lambda journal, args, kwargs: self.sizes.append(True),
         )
         self.targets: dict[str, Callable[[Any], None]] = {}
 

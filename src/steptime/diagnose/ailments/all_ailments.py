@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from steptime.diagnose.ailments import (
     arithmetic,
+    beside_steps,
     contention,
+    desynced,
     experience,
     host,
     memory_limits,
@@ -28,7 +30,9 @@ AILMENTS: tuple[Ailment, ...] = (
     *contention.AILMENTS,
     *arithmetic.AILMENTS,
     *numerical_health.AILMENTS,
+    *beside_steps.AILMENTS,
     *stalled.AILMENTS,
+    *desynced.AILMENTS,
     *shifted.AILMENTS,
     *script_faults.AILMENTS,
     *verdicts.AILMENTS,

@@ -145,7 +145,7 @@ def run_generate(original: Any, args: Any, kwargs: Any) -> Any:
     if is_evaluating or 0 < journal.top < NUM_BUCKETS:
         return original(*args, **kwargs)
     context.guarded("call", _tell_trial, context)
-    context.see_call(journal, args[1:], kwargs, is_plain=True)
+    context.see_plain_call(journal, args[1:], kwargs)
     return _timed(context, journal, ENTER_GENERATION, original, args, kwargs)
 
 
