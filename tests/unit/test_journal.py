@@ -324,3 +324,13 @@ def test_a_profiler_hears_of_updates_on_a_device_too(tmp_path: Path) -> None:
 
     assert profile.optimizers == [0, 0]
     assert script.recorder.failures == {}
+
+
+def test_the_largest_call_with_gradients_is_known_although_an_update_had_none(
+    script: Script,
+) -> None:
+    script.journal.shapes += [(4, 8), 12]
+    script.step()
+    script.step()  # of a second optimizer
+
+    assert script.journal.acting.trained == 32
