@@ -40,6 +40,7 @@ SWITCHES = "q"
 LOADERS = "i"
 SHAPES = "x"
 WINDOW = "profile"
+ASKED = "asked"
 
 # rank-N.jsonl: of a trial, or of a run with a recipe
 TAGS = "t"

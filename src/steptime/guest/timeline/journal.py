@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from time import perf_counter_ns, process_time_ns, thread_time_ns
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ...record.buckets import (
     BATCHES,
@@ -32,7 +32,7 @@ from ...record.buckets import (
 from ...record.places import BY_HAND
 from .call_sizes import NODES, TRAINED, sums_of
 from .gc_pauses import NONE
-from .kept_beside import SeenLosses, SpanPlaces
+from .kept_beside import AskedUpdates, CountedUpdates, SeenLosses, SpanPlaces, WalkedWindows
 from .recorder import FLUSH_NS, MAX_PENDING, Recorder
 from .thread_timeline import NEVER, ThreadTimeline, is_sampled_at
 
@@ -121,43 +121,6 @@ INTERRUPTED_NS = 50_000
 core."""
 
 
-class WalkedWindows(Protocol):
-    """Walks frames at the markers of a few updates; `sites/site_windows.py` has it.
-
-    `shift` is the time [ns] that the walks of this window have taken so far.
-    """
-
-    shift: int
-
-    def mark(self, act: Act, now: int) -> None:
-        """Walk the frames at a marker."""
-
-    def count(self, bucket: int) -> None:
-        """Note a call that is counted but not timed."""
-
-    def end_update(self, journal: Journal, *, is_by_hand: bool) -> None:
-        """Begin or end what the number of the next update calls for."""
-
-    def is_free(self, first: int, last: int) -> bool:
-        """Return whether none of these updates is walked or profiled."""
-
-
-class CountedUpdates(Protocol):
-    """Decides which updates are counted; `count/count_plan.py` has it."""
-
-    def end_update(self, journal: Journal, optimizer: int, sizes: list[int]) -> None:
-        """Take the end of an update, and the sizes of its calls."""
-
-    def is_clear(self, number: int, last: int) -> bool:
-        """Return whether none of these updates is scouted or counted."""
-
-    def pop_lines(self) -> list[str]:
-        """Return the lines made since the last call."""
-
-    def pop_last_lines(self, journal: Journal) -> list[str]:
-        """Return the last lines: the process ends."""
-
-
 class Journal:
     """The notes of one thread.
 
@@ -168,6 +131,7 @@ class Journal:
 
     __slots__ = (
         "__weakref__",
+        "asked",
         "batches",
         "clock",
         "copies",
@@ -251,6 +215,7 @@ class Journal:
         self.windows: WalkedWindows | None = None
         self.probe: OperatorProbe | None = None
         self.plan: CountedUpdates | None = None
+        self.asked: AskedUpdates | None = None
         self.losses = None if self.new_losses is None else self.new_losses()
         self.shapes: list[Any] = []  # of the update's calls (`call_sizes.py`)
         self.num_nodes = 0  # that the update's calls added to autograd's graph
@@ -381,6 +346,8 @@ class Journal:
             self.plan.end_update(self, optimizer, sizes)
         if self.losses is not None:
             self.losses.end_update(optimizer, skipped)
+        if self.asked is not None:
+            self.asked.end_update(self, optimizer)
         if self.due_ns == NEVER:
             self.due_ns = self.clock() + FLUSH_NS
         elif len(self.ends) >= MAX_PENDING:
