@@ -115,6 +115,22 @@ class WindowSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AskedSeen:
+    """A question that was answered meanwhile, with begin and end [ns on the head's clock].
+
+    `t` is empty where nothing was examined.
+    """
+
+    what: str
+    missing: str | None = None
+    t: tuple[int, ...] = ()
+
+
+MAX_ASKED = 1000
+"""Questions of a rank that are read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Signals:
     """All lines other than updates; `spans` are places over the whole run."""
 
@@ -134,6 +150,7 @@ class Signals:
     window: WindowSeen | None = None
     losses: tuple[LossRow, ...] = ()
     bad_places: tuple[BadPlace, ...] = ()
+    asked: tuple[AskedSeen, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +201,15 @@ class SignalLines:
         self.window: WindowSeen | None = None
         self.losses: list[LossRow] = []
         self.bad_places: list[BadPlace] = []
+        self.asked: list[AskedSeen] = []
+
+    def add_asked(self, line: Line) -> None:
+        """Add a question that was answered, if it took time of the training."""
+        found = from_json(AskedSeen, line)
+        if len(found.t) not in (0, 2):
+            raise ValueError(f"`t` must be two numbers, got {found.t}")
+        if found.t and len(self.asked) < MAX_ASKED:
+            self.asked.append(found)
 
     def add_losses(self, line: Line) -> None:
         """Add the losses of updates, one per row."""
@@ -279,6 +305,7 @@ class SignalLines:
             window=self.window,
             losses=tuple(self.losses),
             bad_places=tuple(self.bad_places),
+            asked=tuple(self.asked),
         )
 
 
@@ -298,6 +325,7 @@ TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Line], None]] = {
     kinds.WINDOW: SignalLines.set_window,
     kinds.LOSSES: SignalLines.add_losses,
     kinds.NON_FINITE: SignalLines.add_bad_place,
+    kinds.ASKED: SignalLines.add_asked,
 }
 """The method that takes a line, by its `k`."""
 

@@ -13,6 +13,7 @@ from functools import partial
 from itertools import chain
 
 from steptime.core.process_end import ProcessEnd
+from steptime.measure.asked_steps import steps_asked
 from steptime.measure.bare_measurement import measure_bare, worker_bytes_of
 from steptime.measure.code_places import (
     find_compilation,
@@ -109,6 +110,7 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
         stalls=count_steps(records.stalls, ranks),
         memory=add_peaks(memory, folded.ranks),
         health=find_health(ranks, busiest, places),
+        asked=steps_asked(busiest),
     )
 
 

@@ -13,6 +13,7 @@ from steptime.core.interval import Interval
 from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd
 from steptime.measure.values.anatomy import Anatomy
+from steptime.measure.values.answer import AskedSteps
 from steptime.measure.values.health import Health
 from steptime.measure.values.observations import (
     Compilation,
@@ -340,6 +341,7 @@ class Measurement:
         outliving: the processes that may go on training although the command has returned.
         health: the losses of the training, and numbers that are not finite; None where no loss and
             no gradient norm was seen.
+        asked: steps that were examined because somebody asked while the run trained, in order.
     """
 
     schema: int
@@ -381,3 +383,4 @@ class Measurement:
     given_peaks: Mapping[str, float] = field(default_factory=dict)
     outliving: tuple[OutlivingProcess, ...] = ()
     health: Health | None = None
+    asked: tuple[AskedSteps, ...] = ()

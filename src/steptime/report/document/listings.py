@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from steptime.core.interval import Interval
+from steptime.measure.values.answer import RankAnswer
 from steptime.measure.values.run_summary import RunSummary
 from steptime.measure.values.stall import StalledRank
 from steptime.report.text.lever_text import LeverCard
@@ -90,6 +91,28 @@ class StacksDocument:
     run_id: str
     taken_unix_s: float
     ranks: tuple[StalledRank, ...]
+    culprits: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskDocument:
+    """What the processes of a run answered while they trained.
+
+    Attributes:
+        run_id: name of the run's folder.
+        what: what was asked: `memory`, `count`, `profile` or `stacks`.
+        asked_unix_s: when it was asked.
+        ranks: what each rank answered, or why it did not; empty for `stacks`.
+        stacks: where the ranks are: all of them for `stacks`, else those that did not answer in
+            time, as far as they are on this machine.
+        culprits: the ranks that the others wait for; empty where that is not known.
+    """
+
+    run_id: str
+    what: str
+    asked_unix_s: float
+    ranks: tuple[RankAnswer, ...]
+    stacks: tuple[StalledRank, ...]
     culprits: tuple[int, ...]
 
 
