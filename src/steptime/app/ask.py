@@ -198,7 +198,7 @@ def _with_all_stacks(asked: RunAnswer, training: int | None) -> RunAnswer:
     found = take_stacks(asked.run, training=training)
     if found.is_past:
         raise _ended(asked.run)
-    return replace(asked, stacks=found.ranks, culprits=found.culprits)
+    return replace(asked, stacks=found.ranks, culprits=found.culprits, desync=found.desync)
 
 
 def _with_stacks_of_silent(asked: RunAnswer, training: int | None) -> RunAnswer:
@@ -213,4 +213,4 @@ def _with_stacks_of_silent(asked: RunAnswer, training: int | None) -> RunAnswer:
     if found.is_past:
         return asked
     stacks = tuple(one for one in found.ranks if one.pid in silent)
-    return replace(asked, stacks=stacks, culprits=found.culprits)
+    return replace(asked, stacks=stacks, culprits=found.culprits, desync=found.desync)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from steptime.app.plain_text import WIDTH, as_html, plain_text
 from steptime.core.store import Run
 from steptime.measure.values.answer import RankAnswer
+from steptime.measure.values.desync import Desync
 from steptime.measure.values.stall import StalledRank
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class RunAnswer:
         ranks: what each rank answered; empty for `stacks`.
         stacks: where the ranks are: all of them for `stacks`, else those that did not answer.
         culprits: the ranks that the others wait for, where that is known.
+        desync: how the ranks lost each other, where the stacks were taken and something shows it.
     """
 
     run: Run
@@ -35,6 +37,7 @@ class RunAnswer:
     ranks: tuple[RankAnswer, ...] = ()
     stacks: tuple[StalledRank, ...] = ()
     culprits: tuple[int, ...] = ()
+    desync: Desync | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -53,6 +56,7 @@ class RunAnswer:
             ranks=self.ranks,
             stacks=self.stacks,
             culprits=self.culprits,
+            desync=self.desync,
         )
 
     def render(self, console: Console) -> None:

@@ -79,7 +79,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--live",
         action="store_true",
         help="show progress in the terminal (the command's output must go to a file), and say at "
-        "once if the loss is not finite",
+        "once if the loss is not finite, or if the ranks hang in different collectives",
     )
     add_store(output)
     parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -143,13 +143,13 @@ def _run_options(options: argparse.Namespace) -> RunOptions:
 
 def _line_maker() -> MakeLine:
     """Return what makes the live line; if none can be shown, say why, and warn at least."""
-    from steptime.cli.live import BadNumbers, RunLine, why_no_line
+    from steptime.cli.live import RunLine, Troubles, why_no_line
 
     reason = why_no_line()
     if reason is None:
         return RunLine
     tell(f"the live line cannot be shown: {reason}")
-    return BadNumbers
+    return Troubles
 
 
 def _conclude(options: argparse.Namespace, ended: EndedRun, code: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from steptime.diagnose.ailments import (
     arithmetic,
     contention,
+    desynced,
     host,
     memory_limits,
     numerical_health,
@@ -27,6 +28,7 @@ AILMENTS: tuple[Ailment, ...] = (
     *arithmetic.AILMENTS,
     *numerical_health.AILMENTS,
     *stalled.AILMENTS,
+    *desynced.AILMENTS,
     *shifted.AILMENTS,
     *script_faults.AILMENTS,
     *verdicts.AILMENTS,

@@ -146,6 +146,7 @@ class Journal:
         "is_attentive",
         "is_direct",
         "is_sampled",
+        "last_optimizer",
         "last_shapes",
         "log",
         "losses",
@@ -153,6 +154,7 @@ class Journal:
         "new_plan",
         "new_spans",
         "new_windows",
+        "num_at_rest",
         "num_empty",
         "num_nodes",
         "num_sampled",
@@ -220,6 +222,8 @@ class Journal:
         self.shapes: list[Any] = []  # of the update's calls (`call_sizes.py`)
         self.num_nodes = 0  # that the update's calls added to autograd's graph
         self.last_shapes: list[Any] | None = None
+        self.last_optimizer = BY_HAND
+        self.num_at_rest = 0  # updates that the plan need not see, if they are like the last one
         self.sizes = [0] * len(SIZES)  # of the last update; alike ones share a list
         self.spans = None if self.new_spans is None else self.new_spans()
         self.timeline.spans = self.spans
@@ -326,12 +330,14 @@ class Journal:
         trial = self.recorder.trial
         tag = None if trial is None else trial.tag()
         sizes, shapes = self.sizes, self.shapes
+        is_alike = optimizer == self.last_optimizer
         if shapes != self.last_shapes or self.num_nodes != sizes[NODES]:
             sizes = self.sizes = sums_of(shapes, self.num_nodes, sizes[TRAINED])
+            is_alike = False
         seen = self.batches, self.copies, self.syncs
         self.ends.append((optimizer, skipped, seen, sizes, taken, tag))
         self.batches = self.copies = self.syncs = self.num_nodes = 0
-        self.last_shapes, self.shapes = shapes, []
+        self.last_shapes, self.shapes, self.last_optimizer = shapes, [], optimizer
         self.num_sampled += self.is_sampled
         self.num_updates += 1
         self.top = top
@@ -342,7 +348,9 @@ class Journal:
         self.is_sampled = is_sampled_at(self.num_updates)
         if self.windows is not None:
             self.windows.end_update(self, is_by_hand=act == END_BY_HAND)
-        if self.plan is not None:
+        if is_alike and self.num_at_rest:
+            self.num_at_rest -= 1
+        elif self.plan is not None:
             self.plan.end_update(self, optimizer, sizes)
         if self.losses is not None:
             self.losses.end_update(optimizer, skipped)

@@ -14,6 +14,7 @@ from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd
 from steptime.measure.values.anatomy import Anatomy
 from steptime.measure.values.answer import AskedSteps
+from steptime.measure.values.desync import Desync
 from steptime.measure.values.health import Health
 from steptime.measure.values.observations import (
     Compilation,
@@ -342,6 +343,8 @@ class Measurement:
         health: the losses of the training, and numbers that are not finite; None where no loss and
             no gradient norm was seen.
         asked: steps that were examined because somebody asked while the run trained, in order.
+        desync: calls of the ranks that differed when the run failed; those of a stall are in
+            `stalls`; None where nothing shows any.
     """
 
     schema: int
@@ -384,3 +387,4 @@ class Measurement:
     outliving: tuple[OutlivingProcess, ...] = ()
     health: Health | None = None
     asked: tuple[AskedSteps, ...] = ()
+    desync: Desync | None = None

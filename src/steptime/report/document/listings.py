@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from steptime.core.interval import Interval
 from steptime.measure.values.answer import RankAnswer
+from steptime.measure.values.desync import Desync
 from steptime.measure.values.run_summary import RunSummary
 from steptime.measure.values.stall import StalledRank
 from steptime.report.text.lever_text import LeverCard
@@ -86,12 +87,14 @@ class StacksDocument:
         ranks: the ranks with their stacks.
         culprits: the ranks that the others wait for; empty where that is not known, and where the
             ranks are of several trainings.
+        desync: how the ranks lost each other; None where nothing shows it.
     """
 
     run_id: str
     taken_unix_s: float
     ranks: tuple[StalledRank, ...]
     culprits: tuple[int, ...]
+    desync: Desync | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +109,7 @@ class AskDocument:
         stacks: where the ranks are: all of them for `stacks`, else those that did not answer in
             time, as far as they are on this machine.
         culprits: the ranks that the others wait for; empty where that is not known.
+        desync: how the ranks lost each other; None where nothing shows it.
     """
 
     run_id: str
@@ -114,6 +118,7 @@ class AskDocument:
     ranks: tuple[RankAnswer, ...]
     stacks: tuple[StalledRank, ...]
     culprits: tuple[int, ...]
+    desync: Desync | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from steptime.core.printable import printable
 from steptime.core.units import format_bytes, format_flops, format_seconds
+from steptime.diagnose.ailments.desynced import describe_desync
 from steptime.measure.values.anatomy import Allocator
 from steptime.measure.values.answer import CountedStep, HeldMemory, RankAnswer
 from steptime.report.document.listings import AskDocument
@@ -43,7 +44,9 @@ def render_answer(document: AskDocument, *, console: Console) -> None:
         text = f"more ranks in the document of --json: {len(answered) - MAX_RANKS}"
         page.write(page.block("", text, style="dim"))
     page.write(_missing_lines(document, page))
-    sentences = describe_ranks(document.stacks, document.culprits) if document.stacks else ()
+    sentences = [] if document.desync is None else [describe_desync(document.desync)]
+    if document.stacks:
+        sentences += describe_ranks(document.stacks, document.culprits)
     page.write(Text(printable(sentence)) for sentence in sentences)
     if document.what == _STACKS:
         for rank in document.stacks:
