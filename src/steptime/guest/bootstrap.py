@@ -97,6 +97,7 @@ def start(
         context.guarded("install:plan", install_plan, context, plan, targets)
     if wish := os.environ.get("STEPTIME_PROFILE"):
         context.guarded("install:profile", install_profile, context, wish)
+    context.guarded("install:questions", install_questions, context)
     return context
 
 
@@ -133,6 +134,15 @@ def install_plan(context: Context, path: str, targets: dict[str, Callable[[Any],
         from .quality.quality_setup import install
 
         install(context, trial.plan.quality, targets)  # last: outside the levers' hooks
+
+
+def install_questions(context: Context) -> None:
+    """Answer questions to a run; nobody asks a trial, or a process that only counts."""
+    if context.is_counting or (context.trial is not None and not context.trial.plan.is_recipe):
+        return
+    from .asked.make_inquiry import watch_for_questions
+
+    watch_for_questions(context)
 
 
 def install_anatomy(context: Context) -> None:
@@ -279,6 +289,7 @@ def make_head(torch: Any, recorder: Recorder) -> dict[str, Any]:
         **(describe_device(torch) if has_device else {"device_name": None}),
         "num_threads": torch.get_num_threads(),
         "versions": find_versions(),
+        "answers": list(recorder.answers),
     }
 
 

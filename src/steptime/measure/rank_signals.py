@@ -124,6 +124,22 @@ class WindowSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AskedSeen:
+    """A question that was answered meanwhile, with begin and end [ns on the head's clock].
+
+    `t` is empty where nothing was examined.
+    """
+
+    what: str
+    missing: str | None = None
+    t: tuple[int, ...] = ()
+
+
+MAX_ASKED = 1000
+"""Questions of a rank that are read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Signals:
     """All lines other than updates; `spans` are places over the whole run."""
 
@@ -147,6 +163,7 @@ class Signals:
     start_up: tuple[StartUpRow, ...] = ()
     checkpoints: tuple[CheckpointRow, ...] = ()
     logging: tuple[LoggingRow, ...] = ()
+    asked: tuple[AskedSeen, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +235,15 @@ class SignalLines:
     def set_start_up(self, line: Line) -> None:
         """Set the stretches before the first step; there is one such line."""
         self.start_up = tuple(rows.start_up(line))
+        self.asked: list[AskedSeen] = []
+
+    def add_asked(self, line: Line) -> None:
+        """Add a question that was answered, if it took time of the training."""
+        found = from_json(AskedSeen, line)
+        if len(found.t) not in (0, 2):
+            raise ValueError(f"`t` must be two numbers, got {found.t}")
+        if found.t and len(self.asked) < MAX_ASKED:
+            self.asked.append(found)
 
     def add_losses(self, line: Line) -> None:
         """Add the losses of updates, one per row."""
@@ -322,6 +348,7 @@ class SignalLines:
             start_up=self.start_up,
             checkpoints=tuple(self.checkpoints),
             logging=self.logging,
+            asked=tuple(self.asked),
         )
 
 
@@ -345,6 +372,7 @@ TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Line], None]] = {
     kinds.START_UP: SignalLines.set_start_up,
     kinds.CHECKPOINTS: SignalLines.add_checkpoints,
     kinds.LOGGING: SignalLines.set_logging,
+    kinds.ASKED: SignalLines.add_asked,
 }
 """The method that takes a line, by its `k`."""
 

@@ -13,6 +13,7 @@ from functools import partial
 from itertools import chain
 
 from steptime.core.process_end import ProcessEnd
+from steptime.measure.asked_steps import steps_asked
 from steptime.measure.bare_measurement import measure_bare, worker_bytes_of
 from steptime.measure.code_places import (
     find_compilation,
@@ -118,6 +119,7 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
             health=health,
             places=places,
         ),
+        asked=steps_asked(busiest),
     )
 
 

@@ -44,6 +44,7 @@ LOADERS = "i"
 AWAITED = "pw"
 SHAPES = "x"
 WINDOW = "profile"
+ASKED = "asked"
 
 # rank-N.jsonl: of a trial, or of a run with a recipe
 TAGS = "t"

@@ -32,7 +32,7 @@ from ...record.buckets import (
 from ...record.places import BY_HAND
 from .call_sizes import LARGEST, NODES, TRAINED, sums_of
 from .gc_pauses import NONE
-from .kept_beside import CountedUpdates, SeenLosses, SpanPlaces, WalkedWindows
+from .kept_beside import AskedUpdates, CountedUpdates, SeenLosses, SpanPlaces, WalkedWindows
 from .recorder import FLUSH_NS, MAX_PENDING, Recorder
 from .rollout_time import ActingCalls
 from .thread_timeline import NEVER, ThreadTimeline, is_sampled_at
@@ -143,6 +143,7 @@ class Journal:
     __slots__ = (
         "__weakref__",
         "acting",
+        "asked",
         "batches",
         "clock",
         "copies",
@@ -228,6 +229,7 @@ class Journal:
         self.windows: WalkedWindows | None = None
         self.probe: OperatorProbe | None = None
         self.plan: CountedUpdates | None = None
+        self.asked: AskedUpdates | None = None
         self.losses = None if self.new_losses is None else self.new_losses()
         self.shapes: list[Any] = []  # of the update's calls (`call_sizes.py`)
         self.num_nodes = 0  # that the update's calls added to autograd's graph
@@ -366,6 +368,8 @@ class Journal:
             self.plan.end_update(self, optimizer, sizes)
         if self.losses is not None:
             self.losses.end_update(optimizer, skipped)
+        if self.asked is not None:
+            self.asked.end_update(self, optimizer)
         if self.due_ns == NEVER:
             self.due_ns = self.clock() + FLUSH_NS
         elif len(self.ends) >= MAX_PENDING:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from .thread_timeline import ThreadTimeline
+from typing import Any, Protocol
 
 
 class SpanPlaces(Protocol):
@@ -52,7 +49,7 @@ class WalkedWindows(Protocol):
 
     shift: int
 
-    def mark(self, act: Callable[[ThreadTimeline], None], now: int) -> None:
+    def mark(self, act: Callable[[Any], None], now: int) -> None:
         """Walk the frames at a marker."""
 
     def count(self, bucket: int) -> None:
@@ -63,6 +60,9 @@ class WalkedWindows(Protocol):
 
     def is_free(self, first: int, last: int) -> bool:
         """Return whether none of these updates is walked or profiled."""
+
+    def is_still(self, first: int, last: int) -> bool:
+        """Return whether none of these updates is walked, and no profiler records now."""
 
 
 class CountedUpdates(Protocol):
@@ -79,3 +79,10 @@ class CountedUpdates(Protocol):
 
     def pop_last_lines(self, journal: Any) -> list[str]:
         """Return the last lines: the process ends."""
+
+
+class AskedUpdates(Protocol):
+    """Answers a question that somebody asks meanwhile; `asked/question_watcher.py` has it."""
+
+    def end_update(self, journal: Any, optimizer: int) -> None:
+        """Take the end of an update: begin, continue or answer."""

@@ -13,6 +13,7 @@ from steptime.core.interval import Interval
 from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd
 from steptime.measure.values.anatomy import Anatomy
+from steptime.measure.values.answer import AskedSteps
 from steptime.measure.values.desync import Desync
 from steptime.measure.values.health import Health
 from steptime.measure.values.observations import (
@@ -349,6 +350,7 @@ class Measurement:
         outliving: the processes that may go on training although the command has returned.
         health: the losses of the training, and numbers that are not finite; None where no loss and
             no gradient norm was seen.
+        asked: steps that were examined because somebody asked while the run trained, in order.
         desync: calls of the ranks that differed when the run failed; those of a stall are in
             `stalls`; None where nothing shows any.
         price_per_h: what an hour of the machine costs, in the user's currency; None without
@@ -395,6 +397,7 @@ class Measurement:
     given_peaks: Mapping[str, float] = field(default_factory=dict)
     outliving: tuple[OutlivingProcess, ...] = ()
     health: Health | None = None
+    asked: tuple[AskedSteps, ...] = ()
     desync: Desync | None = None
     price_per_h: float | None = None
     wall_time: WallTime | None = None
