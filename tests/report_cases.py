@@ -47,6 +47,7 @@ from steptime.measure.values.profiled import (
     ThreadTime,
 )
 from steptime.measure.values.stall import StackFrame, Stall, StalledRank, ThreadStack
+from steptime.measure.values.wall_time import WallPart, WallTime
 from steptime.measure.values.work import ClassCount, Count, ModuleCount
 
 RUN_ID = "20261120-101500-3fa2"
@@ -155,6 +156,23 @@ GPT_SPANS = (
 )
 
 
+GPT_WALL = WallTime(
+    total_s=64.2,
+    parts=(
+        WallPart(name="interpreter", total_s=0.1),
+        WallPart(name="imports", total_s=2.6),
+        WallPart(name="setup", total_s=0.6),
+        WallPart(name="first_batch", total_s=0.02),
+        WallPart(name="warmup", total_s=0.4),
+        WallPart(name="steps", total_s=55.8, num=500),
+        WallPart(name="epoch_start", total_s=0.05, num=1),
+        WallPart(name="evaluation", total_s=4.13, num=5, where="train.py:61"),
+        WallPart(name="checkpoint", total_s=0.31, num=1, where="train.py:70"),
+        WallPart(name="after_steps", total_s=0.1),
+        WallPart(name="exit", total_s=0.09),
+    ),
+)
+
 GPT_COUNT = Count(
     forward=12_884_901_888,
     backward=25_769_803_776,
@@ -178,7 +196,7 @@ GPT_COUNT = Count(
 
 
 def healthy() -> Measurement:
-    return make_measurement(GPT_PHASES, spans=GPT_SPANS)
+    return make_measurement(GPT_PHASES, spans=GPT_SPANS, wall_time=GPT_WALL)
 
 
 def counted() -> Measurement:

@@ -55,6 +55,7 @@ class TorchLoaded:
     """Torch was imported; the hooks are in place unless that `failed` or torch is `too_old`."""
 
     pid: int
+    t: float | None = None
     version: str | None = None
     failed: str | None = None
     too_old: bool = False
@@ -87,6 +88,7 @@ class ProcessExit:
     failures: Mapping[str, int]
     failure_texts: Mapping[str, str] | None = None
     error: ErrorSeen | None = None
+    t: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +115,8 @@ class WorkerSums:
 class RunRecords:
     """What a run folder holds of one training; `num_torn_lines` could not be read.
 
-    `measure.series.host_points` reads the devices themselves; here is only why there are none.
+    `measure.series.host_points` reads the devices themselves; here is only why there are none, and
+    the energy that they drew while the command ran.
     `training` is None where no process stepped. `unshown_ranks` are ranks of other starts of the
     same training. `has_other_workers` says that a training beside this one has loader workers,
     whose memory nobody can separate.
@@ -132,6 +135,7 @@ class RunRecords:
     num_torn_lines: int
     guestless: tuple[GuestlessPython, ...] = ()
     devices_missing: str | None = None
+    energy_j: float | None = None
     stalls: tuple[Stall, ...] = ()
     ended_desync: EndedDesync | None = None
     counted: tuple[CountSeen, ...] = ()
@@ -231,6 +235,7 @@ def _read_shared(folder: Path, torn: Torn) -> RunRecords:
         num_torn_lines=0,
         guestless=host.guestless,
         devices_missing=host.devices_missing,
+        energy_j=host.energy_j,
         stalls=_read_stalls(folder, torn),
         ended_desync=_read_ended_desync(folder),
         counted=_read_counted(folder / files.COUNTED, torn),

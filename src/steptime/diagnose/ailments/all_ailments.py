@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from steptime.diagnose.ailments import (
     arithmetic,
+    beside_steps,
     contention,
     desynced,
     host,
@@ -27,6 +28,7 @@ AILMENTS: tuple[Ailment, ...] = (
     *contention.AILMENTS,
     *arithmetic.AILMENTS,
     *numerical_health.AILMENTS,
+    *beside_steps.AILMENTS,
     *stalled.AILMENTS,
     *desynced.AILMENTS,
     *shifted.AILMENTS,

@@ -27,6 +27,7 @@ from ..timeline.recorder import Recorder
 from ..timeline.thread_journals import Journals, inside_backward
 from ..timeline.thread_timeline import ThreadTimeline
 from ..watchers.call_record import make_call_record
+from ..watchers.checkpoints import CheckpointWatcher
 from ..watchers.debug_switches import SwitchWatcher
 from ..watchers.inputs import LoaderBook
 from .patching import drop_frame
@@ -62,11 +63,20 @@ class Context:
         self.before_update: Callable[[ThreadTimeline], None] | None = None
         self.anatomy: MemoryProbe | None = None  # None once everything about the memory was seen
         self.autopsy: MemoryProbe | None = None  # the same, kept to the end
+        self.checkpoints = CheckpointWatcher(recorder)
         self.num_nodes: Callable[[], int] = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
         self.lent_probe: OperatorProbe | None = None  # for threads that only call models
         self.see_shape = shape_reader(torch, recorder.fail)
         frames = Frames(FileOwners(torch))
         self.calls = make_call_record(torch, recorder.run, frames.places)
+
+        recorder.watchers += [SiteWatcher(recorder), CountWatcher(recorder)]
+        self.is_inside_backward = inside_backward(torch._C)
+        self.local = self._make_local(frames)
+
+    def _make_local(self, frames: Frames) -> threading.local:
+        """Return what holds each thread's journal."""
+        torch, recorder = self.torch, self.recorder
 
         def new_windows() -> SiteWindows | None:
             if self.trial is not None and self.trial.plan.is_live:
@@ -82,7 +92,6 @@ class Context:
                 return None
             return CountPlan(torch, recorder, self.lend, is_once=self.trial is not None)
 
-        recorder.watchers += [SiteWatcher(recorder), CountWatcher(recorder)]
         new_journal = functools.partial(
             Journal,
             recorder,
@@ -91,19 +100,19 @@ class Context:
             new_plan=new_plan,
             new_losses=lambda: LossWatch(torch, recorder, frames),
         )
-        self.is_inside_backward = inside_backward(torch._C)
         journals = Journals(new_journal, self.is_inside_backward)
 
         class Local(threading.local):
             def __init__(self) -> None:
                 self.journal = journals.take()
 
-        self.local = Local()
+        return Local()
 
     @property
     def journal(self) -> Journal:
         """The calling thread's journal."""
-        return self.local.journal
+        journal: Journal = self.local.journal
+        return journal
 
     def lend(self, probe: OperatorProbe | None) -> None:
         """Let threads that only call models use the probe of the thread that steps."""

@@ -32,6 +32,7 @@ from steptime.measure.values.outliving import OutlivingProcess
 from steptime.measure.values.profiled import Profile
 from steptime.measure.values.stall import Stall
 from steptime.measure.values.training_values import CommandTraining
+from steptime.measure.values.wall_time import WallTime
 from steptime.measure.values.work import Count
 
 PHASES = (
@@ -345,6 +346,9 @@ class Measurement:
         asked: steps that were examined because somebody asked while the run trained, in order.
         desync: calls of the ranks that differed when the run failed; those of a stall are in
             `stalls`; None where nothing shows any.
+        price_per_h: what an hour of the machine costs, in the user's currency; None without
+            `--price`.
+        wall_time: the whole time of the run by what it was spent on; None where no step was seen.
     """
 
     schema: int
@@ -388,3 +392,5 @@ class Measurement:
     health: Health | None = None
     asked: tuple[AskedSteps, ...] = ()
     desync: Desync | None = None
+    price_per_h: float | None = None
+    wall_time: WallTime | None = None
