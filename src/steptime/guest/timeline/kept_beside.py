@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from .thread_timeline import ThreadTimeline
 
 
 class SpanPlaces(Protocol):
@@ -49,7 +52,7 @@ class WalkedWindows(Protocol):
 
     shift: int
 
-    def mark(self, act: Callable[[Any], None], now: int) -> None:
+    def mark(self, act: Callable[[ThreadTimeline], None], now: int) -> None:
         """Walk the frames at a marker."""
 
     def count(self, bucket: int) -> None:
