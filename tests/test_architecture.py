@@ -43,7 +43,8 @@ WINGS = {
     "isolate",
 }
 ARROWS = {
-    "": {"app", "counting", "errors"},  # what it hands on, imported when somebody asks for it
+    # What it hands on, imported when somebody asks for it.
+    "": {"app", "counting", "errors", "notebook"},
     "errors": set(),
     "core": {"errors", "record"},
     "record": set(),
@@ -71,6 +72,8 @@ ARROWS = {
     "testing": {*BASE, *VALUES, "levers"},
     "app": {*BASE, *VALUES, *WINGS, "levers", "tune", "report", "export"},
     "cli": {*BASE, *VALUES, *WINGS, "levers", "tune", "report", "export", "app"},
+    # The guest comes into the caller's own process, for as long as a cell runs.
+    "notebook": {*BASE, *VALUES, *WINGS, "report", "app", "guest"},
     "__main__": {"cli"},
 }
 USES_TORCH = {"guest", "inject", "counting"}
@@ -84,6 +87,7 @@ EXTRAS = {
         "report/html/html_roofline.py",
     },
     "numpy": {"report/html/html_canvas.py"},
+    "IPython": {"notebook/magics.py"},
 }
 
 # Functions of their arguments: no clock, no disk, no process, no chance.
@@ -638,7 +642,8 @@ def test_lines_are_named_by_the_words_of_the_record():
 
 def test_a_file_of_lines_has_one_reader():
     documents = {  # one JSON document each, and no line of the record
-        *("app/run_index.py", "core/codec.py", "core/store.py", "desync/recorded_calls.py"),
+        *("app/beside_process.py", "app/run_index.py", "core/codec.py", "core/store.py"),
+        "desync/recorded_calls.py",
         *("guest/trial/trial_plan.py", "measure/run_records.py", "measure/source/scan.py"),
         *("report/words/compare_words.py", "testing/levers.py", "tune/study/study_folder.py"),
         *(

@@ -51,8 +51,10 @@ _PLACES = {
     "compare": "app.compare",
     "count": "counting.count_model",
     "load": "app.load",
+    "load_ipython_extension": "notebook.magics",  # IPython asks for it: `%load_ext steptime`
     "observe": "app.observe",
     "tune": "app.tune",
+    "unload_ipython_extension": "notebook.magics",
 }
 
 

@@ -110,8 +110,14 @@ def execute(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         if not ends:
             raise
-        tell("the report was interrupted. To print it: steptime show last")
+        show = "steptime show last" + _with_store(options.store)
+        tell(f"the report was interrupted. To print it: {show}")
     return shell_exit_code(ends[0])
+
+
+def _with_store(store: str | None) -> str:
+    """Return the option that names another store than that of this folder."""
+    return "" if store is None else f" --store {shlex.quote(store)}"
 
 
 def _run(asked: RunOptions, *, is_live: bool, on_end: Callable[[ProcessEnd], None]) -> EndedRun:
@@ -222,7 +228,7 @@ def _offer_page(observed: ObservedRun, told: Sequence[str]) -> None:
     from steptime.app.attempt import attempt
     from steptime.app.report import INSTALL, write_page
 
-    again = f"steptime report {observed.run_id}"
+    again = f"steptime report {observed.run_id}" + _with_store(observed.store_to_name)
     if find_spec("bokeh") is None:
         tell(f"to get the page of this run: {INSTALL}, then: {again}")
         return

@@ -14,6 +14,7 @@ OLD_PYTHON = "old"
 TORCH = "torch"
 MEMORY_HELD = "mem"
 EXIT = "exit"
+CELLS = "cells"
 
 # rank-N.jsonl: updates
 UPDATES = "u"

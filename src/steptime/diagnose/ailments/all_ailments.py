@@ -51,4 +51,9 @@ def ailment_of(finding: Finding) -> Ailment | None:
     """Return the row of a finding; None for one that another version of Steptime made."""
     # A straggler's cause is the phase in which it loses its time.
     is_late = finding.kind is BottleneckKind.STRAGGLER
-    return _BY_WORD.get((finding.kind, None if is_late else finding.cause))
+    return ailment_named(finding.kind, None if is_late else finding.cause)
+
+
+def ailment_named(kind: BottleneckKind | None, cause: str | None) -> Ailment | None:
+    """Return the row with this kind and cause; None if there is none."""
+    return _BY_WORD.get((kind, cause))

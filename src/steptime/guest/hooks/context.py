@@ -9,6 +9,7 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from ...record import kinds
 from ...record.buckets import EVALUATION
 from ..count.count_plan import CountPlan, CountWatcher
 from ..count.operator_probe import OperatorProbe
@@ -18,12 +19,13 @@ from ..health.loss_watch import LossWatch
 from ..memory.holdings import tensors_within
 from ..memory.memory_probe import MemoryProbe
 from ..memory.storages import frame_next_step
+from ..sites.cells import CellTeller
 from ..sites.file_owners import FileOwners
 from ..sites.frames import Frames
 from ..sites.site_book import SpanSites
 from ..sites.site_windows import SiteWatcher, SiteWindows
 from ..timeline.journal import LEAVE, LEAVE_SPAN, Journal
-from ..timeline.recorder import Recorder
+from ..timeline.recorder import Recorder, announce
 from ..timeline.thread_journals import Journals, inside_backward
 from ..timeline.thread_timeline import ThreadTimeline
 from ..watchers.call_record import make_call_record
@@ -39,8 +41,9 @@ if TYPE_CHECKING:
 class Context:
     """What all hooks share: torch, the recorder, a journal for each thread, and what is known."""
 
-    def __init__(self, torch: Any, recorder: Recorder) -> None:
+    def __init__(self, torch: Any, recorder: Recorder, *, is_late: bool = False) -> None:
         self.torch = torch
+        self.is_late = is_late  # the script has used torch before: `guest/late.py`
         self.is_grad_enabled = torch.is_grad_enabled
         self.loss_class = torch.nn.modules.loss._Loss
         self.graph_class = torch.fx.GraphModule
@@ -56,6 +59,7 @@ class Context:
         self.ddp_models: weakref.WeakSet[Any] = weakref.WeakSet()
         self.step_code: Any = None  # code of torch's frame around an optimizer's step and its hooks
         self.optimizer_hooks: tuple[Any, ...] = ()
+        self.undo: list[Callable[[], Any]] = []  # takes away what was registered somewhere
         self.trial: Any = None  # set where there is a plan: `guest/trial/trial_guest.py`
         self.counting: WholeUpdates | None = None
         self.is_counting = False  # the process exists only to count operators and their work
@@ -68,14 +72,16 @@ class Context:
         self.lent_probe: OperatorProbe | None = None  # for threads that only call models
         self.see_shape = shape_reader(torch, recorder.fail)
         frames = Frames(FileOwners(torch))
+        self.cells = CellTeller(frames.places, self._tell_cells)
         self.calls = make_call_record(torch, recorder.run, frames.places)
 
-        recorder.watchers += [SiteWatcher(recorder), CountWatcher(recorder)]
+        recorder.watchers += [SiteWatcher(recorder), CountWatcher(recorder), self.cells]
         self.is_inside_backward = inside_backward(torch._C)
-        self.local = self._make_local(frames)
+        self.journals = self._make_journals(frames)
+        self.local = Local(self.journals)
 
-    def _make_local(self, frames: Frames) -> threading.local:
-        """Return what holds each thread's journal."""
+    def _make_journals(self, frames: Frames) -> Journals:
+        """Return what gives each thread its journal."""
         torch, recorder = self.torch, self.recorder
 
         def new_windows() -> SiteWindows | None:
@@ -100,19 +106,15 @@ class Context:
             new_plan=new_plan,
             new_losses=lambda: LossWatch(torch, recorder, frames),
         )
-        journals = Journals(new_journal, self.is_inside_backward)
-
-        class Local(threading.local):
-            def __init__(self) -> None:
-                self.journal = journals.take()
-
-        return Local()
+        return Journals(new_journal, self.is_inside_backward)
 
     @property
     def journal(self) -> Journal:
         """The calling thread's journal."""
-        journal: Journal = self.local.journal
-        return journal
+        return self.local.journal
+
+    def _tell_cells(self, cells: list[list[Any]]) -> None:
+        announce(self.recorder.run, kinds.CELLS, {"cells": cells})
 
     def lend(self, probe: OperatorProbe | None) -> None:
         """Let threads that only call models use the probe of the thread that steps."""
@@ -178,6 +180,13 @@ class Context:
             act(*args)
         except Exception:
             self.recorder.fail(place)
+
+
+class Local(threading.local):
+    """What each thread has of its own."""
+
+    def __init__(self, journals: Journals) -> None:
+        self.journal = journals.take()
 
 
 def marked(

@@ -19,7 +19,7 @@ from ...record.files import SCHEMA, worker_file
 from ..timeline.journal import ENTER_EPOCH, ENTER_INPUT, LEAVE, LEAVE_INPUT, LEAVE_SPAN
 from ..timeline.recorder import FLUSH_NS, append
 from .context import Context
-from .patching import drop_frame, replace
+from .patching import drop_frame, put, replace
 
 
 def hook_loaders(context: Context) -> None:
@@ -114,7 +114,7 @@ def hook_fetchers(context: Context, kind_class: Any) -> None:
         return fetcher
 
     replace(kind_class, "create_fetcher", create_fetcher)
-    kind_class.create_fetcher = staticmethod(kind_class.create_fetcher)
+    put(kind_class, "create_fetcher", staticmethod(kind_class.create_fetcher))
 
 
 def loosely_bound_fetch(fetcher: Any) -> Any:

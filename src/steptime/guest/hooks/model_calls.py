@@ -24,7 +24,7 @@ from ..timeline.journal import (
 )
 from .context import Context
 from .outputs import has_scalar, wants_gradient
-from .patching import drop_frame, replace
+from .patching import drop_frame, put, replace
 
 MAX_KNOWN_MODULES = 10_000
 """Beyond this, the known kinds of modules are dropped: some scripts make modules in each step."""
@@ -60,7 +60,7 @@ def hook_calls(context: Context) -> None:
     # fmt: on
 
     replace(module_class, "__call__", _wrapped_call_impl)
-    module_class._wrapped_call_impl = _wrapped_call_impl  # pickle finds it under its own name
+    put(module_class, "_wrapped_call_impl", _wrapped_call_impl)  # where pickle finds it
 
 
 def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs: Any) -> Any:

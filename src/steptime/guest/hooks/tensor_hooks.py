@@ -36,7 +36,8 @@ def hook_method(context: Context, tensor_class: Any, name: str, bucket: int) -> 
     """Count the outermost call; with a device, time it too.
 
     A tensor subclass or mode that handles torch functions must receive the public method as `func`,
-    because its tables have `torch.Tensor.<name>` as keys: that is our method now.
+    because its tables have `torch.Tensor.<name>` as keys: that is our method now. Where we came
+    late, its tables were made before, with torch's own as keys.
     """
     original = getattr(tensor_class, name)
     is_compiling = context.torch.compiler.is_dynamo_compiling
@@ -51,7 +52,7 @@ def hook_method(context: Context, tensor_class: Any, name: str, bucket: int) -> 
             return original(self, *args, **kwargs)
         try:
             if has_torch_function(self):
-                return handle(method, (self,), self, *args, **kwargs)
+                return handle(public, (self,), self, *args, **kwargs)
             journal = local.journal
             if journal.in_tensor_call or journal.top == OPTIMIZER:
                 return original(self, *args, **kwargs)
@@ -74,6 +75,7 @@ def hook_method(context: Context, tensor_class: Any, name: str, bucket: int) -> 
             drop_frame(error)
             raise
 
+    public = original if context.is_late else method
     replace(tensor_class, name, method, file_of=tensor_class.__format__)
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ..watchers.ending import find_cause, find_error, to_bytes
+from ..watchers.ending import find_cause, to_bytes
 from ..watchers.process_memory import device_memory, load_resource, make_reader
 from .memory_probe import MemoryProbe
 
@@ -65,8 +65,7 @@ def make_probe(
     )
 
 
-def dissect_death(context: Any) -> None:
+def dissect_death(context: Any, error: BaseException | None) -> None:
     """Write who held the memory of a process that ran out of it."""
-    error = find_error()
     if context.autopsy is not None and error is not None:
         context.autopsy.at_death(read_failure(str(find_cause(error))))

@@ -241,6 +241,14 @@ class Journal:
         self.spans = None if self.new_spans is None else self.new_spans()
         self.timeline.spans = self.spans
 
+    def mute(self) -> None:
+        """Note nothing any more: the guest has left, and somebody holds a wrapper of ours."""
+        self.reset()
+        self.has_stepped = True  # so that no backward call ends an update
+        self.is_sampled = False
+        self.losses = self.new_windows = self.new_plan = None
+        self.due_ns = 0  # what is noted is dropped with the next note
+
     # -- noting
 
     def note(self, act: int, top: int) -> None:
@@ -319,6 +327,8 @@ class Journal:
 
     def skip_update(self, optimizer: Any) -> None:
         """Note an update that a gradient scaler skipped because it found infinities."""
+        if self.recorder.is_closed:
+            return
         self.has_stepped = True
         self._end_update(SKIP_UPDATE, self.top, self.recorder.index_of(optimizer), 1)
 
@@ -434,6 +444,9 @@ class Journal:
 
     def flush(self) -> None:
         """Replay, and let the recorder write the result."""
+        if self.recorder.is_closed:
+            self.log.clear()
+            return
         if not self.num_updates:  # a long time without an update: the notes must not pile up
             self.due_ns = self.clock() + FLUSH_NS
             self.replay()

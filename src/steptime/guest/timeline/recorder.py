@@ -28,7 +28,7 @@ from ...record.buckets import (
     OTHER,
     PENDING,
 )
-from ...record.files import MAX_RANKS, SCHEMA, rank_file
+from ...record.files import MAX_RANKS, PROCESSES, SCHEMA, rank_file
 from ...record.places import BY_HAND
 from ...record.process_identity import describe_own_process
 from ...record.writing import markers_line, rows_line
@@ -64,6 +64,12 @@ def append(path: str, text: str) -> bool:
         return False
     finally:
         os.close(fd)
+
+
+def announce(run: str, kind: str, facts: dict[str, Any]) -> None:
+    """Add a line about this process to processes.jsonl."""
+    line = {"k": kind, "pid": os.getpid(), "t": unix_time()} | facts
+    append(os.path.join(run, PROCESSES), dumps(line) + "\n")
 
 
 class WriteWatcher(Protocol):

@@ -76,12 +76,15 @@ _DETAILS = (
 _COLORS = {Severity.INFO: "green", Severity.WARNING: "yellow", Severity.CRITICAL: "red"}
 
 
-def render(document: RunDocument, *, console: Console) -> None:
-    """Print the report of one run, at most `MAX_LINES` lines and those of a profile."""
+def render(document: RunDocument, *, console: Console, store: str | None = None) -> None:
+    """Print the report of one run, at most `MAX_LINES` lines and those of a profile.
+
+    `store` is the folder that holds the store of the run, if that is not the store of this folder.
+    """
     page = page_of(console)
     profile = profile_lines(document.measurement, page)
     for detail in _DETAILS:
-        lines = _report(document, page=page, detail=detail, profile=profile)
+        lines = _report(document, page=page, detail=detail, profile=profile, store=store)
         if len(lines) - len(profile) <= MAX_LINES:
             break
     page.write(lines)
@@ -96,7 +99,7 @@ def render_picture(document: RunDocument, *, console: Console) -> None:
 
 
 def _report(
-    document: RunDocument, *, page: Page, detail: _Detail, profile: list[Text]
+    document: RunDocument, *, page: Page, detail: _Detail, profile: list[Text], store: str | None
 ) -> list[Text]:
     gap = [Text()]
     m, diagnosis = document.measurement, document.diagnosis
@@ -104,7 +107,7 @@ def _report(
     table = phase_lines(m.phases, page=page, small_fraction=detail.small_fraction)
     return [
         *_header(m, page),
-        *training_lines(document, page, limit=detail.num_trainings),
+        *training_lines(document, page, limit=detail.num_trainings, store=store),
         *recipe_lines(m, page),
         *outliving_lines(m, page),
         *_error(m, page),
@@ -124,7 +127,9 @@ def _report(
         *_others(m, others, page, limit=detail.num_findings),
         *worker_lines(m, page),
         *work_lines(document, page),
-        *roof_lines(document.waterfall, page, run_id=m.run_id, is_brief=detail.is_brief),
+        *roof_lines(
+            document.waterfall, page, run_id=m.run_id, is_brief=detail.is_brief, store=store
+        ),
         *memory_lines(document, page, is_brief=detail.is_brief),
         *fit_lines(document, page),
         *_machine(m, diagnosis, primary, page),
@@ -132,7 +137,7 @@ def _report(
         *_notes(m, page, limit=detail.num_notes),
         *(gap + profile if profile else []),
         *gap,
-        *_next(m, diagnosis, page),
+        *_next(m, diagnosis, page, store),
     ]
 
 
@@ -369,6 +374,6 @@ def _notes(m: Measurement, page: Page, *, limit: int) -> list[Text]:
     return lines + _left_out("notes", len(m.notes) - limit, page)
 
 
-def _next(m: Measurement, diagnosis: Diagnosis | None, page: Page) -> list[Text]:
-    act = next_act(m, diagnosis)
+def _next(m: Measurement, diagnosis: Diagnosis | None, page: Page, store: str | None) -> list[Text]:
+    act = next_act(m, diagnosis, store=store)
     return [*page.block("next", act.sentence), Text(" " * LABEL_WIDTH + act.command, style="bold")]

@@ -26,6 +26,7 @@ from steptime.measure.values.work import (
 from steptime.report.document.run_document import RunDocument
 from steptime.report.text.model_lines import model_lines
 from steptime.report.text.page import Page
+from steptime.report.words.show_words import words_again
 
 # Why the work, or its share of a peak, is not known.
 REASONS: Mapping[str, str] = {
@@ -102,7 +103,7 @@ def _describe_missing(m: Measurement) -> str:
 
 
 def _command(m: Measurement) -> str:
-    return shlex.join(["steptime", "run", "--count", "--", *m.command])
+    return shlex.join(["steptime", "run", "--count", "--", *words_again(m.command)])
 
 
 def _reason(word: str | None) -> str:
