@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...record.buckets import CHECKPOINT
-from ..timeline.journal import LEAVE_SPAN
+from ..timeline.acts import LEAVE_SPAN
 from ..watchers.checkpoints import COPY, GATHER, SERIALIZE, WRITE, CheckpointWatcher
 from .context import Context
 from .patching import drop_frame, put, replace

@@ -24,7 +24,8 @@ from ..sites.file_owners import FileOwners
 from ..sites.frames import Frames
 from ..sites.site_book import SpanSites
 from ..sites.site_windows import SiteWatcher, SiteWindows
-from ..timeline.journal import LEAVE, LEAVE_SPAN, Journal
+from ..timeline.acts import LEAVE, LEAVE_SPAN
+from ..timeline.journal import Journal
 from ..timeline.recorder import Recorder, announce
 from ..timeline.thread_journals import Journals, inside_backward
 from ..timeline.thread_timeline import ThreadTimeline

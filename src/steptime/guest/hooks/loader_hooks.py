@@ -16,7 +16,7 @@ from typing import Any
 from ...record import kinds
 from ...record.buckets import COLLATE, EPOCH_START, FETCH, INPUT_WAIT, NUM_BUCKETS
 from ...record.files import SCHEMA, worker_file
-from ..timeline.journal import ENTER_EPOCH, ENTER_INPUT, LEAVE, LEAVE_INPUT, LEAVE_SPAN
+from ..timeline.acts import ENTER_EPOCH, ENTER_INPUT, LEAVE, LEAVE_INPUT, LEAVE_SPAN
 from ..timeline.recorder import FLUSH_NS, append
 from .context import Context
 from .patching import drop_frame, put, replace

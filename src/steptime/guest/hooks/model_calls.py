@@ -10,7 +10,7 @@ import weakref
 from typing import Any
 
 from ...record.buckets import BATCHES, EVALUATION, FORWARD, LOSS, OTHER
-from ..timeline.journal import (
+from ..timeline.acts import (
     ENTER_ACTING,
     ENTER_EVALUATION,
     ENTER_FORWARD,
@@ -20,8 +20,8 @@ from ..timeline.journal import (
     LEAVE_FORWARD,
     LEAVE_FORWARD_WITH_LOSS,
     LEAVE_LOSS,
-    Journal,
 )
+from ..timeline.journal import Journal
 from .context import Context
 from .outputs import has_scalar, wants_gradient
 from .patching import drop_frame, put, replace

@@ -19,14 +19,8 @@ from ...record.buckets import (
     OTHER,
 )
 from ..health.loss_watch import TAKE_TENSORS
-from ..timeline.journal import (
-    ENTER_BACKWARD,
-    ENTER_GRAD,
-    LEAVE,
-    LEAVE_BACKWARD,
-    LEAVE_SPAN,
-    Journal,
-)
+from ..timeline.acts import ENTER_BACKWARD, ENTER_GRAD, LEAVE, LEAVE_BACKWARD, LEAVE_SPAN
+from ..timeline.journal import Journal
 from .context import Context, marked
 from .patching import drop_frame, pass_as_torchs, put, replace
 
