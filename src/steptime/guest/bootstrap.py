@@ -73,6 +73,8 @@ def start(torch: Any, run: str, targets: dict[str, Callable[[Any], None]]) -> Co
         context.guarded("install:plan", install_plan, context, plan, targets)
     if wish := os.environ.get("STEPTIME_PROFILE"):
         context.guarded("install:profile", install_profile, context, wish)
+    if os.environ.get("STEPTIME_HEALTH"):
+        context.guarded("install:health", install_health, context)
     return context
 
 
@@ -83,6 +85,13 @@ def install_profile(context: Context, wish: str) -> None:
     context.new_profile = make_profile_windows(
         context.torch, context.recorder, wish, context.switches
     )
+
+
+def install_health(context: Context) -> None:
+    """Look at the layers from the first update on: the user asked for that."""
+    from .hooks.layer_hooks import layer_look
+
+    layer_look(context).start()
 
 
 def install_plan(context: Context, path: str, targets: dict[str, Callable[[Any], None]]) -> None:

@@ -1,16 +1,18 @@
 """Reads a rank's lines other than updates: memory, places, operators, compiling, switches.
 
-In: the lines m, s, a, ops, count, c, q, i, x, gc, ce, v and nf of docs/reference/run-folder.md, and
-lever of a plan. Out: `Signals`. Any of them may be absent. `measure.memory.memory_use` and
-`measure.code_places` relate them to the steps.
+In: the lines m, s, a, ops, count, c, q, i, x, gc, ce, v, nf, br, hc, lw and ln of
+docs/reference/run-folder.md, and lever of a plan. Out: `Signals`. Any of them may be absent.
+`measure.memory.memory_use` and `measure.code_places` relate them to the steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from steptime.core.codec import from_json
+from steptime.measure.health.layer_curves import LayerSamples
+from steptime.measure.health.layer_lines import BracketSeen, LookCost
 from steptime.measure.health.loss_series import BadPlace
 from steptime.measure.trial_lines import LeverLine
 from steptime.measure.values.observations import LoaderUse
@@ -134,6 +136,9 @@ class Signals:
     window: WindowSeen | None = None
     losses: tuple[LossRow, ...] = ()
     bad_places: tuple[BadPlace, ...] = ()
+    brackets: tuple[BracketSeen, ...] = ()
+    look_cost: LookCost | None = None
+    layers: LayerSamples = field(default_factory=LayerSamples)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +189,9 @@ class SignalLines:
         self.window: WindowSeen | None = None
         self.losses: list[LossRow] = []
         self.bad_places: list[BadPlace] = []
+        self.brackets: list[BracketSeen] = []
+        self.look_cost: LookCost | None = None
+        self.layers = LayerSamples()
 
     def add_losses(self, line: Line) -> None:
         """Add the losses of updates, one per row."""
@@ -192,6 +200,22 @@ class SignalLines:
     def add_bad_place(self, line: Line) -> None:
         """Add where a number became bad."""
         self.bad_places.append(from_json(BadPlace, line))
+
+    def add_bracket(self, line: Line) -> None:
+        """Add where an update stopped being finite, by layer."""
+        self.brackets.append(from_json(BracketSeen, line))
+
+    def set_look_cost(self, line: Line) -> None:
+        """Set what probes of the layers saw and took so far."""
+        self.look_cost = from_json(LookCost, line)
+
+    def add_layers(self, line: Line) -> None:
+        """Add the names of layers."""
+        self.layers.add_layers(rows.layers(line))
+
+    def add_layer_norms(self, line: Line) -> None:
+        """Add the norms of layers in one update."""
+        self.layers.add_norms(*rows.layer_norms(line))
 
     def set_window(self, line: Line) -> None:
         """Set the window under a profiler; there is at most one."""
@@ -279,6 +303,9 @@ class SignalLines:
             window=self.window,
             losses=tuple(self.losses),
             bad_places=tuple(self.bad_places),
+            brackets=tuple(self.brackets),
+            look_cost=self.look_cost,
+            layers=self.layers,
         )
 
 
@@ -298,6 +325,10 @@ TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Line], None]] = {
     kinds.WINDOW: SignalLines.set_window,
     kinds.LOSSES: SignalLines.add_losses,
     kinds.NON_FINITE: SignalLines.add_bad_place,
+    kinds.BRACKET: SignalLines.add_bracket,
+    kinds.LOOK_COST: SignalLines.set_look_cost,
+    kinds.LAYERS: SignalLines.add_layers,
+    kinds.LAYER_NORMS: SignalLines.add_layer_norms,
 }
 """The method that takes a line, by its `k`."""
 

@@ -134,6 +134,31 @@ class LossRow(NamedTuple):
     norm: float | None
 
 
+class LayerRow(NamedTuple):
+    """A module with weights of its own; `num_units` is 0 where its units are not watched."""
+
+    layer: int
+    name: str
+    kind: str
+    model: str
+    num_elements: int
+    num_units: int
+
+
+class LayerNormRow(NamedTuple):
+    """Norms of a layer in one update, which may be infinite or NaN.
+
+    `gradient` is None where no weight had one. `num_dead`: units without any gradient in the last
+    samples.
+    """
+
+    layer: int
+    gradient: float | None
+    weight: float | None
+    update: float | None
+    num_dead: int
+
+
 class Layout:
     """The places of an update's numbers, as the head of its file names them."""
 
@@ -235,6 +260,24 @@ def compilings(line: Line) -> list[CompilingRow]:
 def losses(line: Line) -> list[LossRow]:
     """Return the losses of updates; they may be infinite, or NaN."""
     return [_loss(values) for values in _rows(line)]
+
+
+def layers(line: Line) -> list[LayerRow]:
+    """Return the layers that a line names."""
+    return [LayerRow(*_typed(values, int, str, str, str, int, int)) for values in _rows(line)]
+
+
+def layer_norms(line: Line) -> tuple[int, list[LayerNormRow]]:
+    """Return the number of an update, and the norms of its layers."""
+    return _int(_get(line, "n")), [_layer_norm(values) for values in _rows(line)]
+
+
+def _layer_norm(values: Any) -> LayerNormRow:
+    if not isinstance(values, list) or len(values) != len(LayerNormRow._fields):
+        raise MisshapenError(f"the norms of a layer are wanted, got {values!r:.60}")
+    layer, num_dead = _ints([values[0], values[-1]], 2)
+    gradient, weight, update = map(_real, values[1:-1])
+    return LayerNormRow(layer, gradient, weight, update, num_dead)
 
 
 def whole_number(line: Line, name: str) -> int:

@@ -31,6 +31,7 @@ from ..watchers.inputs import LoaderBook
 from .patching import drop_frame
 
 if TYPE_CHECKING:
+    from ..health.layer_look import LayerLook
     from ..profile.profile_window import ProfileWindow
 
 
@@ -64,7 +65,9 @@ class Context:
         self.num_nodes: Callable[[], int] = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
         self.lent_probe: OperatorProbe | None = None  # for threads that only call models
         self._see_shape = shape_reader(torch)
-        frames = Frames(FileOwners(torch))
+        self.layers: LayerLook | None = None  # while layers are looked at
+        self.look: LayerLook | None = None  # the same, also while it is off
+        self.frames = frames = Frames(FileOwners(torch))
 
         def new_windows() -> SiteWindows | None:
             if self.trial is not None and self.trial.plan.is_live:

@@ -186,6 +186,8 @@ def hook_optimizers(context: Context) -> None:
             journal.enter_optimizer(has_closure=has_closure)
             if journal.probe is not None and context.anatomy is not None and not has_closure:
                 context.follow_step(journal, optimizer)
+            if context.layers is not None:
+                context.guarded("layers", context.layers.begin_step, journal, optimizer)
             if context.trial is not None:
                 return context.trial.begin_update(journal, optimizer, args, kwargs)
         except Exception:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from steptime.measure.values.layer_health import LayerHealth
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NonFinite:
@@ -99,8 +101,10 @@ class Health:
         num_seen: updates of which a number is known, in the busiest rank.
         non_finite: the numbers that became infinite or NaN; None where none was seen.
         curves: the losses of the busiest rank by optimizer, with most values first.
+        layers: what a probe of the layers saw; None where nobody asked for one (`--health`).
     """
 
     num_seen: int
     non_finite: NonFinite | None = None
     curves: tuple[LossCurve, ...] = ()
+    layers: LayerHealth | None = None

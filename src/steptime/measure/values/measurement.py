@@ -339,7 +339,7 @@ class Measurement:
             `--peak`.
         outliving: the processes that may go on training although the command has returned.
         health: the losses of the training, and numbers that are not finite; None where no loss and
-            no gradient norm was seen.
+            no gradient norm was seen, and nobody asked for a probe of the layers.
     """
 
     schema: int

@@ -21,6 +21,7 @@ from steptime.measure.values.stall import Stall
 from steptime.report.document.run_document import RunDocument
 from steptime.report.html import html_sections as sections
 from steptime.report.html.html_colors import rules
+from steptime.report.html.html_layers import layers_part
 from steptime.report.html.html_memory import anatomy_part
 from steptime.report.html.html_profile import profile_part
 from steptime.report.html.html_roofs import roofline_part, waterfall_part
@@ -75,6 +76,7 @@ def _body(facts: PageFacts, plots: Plots) -> list[Html]:
         _section("Also found", sections.findings_part(m, run.diagnosis)),
         _section("The run stood still", stalls),
         _section("Steps over time", drawn.of("steps", hint=_HINT), shifts),
+        _section("Layers", layers_part(m)),
         _section("Where a step's time goes", sections.phases_part(m), drawn.of("phases")),
         _section("Where did my MFU go", waterfall_part(run.waterfall)),
         _section("Operators under the roofs", drawn.of("roofline"), roofline_part(run.roofline)),
