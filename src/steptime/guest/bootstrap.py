@@ -107,11 +107,13 @@ def install_plan(context: Context, path: str, targets: dict[str, Callable[[Any],
         from .count.whole_updates import hook_threads
 
         context.is_counting = True
+        context.leave_weights()
         hook_threads(context.torch, lambda: context.journal, lambda: context.counting)
         return
     trial = install_trial(context, path, lambda: finish(context))
     if trial.plan.is_live:
         context.anatomy = None  # each step is timed against others
+        context.leave_weights()
     if trial.plan.quality is not None:
         from .quality.quality_setup import install
 

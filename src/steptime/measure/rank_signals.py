@@ -1,6 +1,6 @@
 """Reads a rank's lines other than updates: memory, places, operators, compiling, switches.
 
-In: the lines m, s, a, ops, count, c, q, i, x, gc, ce, v, nf, br, hc, lw and ln of
+In: the lines m, s, a, ops, count, c, q, i, x, gc, ce, v, nf, br, hc, lw, ln, ga and wt of
 docs/reference/run-folder.md, and lever of a plan. Out: `Signals`. Any of them may be absent.
 `measure.memory.memory_use` and `measure.code_places` relate them to the steps.
 """
@@ -14,8 +14,10 @@ from steptime.core.codec import from_json
 from steptime.measure.health.layer_curves import LayerSamples
 from steptime.measure.health.layer_lines import BracketSeen, LookCost
 from steptime.measure.health.loss_series import BadPlace
+from steptime.measure.health.weight_lines import read_graphs, read_weights
 from steptime.measure.trial_lines import LeverLine
 from steptime.measure.values.observations import LoaderUse
+from steptime.measure.values.training_health import KeptGraphs, WeightUse
 from steptime.measure.values.work import Count
 from steptime.record import kinds, rows
 from steptime.record.buckets import SIZES
@@ -139,6 +141,8 @@ class Signals:
     brackets: tuple[BracketSeen, ...] = ()
     look_cost: LookCost | None = None
     layers: LayerSamples = field(default_factory=LayerSamples)
+    kept_graphs: KeptGraphs | None = None
+    weight_use: WeightUse | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +196,8 @@ class SignalLines:
         self.brackets: list[BracketSeen] = []
         self.look_cost: LookCost | None = None
         self.layers = LayerSamples()
+        self.kept_graphs: KeptGraphs | None = None
+        self.weight_use: WeightUse | None = None
 
     def add_losses(self, line: Line) -> None:
         """Add the losses of updates, one per row."""
@@ -216,6 +222,14 @@ class SignalLines:
     def add_layer_norms(self, line: Line) -> None:
         """Add the norms of layers in one update."""
         self.layers.add_norms(*rows.layer_norms(line))
+
+    def set_kept_graphs(self, line: Line) -> None:
+        """Set whether the graphs of early updates are alive."""
+        self.kept_graphs = read_graphs(line)
+
+    def set_weight_use(self, line: Line) -> None:
+        """Set which weights learned nothing so far."""
+        self.weight_use = read_weights(line)
 
     def set_window(self, line: Line) -> None:
         """Set the window under a profiler; there is at most one."""
@@ -306,6 +320,8 @@ class SignalLines:
             brackets=tuple(self.brackets),
             look_cost=self.look_cost,
             layers=self.layers,
+            kept_graphs=self.kept_graphs,
+            weight_use=self.weight_use,
         )
 
 
@@ -329,6 +345,8 @@ TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Line], None]] = {
     kinds.LOOK_COST: SignalLines.set_look_cost,
     kinds.LAYERS: SignalLines.add_layers,
     kinds.LAYER_NORMS: SignalLines.add_layer_norms,
+    kinds.GRAPHS_KEPT: SignalLines.set_kept_graphs,
+    kinds.WEIGHTS: SignalLines.set_weight_use,
 }
 """The method that takes a line, by its `k`."""
 

@@ -54,12 +54,16 @@ def find_health(
             found.append(one)
     worst = min(found, key=_order, default=None)
     layers = find_layers(ranks, busiest, worst, places)
-    if not own and not found and layers is None:
+    signals = busiest.signals
+    beside = (layers, signals.weight_use, signals.kept_graphs)
+    if not own and not found and beside == (None, None, None):
         return None
     return Health(
         num_seen=len(own),
         non_finite=None if worst is None else _named(worst, places),
         curves=make_curves(own),
+        weights=signals.weight_use,
+        kept_graphs=signals.kept_graphs,
         layers=layers,
     )
 
