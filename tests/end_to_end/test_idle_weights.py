@@ -53,3 +53,25 @@ def test_a_sound_training_has_no_such_finding(run_specimen: RunSpecimen, plant: 
     assert found(run) == {}
     assert run.data["health"]["weights"]["num"] == 6
     assert run.data["health"]["kept_graphs"]["are_kept"] is False
+
+
+def test_overfitting_is_found_with_its_best_update(run_specimen: RunSpecimen) -> None:
+    run = run_specimen("overfitting")
+
+    (finding,) = [one for one in run.findings() if one["cause"] == "overfitting"]
+    evidence = {item["name"]: item["value"] for item in finding["evidence"]}
+    last = float(run.stdout.split("evaluation ")[1].split()[0])
+    assert evidence["lowest_update"] < 100
+    assert evidence["last_update"] == 180
+    assert evidence["lowest_evaluation"] < evidence["last_evaluation"] <= 1.05 * last
+    assert evidence["rise_low"] > 0
+    assert run.data["health"]["evaluations"]["num"] == 10
+
+
+@SLOW
+def test_a_training_that_generalizes_is_not_overfitting(run_specimen: RunSpecimen) -> None:
+    run = run_specimen("overfitting", "--sound")
+
+    assert [one for one in run.findings() if one["cause"] == "overfitting"] == []
+    evaluations = run.data["health"]["evaluations"]
+    assert evaluations["gap"]["low"] <= evaluations["gap"]["estimate"]

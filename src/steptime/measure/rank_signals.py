@@ -1,6 +1,6 @@
 """Reads a rank's lines other than updates: memory, places, operators, compiling, switches.
 
-In: the lines m, s, a, ops, count, c, q, i, x, gc, ce, v, nf, br, hc, lw, ln, ga and wt of
+In: the lines m, s, a, ops, count, c, q, i, x, gc, ce, v, nf, br, hc, lw, ln, ga, wt and ev of
 docs/reference/run-folder.md, and lever of a plan. Out: `Signals`. Any of them may be absent.
 `measure.memory.memory_use` and `measure.code_places` relate them to the steps.
 """
@@ -22,7 +22,7 @@ from steptime.measure.values.work import Count
 from steptime.record import kinds, rows
 from steptime.record.buckets import SIZES
 from steptime.record.lines import Line
-from steptime.record.rows import CompilingRow, EventRow, LossRow, PauseRow, SiteRow
+from steptime.record.rows import CompilingRow, EvaluationRow, EventRow, LossRow, PauseRow, SiteRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +143,7 @@ class Signals:
     layers: LayerSamples = field(default_factory=LayerSamples)
     kept_graphs: KeptGraphs | None = None
     weight_use: WeightUse | None = None
+    evaluations: tuple[EvaluationRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +199,7 @@ class SignalLines:
         self.layers = LayerSamples()
         self.kept_graphs: KeptGraphs | None = None
         self.weight_use: WeightUse | None = None
+        self.evaluations: list[EvaluationRow] = []
 
     def add_losses(self, line: Line) -> None:
         """Add the losses of updates, one per row."""
@@ -222,6 +224,10 @@ class SignalLines:
     def add_layer_norms(self, line: Line) -> None:
         """Add the norms of layers in one update."""
         self.layers.add_norms(*rows.layer_norms(line))
+
+    def add_evaluations(self, line: Line) -> None:
+        """Add the losses of evaluations, one evaluation per row."""
+        self.evaluations += rows.evaluations(line)
 
     def set_kept_graphs(self, line: Line) -> None:
         """Set whether the graphs of early updates are alive."""
@@ -322,6 +328,7 @@ class SignalLines:
             layers=self.layers,
             kept_graphs=self.kept_graphs,
             weight_use=self.weight_use,
+            evaluations=tuple(self.evaluations),
         )
 
 
@@ -347,6 +354,7 @@ TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Line], None]] = {
     kinds.LAYER_NORMS: SignalLines.add_layer_norms,
     kinds.GRAPHS_KEPT: SignalLines.set_kept_graphs,
     kinds.WEIGHTS: SignalLines.set_weight_use,
+    kinds.EVALUATIONS: SignalLines.add_evaluations,
 }
 """The method that takes a line, by its `k`."""
 

@@ -134,6 +134,15 @@ class LossRow(NamedTuple):
     norm: float | None
 
 
+class EvaluationRow(NamedTuple):
+    """The losses of one evaluation after `number` updates: how many, their mean and deviation."""
+
+    number: int
+    num: int
+    mean: float | None
+    scatter: float | None
+
+
 class LayerRow(NamedTuple):
     """A module with weights of its own; `num_units` is 0 where its units are not watched."""
 
@@ -260,6 +269,17 @@ def compilings(line: Line) -> list[CompilingRow]:
 def losses(line: Line) -> list[LossRow]:
     """Return the losses of updates; they may be infinite, or NaN."""
     return [_loss(values) for values in _rows(line)]
+
+
+def evaluations(line: Line) -> list[EvaluationRow]:
+    """Return the losses of evaluations; they may be infinite, or NaN."""
+    return [_evaluation(values) for values in _rows(line)]
+
+
+def _evaluation(values: Any) -> EvaluationRow:
+    if not isinstance(values, list) or len(values) != len(EvaluationRow._fields):
+        raise MisshapenError(f"the loss of an evaluation is wanted, got {values!r:.60}")
+    return EvaluationRow(*_ints(values[:2], 2), *map(_real, values[2:]))
 
 
 def layers(line: Line) -> list[LayerRow]:

@@ -14,6 +14,7 @@ from ..count.count_plan import CountPlan, CountWatcher
 from ..count.operator_probe import OperatorProbe
 from ..count.sizes import shape_reader
 from ..count.whole_updates import WholeUpdates
+from ..health.evaluation_losses import EvaluationLosses
 from ..health.graph_marks import GraphMarks
 from ..health.loss_watch import LossWatch
 from ..health.weight_check import WeightCheck
@@ -73,12 +74,13 @@ class Context:
         self._see_shape = shape_reader(torch)
         self.graphs = GraphMarks(torch, recorder)
         self.weights = WeightCheck(torch, self.find_models)
+        self.evaluations = EvaluationLosses(torch, recorder)
         self.layers: LayerLook | None = None  # while layers are looked at
         self.look: LayerLook | None = None  # the same, also while it is off
         self.frames = frames = Frames(FileOwners(torch))
 
         recorder.watchers += [SiteWatcher(recorder), CountWatcher(recorder)]
-        recorder.watchers += [self.graphs, self.weights]
+        recorder.watchers += [self.graphs, self.weights, self.evaluations]
         new_journal = functools.partial(
             Journal,
             recorder,

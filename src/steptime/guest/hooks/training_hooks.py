@@ -19,6 +19,7 @@ from ...record.buckets import (
     OPTIMIZER,
     OTHER,
 )
+from ..health.evaluation_losses import TAKE_TENSORS as EVALUATION_TENSORS
 from ..health.graph_marks import TAKE_TENSORS as MARK_TENSORS
 from ..health.loss_watch import TAKE_TENSORS
 from ..health.weight_check import TAKE_TENSORS as CHECK_TENSORS
@@ -39,7 +40,7 @@ from .patching import drop_frame, pass_as_torchs, replace
 def hook_backward(context: Context) -> None:
     """Time `Tensor.backward` and `autograd.backward`; `autograd.grad` is timed, not counted."""
     torch = context.torch
-    pass_as_torchs(torch, *TAKE_TENSORS, *MARK_TENSORS, *CHECK_TENSORS)
+    pass_as_torchs(torch, *TAKE_TENSORS, *MARK_TENSORS, *CHECK_TENSORS, *EVALUATION_TENSORS)
     for owner in (torch.Tensor, torch.autograd):
         wrapper = make_backward(context, owner.backward)
         replace(owner, "backward", wrapper)

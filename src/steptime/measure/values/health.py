@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from steptime.measure.values.layer_health import LayerHealth
-from steptime.measure.values.training_health import KeptGraphs, WeightUse
+from steptime.measure.values.training_health import EvaluationCurve, KeptGraphs, WeightUse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +105,7 @@ class Health:
         weights: which weights learned nothing; None where nobody could look twice.
         kept_graphs: whether the graphs of early updates are still alive; None where that was not
             seen.
+        evaluations: the losses of evaluations; None where fewer than five were seen.
         layers: what a probe of the layers saw; None where nobody asked for one (`--health`).
     """
 
@@ -113,4 +114,5 @@ class Health:
     curves: tuple[LossCurve, ...] = ()
     weights: WeightUse | None = None
     kept_graphs: KeptGraphs | None = None
+    evaluations: EvaluationCurve | None = None
     layers: LayerHealth | None = None

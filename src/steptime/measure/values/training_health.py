@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from steptime.core.interval import Interval
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightGroup:
@@ -58,3 +60,38 @@ class KeptGraphs:
     first_marked: int
     last_marked: int
     are_kept: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationCurve:
+    """The losses of a run's evaluations, where a loss module or the model computed them.
+
+    Attributes:
+        num: how many evaluations; fewer than five make no curve.
+        first: the loss of the first one.
+        lowest: the lowest level before the last three: the median of an evaluation and its
+            neighbors.
+        lowest_update: the update after which that was.
+        last: the level at the end, the median of the last three.
+        last_update: the update after which the last one was.
+        num_above: evaluations in a row at the end that lie above the lowest level.
+        rise: from the lowest level to the last one. The interval is of the scatter from evaluation
+            to evaluation, or among batches if that is more; its lower end allows for the lowest
+            of many being low by chance.
+        training_then: the level of the training's losses before the lowest evaluation; None if
+            they are not known.
+        training_last: the same before the last one.
+        gap: evaluation less training at the end; None where the two are not on one scale.
+    """
+
+    num: int
+    first: float
+    lowest: float
+    lowest_update: int
+    last: float
+    last_update: int
+    num_above: int
+    rise: Interval
+    training_then: float | None = None
+    training_last: float | None = None
+    gap: Interval | None = None
