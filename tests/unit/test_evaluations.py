@@ -18,7 +18,8 @@ from steptime.guest.timeline.recorder import Recorder
 from steptime.measure.health.evaluation_curve import MIN_EVALUATIONS, make_evaluations
 from steptime.measure.values.health import Health
 from steptime.measure.values.training_health import EvaluationCurve
-from steptime.record.rows import EvaluationRow, LossRow
+from steptime.record.health_rows import EvaluationRow
+from steptime.record.rows import LossRow
 from unit.builders import make_measurement
 
 NUM_EVALUATIONS, EVERY = 20, 50

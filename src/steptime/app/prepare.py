@@ -40,6 +40,7 @@ class RunOptions:
         profile: the profiler that runs around a few steps.
         looks_at_layers: look at each module's output and gradient for a number that is not finite.
         peaks: dense peaks of the device that the user gives, by type [FLOP/s].
+        price_per_h: what an hour of the machine costs, in the user's currency.
     """
 
     command: tuple[str, ...]
@@ -49,6 +50,7 @@ class RunOptions:
     profile: ProfileWish | None = None
     looks_at_layers: bool = False
     peaks: Mapping[str, float] = field(default_factory=dict)
+    price_per_h: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +104,11 @@ def _observed_plan(
     )
     recipe = None if setup is None else setup.use
     record = replace(
-        record, profile=options.profile, recipe=recipe, peaks=dict(options.peaks) or None
+        record,
+        profile=options.profile,
+        recipe=recipe,
+        peaks=dict(options.peaks) or None,
+        price_per_h=options.price_per_h,
     )
     write_value(run, "command.json", record)
     observed = observed_environment(environment, run.folder)

@@ -1,7 +1,7 @@
 """Reads a rank's lines other than updates: memory, places, operators, compiling, switches.
 
-In: the lines m, s, a, ops, count, c, q, i, x, gc, ce, v, nf, br, hc, lw, ln, ga, wt and ev of
-docs/reference/run-folder.md, and lever of a plan. Out: `Signals`. Any of them may be absent.
+In: the lines m, s, a, ops, count, c, q, i, x, gc, ce, su, cp, lg, v, nf, br, hc, lw, ln, ga, wt and
+ev of docs/reference/run-folder.md, and lever of a plan. Out: `Signals`. Any of them may be absent.
 `measure.memory.memory_use` and `measure.code_places` relate them to the steps.
 """
 
@@ -19,10 +19,20 @@ from steptime.measure.trial_lines import LeverLine
 from steptime.measure.values.observations import LoaderUse
 from steptime.measure.values.training_health import KeptGraphs, WeightUse
 from steptime.measure.values.work import Count
-from steptime.record import kinds, rows
+from steptime.record import health_rows, kinds, rows
 from steptime.record.buckets import SIZES
+from steptime.record.health_rows import EvaluationRow
 from steptime.record.lines import Line
-from steptime.record.rows import CompilingRow, EvaluationRow, EventRow, LossRow, PauseRow, SiteRow
+from steptime.record.rows import (
+    CheckpointRow,
+    CompilingRow,
+    EventRow,
+    LoggingRow,
+    LossRow,
+    PauseRow,
+    SiteRow,
+    StartUpRow,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +154,9 @@ class Signals:
     kept_graphs: KeptGraphs | None = None
     weight_use: WeightUse | None = None
     evaluations: tuple[EvaluationRow, ...] = ()
+    start_up: tuple[StartUpRow, ...] = ()
+    checkpoints: tuple[CheckpointRow, ...] = ()
+    logging: tuple[LoggingRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +213,21 @@ class SignalLines:
         self.kept_graphs: KeptGraphs | None = None
         self.weight_use: WeightUse | None = None
         self.evaluations: list[EvaluationRow] = []
+        self.start_up: tuple[StartUpRow, ...] = ()
+        self.checkpoints: list[CheckpointRow] = []
+        self.logging: tuple[LoggingRow, ...] = ()
+
+    def set_logging(self, line: Line) -> None:
+        """Set the calls of loggers so far."""
+        self.logging = tuple(rows.logging(line))
+
+    def add_checkpoints(self, line: Line) -> None:
+        """Add checkpoints, one per row."""
+        self.checkpoints += rows.checkpoints(line)
+
+    def set_start_up(self, line: Line) -> None:
+        """Set the stretches before the first step; there is one such line."""
+        self.start_up = tuple(rows.start_up(line))
 
     def add_losses(self, line: Line) -> None:
         """Add the losses of updates, one per row."""
@@ -219,15 +247,15 @@ class SignalLines:
 
     def add_layers(self, line: Line) -> None:
         """Add the names of layers."""
-        self.layers.add_layers(rows.layers(line))
+        self.layers.add_layers(health_rows.layers(line))
 
     def add_layer_norms(self, line: Line) -> None:
         """Add the norms of layers in one update."""
-        self.layers.add_norms(*rows.layer_norms(line))
+        self.layers.add_norms(*health_rows.layer_norms(line))
 
     def add_evaluations(self, line: Line) -> None:
         """Add the losses of evaluations, one evaluation per row."""
-        self.evaluations += rows.evaluations(line)
+        self.evaluations += health_rows.evaluations(line)
 
     def set_kept_graphs(self, line: Line) -> None:
         """Set whether the graphs of early updates are alive."""
@@ -329,6 +357,9 @@ class SignalLines:
             kept_graphs=self.kept_graphs,
             weight_use=self.weight_use,
             evaluations=tuple(self.evaluations),
+            start_up=self.start_up,
+            checkpoints=tuple(self.checkpoints),
+            logging=self.logging,
         )
 
 
@@ -355,6 +386,9 @@ TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Line], None]] = {
     kinds.GRAPHS_KEPT: SignalLines.set_kept_graphs,
     kinds.WEIGHTS: SignalLines.set_weight_use,
     kinds.EVALUATIONS: SignalLines.add_evaluations,
+    kinds.START_UP: SignalLines.set_start_up,
+    kinds.CHECKPOINTS: SignalLines.add_checkpoints,
+    kinds.LOGGING: SignalLines.set_logging,
 }
 """The method that takes a line, by its `k`."""
 

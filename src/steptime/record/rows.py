@@ -110,6 +110,48 @@ class PauseRow(NamedTuple):
     generation: int
 
 
+class StartUpRow(NamedTuple):
+    """A stretch before the first step, by what the script did; times [ns] on the head's clock.
+
+    `name` is the module of an import; file and line are None outside the user's code.
+    """
+
+    what: str
+    begin_ns: int
+    end_ns: int
+    name: str
+    file: str | None
+    line: int | None
+
+
+class CheckpointRow(NamedTuple):
+    """A checkpoint that was written from `begin_ns` on [ns on the head's clock].
+
+    `what` is `torch`, `safetensors`, `distributed`, or `staging`, which is the part of an
+    asynchronous one that the script waits for. With `is_beside`, another thread made the steps.
+    What the parts leave of the time is none of them. The row stands for `num` checkpoints.
+    """
+
+    what: str
+    begin_ns: int
+    total_ns: int
+    gather_ns: int
+    copy_ns: int
+    serialize_ns: int
+    write_ns: int
+    num_bytes: int
+    is_beside: int
+    num: int
+
+
+class LoggingRow(NamedTuple):
+    """The calls of a logger between the phases so far."""
+
+    library: str
+    calls: int
+    total_ns: int
+
+
 class CompilingRow(NamedTuple):
     """A `compile`, a `recompile` or a `graph_break`, with its begin and torch's reason."""
 
@@ -132,40 +174,6 @@ class LossRow(NamedTuple):
     skipped: int
     loss: float | None
     norm: float | None
-
-
-class EvaluationRow(NamedTuple):
-    """The losses of one evaluation after `number` updates: how many, their mean and deviation."""
-
-    number: int
-    num: int
-    mean: float | None
-    scatter: float | None
-
-
-class LayerRow(NamedTuple):
-    """A module with weights of its own; `num_units` is 0 where its units are not watched."""
-
-    layer: int
-    name: str
-    kind: str
-    model: str
-    num_elements: int
-    num_units: int
-
-
-class LayerNormRow(NamedTuple):
-    """Norms of a layer in one update, which may be infinite or NaN.
-
-    `gradient` is None where no weight had one. `num_dead`: units without any gradient in the last
-    samples.
-    """
-
-    layer: int
-    gradient: float | None
-    weight: float | None
-    update: float | None
-    num_dead: int
 
 
 class Layout:
@@ -266,38 +274,27 @@ def compilings(line: Line) -> list[CompilingRow]:
     return [_compiling(values) for values in _rows(line)]
 
 
+def start_up(line: Line) -> list[StartUpRow]:
+    """Return the stretches before the first step."""
+    number, text, none = int, str, _NONE
+    kinds = (text, number, number, text, (text, none), (number, none))
+    return [StartUpRow(*_typed(values, *kinds)) for values in _rows(line)]
+
+
+def checkpoints(line: Line) -> list[CheckpointRow]:
+    """Return the checkpoints that were written."""
+    numbers = (int,) * (len(CheckpointRow._fields) - 1)
+    return [CheckpointRow(*_typed(values, str, *numbers)) for values in _rows(line)]
+
+
+def logging(line: Line) -> list[LoggingRow]:
+    """Return the calls of loggers so far."""
+    return [LoggingRow(*_typed(values, str, int, int)) for values in _rows(line)]
+
+
 def losses(line: Line) -> list[LossRow]:
     """Return the losses of updates; they may be infinite, or NaN."""
     return [_loss(values) for values in _rows(line)]
-
-
-def evaluations(line: Line) -> list[EvaluationRow]:
-    """Return the losses of evaluations; they may be infinite, or NaN."""
-    return [_evaluation(values) for values in _rows(line)]
-
-
-def _evaluation(values: Any) -> EvaluationRow:
-    if not isinstance(values, list) or len(values) != len(EvaluationRow._fields):
-        raise MisshapenError(f"the loss of an evaluation is wanted, got {values!r:.60}")
-    return EvaluationRow(*_ints(values[:2], 2), *map(_real, values[2:]))
-
-
-def layers(line: Line) -> list[LayerRow]:
-    """Return the layers that a line names."""
-    return [LayerRow(*_typed(values, int, str, str, str, int, int)) for values in _rows(line)]
-
-
-def layer_norms(line: Line) -> tuple[int, list[LayerNormRow]]:
-    """Return the number of an update, and the norms of its layers."""
-    return _int(_get(line, "n")), [_layer_norm(values) for values in _rows(line)]
-
-
-def _layer_norm(values: Any) -> LayerNormRow:
-    if not isinstance(values, list) or len(values) != len(LayerNormRow._fields):
-        raise MisshapenError(f"the norms of a layer are wanted, got {values!r:.60}")
-    layer, num_dead = _ints([values[0], values[-1]], 2)
-    gradient, weight, update = map(_real, values[1:-1])
-    return LayerNormRow(layer, gradient, weight, update, num_dead)
 
 
 def whole_number(line: Line, name: str) -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from steptime.diagnose.ailments import (
     arithmetic,
+    beside_steps,
     contention,
+    desynced,
     host,
     idle_weights,
     memory_limits,
@@ -30,7 +32,9 @@ AILMENTS: tuple[Ailment, ...] = (
     *numerical_health.AILMENTS,
     *idle_weights.AILMENTS,
     *overfitting.AILMENTS,
+    *beside_steps.AILMENTS,
     *stalled.AILMENTS,
+    *desynced.AILMENTS,
     *shifted.AILMENTS,
     *script_faults.AILMENTS,
     *verdicts.AILMENTS,

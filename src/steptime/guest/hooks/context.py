@@ -29,6 +29,8 @@ from ..timeline.journal import LEAVE, LEAVE_SPAN, Journal
 from ..timeline.recorder import Recorder
 from ..timeline.thread_journals import Journals, inside_backward
 from ..timeline.thread_timeline import ThreadTimeline
+from ..watchers.call_record import make_call_record
+from ..watchers.checkpoints import CheckpointWatcher
 from ..watchers.debug_switches import SwitchWatcher
 from ..watchers.inputs import LoaderBook
 from .patching import drop_frame
@@ -69,18 +71,26 @@ class Context:
         self.before_update: Callable[[ThreadTimeline], None] | None = None
         self.anatomy: MemoryProbe | None = None  # None once everything about the memory was seen
         self.autopsy: MemoryProbe | None = None  # the same, kept to the end
+        self.checkpoints = CheckpointWatcher(recorder)
         self.num_nodes: Callable[[], int] = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
         self.lent_probe: OperatorProbe | None = None  # for threads that only call models
-        self._see_shape = shape_reader(torch)
+        self.see_shape = shape_reader(torch, recorder.fail)
         self.graphs = GraphMarks(torch, recorder)
         self.weights = WeightCheck(torch, self.find_models)
         self.evaluations = EvaluationLosses(torch, recorder)
         self.layers: LayerLook | None = None  # while layers are looked at
         self.look: LayerLook | None = None  # the same, also while it is off
-        self.frames = frames = Frames(FileOwners(torch))
+        self.frames = Frames(FileOwners(torch))
+        self.calls = make_call_record(torch, recorder.run, self.frames.places)
 
         recorder.watchers += [SiteWatcher(recorder), CountWatcher(recorder)]
         recorder.watchers += [self.graphs, self.weights, self.evaluations]
+        self.is_inside_backward = inside_backward(torch._C)
+        self.local = self._make_local(self.frames)
+
+    def _make_local(self, frames: Frames) -> threading.local:
+        """Return what holds each thread's journal."""
+        torch, recorder = self.torch, self.recorder
         new_journal = functools.partial(
             Journal,
             recorder,
@@ -89,14 +99,13 @@ class Context:
             new_plan=self.new_plan,
             new_losses=lambda: LossWatch(torch, recorder, frames),
         )
-        self.is_inside_backward = inside_backward(torch._C)
         journals = Journals(new_journal, self.is_inside_backward)
 
         class Local(threading.local):
             def __init__(self) -> None:
                 self.journal = journals.take()
 
-        self.local = Local()
+        return Local()
 
     def new_windows(self) -> SiteWindows | None:
         """Return what walks frames in the thread that steps first, if anything may."""
@@ -117,7 +126,8 @@ class Context:
     @property
     def journal(self) -> Journal:
         """The calling thread's journal."""
-        return self.local.journal
+        journal: Journal = self.local.journal
+        return journal
 
     def find_models(self) -> list[Any]:
         """Return the models that were called with gradients and are still there."""
@@ -161,21 +171,15 @@ class Context:
         """Let threads that only call models use the probe of the thread that steps."""
         self.lent_probe = probe
 
-    def see_call(
-        self, journal: Journal, args: Any, kwargs: Any, *, is_plain: bool
-    ) -> OperatorProbe | None:
-        """Note the shape of an outermost call's input; return the probe that it runs through."""
+    def choose_probe(self, journal: Journal, *, is_plain: bool) -> OperatorProbe | None:
+        """Return the probe that an outermost call runs through, the thread's own or one lent."""
         probe = journal.probe
-        try:
-            self._see_shape(journal, args, kwargs, is_plain=is_plain)
-            if probe is not None and is_plain:
-                probe.pass_plain()
-            if probe is None and self.lent_probe is not None and not is_plain:
-                is_other = not (journal.num_updates or journal.in_backward or journal.has_backward)
-                return self.lent_probe if is_other else None
-        except Exception:
-            self.recorder.fail("sizes")
-        return probe
+        if probe is not None:
+            if is_plain:
+                self.guarded("sizes", probe.pass_plain)
+            return probe
+        steps = journal.num_updates or journal.in_backward or journal.has_backward
+        return None if is_plain or steps else self.lent_probe
 
     def dissect(self, what: str, *args: Any) -> None:
         """Let the memory probe do `what`; the update takes longer because of it."""

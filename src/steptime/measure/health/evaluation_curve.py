@@ -12,7 +12,8 @@ from itertools import pairwise
 from steptime.core.interval import Interval
 from steptime.core.stats import median
 from steptime.measure.values.training_health import EvaluationCurve
-from steptime.record.rows import EvaluationRow, LossRow
+from steptime.record.health_rows import EvaluationRow
+from steptime.record.rows import LossRow
 
 NUM_LAST = 3
 """Evaluations at the end whose median is the level of the end: one alone may be strange."""

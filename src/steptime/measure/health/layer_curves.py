@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from steptime.core.stats import median
 from steptime.measure.values.layer_health import LayerCurve
-from steptime.record.rows import LayerNormRow, LayerRow
+from steptime.record.health_rows import LayerNormRow, LayerRow
 
 MAX_POINTS = 48
 """More cannot be distinguished in a curve as small as a line of text."""
