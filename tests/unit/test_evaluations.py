@@ -99,7 +99,7 @@ class Evaluating:
     def __init__(self, folder: Path) -> None:
         self.torch = pytest.importorskip("torch")
         recorder = Recorder(str(folder), lambda: {"rank": 0})
-        self.journal = SimpleNamespace(num_updates=0)
+        self.journal: Any = SimpleNamespace(num_updates=0, losses=None)
         recorder.journals.append(self.journal)
         self.losses = EvaluationLosses(self.torch, recorder)
 
@@ -108,7 +108,7 @@ class Evaluating:
             loss = self.torch.tensor(value)
             logits = self.torch.zeros(2, 2)
             result = (logits, loss) if is_models else logits
-            self.losses.see_call(result, self.journal.num_updates)
+            self.losses.see_call(result, self.journal)
             self.losses.see_loss(loss, self.journal.num_updates)
 
     def rows(self, *, is_last: bool = False) -> list[list[Any]]:
@@ -146,6 +146,6 @@ def test_what_is_no_loss_is_passed_over(evaluating: Evaluating) -> None:
     torch = evaluating.torch
     two = (torch.tensor(1.0), torch.tensor(2.0))
     for result in (two, None, torch.zeros(3), {"loss": None}, "text", torch.tensor(3)):
-        evaluating.losses.see_call(result, 0)
-    evaluating.losses.see_call({"loss": torch.tensor(7.0)}, 0)
+        evaluating.losses.see_call(result, evaluating.journal)
+    evaluating.losses.see_call({"loss": torch.tensor(7.0)}, evaluating.journal)
     assert evaluating.rows(is_last=True) == [[0, 1, 7.0, 0.0]]

@@ -18,6 +18,7 @@ from .number_fetch import NumberFetch
 from .scalars import readers
 
 if TYPE_CHECKING:
+    from ..timeline.journal import Journal
     from ..timeline.recorder import Recorder
 
 MAX_EVALUATIONS = 5_000
@@ -49,17 +50,20 @@ class EvaluationLosses:
 
     def reset(self) -> None:
         """Forget everything: this is a new process."""
-        self.number = -1  # updates that had ended when the evaluation began
+        self.number = -1  # rows that had ended when the evaluation began
+        self.update = 0  # the same in updates
         self.sums: dict[str, Sums] = {}
         self.rows: list[list[Any]] = []
         self.num_rows = 0
         self.fetch.waiting.clear()
 
-    def see_call(self, result: Any, number: int) -> None:
-        """Take what a model returned in an evaluation, after so many updates."""
-        if number != self.number:
+    def see_call(self, result: Any, journal: Journal) -> None:
+        """Take what a model returned in an evaluation."""
+        if journal.num_updates != self.number:
             self._close()
-            self.number = number
+            self.number = self.update = journal.num_updates
+            if journal.losses is not None:
+                self.update = journal.losses.num_ended
         self._add(MODEL, loss_of(self.torch, result))
 
     def see_loss(self, result: Any, number: int) -> None:
@@ -90,7 +94,7 @@ class EvaluationLosses:
 
     def _close(self) -> None:
         """Make the row of the evaluation that is over; a model's own loss comes first."""
-        number, sums = self.number, self.sums.get(MODEL) or self.sums.get(MODULE)
+        number, sums = self.update, self.sums.get(MODEL) or self.sums.get(MODULE)
         self.number, self.sums = -1, {}
         if sums is None or not sums.num or self.num_rows >= MAX_EVALUATIONS:
             return

@@ -207,6 +207,12 @@ class LossWatch:
         self.lines.settle()
         return 1 + (self.lines.num_by_hand if optimizer == BY_HAND else self.lines.num_updates)
 
+    @property
+    def num_ended(self) -> int:
+        """Return how many updates have ended, or backward calls where no optimizer steps."""
+        self.lines.settle()
+        return self.lines.last
+
     # -- from update to update
 
     def end_update(self, optimizer: int, skipped: int | None) -> None:

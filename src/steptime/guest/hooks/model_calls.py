@@ -182,7 +182,7 @@ def end_call(context: Context, journal: Journal, module: Any, kind: int, result:
     elif kind == EVALUATES:
         journal.note_with_cpu(LEAVE_EVALUATION, OTHER)
         if context.first_journal in (None, journal):
-            context.guarded("evaluations", evaluations.see_call, result, journal.num_updates)
+            context.guarded("evaluations", evaluations.see_call, result, journal)
     elif kind == IS_LOSS:
         journal.note(LEAVE_LOSS, OTHER)
     elif kind == IS_PLAIN:

@@ -23,6 +23,10 @@ class SeenLosses(Protocol):
     def bad_value(self) -> str | None:
         """Return what was not finite since the last update, if anything: `loss` for example."""
 
+    @property
+    def num_ended(self) -> int:
+        """Return how many updates have ended, or backward calls where no optimizer steps."""
+
     def number_of(self, optimizer: int) -> int:
         """Return the number, from 1, of an update of this optimizer that ends now."""
 

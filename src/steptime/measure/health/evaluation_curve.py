@@ -89,7 +89,11 @@ def _num_above(means: Sequence[float], lowest: float) -> int:
 def _training(
     losses: Sequence[LossRow], number: int, rows: Sequence[EvaluationRow]
 ) -> tuple[float, float] | None:
-    """Return the level of the training's losses before an evaluation, and its deviation."""
+    """Return the level of the training's losses before an evaluation, and its deviation.
+
+    Before the first update there is none: then it is that of the first updates.
+    """
+    number = max(number, LEAST_UPDATES)
     numbers = [row.number for row in rows]
     width = max(LEAST_UPDATES, round(median([b - a for a, b in pairwise(numbers)])))
     near = [
@@ -116,7 +120,7 @@ def _gap(
 
     They are on one scale if they were alike at the first evaluation: a loss may be a sum there.
     """
-    first = _training(losses, max(rows[0].number, LEAST_UPDATES), rows)
+    first = _training(losses, rows[0].number, rows)
     if now is None or first is None or not first[0] > 0 or not 0.5 <= means[0] / first[0] <= 2.0:
         return None
     gap, half = last - now[0], Z * math.hypot(sigma / math.sqrt(NUM_LAST), now[1])
