@@ -37,9 +37,8 @@ examples:
   steptime run --json result.json -- torchrun --nproc-per-node 2 train.py
   steptime run --count -- python train_compiled.py
   steptime run --peak bf16=312 --peak tf32=156 -- python train.py
-  steptime run --price 2.49/h -- python train.py
-  steptime run --profile -- python train.py
-  steptime run --live -- python train.py > train.log 2>&1
+  steptime run --price 2.49/h --profile -- python train.py
+  steptime run --health --live -- python train.py > train.log 2>&1
   steptime run -- sh -c 'nohup python train.py > train.log 2>&1 &'
 """
 
@@ -65,6 +64,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="the dense peak of the device (or CPU) for a type such as bf16 or tf32; MFU and HFU "
         "are shares of it",
+    )
+    training.add_argument(
+        "--health",
+        action="store_true",
+        help="name layer and samples of a number that is not finite, take norms by layer (slower)",
     )
     training.add_argument(
         "--price",
@@ -150,6 +154,7 @@ def _run_options(options: argparse.Namespace) -> RunOptions:
         recipe=None if options.recipe is None else Path(options.recipe),
         counts=options.count,
         profile=profile,
+        looks_at_layers=options.health,
         peaks=parse_peaks(options.peak),
         price_per_h=parse_price(options.price),
     )

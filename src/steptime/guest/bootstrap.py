@@ -75,6 +75,8 @@ def start(
         context.guarded("install:plan", install_plan, context, plan, targets)
     if wish := os.environ.get("STEPTIME_PROFILE"):
         context.guarded("install:profile", install_profile, context, wish)
+    if os.environ.get("STEPTIME_HEALTH"):
+        context.guarded("install:health", install_health, context)
     context.guarded("install:questions", install_questions, context)
     return context
 
@@ -122,6 +124,13 @@ def install_profile(context: Context, wish: str) -> None:
     )
 
 
+def install_health(context: Context) -> None:
+    """Look at the layers from the first update on: the user asked for that."""
+    from .hooks.layer_hooks import layer_look
+
+    layer_look(context).start()
+
+
 def install_plan(context: Context, path: str, targets: dict[str, Callable[[Any], None]]) -> None:
     """Do what the parent's plan says, in a trial, a run with a recipe, or a run to be counted."""
     from .trial.plan_scope import is_meant
@@ -137,11 +146,13 @@ def install_plan(context: Context, path: str, targets: dict[str, Callable[[Any],
         from .count.whole_updates import hook_threads
 
         context.is_counting = True
+        context.leave_weights()
         hook_threads(context.torch, lambda: context.journal, lambda: context.counting)
         return
     trial = install_trial(context, path, lambda: finish(context))
     if trial.plan.is_live:
         context.anatomy = None  # each step is timed against others
+        context.leave_weights()
     if trial.plan.quality is not None:
         from .quality.quality_setup import install
 

@@ -1,22 +1,27 @@
 """Reads a rank's lines other than updates: memory, places, operators, compiling, switches.
 
-In: the lines m, s, a, ops, count, c, q, i, pw, x, gc, ce, su, cp, lg, v and nf of
-docs/reference/run-folder.md, and lever of a plan. Out: `Signals`. Any of them may be absent.
+In: the lines m, s, a, ops, count, c, q, i, pw, x, gc, ce, su, cp, lg, v, nf, br, hc, lw, ln, ga, wt
+and ev of docs/reference/run-folder.md, and lever of a plan. Out: `Signals`. Any may be absent.
 `measure.memory.memory_use` and `measure.code_places` relate them to the steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from steptime.core.codec import from_json
+from steptime.measure.health.layer_curves import LayerSamples
+from steptime.measure.health.layer_lines import BracketSeen, LookCost
 from steptime.measure.health.loss_series import BadPlace
+from steptime.measure.health.weight_lines import read_graphs, read_weights
 from steptime.measure.trial_lines import LeverLine
 from steptime.measure.values.observations import AwaitedProcess, LoaderUse
+from steptime.measure.values.training_health import KeptGraphs, WeightUse
 from steptime.measure.values.work import Count
-from steptime.record import kinds, rows
+from steptime.record import health_rows, kinds, rows
 from steptime.record.buckets import SIZES
+from steptime.record.health_rows import EvaluationRow
 from steptime.record.lines import Line
 from steptime.record.rows import (
     CheckpointRow,
@@ -160,6 +165,12 @@ class Signals:
     window: WindowSeen | None = None
     losses: tuple[LossRow, ...] = ()
     bad_places: tuple[BadPlace, ...] = ()
+    brackets: tuple[BracketSeen, ...] = ()
+    look_cost: LookCost | None = None
+    layers: LayerSamples = field(default_factory=LayerSamples)
+    kept_graphs: KeptGraphs | None = None
+    weight_use: WeightUse | None = None
+    evaluations: tuple[EvaluationRow, ...] = ()
     start_up: tuple[StartUpRow, ...] = ()
     checkpoints: tuple[CheckpointRow, ...] = ()
     logging: tuple[LoggingRow, ...] = ()
@@ -221,6 +232,12 @@ class SignalLines:
         self.losses: list[LossRow] = []
         self.bad_places: list[BadPlace] = []
         self.asked: list[AskedSeen] = []
+        self.brackets: list[BracketSeen] = []
+        self.look_cost: LookCost | None = None
+        self.layers = LayerSamples()
+        self.kept_graphs: KeptGraphs | None = None
+        self.weight_use: WeightUse | None = None
+        self.evaluations: list[EvaluationRow] = []
         self.start_up: tuple[StartUpRow, ...] = ()
         self.checkpoints: list[CheckpointRow] = []
         self.logging: tuple[LoggingRow, ...] = ()
@@ -252,6 +269,34 @@ class SignalLines:
     def add_bad_place(self, line: Line) -> None:
         """Add where a number became bad."""
         self.bad_places.append(from_json(BadPlace, line))
+
+    def add_bracket(self, line: Line) -> None:
+        """Add where an update stopped being finite, by layer."""
+        self.brackets.append(from_json(BracketSeen, line))
+
+    def set_look_cost(self, line: Line) -> None:
+        """Set what probes of the layers saw and took so far."""
+        self.look_cost = from_json(LookCost, line)
+
+    def add_layers(self, line: Line) -> None:
+        """Add the names of layers."""
+        self.layers.add_layers(health_rows.layers(line))
+
+    def add_layer_norms(self, line: Line) -> None:
+        """Add the norms of layers in one update."""
+        self.layers.add_norms(*health_rows.layer_norms(line))
+
+    def add_evaluations(self, line: Line) -> None:
+        """Add the losses of evaluations, one evaluation per row."""
+        self.evaluations += health_rows.evaluations(line)
+
+    def set_kept_graphs(self, line: Line) -> None:
+        """Set whether the graphs of early updates are alive."""
+        self.kept_graphs = read_graphs(line)
+
+    def set_weight_use(self, line: Line) -> None:
+        """Set which weights learned nothing so far."""
+        self.weight_use = read_weights(line)
 
     def set_window(self, line: Line) -> None:
         """Set the window under a profiler; there is at most one."""
@@ -345,6 +390,12 @@ class SignalLines:
             window=self.window,
             losses=tuple(self.losses),
             bad_places=tuple(self.bad_places),
+            brackets=tuple(self.brackets),
+            look_cost=self.look_cost,
+            layers=self.layers,
+            kept_graphs=self.kept_graphs,
+            weight_use=self.weight_use,
+            evaluations=tuple(self.evaluations),
             start_up=self.start_up,
             checkpoints=tuple(self.checkpoints),
             logging=self.logging,
@@ -369,6 +420,13 @@ TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Line], None]] = {
     kinds.WINDOW: SignalLines.set_window,
     kinds.LOSSES: SignalLines.add_losses,
     kinds.NON_FINITE: SignalLines.add_bad_place,
+    kinds.BRACKET: SignalLines.add_bracket,
+    kinds.LOOK_COST: SignalLines.set_look_cost,
+    kinds.LAYERS: SignalLines.add_layers,
+    kinds.LAYER_NORMS: SignalLines.add_layer_norms,
+    kinds.GRAPHS_KEPT: SignalLines.set_kept_graphs,
+    kinds.WEIGHTS: SignalLines.set_weight_use,
+    kinds.EVALUATIONS: SignalLines.add_evaluations,
     kinds.START_UP: SignalLines.set_start_up,
     kinds.CHECKPOINTS: SignalLines.add_checkpoints,
     kinds.LOGGING: SignalLines.set_logging,

@@ -60,6 +60,8 @@ def hook_next(context: Context, iterator_class: Any) -> None:
                 context.dataset = id(self._dataset)
                 if context.anatomy is not None and context.anatomy.awaits_batch:
                     context.dissect("see_batch", self, batch)
+                if context.layers is not None:
+                    context.guarded("layers", context.layers.see_batch, self, batch)
                 if context.trial is not None:
                     context.trial.take_batch(self, batch)
                 return batch

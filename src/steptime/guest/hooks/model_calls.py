@@ -200,6 +200,7 @@ def is_evaluation(context: Context, module: Any) -> bool:
 
 def end_call(context: Context, journal: Journal, module: Any, kind: int, result: Any) -> None:
     """Close the marker of a call and learn what kind of module it was."""
+    evaluations = context.evaluations
     if kind == IS_FORWARD:
         loss_inside = has_scalar(context.torch, result)
         journal.note(LEAVE_FORWARD_WITH_LOSS if loss_inside else LEAVE_FORWARD, OTHER)
@@ -208,10 +209,14 @@ def end_call(context: Context, journal: Journal, module: Any, kind: int, result:
         learn(context, module, result, loss_inside=loss_inside)
     elif kind == EVALUATES:
         journal.note_with_cpu(LEAVE_EVALUATION, OTHER)
+        if context.first_journal in (None, journal):
+            context.guarded("evaluations", evaluations.see_call, result, journal)
     elif kind == IS_LOSS:
         journal.note(LEAVE_LOSS, OTHER)
     elif kind == IS_PLAIN:
         journal.note(LEAVE, OTHER)
+        if evaluations.number == journal.num_updates and isinstance(module, context.loss_class):
+            context.guarded("evaluations", evaluations.see_loss, result, journal.num_updates)
     elif kind == ACTS:
         journal.note(LEAVE_ACTING, OTHER)
 

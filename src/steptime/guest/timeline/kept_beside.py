@@ -19,6 +19,17 @@ class SpanPlaces(Protocol):
 class SeenLosses(Protocol):
     """Keeps the losses of a thread's updates; `health/loss_watch.py` has it."""
 
+    @property
+    def bad_value(self) -> str | None:
+        """Return what was not finite since the last update, if anything: `loss` for example."""
+
+    @property
+    def num_ended(self) -> int:
+        """Return how many updates have ended, or backward calls where no optimizer steps."""
+
+    def number_of(self, optimizer: int) -> int:
+        """Return the number, from 1, of an update of this optimizer that ends now."""
+
     def end_update(self, optimizer: int, skipped: int | None) -> None:
         """Take the end of an update."""
 

@@ -348,8 +348,8 @@ class Measurement:
         given_peaks: dense peaks that the user gave for the device by type [FLOP/s]; empty without
             `--peak`.
         outliving: the processes that may go on training although the command has returned.
-        health: the losses of the training, and numbers that are not finite; None where no loss and
-            no gradient norm was seen.
+        health: the losses of the training, numbers that are not finite, and weights that learned
+            nothing; None where nothing of it was seen.
         asked: steps that were examined because somebody asked while the run trained, in order.
         desync: calls of the ranks that differed when the run failed; those of a stall are in
             `stalls`; None where nothing shows any.

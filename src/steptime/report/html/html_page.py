@@ -21,6 +21,7 @@ from steptime.measure.values.stall import Stall
 from steptime.report.document.run_document import RunDocument
 from steptime.report.html import html_sections as sections
 from steptime.report.html.html_colors import rules
+from steptime.report.html.html_layers import layers_part
 from steptime.report.html.html_memory import anatomy_part
 from steptime.report.html.html_profile import profile_part
 from steptime.report.html.html_roofs import roofline_part, waterfall_part
@@ -83,6 +84,7 @@ def _body(facts: PageFacts, plots: Plots | None) -> list[Html]:
         _section("Also found", sections.findings_part(m, run.diagnosis)),
         _section("The run stood still", stalls),
         _section("Steps over time", drawn.of("steps", hint=_HINT), shifts),
+        _section("Layers", layers_part(m)),
         _section("Time of the run", wall_part(run)),
         _section("Where a step's time goes", sections.phases_part(m), drawn.of("phases")),
         _section("Where did my MFU go", waterfall_part(run.waterfall)),

@@ -22,6 +22,7 @@ from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding,
 from steptime.diagnose.values.reach_values import Roofline, Waterfall
 from steptime.measure.values.measurement import Measurement
 from steptime.report.document.run_document import RunDocument
+from steptime.report.text.health_lines import health_lines
 from steptime.report.text.memory_lines import fit_lines, memory_lines
 from steptime.report.text.page import LABEL_WIDTH, Page, joined, page_of, shortened
 from steptime.report.text.profile_text import profile_lines
@@ -115,6 +116,7 @@ def _report(
         *_steps(m, page),
         *_step_time(m, page),
         *_diagnosis(m, diagnosis, primary, page),
+        *health_lines(m, page),
         *_stalls(m, page),
         *(gap if table else []),
         *table,
