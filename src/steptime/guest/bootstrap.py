@@ -103,6 +103,7 @@ def install_plan(context: Context, path: str, targets: dict[str, Callable[[Any],
     trial = install_trial(context, path, lambda: finish(context))
     if trial.plan.is_live:
         context.anatomy = None  # each step is timed against others
+        context.padding.stop()
     if trial.plan.quality is not None:
         from .quality.quality_setup import install
 
@@ -123,6 +124,7 @@ def install_watchers(context: Context) -> None:
         CompileWatcher(context.torch, recorder),
         PauseWatcher(recorder),
         LossWatcher(recorder),
+        context.padding,
         context.switches,
         context.inputs,
     ]

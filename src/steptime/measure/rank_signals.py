@@ -1,7 +1,7 @@
 """Reads a rank's lines other than updates: memory, places, operators, compiling, switches.
 
-In: the lines m, s, a, ops, count, c, q, i, x, gc, ce, v and nf of docs/reference/run-folder.md, and
-lever of a plan. Out: `Signals`. Any of them may be absent. `measure.memory.memory_use` and
+In: the lines m, s, a, ops, count, c, q, i, x, gc, ce, v, nf and l of docs/reference/run-folder.md,
+and lever of a plan. Out: `Signals`. Any of them may be absent. `measure.memory.memory_use` and
 `measure.code_places` relate them to the steps.
 """
 
@@ -18,7 +18,7 @@ from steptime.measure.values.work import Count
 from steptime.record import kinds, rows
 from steptime.record.buckets import SIZES
 from steptime.record.lines import Line
-from steptime.record.rows import CompilingRow, EventRow, LossRow, PauseRow, SiteRow
+from steptime.record.rows import BatchRow, CompilingRow, EventRow, LossRow, PauseRow, SiteRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +134,7 @@ class Signals:
     window: WindowSeen | None = None
     losses: tuple[LossRow, ...] = ()
     bad_places: tuple[BadPlace, ...] = ()
+    batches: tuple[BatchRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +185,7 @@ class SignalLines:
         self.window: WindowSeen | None = None
         self.losses: list[LossRow] = []
         self.bad_places: list[BadPlace] = []
+        self.batches: list[BatchRow] = []
 
     def add_losses(self, line: Line) -> None:
         """Add the losses of updates, one per row."""
@@ -192,6 +194,10 @@ class SignalLines:
     def add_bad_place(self, line: Line) -> None:
         """Add where a number became bad."""
         self.bad_places.append(from_json(BadPlace, line))
+
+    def add_batches(self, line: Line) -> None:
+        """Add the batches that were looked at, one per row."""
+        self.batches += rows.batches(line)
 
     def set_window(self, line: Line) -> None:
         """Set the window under a profiler; there is at most one."""
@@ -279,6 +285,7 @@ class SignalLines:
             window=self.window,
             losses=tuple(self.losses),
             bad_places=tuple(self.bad_places),
+            batches=tuple(self.batches),
         )
 
 
@@ -298,6 +305,7 @@ TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Line], None]] = {
     kinds.WINDOW: SignalLines.set_window,
     kinds.LOSSES: SignalLines.add_losses,
     kinds.NON_FINITE: SignalLines.add_bad_place,
+    kinds.BATCHES: SignalLines.add_batches,
 }
 """The method that takes a line, by its `k`."""
 

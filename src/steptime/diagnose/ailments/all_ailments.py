@@ -14,6 +14,7 @@ from steptime.diagnose.ailments import (
     stalled,
     verdicts,
     waiting,
+    wasted_work,
 )
 from steptime.diagnose.ailments.ailment import Ailment, Asked, Rule
 from steptime.diagnose.values.finding import BottleneckKind, Finding
@@ -25,6 +26,7 @@ AILMENTS: tuple[Ailment, ...] = (
     *memory_limits.AILMENTS,
     *contention.AILMENTS,
     *arithmetic.AILMENTS,
+    *wasted_work.AILMENTS,
     *numerical_health.AILMENTS,
     *stalled.AILMENTS,
     *shifted.AILMENTS,

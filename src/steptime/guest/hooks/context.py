@@ -18,6 +18,7 @@ from ..health.loss_watch import LossWatch
 from ..memory.holdings import tensors_within
 from ..memory.memory_probe import MemoryProbe
 from ..memory.storages import frame_next_step
+from ..padding.batch_watch import BatchWatch
 from ..sites.file_owners import FileOwners
 from ..sites.frames import Frames
 from ..sites.site_book import SpanSites
@@ -64,6 +65,7 @@ class Context:
         self.num_nodes: Callable[[], int] = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
         self.lent_probe: OperatorProbe | None = None  # for threads that only call models
         self._read_size = size_reader(torch)
+        self.padding = BatchWatch(torch, recorder)
         frames = Frames(FileOwners(torch))
 
         def new_windows() -> SiteWindows | None:
@@ -114,6 +116,8 @@ class Context:
         probe = journal.probe
         try:
             self._read_size(journal.sizes, args, kwargs, is_plain=is_plain)
+            if journal.num_updates >= self.padding.due and not is_plain:
+                self.padding.see_call(args, kwargs, journal.num_updates)
             if probe is not None and is_plain:
                 probe.pass_plain()
             if probe is None and self.lent_probe is not None and not is_plain:

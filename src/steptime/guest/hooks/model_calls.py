@@ -11,6 +11,7 @@ from typing import Any
 
 from ...record.buckets import BATCHES, EVALUATION, FORWARD, LOSS, NUM_BUCKETS, OTHER
 from ..count.sizes import NODES
+from ..padding.batch_watch import TAKE_TENSORS
 from ..timeline.journal import (
     ENTER_EVALUATION,
     ENTER_FORWARD,
@@ -23,7 +24,7 @@ from ..timeline.journal import (
 )
 from .context import Context
 from .outputs import has_scalar, wants_gradient
-from .patching import drop_frame, replace
+from .patching import drop_frame, pass_as_torchs, replace
 
 MAX_KNOWN_MODULES = 10_000
 """Beyond this, the known kinds of modules are dropped: some scripts make modules in each step."""
@@ -44,6 +45,7 @@ def hook_calls(context: Context) -> None:
         raise RuntimeError(f"unknown Module.__call__: {original.__code__.co_names}")
     is_compiling = context.torch.compiler.is_dynamo_compiling
     local = context.local
+    pass_as_torchs(context.torch, *TAKE_TENSORS)
 
     # fmt: off
     def _wrapped_call_impl(self: Any, *args: Any, **kwargs: Any) -> Any:

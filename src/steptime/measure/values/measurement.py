@@ -30,6 +30,7 @@ from steptime.measure.values.outliving import OutlivingProcess
 from steptime.measure.values.profiled import Profile
 from steptime.measure.values.stall import Stall
 from steptime.measure.values.training_values import CommandTraining
+from steptime.measure.values.useful_work import Padding, RankBalance
 from steptime.measure.values.work import Count
 
 PHASES = (
@@ -200,6 +201,8 @@ class RankSummary:
         loaders: the loaders that training reads from.
         tokens_per_step: tokens of the models' inputs in a mean step of the window, including
             padding; null where the inputs are no tokens.
+        useful_fraction: share of the positions of its batches that are no padding; null where
+            nothing told of it.
     """
 
     rank: int
@@ -226,6 +229,7 @@ class RankSummary:
     input_shapes: tuple[str, ...] = ()
     loaders: tuple[LoaderUse, ...] = ()
     tokens_per_step: float | None = None
+    useful_fraction: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,6 +344,9 @@ class Measurement:
         outliving: the processes that may go on training although the command has returned.
         health: the losses of the training, and numbers that are not finite; None where no loss and
             no gradient norm was seen.
+        padding: how much of the batches is padding; None where nothing told of it.
+        balance: how even the work of the ranks is; None with one rank, or where inputs tell no
+            lengths.
     """
 
     schema: int
@@ -381,3 +388,5 @@ class Measurement:
     given_peaks: Mapping[str, float] = field(default_factory=dict)
     outliving: tuple[OutlivingProcess, ...] = ()
     health: Health | None = None
+    padding: Padding | None = None
+    balance: RankBalance | None = None
