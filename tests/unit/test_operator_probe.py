@@ -21,9 +21,9 @@ from steptime.guest.count.count_plan import (
     CountPlan,
 )
 from steptime.guest.count.operator_probe import PROBE_AT, OperatorProbe
-from steptime.guest.count.sizes import NODES, TRAINED
 from steptime.guest.count.tally import TINY_NS
 from steptime.guest.sites.site_windows import WINDOWS, SiteWindows
+from steptime.guest.timeline.call_sizes import NODES, TRAINED
 
 
 class Frames:
@@ -79,6 +79,11 @@ class Journal:
     def disturb(self) -> None:
         self.num_disturbed += 1
 
+    def set_trained(self, trained: int) -> list[int]:
+        if trained != self.sizes[TRAINED]:
+            self.sizes = [*self.sizes[:TRAINED], trained, *self.sizes[TRAINED + 1 :]]
+        return self.sizes
+
 
 class Loop:
     """A training whose updates are ended one by one; each probed one is counted."""
@@ -117,9 +122,9 @@ class Loop:
                     num=1, times=self.times, passes=work, table=lambda work=work, **_: work
                 )
             now = list(sizes(self.number) if callable(sizes) else sizes)
-            self.journal.sizes[:5] = now
-            row = list(self.journal.sizes)
-            self.plan.end_update(self.journal, optimizer, row)  # type: ignore[arg-type]
+            if now != self.journal.sizes[:5]:
+                self.journal.sizes = [*now, *self.journal.sizes[5:]]
+            self.plan.end_update(self.journal, optimizer, self.journal.sizes)  # type: ignore[arg-type]
         assert self.journal.failures == []
 
     def told(self, *, is_last: bool = False) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...record.buckets import EVALUATION
 from ..count.count_plan import CountPlan, CountWatcher
 from ..count.operator_probe import OperatorProbe
-from ..count.sizes import size_reader
+from ..count.sizes import shape_reader
 from ..count.whole_updates import WholeUpdates
 from ..health.loss_watch import LossWatch
 from ..memory.holdings import tensors_within
@@ -64,7 +64,7 @@ class Context:
         self.autopsy: MemoryProbe | None = None  # the same, kept to the end
         self.num_nodes: Callable[[], int] = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
         self.lent_probe: OperatorProbe | None = None  # for threads that only call models
-        self._read_size = size_reader(torch)
+        self._see_shape = shape_reader(torch)
         self.padding = BatchWatch(torch, recorder)
         frames = Frames(FileOwners(torch))
 
@@ -109,13 +109,13 @@ class Context:
         """Let threads that only call models use the probe of the thread that steps."""
         self.lent_probe = probe
 
-    def see_sizes(
+    def see_call(
         self, journal: Journal, args: Any, kwargs: Any, *, is_plain: bool
     ) -> OperatorProbe | None:
-        """Note the size of an outermost call's input; return the probe that it runs through."""
+        """Note the shape of an outermost call's input; return the probe that it runs through."""
         probe = journal.probe
         try:
-            self._read_size(journal.sizes, args, kwargs, is_plain=is_plain)
+            self._see_shape(journal, args, kwargs, is_plain=is_plain)
             if journal.num_updates >= self.padding.due and not is_plain:
                 self.padding.see_call(args, kwargs, journal.num_updates)
             if probe is not None and is_plain:

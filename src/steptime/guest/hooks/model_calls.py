@@ -10,7 +10,6 @@ import weakref
 from typing import Any
 
 from ...record.buckets import BATCHES, EVALUATION, FORWARD, LOSS, NUM_BUCKETS, OTHER
-from ..count.sizes import NODES
 from ..padding.batch_watch import TAKE_TENSORS
 from ..timeline.journal import (
     ENTER_EVALUATION,
@@ -85,15 +84,20 @@ def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs
         context.recorder.fail("call")
         kind = IS_QUIET
     trial, anatomy, probe = context.trial, context.anatomy, journal.probe
-    if kind in (IS_FORWARD, IS_PLAIN):
-        probe = context.see_sizes(journal, args, kwargs, is_plain=kind == IS_PLAIN)
-    num_nodes = context.num_nodes()
-    if anatomy is not None and anatomy.awaits_call and kind == IS_FORWARD:
-        context.dissect("see_call", module)
+    is_forward = kind == IS_FORWARD
+    num_nodes = 0
+    if is_forward or kind == IS_PLAIN:
+        probe = context.see_call(journal, args, kwargs, is_plain=not is_forward)
+    if is_forward:
+        num_nodes = context.num_nodes()
+        if anatomy is not None and anatomy.awaits_call:
+            context.dissect("see_call", module)
     try:
-        if trial is not None and kind == IS_FORWARD:
+        if probe is None and trial is None:
+            result = original(module, *args, **kwargs)
+        elif trial is not None and is_forward:
             result = trial.run_call(journal, original, module, args, kwargs)
-        elif probe is not None and kind == IS_FORWARD:
+        elif probe is not None and is_forward:
             result = probe.run(journal.disturb, original, (module, *args), kwargs, is_call=True)
         elif kind == IS_LOSS and probe is not None and probe.storages is not None:
             result = probe.follow("loss", original, (module, *args), kwargs)
@@ -103,13 +107,12 @@ def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs
         context.guarded("call", end_call, context, journal, module, kind, None)
         drop_frame(error)
         raise
-    num_nodes = context.num_nodes() - num_nodes  # before ours: reading a graph may add nodes
-    if anatomy is not None and anatomy.awaits_backward and kind == IS_FORWARD:
-        context.dissect("see_result", result)
+    if is_forward:
+        journal.num_nodes += context.num_nodes() - num_nodes  # before ours: it may add nodes
+        if anatomy is not None and anatomy.awaits_backward:
+            context.dissect("see_result", result)
     try:
-        if kind == IS_FORWARD:
-            journal.sizes[NODES] += num_nodes
-        if kind == IS_FORWARD and known is not None and not journal.is_sampled:
+        if is_forward and known is not None and not journal.is_sampled:
             journal.note(LEAVE_FORWARD_WITH_LOSS if known[2] else LEAVE_FORWARD, OTHER)
         elif kind == IS_LOSS:
             journal.note(LEAVE_LOSS, OTHER)

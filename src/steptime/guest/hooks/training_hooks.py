@@ -182,8 +182,9 @@ def hook_optimizers(context: Context) -> None:
             journal = local.journal
             if journal.optimizers and not are_running(context, sys._getframe(2)):
                 journal.drop_optimizers()
-            journal.enter_optimizer(has_closure=callable(closure))
-            if context.anatomy is not None and not callable(closure):
+            has_closure = callable(closure)
+            journal.enter_optimizer(has_closure=has_closure)
+            if journal.probe is not None and context.anatomy is not None and not has_closure:
                 context.follow_step(journal, optimizer)
             if context.trial is not None:
                 return context.trial.begin_update(journal, optimizer, args, kwargs)
@@ -199,7 +200,12 @@ def hook_optimizers(context: Context) -> None:
                 context.before_update(journal.timeline)
             skipped = found_inf(optimizer) if journal.scaler is not None else 0
             journal.leave_optimizer(optimizer, skipped)
-            if context.anatomy is not None and not journal.optimizers:
+            anatomy = context.anatomy
+            if anatomy is None or journal.optimizers:
+                return
+            if anatomy.num_at_rest and journal.probe is None:
+                anatomy.num_at_rest -= 1
+            else:
                 context.end_update()
         except Exception:
             recorder.fail("optimizer")

@@ -30,6 +30,7 @@ from ...record.buckets import (
     SYNCS,
 )
 from ...record.places import BY_HAND
+from .call_sizes import NODES, TRAINED, sums_of
 from .gc_pauses import NONE
 from .kept_beside import SeenLosses, SpanPlaces
 from .recorder import FLUSH_NS, MAX_PENDING, Recorder
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from ..count.operator_probe import OperatorProbe
 
 Act = Callable[[ThreadTimeline], None]
+
+INPUT_SIZES_END = INPUT_ROWS + len(SIZES)
 
 
 def _entering(bucket: int) -> Act:
@@ -179,6 +182,7 @@ class Journal:
         "is_attentive",
         "is_direct",
         "is_sampled",
+        "last_shapes",
         "log",
         "losses",
         "new_losses",
@@ -186,6 +190,7 @@ class Journal:
         "new_spans",
         "new_windows",
         "num_empty",
+        "num_nodes",
         "num_sampled",
         "num_spans",
         "num_updates",
@@ -195,6 +200,7 @@ class Journal:
         "recorder",
         "scaler",
         "self_ns",
+        "shapes",
         "sizes",
         "spans",
         "syncs",
@@ -246,7 +252,10 @@ class Journal:
         self.probe: OperatorProbe | None = None
         self.plan: CountedUpdates | None = None
         self.losses = None if self.new_losses is None else self.new_losses()
-        self.sizes = [0] * len(SIZES)
+        self.shapes: list[Any] = []  # of the update's calls (`call_sizes.py`)
+        self.num_nodes = 0  # that the update's calls added to autograd's graph
+        self.last_shapes: list[Any] | None = None
+        self.sizes = [0] * len(SIZES)  # of the last update; alike ones share a list
         self.spans = None if self.new_spans is None else self.new_spans()
         self.timeline.spans = self.spans
 
@@ -351,10 +360,13 @@ class Journal:
         taken = pauses.take() if pauses.is_due else NONE
         trial = self.recorder.trial
         tag = None if trial is None else trial.tag()
-        seen, sizes = (self.batches, self.copies, self.syncs), self.sizes
+        sizes, shapes = self.sizes, self.shapes
+        if shapes != self.last_shapes or self.num_nodes != sizes[NODES]:
+            sizes = self.sizes = sums_of(shapes, self.num_nodes, sizes[TRAINED])
+        seen = self.batches, self.copies, self.syncs
         self.ends.append((optimizer, skipped, seen, sizes, taken, tag))
-        self.batches = self.copies = self.syncs = 0
-        self.sizes = [0, 0, 0, 0, 0, sizes[-2], 0]  # the weights that are trained stay
+        self.batches = self.copies = self.syncs = self.num_nodes = 0
+        self.last_shapes, self.shapes = shapes, []
         self.num_sampled += self.is_sampled
         self.num_updates += 1
         self.top = top
@@ -375,6 +387,16 @@ class Journal:
             self.flush()
         if trial is not None:
             trial.end_update(self, optimizer)
+
+    def set_trained(self, trained: int) -> list[int]:
+        """Note the weights that need gradients, and return the sizes of the update that ended."""
+        if trained != self.sizes[TRAINED]:
+            self.sizes = sizes = [*self.sizes]
+            sizes[TRAINED] = trained
+            if self.ends:
+                optimizer, skipped, seen, _, *rest = self.ends[-1]
+                self.ends[-1] = (optimizer, skipped, seen, sizes, *rest)
+        return self.sizes
 
     def drop_optimizers(self) -> None:
         """Close the steps that seem open: an exception left them."""
@@ -397,8 +419,7 @@ class Journal:
                     continue
                 optimizer, skipped, seen, sizes, pauses, tag = next(following)
                 self._count(*seen)
-                for place, size in enumerate(sizes, start=INPUT_ROWS):
-                    timeline.wall[place] += size
+                timeline.wall[INPUT_ROWS:INPUT_SIZES_END] = sizes
                 if tag is not None:
                     timeline.tag = tag
                 if pauses is not NONE:
