@@ -1,6 +1,6 @@
-"""Data-parallel training on two gloo ranks whose rows have lengths of their own in each step."""
+"""Data-parallel training on two gloo ranks of which another one has the longer rows in each step."""
 
-import random
+import sys
 
 import _leave  # noqa: F401
 import torch
@@ -28,15 +28,17 @@ def main():
     torch.manual_seed(0)
     model = DistributedDataParallel(Model())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    lengths = random.Random(0)
-    for _ in range(40):
-        of_step = [lengths.choice(LENGTHS) for _ in range(dist.get_world_size())]
-        ids = torch.randint(4, 100, (8, of_step[rank]))
+    seen = []
+    for step in range(40):
+        ids = torch.randint(4, 100, (8, LENGTHS[(step + rank) % 2]))
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(ids).flatten(0, 1), ids.flatten())
         loss.backward()
         optimizer.step()
-        print("rank", rank, "elements", ids.numel())
+        seen.append(ids.numel())
+    told = " ".join(map(str, seen))
+    sys.stdout.write(f"rank {rank} elements {told}.\n")  # one write: the ranks share the pipe
+    sys.stdout.flush()
     dist.barrier()
     dist.destroy_process_group()
 

@@ -359,7 +359,8 @@ def _batch(values: Any) -> BatchRow:
     size = len(BatchRow._fields)
     if not isinstance(values, list) or len(values) != size:
         raise MisshapenError(f"a batch is wanted, got {values!r:.60}")
-    row = BatchRow(*_ints(values[:-1], size - 1), _ints(values[-1], _length(values[-1])))
+    numbers, lengths = _ints(values[:-1], size - 1), _ints(values[-1], _length(values[-1]))
+    row = BatchRow._make((*numbers, lengths))
     if not 0 <= row.seen_by < len(SEEN_BY) or min(row[2:6]) < 0 or min(row.lengths, default=0) < 0:
         raise MisshapenError(f"the sizes of a batch are wanted, got {values!r:.60}")
     return row

@@ -17,7 +17,7 @@ from . import host_rows, read_batch, row_lengths
 from .host_rows import named_tensors
 from .read_batch import LABELS, BatchLook, names_of, tokens_of
 
-EACH_UPDATE = 16
+EACH_UPDATE = 8
 """As many updates are looked at one after another; later ones by what a look costs."""
 
 NS_A_BYTE = 1.0
@@ -29,8 +29,8 @@ clock, so that two runs look at the same batches."""
 MAX_COST_NS = 1000
 """What all looks may add to an update on average [ns]."""
 
-LATER = 8
-"""Until a thousand updates or so are made, looks are more frequent: an eighth of what was made."""
+LATER = 4
+"""Until some hundred updates are made, looks are more frequent: each quarter of what was made."""
 
 MAX_UNSEEN = 6
 """After so many updates in which nothing tells of lengths, looks become rare."""
@@ -103,7 +103,7 @@ class BatchWatch:
         self, own: BatchLook | None, tensors: Any, number: int
     ) -> tuple[BatchLook | None, bool]:
         """Return the look that says more of what is trained on, and whether loaders are needed."""
-        if own is not None and own.seen_by < LABELS:
+        if own is not None and own.seen_by <= LABELS:
             return own, False
         tokens = tokens_of(tensors)
         shape = own.shape if own is not None else None if tokens is None else tokens.shape
@@ -113,7 +113,7 @@ class BatchWatch:
             alike = [one for one in alike if one.num_rows in rows]
         if own is None:
             return (alike[0] if alike else None), True
-        better = [one for one in alike if one.seen_by <= own.seen_by]
+        better = [one for one in alike if one.seen_by < own.seen_by]
         return (better[0], True) if better else (own, number < EACH_UPDATE)
 
     def _take(self, look: BatchLook, number: int) -> None:

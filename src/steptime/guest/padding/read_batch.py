@@ -82,7 +82,8 @@ def read_batch(tensors: Sequence[Named]) -> BatchLook | None:
         look = _read_tokens(here, tokens)
     if look is None or tokens is None or look.seen_by in (PIXELS, LABELS):
         return look
-    return _with_labels(look, here, tokens)
+    found = _labels_of(here, tokens)
+    return look if found is None else _with_labels(look, *found)
 
 
 # -- packed sequences
@@ -231,15 +232,11 @@ def _read_tokens(here: Sequence[Named], tokens: Named) -> BatchLook | None:
     if runs is None:
         return None
     look = _look(LABELS, tokens, runs[1], num_bytes=3 * sum(map(len, rows)))
-    return _with_labels(look, here, tokens)
+    return _with_labels(look, *found)
 
 
-def _with_labels(look: BatchLook, here: Sequence[Named], tokens: Named) -> BatchLook:
+def _with_labels(look: BatchLook, labels: Named, rows: Sequence[bytes]) -> BatchLook:
     """Return the look with how many positions the loss takes."""
-    found = _labels_of(here, tokens)
-    if found is None:
-        return look
-    labels, rows = found
     num = sum(len(row) // ITEM_BYTES[labels.dtype] for row in rows)
     return look._replace(num_trained=max(0, num - num_ignored(rows, labels.dtype)))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -29,8 +29,7 @@ MIN_RUN = 2
 """A padding token is one that ends a row at least twice in a row."""
 
 MAX_INSIDE = 0.01
-"""A token that is also found between others is no padding: of all of its places, so many at most
-(one in a hundred is left to bytes that look like it)."""
+"""A token that is also found between others is no padding: so many at most, of those that pad."""
 
 NO_TOKEN = -1
 
@@ -52,27 +51,36 @@ def read_mask(
 
     `is_inverted`: the ones are the padding.
     """
-    one = ONES[dtype]
-    size, mark = len(one), one.strip(b"\x00")
-    place = one.index(mark)
+    flags = _flags_of(b"".join(rows), dtype)
+    if flags is None:
+        return None
+    wanted, length = b"\x00" if is_inverted else b"\x01", len(flags) // len(rows)
     found = []
-    for row in rows:
-        num = row.count(mark)
-        if row.count(b"\x00") != len(row) - num * len(mark):
-            return None
-        if size > 1 and row[place::size].count(mark[:1]) != num:
-            return None  # other numbers with the same bytes
-        if not is_inverted:
-            begin = (row.find(mark) - place) // size if num else 0
-            found.append(UsedPart(num, begin, (row.rfind(mark) - place) // size + 1 if num else 0))
-            continue
-        length = len(row) // size
-        if num == length:
-            found.append(UsedPart(0, 0, 0))
-            continue
-        begin = -(-row.find(bytes(size)) // size)  # zeros may begin inside the one before
-        found.append(UsedPart(length - num, begin, length - run_at_end(row, one)))
+    for begin in range(0, len(flags), length):
+        end = begin + length
+        num = flags.count(wanted, begin, end)
+        first = flags.find(wanted, begin, end) - begin if num else 0
+        last = flags.rfind(wanted, begin, end) - begin + 1 if num else 0
+        found.append(UsedPart(num, first, last))
     return found
+
+
+def _flags_of(whole: bytes, dtype: str) -> bytes | None:
+    """Return a byte of 0 or 1 for each element; None if one is something else.
+
+    Elements are taken apart byte by byte and put together again, in C: each step on all of them.
+    """
+    one = ONES[dtype]
+    mark = one.strip(b"\x00")
+    size, place = len(one), one.index(mark)
+    low = whole[place::size]
+    flags = low.replace(mark[:1], b"\x01") if mark[0] != 1 else low
+    if low.count(mark[:1]) + low.count(b"\x00") != len(low):
+        return None
+    again = bytearray(len(whole))
+    for offset, byte in enumerate(mark):
+        again[place + offset :: size] = flags.replace(b"\x01", bytes((byte,)))
+    return flags if again == whole else None
 
 
 def are_solid(used: Sequence[UsedPart]) -> bool:
@@ -125,7 +133,13 @@ def restarts(row: bytes, dtype: str) -> list[int] | None:
 
 def num_ignored(rows: Sequence[bytes], dtype: str) -> int:
     """Return how many labels the loss leaves out."""
-    return sum(row.count(_ignored(dtype)) for row in rows)
+    whole, ignored = b"".join(rows), _ignored(dtype)
+    signs = whole[len(ignored) - 1 :: len(ignored)]
+    if b"\xff" not in signs:
+        return 0  # none is below zero
+    ends = bytearray(2 * len(signs))  # of each label the lowest byte and the highest, which say it
+    ends[::2], ends[1::2] = whole[:: len(ignored)], signs
+    return ends.count(ignored[:1] + ignored[-1:])
 
 
 def _ignored(dtype: str) -> bytes:
@@ -134,30 +148,24 @@ def _ignored(dtype: str) -> bytes:
 
 def run_at_end(row: bytes, token: bytes) -> int:
     """Return how often a token ends a row, without anything else between."""
-    size = len(token)
-    low, high = 0, len(row) // size
-    if not row.endswith(token * min(2, high)):
-        return int(row.endswith(token))
-    whole = token * high
-    while low < high:  # that the last n are the token holds up to some n
-        middle = (low + high + 1) // 2
-        if row.endswith(whole[: middle * size]):
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    low = row[:: len(token)]
+    most = len(low) - len(low.rstrip(token[:1]))
+    return most if row.endswith(token * most) else _longest(row.endswith, token, most)
 
 
 def run_at_begin(row: bytes, token: bytes) -> int:
     """Return how often a token begins a row, without anything else between."""
-    size = len(token)
-    low, high = 0, len(row) // size
-    if not row.startswith(token * min(2, high)):
-        return int(row.startswith(token))
-    whole = token * high
+    low = row[:: len(token)]
+    most = len(low) - len(low.lstrip(token[:1]))
+    return most if row.startswith(token * most) else _longest(row.startswith, token, most)
+
+
+def _longest(fits: Callable[[bytes], bool], token: bytes, most: int) -> int:
+    """Return how many tokens fit; that they do holds up to some number."""
+    low, high, whole = 0, most, token * most
     while low < high:
         middle = (low + high + 1) // 2
-        if row.startswith(whole[: middle * size]):
+        if fits(whole[: middle * len(token)]):
             low = middle
         else:
             high = middle - 1
@@ -182,10 +190,9 @@ def find_padding(
         if labels is not None:
             ignored = _ignored(labels_dtype)
             runs = [min(n, run(row, ignored)) for n, row in zip(runs, labels, strict=False)]
-        total = sum(runs)
-        if not total:
+        if not any(runs):
             continue
-        if labels is None and _num_inside(rows, runs, token, is_end=is_end) > MAX_INSIDE * total:
+        if labels is None and _is_inside(rows, runs, token, is_end=is_end):
             is_doubtful = True
             continue
         value = int.from_bytes(token, "little", signed=True)
@@ -206,11 +213,17 @@ def _most_common_run(rows: Sequence[bytes], size: int, *, is_end: bool) -> bytes
     return found.most_common(1)[0][0] if found else None
 
 
-def _num_inside(rows: Sequence[bytes], runs: Sequence[int], token: bytes, *, is_end: bool) -> int:
-    """Return how often the token is found outside of the runs; zeros are counted by element."""
-    num = 0
-    for row, run in zip(rows, runs, strict=False):
-        cut = run * len(token)
+def _is_inside(rows: Sequence[bytes], runs: Sequence[int], token: bytes, *, is_end: bool) -> bool:
+    """Return whether the token is found too often outside of the runs."""
+    size, left = len(token), int(MAX_INSIDE * sum(runs))
+    for row, run in zip(rows, runs, strict=True):
+        cut = run * size
         rest = row[: len(row) - cut] if is_end else row[cut:]
-        num += rest.count(token)
-    return num
+        low = rest[::size]
+        place = low.find(token[:1])
+        while place >= 0:
+            left -= rest.startswith(token, place * size)
+            if left < 0:
+                return True
+            place = low.find(token[:1], place + 1)
+    return False
