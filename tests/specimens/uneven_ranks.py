@@ -1,4 +1,4 @@
-"""Data-parallel training on two gloo ranks of which another one has the longer rows in each step."""
+"""Data-parallel training on two gloo ranks, of which another one has longer rows in each step."""
 
 import sys
 

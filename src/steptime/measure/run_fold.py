@@ -45,6 +45,7 @@ from steptime.measure.steps.steady_window import (
     window_of,
 )
 from steptime.measure.steps.step_fold import RankSteps, fold_nothing
+from steptime.measure.time_of_run import find_wall_time
 from steptime.measure.tokens import tokens_per_step
 from steptime.measure.values.measurement import Measurement, Overhead, RankSummary
 from steptime.measure.values.work import Count
@@ -86,6 +87,7 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
     work = find_count(folded, records.counted)
     by_length = _length_work(folded, work.count)
     memory = find_anatomy(records.memory, ranks, worker_bytes=worker_bytes_of(records))
+    health = find_health(ranks, busiest, places)
     return replace(
         bare,
         num_steps=max(rank.num_steps for rank in ranks),
@@ -113,11 +115,18 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
         suspicions=find_suspicions(busiest, places),
         stalls=count_steps(records.stalls, ranks),
         memory=add_peaks(memory, folded.ranks),
-        health=find_health(ranks, busiest, places),
         padding=find_padding(
             [rank.signals.batches for rank in ranks], by_length, places.padding_places()
         ),
         balance=find_balance(folded.ranks, by_length),
+        health=health,
+        wall_time=find_wall_time(
+            folded.busiest,
+            records,
+            duration_s=bare.duration_s,
+            health=health,
+            places=places,
+        ),
     )
 
 

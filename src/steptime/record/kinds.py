@@ -34,6 +34,9 @@ COUNTED = "counted"
 COMPILED = "c"
 COMPILINGS = "ce"
 PAUSES = "gc"
+START_UP = "su"
+CHECKPOINTS = "cp"
+LOGGING = "lg"
 LOSSES = "v"
 BATCHES = "l"
 NON_FINITE = "nf"
@@ -62,6 +65,7 @@ DEVICES_MISSING = "dm"
 # stalls.jsonl
 STALL = "stall"
 STALL_OVER = "over"
+DESYNC = "desync"
 
 # quality-N.jsonl; `head` and `end` are as above
 QUALITY_UPDATE = "q"

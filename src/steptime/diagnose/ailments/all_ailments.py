@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from steptime.diagnose.ailments import (
     arithmetic,
+    beside_steps,
     contention,
+    desynced,
     host,
     memory_limits,
     numerical_health,
@@ -28,7 +30,9 @@ AILMENTS: tuple[Ailment, ...] = (
     *arithmetic.AILMENTS,
     *wasted_work.AILMENTS,
     *numerical_health.AILMENTS,
+    *beside_steps.AILMENTS,
     *stalled.AILMENTS,
+    *desynced.AILMENTS,
     *shifted.AILMENTS,
     *script_faults.AILMENTS,
     *verdicts.AILMENTS,

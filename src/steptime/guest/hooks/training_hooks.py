@@ -1,4 +1,4 @@
-"""Hooks on torch's own classes and registries: backward, optimizers, scaler, clipping, saving.
+"""Hooks on torch's own classes and registries: backward, optimizers, scaler, clipping, compiling.
 
 Nothing is ever attached to an object of the user's. While torch compiles, each wrapper only calls
 the original. Its code object has the file name of what it wraps, so dynamo treats it as torch's own
@@ -12,7 +12,6 @@ from typing import Any
 
 from ...record.buckets import (
     BACKWARD,
-    CHECKPOINT,
     COMPILE,
     GRADIENT_PROCESSING,
     NUM_BUCKETS,
@@ -294,14 +293,6 @@ def hook_clipping(context: Context) -> None:
         wrapper = marked(context, getattr(utils.clip_grad, name), GRADIENT_PROCESSING, see)
         replace(utils.clip_grad, name, wrapper)
         setattr(utils, name, wrapper)
-
-
-def hook_checkpoints(context: Context) -> None:
-    """Keep the writing of a checkpoint apart from the steps."""
-    torch = context.torch
-    wrapper = marked(context, torch.serialization.save, CHECKPOINT)
-    replace(torch.serialization, "save", wrapper)
-    torch.save = wrapper
 
 
 def hook_compile(context: Context, callback_module: Any) -> None:

@@ -13,6 +13,7 @@ from steptime.core.interval import Interval
 from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd
 from steptime.measure.values.anatomy import Anatomy
+from steptime.measure.values.desync import Desync
 from steptime.measure.values.health import Health
 from steptime.measure.values.observations import (
     Compilation,
@@ -31,6 +32,7 @@ from steptime.measure.values.profiled import Profile
 from steptime.measure.values.stall import Stall
 from steptime.measure.values.training_values import CommandTraining
 from steptime.measure.values.useful_work import Padding, RankBalance
+from steptime.measure.values.wall_time import WallTime
 from steptime.measure.values.work import Count
 
 PHASES = (
@@ -347,6 +349,11 @@ class Measurement:
         padding: how much of the batches is padding; None where nothing told of it.
         balance: how even the work of the ranks is; None with one rank, or where inputs tell no
             lengths.
+        desync: calls of the ranks that differed when the run failed; those of a stall are in
+            `stalls`; None where nothing shows any.
+        price_per_h: what an hour of the machine costs, in the user's currency; None without
+            `--price`.
+        wall_time: the whole time of the run by what it was spent on; None where no step was seen.
     """
 
     schema: int
@@ -390,3 +397,6 @@ class Measurement:
     health: Health | None = None
     padding: Padding | None = None
     balance: RankBalance | None = None
+    desync: Desync | None = None
+    price_per_h: float | None = None
+    wall_time: WallTime | None = None
