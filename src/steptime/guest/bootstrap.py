@@ -153,6 +153,7 @@ def install_plan(context: Context, path: str, targets: dict[str, Callable[[Any],
     if trial.plan.is_live:
         context.anatomy = None  # each step is timed against others
         context.leave_weights()
+        context.padding.stop()
     if trial.plan.quality is not None:
         from .quality.quality_setup import install
 
@@ -183,6 +184,7 @@ def install_watchers(context: Context) -> None:
         CompileWatcher(context.torch, recorder),
         PauseWatcher(recorder),
         LossWatcher(recorder),
+        context.padding,
         context.switches,
         context.inputs,
     ]

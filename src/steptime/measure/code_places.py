@@ -12,6 +12,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from steptime.core.stats import median
+from steptime.measure.source.pad_calls import TO_LENGTH
 from steptime.measure.values.measurement import SPANS, Span
 from steptime.measure.values.observations import (
     Compilation,
@@ -58,6 +59,11 @@ class CodePlaces:
         if file is None:
             return None
         return self.name(file) if line is None else place_text(self.name(file), line)
+
+    def padding_places(self) -> list[str]:
+        """Return the lines that pad, as `file:line`; those that pad to a length come first."""
+        marks = sorted(self.source.padding, key=lambda one: one.code != TO_LENGTH)
+        return [f"{self.name(one.file)}:{one.line}" for one in marks]
 
 
 def places_of(records: RunRecords) -> CodePlaces:

@@ -1,7 +1,7 @@
 """Reads a rank's lines other than updates: memory, places, operators, compiling, switches.
 
-In: the lines m, s, a, ops, count, c, q, i, pw, x, gc, ce, su, cp, lg, v, nf, br, hc, lw, ln, ga, wt
-and ev of docs/reference/run-folder.md, and lever of a plan. Out: `Signals`. Any may be absent.
+In: lines m, s, a, ops, count, c, q, i, pw, x, gc, ce, su, cp, lg, v, nf, br, hc, lw, ln, ga, wt,
+ev and l of docs/reference/run-folder.md, and lever of a plan. Out: `Signals`. Any may be absent.
 `measure.memory.memory_use` and `measure.code_places` relate them to the steps.
 """
 
@@ -24,6 +24,7 @@ from steptime.record.buckets import SIZES
 from steptime.record.health_rows import EvaluationRow
 from steptime.record.lines import Line
 from steptime.record.rows import (
+    BatchRow,
     CheckpointRow,
     CompilingRow,
     EventRow,
@@ -171,6 +172,7 @@ class Signals:
     kept_graphs: KeptGraphs | None = None
     weight_use: WeightUse | None = None
     evaluations: tuple[EvaluationRow, ...] = ()
+    batches: tuple[BatchRow, ...] = ()
     start_up: tuple[StartUpRow, ...] = ()
     checkpoints: tuple[CheckpointRow, ...] = ()
     logging: tuple[LoggingRow, ...] = ()
@@ -238,6 +240,7 @@ class SignalLines:
         self.kept_graphs: KeptGraphs | None = None
         self.weight_use: WeightUse | None = None
         self.evaluations: list[EvaluationRow] = []
+        self.batches: list[BatchRow] = []
         self.start_up: tuple[StartUpRow, ...] = ()
         self.checkpoints: list[CheckpointRow] = []
         self.logging: tuple[LoggingRow, ...] = ()
@@ -297,6 +300,10 @@ class SignalLines:
     def set_weight_use(self, line: Line) -> None:
         """Set which weights learned nothing so far."""
         self.weight_use = read_weights(line)
+
+    def add_batches(self, line: Line) -> None:
+        """Add the batches that were looked at, one per row."""
+        self.batches += rows.batches(line)
 
     def set_window(self, line: Line) -> None:
         """Set the window under a profiler; there is at most one."""
@@ -396,6 +403,7 @@ class SignalLines:
             kept_graphs=self.kept_graphs,
             weight_use=self.weight_use,
             evaluations=tuple(self.evaluations),
+            batches=tuple(self.batches),
             start_up=self.start_up,
             checkpoints=tuple(self.checkpoints),
             logging=self.logging,
@@ -427,6 +435,7 @@ TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Line], None]] = {
     kinds.GRAPHS_KEPT: SignalLines.set_kept_graphs,
     kinds.WEIGHTS: SignalLines.set_weight_use,
     kinds.EVALUATIONS: SignalLines.add_evaluations,
+    kinds.BATCHES: SignalLines.add_batches,
     kinds.START_UP: SignalLines.set_start_up,
     kinds.CHECKPOINTS: SignalLines.add_checkpoints,
     kinds.LOGGING: SignalLines.set_logging,

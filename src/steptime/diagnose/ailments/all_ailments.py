@@ -19,6 +19,7 @@ from steptime.diagnose.ailments import (
     stalled,
     verdicts,
     waiting,
+    wasted_work,
 )
 from steptime.diagnose.ailments.ailment import Ailment, Asked, Rule
 from steptime.diagnose.values.finding import BottleneckKind, Finding
@@ -31,6 +32,7 @@ AILMENTS: tuple[Ailment, ...] = (
     *memory_limits.AILMENTS,
     *contention.AILMENTS,
     *arithmetic.AILMENTS,
+    *wasted_work.AILMENTS,
     *numerical_health.AILMENTS,
     *idle_weights.AILMENTS,
     *overfitting.AILMENTS,

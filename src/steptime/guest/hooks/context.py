@@ -22,6 +22,7 @@ from ..health.weight_check import WeightCheck
 from ..memory.holdings import tensors_within
 from ..memory.memory_probe import MemoryProbe
 from ..memory.storages import frame_next_step
+from ..padding.batch_watch import BatchWatch
 from ..sites.cells import CellTeller
 from ..sites.file_owners import FileOwners
 from ..sites.frames import Frames
@@ -79,7 +80,8 @@ class Context:
         self.checkpoints = CheckpointWatcher(recorder)
         self.num_nodes: Callable[[], int] = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
         self.lent_probe: OperatorProbe | None = None  # for threads that only call models
-        self.see_shape = shape_reader(torch, recorder.fail)
+        self.padding = BatchWatch(torch, recorder)
+        self.see_shape = shape_reader(torch, recorder.fail, self.padding)
         self.graphs = GraphMarks(torch, recorder)
         self.weights = WeightCheck(torch, self.find_models)
         self.evaluations = EvaluationLosses(torch, recorder)

@@ -64,6 +64,8 @@ def hook_next(context: Context, iterator_class: Any) -> None:
                     context.guarded("layers", context.layers.see_batch, self, batch)
                 if context.trial is not None:
                     context.trial.take_batch(self, batch)
+                if journal.num_updates >= context.padding.due:
+                    context.padding.see_batch(batch)
                 return batch
             finally:
                 try:

@@ -10,6 +10,7 @@ import weakref
 from typing import Any
 
 from ...record.buckets import BATCHES, EVALUATION, FORWARD, LOSS, OTHER
+from ..padding.batch_watch import TAKE_TENSORS
 from ..timeline.acts import (
     ENTER_ACTING,
     ENTER_EVALUATION,
@@ -24,7 +25,7 @@ from ..timeline.acts import (
 from ..timeline.journal import Journal
 from .context import Context
 from .outputs import has_scalar, wants_gradient
-from .patching import drop_frame, put, replace
+from .patching import drop_frame, pass_as_torchs, put, replace
 
 MAX_KNOWN_MODULES = 10_000
 """Beyond this, the known kinds of modules are dropped: some scripts make modules in each step."""
@@ -45,6 +46,7 @@ def hook_calls(context: Context) -> None:
         raise RuntimeError(f"unknown Module.__call__: {original.__code__.co_names}")
     is_compiling = context.torch.compiler.is_dynamo_compiling
     local = context.local  # `top` is 0 (`OTHER`) where no marker of ours is open
+    pass_as_torchs(context.torch, *TAKE_TENSORS)
 
     # fmt: off
     def _wrapped_call_impl(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -33,6 +33,7 @@ from steptime.measure.values.outliving import OutlivingProcess
 from steptime.measure.values.profiled import Profile
 from steptime.measure.values.stall import Stall
 from steptime.measure.values.training_values import CommandTraining
+from steptime.measure.values.useful_work import Padding, RankBalance
 from steptime.measure.values.wall_time import WallTime
 from steptime.measure.values.work import Count
 
@@ -209,6 +210,8 @@ class RankSummary:
             none.
         tokens_per_step: tokens of the models' inputs in a mean step of the window, including
             padding; null where the inputs are no tokens.
+        useful_fraction: share of the positions of its batches that are no padding; null where
+            nothing told of it.
     """
 
     rank: int
@@ -236,6 +239,7 @@ class RankSummary:
     loaders: tuple[LoaderUse, ...] = ()
     awaited: tuple[AwaitedProcess, ...] = ()
     tokens_per_step: float | None = None
+    useful_fraction: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,6 +355,9 @@ class Measurement:
         health: the losses of the training, numbers that are not finite, and weights that learned
             nothing; None where nothing of it was seen.
         asked: steps that were examined because somebody asked while the run trained, in order.
+        padding: how much of the batches is padding; None where nothing told of it.
+        balance: how even the work of the ranks is; None with one rank, or where inputs tell no
+            lengths.
         desync: calls of the ranks that differed when the run failed; those of a stall are in
             `stalls`; None where nothing shows any.
         price_per_h: what an hour of the machine costs, in the user's currency; None without
@@ -398,6 +405,8 @@ class Measurement:
     outliving: tuple[OutlivingProcess, ...] = ()
     health: Health | None = None
     asked: tuple[AskedSteps, ...] = ()
+    padding: Padding | None = None
+    balance: RankBalance | None = None
     desync: Desync | None = None
     price_per_h: float | None = None
     wall_time: WallTime | None = None

@@ -24,6 +24,7 @@ from steptime.measure.values.measurement import Measurement
 from steptime.report.document.run_document import RunDocument
 from steptime.report.text.health_lines import health_lines
 from steptime.report.text.memory_lines import fit_lines, memory_lines
+from steptime.report.text.padding_lines import padding_lines
 from steptime.report.text.page import LABEL_WIDTH, Page, joined, page_of, shortened
 from steptime.report.text.profile_text import profile_lines
 from steptime.report.text.stall_text import describe_stall
@@ -129,6 +130,7 @@ def _report(
         *_others(m, others, page, limit=detail.num_findings),
         *worker_lines(m, page),
         *work_lines(document, page),
+        *padding_lines(document, page),
         *roof_lines(
             document.waterfall, page, run_id=m.run_id, is_brief=detail.is_brief, store=store
         ),
