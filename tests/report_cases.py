@@ -20,6 +20,7 @@ from steptime.measure.values.anatomy import (
     MemoryPart,
     MemoryTimeline,
 )
+from steptime.measure.values.desync import CollectiveCall, Desync
 from steptime.measure.values.measurement import (
     INNER_PHASES,
     PHASES,
@@ -315,6 +316,29 @@ def stalled() -> Measurement:
     return replace(base, stalls=(stall,), end=end)
 
 
+def desynced() -> Measurement:
+    """Rank 1 of two calls a broadcast where rank 0 calls an all_reduce; both hang."""
+    base = stalled()
+    expected = CollectiveCall(
+        operation="all_reduce", number=301, elements=77, dtype="float32", where="train.py:10"
+    )
+    called = replace(expected, operation="broadcast", elements=50, where="train.py:11")
+    desync = Desync(
+        what="operation",
+        culprits=(1,),
+        others=(0,),
+        called=called,
+        expected=expected,
+        where="train.py:11",
+    )
+    (stall,) = base.stalls
+    ranks = tuple(
+        replace(rank, waits_in="collective", where=where, stacks=())
+        for rank, where in zip(stall.ranks, ("train.py:10", "train.py:11"), strict=True)
+    )
+    return replace(base, stalls=(replace(stall, ranks=ranks, desync=desync),))
+
+
 def make_part(
     name: str, size: int | None, *, dtype: str = "fp32", missing: str | None = None
 ) -> MemoryPart:
@@ -505,6 +529,7 @@ CASES = {
     "no_steps": no_steps,
     "contended": contended,
     "stalled": stalled,
+    "desynced": desynced,
     "dissected": dissected,
     "out_of_memory": out_of_memory,
     "counted": counted,

@@ -76,7 +76,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--report",
         metavar="FILE",
-        help="write the report to FILE as plain text, instead of to stderr",
+        help="write the report to FILE as plain text, not to stderr",
     )
     output.add_argument(
         "--json", metavar="FILE", help="write the result to FILE as one JSON document"
@@ -84,8 +84,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--live",
         action="store_true",
-        help="show progress in the terminal (the command's output must go to a file), and say at "
-        "once if the loss is not finite",
+        help="show progress in the terminal (the command's output must go to a file), and at once "
+        "a loss that is not finite, and ranks that hang in different calls",
     )
     add_store(output)
     parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -151,13 +151,13 @@ def _run_options(options: argparse.Namespace) -> RunOptions:
 
 def _line_maker() -> MakeLine:
     """Return what makes the live line; if none can be shown, say why, and warn at least."""
-    from steptime.cli.live import BadNumbers, RunLine, why_no_line
+    from steptime.cli.live import RunLine, Troubles, why_no_line
 
     reason = why_no_line()
     if reason is None:
         return RunLine
     tell(f"the live line cannot be shown: {reason}")
-    return BadNumbers
+    return Troubles
 
 
 def _conclude(options: argparse.Namespace, ended: EndedRun, code: int) -> None:

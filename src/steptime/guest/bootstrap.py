@@ -112,6 +112,8 @@ def install_plan(context: Context, path: str, targets: dict[str, Callable[[Any],
     from .trial.trial_plan import read_plan
 
     plan = read_plan(path)
+    if context.calls is not None and not plan.is_recipe:
+        context.calls.switch_off()  # a trial leaves nothing outside its walls
     if not is_meant(plan.only, context.recorder.run):
         return
     if plan.is_counting:
@@ -167,6 +169,8 @@ def install_ends(context: Context) -> None:
         recorder.reset()
         context.journal.reset()
         context.num_batches = 0
+        if context.calls is not None:
+            context.calls.reset()
         if context.autopsy is not None:
             context.autopsy.reset()
             context.anatomy = context.autopsy

@@ -64,6 +64,7 @@ DEVICES_MISSING = "dm"
 # stalls.jsonl
 STALL = "stall"
 STALL_OVER = "over"
+DESYNC = "desync"
 
 # quality-N.jsonl; `head` and `end` are as above
 QUALITY_UPDATE = "q"

@@ -122,17 +122,12 @@ class CountPlan:
         self.counted_graphs: set[int] = set()
         self.waiting: list[tuple[int, Tally, dict[str, Any]]] = []
         self.idle: list[dict[str, Any]] = []  # updates without an operator
-        self.steady: list[int] | None = None  # updates of these very sizes need no thought,
-        self.steady_optimizer = 0  # if this one stepped,
-        self.num_at_rest = self.num_granted = 0  # for so many more, of so many
+        self.num_granted = 0  # updates that need no thought, if they are like the last one
 
     def end_update(self, journal: Journal, optimizer: int, sizes: list[int]) -> None:
         """Take the end of an update: count it if it was probed, and decide about the next one."""
-        if sizes is self.steady and self.num_at_rest and optimizer == self.steady_optimizer:
-            self.num_at_rest -= 1
-            return
         try:
-            self._catch_up()
+            self._catch_up(journal)
             if optimizer != BY_HAND and not self.has_stepped:
                 self.has_stepped = True
                 self.num_ended, self.looked_at = 0, -LOOK_EVERY
@@ -150,27 +145,26 @@ class CountPlan:
             elif not self.is_over:
                 self._plan_next(journal, number, (optimizer, *sizes[:LARGEST]))
             self._lay_out(journal, number)
-            self._rest(number, optimizer, sizes)
+            self._rest(journal, number, (optimizer, *sizes[:LARGEST]))
         except Exception:
             self.recorder.fail("count")
             self.is_over, self.is_first, self.is_counting = True, False, False
             journal.probe = None
 
-    def _rest(self, number: int, optimizer: int, sizes: list[int]) -> None:
+    def _rest(self, journal: Journal, number: int, key: tuple[int, ...]) -> None:
         """Grant updates like this one a rest: our code runs between kernels, with cold caches."""
         if self.schedule or self.is_first or self.waiting or self.has_hidden:
             return
-        if self.is_over or (optimizer, *sizes[:LARGEST]) in self.known:
-            look = LOOK_EVERY if sizes[NODES] == self.last_nodes else MIN_LOOK
+        if self.is_over or key in self.known:
+            look = LOOK_EVERY if key[1 + NODES] == self.last_nodes else MIN_LOOK
             ends = (self.looked_at + look, *CHECKS, LAST_AT + 1)
-            self.num_at_rest = min(end for end in ends if end > number) - number - 1
-            self.num_granted = self.num_at_rest
-            self.steady, self.steady_optimizer = sizes, optimizer
+            self.num_granted = min(end for end in ends if end > number) - number - 1
+            journal.num_at_rest = self.num_granted
 
-    def _catch_up(self) -> None:
+    def _catch_up(self, journal: Journal) -> None:
         """Take the updates that ended at rest: each was like the one before them."""
-        num = self.num_granted - self.num_at_rest
-        self.num_granted = self.num_at_rest = 0
+        num = self.num_granted - journal.num_at_rest
+        self.num_granted = journal.num_at_rest = 0
         if num and not self.is_over and self.num_ended < LAST_AT:
             self.recent += self.recent[-1:] * min(num, MAX_RECENT)
             del self.recent[:-MAX_RECENT]
@@ -353,7 +347,7 @@ class CountPlan:
 
     def pop_last_lines(self, journal: Journal) -> list[str]:
         """Return the last lines: the process ends."""
-        self._catch_up()
+        self._catch_up(journal)
         self._write_waiting(journal, self.num_ended, is_last=True)
         if self.is_first and not self.probe.is_done:
             self.lines.append(self.probe.line(self.num_ended))

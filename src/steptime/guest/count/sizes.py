@@ -18,23 +18,26 @@ MAX_DEPTH = 3
 """How deep containers are searched: a tuple of a dict of a list is deep already."""
 
 
-def shape_reader(torch: Any) -> Callable[..., None]:
-    """Return what notes the shape of a call's input in a journal."""
+def shape_reader(torch: Any, fail: Callable[[str], None]) -> Callable[..., None]:
+    """Return what notes the shape of a call's input in a journal; it calls `fail` if it fails."""
     tensor_class, num_modes = torch.Tensor, torch._C._len_torch_function_stack
     tracing = torch._C._get_tracing_state
 
     def see(journal: Journal, args: Any, kwargs: Any, *, is_plain: bool) -> None:
-        if num_modes() or tracing() is not None:
-            return  # what we read would reach the script's own mode, or stand in its trace
-        tensor: Any = args[0] if args else None
-        if type(tensor) is not tensor_class or tensor.is_nested:
-            tensor = _find(tensor_class, (*args, *kwargs.values()))
-            if tensor is None:
-                return
-        shapes = journal.shapes
-        shapes.append(tensor.numel() if is_plain else tensor.shape)
-        if len(shapes) > MAX_SHAPES:
-            shapes[:] = [sums_of(shapes)]
+        try:
+            if num_modes() or tracing() is not None:
+                return  # what we read would reach the script's own mode, or stand in its trace
+            tensor: Any = args[0] if args else None
+            if type(tensor) is not tensor_class or tensor.is_nested:
+                tensor = _find(tensor_class, (*args, *kwargs.values()))
+                if tensor is None:
+                    return
+            shapes = journal.shapes
+            shapes.append(tensor.numel() if is_plain else tensor.shape)
+            if len(shapes) > MAX_SHAPES:
+                shapes[:] = [sums_of(shapes)]
+        except Exception:
+            fail("sizes")
 
     return see
 

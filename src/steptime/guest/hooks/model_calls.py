@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from ...record.buckets import BATCHES, EVALUATION, FORWARD, LOSS, NUM_BUCKETS, OTHER
+from ...record.buckets import BATCHES, EVALUATION, FORWARD, LOSS, OTHER
 from ..timeline.journal import (
     ENTER_EVALUATION,
     ENTER_FORWARD,
@@ -42,11 +42,11 @@ def hook_calls(context: Context) -> None:
     if original.__code__.co_names != ("_compiled_call_impl", "_call_impl"):
         raise RuntimeError(f"unknown Module.__call__: {original.__code__.co_names}")
     is_compiling = context.torch.compiler.is_dynamo_compiling
-    local = context.local
+    local = context.local  # `top` is 0 (`OTHER`) where no marker of ours is open
 
     # fmt: off
     def _wrapped_call_impl(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if (busy := is_compiling() or 0 < local.journal.top < NUM_BUCKETS) and self._compiled_call_impl is not None:  # noqa: E501
+        if (busy := is_compiling() or local.journal.top) and self._compiled_call_impl is not None:
             return self._compiled_call_impl(*args, **kwargs)
         if busy:
             return self._call_impl(*args, **kwargs)
@@ -85,7 +85,9 @@ def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs
     is_forward = kind == IS_FORWARD
     num_nodes = 0
     if is_forward or kind == IS_PLAIN:
-        probe = context.see_call(journal, args, kwargs, is_plain=not is_forward)
+        context.see_shape(journal, args, kwargs, is_plain=not is_forward)
+        if probe is not None or context.lent_probe is not None:
+            probe = context.choose_probe(journal, is_plain=not is_forward)
     if is_forward:
         num_nodes = context.num_nodes()
         if anatomy is not None and anatomy.awaits_call:
