@@ -83,9 +83,9 @@ def _saving(context: Context, original: Any, kind: str, part: int) -> Any:
         try:
             journal = local.journal
             outer = journal.top
+            is_begun = _begin(context, book, kind, part)
             if outer != CHECKPOINT:
                 guarded("checkpoint", journal.note_with_cpu, CHECKPOINT, CHECKPOINT)
-            is_begun = _begin(context, book, kind, part)
             try:
                 return original(*args, **kwargs)
             finally:
