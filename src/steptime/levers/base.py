@@ -176,6 +176,7 @@ class Lever:
         relieves: the bottleneck kinds that it helps, in the words of `BottleneckKind`.
         phases: the phases and spans whose time it can shorten, for the headroom.
         preserves: the weakest class that it has anywhere.
+        reorders: samples come in another order; it is then judged beside runs with other orders.
         class_here: the class for these facts and settings if it differs, else None.
         roundoff: the unit roundoff of its arithmetic, for `NUMERIC`.
         when: when it applies, one sentence.
@@ -208,6 +209,7 @@ class Lever:
     edit: Callable[[Settings], str]
     costs: str
     source: str
+    reorders: bool = False
     class_here: Callable[[Facts, Settings], Preserves | None] = never_differs
     roundoff: Callable[[Settings], float] = lambda settings: FLOAT32_ROUNDOFF
     saves: Callable[[Facts], float | None] | None = None
