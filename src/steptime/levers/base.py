@@ -184,7 +184,7 @@ class Lever:
         space: returns the settings to try here, smallest first; one empty mapping for a switch.
         moment: when it acts.
         saves: returns the fraction of time that it can shorten at most, by the facts, and None
-            where they are not known; without it, its phases say so.
+            where they are not known; without it, and at most, its phases say so.
         judged_by_cpu_time: it changes no threads and no overlap, so CPU time may judge it. One
             that may save waiting too (`fetch`) can then be proven, and not be denied.
         judged_beside_others: busy neighbors can only hide what it gives, so that wall time may
