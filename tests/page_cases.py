@@ -17,6 +17,7 @@ from steptime.core.process_end import ProcessEnd, RunState
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import Shift
 from steptime.launch.values import CommandRecord
+from steptime.measure.values.desync import CollectiveCall, Desync
 from steptime.measure.values.measurement import INNER_PHASES, Measurement, RankSummary
 from steptime.measure.values.observations import MemoryUse, ScriptError, Site
 from steptime.measure.values.over_time import DevicePoint, Event, HostPoint, RunSeries, StepPoint
@@ -310,6 +311,13 @@ def hostile(text: str) -> PageFacts:
     stall = replace(
         stall,
         ranks=(replace(stall.ranks[0], where=text, waits_in=text, stacks=(stack,)),),
+        desync=Desync(
+            what=text,
+            culprits=(1,),
+            others=(0,),
+            called=CollectiveCall(operation=text, number=3, elements=5, dtype=text, where=text),
+            where=text,
+        ),
     )
     return replace(
         facts,

@@ -20,6 +20,7 @@ from steptime.measure.values.anatomy import (
     MemoryPart,
     MemoryTimeline,
 )
+from steptime.measure.values.desync import CollectiveCall, Desync
 from steptime.measure.values.measurement import (
     INNER_PHASES,
     PHASES,
@@ -46,6 +47,7 @@ from steptime.measure.values.profiled import (
     ThreadTime,
 )
 from steptime.measure.values.stall import StackFrame, Stall, StalledRank, ThreadStack
+from steptime.measure.values.wall_time import WallPart, WallTime
 from steptime.measure.values.work import ClassCount, Count, ModuleCount
 
 RUN_ID = "20261120-101500-3fa2"
@@ -154,6 +156,23 @@ GPT_SPANS = (
 )
 
 
+GPT_WALL = WallTime(
+    total_s=64.2,
+    parts=(
+        WallPart(name="interpreter", total_s=0.1),
+        WallPart(name="imports", total_s=2.6),
+        WallPart(name="setup", total_s=0.6),
+        WallPart(name="first_batch", total_s=0.02),
+        WallPart(name="warmup", total_s=0.4),
+        WallPart(name="steps", total_s=55.8, num=500),
+        WallPart(name="epoch_start", total_s=0.05, num=1),
+        WallPart(name="evaluation", total_s=4.13, num=5, where="train.py:61"),
+        WallPart(name="checkpoint", total_s=0.31, num=1, where="train.py:70"),
+        WallPart(name="after_steps", total_s=0.1),
+        WallPart(name="exit", total_s=0.09),
+    ),
+)
+
 GPT_COUNT = Count(
     forward=12_884_901_888,
     backward=25_769_803_776,
@@ -177,7 +196,7 @@ GPT_COUNT = Count(
 
 
 def healthy() -> Measurement:
-    return make_measurement(GPT_PHASES, spans=GPT_SPANS)
+    return make_measurement(GPT_PHASES, spans=GPT_SPANS, wall_time=GPT_WALL)
 
 
 def counted() -> Measurement:
@@ -295,6 +314,29 @@ def stalled() -> Measurement:
     )
     end = ProcessEnd(state=RunState.KILLED, signal=2)
     return replace(base, stalls=(stall,), end=end)
+
+
+def desynced() -> Measurement:
+    """Rank 1 of two calls a broadcast where rank 0 calls an all_reduce; both hang."""
+    base = stalled()
+    expected = CollectiveCall(
+        operation="all_reduce", number=301, elements=77, dtype="float32", where="train.py:10"
+    )
+    called = replace(expected, operation="broadcast", elements=50, where="train.py:11")
+    desync = Desync(
+        what="operation",
+        culprits=(1,),
+        others=(0,),
+        called=called,
+        expected=expected,
+        where="train.py:11",
+    )
+    (stall,) = base.stalls
+    ranks = tuple(
+        replace(rank, waits_in="collective", where=where, stacks=())
+        for rank, where in zip(stall.ranks, ("train.py:10", "train.py:11"), strict=True)
+    )
+    return replace(base, stalls=(replace(stall, ranks=ranks, desync=desync),))
 
 
 def make_part(
@@ -487,6 +529,7 @@ CASES = {
     "no_steps": no_steps,
     "contended": contended,
     "stalled": stalled,
+    "desynced": desynced,
     "dissected": dissected,
     "out_of_memory": out_of_memory,
     "counted": counted,

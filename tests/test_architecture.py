@@ -56,7 +56,8 @@ ARROWS = {
     **VALUES,
     **ROWS,
     "launch": {*BASE, *VALUES, "watch"},
-    "watch": {*BASE, *VALUES, "measure"},
+    "desync": {*BASE, *VALUES},
+    "watch": {*BASE, *VALUES, "measure", "desync"},
     "measure": {*BASE, *VALUES, "watch"},
     "diagnose": {*BASE, *VALUES, "diagnose.ailments"},
     "compare": {*BASE, *VALUES},
@@ -100,7 +101,7 @@ PURE = (
     *("core/codec", "core/evidence", "core/hardware", "core/note", "core/process_end"),
     *("core/interval", "core/machine_identity", "core/schema", "core/stats", "core/units"),
     *(f"{wing}/values" for wing in ("launch", "measure", "machine", "tune", "verify")),
-    *("compare/", "diagnose/", "plan/", "report/", "tune/search/"),
+    *("compare/", "desync/", "diagnose/", "plan/", "report/", "tune/search/"),
 )
 IMPURE_MODULES = {
     *("asyncio", "multiprocessing", "os", "psutil", "random", "shutil", "socket", "sqlite3"),
@@ -637,7 +638,7 @@ def test_lines_are_named_by_the_words_of_the_record():
 
 def test_a_file_of_lines_has_one_reader():
     documents = {  # one JSON document each, and no line of the record
-        *("app/run_index.py", "core/codec.py", "core/store.py"),
+        *("app/run_index.py", "core/codec.py", "core/store.py", "desync/recorded_calls.py"),
         *("guest/trial/trial_plan.py", "measure/run_records.py", "measure/source/scan.py"),
         *("report/words/compare_words.py", "testing/levers.py", "tune/study/study_folder.py"),
         *(

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from end_to_end.harness import (
+    LIMIT_S,
     SCRIPTS,
     STEPTIME,
     Done,
@@ -279,7 +280,10 @@ for number, batch in enumerate(loader):
 @pytest.mark.slow("a true process with loader workers")
 def test_workers_that_a_killed_training_leaves_keep_no_run_open(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(WITH_WORKERS)
-    done = start_observed(tmp_path, "python", "train.py").finish()
+    job = start_observed(tmp_path, "python", "train.py")
+    job.process.wait(LIMIT_S)
+    job.kill_group()  # workers without a parent may hold the pipe of the output for long
+    done = job.finish()
     assert done.exit_code == 128 + signal.SIGKILL
     assert done.data["end"]["state"] == "killed"
     assert done.data["outliving"] == []

@@ -390,7 +390,7 @@ def test_a_slow_rank_is_a_straggler_in_its_forward(run_specimen: RunSpecimen) ->
     assert evidence["late_rank"] == 1
     # Rank 1 sleeps for 40 ms a step: rank 0 waits for as much of it as its own work leaves.
     own_s = sum(run.median_s(phase, rank=0) for phase in ("forward", "backward", "optimizer"))
-    assert 0.040 <= own_s + run.median_s("communication", rank=0)
+    assert own_s + run.median_s("communication", rank=0) >= 0.040
     assert run.median_s("communication", rank=0) <= TOO_LONG * 0.030
     assert run.median_s("communication", rank=1) < 0.015
 

@@ -41,6 +41,7 @@ KINDS = {
     "no_steps": ("INCONCLUSIVE", ["no_steps"]),
     "contended": ("COMPUTE_BOUND", ["neighbor", None]),
     "stalled": ("STRAGGLER", ["stalled_rank", "backward"]),
+    "desynced": ("STRAGGLER", ["stalled_rank", "desync", "backward"]),
     "dissected": ("COMPUTE_BOUND", [None]),
     "out_of_memory": ("MEMORY_CAPACITY_BOUND", ["out_of_memory", "no_steps"]),
     "counted": ("BALANCED", [None]),

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import pty
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from report_cases import desynced
 from steptime.cli import live
 from steptime.report.text.live_text import Pace, live_line
+from steptime.watch.stall_file import StallFile
 
 
 def test_before_the_first_update_the_line_says_so() -> None:
@@ -106,7 +109,7 @@ def test_bad_numbers_of_a_training_are_said_once(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     ranks = [SimpleNamespace(bad_update=None), SimpleNamespace(bad_update=None)]
-    line = live.BadNumbers(tmp_path, lambda: [[ranks[0]], [ranks[1]]])  # type: ignore[list-item]
+    line = live.Troubles(tmp_path, lambda: [[ranks[0]], [ranks[1]]])  # type: ignore[list-item]
     line.show()
     ranks[0].bad_update = 1234
     line.show()
@@ -118,4 +121,21 @@ def test_bad_numbers_of_a_training_are_said_once(
     assert capsys.readouterr().err.splitlines() == [
         "steptime: the loss or the gradients are not finite in update 1,234.",
         "steptime: the loss or the gradients of training 2 are not finite in update 7.",
+    ]
+
+
+def test_ranks_that_lost_each_other_are_said_once(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    line = live.Troubles(tmp_path, list)
+    line.show()
+    (stall,) = desynced().stalls
+    StallFile(tmp_path).add(replace(stall, desync=None))
+    StallFile(tmp_path).add(stall)
+    line.show()
+    line.show()
+
+    assert capsys.readouterr().err.splitlines() == [
+        "steptime: the ranks stand still: rank 1 called broadcast #301 of 50 float32 at "
+        "train.py:11 where rank 0 called all_reduce #301 of 77 float32 at train.py:10."
     ]

@@ -21,9 +21,9 @@ from steptime.guest.count.count_plan import (
     CountPlan,
 )
 from steptime.guest.count.operator_probe import PROBE_AT, OperatorProbe
-from steptime.guest.count.sizes import NODES, TRAINED
 from steptime.guest.count.tally import TINY_NS
 from steptime.guest.sites.site_windows import WINDOWS, SiteWindows
+from steptime.guest.timeline.call_sizes import NODES, TRAINED
 
 
 class Frames:
@@ -67,7 +67,8 @@ class Journal:
         self.probe: OperatorProbe | None = None
         self.plan: CountPlan | None = None
         self.windows: SiteWindows | None = None
-        self.num_disturbed = 0
+        self.num_disturbed = self.num_at_rest = 0
+        self.last_optimizer = -1
         self.sizes = [0] * 7
         self.optimizers = [Optimizer() for _ in range(num_optimizers)]
         self.failures: list[str] = []
@@ -78,6 +79,11 @@ class Journal:
 
     def disturb(self) -> None:
         self.num_disturbed += 1
+
+    def set_trained(self, trained: int) -> list[int]:
+        if trained != self.sizes[TRAINED]:
+            self.sizes = [*self.sizes[:TRAINED], trained, *self.sizes[TRAINED + 1 :]]
+        return self.sizes
 
 
 class Loop:
@@ -117,10 +123,20 @@ class Loop:
                     num=1, times=self.times, passes=work, table=lambda work=work, **_: work
                 )
             now = list(sizes(self.number) if callable(sizes) else sizes)
-            self.journal.sizes[:5] = now
-            row = list(self.journal.sizes)
-            self.plan.end_update(self.journal, optimizer, row)  # type: ignore[arg-type]
+            self.end_update(now, optimizer)
         assert self.journal.failures == []
+
+    def end_update(self, now: list[int], optimizer: int) -> None:
+        """What the journal does: alike updates share their sizes, and the plan's rest."""
+        journal = self.journal
+        is_alike = now == journal.sizes[:5] and optimizer == journal.last_optimizer
+        journal.last_optimizer = optimizer
+        if now != journal.sizes[:5]:
+            journal.sizes = [*now, *journal.sizes[5:]]
+        if is_alike and journal.num_at_rest:
+            journal.num_at_rest -= 1
+        else:
+            self.plan.end_update(journal, optimizer, journal.sizes)  # type: ignore[arg-type]
 
     def told(self, *, is_last: bool = False) -> list[dict[str, Any]]:
         lines = self.plan.pop_last_lines(self.journal) if is_last else self.plan.pop_lines()  # type: ignore[arg-type]

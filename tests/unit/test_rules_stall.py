@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from steptime.core.codec import from_json, to_json
 from steptime.core.process_end import ProcessEnd, RunState
+from steptime.diagnose.ailments.desynced import find_desync
 from steptime.diagnose.ailments.stalled import find_stall, worst_stall
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Severity
+from steptime.measure.values.desync import Desync
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.stall import StackFrame, Stall, StalledRank, ThreadStack
 from steptime.report.text.stall_text import (
@@ -106,6 +109,53 @@ def test_a_stall_survives_the_way_through_json() -> None:
     measurement = measurement_with(make_stall(culprits=(0,)))
 
     assert from_json(Measurement, to_json(measurement)) == measurement
+
+
+# -- ranks that lost each other
+
+
+def with_desync(*, duration_s: float | None = None, **fields: Any) -> Measurement:
+    """Two ranks in different collectives; `fields` are of the desync."""
+    desync = Desync(what="operation", culprits=(1,), others=(0,), where="sub/train.py:11", **fields)
+    stall = make_stall(make_rank(0, "collective", 10), make_rank(1, "collective", 11))
+    stall = replace(stall, desync=desync, culprits=(1,), duration_s=duration_s)
+    return measurement_with(stall, end=KILLED)
+
+
+def test_what_a_rank_called_is_a_finding_beside_the_stall() -> None:
+    first, second = diagnose(with_desync()).findings[:2]
+
+    assert (first.cause, second.cause) == ("stalled_rank", "desync")
+    assert (second.severity, second.where) == (Severity.CRITICAL, "sub/train.py:11")
+    assert (second.names or {})["what"] == "operation"
+    assert {item.name: item.value for item in second.evidence}["culprit_rank"] == 1
+    assert second.site is not None
+    assert (second.site.file, second.site.line) == ("sub/train.py", 11)
+
+
+def test_ranks_that_met_again_are_worth_a_word_only() -> None:
+    found = find_desync(with_desync(duration_s=12.0))
+
+    assert found is not None
+    assert found.severity is Severity.INFO
+
+
+def test_a_run_that_failed_because_of_it_has_the_finding_without_a_stall() -> None:
+    (stall,) = with_desync().stalls
+    found = find_desync(make_measurement(desync=stall.desync, end=KILLED))
+
+    assert found is not None
+    assert (found.cause, found.severity) == ("desync", Severity.CRITICAL)
+    assert find_desync(make_measurement(end=KILLED)) is None
+
+
+def test_without_a_line_there_is_no_site() -> None:
+    (stall,) = with_desync().stalls
+    assert stall.desync is not None
+    found = find_desync(make_measurement(desync=replace(stall.desync, where=None), end=KILLED))
+
+    assert found is not None
+    assert (found.site, found.where) == (None, None)
 
 
 # -- words

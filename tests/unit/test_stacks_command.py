@@ -15,7 +15,7 @@ from steptime.errors import StoreError
 from steptime.measure.values.stall import Stall
 from steptime.watch import rank_stacks
 from steptime.watch.process_stacks import ProcessProbe
-from steptime.watch.rank_stacks import belongs_to, probe_ranks
+from steptime.watch.rank_stacks import ProbedRanks, belongs_to, probe_ranks
 from steptime.watch.stall_file import StallFile
 from unit.builders import COMMAND, make_head, make_update
 from unit.test_rules_stall import make_rank, make_stall
@@ -46,15 +46,13 @@ def test_each_rank_is_looked_at_and_who_waits_for_whom_is_told(tmp_path: Path) -
     folder = make_run(tmp_path)
     slept: list[float] = []
 
-    ranks, culprits = probe_ranks(
-        folder, probe=probe_by_pid, sleep=slept.append, is_ours=lambda *_: True
-    )
+    found = probe_ranks(folder, probe=probe_by_pid, sleep=slept.append, is_ours=lambda *_: True)
 
-    assert [(one.rank, one.num_steps, one.waits_in) for one in ranks] == [
+    assert [(one.rank, one.num_steps, one.waits_in) for one in found.ranks] == [
         (0, 2, "collective"),
         (1, 2, "lock"),
     ]
-    assert culprits == (1,)
+    assert found.culprits == (1,)
     assert slept == [rank_stacks.BETWEEN_S]
 
 
@@ -63,19 +61,17 @@ def test_before_the_first_step_processes_with_torch_are_looked_at(tmp_path: Path
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (tmp_path / "processes.jsonl").write_text(text)
 
-    ranks, culprits = probe_ranks(
-        tmp_path, probe=probe_by_pid, sleep=lambda _: None, is_ours=lambda *_: True
-    )
+    found = probe_ranks(tmp_path, probe=probe_by_pid, sleep=lambda _: None, is_ours=lambda *_: True)
 
-    assert [(one.rank, one.pid) for one in ranks] == [(None, 7)]
-    assert culprits == ()
+    assert [(one.rank, one.pid) for one in found.ranks] == [(None, 7)]
+    assert found.culprits == ()
 
 
 def test_a_process_of_another_run_is_not_looked_at(tmp_path: Path) -> None:
     folder = make_run(tmp_path)
 
     assert not belongs_to(os.getpid(), folder)
-    assert probe_ranks(folder, probe=probe_by_pid, sleep=lambda _: None) == ((), ())
+    assert probe_ranks(folder, probe=probe_by_pid, sleep=lambda _: None) == ProbedRanks()
 
 
 def test_the_stacks_of_a_run_are_printed(
@@ -83,7 +79,9 @@ def test_the_stacks_of_a_run_are_printed(
 ) -> None:
     folder = make_run(tmp_path)
     ranks = (make_rank(0, "collective", 40), make_rank(1, "lock"))
-    monkeypatch.setattr(rank_stacks, "probe_ranks", lambda _: (ranks, (1,)))
+    monkeypatch.setattr(
+        rank_stacks, "probe_ranks", lambda _: ProbedRanks(ranks=ranks, culprits=(1,))
+    )
 
     assert main.main(["stacks", "last", "--store", str(tmp_path)]) == 0
     out, err = capsys.readouterr()

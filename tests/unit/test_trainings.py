@@ -41,7 +41,7 @@ from steptime.tune.trials.observe_baseline import SeveralTrainingsError, find_sc
 from steptime.tune.trials.process_pairs import number_of
 from steptime.tune.trials.trial_watch import TrialWatch
 from steptime.tune.values.study_values import TrainingScope
-from steptime.watch.rank_stacks import probe_ranks
+from steptime.watch.rank_stacks import ProbedRanks, probe_ranks
 from steptime.watch.stall_file import StallFile, read_stalls
 from steptime.watch.stall_watch import StallWatch, WatchReaders
 from unit.builders import Line, make_end, make_head, make_update, write_run
@@ -435,7 +435,7 @@ def test_stacks_say_which_training_they_are_of(tmp_path: Path) -> None:
     for path in folder.glob("rank-*.jsonl"):
         path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
 
-    def probe_all(**more: Any) -> tuple[tuple[StalledRank, ...], tuple[int, ...]]:
+    def probe_all(**more: Any) -> ProbedRanks:
         return probe_ranks(
             folder,
             probe=lambda pid: make_probe(pid, HERE),
@@ -444,12 +444,12 @@ def test_stacks_say_which_training_they_are_of(tmp_path: Path) -> None:
             **more,
         )
 
-    ranks, culprits = probe_all()
-    assert [(one.training, one.rank, one.pid) for one in ranks] == [(1, 0, 10), (2, 0, 20)]
-    assert culprits == ()
-    assert describe_ranks(ranks)[1].startswith("training 2, rank 0 ")
-    assert [one.pid for one in probe_all(training=1)[0]] == [10]
-    assert probe_all(training=7) == ((), ())
+    found = probe_all()
+    assert [(one.training, one.rank, one.pid) for one in found.ranks] == [(1, 0, 10), (2, 0, 20)]
+    assert found.culprits == ()
+    assert describe_ranks(found.ranks)[1].startswith("training 2, rank 0 ")
+    assert [one.pid for one in probe_all(training=1).ranks] == [10]
+    assert probe_all(training=7) == ProbedRanks()
 
 
 # -- compared

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from steptime.desync.recorded_calls import RankCalls
 from steptime.measure.values.stall import StackFrame, Stall, ThreadStack
 from steptime.record.files import STALLS
 from steptime.record.lines import Torn
@@ -17,6 +18,8 @@ from steptime.watch.process_stacks import KernelState, ProcessProbe
 from steptime.watch.stall_file import read_stalls
 from steptime.watch.stall_watch import FLOOR_S, UNKNOWN_S, StallWatch, WatchReaders
 from unit.builders import BUCKETS, MS, make_end, make_head, make_row, make_spans
+from unit.test_desync import FIRST, ODD, call, usual, world
+from unit.test_desync import make_rank as make_calls
 
 TORCH = "/env/lib/python3.11/site-packages/torch"
 SCRIPT = "/home/me/project/train.py"
@@ -47,7 +50,9 @@ def make_probe(
 class FakeRun:
     """A run whose ranks step and stand as the test says; a look at them is counted."""
 
-    def __init__(self, folder: Path, *, num_ranks: int = 1) -> None:
+    def __init__(
+        self, folder: Path, *, num_ranks: int = 1, calls: Sequence[RankCalls] = ()
+    ) -> None:
         self.folder = folder
         self.clock_s = 500.0
         self.num_probes = 0
@@ -65,6 +70,7 @@ class FakeRun:
             unix_s=lambda: 1000.0 + self.clock_s,
             probe=self.probe,
             children=lambda _: self.children,
+            calls=lambda *_: calls,
         )
         self.watch = StallWatch(folder, cwd="/home/me/project", readers=readers)
 
@@ -367,6 +373,22 @@ def test_the_stacks_of_loader_workers_are_taken_where_a_rank_waits_for_them(run:
     (rank,) = run.stalls[0].ranks
     assert rank.waits_in == "input"
     assert [(stack.pid, stack.frames) for stack in rank.stacks] == [(101, LOADING), (201, fetching)]
+
+
+def test_ranks_that_called_different_collectives_have_lost_each_other(tmp_path: Path) -> None:
+    calls = [
+        replace(make_calls(rank, 2, [*usual(2), call(name, 50, where, world(2))]), pid=101 + rank)
+        for rank, (name, where) in enumerate([("all_reduce", FIRST), ("broadcast", ODD)])
+    ]
+    pair = FakeRun(tmp_path, num_ranks=2, calls=calls)
+    pair.step()
+    pair.probes = {pid: make_probe(pid, REDUCE) for pid in pair.probes}
+    pair.wait(FLOOR_S + 4)
+
+    (stall,) = pair.stalls
+    assert stall.desync is not None
+    assert stall.culprits == stall.desync.culprits == (1,)
+    assert (stall.desync.what, stall.desync.where) == ("operation", ODD)
 
 
 # -- bad days

@@ -27,7 +27,8 @@ def train(num_updates: int, *, is_jagged: bool) -> list[dict[str, Any]]:
     failures: list[str] = []
     known = {0: (0, lambda: optimizer)}
     recorder: Any = SimpleNamespace(optimizers=known, num_optimizers=1, fail=failures.append)
-    journal: Any = SimpleNamespace(top=OTHER, sizes=[0] * 6)
+    sizes = [6, 24, 96, 1, 0, 20, 24]
+    journal: Any = SimpleNamespace(top=OTHER, set_trained=lambda _: sizes)
     plan = WholeUpdates(torch, recorder)
     for _ in range(num_updates):
         x = torch.randn(6, 4)
@@ -36,7 +37,7 @@ def train(num_updates: int, *, is_jagged: bool) -> list[dict[str, Any]]:
         out = layer(x)
         (out.values() if is_jagged else out).sum().backward()
         optimizer.step()
-        plan.end_update(journal, 0, [6, 24, 96, 1, 0, 20])
+        plan.end_update(journal, 0, sizes)
     assert not failures
     assert torch._C._len_torch_dispatch_stack() == 0
     return [json.loads(line) for line in plan.pop_lines()]

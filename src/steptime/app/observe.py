@@ -19,7 +19,7 @@ from steptime.app.attempt import attempt
 from steptime.app.command_words import as_argv
 from steptime.app.prepare import RunOptions, RunPlan, prepare
 from steptime.core.given_peaks import check_peaks
-from steptime.core.process_end import ProcessEnd
+from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.store import write_value
 from steptime.errors import NotFoundError, StoreError, UsageError
 from steptime.launch import user_command
@@ -223,8 +223,23 @@ def _watch(
         ended = _with_survivors(ended, notes)
     finally:
         num_failures = beside.finish()
+        with attempt(notes.append):
+            _conclude_calls(plan, end)
     ended = _with_sample_failures(ended, num_failures)
     return EndedRun(plan=ended, end=end, notes=(*notes, *beside.notes))
+
+
+def _conclude_calls(plan: RunPlan, end: ProcessEnd | None) -> None:
+    """Look at what the ranks called last if the command failed, and remove their records."""
+    if plan.run is None or plan.record is None:
+        return
+    from steptime.watch.ended_calls import conclude_calls
+
+    has_failed = end is not None and end.state is not RunState.FINISHED
+    try:
+        conclude_calls(plan.run.folder, cwd=plan.record.cwd, has_failed=has_failed)
+    except OSError as error:
+        raise StoreError(f"what the ranks called cannot be written: {error}") from error
 
 
 def _with_end(plan: RunPlan, pid: int, end: ProcessEnd) -> RunPlan:

@@ -39,6 +39,7 @@ class RunOptions:
         counts: count the work of a step in an extra run if this one cannot.
         profile: the profiler that runs around a few steps.
         peaks: dense peaks of the device that the user gives, by type [FLOP/s].
+        price_per_h: what an hour of the machine costs, in the user's currency.
     """
 
     command: tuple[str, ...]
@@ -47,6 +48,7 @@ class RunOptions:
     counts: bool = False
     profile: ProfileWish | None = None
     peaks: Mapping[str, float] = field(default_factory=dict)
+    price_per_h: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +102,11 @@ def _observed_plan(
     )
     recipe = None if setup is None else setup.use
     record = replace(
-        record, profile=options.profile, recipe=recipe, peaks=dict(options.peaks) or None
+        record,
+        profile=options.profile,
+        recipe=recipe,
+        peaks=dict(options.peaks) or None,
+        price_per_h=options.price_per_h,
     )
     write_value(run, "command.json", record)
     observed = observed_environment(environment, run.folder)

@@ -11,6 +11,7 @@ from steptime.core.store import Run
 from steptime.errors import NotFoundError
 from steptime.measure.run_records import no_such_training, read_records
 from steptime.measure.trainings import trainings_in
+from steptime.measure.values.desync import Desync
 from steptime.measure.values.stall import Stall, StalledRank
 from steptime.record.lines import Torn
 from steptime.report.words.run_words import describe_end
@@ -20,13 +21,14 @@ from steptime.watch.stall_file import read_stalls
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankStacks:
-    """The ranks with their stacks, and those that the others wait for.
+    """The ranks with their stacks, those that the others wait for, and how they lost each other.
 
     `is_past`: the run has ended, and the stacks are those of its last stall.
     """
 
     ranks: tuple[StalledRank, ...]
     culprits: tuple[int, ...]
+    desync: Desync | None = None
     is_past: bool = False
 
 
@@ -42,17 +44,20 @@ def take_stacks(run: Run, *, training: int | None = None) -> RankStacks:
             training with this number.
     """
     if training is None:
-        ranks, culprits = rank_stacks.probe_ranks(run.folder)
+        found = rank_stacks.probe_ranks(run.folder)
     else:
-        known = [found.training.number for found in trainings_in(run.folder)]
+        known = [one.training.number for one in trainings_in(run.folder)]
         if training not in known:
             raise no_such_training(run.run_id, training, len(known))
-        ranks, culprits = rank_stacks.probe_ranks(run.folder, training=training)
-    if ranks:
-        return RankStacks(ranks=ranks, culprits=culprits)
+        found = rank_stacks.probe_ranks(run.folder, training=training)
+    if found.ranks:
+        return RankStacks(ranks=found.ranks, culprits=found.culprits, desync=found.desync)
     stalls = _stalls_of(run, training)
     if stalls:
-        return RankStacks(ranks=stalls[-1].ranks, culprits=stalls[-1].culprits, is_past=True)
+        last = stalls[-1]
+        return RankStacks(
+            ranks=last.ranks, culprits=last.culprits, desync=last.desync, is_past=True
+        )
     end = read_end(run)
     if end.state is RunState.RUNNING:
         raise NotFoundError(

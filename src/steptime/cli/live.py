@@ -13,10 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from steptime.cli.output import tell
+from steptime.diagnose.ailments.desynced import describe_desync
 from steptime.record import files
 from steptime.record.lines import LineReader
 from steptime.report.text.live_text import Pace, live_line
 from steptime.watch.rank_progress import RankProgress
+from steptime.watch.stall_file import desync_in
 
 _TERMINAL = "/dev/tty"
 _CLEAR = "\r\x1b[K"
@@ -66,12 +68,15 @@ def _is_file(descriptor: int) -> bool:
     return stat.S_ISCHR(found.st_mode) and found.st_rdev == os.stat(os.devnull).st_rdev
 
 
-class BadNumbers:
-    """Says once on stderr that the numbers of a training became infinite or NaN."""
+class Troubles:
+    """Says once on stderr that numbers became infinite or NaN, and how ranks lost each other."""
 
-    def __init__(self, _: Path, newest: Callable[[], Sequence[Sequence[RankProgress]]]) -> None:
+    def __init__(
+        self, folder: Path, newest: Callable[[], Sequence[Sequence[RankProgress]]]
+    ) -> None:
         self._newest = newest
         self._told: set[int] = set()
+        self._stalls = LineReader(folder / files.STALLS)
 
     def show(self) -> float:
         """Say what is new; return the time until it is due again [s]."""
@@ -81,10 +86,14 @@ class BadNumbers:
                 self._told.add(number)
                 of = f" of training {number}" if number > 1 else ""
                 tell(f"the loss or the gradients{of} are not finite in update {min(bad):,}.")
+        for line in self._stalls.read():
+            if (found := desync_in(line)) is not None:
+                tell(f"the ranks stand still: {describe_desync(found)}.")
         return _INTERVAL_S
 
     def clear(self) -> None:
-        """Do nothing: what was said stays."""
+        """Say what has come since; what was said stays."""
+        self.show()
 
 
 class RunLine:
@@ -94,7 +103,7 @@ class RunLine:
         self, folder: Path, newest: Callable[[], Sequence[Sequence[RankProgress]]]
     ) -> None:
         self._newest = newest
-        self._bad_numbers = BadNumbers(folder, newest)
+        self._troubles = Troubles(folder, newest)
         # Writing never waits for a terminal that was stopped (Ctrl-S).
         self._terminal = os.open(_TERMINAL, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
         self._began_s = time.monotonic()
@@ -106,12 +115,13 @@ class RunLine:
         for row in self._host.read():
             job, num = self._cores
             self._cores = (row.get("job_cores", job), row.get("num_cores", num))
-        self._bad_numbers.show()
+        self._troubles.show()
         self._write(live_line(self._pace(time.monotonic()), width=self._width()))
         return _INTERVAL_S
 
     def clear(self) -> None:
         """Remove the line when the command has ended."""
+        self._troubles.clear()
         # The terminal stays open: if nobody else holds it, closing it would hang up on our report.
         self._write("")
 

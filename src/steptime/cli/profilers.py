@@ -60,7 +60,7 @@ def add_counter_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--perf",
         action="store_true",
-        help="print the perf command that reads the counters of the CPU",
+        help="print the perf command that reads the CPU's counters",
     )
 
 

@@ -37,6 +37,7 @@ examples:
   steptime run --json result.json -- torchrun --nproc-per-node 2 train.py
   steptime run --count -- python train_compiled.py
   steptime run --peak bf16=312 --peak tf32=156 -- python train.py
+  steptime run --price 2.49/h -- python train.py
   steptime run --profile -- python train.py
   steptime run --live -- python train.py > train.log 2>&1
   steptime run -- sh -c 'nohup python train.py > train.log 2>&1 &'
@@ -65,12 +66,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="the dense peak of the device (or CPU) for a type such as bf16 or tf32; MFU and HFU "
         "are shares of it",
     )
+    training.add_argument(
+        "--price",
+        metavar="PRICE/h",
+        help="what an hour of the machine costs, for the run's cost",
+    )
     add_profile_options(parser)
     output = parser.add_argument_group("output")
     output.add_argument(
         "--report",
         metavar="FILE",
-        help="write the report to FILE as plain text, instead of to stderr",
+        help="write the report to FILE as plain text, not to stderr",
     )
     output.add_argument(
         "--json", metavar="FILE", help="write the result to FILE as one JSON document"
@@ -78,8 +84,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--live",
         action="store_true",
-        help="show progress in the terminal (the command's output must go to a file), and say at "
-        "once if the loss is not finite",
+        help="show progress in the terminal (the command's output must go to a file), and at once "
+        "a loss that is not finite, and ranks that hang in different calls",
     )
     add_store(output)
     parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -130,6 +136,7 @@ def _run_options(options: argparse.Namespace) -> RunOptions:
     profile = profile_wish(options)
     from steptime.app.prepare import RunOptions
     from steptime.core.given_peaks import parse_peaks
+    from steptime.core.given_price import parse_price
 
     return RunOptions(
         command=command,
@@ -138,18 +145,19 @@ def _run_options(options: argparse.Namespace) -> RunOptions:
         counts=options.count,
         profile=profile,
         peaks=parse_peaks(options.peak),
+        price_per_h=parse_price(options.price),
     )
 
 
 def _line_maker() -> MakeLine:
     """Return what makes the live line; if none can be shown, say why, and warn at least."""
-    from steptime.cli.live import BadNumbers, RunLine, why_no_line
+    from steptime.cli.live import RunLine, Troubles, why_no_line
 
     reason = why_no_line()
     if reason is None:
         return RunLine
     tell(f"the live line cannot be shown: {reason}")
-    return BadNumbers
+    return Troubles
 
 
 def _conclude(options: argparse.Namespace, ended: EndedRun, code: int) -> None:

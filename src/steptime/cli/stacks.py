@@ -17,12 +17,13 @@ from steptime.cli.options import (
 from steptime.cli.output import open_store, tell, write_json
 
 if TYPE_CHECKING:
-    from steptime.measure.values.stall import StalledRank
+    from steptime.app.stacks import RankStacks
 
 SUMMARY = "show which line each rank of a running command is at"
 DESCRIPTION = """\
 Show the Python stack of every rank of a run that is still going: at which line
-it is, what it waits for, and for which other rank. The stacks are read from
+it is, what it waits for, and for which other rank; and where ranks stand still
+in different collectives, what each of them called. The stacks are read from
 outside; nothing is stopped or changed.
 """
 USAGE = "steptime stacks ID [options]"
@@ -58,24 +59,28 @@ def execute(options: argparse.Namespace) -> int:
     if found.is_past:
         tell(f"run {run.run_id} has ended; these stacks were taken while it was stalled")
     if options.json is None:
-        _print(found.ranks, found.culprits)
+        _print(found)
         return 0
     seen = StacksDocument(
         run_id=run.run_id,
         taken_unix_s=round(time.time(), 3),
         ranks=found.ranks,
         culprits=found.culprits,
+        desync=found.desync,
     )
     write_json(options.json, enclose("stacks", seen))
     return 0
 
 
-def _print(ranks: tuple[StalledRank, ...], culprits: tuple[int, ...]) -> None:
+def _print(found: RankStacks) -> None:
     from steptime.core.printable import printable
+    from steptime.diagnose.ailments.desynced import describe_desync
     from steptime.report.text.stall_text import describe_ranks, stack_lines
 
-    for sentence in describe_ranks(ranks, culprits):
+    if found.desync is not None:
+        print(printable(describe_desync(found.desync)))
+    for sentence in describe_ranks(found.ranks, found.culprits):
         print(printable(sentence))
-    for one in ranks:
+    for one in found.ranks:
         for line in ("", *stack_lines(one)):
             print(printable(line))

@@ -51,6 +51,11 @@ def format_flops(value_flops: float) -> str:
     return _in_thousands(value_flops) + "FLOP"
 
 
+def format_energy(value_j: float) -> str:
+    """Return an energy in powers of 1000: `512 J`, `2.31 MJ`."""
+    return _in_thousands(value_j) + "J"
+
+
 def format_rate(value: float, unit: str) -> str:
     """Return a rate in powers of 1000: `160 GFLOPS`, `13.1 GB/s`, `400 Gb/s`, `12.3 kIOPS`.
 

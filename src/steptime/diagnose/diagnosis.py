@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from steptime.core.schema import SCHEMA
 from steptime.diagnose import contended
-from steptime.diagnose.ailments import memory_limits, numerical_health, stalled, verdicts
+from steptime.diagnose.ailments import desynced, memory_limits, numerical_health, stalled, verdicts
 from steptime.diagnose.ailments.ailment import Asked, Rule
 from steptime.diagnose.ailments.all_ailments import rules_asked
 from steptime.diagnose.ailments.arithmetic import add_roofs, is_usable
@@ -156,7 +156,7 @@ def _conclude(measurement: Measurement, findings: Sequence[Finding], primary: Fi
         rank = _SEVERITIES.index(finding.severity)
         # Faster steps do not help a run that stood still, nor one whose numbers are lost.
         is_sound = finding.cause not in numerical_health.CAUSES_FIRST
-        goes_on = finding.cause not in stalled.CAUSES
+        goes_on = finding.cause not in (*stalled.CAUSES, *desynced.CAUSES)
         return (
             rank,
             is_sound,

@@ -16,17 +16,28 @@ from ..record.buckets import BACKWARDS, FORWARDS
 from ..record.files import PROCESSES
 from ..record.process_identity import describe_own_process
 from .health.loss_watch import LossWatcher
-from .hooks import distributed, loader_hooks, model_calls, tensor_hooks, training_hooks
+from .hooks import (
+    checkpoint_hooks,
+    distributed,
+    loader_hooks,
+    model_calls,
+    tensor_hooks,
+    training_hooks,
+)
 from .hooks.context import Context
 from .memory.dissect import dissect_death, make_anatomy
+from .sites.file_owners import FileOwners
+from .sites.frames import Frames
 from .timeline.device_clock import DeviceClock
 from .timeline.recorder import Recorder, append
 from .watchers.compile_books import CompileWatcher
 from .watchers.ending import tell_error
 from .watchers.inputs import find_versions
 from .watchers.kinship import describe_kinship, whole_number
+from .watchers.logging_calls import hook_loggers
 from .watchers.pause_watcher import PauseWatcher
 from .watchers.process_memory import MemoryWatcher
+from .watchers.start_up import ImportTimes, StartUp, StartUpWatcher, hook_libraries
 
 OLDEST_TORCH = (2, 4)
 
@@ -36,7 +47,7 @@ INSTALLERS: tuple[Callable[[Context], None], ...] = (
     training_hooks.hook_optimizers,
     training_hooks.hook_scaler,
     training_hooks.hook_clipping,
-    training_hooks.hook_checkpoints,
+    checkpoint_hooks.hook_checkpoints,
     loader_hooks.hook_loaders,
     tensor_hooks.hook_tensors,
     tensor_hooks.hook_synchronize,
@@ -44,13 +55,19 @@ INSTALLERS: tuple[Callable[[Context], None], ...] = (
 )
 
 
-def start(torch: Any, run: str, targets: dict[str, Callable[[Any], None]]) -> Context | None:
+def start(
+    torch: Any,
+    run: str,
+    targets: dict[str, Callable[[Any], None]],
+    imports: ImportTimes | None = None,
+) -> Context | None:
     """Install all hooks into this process.
 
     Args:
         torch: the module that has just been executed.
         run: the run's folder.
         targets: for each module name, what is called once that module has been executed.
+        imports: the imports so far, and those to come.
     """
     version = str(torch.__version__)
     facts: dict[str, Any] = {"version": version} | describe_own_process()
@@ -65,7 +82,10 @@ def start(torch: Any, run: str, targets: dict[str, Callable[[Any], None]]) -> Co
     for install in INSTALLERS:
         context.guarded(f"install:{install.__name__}", install, context)
     targets["torch._dynamo.callback"] = lambda module: training_hooks.hook_compile(context, module)
+    context.guarded("install:libraries", checkpoint_hooks.hook_libraries, context, targets)
+    context.guarded("install:loggers", hook_loggers, context, targets)
     context.guarded("install:watchers", install_watchers, context)
+    context.guarded("install:start_up", install_start_up, context, imports, targets)
     context.guarded("install:end", install_ends, context)
     context.guarded("install:anatomy", install_anatomy, context)
     announce(run, kinds.TORCH, facts | recorder.failed())
@@ -92,6 +112,8 @@ def install_plan(context: Context, path: str, targets: dict[str, Callable[[Any],
     from .trial.trial_plan import read_plan
 
     plan = read_plan(path)
+    if context.calls is not None and not plan.is_recipe:
+        context.calls.switch_off()  # a trial leaves nothing outside its walls
     if not is_meant(plan.only, context.recorder.run):
         return
     if plan.is_counting:
@@ -128,6 +150,16 @@ def install_watchers(context: Context) -> None:
     ]
 
 
+def install_start_up(
+    context: Context, imports: ImportTimes | None, targets: dict[str, Callable[[Any], None]]
+) -> None:
+    """Sort the time before the first update by what the script does; then nothing is left of it."""
+    start_up = StartUp(context.recorder, Frames(FileOwners(context.torch)), imports)
+    watcher = StartUpWatcher(context.torch, context.recorder, start_up)
+    context.recorder.watchers.append(watcher)
+    hook_libraries(context.torch, context.recorder, start_up, targets)
+
+
 def install_ends(context: Context) -> None:
     """Write the last lines at the exit, and start again from nothing in a forked child."""
     recorder = context.recorder
@@ -137,6 +169,8 @@ def install_ends(context: Context) -> None:
         recorder.reset()
         context.journal.reset()
         context.num_batches = 0
+        if context.calls is not None:
+            context.calls.reset()
         if context.autopsy is not None:
             context.autopsy.reset()
             context.anatomy = context.autopsy

@@ -60,7 +60,7 @@ class CommandRecord:
     `environment` holds values of a short list of variables that decide speed and are never
     secret; `script_hash` is over the contents of `script_files`, the text files named in `argv`;
     `places` are the working folder and what `argv` names, with their file systems.
-    `peaks` are those that the user gave, by type [FLOP/s].
+    `peaks` are those that the user gave, by type [FLOP/s]; `price_per_h` is what an hour costs.
     `survivors` are looked for when the command has ended; None means that nobody looked.
     `condition` is the state of the processors when the command started, without GPUs.
     """
@@ -87,6 +87,7 @@ class CommandRecord:
     places: tuple[Place, ...] = ()
     profile: ProfileWish | None = None
     peaks: Mapping[str, float] | None = None
+    price_per_h: float | None = None
     survivors: Survivors | None = None
     condition: MachineCondition | None = None
     schema: int = SCHEMA

@@ -82,6 +82,8 @@ def measure_bare(
         memory=_anatomy_of(records),
         training=records.training,
         given_peaks=command.peaks or {},
+        desync=None if records.ended_desync is None else records.ended_desync.desync,
+        price_per_h=command.price_per_h,
     )
 
 

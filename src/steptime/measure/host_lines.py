@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from steptime.measure.device_energy import EnergyMeter
 from steptime.measure.jsonl import take_all, take_head
 from steptime.record import kinds
 from steptime.record.lines import Torn, kind_of, read_lines
@@ -55,12 +56,13 @@ class _HostHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLines:
-    """What is in the file, each kind in its order."""
+    """What is in the file, each kind in its order; `energy_j` is what the devices drew in all."""
 
     num_cores: int | None = None
     samples: tuple[HostSample, ...] = ()
     guestless: tuple[GuestlessPython, ...] = ()
     devices_missing: str | None = None
+    energy_j: float | None = None
 
 
 def read_host(path: Path, torn: Torn) -> HostLines:
@@ -75,7 +77,10 @@ def read_host(path: Path, torn: Torn) -> HostLines:
     if head is None:
         return HostLines()
     found: dict[str, list[Any]] = {kind: [] for kind in _CLASSES}
+    meter = EnergyMeter()
     for line in lines:  # one after the other: as plain data they take far more memory
+        if kind_of(line) == kinds.DEVICE_SAMPLE:
+            meter.add(line)
         if (cls := _CLASSES.get(kind_of(line))) is not None:
             found[kind_of(line)] += take_all(cls, (line,), (kind_of(line),), torn)
     missing = found[kinds.DEVICES_MISSING]
@@ -84,6 +89,7 @@ def read_host(path: Path, torn: Torn) -> HostLines:
         samples=tuple(found[kinds.HOST_SAMPLE]),
         guestless=tuple(found[kinds.GUESTLESS]),
         devices_missing=missing[0].missing if missing else None,
+        energy_j=meter.total_j(),
     )
 
 

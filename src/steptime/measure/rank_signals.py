@@ -1,8 +1,8 @@
 """Reads a rank's lines other than updates: memory, places, operators, compiling, switches.
 
-In: the lines m, s, a, ops, count, c, q, i, x, gc, ce, v and nf of docs/reference/run-folder.md, and
-lever of a plan. Out: `Signals`. Any of them may be absent. `measure.memory.memory_use` and
-`measure.code_places` relate them to the steps.
+In: the lines m, s, a, ops, count, c, q, i, x, gc, ce, su, cp, lg, v and nf of
+docs/reference/run-folder.md, and lever of a plan. Out: `Signals`. Any of them may be absent.
+`measure.memory.memory_use` and `measure.code_places` relate them to the steps.
 """
 
 from __future__ import annotations
@@ -18,7 +18,16 @@ from steptime.measure.values.work import Count
 from steptime.record import kinds, rows
 from steptime.record.buckets import SIZES
 from steptime.record.lines import Line
-from steptime.record.rows import CompilingRow, EventRow, LossRow, PauseRow, SiteRow
+from steptime.record.rows import (
+    CheckpointRow,
+    CompilingRow,
+    EventRow,
+    LoggingRow,
+    LossRow,
+    PauseRow,
+    SiteRow,
+    StartUpRow,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +143,9 @@ class Signals:
     window: WindowSeen | None = None
     losses: tuple[LossRow, ...] = ()
     bad_places: tuple[BadPlace, ...] = ()
+    start_up: tuple[StartUpRow, ...] = ()
+    checkpoints: tuple[CheckpointRow, ...] = ()
+    logging: tuple[LoggingRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +196,21 @@ class SignalLines:
         self.window: WindowSeen | None = None
         self.losses: list[LossRow] = []
         self.bad_places: list[BadPlace] = []
+        self.start_up: tuple[StartUpRow, ...] = ()
+        self.checkpoints: list[CheckpointRow] = []
+        self.logging: tuple[LoggingRow, ...] = ()
+
+    def set_logging(self, line: Line) -> None:
+        """Set the calls of loggers so far."""
+        self.logging = tuple(rows.logging(line))
+
+    def add_checkpoints(self, line: Line) -> None:
+        """Add checkpoints, one per row."""
+        self.checkpoints += rows.checkpoints(line)
+
+    def set_start_up(self, line: Line) -> None:
+        """Set the stretches before the first step; there is one such line."""
+        self.start_up = tuple(rows.start_up(line))
 
     def add_losses(self, line: Line) -> None:
         """Add the losses of updates, one per row."""
@@ -279,6 +306,9 @@ class SignalLines:
             window=self.window,
             losses=tuple(self.losses),
             bad_places=tuple(self.bad_places),
+            start_up=self.start_up,
+            checkpoints=tuple(self.checkpoints),
+            logging=self.logging,
         )
 
 
@@ -298,6 +328,9 @@ TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Line], None]] = {
     kinds.WINDOW: SignalLines.set_window,
     kinds.LOSSES: SignalLines.add_losses,
     kinds.NON_FINITE: SignalLines.add_bad_place,
+    kinds.START_UP: SignalLines.set_start_up,
+    kinds.CHECKPOINTS: SignalLines.add_checkpoints,
+    kinds.LOGGING: SignalLines.set_logging,
 }
 """The method that takes a line, by its `k`."""
 

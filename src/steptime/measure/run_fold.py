@@ -42,6 +42,7 @@ from steptime.measure.steps.steady_window import (
     window_of,
 )
 from steptime.measure.steps.step_fold import RankSteps, fold_nothing
+from steptime.measure.time_of_run import find_wall_time
 from steptime.measure.tokens import tokens_per_step
 from steptime.measure.values.measurement import Measurement, Overhead, RankSummary
 from steptime.record.places import NS
@@ -81,6 +82,7 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
     spans, places = summarize_spans(busiest), places_of(records)
     work = find_count(folded, records.counted)
     memory = find_anatomy(records.memory, ranks, worker_bytes=worker_bytes_of(records))
+    health = find_health(ranks, busiest, places)
     return replace(
         bare,
         num_steps=max(rank.num_steps for rank in ranks),
@@ -108,7 +110,14 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
         suspicions=find_suspicions(busiest, places),
         stalls=count_steps(records.stalls, ranks),
         memory=add_peaks(memory, folded.ranks),
-        health=find_health(ranks, busiest, places),
+        health=health,
+        wall_time=find_wall_time(
+            folded.busiest,
+            records,
+            duration_s=bare.duration_s,
+            health=health,
+            places=places,
+        ),
     )
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from steptime.measure.trainings import FoundTraining
     from steptime.measure.values.stall import Stall
     from steptime.measure.values.training_values import CommandTraining
+    from steptime.watch.stall_file import EndedDesync
 
 _AFTER_S = 5.0
 """A sample of the machine this long after a training's last update still tells how it ended."""
@@ -54,6 +55,7 @@ class TorchLoaded:
     """Torch was imported; the hooks are in place unless that `failed` or torch is `too_old`."""
 
     pid: int
+    t: float | None = None
     version: str | None = None
     failed: str | None = None
     too_old: bool = False
@@ -86,6 +88,7 @@ class ProcessExit:
     failures: Mapping[str, int]
     failure_texts: Mapping[str, str] | None = None
     error: ErrorSeen | None = None
+    t: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +115,8 @@ class WorkerSums:
 class RunRecords:
     """What a run folder holds of one training; `num_torn_lines` could not be read.
 
-    `measure.series.host_points` reads the devices themselves; here is only why there are none.
+    `measure.series.host_points` reads the devices themselves; here is only why there are none, and
+    the energy that they drew while the command ran.
     `training` is None where no process stepped. `unshown_ranks` are ranks of other starts of the
     same training. `has_other_workers` says that a training beside this one has loader workers,
     whose memory nobody can separate.
@@ -131,7 +135,9 @@ class RunRecords:
     num_torn_lines: int
     guestless: tuple[GuestlessPython, ...] = ()
     devices_missing: str | None = None
+    energy_j: float | None = None
     stalls: tuple[Stall, ...] = ()
+    ended_desync: EndedDesync | None = None
     counted: tuple[CountSeen, ...] = ()
     counted_training: int = 1
     training: CommandTraining | None = None
@@ -229,7 +235,9 @@ def _read_shared(folder: Path, torn: Torn) -> RunRecords:
         num_torn_lines=0,
         guestless=host.guestless,
         devices_missing=host.devices_missing,
+        energy_j=host.energy_j,
         stalls=_read_stalls(folder, torn),
+        ended_desync=_read_ended_desync(folder),
         counted=_read_counted(folder / files.COUNTED, torn),
         counted_training=_read_counted_training(folder / files.COUNTED),
     )
@@ -255,6 +263,7 @@ def _take_training(
     theirs -= found.pids | found.parents
     beside = [one for one in others if one.training.number in training.beside]
     workers_of = {head.ppid for head, _ in shared.workers}
+    ended = shared.ended_desync
     since, until = training.started_unix_s, training.last_update_unix_s + _AFTER_S
     return replace(
         known,
@@ -264,6 +273,7 @@ def _take_training(
         workers=tuple(one for one in shared.workers if one[0].ppid not in theirs),
         host=tuple(one for one in shared.host if since <= one.t_unix_s - one.dt_s <= until),
         stalls=_stalls_of(found, shared.stalls),
+        ended_desync=ended if ended is not None and found.pids & set(ended.pids) else None,
         counted=shared.counted if training.number == shared.counted_training else (),
         has_other_workers=any(one.pids & workers_of for one in beside),
     )
@@ -336,6 +346,14 @@ def _read_stalls(folder: Path, torn: Torn) -> tuple[Stall, ...]:
     from steptime.watch.stall_file import read_stalls
 
     return read_stalls(folder, torn)
+
+
+def _read_ended_desync(folder: Path) -> EndedDesync | None:
+    if not (folder / files.STALLS).exists():
+        return None
+    from steptime.watch.stall_file import read_ended_desync
+
+    return read_ended_desync(folder)
 
 
 def _take_memory(processes: Sequence[Line], torn: Torn) -> tuple[MemorySeen, ...]:

@@ -65,13 +65,17 @@ class GuestCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamEnd:
-    """Last line of a process that ended in order; `tail` is the time after all updates [ns]."""
+    """Last line of a process that ended in order, at `t` [ns on the head's clock].
+
+    `tail` is the time after all updates by bucket [ns].
+    """
 
     updates: int
     backwards: int
     failures: Mapping[str, int]
     failure_texts: Mapping[str, str] | None = None
     tail: tuple[int, ...] = ()
+    t: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,9 @@ COUNTED = "counted"
 COMPILED = "c"
 COMPILINGS = "ce"
 PAUSES = "gc"
+START_UP = "su"
+CHECKPOINTS = "cp"
+LOGGING = "lg"
 LOSSES = "v"
 NON_FINITE = "nf"
 SWITCHES = "q"
@@ -61,6 +64,7 @@ DEVICES_MISSING = "dm"
 # stalls.jsonl
 STALL = "stall"
 STALL_OVER = "over"
+DESYNC = "desync"
 
 # quality-N.jsonl; `head` and `end` are as above
 QUALITY_UPDATE = "q"

@@ -110,6 +110,48 @@ class PauseRow(NamedTuple):
     generation: int
 
 
+class StartUpRow(NamedTuple):
+    """A stretch before the first step, by what the script did; times [ns] on the head's clock.
+
+    `name` is the module of an import; file and line are None outside the user's code.
+    """
+
+    what: str
+    begin_ns: int
+    end_ns: int
+    name: str
+    file: str | None
+    line: int | None
+
+
+class CheckpointRow(NamedTuple):
+    """A checkpoint that was written from `begin_ns` on [ns on the head's clock].
+
+    `what` is `torch`, `safetensors`, `distributed`, or `staging`, which is the part of an
+    asynchronous one that the script waits for. With `is_beside`, another thread made the steps.
+    What the parts leave of the time is none of them. The row stands for `num` checkpoints.
+    """
+
+    what: str
+    begin_ns: int
+    total_ns: int
+    gather_ns: int
+    copy_ns: int
+    serialize_ns: int
+    write_ns: int
+    num_bytes: int
+    is_beside: int
+    num: int
+
+
+class LoggingRow(NamedTuple):
+    """The calls of a logger between the phases so far."""
+
+    library: str
+    calls: int
+    total_ns: int
+
+
 class CompilingRow(NamedTuple):
     """A `compile`, a `recompile` or a `graph_break`, with its begin and torch's reason."""
 
@@ -230,6 +272,24 @@ def pauses(line: Line) -> list[PauseRow]:
 def compilings(line: Line) -> list[CompilingRow]:
     """Return what torch compiled since the line before."""
     return [_compiling(values) for values in _rows(line)]
+
+
+def start_up(line: Line) -> list[StartUpRow]:
+    """Return the stretches before the first step."""
+    number, text, none = int, str, _NONE
+    kinds = (text, number, number, text, (text, none), (number, none))
+    return [StartUpRow(*_typed(values, *kinds)) for values in _rows(line)]
+
+
+def checkpoints(line: Line) -> list[CheckpointRow]:
+    """Return the checkpoints that were written."""
+    numbers = (int,) * (len(CheckpointRow._fields) - 1)
+    return [CheckpointRow(*_typed(values, str, *numbers)) for values in _rows(line)]
+
+
+def logging(line: Line) -> list[LoggingRow]:
+    """Return the calls of loggers so far."""
+    return [LoggingRow(*_typed(values, str, int, int)) for values in _rows(line)]
 
 
 def losses(line: Line) -> list[LossRow]:

@@ -43,7 +43,7 @@ MAX_LOSS = 1e99
 
 def losses_line(rows: Iterable[Sequence[Any]]) -> str:
     """Return a line with the losses of updates: three whole numbers, then a loss and a norm."""
-    texts = (f"[{n},{o},{skipped},{_real(a)},{_real(b)}]" for n, o, skipped, a, b in rows)
+    texts = [f"[{n},{o},{skipped},{_real(a)},{_real(b)}]" for n, o, skipped, a, b in rows]
     return f'{{"k":"{LOSSES}","rows":[{",".join(texts)}]}}\n'
 
 

@@ -15,17 +15,32 @@ from pathlib import Path
 
 from steptime.core.codec import from_json
 from steptime.core.store import read_document
+from steptime.desync.recorded_calls import RankCalls
 from steptime.errors import DamagedRunError
 from steptime.measure.trainings import FoundTraining, trainings_in
+from steptime.measure.values.desync import Desync
 from steptime.measure.values.stall import StalledRank
 from steptime.record import files, kinds
 from steptime.record.lines import Line, kind_of, read_lines
+from steptime.watch.call_files import explain_ranks, read_calls
 from steptime.watch.process_stacks import ProcessProbe, probe_process
 from steptime.watch.rank_progress import RankProgress, open_rank
 from steptime.watch.stack_summary import find_culprits, summarize_stack
 
 BETWEEN_S = 0.5
 """Long enough to distinguish a process that computes from one that waits."""
+
+_USUAL = ("data", "python")
+"""A rank may be there, and the others wait for it, while all is well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbedRanks:
+    """The ranks as they are, those that the others wait for, and how they lost each other."""
+
+    ranks: tuple[StalledRank, ...] = ()
+    culprits: tuple[int, ...] = ()
+    desync: Desync | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +55,8 @@ def probe_ranks(
     sleep: Callable[[float], None] = time.sleep,
     is_ours: Callable[[int, Path], bool] | None = None,
     training: int | None = None,
-) -> tuple[tuple[StalledRank, ...], tuple[int, ...]]:
-    """Return the ranks as they are now, and those that the others wait for.
+) -> ProbedRanks:
+    """Return the ranks as they are now.
 
     Args:
         folder: of the run.
@@ -58,24 +73,41 @@ def probe_ranks(
         members = {pid for one in found_trainings for pid in _pids_in(one, training)}
         ranks = [rank for rank in ranks if rank.pid in members]
         if not ranks:
-            return (), ()
+            return ProbedRanks()
     stepped = {rank.pid for rank in ranks}
     others = [p for p in _torch_pids(folder) if p not in stepped and belongs(p, folder)]
     pids = [*(rank.pid for rank in ranks), *(others if not ranks else [])]
     before = {pid: probe(pid) for pid in pids}
     if not before:
-        return (), ()
-    sleep(BETWEEN_S)
+        return ProbedRanks()
     cwd = _read_cwd(folder)
+    calls_before = read_calls(folder, cwd=cwd)
+    sleep(BETWEEN_S)
     found = []
     for pid in pids:
         progress = next((rank for rank in ranks if rank.pid == pid), None)
         found.append(_describe(pid, progress, before[pid], probe(pid), cwd))
-    found = [_place_in(found_trainings, one) for one in found]
+    calls = read_calls(folder, cwd=cwd)
+    found = [_place_in(found_trainings, _numbered(one, calls)) for one in found]
     if len({one.training for one in found}) > 1:
-        return tuple(found), ()
+        return ProbedRanks(ranks=tuple(found))
     usual_s = min((rank.usual_s or 0.0 for rank in ranks), default=0.0)
-    return tuple(found), find_culprits(found, gone=(), usual_s=usual_s)
+    desync = explain_ranks(calls, found, gone=()) if calls == calls_before else None
+    if desync is not None and desync.what in _USUAL:
+        desync = None
+    culprits = find_culprits(found, gone=(), usual_s=usual_s)
+    return ProbedRanks(
+        ranks=tuple(found),
+        culprits=culprits if desync is None else desync.culprits,
+        desync=desync,
+    )
+
+
+def _numbered(one: StalledRank, calls: Sequence[RankCalls]) -> StalledRank:
+    """Return a process with the rank that its calls have, if it has not stepped yet."""
+    if one.rank is not None:
+        return one
+    return replace(one, rank=next((c.rank for c in calls if c.pid == one.pid), None))
 
 
 def _pids_in(found: FoundTraining, number: int) -> frozenset[int]:

@@ -149,6 +149,12 @@ def _inside_user(frames: Sequence[StackFrame]) -> Sequence[StackFrame]:
     return frames[:first]
 
 
+def is_in_backward(stack: ThreadStack | None) -> bool:
+    """Return whether the user's innermost function has called backward."""
+    inner = () if stack is None else _inside_user(stack.frames)
+    return _any(_BACKWARD, [frame.file for frame in inner])
+
+
 def _any(pattern: re.Pattern[str], files: Sequence[str]) -> bool:
     return any(pattern.search(file) for file in files)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from typing import Any
 from steptime.core.codec import from_json, to_json
 from steptime.errors import DamagedRunError
 from steptime.measure.jsonl import take_head
+from steptime.measure.values.desync import Desync
 from steptime.measure.values.stall import Stall
 from steptime.record import files, kinds
-from steptime.record.lines import Torn, kind_of, read_lines
+from steptime.record.lines import Line, Torn, kind_of, read_lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +32,14 @@ class _StallHead:
 class _SeenStall:
     n: int
     stall: Stall
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedDesync:
+    """How ranks whose run failed had lost each other; `pids` are their processes."""
+
+    pids: tuple[int, ...]
+    desync: Desync
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +61,7 @@ class StallFile:
         Raises:
             OSError: the file cannot be written.
         """
-        if self._num == 0:
-            self._append({"k": kinds.HEAD, "schema": files.SCHEMA})
+        self._begin()
         self._num += 1
         self._append({"k": kinds.STALL, "n": self._num - 1, "stall": to_json(stall)})
         return self._num - 1
@@ -64,6 +73,19 @@ class StallFile:
             OSError: the file cannot be written.
         """
         self._append({"k": kinds.STALL_OVER, "n": number, "duration_s": round(duration_s, 3)})
+
+    def add_desync(self, found: EndedDesync) -> None:
+        """Write how the ranks of a run that failed had lost each other.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        self._begin()
+        self._append({"k": kinds.DESYNC, **to_json(found)})
+
+    def _begin(self) -> None:
+        if self._num == 0 and not self._path.exists():
+            self._append({"k": kinds.HEAD, "schema": files.SCHEMA})
 
     def _append(self, line: Mapping[str, Any]) -> None:
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -91,3 +113,21 @@ def read_stalls(folder: Path, torn: Torn) -> tuple[Stall, ...]:
         except (DamagedRunError, LookupError):
             torn.count += 1
     return tuple(found[number] for number in sorted(found))
+
+
+def read_ended_desync(folder: Path) -> EndedDesync | None:
+    """Return how the ranks of a run that failed had lost each other, if that was found."""
+    for line in read_lines(folder / files.STALLS):
+        if kind_of(line) == kinds.DESYNC:
+            with suppress(DamagedRunError):
+                return from_json(EndedDesync, line)
+    return None
+
+
+def desync_in(line: Line) -> Desync | None:
+    """Return how the ranks had lost each other, if a line of the file is a stall that says so."""
+    if kind_of(line) != kinds.STALL:
+        return None
+    with suppress(DamagedRunError):
+        return from_json(_SeenStall, line).stall.desync
+    return None

@@ -8,13 +8,16 @@ probed while steps come. `watch.stack_summary` knows what a stack means.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from steptime.desync.recorded_calls import RankCalls
 from steptime.measure.group_kin import group_kin
+from steptime.measure.values.desync import Desync
 from steptime.measure.values.stall import Stall, StalledRank
 from steptime.record.files import RANKS
+from steptime.watch.call_files import explain_ranks, read_calls
 from steptime.watch.process_stacks import ProcessProbe, descendants, probe_process
 from steptime.watch.rank_progress import RankProgress, open_rank
 from steptime.watch.stack_summary import StackSummary, find_culprits, summarize_stack
@@ -41,6 +44,10 @@ MAX_WORKERS = 4
 """Below a rank that waits for input, the stacks of this many processes are taken too."""
 
 
+def _read_calls(folder: Path, cwd: str | None) -> Sequence[RankCalls]:
+    return read_calls(folder, cwd=cwd)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchReaders:
     """Where the numbers come from; tests pass their own.
@@ -51,6 +58,7 @@ class WatchReaders:
         unix_s: time of day [s].
         probe: takes the stacks of one process.
         children: returns the processes below one.
+        calls: returns what the processes of a run called, from its folder and the command's.
     """
 
     clock_s: Callable[[], float] = time.monotonic
@@ -58,6 +66,7 @@ class WatchReaders:
     unix_s: Callable[[], float] = time.time
     probe: Callable[[int], ProcessProbe] = probe_process
     children: Callable[[int], tuple[int, ...]] = descendants
+    calls: Callable[[Path, str | None], Sequence[RankCalls]] = _read_calls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +113,7 @@ class StallWatch:
         self._cwd = cwd
         self._readers = readers if readers is not None else WatchReaders()
         self._file = StallFile(folder)
+        self.newest_desync: Desync | None = None
         self._ranks: dict[Path, RankProgress] = {}
         self._last_s: float | None = None
         self._interval_s = INTERVAL_S
@@ -226,16 +236,22 @@ class StallWatch:
     ) -> None:
         usual_s = min(rank.usual_s or 0.0 for rank in stuck)
         ranks = tuple(self._describe(one.rank, one.summary) for one in seen)
+        calls = self._readers.calls(self._folder, self._cwd)
         gone = [one.rank.rank for one in seen if one.summary.probe.is_gone or one.rank.has_ended]
         began_unix_s = min(rank.last_unix_s for rank in stuck)
+        desync = explain_ranks(calls, ranks, gone=gone)
         stall = Stall(
             began_unix_s=round(began_unix_s, 3),
             seen_unix_s=round(self._readers.unix_s(), 3),
             usual_step_s=usual_s,
             limit_s=max(limit_s(rank) for rank in stuck),
             ranks=ranks,
-            culprits=find_culprits(ranks, gone=gone, usual_s=usual_s),
+            culprits=find_culprits(ranks, gone=gone, usual_s=usual_s)
+            if desync is None
+            else desync.culprits,
+            desync=desync,
         )
+        self.newest_desync = desync or self.newest_desync
         counts = {path: self._ranks[path].num_updates for path in paths}
         # Set before it is written, so that a full disk is reported once and not each second.
         state.told = _Told(number=None, began_unix_s=began_unix_s, num_updates=counts)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from steptime.diagnose.ailments import (
     arithmetic,
+    beside_steps,
     contention,
+    desynced,
     host,
     memory_limits,
     numerical_health,
@@ -26,7 +28,9 @@ AILMENTS: tuple[Ailment, ...] = (
     *contention.AILMENTS,
     *arithmetic.AILMENTS,
     *numerical_health.AILMENTS,
+    *beside_steps.AILMENTS,
     *stalled.AILMENTS,
+    *desynced.AILMENTS,
     *shifted.AILMENTS,
     *script_faults.AILMENTS,
     *verdicts.AILMENTS,

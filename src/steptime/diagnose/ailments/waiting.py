@@ -6,6 +6,7 @@ have the words. docs/explanation/diagnosis.md explains both.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from steptime.core.evidence import Evidence
@@ -136,7 +137,21 @@ def find_evaluation(measurement: Measurement) -> Finding | None:
 
 def find_checkpoint(measurement: Measurement) -> Finding | None:
     """No bottleneck of the step: checkpoints take much of the run."""
-    return _find_span(measurement, "checkpoint", CHECKPOINT)
+    finding = _find_span(measurement, "checkpoint", CHECKPOINT)
+    parts = None if measurement.wall_time is None else measurement.wall_time.checkpoints
+    if finding is None or parts is None or parts.total_s <= 0:
+        return finding
+    times_s = {
+        "gather": parts.gather_s,
+        "copy": parts.copy_s,
+        "serialize": parts.serialize_s,
+        "write": parts.write_s,
+    }
+    largest = max(times_s, key=lambda name: times_s[name])
+    found = share("largest_part", times_s[largest] / parts.total_s)
+    if found.value < MIN_EXPLAINED.value:
+        return finding
+    return replace(finding, evidence=(*finding.evidence, found), names={"checkpoint_part": largest})
 
 
 def _find_span(measurement: Measurement, name: str, ailment: Ailment) -> Finding | None:
@@ -341,13 +356,15 @@ CHECKPOINT = Ailment(
     needs="span `checkpoint` in two steps or more",
     rule=find_checkpoint,
     asked=Asked.ENOUGH_STEPS,
-    thresholds=(*SCALE, MIN_SPANS),
+    thresholds=(*SCALE, MIN_SPANS, MIN_EXPLAINED),
     title="many checkpoints",
     sentence="{num_checkpoints} checkpoints took {checkpoint_total}, {checkpoint} of all "
     "steps and checkpoints.",
-    explanation=None,
+    explanation="Most of that is {checkpoint_part}, {largest_part} of it.",
     removal=run_without("the checkpoints"),
-    remedy="Write checkpoints less often.",
+    remedy="Write checkpoints less often, or beside the steps "
+    "(torch.distributed.checkpoint.async_save): then the script waits for the copy alone. Where "
+    "pickling takes most of it, keep tensors in the checkpoint and other objects out of it.",
     levers=(),
     when_contended=by_same_load(
         "Checkpoints are counted; what waits for the disk is not made longer, so that the share is "

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...record import kinds
 from ...record.places import BY_HAND
+from ..timeline.call_sizes import LARGEST, NODES, TRAINED
 from ..timeline.recorder import Recorder
 from .completeness import CompletenessProof
 from .operator_probe import PROBE_AT, OperatorProbe
-from .sizes import LARGEST, NODES, TRAINED, count_trained
+from .sizes import count_trained
 from .tally import Tally
 
 if TYPE_CHECKING:
@@ -121,10 +122,12 @@ class CountPlan:
         self.counted_graphs: set[int] = set()
         self.waiting: list[tuple[int, Tally, dict[str, Any]]] = []
         self.idle: list[dict[str, Any]] = []  # updates without an operator
+        self.num_granted = 0  # updates that need no thought, if they are like the last one
 
     def end_update(self, journal: Journal, optimizer: int, sizes: list[int]) -> None:
         """Take the end of an update: count it if it was probed, and decide about the next one."""
         try:
+            self._catch_up(journal)
             if optimizer != BY_HAND and not self.has_stepped:
                 self.has_stepped = True
                 self.num_ended, self.looked_at = 0, -LOOK_EVERY
@@ -132,8 +135,7 @@ class CountPlan:
             is_other = sizes[NODES] != self.last_nodes and number >= self.looked_at + MIN_LOOK
             if is_other or number >= self.looked_at + LOOK_EVERY:
                 self.looked_at, self.last_nodes = number, sizes[NODES]
-                trained = count_trained(self.torch, self._optimizers())
-                sizes[TRAINED] = journal.sizes[TRAINED] = trained
+                sizes = journal.set_trained(count_trained(self.torch, self._optimizers()))
             if self.is_counting:
                 self._take(journal, optimizer, sizes)
             if self.waiting:
@@ -143,10 +145,32 @@ class CountPlan:
             elif not self.is_over:
                 self._plan_next(journal, number, (optimizer, *sizes[:LARGEST]))
             self._lay_out(journal, number)
+            self._rest(journal, number, (optimizer, *sizes[:LARGEST]))
         except Exception:
             self.recorder.fail("count")
             self.is_over, self.is_first, self.is_counting = True, False, False
             journal.probe = None
+
+    def _rest(self, journal: Journal, number: int, key: tuple[int, ...]) -> None:
+        """Grant updates like this one a rest: our code runs between kernels, with cold caches."""
+        if self.schedule or self.is_first or self.waiting or self.has_hidden:
+            return
+        if self.is_over or key in self.known:
+            look = LOOK_EVERY if key[1 + NODES] == self.last_nodes else MIN_LOOK
+            ends = (self.looked_at + look, *CHECKS, LAST_AT + 1)
+            self.num_granted = min(end for end in ends if end > number) - number - 1
+            journal.num_at_rest = self.num_granted
+
+    def _catch_up(self, journal: Journal) -> None:
+        """Take the updates that ended at rest: each was like the one before them."""
+        num = self.num_granted - journal.num_at_rest
+        self.num_granted = journal.num_at_rest = 0
+        if num and not self.is_over and self.num_ended < LAST_AT:
+            self.recent += self.recent[-1:] * min(num, MAX_RECENT)
+            del self.recent[:-MAX_RECENT]
+            if self.num_probes < MAX_PROBES:
+                self.num_unknown = max(0, self.num_unknown - num)
+        self.num_ended += num
 
     def _optimizers(self) -> list[Any]:
         return [reference() for _, reference in self.recorder.optimizers.values()]
@@ -323,6 +347,7 @@ class CountPlan:
 
     def pop_last_lines(self, journal: Journal) -> list[str]:
         """Return the last lines: the process ends."""
+        self._catch_up(journal)
         self._write_waiting(journal, self.num_ended, is_last=True)
         if self.is_first and not self.probe.is_done:
             self.lines.append(self.probe.line(self.num_ended))

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 from ...record import kinds
 from ...record.buckets import BACKWARD, COMMUNICATION, FORWARD, FORWARD_AND_LOSS, LOSS, OTHER, SYNC
 from ...record.places import BY_HAND
+from ..timeline.call_sizes import PLAIN
 from ..timeline.recorder import Recorder
 from .completeness import CompletenessProof
 from .counting_mode import leave_mode, make_mode
-from .sizes import PLAIN, TRAINED, count_trained
+from .sizes import count_trained
 from .tally import Tally
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class WholeUpdates:
                 return
             optimizers = [reference() for _, reference in self.recorder.optimizers.values()]
             trained = count_trained(self.torch, optimizers)
-            sizes[TRAINED] = journal.sizes[TRAINED] = trained
+            sizes = journal.set_trained(trained)
             if self.mode is not None:
                 self._take(optimizer, sizes)
                 if self.foreign or self.mode.foreign:

@@ -41,7 +41,7 @@ class LossLines:
         self.rows: list[Row] = []
         self.block: list[Row] = []
         self.places: list[dict[str, Any]] = []
-        self.was_bad = False
+        self.last_row: Row = (0, 0, 0, None, None)
 
     @property
     def last(self) -> int:
@@ -58,8 +58,8 @@ class LossLines:
         if not self.ended:
             return
         ended, self.ended = self.ended, []
+        self.num_ended += len(ended)
         for optimizer, skipped, total, num, norm in ended:
-            self.num_ended += 1
             if optimizer == BY_HAND:
                 self.num_by_hand = number = self.num_by_hand + 1
             else:
@@ -72,14 +72,11 @@ class LossLines:
         self._add((number, optimizer, 0, *((value, None) if is_loss else (None, value))))
 
     def _add(self, row: Row) -> None:
-        number, _, _, loss, norm = row
-        size = (loss or 0.0) + (norm or 0.0)
-        is_bad = size - size != 0.0
-        if number <= ALL_UPDATES:
+        if row[0] <= ALL_UPDATES:
             self.rows.append(row)
         else:
-            self._add_late(row, is_turn=is_bad != self.was_bad)
-        self.was_bad = is_bad
+            self._add_late(row, is_turn=is_bad(row) != is_bad(self.last_row))
+        self.last_row = row
 
     def _add_late(self, row: Row, *, is_turn: bool) -> None:
         if is_turn or row[_SKIPPED]:
@@ -106,6 +103,12 @@ class LossLines:
         places, self.places = self.places, []
         text = "".join(dumps({"k": kinds.NON_FINITE, **place}) + "\n" for place in places)
         return (losses_line(rows) if rows else "") + text
+
+
+def is_bad(row: Row) -> bool:
+    """Return whether the loss or the norm of an update is not finite."""
+    size = (row[3] or 0.0) + (row[4] or 0.0)
+    return size - size != 0.0
 
 
 def _size(row: Row) -> float:

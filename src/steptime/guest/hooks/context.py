@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...record.buckets import EVALUATION
 from ..count.count_plan import CountPlan, CountWatcher
 from ..count.operator_probe import OperatorProbe
-from ..count.sizes import size_reader
+from ..count.sizes import shape_reader
 from ..count.whole_updates import WholeUpdates
 from ..health.loss_watch import LossWatch
 from ..memory.holdings import tensors_within
@@ -26,6 +26,8 @@ from ..timeline.journal import LEAVE, LEAVE_SPAN, Journal
 from ..timeline.recorder import Recorder
 from ..timeline.thread_journals import Journals, inside_backward
 from ..timeline.thread_timeline import ThreadTimeline
+from ..watchers.call_record import make_call_record
+from ..watchers.checkpoints import CheckpointWatcher
 from ..watchers.debug_switches import SwitchWatcher
 from ..watchers.inputs import LoaderBook
 from .patching import drop_frame
@@ -61,10 +63,20 @@ class Context:
         self.before_update: Callable[[ThreadTimeline], None] | None = None
         self.anatomy: MemoryProbe | None = None  # None once everything about the memory was seen
         self.autopsy: MemoryProbe | None = None  # the same, kept to the end
+        self.checkpoints = CheckpointWatcher(recorder)
         self.num_nodes: Callable[[], int] = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
         self.lent_probe: OperatorProbe | None = None  # for threads that only call models
-        self._read_size = size_reader(torch)
+        self.see_shape = shape_reader(torch, recorder.fail)
         frames = Frames(FileOwners(torch))
+        self.calls = make_call_record(torch, recorder.run, frames.places)
+
+        recorder.watchers += [SiteWatcher(recorder), CountWatcher(recorder)]
+        self.is_inside_backward = inside_backward(torch._C)
+        self.local = self._make_local(frames)
+
+    def _make_local(self, frames: Frames) -> threading.local:
+        """Return what holds each thread's journal."""
+        torch, recorder = self.torch, self.recorder
 
         def new_windows() -> SiteWindows | None:
             if self.trial is not None and self.trial.plan.is_live:
@@ -80,7 +92,6 @@ class Context:
                 return None
             return CountPlan(torch, recorder, self.lend, is_once=self.trial is not None)
 
-        recorder.watchers += [SiteWatcher(recorder), CountWatcher(recorder)]
         new_journal = functools.partial(
             Journal,
             recorder,
@@ -89,39 +100,33 @@ class Context:
             new_plan=new_plan,
             new_losses=lambda: LossWatch(torch, recorder, frames),
         )
-        self.is_inside_backward = inside_backward(torch._C)
         journals = Journals(new_journal, self.is_inside_backward)
 
         class Local(threading.local):
             def __init__(self) -> None:
                 self.journal = journals.take()
 
-        self.local = Local()
+        return Local()
 
     @property
     def journal(self) -> Journal:
         """The calling thread's journal."""
-        return self.local.journal
+        journal: Journal = self.local.journal
+        return journal
 
     def lend(self, probe: OperatorProbe | None) -> None:
         """Let threads that only call models use the probe of the thread that steps."""
         self.lent_probe = probe
 
-    def see_sizes(
-        self, journal: Journal, args: Any, kwargs: Any, *, is_plain: bool
-    ) -> OperatorProbe | None:
-        """Note the size of an outermost call's input; return the probe that it runs through."""
+    def choose_probe(self, journal: Journal, *, is_plain: bool) -> OperatorProbe | None:
+        """Return the probe that an outermost call runs through, the thread's own or one lent."""
         probe = journal.probe
-        try:
-            self._read_size(journal.sizes, args, kwargs, is_plain=is_plain)
-            if probe is not None and is_plain:
-                probe.pass_plain()
-            if probe is None and self.lent_probe is not None and not is_plain:
-                is_other = not (journal.num_updates or journal.in_backward or journal.has_backward)
-                return self.lent_probe if is_other else None
-        except Exception:
-            self.recorder.fail("sizes")
-        return probe
+        if probe is not None:
+            if is_plain:
+                self.guarded("sizes", probe.pass_plain)
+            return probe
+        steps = journal.num_updates or journal.in_backward or journal.has_backward
+        return None if is_plain or steps else self.lent_probe
 
     def dissect(self, what: str, *args: Any) -> None:
         """Let the memory probe do `what`; the update takes longer because of it."""

@@ -9,33 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from ...record.buckets import BACKWARD, COMMUNICATION
+from ...record.call_ring import OPERATIONS
+from ..timeline.journal import LEAVE, Journal
 from ..timeline.thread_timeline import ThreadTimeline
+from ..watchers.call_record import find_arguments
 from .context import Context, marked
 from .patching import drop_frame, replace
 
-COLLECTIVES: tuple[str, ...] = (
-    "all_reduce",
-    "all_reduce_coalesced",
-    "all_gather",
-    "all_gather_coalesced",
-    "all_gather_into_tensor",
-    "all_gather_object",
-    "all_to_all",
-    "all_to_all_single",
-    "barrier",
-    "broadcast",
-    "broadcast_object_list",
-    "gather",
-    "gather_object",
-    "monitored_barrier",
-    "recv",
-    "reduce",
-    "reduce_scatter",
-    "reduce_scatter_tensor",
-    "scatter",
-    "scatter_object_list",
-    "send",
-)
+COLLECTIVES: tuple[str, ...] = OPERATIONS[1:]
 
 
 def hook_distributed(context: Context) -> None:
@@ -47,13 +28,54 @@ def hook_distributed(context: Context) -> None:
     for name in COLLECTIVES:
         original = getattr(distributed.distributed_c10d, name, None)
         if original is not None:
-            wrapper = marked(context, original, COMMUNICATION)
+            wrapper = recorded(context, original, name)
             replace(distributed.distributed_c10d, name, wrapper)
             if getattr(distributed, name, None) is original:
                 setattr(distributed, name, wrapper)
     work = distributed.Work
     replace(work, "wait", marked(context, work.wait, COMMUNICATION))
     hook_ddp(context)
+
+
+def recorded(context: Context, original: Any, name: str) -> Any:
+    """Return a wrapper as `marked` does, which writes the call down before it enters it."""
+    calls = context.calls
+    if calls is None:
+        return marked(context, original, COMMUNICATION)
+    operation, arguments = OPERATIONS.index(name), find_arguments(original)
+    is_compiling = context.torch.compiler.is_dynamo_compiling
+    local, fail, note = context.local, context.recorder.fail, Journal.note
+    begin, end = calls.begin, calls.end
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(*args, **kwargs)
+        try:
+            journal = local.journal
+            outer = journal.top
+            if outer == COMMUNICATION:
+                return original(*args, **kwargs)
+            place = 0
+            try:
+                note(journal, COMMUNICATION, COMMUNICATION)
+                place = begin(operation, arguments, args, kwargs)
+            except Exception:
+                fail("enter")
+            try:
+                result = original(*args, **kwargs)
+            finally:
+                try:
+                    note(journal, LEAVE, outer)
+                except Exception:
+                    fail("leave")
+            if place:
+                end(place)
+            return result
+        except BaseException as error:
+            drop_frame(error)
+            raise
+
+    return wrapper
 
 
 def hook_ddp(context: Context) -> None:

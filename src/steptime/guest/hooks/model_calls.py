@@ -9,8 +9,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from ...record.buckets import BATCHES, EVALUATION, FORWARD, LOSS, NUM_BUCKETS, OTHER
-from ..count.sizes import NODES
+from ...record.buckets import BATCHES, EVALUATION, FORWARD, LOSS, OTHER
 from ..timeline.journal import (
     ENTER_EVALUATION,
     ENTER_FORWARD,
@@ -43,11 +42,11 @@ def hook_calls(context: Context) -> None:
     if original.__code__.co_names != ("_compiled_call_impl", "_call_impl"):
         raise RuntimeError(f"unknown Module.__call__: {original.__code__.co_names}")
     is_compiling = context.torch.compiler.is_dynamo_compiling
-    local = context.local
+    local = context.local  # `top` is 0 (`OTHER`) where no marker of ours is open
 
     # fmt: off
     def _wrapped_call_impl(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if (busy := is_compiling() or 0 < local.journal.top < NUM_BUCKETS) and self._compiled_call_impl is not None:  # noqa: E501
+        if (busy := is_compiling() or local.journal.top) and self._compiled_call_impl is not None:
             return self._compiled_call_impl(*args, **kwargs)
         if busy:
             return self._call_impl(*args, **kwargs)
@@ -83,15 +82,22 @@ def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs
         context.recorder.fail("call")
         kind = IS_QUIET
     trial, anatomy, probe = context.trial, context.anatomy, journal.probe
-    if kind in (IS_FORWARD, IS_PLAIN):
-        probe = context.see_sizes(journal, args, kwargs, is_plain=kind == IS_PLAIN)
-    num_nodes = context.num_nodes()
-    if anatomy is not None and anatomy.awaits_call and kind == IS_FORWARD:
-        context.dissect("see_call", module)
+    is_forward = kind == IS_FORWARD
+    num_nodes = 0
+    if is_forward or kind == IS_PLAIN:
+        context.see_shape(journal, args, kwargs, is_plain=not is_forward)
+        if probe is not None or context.lent_probe is not None:
+            probe = context.choose_probe(journal, is_plain=not is_forward)
+    if is_forward:
+        num_nodes = context.num_nodes()
+        if anatomy is not None and anatomy.awaits_call:
+            context.dissect("see_call", module)
     try:
-        if trial is not None and kind == IS_FORWARD:
+        if probe is None and trial is None:
+            result = original(module, *args, **kwargs)
+        elif trial is not None and is_forward:
             result = trial.run_call(journal, original, module, args, kwargs)
-        elif probe is not None and kind == IS_FORWARD:
+        elif probe is not None and is_forward:
             result = probe.run(journal.disturb, original, (module, *args), kwargs, is_call=True)
         elif kind == IS_LOSS and probe is not None and probe.storages is not None:
             result = probe.follow("loss", original, (module, *args), kwargs)
@@ -101,13 +107,12 @@ def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs
         context.guarded("call", end_call, context, journal, module, kind, None)
         drop_frame(error)
         raise
-    num_nodes = context.num_nodes() - num_nodes  # before ours: reading a graph may add nodes
-    if anatomy is not None and anatomy.awaits_backward and kind == IS_FORWARD:
-        context.dissect("see_result", result)
+    if is_forward:
+        journal.num_nodes += context.num_nodes() - num_nodes  # before ours: it may add nodes
+        if anatomy is not None and anatomy.awaits_backward:
+            context.dissect("see_result", result)
     try:
-        if kind == IS_FORWARD:
-            journal.sizes[NODES] += num_nodes
-        if kind == IS_FORWARD and known is not None and not journal.is_sampled:
+        if is_forward and known is not None and not journal.is_sampled:
             journal.note(LEAVE_FORWARD_WITH_LOSS if known[2] else LEAVE_FORWARD, OTHER)
         elif kind == IS_LOSS:
             journal.note(LEAVE_LOSS, OTHER)

@@ -1,4 +1,4 @@
-"""Hooks on torch's own classes and registries: backward, optimizers, scaler, clipping, saving.
+"""Hooks on torch's own classes and registries: backward, optimizers, scaler, clipping, compiling.
 
 Nothing is ever attached to an object of the user's. While torch compiles, each wrapper only calls
 the original. Its code object has the file name of what it wraps, so dynamo treats it as torch's own
@@ -12,7 +12,6 @@ from typing import Any
 
 from ...record.buckets import (
     BACKWARD,
-    CHECKPOINT,
     COMPILE,
     GRADIENT_PROCESSING,
     NUM_BUCKETS,
@@ -182,8 +181,9 @@ def hook_optimizers(context: Context) -> None:
             journal = local.journal
             if journal.optimizers and not are_running(context, sys._getframe(2)):
                 journal.drop_optimizers()
-            journal.enter_optimizer(has_closure=callable(closure))
-            if context.anatomy is not None and not callable(closure):
+            has_closure = callable(closure)
+            journal.enter_optimizer(has_closure=has_closure)
+            if journal.probe is not None and context.anatomy is not None and not has_closure:
                 context.follow_step(journal, optimizer)
             if context.trial is not None:
                 return context.trial.begin_update(journal, optimizer, args, kwargs)
@@ -199,7 +199,12 @@ def hook_optimizers(context: Context) -> None:
                 context.before_update(journal.timeline)
             skipped = found_inf(optimizer) if journal.scaler is not None else 0
             journal.leave_optimizer(optimizer, skipped)
-            if context.anatomy is not None and not journal.optimizers:
+            anatomy = context.anatomy
+            if anatomy is None or journal.optimizers:
+                return
+            if anatomy.num_at_rest and journal.probe is None:
+                anatomy.num_at_rest -= 1
+            else:
                 context.end_update()
         except Exception:
             recorder.fail("optimizer")
@@ -288,14 +293,6 @@ def hook_clipping(context: Context) -> None:
         wrapper = marked(context, getattr(utils.clip_grad, name), GRADIENT_PROCESSING, see)
         replace(utils.clip_grad, name, wrapper)
         setattr(utils, name, wrapper)
-
-
-def hook_checkpoints(context: Context) -> None:
-    """Keep the writing of a checkpoint apart from the steps."""
-    torch = context.torch
-    wrapper = marked(context, torch.serialization.save, CHECKPOINT)
-    replace(torch.serialization, "save", wrapper)
-    torch.save = wrapper
 
 
 def hook_compile(context: Context, callback_module: Any) -> None:

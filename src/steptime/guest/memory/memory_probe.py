@@ -50,6 +50,8 @@ which takes 30 ms where there are 300,000."""
 LOOK_AT = frozenset((1, PROBE_AT, PROBE_AT + 1, GROWTH_AT))
 """After so many updates a snapshot is due, or it is known why no step is followed."""
 
+MAX_REST = 1_000
+
 CALL, BACKWARD, UPDATE, DEATH = "call", "backward", "update", "death"
 
 
@@ -97,6 +99,7 @@ class MemoryProbe:
         self.held: int | None = None
         self.thread = 0
         self.num_updates = 0
+        self.num_at_rest = self.num_granted = 0  # updates for which nothing is due, if unprobed
         self.model: Any = None  # weak: the first model; no other list has it during its call
         self.outputs: list[Any] = []  # weak references to storages that a model returned
         self.facts: dict[str, Any] = {}
@@ -171,7 +174,7 @@ class MemoryProbe:
         """
         if self.thread not in (0, get_ident()):
             return None
-        self.num_updates += 1
+        self.num_updates += 1 + self.num_granted - self.num_at_rest
         number = self.num_updates
         if self.storages is not None and number != PROBE_AT + 1:
             self._let_go()  # the plan has taken its peak
@@ -179,6 +182,8 @@ class MemoryProbe:
         is_counting = operators is not None and operators.is_worth_following
         self.operators = operators if is_counting and may_follow else None
         self.is_over = number > GROWTH_AT and not may_follow and self.storages is None
+        is_followed = self.storages is not None or self.operators is not None
+        self.num_at_rest = self.num_granted = 0 if is_followed else rest_after(number)
         return "see_end" if number in LOOK_AT or self.operators is not None else None
 
     def see_end(self) -> None:
@@ -362,7 +367,13 @@ class MemoryProbe:
         self.write(kinds.MEMORY_HELD, self._line(moment))
 
     def _line(self, moment: str) -> dict[str, Any]:
-        return {"moment": moment, "n": self.num_updates, **self.facts}
+        number = self.num_updates + self.num_granted - self.num_at_rest
+        return {"moment": moment, "n": number, **self.facts}
+
+
+def rest_after(number: int) -> int:
+    """Return for how many updates after this one nothing is due, unless one is probed."""
+    return min((at for at in LOOK_AT if at > number), default=number + MAX_REST) - number - 1
 
 
 def largest_kinds(kept: Kept) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from time import perf_counter_ns, process_time_ns, thread_time_ns
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ...record.buckets import (
     BATCHES,
@@ -30,8 +30,9 @@ from ...record.buckets import (
     SYNCS,
 )
 from ...record.places import BY_HAND
+from .call_sizes import NODES, TRAINED, sums_of
 from .gc_pauses import NONE
-from .kept_beside import SeenLosses, SpanPlaces
+from .kept_beside import CountedUpdates, SeenLosses, SpanPlaces, WalkedWindows
 from .recorder import FLUSH_NS, MAX_PENDING, Recorder
 from .thread_timeline import NEVER, ThreadTimeline, is_sampled_at
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from ..count.operator_probe import OperatorProbe
 
 Act = Callable[[ThreadTimeline], None]
+
+INPUT_SIZES_END = INPUT_ROWS + len(SIZES)
 
 
 def _entering(bucket: int) -> Act:
@@ -118,43 +121,6 @@ INTERRUPTED_NS = 50_000
 core."""
 
 
-class WalkedWindows(Protocol):
-    """Walks frames at the markers of a few updates; `sites/site_windows.py` has it.
-
-    `shift` is the time [ns] that the walks of this window have taken so far.
-    """
-
-    shift: int
-
-    def mark(self, act: Act, now: int) -> None:
-        """Walk the frames at a marker."""
-
-    def count(self, bucket: int) -> None:
-        """Note a call that is counted but not timed."""
-
-    def end_update(self, journal: Journal, *, is_by_hand: bool) -> None:
-        """Begin or end what the number of the next update calls for."""
-
-    def is_free(self, first: int, last: int) -> bool:
-        """Return whether none of these updates is walked or profiled."""
-
-
-class CountedUpdates(Protocol):
-    """Decides which updates are counted; `count/count_plan.py` has it."""
-
-    def end_update(self, journal: Journal, optimizer: int, sizes: list[int]) -> None:
-        """Take the end of an update, and the sizes of its calls."""
-
-    def is_clear(self, number: int, last: int) -> bool:
-        """Return whether none of these updates is scouted or counted."""
-
-    def pop_lines(self) -> list[str]:
-        """Return the lines made since the last call."""
-
-    def pop_last_lines(self, journal: Journal) -> list[str]:
-        """Return the last lines: the process ends."""
-
-
 class Journal:
     """The notes of one thread.
 
@@ -179,13 +145,17 @@ class Journal:
         "is_attentive",
         "is_direct",
         "is_sampled",
+        "last_optimizer",
+        "last_shapes",
         "log",
         "losses",
         "new_losses",
         "new_plan",
         "new_spans",
         "new_windows",
+        "num_at_rest",
         "num_empty",
+        "num_nodes",
         "num_sampled",
         "num_spans",
         "num_updates",
@@ -195,6 +165,7 @@ class Journal:
         "recorder",
         "scaler",
         "self_ns",
+        "shapes",
         "sizes",
         "spans",
         "syncs",
@@ -246,7 +217,12 @@ class Journal:
         self.probe: OperatorProbe | None = None
         self.plan: CountedUpdates | None = None
         self.losses = None if self.new_losses is None else self.new_losses()
-        self.sizes = [0] * len(SIZES)
+        self.shapes: list[Any] = []  # of the update's calls (`call_sizes.py`)
+        self.num_nodes = 0  # that the update's calls added to autograd's graph
+        self.last_shapes: list[Any] | None = None
+        self.last_optimizer = BY_HAND
+        self.num_at_rest = 0  # updates that the plan need not see, if they are like the last one
+        self.sizes = [0] * len(SIZES)  # of the last update; alike ones share a list
         self.spans = None if self.new_spans is None else self.new_spans()
         self.timeline.spans = self.spans
 
@@ -351,10 +327,15 @@ class Journal:
         taken = pauses.take() if pauses.is_due else NONE
         trial = self.recorder.trial
         tag = None if trial is None else trial.tag()
-        seen, sizes = (self.batches, self.copies, self.syncs), self.sizes
+        sizes, shapes = self.sizes, self.shapes
+        is_alike = optimizer == self.last_optimizer
+        if shapes != self.last_shapes or self.num_nodes != sizes[NODES]:
+            sizes = self.sizes = sums_of(shapes, self.num_nodes, sizes[TRAINED])
+            is_alike = False
+        seen = self.batches, self.copies, self.syncs
         self.ends.append((optimizer, skipped, seen, sizes, taken, tag))
-        self.batches = self.copies = self.syncs = 0
-        self.sizes = [0, 0, 0, 0, 0, sizes[-2], 0]  # the weights that are trained stay
+        self.batches = self.copies = self.syncs = self.num_nodes = 0
+        self.last_shapes, self.shapes, self.last_optimizer = shapes, [], optimizer
         self.num_sampled += self.is_sampled
         self.num_updates += 1
         self.top = top
@@ -365,7 +346,9 @@ class Journal:
         self.is_sampled = is_sampled_at(self.num_updates)
         if self.windows is not None:
             self.windows.end_update(self, is_by_hand=act == END_BY_HAND)
-        if self.plan is not None:
+        if is_alike and self.num_at_rest:
+            self.num_at_rest -= 1
+        elif self.plan is not None:
             self.plan.end_update(self, optimizer, sizes)
         if self.losses is not None:
             self.losses.end_update(optimizer, skipped)
@@ -375,6 +358,16 @@ class Journal:
             self.flush()
         if trial is not None:
             trial.end_update(self, optimizer)
+
+    def set_trained(self, trained: int) -> list[int]:
+        """Note the weights that need gradients, and return the sizes of the update that ended."""
+        if trained != self.sizes[TRAINED]:
+            self.sizes = sizes = [*self.sizes]
+            sizes[TRAINED] = trained
+            if self.ends:
+                optimizer, skipped, seen, _, *rest = self.ends[-1]
+                self.ends[-1] = (optimizer, skipped, seen, sizes, *rest)
+        return self.sizes
 
     def drop_optimizers(self) -> None:
         """Close the steps that seem open: an exception left them."""
@@ -397,8 +390,7 @@ class Journal:
                     continue
                 optimizer, skipped, seen, sizes, pauses, tag = next(following)
                 self._count(*seen)
-                for place, size in enumerate(sizes, start=INPUT_ROWS):
-                    timeline.wall[place] += size
+                timeline.wall[INPUT_ROWS:INPUT_SIZES_END] = sizes
                 if tag is not None:
                     timeline.tag = tag
                 if pauses is not NONE:

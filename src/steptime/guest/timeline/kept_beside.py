@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from .thread_timeline import ThreadTimeline
 
 
 class SpanPlaces(Protocol):
@@ -38,3 +42,40 @@ class SeenLosses(Protocol):
 
     def see_bad_read(self, tensor: Any, value: Any) -> None:
         """Take a bad number that the script read."""
+
+
+class WalkedWindows(Protocol):
+    """Walks frames at the markers of a few updates; `sites/site_windows.py` has it.
+
+    `shift` is the time [ns] that the walks of this window have taken so far.
+    """
+
+    shift: int
+
+    def mark(self, act: Callable[[ThreadTimeline], None], now: int) -> None:
+        """Walk the frames at a marker."""
+
+    def count(self, bucket: int) -> None:
+        """Note a call that is counted but not timed."""
+
+    def end_update(self, journal: Any, *, is_by_hand: bool) -> None:
+        """Begin or end what the number of the next update calls for."""
+
+    def is_free(self, first: int, last: int) -> bool:
+        """Return whether none of these updates is walked or profiled."""
+
+
+class CountedUpdates(Protocol):
+    """Decides which updates are counted; `count/count_plan.py` has it."""
+
+    def end_update(self, journal: Any, optimizer: int, sizes: list[int]) -> None:
+        """Take the end of an update, and the sizes of its calls."""
+
+    def is_clear(self, number: int, last: int) -> bool:
+        """Return whether none of these updates is scouted or counted."""
+
+    def pop_lines(self) -> list[str]:
+        """Return the lines made since the last call."""
+
+    def pop_last_lines(self, journal: Any) -> list[str]:
+        """Return the last lines: the process ends."""

@@ -180,17 +180,12 @@ class Recorder:
         elif (done := rounds.add(row, begins=begins)) is not None:
             self.lines.append(done)
         if timeline.events:
-            self._take_events(number, timeline)
+            self.lines.append(markers_line(number, timeline.events))
         timeline.events = (
             [] if number + 1 < EVENT_UPDATES or (number + 1) % EVENT_EVERY == 0 else None
         )
         if timeline.device is not None:
             timeline.device.close_update(number)
-
-    def _take_events(self, number: int, timeline: ThreadTimeline) -> None:
-        start = timeline.start
-        offsets = [v if i % 2 else v - start for i, v in enumerate(timeline.events or ())]
-        self.lines.append(markers_line(number, offsets))
 
     def index_of(self, optimizer: Any) -> int:
         """Return the number of an optimizer, in the order of first steps."""

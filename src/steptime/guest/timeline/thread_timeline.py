@@ -164,7 +164,7 @@ class ThreadTimeline:
             self.last_cpu = self.cpu_now
             self._open_books()
         if self.events is not None:
-            self.events += (now, self.top)
+            self.events += (now - self.start, self.top)
         if self.device is not None:
             self.device.mark(closed)
         if self.is_sampled:

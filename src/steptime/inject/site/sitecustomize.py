@@ -36,6 +36,73 @@ def _announce(run, kind):
     _append(run, line % (kind, os.getpid(), os.getppid(), version, argv, time.time()))
 
 
+class _ImportTimes(object):
+    """Times the outermost imports of the first thread, until the guest has seen a step.
+
+    Python looks `_find_and_load` up in importlib for each module that is not loaded yet. Ours has
+    its name and file name, so that warnings, tracebacks and Python itself take it for importlib's.
+    """
+
+    min_ns = 200 * 1000
+    max_rows = 300
+
+    def __init__(self):
+        self.began_ns = time.perf_counter_ns()
+        self.rows = []
+        self.is_inside = False
+        self.bootstrap = self.original = self.ours = None
+
+    def start(self):
+        import _thread
+
+        clock, get_ident, take = time.perf_counter_ns, _thread.get_ident, self._take
+        thread = get_ident()
+        self.bootstrap = sys.modules["_frozen_importlib"]
+        self.original = original = self.bootstrap._find_and_load
+
+        def _find_and_load(name, import_):
+            if self.is_inside or get_ident() != thread:
+                return original(name, import_)
+            self.is_inside = True
+            began = clock()
+            try:
+                return original(name, import_)
+            except BaseException as error:
+                if error.__traceback__ is not None:
+                    error.__traceback__ = error.__traceback__.tb_next  # less this frame
+                raise
+            finally:
+                self.is_inside = False
+                take(name, began, clock())
+
+        code = original.__code__
+        _find_and_load.__code__ = _find_and_load.__code__.replace(
+            co_filename=code.co_filename, co_firstlineno=code.co_firstlineno
+        )
+        self.ours = self.bootstrap._find_and_load = _find_and_load
+
+    def stop(self):
+        """Put back what nobody has replaced since."""
+        if self.bootstrap is not None and self.bootstrap._find_and_load is self.ours:
+            self.bootstrap._find_and_load = self.original
+
+    def _take(self, name, began, ended):
+        if ended - began < self.min_ns or len(self.rows) >= self.max_rows:
+            return
+        try:
+            self.rows.append((str(name), began, ended) + self._place(sys._getframe(2)))
+        except Exception:
+            pass  # the folder may be gone: this import is not known then
+
+    def _place(self, frame):
+        """The file and line that imports; None where it is not in a file."""
+        while frame is not None and "importlib" in frame.f_code.co_filename:
+            frame = frame.f_back
+        if frame is None or frame.f_code.co_filename.startswith("<"):
+            return None, None
+        return os.path.abspath(frame.f_code.co_filename), frame.f_lineno
+
+
 class _Finder(object):
     """Calls back after a module has been executed; finds nothing by itself.
 
@@ -129,13 +196,23 @@ def _load_beside_the_record(folder):
     return _load(_PACKAGE + "." + os.path.basename(folder), os.path.join(folder, "__init__.py"))
 
 
-def _load_guest(run, folder, finder, torch):
+def _load_guest(run, folder, finder, torch, imports):
     try:
         guest = _load_beside_the_record(folder)
-        guest.start(torch, run, finder.targets)
+        guest.start(torch, run, finder.targets, imports)
     except Exception as error:
         line = '{"k": "torch", "pid": %d, "t": %.3f, "failed": %s}\n'
         _append(run, line % (os.getpid(), time.time(), _quoted(repr(error)[:200])))
+
+
+def _time_imports():
+    """Begin to time imports; None where Python is built otherwise."""
+    try:
+        times = _ImportTimes()
+        times.start()
+        return times
+    except Exception:
+        return None
 
 
 def _enter():
@@ -153,11 +230,13 @@ def _enter():
     if not is_watched and redirect is None:
         return
 
+    imports = _time_imports() if is_watched else None
+
     def at_torch(torch):
         if redirect is not None:
             redirect(torch)
         if is_watched:
-            _load_guest(run, folder, finder, torch)
+            _load_guest(run, folder, finder, torch, imports)
 
     finder.targets["torch"] = at_torch
     sys.meta_path.insert(0, finder)

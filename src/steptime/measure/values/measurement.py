@@ -13,6 +13,7 @@ from steptime.core.interval import Interval
 from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd
 from steptime.measure.values.anatomy import Anatomy
+from steptime.measure.values.desync import Desync
 from steptime.measure.values.health import Health
 from steptime.measure.values.observations import (
     Compilation,
@@ -30,6 +31,7 @@ from steptime.measure.values.outliving import OutlivingProcess
 from steptime.measure.values.profiled import Profile
 from steptime.measure.values.stall import Stall
 from steptime.measure.values.training_values import CommandTraining
+from steptime.measure.values.wall_time import WallTime
 from steptime.measure.values.work import Count
 
 PHASES = (
@@ -340,6 +342,11 @@ class Measurement:
         outliving: the processes that may go on training although the command has returned.
         health: the losses of the training, and numbers that are not finite; None where no loss and
             no gradient norm was seen.
+        desync: calls of the ranks that differed when the run failed; those of a stall are in
+            `stalls`; None where nothing shows any.
+        price_per_h: what an hour of the machine costs, in the user's currency; None without
+            `--price`.
+        wall_time: the whole time of the run by what it was spent on; None where no step was seen.
     """
 
     schema: int
@@ -381,3 +388,6 @@ class Measurement:
     given_peaks: Mapping[str, float] = field(default_factory=dict)
     outliving: tuple[OutlivingProcess, ...] = ()
     health: Health | None = None
+    desync: Desync | None = None
+    price_per_h: float | None = None
+    wall_time: WallTime | None = None

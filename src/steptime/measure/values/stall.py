@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from steptime.measure.values.desync import Desync
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackFrame:
@@ -78,6 +80,7 @@ class Stall:
         ranks: what each rank was doing.
         culprits: ranks that the others waited for; empty where that is not known.
         duration_s: time until the next step [s]; None where none came, or none has come yet.
+        desync: how the ranks lost each other; None where nothing shows it.
     """
 
     began_unix_s: float
@@ -87,3 +90,4 @@ class Stall:
     ranks: tuple[StalledRank, ...]
     culprits: tuple[int, ...] = ()
     duration_s: float | None = None
+    desync: Desync | None = None

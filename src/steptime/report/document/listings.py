@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from steptime.core.interval import Interval
+from steptime.measure.values.desync import Desync
 from steptime.measure.values.run_summary import RunSummary
 from steptime.measure.values.stall import StalledRank
 from steptime.report.text.lever_text import LeverCard
@@ -85,12 +86,14 @@ class StacksDocument:
         ranks: the ranks with their stacks.
         culprits: the ranks that the others wait for; empty where that is not known, and where the
             ranks are of several trainings.
+        desync: how the ranks lost each other; None where nothing shows it.
     """
 
     run_id: str
     taken_unix_s: float
     ranks: tuple[StalledRank, ...]
     culprits: tuple[int, ...]
+    desync: Desync | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

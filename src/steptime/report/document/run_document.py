@@ -35,6 +35,32 @@ class WorkSums:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunSums:
+    """Sums over the whole time of a run; `measurement.wall_time` has its parts.
+
+    Attributes:
+        wall_s: wall time of the run [s].
+        useful_s: time of the steps that trained [s]: those whose numbers were finite and whose
+            update was made, without what warmup and stalls took beyond usual steps.
+        goodput_fraction: `useful_s` over `wall_s`; null where no time passed.
+        is_open: whether no end of the run is known, so that `wall_s` ends with the last update.
+        price_per_h: what an hour of the machine costs, as `--price` says; null without it.
+        cost: what the run cost, in the same currency.
+        cost_beside: how much of it was for anything else than steps that trained.
+        energy_j: what the devices drew [J]; null where they do not tell.
+    """
+
+    wall_s: float
+    useful_s: float
+    goodput_fraction: float | None
+    is_open: bool = False
+    price_per_h: float | None = None
+    cost: float | None = None
+    cost_beside: float | None = None
+    energy_j: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingDocument:
     """What is known about one of several trainings of a command.
 
@@ -56,6 +82,7 @@ class RunDocument:
     Attributes:
         measurement: what was seen.
         diagnosis: what holds the run back; null where it has no steps to judge.
+        run: sums over the whole time of the run; null where no step was seen.
         work: sums over `measurement.count`; null where the work was not counted.
         mfu: model FLOP utilization: forward and backward over the peak of the device.
         hfu: hardware FLOP utilization, with what activation checkpointing computes again.
@@ -79,6 +106,7 @@ class RunDocument:
     memory_fit: MemoryFit | None
     roofline: Roofline | None
     waterfall: Waterfall | None
+    run: RunSums | None = None
     trainings: tuple[TrainingDocument, ...] = ()
 
 

@@ -60,6 +60,30 @@ PART_COLORS: Mapping[str, str] = {
     "optimizer": PHASE_COLORS["optimizer"],
 }
 
+WALL_COLORS: Mapping[str, str] = {
+    "interpreter": "#c4c9cf",
+    "imports": "#7d8590",
+    "data_set": "#e69f00",
+    "model": "#f0bf55",
+    "loading": "#c98a4b",
+    "setup": "#9aa0a6",
+    "first_batch": "#f5d48c",
+    "compile": "#d55e00",
+    "warmup": "#8fd0f5",
+    "steps": "#2c7fb8",
+    "epoch_start": "#c98a4b",
+    "evaluation": "#7f7fd5",
+    "checkpoint": "#009e73",
+    "logging": "#56b4e9",
+    "stalled": "#e0393e",
+    "wasted_updates": "#e0393e",
+    "skipped_updates": "#cc79a7",
+    "earlier_starts": "#cc79a7",
+    "unseen": "#c4c9cf",
+    "after_steps": "#9aa0a6",
+    "exit": "#c4c9cf",
+}
+
 CLASS_COLORS: Mapping[str, str] = {
     "matmul": "#2c7fb8",
     "convolution": "#009e73",
@@ -88,7 +112,13 @@ def class_of(phase: str) -> str:
     return f"p-{phase.replace('_', '-')}" if phase in PHASE_COLORS else "p-other"
 
 
+def wall_class_of(part: str) -> str:
+    """Return the class that has the color of a part of the run's whole time."""
+    return f"w-{part.replace('_', '-')}" if part in WALL_COLORS else "w-unseen"
+
+
 def rules() -> str:
     """Return the style rules that give the classes their colors."""
-    found = [f".{class_of(name)}{{background:{color}}}" for name, color in PHASE_COLORS.items()]
-    return "\n".join(found)
+    colors = {class_of(name): color for name, color in PHASE_COLORS.items()}
+    colors |= {wall_class_of(name): color for name, color in WALL_COLORS.items()}
+    return "\n".join(f".{name}{{background:{color}}}" for name, color in colors.items())

@@ -27,6 +27,7 @@ from steptime.report.html.html_roofs import roofline_part, waterfall_part
 from steptime.report.html.html_sites import sites_part
 from steptime.report.html.html_tags import Html, tag
 from steptime.report.html.html_trainings import trainings_part
+from steptime.report.html.html_wall import wall_part
 from steptime.report.html.html_watch import shifts_part, stalls_part
 from steptime.report.html.html_work import sizes_part
 from steptime.report.text.work_lines import work_lines
@@ -75,6 +76,7 @@ def _body(facts: PageFacts, plots: Plots) -> list[Html]:
         _section("Also found", sections.findings_part(m, run.diagnosis)),
         _section("The run stood still", stalls),
         _section("Steps over time", drawn.of("steps", hint=_HINT), shifts),
+        _section("Time of the run", wall_part(run)),
         _section("Where a step's time goes", sections.phases_part(m), drawn.of("phases")),
         _section("Where did my MFU go", waterfall_part(run.waterfall)),
         _section("Operators under the roofs", drawn.of("roofline"), roofline_part(run.roofline)),

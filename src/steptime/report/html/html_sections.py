@@ -172,7 +172,7 @@ def phases_part(m: Measurement) -> Html | None:
     spans = [
         f"{run_words.describe_span(s.name)} {format_seconds(s.total_s)}"
         for s in m.spans
-        if s.total_s
+        if s.total_s and m.wall_time is None  # else a section of its own has them
     ]
     if spans:
         parts.append(tag("p", f"Kept apart from the steps: {', '.join(spans)}.", class_="dim"))

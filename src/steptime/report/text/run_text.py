@@ -28,6 +28,7 @@ from steptime.report.text.profile_text import profile_lines
 from steptime.report.text.stall_text import describe_stall
 from steptime.report.text.tables import phase_lines, rank_lines, unseen_phases
 from steptime.report.text.training_lines import training_lines
+from steptime.report.text.wall_lines import wall_lines
 from steptime.report.text.waterfall_text import picture_lines, roof_lines
 from steptime.report.text.work_lines import work_lines
 from steptime.report.words import run_words
@@ -115,7 +116,7 @@ def _report(
         *table,
         *_lines_of_code(m, page, small_fraction=detail.small_fraction),
         *_unseen(m, page),
-        *_apart(m, page),
+        *wall_lines(document, page),
         *(rank_lines(m.ranks, page=page, limit=detail.num_ranks) if m.num_ranks > 1 else []),
         *gap,
         *_others(m, others, page, limit=detail.num_findings),
@@ -289,16 +290,6 @@ def _unseen(m: Measurement, page: Page) -> list[Text]:
         for reason, names in groups.items()
     ]
     return page.block("not seen", "; ".join(parts), style="dim")
-
-
-def _apart(m: Measurement, page: Page) -> list[Text]:
-    parts = [
-        f"{run_words.describe_span(s.name)} {format_seconds(s.total_s)}"
-        + (f" ({s.num_steps_touched:,}x)" if s.num_steps_touched > 1 else "")
-        for s in m.spans
-        if s.total_s > 0
-    ]
-    return page.block("kept apart", joined(parts)) if parts else []
 
 
 def _others(m: Measurement, findings: list[Finding], page: Page, *, limit: int) -> list[Text]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from steptime.core.units import format_seconds
+from steptime.diagnose.ailments.desynced import describe_desync
 from steptime.measure.values.stall import StackFrame, Stall, StalledRank
 
 MAX_GROUPS = 4
@@ -35,7 +36,8 @@ def describe_stall(stall: Stall) -> tuple[str, ...]:
     else:
         waited_s = max(0.0, stall.seen_unix_s - stall.began_unix_s)
         first = f"no step for {format_seconds(waited_s)} {usual} when its stacks were taken"
-    return (first, *describe_ranks(stall.ranks, stall.culprits))
+    lost = () if stall.desync is None else (describe_desync(stall.desync),)
+    return (first, *lost, *describe_ranks(stall.ranks, stall.culprits))
 
 
 def describe_ranks(ranks: Sequence[StalledRank], culprits: Sequence[int] = ()) -> tuple[str, ...]:

@@ -43,6 +43,27 @@ SPANS: Mapping[str, str] = {
     "compile": "compile",
 }
 
+WALL_PARTS: Mapping[str, str] = {
+    **SPANS,
+    "interpreter": "start of Python",
+    "imports": "imports",
+    "data_set": "data set",
+    "model": "model",
+    "loading": "loading a checkpoint",
+    "setup": "set-up",
+    "first_batch": "first batch",
+    "warmup": "warmup",
+    "steps": "steps that trained",
+    "logging": "logging",
+    "stalled": "standing still",
+    "wasted_updates": "wasted updates",
+    "skipped_updates": "skipped updates",
+    "earlier_starts": "earlier starts",
+    "unseen": "not seen",
+    "after_steps": "after the last step",
+    "exit": "end of the process",
+}
+
 CHANGES: Mapping[str, str] = {
     "throttle": "what holds the device's clock down",
     "device_clock": "the device's clock",
@@ -86,6 +107,21 @@ NUMBERS: Mapping[str, str] = {
     "recovered": "for a while",
 }
 """The words of a number of the training that is not finite."""
+
+WORDS: Mapping[str, str] = {
+    **NUMBERS,
+    "interpreter": "the start of Python",
+    "data_set": "the data set",
+    "loading": "loading a checkpoint",
+    "setup": "what else came before the first step",
+    "first_batch": "the first batch",
+    "compile": "compiling",
+    "copy": "copying the weights",
+    "gather": "gathering from the ranks",
+    "serialize": "pickling",
+    "write": "writing",
+}
+"""All words that stand in the sentence of a finding, beside those of phases."""
 
 _SAME_SHARE = 0.01
 """Shares of a step that differ by less are the same to a reader."""
@@ -206,6 +242,11 @@ def describe_span(name: str) -> str:
     return SPANS.get(name, name)
 
 
+def describe_wall_part(name: str) -> str:
+    """Return the name of a part of the run's whole time."""
+    return WALL_PARTS.get(name, name)
+
+
 def describe_missing(word: str) -> str:
     """Say why a phase was not observed, or which signal was missing."""
     return MISSING.get(word) or PHASES.get(word, word)
@@ -286,9 +327,7 @@ def _values(finding: Finding) -> dict[str, str]:
     for end in ("before", "after"):
         if f"phase_{phase}_{end}" in values:
             values[f"phase_{end}"] = values[f"phase_{phase}_{end}"]
-    return values | {
-        name: NUMBERS.get(word) or describe_phase(word) for name, word in names.items()
-    }
+    return values | {name: WORDS.get(word) or describe_phase(word) for name, word in names.items()}
 
 
 def _value(evidence: Evidence) -> str:

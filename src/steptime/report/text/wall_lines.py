@@ -1,0 +1,119 @@
+"""Writes the part of the terminal report on the whole time of a run.
+
+In: a RunDocument. Out: two lines at most: which part of the time trained, and what took the rest.
+Where the whole time is not known, the spans beside the steps are named alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from steptime.core.printable import printable
+from steptime.core.units import format_energy, format_percent, format_seconds, format_speedup
+from steptime.measure.values.measurement import Measurement
+from steptime.measure.values.wall_time import USEFUL, Checkpoints, WallPart, WallTime
+from steptime.report.document.run_document import RunDocument, RunSums
+from steptime.report.text.page import Page, joined
+from steptime.report.words import run_words
+
+_WORTH_NAMING = 0.01
+"""A part below this share of the whole is not named: readers search for what is large."""
+
+_MOST_PARTS = 6
+
+
+def wall_lines(document: RunDocument, page: Page) -> list[Text]:
+    """Say which part of the run's time trained, and what took the rest, the largest first."""
+    wall = document.measurement.wall_time
+    if wall is None:
+        return _span_lines(document.measurement, page)
+    beside = [part for part in wall.parts if part.name != USEFUL]
+    told = [*_goodput(document.run, wall), *_named(beside, wall)]
+    lines = page.block("beside", joined(map(printable, told))) if told else []
+    return lines + _checkpoint_lines(wall, page) + _cost_lines(document.run, page)
+
+
+def _goodput(sums: RunSums | None, wall: WallTime) -> list[str]:
+    if sums is None or sums.goodput_fraction is None:
+        return []
+    useful, whole = format_seconds(sums.useful_s), format_seconds(sums.wall_s)
+    so_far = " so far" if wall.is_open else ""
+    share = format_percent(sums.goodput_fraction)
+    return [f"goodput {share} ({useful} of {whole}{so_far} trained)"]
+
+
+def _named(parts: Sequence[WallPart], wall: WallTime) -> list[str]:
+    """Return the larger parts in words, and the rest as a sum."""
+    ordered = sorted(parts, key=lambda part: -part.total_s)
+    large = [p for p in ordered if p.total_s >= _WORTH_NAMING * wall.total_s][:_MOST_PARTS]
+    rest_s = sum(part.total_s for part in ordered[len(large) :])
+    named = [_describe(part) for part in large]
+    if named and rest_s >= _WORTH_NAMING * wall.total_s:
+        named.append(f"others {format_seconds(rest_s)}")
+    return named
+
+
+def _describe(part: WallPart) -> str:
+    facts = [] if part.num is None or part.num < 2 else [f"{part.num:,}x"]
+    facts += [] if part.where is None else [part.where]
+    told = f"{run_words.describe_wall_part(part.name)} {format_seconds(part.total_s)}"
+    return f"{told} ({', '.join(facts)})" if facts else told
+
+
+def _cost_lines(sums: RunSums | None, page: Page) -> list[Text]:
+    """Say what the run cost in money and energy, as far as that is known."""
+    if sums is None:
+        return []
+    told = []
+    if sums.cost is not None and sums.cost_beside is not None:
+        told.append(f"{_money(sums.cost)} at {_money(sums.price_per_h or 0.0)} an hour")
+        told.append(f"{_money(sums.cost_beside)} of it for no step that trained")
+    if sums.energy_j is not None:
+        told.append(f"the devices drew {format_energy(sums.energy_j)}")
+    return page.block("cost", joined(told)) if told else []
+
+
+def _money(value: float) -> str:
+    return f"{value:,.2f}" if value >= 0.1 else f"{value:.2g}"
+
+
+def _checkpoint_lines(wall: WallTime, page: Page) -> list[Text]:
+    """Say what a checkpoint is spent on, where they take a part of the run that is worth a line."""
+    found = wall.checkpoints
+    if found is None:
+        return []
+    told = []
+    if found.num and found.total_s >= _WORTH_NAMING * wall.total_s:
+        told = [f"each {format_seconds(found.total_s / found.num)}", *_shares(found)]
+    if found.slowdown is not None:
+        ratio = format_speedup(found.slowdown.estimate)
+        told.append(f"steps beside asynchronous ones took {ratio} as long")
+    return page.block("checkpoint", joined(told)) if told else []
+
+
+def _shares(found: Checkpoints) -> list[str]:
+    parts = {
+        "gather": found.gather_s,
+        "copy": found.copy_s,
+        "serialize": found.serialize_s,
+        "write": found.write_s,
+        "other": found.other_s,
+    }
+    large = sorted(parts.items(), key=lambda part: -part[1])
+    return [
+        f"{name} {format_percent(value_s / found.total_s)}"
+        for name, value_s in large
+        if value_s >= _WORTH_NAMING * found.total_s
+    ]
+
+
+def _span_lines(m: Measurement, page: Page) -> list[Text]:
+    parts = [
+        f"{run_words.describe_span(s.name)} {format_seconds(s.total_s)}"
+        + (f" ({s.num_steps_touched:,}x)" if s.num_steps_touched > 1 else "")
+        for s in m.spans
+        if s.total_s > 0
+    ]
+    return page.block("kept apart", joined(parts)) if parts else []
