@@ -28,9 +28,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from end_to_end.harness import environment
+from end_to_end.harness import STEPTIME, environment, run_folder
 from steptime.core.process_end import ProcessEnd, RunState
-from steptime.launch.user_command import observed_environment
 from steptime.levers import file_of, load
 from steptime.measure.run_fold import measure
 from steptime.measure.run_records import read_records
@@ -41,8 +40,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "tests" / "specimens" / "padded_texts.py"
 OUT = ROOT / "benchmarks" / "results" / "padding_levers.json"
 SCRIPTS = {
-    "positions": ("--steps", "160", "--rows", "2048", "--width", "96", "--length", "128"),
-    "attention": ("--steps", "160", "--rows", "2048", "--width", "16", "--length", "256"),
+    "positions": ("--steps", "64", "--rows", "2048", "--width", "96", "--length", "128"),
+    "attention": ("--steps", "64", "--rows", "2048", "--width", "16", "--length", "256"),
 }
 LEVERS: Mapping[str, Mapping[str, Any]] = {
     "trim_padding": {"multiple_of": 1},
@@ -115,12 +114,12 @@ def run(name: str, lever: str | None) -> tuple[Mapping[str, Any], Measurement]:
         asked = [] if lever is None else [asked_for(lever)]
         plan = {"schema": 1, "mode": "trial", "levers": asked, "is_live": False, "quality": None}
         (folder / "plan.json").write_text(json.dumps(plan | {"probe": lever is None}))
-        variables = observed_environment(environment(folder), folder)
-        variables |= {"STEPTIME_PLAN": str(folder / "plan.json"), "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, str(SCRIPT), *SCRIPTS[name]]
+        variables = environment(folder, STEPTIME_PLAN=str(folder / "plan.json"))
+        command = [*STEPTIME, "run", "--", sys.executable, str(SCRIPT), *SCRIPTS[name]]
         subprocess.run(command, cwd=folder, env=variables, check=True, capture_output=True)
+        found = run_folder(folder)
         end = ProcessEnd(state=RunState.FINISHED, exit_code=0)
-        return read_trial(folder)[0].facts, measure(read_records(folder), end=end)
+        return read_trial(found)[0].facts, measure(read_records(found), end=end)
 
 
 def asked_for(lever: str) -> dict[str, Any]:
