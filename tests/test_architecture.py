@@ -585,7 +585,7 @@ def test_no_path_of_somebodys_machine_is_written_down():
 # --- the record -----------------------------------------------------------------------
 
 # What lines and rows of the record hold under names that are the format's alone.
-RECORD_KEYS = {"k", "rows", "row", "rw", "rc", "sites", "breaks", "recompiles"}
+RECORD_KEYS = {"k", "rows", "row", "rw", "rc", "rd", "sites", "breaks", "recompiles"}
 RECORD_FILES = re.compile(r"^(?:rank|worker|quality|processes|host|stalls|count)\S*\.jsonl$")
 # They speak a format of their own: the machine's child with its parent, a contained child too.
 OTHER_LINES = ("machine/", "isolate/")

@@ -35,11 +35,9 @@ background is followed: `steptime show` has the steps that it made since.
 examples:
   steptime run -- python train.py --lr 3e-4
   steptime run --json result.json -- torchrun --nproc-per-node 2 train.py
-  steptime run --count -- python train_compiled.py
-  steptime run --peak bf16=312 --peak tf32=156 -- python train.py
-  steptime run --price 2.49/h -- python train.py
-  steptime run --profile -- python train.py
-  steptime run --live -- python train.py > train.log 2>&1
+  steptime run --count --peak bf16=312 -- python train_compiled.py
+  steptime run --price 2.49/h --profile -- python train.py
+  steptime run --health --live -- python train.py > train.log 2>&1
   steptime run -- sh -c 'nohup python train.py > train.log 2>&1 &'
 """
 
@@ -67,6 +65,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "are shares of it",
     )
     training.add_argument(
+        "--health",
+        action="store_true",
+        help="name layer and samples of a number that is not finite, take norms by layer (slower)",
+    )
+    training.add_argument(
         "--price",
         metavar="PRICE/h",
         help="what an hour of the machine costs, for the run's cost",
@@ -74,9 +77,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_profile_options(parser)
     output = parser.add_argument_group("output")
     output.add_argument(
-        "--report",
-        metavar="FILE",
-        help="write the report to FILE as plain text, not to stderr",
+        "--report", metavar="FILE", help="write the report to FILE as plain text, not to stderr"
     )
     output.add_argument(
         "--json", metavar="FILE", help="write the result to FILE as one JSON document"
@@ -150,6 +151,7 @@ def _run_options(options: argparse.Namespace) -> RunOptions:
         recipe=None if options.recipe is None else Path(options.recipe),
         counts=options.count,
         profile=profile,
+        looks_at_layers=options.health,
         peaks=parse_peaks(options.peak),
         price_per_h=parse_price(options.price),
     )

@@ -16,10 +16,12 @@ from .health.loss_watch import LossWatcher
 from .hooks import (
     checkpoint_hooks,
     distributed,
+    environments,
     loader_hooks,
     model_calls,
     tensor_hooks,
     training_hooks,
+    wait_hooks,
 )
 from .hooks.context import Context
 from .memory.dissect import dissect_death, make_anatomy
@@ -73,6 +75,9 @@ def start(
         context.guarded("install:plan", install_plan, context, plan, targets)
     if wish := os.environ.get("STEPTIME_PROFILE"):
         context.guarded("install:profile", install_profile, context, wish)
+    if os.environ.get("STEPTIME_HEALTH"):
+        context.guarded("install:health", install_health, context)
+    context.guarded("install:questions", install_questions, context)
     return context
 
 
@@ -98,6 +103,8 @@ def enter(
     for install in INSTALLERS:
         context.guarded(f"install:{install.__name__}", install, context)
     targets["torch._dynamo.callback"] = lambda module: training_hooks.hook_compile(context, module)
+    context.guarded("install:environments", environments.hook_libraries, context, targets)
+    context.guarded("install:waits", wait_hooks.hook_waits, context, targets)
     context.guarded("install:libraries", checkpoint_hooks.hook_libraries, context, targets)
     context.guarded("install:loggers", hook_loggers, context, targets)
     context.guarded("install:watchers", install_watchers, context)
@@ -117,6 +124,13 @@ def install_profile(context: Context, wish: str) -> None:
     )
 
 
+def install_health(context: Context) -> None:
+    """Look at the layers from the first update on: the user asked for that."""
+    from .hooks.layer_hooks import layer_look
+
+    layer_look(context).start()
+
+
 def install_plan(context: Context, path: str, targets: dict[str, Callable[[Any], None]]) -> None:
     """Do what the parent's plan says, in a trial, a run with a recipe, or a run to be counted."""
     from .trial.plan_scope import is_meant
@@ -132,15 +146,27 @@ def install_plan(context: Context, path: str, targets: dict[str, Callable[[Any],
         from .count.whole_updates import hook_threads
 
         context.is_counting = True
+        context.leave_weights()
         hook_threads(context.torch, lambda: context.journal, lambda: context.counting)
         return
     trial = install_trial(context, path, lambda: finish(context))
     if trial.plan.is_live:
         context.anatomy = None  # each step is timed against others
+        context.leave_weights()
+        context.padding.stop()
     if trial.plan.quality is not None:
         from .quality.quality_setup import install
 
         install(context, trial.plan.quality, targets)  # last: outside the levers' hooks
+
+
+def install_questions(context: Context) -> None:
+    """Answer questions to a run; nobody asks a trial, or a process that only counts."""
+    if context.is_counting or (context.trial is not None and not context.trial.plan.is_recipe):
+        return
+    from .asked.make_inquiry import watch_for_questions
+
+    watch_for_questions(context)
 
 
 def install_anatomy(context: Context) -> None:
@@ -158,6 +184,7 @@ def install_watchers(context: Context) -> None:
         CompileWatcher(context.torch, recorder),
         PauseWatcher(recorder),
         LossWatcher(recorder),
+        context.padding,
         context.switches,
         context.inputs,
     ]
@@ -308,6 +335,7 @@ def make_head(torch: Any, recorder: Recorder) -> dict[str, Any]:
         **(describe_device(torch) if has_device else {"device_name": None}),
         "num_threads": torch.get_num_threads(),
         "versions": find_versions(),
+        "answers": list(recorder.answers),
     }
 
 

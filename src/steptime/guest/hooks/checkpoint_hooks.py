@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...record.buckets import CHECKPOINT
-from ..timeline.journal import LEAVE_SPAN
+from ..timeline.acts import LEAVE_SPAN
 from ..watchers.checkpoints import COPY, GATHER, SERIALIZE, WRITE, CheckpointWatcher
 from .context import Context
 from .patching import drop_frame, put, replace
@@ -83,9 +83,9 @@ def _saving(context: Context, original: Any, kind: str, part: int) -> Any:
         try:
             journal = local.journal
             outer = journal.top
+            is_begun = _begin(context, book, kind, part)
             if outer != CHECKPOINT:
                 guarded("checkpoint", journal.note_with_cpu, CHECKPOINT, CHECKPOINT)
-            is_begun = _begin(context, book, kind, part)
             try:
                 return original(*args, **kwargs)
             finally:

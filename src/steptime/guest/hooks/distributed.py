@@ -10,7 +10,8 @@ from typing import Any
 
 from ...record.buckets import BACKWARD, COMMUNICATION
 from ...record.call_ring import OPERATIONS
-from ..timeline.journal import LEAVE, Journal
+from ..timeline.acts import LEAVE
+from ..timeline.journal import Journal
 from ..timeline.thread_timeline import ThreadTimeline
 from ..watchers.call_record import find_arguments
 from .context import Context, marked

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...record.buckets import H2D, OPTIMIZER, SYNC
-from ..timeline.journal import LEAVE, LEAVE_UNMOVED, Journal
+from ..timeline.acts import LEAVE, LEAVE_UNMOVED
+from ..timeline.journal import Journal
 from .context import Context, marked
 from .patching import drop_frame, pass_as_torchs, replace
 

@@ -97,6 +97,8 @@ class Recorder:
         self.watchers: list[WriteWatcher] = []
         self.meet_first: Callable[[Any], None] | None = None  # called with the first optimizer
         self.trial: Any = None  # where there is a plan: `guest/trial/trial_guest.py`
+        self.answers: tuple[str, ...] = ()  # what `steptime ask` may ask this process
+        self.layers: Any = None  # while layers are looked at: `guest/health/layer_look.py`
         self.full_updates = FULL_UPDATES
         self.reset()
 

@@ -34,7 +34,7 @@ _MAX_TEXT = 80
 # Most suspicions of a file, and of those without a place.
 _MANY = (
     *(kinds.UPDATES, kinds.MARKERS, kinds.BLOCK, kinds.PROGRESS, kinds.DEVICE_TIMES, kinds.MEMORY),
-    *(kinds.TAGS, kinds.COST, kinds.PAUSES, kinds.LOSSES),
+    *(kinds.TAGS, kinds.COST, kinds.PAUSES, kinds.LOSSES, kinds.BATCHES),
 )
 # Lines of other people's code are shown, but nothing in them is suspected.
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
@@ -63,6 +63,7 @@ class Source:
     cells: Mapping[str, int] = field(default_factory=dict)
     suspicions: tuple[SourceMark, ...] = ()
     switches: tuple[SourceMark, ...] = ()
+    padding: tuple[SourceMark, ...] = ()
 
 
 def write_source(run_folder: Path, *, cwd: str | None) -> None:
@@ -84,20 +85,24 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
     if not (data or numbers):
         return
     from steptime.measure.source.accumulation import find_suspicions
+    from steptime.measure.source.pad_calls import find_padding_lines
     from steptime.measure.source.source_switches import find_switches
 
     lines = {file: _lines(content) for file, content in data.items()}
     suspicions: list[list[object]] = []
     switches: list[list[object]] = []
+    padding: list[list[object]] = []
     for file, content in data.items():
         tree = None if any(part in file for part in _INSTALLED) else _parse(content)
         if tree is not None:
             for code, line in find_suspicions(tree):
                 suspicions.append([code, file, line, _text(lines[file], line)])
             switches += [[code, file, line] for code, line in find_switches(tree)]
+            padding += [[code, file, line] for code, line in find_padding_lines(tree)]
     texts = [[file, n, _text(lines[file], n)] for file, n in sorted(places) if file in lines]
     texts = [row for row in texts if row[2] is not None][:_MAX_LINES]
-    document = {"schema": SCHEMA, "lines": texts, "suspicions": suspicions, "switches": switches}
+    marks = {"suspicions": suspicions, "switches": switches, "padding": padding}
+    document = {"schema": SCHEMA, "lines": texts, **marks}
     document |= {"cells": numbers} if numbers else {}
     write_text(run_folder / NAME, json.dumps(document) + "\n")
 
@@ -108,11 +113,13 @@ def read_source(run_folder: Path) -> Source:
     texts = {(row[0], row[1]): row[2] for row in _rows(document, "lines", (str, int, str))}
     suspicions = _rows(document, "suspicions", (str, str, int, str))
     switches = _rows(document, "switches", (str, str, int))
+    padding = _rows(document, "padding", (str, str, int))
     return Source(
         texts=texts,
         cells=dict(_rows(document, "cells", (str, int))),
         suspicions=tuple(SourceMark(code=c, file=f, line=n, text=t) for c, f, n, t in suspicions),
         switches=tuple(SourceMark(code=c, file=f, line=n) for c, f, n in switches),
+        padding=tuple(SourceMark(code=c, file=f, line=n) for c, f, n in padding),
     )
 
 

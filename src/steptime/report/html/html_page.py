@@ -21,7 +21,9 @@ from steptime.measure.values.stall import Stall
 from steptime.report.document.run_document import RunDocument
 from steptime.report.html import html_sections as sections
 from steptime.report.html.html_colors import rules
+from steptime.report.html.html_layers import layers_part
 from steptime.report.html.html_memory import anatomy_part
+from steptime.report.html.html_padding import lengths_part
 from steptime.report.html.html_profile import profile_part
 from steptime.report.html.html_roofs import roofline_part, waterfall_part
 from steptime.report.html.html_sites import sites_part
@@ -30,6 +32,7 @@ from steptime.report.html.html_trainings import trainings_part
 from steptime.report.html.html_wall import wall_part
 from steptime.report.html.html_watch import shifts_part, stalls_part
 from steptime.report.html.html_work import sizes_part
+from steptime.report.text.padding_lines import padding_lines
 from steptime.report.text.work_lines import work_lines
 
 if TYPE_CHECKING:
@@ -83,6 +86,7 @@ def _body(facts: PageFacts, plots: Plots | None) -> list[Html]:
         _section("Also found", sections.findings_part(m, run.diagnosis)),
         _section("The run stood still", stalls),
         _section("Steps over time", drawn.of("steps", hint=_HINT), shifts),
+        _section("Layers", layers_part(m)),
         _section("Time of the run", wall_part(run)),
         _section("Where a step's time goes", sections.phases_part(m), drawn.of("phases")),
         _section("Where did my MFU go", waterfall_part(run.waterfall)),
@@ -91,6 +95,11 @@ def _body(facts: PageFacts, plots: Plots | None) -> list[Html]:
         _section("Under the profiler", profile_part(m)),
         _section("Ranks", sections.ranks_part(m), drawn.of("ranks")),
         _section("Work of a step", sections.told_part(run, (work_lines,)), sizes_part(m.count)),
+        _section(
+            "Lengths and padding",
+            sections.told_part(run, (padding_lines,)),
+            lengths_part(m.padding),
+        ),
         _section("Memory", anatomy_part(m.memory, run.memory_fit), sections.memory_part(run)),
         _section("The machine over time", drawn.of("machine", is_grid=True)),
         _section("Devices over time", _devices(facts.series), drawn.of("devices", is_grid=True)),

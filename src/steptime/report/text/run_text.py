@@ -22,7 +22,9 @@ from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding,
 from steptime.diagnose.values.reach_values import Roofline, Waterfall
 from steptime.measure.values.measurement import Measurement
 from steptime.report.document.run_document import RunDocument
+from steptime.report.text.health_lines import health_lines
 from steptime.report.text.memory_lines import fit_lines, memory_lines
+from steptime.report.text.padding_lines import padding_lines
 from steptime.report.text.page import LABEL_WIDTH, Page, joined, page_of, shortened
 from steptime.report.text.profile_text import profile_lines
 from steptime.report.text.stall_text import describe_stall
@@ -33,6 +35,7 @@ from steptime.report.text.waterfall_text import picture_lines, roof_lines
 from steptime.report.text.work_lines import work_lines
 from steptime.report.words import run_words
 from steptime.report.words.advice import choose_headline, next_act
+from steptime.report.words.answer_words import describe_asked
 from steptime.report.words.outliving_words import describe_outliving
 from steptime.report.words.study_words import describe_lever
 
@@ -114,17 +117,20 @@ def _report(
         *_steps(m, page),
         *_step_time(m, page),
         *_diagnosis(m, diagnosis, primary, page),
+        *health_lines(m, page),
         *_stalls(m, page),
         *(gap if table else []),
         *table,
         *_lines_of_code(m, page, small_fraction=detail.small_fraction),
         *_unseen(m, page),
         *wall_lines(document, page),
+        *_asked(m, page),
         *(rank_lines(m.ranks, page=page, limit=detail.num_ranks) if m.num_ranks > 1 else []),
         *gap,
         *_others(m, others, page, limit=detail.num_findings),
         *worker_lines(m, page),
         *work_lines(document, page),
+        *padding_lines(document, page),
         *roof_lines(
             document.waterfall, page, run_id=m.run_id, is_brief=detail.is_brief, store=store
         ),
@@ -295,6 +301,18 @@ def _unseen(m: Measurement, page: Page) -> list[Text]:
         for reason, names in groups.items()
     ]
     return page.block("not seen", "; ".join(parts), style="dim")
+
+
+def _asked(m: Measurement, page: Page) -> list[Text]:
+    """Name the steps that do not count because somebody asked meanwhile."""
+    parts = list(map(describe_asked, m.asked[:_MAX_ASKED]))
+    if len(m.asked) > len(parts):
+        parts.append(f"and {len(m.asked) - len(parts):,} more")
+    text = f"{', '.join(parts)}; these steps are in no figure"
+    return page.block("asked", text) if parts else []
+
+
+_MAX_ASKED = 3
 
 
 def _others(m: Measurement, findings: list[Finding], page: Page, *, limit: int) -> list[Text]:

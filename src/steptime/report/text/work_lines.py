@@ -85,7 +85,7 @@ def work_lines(document: RunDocument, page: Page) -> list[Text]:
         if m.count_missing is None:
             return []
         return page.block("work", _describe_missing(m), style="dim")
-    text = _describe_count(m.count, m.num_ranks)
+    text = describe_count(m.count, m.num_ranks)
     basis = m.count.basis
     if basis is not None and basis.how == "range" and not basis.is_apart:
         text += f" · count more of them in a contained extra run: {_command(m)}"
@@ -111,7 +111,7 @@ def _reason(word: str | None) -> str:
     return REASONS.get(word or "", word or "")
 
 
-def _describe_count(count: Count, num_ranks: int) -> str:
+def describe_count(count: Count, num_ranks: int = 1) -> str:
     """Return `2.10 TFLOP a step (forward 0.70, backward 1.40) · matmul 90 %, attention 10 %`."""
     passes = [f"forward {format_flops(count.forward)}", f"backward {format_flops(count.backward)}"]
     if count.recomputed:

@@ -63,6 +63,9 @@ def _relieve(finding: Finding, measurement: Measurement, show: str) -> Act | Non
     remedy = fill_in(row.remedy, finding) if row else None
     if row is None or remedy is None:
         return None
+    if finding.cause == "non_finite" and not _knows_layers(measurement):
+        sentence = "Let Steptime name the layer and the samples of the first bad number:"
+        return Act(sentence=sentence, command=_command("steptime run --health --", measurement))
     levers = [name for name in row.levers if _may_help(name, measurement)][:MAX_LEVERS]
     if not levers or measurement.end.state is RunState.FAILED:
         return Act(sentence=f"{remedy} {AGAIN}", command=_same_command(measurement))
@@ -79,6 +82,11 @@ def _relieve(finding: Finding, measurement: Measurement, show: str) -> Act | Non
         sentence = f"The recipe already uses {' and '.join(known)}. Let Steptime try other levers "
         sentence += "beside it and prove the result:"
     return Act(sentence=sentence, command=_tune(levers, measurement))
+
+
+def _knows_layers(measurement: Measurement) -> bool:
+    """Return whether somebody has looked at the layers already."""
+    return measurement.health is not None and measurement.health.layers is not None
 
 
 def _may_help(lever: str, measurement: Measurement) -> bool:
