@@ -15,6 +15,7 @@ from end_to_end.harness import (
     needs_linux,
     needs_torch,
     rows,
+    start_bare,
     updates,
 )
 
@@ -74,6 +75,22 @@ def test_the_updates_of_a_visit_are_in_its_folder(folder: Path, visit: str, num:
     assert processes["exit"]["updates"] == num
     assert processes["exit"]["failures"] == {}
     assert rows(run / "rank-0.jsonl")[-1]["k"] == "end"
+
+
+@pytest.mark.slow("imports dynamo twice, and compiles")
+def test_what_is_compiled_in_a_visit_holds_nothing_of_it(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    found = {}
+    for way in ("compiled_bare", "compiled"):
+        out = tmp_path_factory.mktemp("c")  # the sockets of workers want a short path
+        done = start_bare(out, "python", SCRIPTS / "visited.py", way, out).finish()
+        assert (done.exit_code, done.stderr) == (0, b""), done.stderr.decode()
+        found[way] = json.loads((out / "found.json").read_text())
+    bare, visited = found["compiled_bare"], found["compiled"]
+    assert visited["losses"] == bare["losses"]
+    for name in ("graphs", "breaks"):
+        assert visited[name] == bare[name], name
 
 
 def test_an_error_is_that_of_the_visit(folder: Path) -> None:

@@ -160,7 +160,7 @@ def compiled(folder, found, *, is_visited):
     from steptime.guest.late import Visit
 
     visit = Visit(str(folder / "first"))
-    x, graphs = torch.ones(4, 8), []
+    x, graphs, breaks = torch.ones(4, 8), [], []
 
     def use(*functions):
         for function in functions:
@@ -170,7 +170,9 @@ def compiled(folder, found, *, is_visited):
                 loss.backward()
                 optimizer.step()
                 found["losses"].append(loss.item().hex())
-        graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+        counters = torch._dynamo.utils.counters
+        graphs.append(counters["stats"]["unique_graphs"])
+        breaks.append(sum(counters["graph_break"].values()))
 
     early = torch.compile(model, backend="eager")
     use(early)
@@ -181,7 +183,7 @@ def compiled(folder, found, *, is_visited):
     if is_visited:
         visit.end()
     use(early, late)
-    found["graphs"] = graphs
+    found |= {"graphs": graphs, "breaks": breaks}
 
 
 WAYS = {

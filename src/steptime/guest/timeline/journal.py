@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ...record.buckets import (
     BATCHES,
     COPIES,
+    FORWARD,
     GC_NS,
     GC_PAUSES,
     INPUT_ROWS,
@@ -166,8 +167,13 @@ class Journal:
         self.timeline.spans = self.spans
 
     def mute(self) -> None:
-        """Note nothing any more: the guest has left, and somebody holds a wrapper of ours."""
+        """Note nothing any more: the guest has left, and somebody holds a wrapper of ours.
+
+        A module that was compiled meanwhile does. Inside a marker, wrappers call the original at
+        once, so that dynamo sees none of our frames.
+        """
         self.reset()
+        self.top = FORWARD
         self.has_stepped = True  # so that no backward call ends an update
         self.is_sampled = False
         self.losses = self.new_windows = self.new_plan = None
