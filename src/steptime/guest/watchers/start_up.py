@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from ...record import kinds
-from ..hooks.patching import drop_frame, replace
+from ..hooks.patching import drop_frame, put, replace
 from ..sites.frames import Frames
 from ..timeline.recorder import Recorder
 
@@ -163,7 +163,7 @@ def hook_start(torch: Any, recorder: Recorder, start_up: StartUp) -> None:
     for name in ("apply", "_apply", "load_state_dict"):
         watch(nn.Module, name, _timed, MODEL)
     watch(torch.serialization, "load", _timed, LOADING)
-    torch.load = torch.serialization.load
+    put(torch, "load", torch.serialization.load)
     watch(torch.distributed, "init_process_group", _timed, SETUP)
 
 
