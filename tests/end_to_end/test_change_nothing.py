@@ -28,6 +28,7 @@ Compare = Callable[..., tuple[Path, Done, Done]]
 
 NOT_COMPARED = {
     "busy_neighbor",
+    "desync",
     "file_moves",
     "gpu_copies",
     "gpu_sync",
