@@ -19,10 +19,12 @@ from .health.loss_watch import LossWatcher
 from .hooks import (
     checkpoint_hooks,
     distributed,
+    environments,
     loader_hooks,
     model_calls,
     tensor_hooks,
     training_hooks,
+    wait_hooks,
 )
 from .hooks.context import Context
 from .memory.dissect import dissect_death, make_anatomy
@@ -82,6 +84,8 @@ def start(
     for install in INSTALLERS:
         context.guarded(f"install:{install.__name__}", install, context)
     targets["torch._dynamo.callback"] = lambda module: training_hooks.hook_compile(context, module)
+    context.guarded("install:environments", environments.hook_libraries, context, targets)
+    context.guarded("install:waits", wait_hooks.hook_waits, context, targets)
     context.guarded("install:libraries", checkpoint_hooks.hook_libraries, context, targets)
     context.guarded("install:loggers", hook_loggers, context, targets)
     context.guarded("install:watchers", install_watchers, context)

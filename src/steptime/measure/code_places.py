@@ -66,7 +66,8 @@ def places_of(records: RunRecords) -> CodePlaces:
 def find_sites(rank: RankSteps, places: CodePlaces) -> tuple[Site, ...]:
     """Return where the time of steps and spans goes, with the longest of the run first.
 
-    Sites that are only counted follow, by number. Those of a span have sums over the run.
+    Sites that are only counted follow, by number. Those of a span have sums over the run. Rollouts
+    are known over the run, too, for steps in which frames were walked may hold none.
     """
     # A step without an optimizer is one row of the guest, like an update.
     num_rows = max(rank.num_steps, rank.total("num_updates"))
@@ -75,6 +76,11 @@ def find_sites(rank: RankSteps, places: CodePlaces) -> tuple[Site, ...]:
         per_step = num_rows / rank.num_steps / rank.signals.sites.num_updates
         inside = [seen for seen in rank.signals.sites.sites if seen.what not in SPANS]
         found += [(rank.num_steps, _site(seen, places, per_step)) for seen in _merge(inside)]
+    known = {site.what for _, site in found}
+    others = [seen for seen in rank.signals.spans if seen.what not in (*SPANS, *known)]
+    found += [
+        (rank.num_steps, _site(seen, places, 1 / max(1, rank.num_steps))) for seen in _merge(others)
+    ]
     spans = [seen for seen in rank.signals.spans if seen.what in SPANS]
     found += [(1, _site(seen, places, 1.0)) for seen in _merge(spans)]
     timed = [(num * site.s_per_step, site) for num, site in found if site.s_per_step is not None]

@@ -1,6 +1,6 @@
 """Reads a rank's lines other than updates: memory, places, operators, compiling, switches.
 
-In: the lines m, s, a, ops, count, c, q, i, x, gc, ce, su, cp, lg, v and nf of
+In: the lines m, s, a, ops, count, c, q, i, pw, x, gc, ce, su, cp, lg, v and nf of
 docs/reference/run-folder.md, and lever of a plan. Out: `Signals`. Any of them may be absent.
 `measure.memory.memory_use` and `measure.code_places` relate them to the steps.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from steptime.core.codec import from_json
 from steptime.measure.health.loss_series import BadPlace
 from steptime.measure.trial_lines import LeverLine
-from steptime.measure.values.observations import LoaderUse
+from steptime.measure.values.observations import AwaitedProcess, LoaderUse
 from steptime.measure.values.work import Count
 from steptime.record import kinds, rows
 from steptime.record.buckets import SIZES
@@ -138,6 +138,7 @@ class Signals:
     pauses: tuple[PauseRow, ...] = ()
     compilings: tuple[CompilingRow, ...] = ()
     loaders: tuple[LoaderUse, ...] = ()
+    awaited: tuple[AwaitedProcess, ...] = ()
     input_shapes: tuple[str, ...] = ()
     has_tokens: bool = False
     window: WindowSeen | None = None
@@ -156,6 +157,11 @@ class _Switches:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Loaders:
     loaders: tuple[LoaderUse, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Awaited:
+    processes: tuple[AwaitedProcess, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +197,7 @@ class SignalLines:
         self.pauses: list[PauseRow] = []
         self.compilings: list[CompilingRow] = []
         self.loaders: tuple[LoaderUse, ...] = ()
+        self.awaited: tuple[AwaitedProcess, ...] = ()
         self.input_shapes: tuple[str, ...] = ()
         self.has_tokens = False
         self.window: WindowSeen | None = None
@@ -268,6 +275,11 @@ class SignalLines:
         """Set all loaders that the training read from so far."""
         self.loaders = from_json(_Loaders, line).loaders
 
+    def set_awaited(self, line: Line) -> None:
+        """Set the processes that were waited for so far."""
+        found = from_json(_Awaited, line).processes
+        self.awaited = tuple(sorted(found, key=lambda one: -one.total_s))
+
     def set_shapes(self, line: Line) -> None:
         """Set the shapes of the models' inputs, and whether they are of tokens."""
         found = from_json(_Shapes, line)
@@ -301,6 +313,7 @@ class SignalLines:
             pauses=tuple(self.pauses),
             compilings=tuple(self.compilings),
             loaders=self.loaders,
+            awaited=self.awaited,
             input_shapes=self.input_shapes,
             has_tokens=self.has_tokens,
             window=self.window,
@@ -321,6 +334,7 @@ TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Line], None]] = {
     kinds.COMPILED: SignalLines.set_compiled,
     kinds.SWITCHES: SignalLines.add_switches,
     kinds.LOADERS: SignalLines.set_loaders,
+    kinds.AWAITED: SignalLines.set_awaited,
     kinds.SHAPES: SignalLines.set_shapes,
     kinds.LEVER: SignalLines.add_lever,
     kinds.PAUSES: SignalLines.add_pauses,

@@ -136,6 +136,7 @@ def _summarize(rank: RankSteps, window: StepWindow, records: RunRecords) -> Rank
         versions=rank.head.versions,
         input_shapes=rank.signals.input_shapes,
         loaders=rank.signals.loaders,
+        awaited=rank.signals.awaited,
         num_threads=rank.head.num_threads,
         num_steps=rank.num_steps,
         num_optimizer_updates=rank.num_updates,

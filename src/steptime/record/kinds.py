@@ -41,6 +41,7 @@ LOSSES = "v"
 NON_FINITE = "nf"
 SWITCHES = "q"
 LOADERS = "i"
+AWAITED = "pw"
 SHAPES = "x"
 WINDOW = "profile"
 

@@ -7,6 +7,7 @@ from steptime.diagnose.ailments import (
     beside_steps,
     contention,
     desynced,
+    experience,
     host,
     memory_limits,
     numerical_health,
@@ -22,6 +23,7 @@ from steptime.diagnose.values.finding import BottleneckKind, Finding
 
 AILMENTS: tuple[Ailment, ...] = (
     *waiting.AILMENTS,
+    *experience.AILMENTS,
     *host.AILMENTS,
     *ranks.AILMENTS,
     *memory_limits.AILMENTS,

@@ -118,15 +118,18 @@ class Context:
         """Let threads that only call models use the probe of the thread that steps."""
         self.lent_probe = probe
 
-    def choose_probe(self, journal: Journal, *, is_plain: bool) -> OperatorProbe | None:
-        """Return the probe that an outermost call runs through, the thread's own or one lent."""
-        probe = journal.probe
-        if probe is not None:
-            if is_plain:
-                self.guarded("sizes", probe.pass_plain)
-            return probe
+    def choose_probe(self, journal: Journal) -> OperatorProbe | None:
+        """Return the probe that a call with gradients runs through: its thread's, or one lent."""
+        if journal.probe is not None:
+            return journal.probe
         steps = journal.num_updates or journal.in_backward or journal.has_backward
-        return None if is_plain or steps else self.lent_probe
+        return None if steps else self.lent_probe
+
+    def see_plain_call(self, journal: Journal, args: Any, kwargs: Any) -> None:
+        """Note the shape of a call without gradients, and that the thread's probe has passed it."""
+        self.see_shape(journal, args, kwargs, is_plain=True)
+        if journal.probe is not None:
+            self.guarded("sizes", journal.probe.pass_plain)
 
     def dissect(self, what: str, *args: Any) -> None:
         """Let the memory probe do `what`; the update takes longer because of it."""

@@ -113,7 +113,7 @@ class SiteWindows:
             last = number + WINDOW_STEPS * min(journal.recorder.num_optimizers, MAX_ROUND)
             # A profiler would get in the way of counting operators.
             is_clear = journal.plan is None or journal.plan.is_clear(number, last)
-            self.profile.end_update(journal, journal.ends[-1][0], may_begin=is_clear)
+            self.profile.end_update(journal, journal.last_optimizer, may_begin=is_clear)
             self.is_over &= self.profile.is_over
 
     def is_free(self, first: int, last: int) -> bool:

@@ -30,10 +30,11 @@ from ...record.buckets import (
     SYNCS,
 )
 from ...record.places import BY_HAND
-from .call_sizes import NODES, TRAINED, sums_of
+from .call_sizes import LARGEST, NODES, TRAINED, sums_of
 from .gc_pauses import NONE
 from .kept_beside import CountedUpdates, SeenLosses, SpanPlaces, WalkedWindows
 from .recorder import FLUSH_NS, MAX_PENDING, Recorder
+from .rollout_time import ActingCalls
 from .thread_timeline import NEVER, ThreadTimeline, is_sampled_at
 
 if TYPE_CHECKING:
@@ -74,6 +75,11 @@ _NAMED: tuple[Act, ...] = (
     ThreadTimeline.drop_optimizers,
     ThreadTimeline.enter_grad,
     ThreadTimeline.disturb,
+    lambda timeline: timeline.rollout.enter_call(timeline),
+    lambda timeline: timeline.rollout.leave_call(timeline),
+    lambda timeline: timeline.rollout.enter_step(timeline),
+    lambda timeline: timeline.rollout.enter_generation(timeline),
+    lambda timeline: timeline.rollout.leave_certain(timeline),
 )
 (
     LEAVE,
@@ -97,6 +103,11 @@ _NAMED: tuple[Act, ...] = (
     DROP_OPTIMIZERS,
     ENTER_GRAD,
     DISTURB,
+    ENTER_ACTING,
+    LEAVE_ACTING,
+    ENTER_ROLLOUT,
+    ENTER_GENERATION,
+    LEAVE_ROLLOUT,
 ) = range(NUM_BUCKETS, NUM_BUCKETS + len(_NAMED))
 _ACTS: tuple[Act, ...] = (*(_entering(bucket) for bucket in range(NUM_BUCKETS)), *_NAMED)
 LEAVE_OPTIMIZER = len(_ACTS)
@@ -131,6 +142,7 @@ class Journal:
 
     __slots__ = (
         "__weakref__",
+        "acting",
         "batches",
         "clock",
         "copies",
@@ -223,6 +235,7 @@ class Journal:
         self.last_optimizer = BY_HAND
         self.num_at_rest = 0  # updates that the plan need not see, if they are like the last one
         self.sizes = [0] * len(SIZES)  # of the last update; alike ones share a list
+        self.acting = ActingCalls()
         self.spans = None if self.new_spans is None else self.new_spans()
         self.timeline.spans = self.spans
 
@@ -331,16 +344,17 @@ class Journal:
         is_alike = optimizer == self.last_optimizer
         if shapes != self.last_shapes or self.num_nodes != sizes[NODES]:
             sizes = self.sizes = sums_of(shapes, self.num_nodes, sizes[TRAINED])
+            self.acting.trained = sizes[LARGEST] or self.acting.trained
             is_alike = False
         seen = self.batches, self.copies, self.syncs
-        self.ends.append((optimizer, skipped, seen, sizes, taken, tag))
         self.batches = self.copies = self.syncs = self.num_nodes = 0
         self.last_shapes, self.shapes, self.last_optimizer = shapes, [], optimizer
         self.num_sampled += self.is_sampled
         self.num_updates += 1
         self.top = top
-        now = self.clock()
-        self.log += (act, now, self.cpu_clock())
+        now, cpu = self.clock(), self.cpu_clock()
+        self.log += (act, now, cpu)  # without a call between them, no interrupt separates these two
+        self.ends += ((optimizer, skipped, seen, sizes, taken, tag),)
         if self.is_attentive:
             self._attend(act, now)
         self.is_sampled = is_sampled_at(self.num_updates)

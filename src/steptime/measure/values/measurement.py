@@ -16,6 +16,7 @@ from steptime.measure.values.anatomy import Anatomy
 from steptime.measure.values.desync import Desync
 from steptime.measure.values.health import Health
 from steptime.measure.values.observations import (
+    AwaitedProcess,
     Compilation,
     GcPauses,
     LoaderUse,
@@ -36,6 +37,8 @@ from steptime.measure.values.work import Count
 
 PHASES = (
     "input_wait",
+    "process_wait",
+    "rollout",
     "h2d",
     "forward",
     "loss",
@@ -105,9 +108,10 @@ class Phase:
     """One phase over the steady window; None where it was not observed.
 
     Attributes:
-        name: `input_wait`, `h2d`, `forward`, `loss`, `forward_and_loss` (compiled together),
-            `backward`, `gradient_processing`, `communication`, `optimizer`, `sync` or `other`,
-            whose fractions sum to 1; or a part of `input_wait`, `fetch` or `collate`.
+        name: `input_wait`, `process_wait` (waiting for another process), `rollout` (acting in
+            environments, or generating), `h2d`, `forward`, `loss`, `forward_and_loss` (compiled
+            together), `backward`, `gradient_processing`, `communication`, `optimizer`, `sync` or
+            `other`, whose fractions sum to 1; or a part of `input_wait`, `fetch` or `collate`.
         median_s: median wall time per step [s].
         fraction: the phase's total over the total of the steady window.
         cpu_median_s: median process CPU time per step [s].
@@ -200,6 +204,8 @@ class RankSummary:
         input_shapes: shapes and types of the models' first tensors, such as `64x3x224x224
             float32`, where two early steps agree in them.
         loaders: the loaders that training reads from.
+        awaited: the processes that it waited for, the longest first; empty where it waited for
+            none.
         tokens_per_step: tokens of the models' inputs in a mean step of the window, including
             padding; null where the inputs are no tokens.
     """
@@ -227,6 +233,7 @@ class RankSummary:
     versions: Mapping[str, str] | None = None
     input_shapes: tuple[str, ...] = ()
     loaders: tuple[LoaderUse, ...] = ()
+    awaited: tuple[AwaitedProcess, ...] = ()
     tokens_per_step: float | None = None
 
 

@@ -164,6 +164,27 @@ class LoaderUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitedProcess:
+    """A process that a rank waited for, or one of several that it may have waited for.
+
+    Attributes:
+        pid: its id; null where only an address is known.
+        command: its command line, cut to 200 characters; null where it could not be read.
+        name: its name in multiprocessing; null without one.
+        address: host and port, where it runs on another machine, or cannot be seen.
+        num: how often the rank waited for it.
+        total_s: wall time of these waits [s].
+    """
+
+    pid: int | None = None
+    command: str | None = None
+    name: str | None = None
+    address: str | None = None
+    num: int = 0
+    total_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Switch:
     """A debug switch that was on while the training ran.
 

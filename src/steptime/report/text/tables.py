@@ -22,7 +22,7 @@ from steptime.report.words import run_words
 COMPUTE = ("forward", "loss", "forward_and_loss", "backward", "gradient_processing", "optimizer")
 """The phases in which the model's arithmetic is done."""
 
-_WAITS = ("input_wait", *INNER_PHASES, "h2d", "communication", "sync")
+_WAITS = ("input_wait", *INNER_PHASES, "process_wait", "h2d", "communication", "sync")
 _ORDER = ("input_wait", *INNER_PHASES, *(name for name in PHASES if name != "input_wait"))
 MAX_RUNS = 1000
 """More rows take more than a second to lay out, and nobody reads as many."""

@@ -46,6 +46,8 @@ PARTS: Mapping[str, str] = {
     "launch": "launching, Python",
     "loss": "loss",
     "input": "input wait",
+    "process_wait": "process wait",
+    "rollout": "rollout",
     "preprocessing": "preparing batches",
     "copies": "copies to device",
     "communication": "communication",

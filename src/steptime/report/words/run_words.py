@@ -22,6 +22,8 @@ from steptime.report.words.fact_words import describe_facts, fill, listed
 
 PHASES: Mapping[str, str] = {
     "input_wait": "input wait",
+    "process_wait": "process wait",
+    "rollout": "rollout",
     "fetch": "fetch",
     "collate": "collate",
     "h2d": "copy to device",
@@ -86,6 +88,9 @@ MISSING: Mapping[str, str] = {
     "not_sampled": "no counted step was sampled",
     "no_module_seen": "no call of a module was seen",
     "inside_forward": "it is part of the model's forward",
+    "inside_rollout": "it is part of the rollout",
+    "no_rollout_seen": "nothing acted in an environment or generated",
+    "no_process_wait_seen": "nothing was received from another process",
     "inside_forward_and_loss": "compiled together",
     "not_compiled_together": "not compiled together",
     "no_backward_seen": "no backward pass was seen",
@@ -126,7 +131,10 @@ WORDS: Mapping[str, str] = {
 _SAME_SHARE = 0.01
 """Shares of a step that differ by less are the same to a reader."""
 
-OBVIOUS = ("inside_forward_and_loss", "not_compiled_together", "single_rank", "no_steady_steps")
+OBVIOUS = (
+    *("inside_forward_and_loss", "not_compiled_together", "single_rank", "no_steady_steps"),
+    *("no_rollout_seen", "no_process_wait_seen"),
+)
 """Reasons for an absent phase that other lines of the report make plain."""
 
 # Sentences by the code of the note; `{facts}` stands for all its facts.
