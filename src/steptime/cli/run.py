@@ -37,9 +37,8 @@ examples:
   steptime run --json result.json -- torchrun --nproc-per-node 2 train.py
   steptime run --count -- python train_compiled.py
   steptime run --peak bf16=312 --peak tf32=156 -- python train.py
-  steptime run --price 2.49/h -- python train.py
-  steptime run --profile -- python train.py
-  steptime run --live -- python train.py > train.log 2>&1
+  steptime run --price 2.49/h --profile -- python train.py
+  steptime run --health --live -- python train.py > train.log 2>&1
   steptime run -- sh -c 'nohup python train.py > train.log 2>&1 &'
 """
 
@@ -65,6 +64,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="the dense peak of the device (or CPU) for a type such as bf16 or tf32; MFU and HFU "
         "are shares of it",
+    )
+    training.add_argument(
+        "--health",
+        action="store_true",
+        help="name layer and samples of a number that is not finite, take norms by layer (slower)",
     )
     training.add_argument(
         "--price",
@@ -110,8 +114,14 @@ def execute(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         if not ends:
             raise
-        tell("the report was interrupted. To print it: steptime show last")
+        show = "steptime show last" + _with_store(options.store)
+        tell(f"the report was interrupted. To print it: {show}")
     return shell_exit_code(ends[0])
+
+
+def _with_store(store: str | None) -> str:
+    """Return the option that names another store than that of this folder."""
+    return "" if store is None else f" --store {shlex.quote(store)}"
 
 
 def _run(asked: RunOptions, *, is_live: bool, on_end: Callable[[ProcessEnd], None]) -> EndedRun:
@@ -144,6 +154,7 @@ def _run_options(options: argparse.Namespace) -> RunOptions:
         recipe=None if options.recipe is None else Path(options.recipe),
         counts=options.count,
         profile=profile,
+        looks_at_layers=options.health,
         peaks=parse_peaks(options.peak),
         price_per_h=parse_price(options.price),
     )
@@ -222,7 +233,7 @@ def _offer_page(observed: ObservedRun, told: Sequence[str]) -> None:
     from steptime.app.attempt import attempt
     from steptime.app.report import INSTALL, write_page
 
-    again = f"steptime report {observed.run_id}"
+    again = f"steptime report {observed.run_id}" + _with_store(observed.store_to_name)
     if find_spec("bokeh") is None:
         tell(f"to get the page of this run: {INSTALL}, then: {again}")
         return

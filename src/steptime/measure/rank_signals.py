@@ -1,22 +1,27 @@
 """Reads a rank's lines other than updates: memory, places, operators, compiling, switches.
 
-In: the lines m, s, a, ops, count, c, q, i, x, gc, ce, su, cp, lg, v, nf and l of
-docs/reference/run-folder.md, and lever of a plan. Out: `Signals`. Any of them may be absent.
+In: lines m, s, a, ops, count, c, q, i, pw, x, gc, ce, su, cp, lg, v, nf, br, hc, lw, ln, ga, wt,
+ev and l of docs/reference/run-folder.md, and lever of a plan. Out: `Signals`. Any may be absent.
 `measure.memory.memory_use` and `measure.code_places` relate them to the steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from steptime.core.codec import from_json
+from steptime.measure.health.layer_curves import LayerSamples
+from steptime.measure.health.layer_lines import BracketSeen, LookCost
 from steptime.measure.health.loss_series import BadPlace
+from steptime.measure.health.weight_lines import read_graphs, read_weights
 from steptime.measure.trial_lines import LeverLine
-from steptime.measure.values.observations import LoaderUse
+from steptime.measure.values.observations import AwaitedProcess, LoaderUse
+from steptime.measure.values.training_health import KeptGraphs, WeightUse
 from steptime.measure.values.work import Count
-from steptime.record import kinds, rows
+from steptime.record import health_rows, kinds, rows
 from steptime.record.buckets import SIZES
+from steptime.record.health_rows import EvaluationRow
 from steptime.record.lines import Line
 from steptime.record.rows import (
     BatchRow,
@@ -125,6 +130,22 @@ class WindowSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AskedSeen:
+    """A question that was answered meanwhile, with begin and end [ns on the head's clock].
+
+    `t` is empty where nothing was examined.
+    """
+
+    what: str
+    missing: str | None = None
+    t: tuple[int, ...] = ()
+
+
+MAX_ASKED = 1000
+"""Questions of a rank that are read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Signals:
     """All lines other than updates; `spans` are places over the whole run."""
 
@@ -139,15 +160,23 @@ class Signals:
     pauses: tuple[PauseRow, ...] = ()
     compilings: tuple[CompilingRow, ...] = ()
     loaders: tuple[LoaderUse, ...] = ()
+    awaited: tuple[AwaitedProcess, ...] = ()
     input_shapes: tuple[str, ...] = ()
     has_tokens: bool = False
     window: WindowSeen | None = None
     losses: tuple[LossRow, ...] = ()
     bad_places: tuple[BadPlace, ...] = ()
+    brackets: tuple[BracketSeen, ...] = ()
+    look_cost: LookCost | None = None
+    layers: LayerSamples = field(default_factory=LayerSamples)
+    kept_graphs: KeptGraphs | None = None
+    weight_use: WeightUse | None = None
+    evaluations: tuple[EvaluationRow, ...] = ()
     batches: tuple[BatchRow, ...] = ()
     start_up: tuple[StartUpRow, ...] = ()
     checkpoints: tuple[CheckpointRow, ...] = ()
     logging: tuple[LoggingRow, ...] = ()
+    asked: tuple[AskedSeen, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +187,11 @@ class _Switches:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Loaders:
     loaders: tuple[LoaderUse, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Awaited:
+    processes: tuple[AwaitedProcess, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,11 +227,19 @@ class SignalLines:
         self.pauses: list[PauseRow] = []
         self.compilings: list[CompilingRow] = []
         self.loaders: tuple[LoaderUse, ...] = ()
+        self.awaited: tuple[AwaitedProcess, ...] = ()
         self.input_shapes: tuple[str, ...] = ()
         self.has_tokens = False
         self.window: WindowSeen | None = None
         self.losses: list[LossRow] = []
         self.bad_places: list[BadPlace] = []
+        self.asked: list[AskedSeen] = []
+        self.brackets: list[BracketSeen] = []
+        self.look_cost: LookCost | None = None
+        self.layers = LayerSamples()
+        self.kept_graphs: KeptGraphs | None = None
+        self.weight_use: WeightUse | None = None
+        self.evaluations: list[EvaluationRow] = []
         self.batches: list[BatchRow] = []
         self.start_up: tuple[StartUpRow, ...] = ()
         self.checkpoints: list[CheckpointRow] = []
@@ -215,6 +257,14 @@ class SignalLines:
         """Set the stretches before the first step; there is one such line."""
         self.start_up = tuple(rows.start_up(line))
 
+    def add_asked(self, line: Line) -> None:
+        """Add a question that was answered, if it took time of the training."""
+        found = from_json(AskedSeen, line)
+        if len(found.t) not in (0, 2):
+            raise ValueError(f"`t` must be two numbers, got {found.t}")
+        if found.t and len(self.asked) < MAX_ASKED:
+            self.asked.append(found)
+
     def add_losses(self, line: Line) -> None:
         """Add the losses of updates, one per row."""
         self.losses += rows.losses(line)
@@ -222,6 +272,34 @@ class SignalLines:
     def add_bad_place(self, line: Line) -> None:
         """Add where a number became bad."""
         self.bad_places.append(from_json(BadPlace, line))
+
+    def add_bracket(self, line: Line) -> None:
+        """Add where an update stopped being finite, by layer."""
+        self.brackets.append(from_json(BracketSeen, line))
+
+    def set_look_cost(self, line: Line) -> None:
+        """Set what probes of the layers saw and took so far."""
+        self.look_cost = from_json(LookCost, line)
+
+    def add_layers(self, line: Line) -> None:
+        """Add the names of layers."""
+        self.layers.add_layers(health_rows.layers(line))
+
+    def add_layer_norms(self, line: Line) -> None:
+        """Add the norms of layers in one update."""
+        self.layers.add_norms(*health_rows.layer_norms(line))
+
+    def add_evaluations(self, line: Line) -> None:
+        """Add the losses of evaluations, one evaluation per row."""
+        self.evaluations += health_rows.evaluations(line)
+
+    def set_kept_graphs(self, line: Line) -> None:
+        """Set whether the graphs of early updates are alive."""
+        self.kept_graphs = read_graphs(line)
+
+    def set_weight_use(self, line: Line) -> None:
+        """Set which weights learned nothing so far."""
+        self.weight_use = read_weights(line)
 
     def add_batches(self, line: Line) -> None:
         """Add the batches that were looked at, one per row."""
@@ -275,6 +353,11 @@ class SignalLines:
         """Set all loaders that the training read from so far."""
         self.loaders = from_json(_Loaders, line).loaders
 
+    def set_awaited(self, line: Line) -> None:
+        """Set the processes that were waited for so far."""
+        found = from_json(_Awaited, line).processes
+        self.awaited = tuple(sorted(found, key=lambda one: -one.total_s))
+
     def set_shapes(self, line: Line) -> None:
         """Set the shapes of the models' inputs, and whether they are of tokens."""
         found = from_json(_Shapes, line)
@@ -308,15 +391,23 @@ class SignalLines:
             pauses=tuple(self.pauses),
             compilings=tuple(self.compilings),
             loaders=self.loaders,
+            awaited=self.awaited,
             input_shapes=self.input_shapes,
             has_tokens=self.has_tokens,
             window=self.window,
             losses=tuple(self.losses),
             bad_places=tuple(self.bad_places),
+            brackets=tuple(self.brackets),
+            look_cost=self.look_cost,
+            layers=self.layers,
+            kept_graphs=self.kept_graphs,
+            weight_use=self.weight_use,
+            evaluations=tuple(self.evaluations),
             batches=tuple(self.batches),
             start_up=self.start_up,
             checkpoints=tuple(self.checkpoints),
             logging=self.logging,
+            asked=tuple(self.asked),
         )
 
 
@@ -329,6 +420,7 @@ TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Line], None]] = {
     kinds.COMPILED: SignalLines.set_compiled,
     kinds.SWITCHES: SignalLines.add_switches,
     kinds.LOADERS: SignalLines.set_loaders,
+    kinds.AWAITED: SignalLines.set_awaited,
     kinds.SHAPES: SignalLines.set_shapes,
     kinds.LEVER: SignalLines.add_lever,
     kinds.PAUSES: SignalLines.add_pauses,
@@ -336,10 +428,18 @@ TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Line], None]] = {
     kinds.WINDOW: SignalLines.set_window,
     kinds.LOSSES: SignalLines.add_losses,
     kinds.NON_FINITE: SignalLines.add_bad_place,
+    kinds.BRACKET: SignalLines.add_bracket,
+    kinds.LOOK_COST: SignalLines.set_look_cost,
+    kinds.LAYERS: SignalLines.add_layers,
+    kinds.LAYER_NORMS: SignalLines.add_layer_norms,
+    kinds.GRAPHS_KEPT: SignalLines.set_kept_graphs,
+    kinds.WEIGHTS: SignalLines.set_weight_use,
+    kinds.EVALUATIONS: SignalLines.add_evaluations,
     kinds.BATCHES: SignalLines.add_batches,
     kinds.START_UP: SignalLines.set_start_up,
     kinds.CHECKPOINTS: SignalLines.add_checkpoints,
     kinds.LOGGING: SignalLines.set_logging,
+    kinds.ASKED: SignalLines.add_asked,
 }
 """The method that takes a line, by its `k`."""
 

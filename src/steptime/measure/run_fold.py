@@ -13,6 +13,7 @@ from functools import partial
 from itertools import chain
 
 from steptime.core.process_end import ProcessEnd
+from steptime.measure.asked_steps import steps_asked
 from steptime.measure.bare_measurement import measure_bare, worker_bytes_of
 from steptime.measure.code_places import (
     find_compilation,
@@ -127,6 +128,7 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
             health=health,
             places=places,
         ),
+        asked=steps_asked(busiest),
     )
 
 
@@ -153,6 +155,7 @@ def _summarize(rank: RankSteps, window: StepWindow, records: RunRecords) -> Rank
         versions=rank.head.versions,
         input_shapes=rank.signals.input_shapes,
         loaders=rank.signals.loaders,
+        awaited=rank.signals.awaited,
         num_threads=rank.head.num_threads,
         num_steps=rank.num_steps,
         num_optimizer_updates=rank.num_updates,

@@ -65,7 +65,8 @@ class Finding:
         where_text: that line as it is in the file.
         headroom_speedup: step time now over step time without the phase's exposed time.
         missing: signals that would make it more exact but were not observed.
-        names: machine words beside the numbers: the `phase` of a change, the `dtype` of a headroom.
+        names: words beside the numbers: the `phase` of a change, the `dtype` of a headroom, the
+            names of weights.
         held_by: what it is judged by, where other programs kept the cores busy; None where they
             did not.
         site: the same place as `where`, as file and lines; None where it is no line that was seen
