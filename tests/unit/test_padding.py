@@ -17,12 +17,13 @@ from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Severity
 from steptime.measure.length_work import LengthWork, find_length_work
 from steptime.measure.padding import find_padding, useful_fraction
-from steptime.measure.rank_signals import CountSeen
+from steptime.measure.seen_lines import CountSeen
 from steptime.measure.source.pad_calls import TO_LENGTH, TO_LONGEST, find_padding_lines
 from steptime.measure.values.observations import Site
 from steptime.measure.values.useful_work import Padding, RankBalance, RankShare
 from steptime.measure.values.work import ClassCount, Count
-from steptime.record.rows import SEEN_BY, BatchRow, MisshapenError, batches
+from steptime.record.batch_rows import SEEN_BY, BatchRow, batches
+from steptime.record.rows import MisshapenError
 from steptime.report.html.html_padding import lengths_part
 from steptime.report.text.padding_lines import padding_lines
 from steptime.report.text.page import unwrapped_page

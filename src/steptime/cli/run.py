@@ -35,8 +35,7 @@ background is followed: `steptime show` has the steps that it made since.
 examples:
   steptime run -- python train.py --lr 3e-4
   steptime run --json result.json -- torchrun --nproc-per-node 2 train.py
-  steptime run --count -- python train_compiled.py
-  steptime run --peak bf16=312 --peak tf32=156 -- python train.py
+  steptime run --count --peak bf16=312 -- python train_compiled.py
   steptime run --price 2.49/h --profile -- python train.py
   steptime run --health --live -- python train.py > train.log 2>&1
   steptime run -- sh -c 'nohup python train.py > train.log 2>&1 &'
@@ -78,9 +77,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_profile_options(parser)
     output = parser.add_argument_group("output")
     output.add_argument(
-        "--report",
-        metavar="FILE",
-        help="write the report to FILE as plain text, not to stderr",
+        "--report", metavar="FILE", help="write the report to FILE as plain text, not to stderr"
     )
     output.add_argument(
         "--json", metavar="FILE", help="write the result to FILE as one JSON document"

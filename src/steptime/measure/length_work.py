@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from steptime.measure.rank_signals import CountSeen
+from steptime.measure.seen_lines import CountSeen
 from steptime.measure.values.work import Count
 from steptime.measure.work_fit import ELEMENTS, TRAINED, find_fit
 from steptime.record.buckets import SIZES

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from steptime.core.stats import median
 from steptime.measure.length_work import LengthWork
 from steptime.measure.values.useful_work import BatchSize, LengthBin, Lengths, Padding
-from steptime.record.rows import SEEN_BY, BatchRow
+from steptime.record.batch_rows import SEEN_BY, BatchRow
 
 _BOUNDS, _, _PIXELS, _, _TOKEN = range(len(SEEN_BY))
 

@@ -16,7 +16,7 @@ from steptime.launch.values import CommandRecord
 from steptime.measure.memory.memory_anatomy import MemorySeen, anatomy_of
 from steptime.measure.profile.profile_fold import fold_trace
 from steptime.measure.profile.trace_file import compress
-from steptime.measure.rank_signals import WindowSeen
+from steptime.measure.seen_lines import WindowSeen
 from steptime.measure.values.answer import CountedStep, HeldMemory, TensorGroup
 from steptime.measure.values.profiled import FOLDER, RankProfile
 from steptime.measure.values.work import Count

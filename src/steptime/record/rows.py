@@ -177,28 +177,6 @@ class LossRow(NamedTuple):
     norm: float | None
 
 
-SEEN_BY = ("sequence_bounds", "attention_mask", "pixel_mask", "labels", "padding_token")
-"""What may say which positions of a batch are used, the surest first."""
-
-
-class BatchRow(NamedTuple):
-    """A batch that was looked at; `guest/padding/read_batch.py` says what the numbers are.
-
-    `number` is how many updates had rows before it, `seen_by` a place in `SEEN_BY`; `num_trained`
-    and `token` are -1 where they are not known.
-    """
-
-    number: int
-    seen_by: int
-    num_rows: int
-    width: int
-    num_seen: int
-    num_needed: int
-    num_trained: int
-    token: int
-    lengths: tuple[int, ...]
-
-
 class Layout:
     """The places of an update's numbers, as the head of its file names them."""
 
@@ -322,11 +300,6 @@ def losses(line: Line) -> list[LossRow]:
     return [_loss(values) for values in _rows(line)]
 
 
-def batches(line: Line) -> list[BatchRow]:
-    """Return the batches that were looked at."""
-    return [_batch(values) for values in _rows(line)]
-
-
 def whole_number(line: Line, name: str) -> int:
     """Return a whole number of a line."""
     return _int(_get(line, name))
@@ -424,17 +397,6 @@ def _compiling(values: Any) -> CompilingRow:
     row = _typed(values, str, number, (*number, _NONE), text, text, (int, _NONE))
     what, t_unix_s, seconds, *rest = row
     return CompilingRow(what, float(t_unix_s), None if seconds is None else float(seconds), *rest)
-
-
-def _batch(values: Any) -> BatchRow:
-    size = len(BatchRow._fields)
-    if not isinstance(values, list) or len(values) != size:
-        raise MisshapenError(f"a batch is wanted, got {values!r:.60}")
-    numbers, lengths = _ints(values[:-1], size - 1), _ints(values[-1], _length(values[-1]))
-    row = BatchRow._make((*numbers, lengths))
-    if not 0 <= row.seen_by < len(SEEN_BY) or min(row[2:6]) < 0 or min(row.lengths, default=0) < 0:
-        raise MisshapenError(f"the sizes of a batch are wanted, got {values!r:.60}")
-    return row
 
 
 _REALS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf, None: None}
