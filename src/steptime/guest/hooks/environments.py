@@ -15,7 +15,8 @@ from types import FunctionType
 from typing import Any
 
 from ...record.buckets import NUM_BUCKETS, ROLLOUT
-from ..timeline.journal import ENTER_GENERATION, ENTER_ROLLOUT, LEAVE_ROLLOUT, Journal
+from ..timeline.acts import ENTER_GENERATION, ENTER_ROLLOUT, LEAVE_ROLLOUT
+from ..timeline.journal import Journal
 from .context import Context
 from .patching import NOT_OURS, drop_frame, hidden
 

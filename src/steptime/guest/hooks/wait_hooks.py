@@ -18,7 +18,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from ...record.buckets import NUM_BUCKETS, PROCESS_WAIT
-from ..timeline.journal import LEAVE
+from ..timeline.acts import LEAVE
 from ..watchers.awaited_processes import AwaitedProcesses, Facts, describe, peers_of
 from .context import Context
 from .patching import drop_hidden, hidden
