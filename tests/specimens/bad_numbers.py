@@ -15,6 +15,8 @@ parser.add_argument("--plant", default="forward")
 parser.add_argument("--at", type=int, default=12)
 parser.add_argument("--updates", type=int, default=40)
 parser.add_argument("--optimizer", choices=("adamw", "sgd"), default="adamw")
+parser.add_argument("--loader", action="store_true", help="batches come from a DataLoader")
+parser.add_argument("--workers", type=int, default=0)
 args = parser.parse_args()
 
 
@@ -53,6 +55,29 @@ class Net(nn.Module):
         return self.out(self.norm(x)[:, 0])
 
 
+class Sentences(torch.utils.data.Dataset):
+    """Words and a label, by number."""
+
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, number):
+        own = torch.Generator().manual_seed(number)
+        words = torch.randint(16, (5,), generator=own)
+        return number, words, torch.randint(4, (), generator=own)
+
+
+def batches():
+    """Numbers of the samples, words and labels, without end."""
+    while not args.loader:
+        yield None, torch.randint(16, (8, 5)), torch.randint(4, (8,))
+    loader = torch.utils.data.DataLoader(
+        Sentences(), batch_size=8, shuffle=True, num_workers=args.workers
+    )
+    while True:
+        yield from loader
+
+
 def wrong(model):
     """Whether any weight or gradient is not finite."""
     tensors = [t for p in model.parameters() for t in (p, p.grad) if t is not None]
@@ -69,9 +94,10 @@ is_scaled = args.plant in ("loss_scale", "overflow_once")
 scaler = torch.amp.GradScaler("cpu", enabled=is_scaled)
 first_bad = None
 
+endless = batches()
 for update in range(1, args.updates + 1):
+    numbers, tokens, labels = next(endless)
     is_bad = update == args.at or (update > args.at and args.plant == "loss_scale")
-    tokens, labels = torch.randint(16, (8, 5)), torch.randint(4, (8,))
     shift = torch.zeros(8, 5, 8)
     if is_bad and args.plant == "data":
         shift[3] = math.nan
@@ -102,4 +128,6 @@ for update in range(1, args.updates + 1):
     scaler.update()
     if first_bad is None and (wrong(model) or not math.isfinite(loss.detach())):
         first_bad = update
+        if numbers is not None:
+            print(f"its samples {numbers.tolist()}")
 print(f"first bad update {first_bad}, last loss {loss.item()!r}")

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 
 def main():
@@ -20,10 +21,12 @@ def main():
     model = DistributedDataParallel(nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     torch.manual_seed(1 + dist.get_rank())
-    for update in range(1, 31):
-        x, y = torch.randn(4, 8), torch.randint(4, (4,))
+    data = TensorDataset(torch.arange(240), torch.randn(240, 8), torch.randint(4, (240,)))
+    loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data))
+    for update, (numbers, x, y) in enumerate(loader, start=1):
         if (update, dist.get_rank()) == (args.at, args.rank):
             x[1] = math.nan
+            print(f"its sample {int(numbers[1])}")
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(x), y)
         loss.backward()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from steptime.guest.sites.site_windows import SiteWindows
-from steptime.guest.timeline.journal import (
+from steptime.guest.timeline.acts import (
     ENTER_BACKWARD,
     ENTER_EVALUATION,
     ENTER_FORWARD,
@@ -21,8 +21,8 @@ from steptime.guest.timeline.journal import (
     LEAVE_FORWARD,
     LEAVE_INPUT,
     LEAVE_LOSS,
-    Journal,
 )
+from steptime.guest.timeline.journal import Journal
 from steptime.guest.timeline.recorder import FLUSH_NS, MAX_PENDING, Recorder
 from steptime.guest.timeline.thread_timeline import SAMPLED_AT_FIRST
 from steptime.record.buckets import (

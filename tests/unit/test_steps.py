@@ -276,6 +276,18 @@ def test_a_window_may_begin_inside_the_blocks() -> None:
     assert measurement.host is not None
 
 
+def test_steps_of_a_block_that_a_probe_made_longer_do_not_count() -> None:
+    probed = {**make_block(110, 100), "rw": [10_000] * 98 + [90_000] * 2, "rd": [98, 99]}
+    blocks = [make_block(10, 100), probed, make_block(210, 100)]
+
+    measurement = measure_lines(*updates_of(*[0] * 10), *blocks)
+
+    assert measurement.steady is not None
+    assert measurement.steady.num_steps == 307
+    assert measurement.steady.step_time_s is not None
+    assert measurement.steady.mean_s == pytest.approx(0.01)
+
+
 # -- phases
 
 

@@ -38,6 +38,7 @@ class RunOptions:
         recipe: the file of a recipe that the command trains with.
         counts: count the work of a step in an extra run if this one cannot.
         profile: the profiler that runs around a few steps.
+        looks_at_layers: look at each module's output and gradient for a number that is not finite.
         peaks: dense peaks of the device that the user gives, by type [FLOP/s].
         price_per_h: what an hour of the machine costs, in the user's currency.
     """
@@ -47,6 +48,7 @@ class RunOptions:
     recipe: Path | None = None
     counts: bool = False
     profile: ProfileWish | None = None
+    looks_at_layers: bool = False
     peaks: Mapping[str, float] = field(default_factory=dict)
     price_per_h: float | None = None
 
@@ -115,6 +117,8 @@ def _observed_plan(
     if options.profile is not None:
         (run.folder / FOLDER).mkdir()
         observed = {**observed, "STEPTIME_PROFILE": options.profile.variable}
+    if options.looks_at_layers:
+        observed = {**observed, "STEPTIME_HEALTH": "1"}
     argv = _inside_profiler(options, run.folder / FOLDER)
     return RunPlan(argv=argv, environment=observed, run=run, record=record)
 

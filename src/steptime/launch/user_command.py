@@ -88,7 +88,8 @@ def observed_environment(environment: Mapping[str, str], run_folder: Path) -> di
         OSError: the shims cannot be written.
     """
     ours = {**environment, "STEPTIME_RUN": str(run_folder), "STEPTIME_GUEST": str(GUEST)}
-    ours.pop("STEPTIME_PROFILE", None)  # it belongs to a run around this one
+    for wish in ("STEPTIME_PROFILE", "STEPTIME_HEALTH"):
+        ours.pop(wish, None)  # it belongs to a run around this one
     if os.pathsep in str(SITE):
         return ours
     ours["PYTHONPATH"] = _in_front(SITE, environment.get("PYTHONPATH"))

@@ -12,6 +12,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from steptime.core.stats import median
+from steptime.measure.source.pad_calls import TO_LENGTH
 from steptime.measure.values.measurement import SPANS, Span
 from steptime.measure.values.observations import (
     Compilation,
@@ -21,6 +22,8 @@ from steptime.measure.values.observations import (
     Site,
     Suspicion,
     Switch,
+    cell_name,
+    place_text,
 )
 from steptime.record.places import NS
 
@@ -43,16 +46,24 @@ class CodePlaces:
     source: Source
 
     def name(self, file: str) -> str:
-        """Return the file's name, relative if it lies below the folder."""
+        """Return the file's name, relative if it lies below the folder; `cell 3` for a cell."""
+        number = self.source.cells.get(file)
+        if number is not None:
+            return cell_name(number)
         path = PurePath(file)
         is_below = self.cwd is not None and path.is_relative_to(self.cwd)
         return str(path.relative_to(self.cwd)) if is_below and self.cwd else file
 
     def where(self, file: str | None, line: int | None) -> str | None:
-        """Return `file:line`, as far as it is known."""
+        """Return `file:line`, as far as it is known; `cell 3, line 5` in a cell."""
         if file is None:
             return None
-        return self.name(file) if line is None else f"{self.name(file)}:{line}"
+        return self.name(file) if line is None else place_text(self.name(file), line)
+
+    def padding_places(self) -> list[str]:
+        """Return the lines that pad, as `file:line`; those that pad to a length come first."""
+        marks = sorted(self.source.padding, key=lambda one: one.code != TO_LENGTH)
+        return [f"{self.name(one.file)}:{one.line}" for one in marks]
 
 
 def places_of(records: RunRecords) -> CodePlaces:
@@ -187,7 +198,7 @@ def find_suspicions(rank: RankSteps, places: CodePlaces) -> tuple[Suspicion, ...
     return tuple(
         Suspicion(
             code=seen.code,
-            where=f"{places.name(seen.file)}:{seen.line}",
+            where=place_text(places.name(seen.file), seen.line),
             text=seen.text or "",
         )
         for seen in places.source.suspicions

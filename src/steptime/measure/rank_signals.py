@@ -1,27 +1,42 @@
 """Reads a rank's lines other than updates: memory, places, operators, compiling, switches.
 
-In: the lines m, s, a, ops, count, c, q, i, pw, x, gc, ce, su, cp, lg, v and nf of
-docs/reference/run-folder.md, and lever of a plan. Out: `Signals`. Any of them may be absent.
+In: lines m, s, a, ops, count, c, q, i, pw, x, gc, ce, su, cp, lg, v, nf, br, hc, lw, ln, ga, wt,
+ev and l of docs/reference/run-folder.md, and lever of a plan. Out: `Signals`. Any may be absent.
 `measure.memory.memory_use` and `measure.code_places` relate them to the steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from steptime.core.codec import from_json
+from steptime.measure.health.layer_curves import LayerSamples
+from steptime.measure.health.layer_lines import BracketSeen, LookCost
 from steptime.measure.health.loss_series import BadPlace
+from steptime.measure.health.weight_lines import read_graphs, read_weights
+from steptime.measure.seen_lines import (
+    AskedSeen,
+    CompileSeen,
+    CountSeen,
+    MemorySample,
+    OperatorCounts,
+    PeakSeen,
+    SitesSeen,
+    WindowSeen,
+)
 from steptime.measure.trial_lines import LeverLine
 from steptime.measure.values.observations import AwaitedProcess, LoaderUse
+from steptime.measure.values.training_health import KeptGraphs, WeightUse
 from steptime.measure.values.work import Count
-from steptime.record import kinds, rows
+from steptime.record import batch_rows, health_rows, kinds, rows
+from steptime.record.batch_rows import BatchRow
 from steptime.record.buckets import SIZES
+from steptime.record.health_rows import EvaluationRow
 from steptime.record.lines import Line
 from steptime.record.rows import (
     CheckpointRow,
     CompilingRow,
-    EventRow,
     LoggingRow,
     LossRow,
     PauseRow,
@@ -29,98 +44,8 @@ from steptime.record.rows import (
     StartUpRow,
 )
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemorySample:
-    """Memory of the process at `t` [ns on the head's clock]; counters count from its start.
-
-    `peak` and `rss_peak` are the most so far, given out on the device and resident.
-    """
-
-    t: int
-    bucket: int
-    rss: int | None = None
-    rss_peak: int | None = None
-    minflt: int | None = None
-    majflt: int | None = None
-    stime_ns: int | None = None
-    allocated: int | None = None
-    reserved: int | None = None
-    peak: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SitesSeen:
-    """The places of the updates in which frames were walked."""
-
-    num_updates: int
-    sites: tuple[SiteRow, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorCounts:
-    """Operators of one update, or why none were counted."""
-
-    num: int = 0
-    num_tiny: int = 0
-    tiny_ns: int = 0
-    large_ns: int = 0
-    missing: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeakSeen:
-    """The most that the storages of an update held at once."""
-
-    bytes: int
-    phase: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CountSeen:
-    """The work of an update, or of one of each optimizer; or why it is not known.
-
-    `sizes` are the numbers of `record.buckets.SIZES`; an older guest had none. `is_double`:
-    gradients of gradients were asked for. `has_guests`: another thread made a part of the graph, or
-    an earlier update did. `is_whole`: everything in the update was counted. `peak`: None where its
-    storages were not followed.
-    """
-
-    count: Count | None = None
-    num_updates: int = 1
-    missing: str | None = None
-    optimizer: int | None = None
-    sizes: tuple[int, ...] = ()
-    is_double: bool = False
-    has_guests: bool = False
-    is_whole: bool = False
-    peak: PeakSeen | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompileSeen:
-    """What torch.compile did so far."""
-
-    num_graphs: int
-    breaks: tuple[EventRow, ...]
-    recompiles: tuple[EventRow, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowSeen:
-    """A window under a profiler, with begin and end [ns on the head's clock], or why it is missing.
-
-    `n` is the number of steps at its end, by the guest's own count.
-    """
-
-    n: int
-    missing: str | None = None
-    file: str | None = None
-    steps: int = 0
-    is_cut: bool = False
-    is_mixed: bool = False
-    t: tuple[int, ...] = ()
-    end_ns: int = 0
+MAX_ASKED = 1000
+"""Questions of a rank that are read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,9 +69,17 @@ class Signals:
     window: WindowSeen | None = None
     losses: tuple[LossRow, ...] = ()
     bad_places: tuple[BadPlace, ...] = ()
+    brackets: tuple[BracketSeen, ...] = ()
+    look_cost: LookCost | None = None
+    layers: LayerSamples = field(default_factory=LayerSamples)
+    kept_graphs: KeptGraphs | None = None
+    weight_use: WeightUse | None = None
+    evaluations: tuple[EvaluationRow, ...] = ()
+    batches: tuple[BatchRow, ...] = ()
     start_up: tuple[StartUpRow, ...] = ()
     checkpoints: tuple[CheckpointRow, ...] = ()
     logging: tuple[LoggingRow, ...] = ()
+    asked: tuple[AskedSeen, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +136,14 @@ class SignalLines:
         self.window: WindowSeen | None = None
         self.losses: list[LossRow] = []
         self.bad_places: list[BadPlace] = []
+        self.asked: list[AskedSeen] = []
+        self.brackets: list[BracketSeen] = []
+        self.look_cost: LookCost | None = None
+        self.layers = LayerSamples()
+        self.kept_graphs: KeptGraphs | None = None
+        self.weight_use: WeightUse | None = None
+        self.evaluations: list[EvaluationRow] = []
+        self.batches: list[BatchRow] = []
         self.start_up: tuple[StartUpRow, ...] = ()
         self.checkpoints: list[CheckpointRow] = []
         self.logging: tuple[LoggingRow, ...] = ()
@@ -219,6 +160,14 @@ class SignalLines:
         """Set the stretches before the first step; there is one such line."""
         self.start_up = tuple(rows.start_up(line))
 
+    def add_asked(self, line: Line) -> None:
+        """Add a question that was answered, if it took time of the training."""
+        found = from_json(AskedSeen, line)
+        if len(found.t) not in (0, 2):
+            raise ValueError(f"`t` must be two numbers, got {found.t}")
+        if found.t and len(self.asked) < MAX_ASKED:
+            self.asked.append(found)
+
     def add_losses(self, line: Line) -> None:
         """Add the losses of updates, one per row."""
         self.losses += rows.losses(line)
@@ -226,6 +175,38 @@ class SignalLines:
     def add_bad_place(self, line: Line) -> None:
         """Add where a number became bad."""
         self.bad_places.append(from_json(BadPlace, line))
+
+    def add_bracket(self, line: Line) -> None:
+        """Add where an update stopped being finite, by layer."""
+        self.brackets.append(from_json(BracketSeen, line))
+
+    def set_look_cost(self, line: Line) -> None:
+        """Set what probes of the layers saw and took so far."""
+        self.look_cost = from_json(LookCost, line)
+
+    def add_layers(self, line: Line) -> None:
+        """Add the names of layers."""
+        self.layers.add_layers(health_rows.layers(line))
+
+    def add_layer_norms(self, line: Line) -> None:
+        """Add the norms of layers in one update."""
+        self.layers.add_norms(*health_rows.layer_norms(line))
+
+    def add_evaluations(self, line: Line) -> None:
+        """Add the losses of evaluations, one evaluation per row."""
+        self.evaluations += health_rows.evaluations(line)
+
+    def set_kept_graphs(self, line: Line) -> None:
+        """Set whether the graphs of early updates are alive."""
+        self.kept_graphs = read_graphs(line)
+
+    def set_weight_use(self, line: Line) -> None:
+        """Set which weights learned nothing so far."""
+        self.weight_use = read_weights(line)
+
+    def add_batches(self, line: Line) -> None:
+        """Add the batches that were looked at, one per row."""
+        self.batches += batch_rows.batches(line)
 
     def set_window(self, line: Line) -> None:
         """Set the window under a profiler; there is at most one."""
@@ -319,9 +300,17 @@ class SignalLines:
             window=self.window,
             losses=tuple(self.losses),
             bad_places=tuple(self.bad_places),
+            brackets=tuple(self.brackets),
+            look_cost=self.look_cost,
+            layers=self.layers,
+            kept_graphs=self.kept_graphs,
+            weight_use=self.weight_use,
+            evaluations=tuple(self.evaluations),
+            batches=tuple(self.batches),
             start_up=self.start_up,
             checkpoints=tuple(self.checkpoints),
             logging=self.logging,
+            asked=tuple(self.asked),
         )
 
 
@@ -342,9 +331,18 @@ TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Line], None]] = {
     kinds.WINDOW: SignalLines.set_window,
     kinds.LOSSES: SignalLines.add_losses,
     kinds.NON_FINITE: SignalLines.add_bad_place,
+    kinds.BRACKET: SignalLines.add_bracket,
+    kinds.LOOK_COST: SignalLines.set_look_cost,
+    kinds.LAYERS: SignalLines.add_layers,
+    kinds.LAYER_NORMS: SignalLines.add_layer_norms,
+    kinds.GRAPHS_KEPT: SignalLines.set_kept_graphs,
+    kinds.WEIGHTS: SignalLines.set_weight_use,
+    kinds.EVALUATIONS: SignalLines.add_evaluations,
+    kinds.BATCHES: SignalLines.add_batches,
     kinds.START_UP: SignalLines.set_start_up,
     kinds.CHECKPOINTS: SignalLines.add_checkpoints,
     kinds.LOGGING: SignalLines.set_logging,
+    kinds.ASKED: SignalLines.add_asked,
 }
 """The method that takes a line, by its `k`."""
 

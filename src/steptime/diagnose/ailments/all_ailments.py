@@ -9,14 +9,17 @@ from steptime.diagnose.ailments import (
     desynced,
     experience,
     host,
+    idle_weights,
     memory_limits,
     numerical_health,
+    overfitting,
     ranks,
     script_faults,
     shifted,
     stalled,
     verdicts,
     waiting,
+    wasted_work,
 )
 from steptime.diagnose.ailments.ailment import Ailment, Asked, Rule
 from steptime.diagnose.values.finding import BottleneckKind, Finding
@@ -29,7 +32,10 @@ AILMENTS: tuple[Ailment, ...] = (
     *memory_limits.AILMENTS,
     *contention.AILMENTS,
     *arithmetic.AILMENTS,
+    *wasted_work.AILMENTS,
     *numerical_health.AILMENTS,
+    *idle_weights.AILMENTS,
+    *overfitting.AILMENTS,
     *beside_steps.AILMENTS,
     *stalled.AILMENTS,
     *desynced.AILMENTS,
@@ -51,4 +57,9 @@ def ailment_of(finding: Finding) -> Ailment | None:
     """Return the row of a finding; None for one that another version of Steptime made."""
     # A straggler's cause is the phase in which it loses its time.
     is_late = finding.kind is BottleneckKind.STRAGGLER
-    return _BY_WORD.get((finding.kind, None if is_late else finding.cause))
+    return ailment_named(finding.kind, None if is_late else finding.cause)
+
+
+def ailment_named(kind: BottleneckKind | None, cause: str | None) -> Ailment | None:
+    """Return the row with this kind and cause; None if there is none."""
+    return _BY_WORD.get((kind, cause))

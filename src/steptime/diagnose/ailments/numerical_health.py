@@ -245,8 +245,7 @@ NON_FINITE = Ailment(
     "{num_updates} updates were wasted.",
     explanation=None,
     removal=None,
-    remedy="Find what makes the first bad number in update {first_update}: "
-    "torch.autograd.set_detect_anomaly(True) names the operator if it is in the backward.",
+    remedy="Find what makes the first bad number in update {first_update}.",
     levers=(),
     when_contended=_COUNTED,
 )

@@ -21,6 +21,8 @@ class BottleneckKind(str, Enum):
     MEMORY_CAPACITY_BOUND = "MEMORY_CAPACITY_BOUND"
     COMMUNICATION_BOUND = "COMMUNICATION_BOUND"
     STRAGGLER = "STRAGGLER"
+    IMBALANCE = "IMBALANCE"
+    PADDING = "PADDING"
     CONTENDED = "CONTENDED"
     BALANCED = "BALANCED"
     INCONCLUSIVE = "INCONCLUSIVE"
@@ -63,7 +65,8 @@ class Finding:
         where_text: that line as it is in the file.
         headroom_speedup: step time now over step time without the phase's exposed time.
         missing: signals that would make it more exact but were not observed.
-        names: machine words beside the numbers: the `phase` of a change, the `dtype` of a headroom.
+        names: words beside the numbers: the `phase` of a change, the `dtype` of a headroom, the
+            names of weights.
         held_by: what it is judged by, where other programs kept the cores busy; None where they
             did not.
         site: the same place as `where`, as file and lines; None where it is no line that was seen

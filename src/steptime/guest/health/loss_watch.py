@@ -14,6 +14,7 @@ from ctypes import c_float
 from types import FunctionType
 from typing import Any, NamedTuple
 
+from ...record.places import BY_HAND
 from ..sites.frames import Frames, innermost
 from ..timeline.recorder import Recorder
 from .device_looks import DeviceLooks, Slot
@@ -193,10 +194,31 @@ class LossWatch:
             self.read_found = self._describe("loss", float(value))
             self.is_eventful = True
 
+    @property
+    def bad_value(self) -> str | None:
+        """Return what was not finite since the last update, if anything: `loss` for example."""
+        found = self.found or self.read_found
+        if found is not None:
+            return str(found["value"])
+        return "loss" if self.is_bad else None
+
+    def number_of(self, optimizer: int) -> int:
+        """Return the number, from 1, of an update of this optimizer that ends now."""
+        self.lines.settle()
+        return 1 + (self.lines.num_by_hand if optimizer == BY_HAND else self.lines.num_updates)
+
+    @property
+    def num_ended(self) -> int:
+        """Return how many updates have ended, or backward calls where no optimizer steps."""
+        self.lines.settle()
+        return self.lines.last
+
     # -- from update to update
 
     def end_update(self, optimizer: int, skipped: int | None) -> None:
         """Take the end of an update, or of a backward call that counts as one."""
+        if self.recorder.layers is not None:
+            self.recorder.layers.end_update(self, optimizer, skipped)
         self.lines.ended.append((optimizer, skipped, self.loss, self.num_losses, self.norm))
         self.loss, self.num_losses, self.norm = 0.0, 0, None
         if self.is_eventful:

@@ -9,21 +9,28 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from ...record import kinds
 from ...record.buckets import EVALUATION
 from ..count.count_plan import CountPlan, CountWatcher
 from ..count.operator_probe import OperatorProbe
 from ..count.sizes import shape_reader
 from ..count.whole_updates import WholeUpdates
+from ..health.evaluation_losses import EvaluationLosses
+from ..health.graph_marks import GraphMarks
 from ..health.loss_watch import LossWatch
+from ..health.weight_check import WeightCheck
 from ..memory.holdings import tensors_within
 from ..memory.memory_probe import MemoryProbe
 from ..memory.storages import frame_next_step
+from ..padding.batch_watch import BatchWatch
+from ..sites.cells import CellTeller
 from ..sites.file_owners import FileOwners
 from ..sites.frames import Frames
 from ..sites.site_book import SpanSites
 from ..sites.site_windows import SiteWatcher, SiteWindows
-from ..timeline.journal import LEAVE, LEAVE_SPAN, Journal
-from ..timeline.recorder import Recorder
+from ..timeline.acts import LEAVE, LEAVE_SPAN
+from ..timeline.journal import Journal
+from ..timeline.recorder import Recorder, announce
 from ..timeline.thread_journals import Journals, inside_backward
 from ..timeline.thread_timeline import ThreadTimeline
 from ..watchers.call_record import make_call_record
@@ -33,14 +40,20 @@ from ..watchers.inputs import LoaderBook
 from .patching import drop_frame
 
 if TYPE_CHECKING:
+    from ..health.layer_look import LayerLook
     from ..profile.profile_window import ProfileWindow
+
+
+DISTURBING_NS = 100_000
+"""What takes longer than all markers of a step together shows in its time."""
 
 
 class Context:
     """What all hooks share: torch, the recorder, a journal for each thread, and what is known."""
 
-    def __init__(self, torch: Any, recorder: Recorder) -> None:
+    def __init__(self, torch: Any, recorder: Recorder, *, is_late: bool = False) -> None:
         self.torch = torch
+        self.is_late = is_late  # the script has used torch before: `guest/late.py`
         self.is_grad_enabled = torch.is_grad_enabled
         self.loss_class = torch.nn.modules.loss._Loss
         self.graph_class = torch.fx.GraphModule
@@ -56,6 +69,7 @@ class Context:
         self.ddp_models: weakref.WeakSet[Any] = weakref.WeakSet()
         self.step_code: Any = None  # code of torch's frame around an optimizer's step and its hooks
         self.optimizer_hooks: tuple[Any, ...] = ()
+        self.undo: list[Callable[[], Any]] = []  # takes away what was registered somewhere
         self.trial: Any = None  # set where there is a plan: `guest/trial/trial_guest.py`
         self.counting: WholeUpdates | None = None
         self.is_counting = False  # the process exists only to count operators and their work
@@ -66,53 +80,97 @@ class Context:
         self.checkpoints = CheckpointWatcher(recorder)
         self.num_nodes: Callable[[], int] = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
         self.lent_probe: OperatorProbe | None = None  # for threads that only call models
-        self.see_shape = shape_reader(torch, recorder.fail)
-        frames = Frames(FileOwners(torch))
-        self.calls = make_call_record(torch, recorder.run, frames.places)
+        self.padding = BatchWatch(torch, recorder)
+        self.see_shape = shape_reader(torch, recorder.fail, self.padding)
+        self.graphs = GraphMarks(torch, recorder)
+        self.weights = WeightCheck(torch, self.find_models)
+        self.evaluations = EvaluationLosses(torch, recorder)
+        self.layers: LayerLook | None = None  # while layers are looked at
+        self.look: LayerLook | None = None  # the same, also while it is off
+        self.frames = Frames(FileOwners(torch))
+        self.cells = CellTeller(self.frames.places, self._tell_cells)
+        self.calls = make_call_record(torch, recorder.run, self.frames.places)
 
-        recorder.watchers += [SiteWatcher(recorder), CountWatcher(recorder)]
+        recorder.watchers += [SiteWatcher(recorder), CountWatcher(recorder), self.cells]
+        recorder.watchers += [self.graphs, self.weights, self.evaluations]
         self.is_inside_backward = inside_backward(torch._C)
-        self.local = self._make_local(frames)
+        self.journals = self._make_journals(self.frames)
+        self.local = Local(self.journals)
 
-    def _make_local(self, frames: Frames) -> threading.local:
-        """Return what holds each thread's journal."""
+    def _make_journals(self, frames: Frames) -> Journals:
+        """Return what gives each thread its journal."""
         torch, recorder = self.torch, self.recorder
-
-        def new_windows() -> SiteWindows | None:
-            if self.trial is not None and self.trial.plan.is_live:
-                return None  # each step is compared with others, and nobody asks for its sites
-            profile = None if self.new_profile is None else self.new_profile()
-            return SiteWindows(frames, perf_counter_ns, profile=profile)
-
-        def new_plan() -> CountPlan | WholeUpdates | None:
-            if self.is_counting:
-                self.counting = WholeUpdates(torch, recorder)
-                return self.counting
-            if self.trial is not None and self.trial.plan.is_live:
-                return None
-            return CountPlan(torch, recorder, self.lend, is_once=self.trial is not None)
-
         new_journal = functools.partial(
             Journal,
             recorder,
             new_spans=lambda: SpanSites(frames),
-            new_windows=new_windows,
-            new_plan=new_plan,
+            new_windows=self.new_windows,
+            new_plan=self.new_plan,
             new_losses=lambda: LossWatch(torch, recorder, frames),
         )
-        journals = Journals(new_journal, self.is_inside_backward)
+        return Journals(new_journal, self.is_inside_backward)
 
-        class Local(threading.local):
-            def __init__(self) -> None:
-                self.journal = journals.take()
+    def new_windows(self) -> SiteWindows | None:
+        """Return what walks frames in the thread that steps first, if anything may."""
+        if self.trial is not None and self.trial.plan.is_live:
+            return None  # each step is compared with others, and nobody asks for its sites
+        profile = None if self.new_profile is None else self.new_profile()
+        return SiteWindows(self.frames, perf_counter_ns, profile=profile)
 
-        return Local()
+    def new_plan(self) -> CountPlan | WholeUpdates | None:
+        """Return what decides which updates of that thread are counted."""
+        if self.is_counting:
+            self.counting = WholeUpdates(self.torch, self.recorder)
+            return self.counting
+        if self.trial is not None and self.trial.plan.is_live:
+            return None
+        return CountPlan(self.torch, self.recorder, self.lend, is_once=self.trial is not None)
 
     @property
     def journal(self) -> Journal:
         """The calling thread's journal."""
-        journal: Journal = self.local.journal
-        return journal
+        return self.local.journal
+
+    def _tell_cells(self, cells: list[list[Any]]) -> None:
+        announce(self.recorder.run, kinds.CELLS, {"cells": cells})
+
+    def find_models(self) -> list[Any]:
+        """Return the models that were called with gradients and are still there."""
+        known = [known[0]() for known in list(self.kinds.values())]
+        return [m for m in known if m is not None and next(iter(m.parameters()), None) is not None]
+
+    def see_graph(self, journal: Journal, args: Any) -> None:
+        """Mark the graph of a backward call that begins, or see which marks are alive."""
+        if journal is self.first_journal:
+            began = perf_counter_ns()
+            self.graphs.see(args, journal.num_updates)
+            self._disturb_since(journal, began)
+
+    def check_weights(self, journal: Journal, optimizer: Any) -> None:
+        """Sample the weights as an optimizer's outermost step begins."""
+        if journal is not self.first_journal or len(journal.optimizers) != 1:
+            return
+        began = perf_counter_ns()
+        known = [reference() for _, reference in list(self.recorder.optimizers.values())]
+        self.weights.begin_step(optimizer, known, journal.num_updates)
+        self._disturb_since(journal, began)
+
+    @staticmethod
+    def _disturb_since(journal: Journal, began_ns: int) -> None:
+        """Mark the update as longer, if what we did in it took longer than usual."""
+        if perf_counter_ns() - began_ns > DISTURBING_NS:
+            journal.disturb()
+
+    def leave_weights(self) -> None:
+        """Sample neither graphs nor weights in this process."""
+        self.graphs.give_up()
+        self.weights.give_up()
+
+    @property
+    def first_journal(self) -> Journal | None:
+        """Return the journal of the first thread that stepped."""
+        journals = self.recorder.journals
+        return journals[0] if journals else None
 
     def lend(self, probe: OperatorProbe | None) -> None:
         """Let threads that only call models use the probe of the thread that steps."""
@@ -178,6 +236,13 @@ class Context:
             act(*args)
         except Exception:
             self.recorder.fail(place)
+
+
+class Local(threading.local):
+    """What each thread has of its own."""
+
+    def __init__(self, journals: Journals) -> None:
+        self.journal = journals.take()
 
 
 def marked(

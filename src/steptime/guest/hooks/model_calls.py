@@ -10,7 +10,8 @@ import weakref
 from typing import Any
 
 from ...record.buckets import BATCHES, EVALUATION, FORWARD, LOSS, OTHER
-from ..timeline.journal import (
+from ..padding.batch_watch import TAKE_TENSORS
+from ..timeline.acts import (
     ENTER_ACTING,
     ENTER_EVALUATION,
     ENTER_FORWARD,
@@ -20,11 +21,11 @@ from ..timeline.journal import (
     LEAVE_FORWARD,
     LEAVE_FORWARD_WITH_LOSS,
     LEAVE_LOSS,
-    Journal,
 )
+from ..timeline.journal import Journal
 from .context import Context
 from .outputs import has_scalar, wants_gradient
-from .patching import drop_frame, replace
+from .patching import drop_frame, pass_as_torchs, put, replace
 
 MAX_KNOWN_MODULES = 10_000
 """Beyond this, the known kinds of modules are dropped: some scripts make modules in each step."""
@@ -45,6 +46,7 @@ def hook_calls(context: Context) -> None:
         raise RuntimeError(f"unknown Module.__call__: {original.__code__.co_names}")
     is_compiling = context.torch.compiler.is_dynamo_compiling
     local = context.local  # `top` is 0 (`OTHER`) where no marker of ours is open
+    pass_as_torchs(context.torch, *TAKE_TENSORS)
 
     # fmt: off
     def _wrapped_call_impl(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -60,7 +62,7 @@ def hook_calls(context: Context) -> None:
     # fmt: on
 
     replace(module_class, "__call__", _wrapped_call_impl)
-    module_class._wrapped_call_impl = _wrapped_call_impl  # pickle finds it under its own name
+    put(module_class, "_wrapped_call_impl", _wrapped_call_impl)  # where pickle finds it
 
 
 def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
@@ -200,6 +202,7 @@ def is_evaluation(context: Context, module: Any) -> bool:
 
 def end_call(context: Context, journal: Journal, module: Any, kind: int, result: Any) -> None:
     """Close the marker of a call and learn what kind of module it was."""
+    evaluations = context.evaluations
     if kind == IS_FORWARD:
         loss_inside = has_scalar(context.torch, result)
         journal.note(LEAVE_FORWARD_WITH_LOSS if loss_inside else LEAVE_FORWARD, OTHER)
@@ -208,10 +211,14 @@ def end_call(context: Context, journal: Journal, module: Any, kind: int, result:
         learn(context, module, result, loss_inside=loss_inside)
     elif kind == EVALUATES:
         journal.note_with_cpu(LEAVE_EVALUATION, OTHER)
+        if context.first_journal in (None, journal):
+            context.guarded("evaluations", evaluations.see_call, result, journal)
     elif kind == IS_LOSS:
         journal.note(LEAVE_LOSS, OTHER)
     elif kind == IS_PLAIN:
         journal.note(LEAVE, OTHER)
+        if evaluations.number == journal.num_updates and isinstance(module, context.loss_class):
+            context.guarded("evaluations", evaluations.see_loss, result, journal.num_updates)
     elif kind == ACTS:
         journal.note(LEAVE_ACTING, OTHER)
 

@@ -17,7 +17,7 @@ NOT_OURS = "<frozen importlib._bootstrap>"
 with ours between them, a script and what it calls would be told other lines."""
 
 PATCHES: list[tuple[Any, str, Any, Any]] = []
-"""What was replaced: owner, name, what its namespace held before (None: inherited), ours."""
+"""What was replaced: owner, name, what its namespace held before (None: nothing), ours."""
 
 
 def replace(owner: Any, name: str, wrapper: Any, *, file_of: Any = None) -> None:
@@ -33,8 +33,29 @@ def replace(owner: Any, name: str, wrapper: Any, *, file_of: Any = None) -> None
         wrapper.__code__ = wrapper.__code__.replace(
             co_filename=code.co_filename, co_firstlineno=code.co_firstlineno
         )
-    PATCHES.append((owner, name, owner.__dict__.get(name), wrapper))
-    setattr(owner, name, wrapper)
+    put(owner, name, wrapper)
+
+
+def put(owner: Any, name: str, ours: Any) -> None:
+    """Give a class or a module something of ours under a name, and remember what it had."""
+    PATCHES.append((owner, name, owner.__dict__.get(name), ours))
+    setattr(owner, name, ours)
+
+
+def put_back() -> None:
+    """Take everything of ours away again, the latest first.
+
+    Where the script has put something over ours, that stays: it calls ours, which then only calls
+    what was there before.
+    """
+    while PATCHES:
+        owner, name, before, ours = PATCHES.pop()
+        if owner.__dict__.get(name) is not ours:
+            continue
+        if before is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
 
 
 def hidden(function: Function) -> Function:

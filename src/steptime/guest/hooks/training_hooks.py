@@ -18,17 +18,14 @@ from ...record.buckets import (
     OPTIMIZER,
     OTHER,
 )
+from ..health.evaluation_losses import TAKE_TENSORS as EVALUATION_TENSORS
+from ..health.graph_marks import TAKE_TENSORS as MARK_TENSORS
 from ..health.loss_watch import TAKE_TENSORS
-from ..timeline.journal import (
-    ENTER_BACKWARD,
-    ENTER_GRAD,
-    LEAVE,
-    LEAVE_BACKWARD,
-    LEAVE_SPAN,
-    Journal,
-)
+from ..health.weight_check import TAKE_TENSORS as CHECK_TENSORS
+from ..timeline.acts import ENTER_BACKWARD, ENTER_GRAD, LEAVE, LEAVE_BACKWARD, LEAVE_SPAN
+from ..timeline.journal import Journal
 from .context import Context, marked
-from .patching import drop_frame, pass_as_torchs, replace
+from .patching import drop_frame, pass_as_torchs, put, replace
 
 # -- backward
 
@@ -36,7 +33,7 @@ from .patching import drop_frame, pass_as_torchs, replace
 def hook_backward(context: Context) -> None:
     """Time `Tensor.backward` and `autograd.backward`; `autograd.grad` is timed, not counted."""
     torch = context.torch
-    pass_as_torchs(torch, *TAKE_TENSORS)
+    pass_as_torchs(torch, *TAKE_TENSORS, *MARK_TENSORS, *CHECK_TENSORS, *EVALUATION_TENSORS)
     for owner in (torch.Tensor, torch.autograd):
         wrapper = make_backward(context, owner.backward)
         replace(owner, "backward", wrapper)
@@ -47,6 +44,7 @@ def make_backward(context: Context, original: Any) -> Any:
     """Return a wrapper that times and counts the outermost backward call."""
     is_compiling = context.torch.compiler.is_dynamo_compiling
     local, fail, switches = context.local, context.recorder.fail, context.switches
+    graphs = context.graphs
 
     def backward(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():
@@ -67,6 +65,8 @@ def make_backward(context: Context, original: Any) -> Any:
                         losses.see_other_loss(args, inside_step=bool(journal.optimizers))
                     else:
                         losses.see_loss(args)
+                if journal.num_updates >= graphs.due:
+                    context.guarded("graphs", context.see_graph, journal, args)
                 if switches.due:
                     switches.take_sample()
                 if context.anatomy is not None and context.anatomy.awaits_backward:
@@ -173,7 +173,7 @@ def hook_optimizers(context: Context) -> None:
     named = {getattr(value, "co_name", None): value for value in constants}
     context.step_code = named.get("wrapper")
 
-    local, recorder = context.local, context.recorder
+    local, recorder, weights = context.local, context.recorder, context.weights
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> Any:
         try:
@@ -185,6 +185,10 @@ def hook_optimizers(context: Context) -> None:
             journal.enter_optimizer(has_closure=has_closure)
             if journal.probe is not None and context.anatomy is not None and not has_closure:
                 context.follow_step(journal, optimizer)
+            if journal.num_updates >= weights.due:
+                context.guarded("weights", context.check_weights, journal, optimizer)
+            if context.layers is not None:
+                context.guarded("layers", context.layers.begin_step, journal, optimizer)
             if context.trial is not None:
                 return context.trial.begin_update(journal, optimizer, args, kwargs)
         except Exception:
@@ -213,8 +217,10 @@ def hook_optimizers(context: Context) -> None:
     hook: Any
     for hook in context.optimizer_hooks:
         hook._torchdynamo_disable = True  # compiler.disable would import dynamo
-    register_optimizer_step_pre_hook(before)
-    register_optimizer_step_post_hook(after)
+    context.undo += [
+        register_optimizer_step_pre_hook(before).remove,
+        register_optimizer_step_post_hook(after).remove,
+    ]
 
 
 def are_running(context: Context, frame: Any) -> bool:
@@ -292,7 +298,7 @@ def hook_clipping(context: Context) -> None:
         see = see_norm if name == "clip_grad_norm_" else None
         wrapper = marked(context, getattr(utils.clip_grad, name), GRADIENT_PROCESSING, see)
         replace(utils.clip_grad, name, wrapper)
-        setattr(utils, name, wrapper)
+        put(utils, name, wrapper)
 
 
 def hook_compile(context: Context, callback_module: Any) -> None:
@@ -320,5 +326,10 @@ def hook_compile(context: Context, callback_module: Any) -> None:
         cleared(self)
         context.guarded("compile", register)  # `torch._dynamo.reset()` forgets all callbacks
 
+    def forget() -> None:
+        for known, ours in ((handler.start_callbacks, started), (handler.end_callbacks, ended)):
+            known[:] = [one for one in known if one is not ours]
+
     replace(type(handler), "clear", clear)
     register()
+    context.undo.append(forget)

@@ -19,6 +19,17 @@ class SpanPlaces(Protocol):
 class SeenLosses(Protocol):
     """Keeps the losses of a thread's updates; `health/loss_watch.py` has it."""
 
+    @property
+    def bad_value(self) -> str | None:
+        """Return what was not finite since the last update, if anything: `loss` for example."""
+
+    @property
+    def num_ended(self) -> int:
+        """Return how many updates have ended, or backward calls where no optimizer steps."""
+
+    def number_of(self, optimizer: int) -> int:
+        """Return the number, from 1, of an update of this optimizer that ends now."""
+
     def end_update(self, optimizer: int, skipped: int | None) -> None:
         """Take the end of an update."""
 
@@ -64,6 +75,9 @@ class WalkedWindows(Protocol):
     def is_free(self, first: int, last: int) -> bool:
         """Return whether none of these updates is walked or profiled."""
 
+    def is_still(self, first: int, last: int) -> bool:
+        """Return whether none of these updates is walked, and no profiler records now."""
+
 
 class CountedUpdates(Protocol):
     """Decides which updates are counted; `count/count_plan.py` has it."""
@@ -79,3 +93,10 @@ class CountedUpdates(Protocol):
 
     def pop_last_lines(self, journal: Any) -> list[str]:
         """Return the last lines: the process ends."""
+
+
+class AskedUpdates(Protocol):
+    """Answers a question that somebody asks meanwhile; `asked/question_watcher.py` has it."""
+
+    def end_update(self, journal: Any, optimizer: int) -> None:
+        """Take the end of an update: begin, continue or answer."""

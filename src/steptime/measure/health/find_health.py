@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from steptime.measure.health.evaluation_curve import make_evaluations
+from steptime.measure.health.find_bracket import find_layers
 from steptime.measure.health.loss_curves import make_curves
 from steptime.measure.health.loss_series import BadPlace, WeightsSeen, merge_rows
 from steptime.measure.values.health import Health, NonFinite
@@ -51,13 +53,21 @@ def find_health(
         )
         if one is not None:
             found.append(one)
-    if not own and not found:
-        return None
     worst = min(found, key=_order, default=None)
+    layers = find_layers(ranks, busiest, worst, places)
+    signals = busiest.signals
+    evaluations = make_evaluations(signals.evaluations, own)
+    beside = (layers, signals.weight_use, signals.kept_graphs, evaluations)
+    if not own and not found and not any(beside):
+        return None
     return Health(
         num_seen=len(own),
         non_finite=None if worst is None else _named(worst, places),
         curves=make_curves(own),
+        weights=signals.weight_use,
+        kept_graphs=signals.kept_graphs,
+        evaluations=evaluations,
+        layers=layers,
     )
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from steptime.measure.values.layer_health import LayerHealth
+from steptime.measure.values.training_health import EvaluationCurve, KeptGraphs, WeightUse
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NonFinite:
@@ -99,8 +102,17 @@ class Health:
         num_seen: updates of which a number is known, in the busiest rank.
         non_finite: the numbers that became infinite or NaN; None where none was seen.
         curves: the losses of the busiest rank by optimizer, with most values first.
+        weights: which weights learned nothing; None where nobody could look twice.
+        kept_graphs: whether the graphs of early updates are still alive; None where that was not
+            seen.
+        evaluations: the losses of evaluations; None where fewer than five were seen.
+        layers: what a probe of the layers saw; None where nobody asked for one (`--health`).
     """
 
     num_seen: int
     non_finite: NonFinite | None = None
     curves: tuple[LossCurve, ...] = ()
+    weights: WeightUse | None = None
+    kept_graphs: KeptGraphs | None = None
+    evaluations: EvaluationCurve | None = None
+    layers: LayerHealth | None = None

@@ -13,6 +13,7 @@ from steptime.core.interval import Interval
 from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd
 from steptime.measure.values.anatomy import Anatomy
+from steptime.measure.values.answer import AskedSteps
 from steptime.measure.values.desync import Desync
 from steptime.measure.values.health import Health
 from steptime.measure.values.observations import (
@@ -32,6 +33,7 @@ from steptime.measure.values.outliving import OutlivingProcess
 from steptime.measure.values.profiled import Profile
 from steptime.measure.values.stall import Stall
 from steptime.measure.values.training_values import CommandTraining
+from steptime.measure.values.useful_work import Padding, RankBalance
 from steptime.measure.values.wall_time import WallTime
 from steptime.measure.values.work import Count
 
@@ -208,6 +210,8 @@ class RankSummary:
             none.
         tokens_per_step: tokens of the models' inputs in a mean step of the window, including
             padding; null where the inputs are no tokens.
+        useful_fraction: share of the positions of its batches that are no padding; null where
+            nothing told of it.
     """
 
     rank: int
@@ -235,6 +239,7 @@ class RankSummary:
     loaders: tuple[LoaderUse, ...] = ()
     awaited: tuple[AwaitedProcess, ...] = ()
     tokens_per_step: float | None = None
+    useful_fraction: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,8 +352,12 @@ class Measurement:
         given_peaks: dense peaks that the user gave for the device by type [FLOP/s]; empty without
             `--peak`.
         outliving: the processes that may go on training although the command has returned.
-        health: the losses of the training, and numbers that are not finite; None where no loss and
-            no gradient norm was seen.
+        health: the losses of the training, numbers that are not finite, and weights that learned
+            nothing; None where nothing of it was seen.
+        asked: steps that were examined because somebody asked while the run trained, in order.
+        padding: how much of the batches is padding; None where nothing told of it.
+        balance: how even the work of the ranks is; None with one rank, or where inputs tell no
+            lengths.
         desync: calls of the ranks that differed when the run failed; those of a stall are in
             `stalls`; None where nothing shows any.
         price_per_h: what an hour of the machine costs, in the user's currency; None without
@@ -395,6 +404,9 @@ class Measurement:
     given_peaks: Mapping[str, float] = field(default_factory=dict)
     outliving: tuple[OutlivingProcess, ...] = ()
     health: Health | None = None
+    asked: tuple[AskedSteps, ...] = ()
+    padding: Padding | None = None
+    balance: RankBalance | None = None
     desync: Desync | None = None
     price_per_h: float | None = None
     wall_time: WallTime | None = None

@@ -1,0 +1,110 @@
+"""Makes the part of the page on the layers: one row each, with its curves as small drawings.
+
+In: a LayerHealth. Out: markup; the curves are plain SVG, which needs no script.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from steptime.core.units import format_count, format_percent
+from steptime.measure.values.layer_health import LayerCurve, LayerHealth
+from steptime.measure.values.measurement import Measurement
+from steptime.report.html.html_tags import Html, joined_html, table, tag
+from steptime.report.words.health_words import describe_bracket, describe_samples, format_norm
+
+_WIDTH, _HEIGHT = 120, 22
+_LEAST_RANGE = 0.5
+"""Decades on the axis of a curve at least: scatter must not look like a change."""
+
+_COLORS = {"gradient": "#7f7fd5", "weight": "#2c7fb8", "ratio": "#e69f00"}
+
+
+def layers_part(m: Measurement) -> Html | None:
+    """Return the layer of the first bad number, and a row for each layer."""
+    layers = None if m.health is None else m.health.layers
+    if layers is None:
+        return None
+    parts = [_bracket(layers), _table(layers)]
+    seen = [part for part in parts if part is not None]
+    return joined_html(seen) if seen else None
+
+
+def _bracket(layers: LayerHealth) -> Html | None:
+    if layers.bracket is None:
+        return None
+    said = describe_bracket(layers.bracket)
+    samples = f"Samples: {describe_samples(layers.bracket)}."
+    return tag("p", said[:1].upper() + said[1:], tag("br"), samples)
+
+
+def _table(layers: LayerHealth) -> Html | None:
+    if not layers.curves:
+        return None
+    heading = [
+        *("layer", "class", "parameters", "gradient norm", "", "weight norm", ""),
+        *("update / weight", "", "dead units"),
+    ]
+    rows = [_cells(curve) for curve in layers.curves]
+    note = (
+        "Each curve has a logarithmic axis of its own and goes over the samples of the run. Beside "
+        "it: the median of gradient norm and ratio, the last weight norm."
+    )
+    left_out = layers.num_curves_left_out
+    more = f" Layers without a row: {format_count(left_out)}." if left_out else ""
+    shown = table(heading, rows, left=2, name="Norms by layer")
+    return joined_html([shown, tag("p", note + more, class_="dim")])
+
+
+def _cells(curve: LayerCurve) -> list[Html | str]:
+    return [
+        curve.name or curve.model,
+        curve.kind,
+        format_count(curve.num_parameters),
+        "–" if curve.gradient_norm is None else format_norm(curve.gradient_norm),
+        _drawing("gradient", curve.gradient_norms),
+        "–" if curve.weight_norm is None else format_norm(curve.weight_norm),
+        _drawing("weight", curve.weight_norms),
+        "–" if curve.update_ratio is None else format_norm(curve.update_ratio),
+        _drawing("ratio", curve.update_ratios),
+        _dead(curve),
+    ]
+
+
+def _dead(curve: LayerCurve) -> str:
+    if not curve.num_units or curve.num_dead is None:
+        return "–"
+    return f"{format_percent(curve.num_dead / curve.num_units)} of {format_count(curve.num_units)}"
+
+
+def _drawing(what: str, values: Sequence[float | None]) -> Html:
+    """Draw a curve; what is missing, zero or infinite makes a gap."""
+    logs = [math.log10(v) if v is not None and math.isfinite(v) and v > 0 else None for v in values]
+    known = [one for one in logs if one is not None]
+    if len(known) < 2:
+        return tag("span", "–", class_="dim")
+    middle = (max(known) + min(known)) / 2
+    half = max(_LEAST_RANGE, max(known) - min(known)) / 2
+    pieces: list[list[str]] = [[]]
+    for place, one in enumerate(logs):
+        if one is None:
+            pieces.append([])
+            continue
+        x = place / max(1, len(logs) - 1) * _WIDTH
+        y = (_HEIGHT - 2) * (1 - (one - middle + half) / (2 * half)) + 1
+        pieces[-1].append(f"{x:.1f},{y:.1f}")
+    lines = [
+        tag("polyline", points=" ".join(piece), fill="none", stroke=_COLORS[what], stroke_width=1.5)
+        for piece in pieces
+        if len(piece) > 1
+    ]
+    return tag(
+        "svg",
+        *lines,
+        viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
+        width=_WIDTH,
+        height=_HEIGHT,
+        role="img",
+        aria_label=f"{what} over the run, from 1e{min(known):.1f} to 1e{max(known):.1f}",
+    )
