@@ -138,6 +138,8 @@ def damaged_run(chance: random.Random, originals: Originals, here: Path) -> Case
     commands += [["machine", "--check"]] if chance.random() < 0.02 else []
     if chance.random() < 1 / REPORT_EVERY:
         commands.append(["report", name, "--open-never"])
+    if chance.random() < 0.2:
+        commands.append(["ask", name, chance.choice(("--memory", "--count")), "--timeout", "1s"])
     return Case(done, commands)
 
 

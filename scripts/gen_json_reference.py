@@ -25,6 +25,7 @@ TITLES = {
     "check": "`machine --check`",
     "levers": "`levers`",
     "stacks": "`stacks`",
+    "ask": "`ask`",
     "report": "`report`",
     "export": "`export`",
 }

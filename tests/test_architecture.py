@@ -43,7 +43,8 @@ WINGS = {
     "isolate",
 }
 ARROWS = {
-    "": {"app", "counting", "errors"},  # what it hands on, imported when somebody asks for it
+    # What it hands on, imported when somebody asks for it.
+    "": {"app", "counting", "errors", "notebook"},
     "errors": set(),
     "core": {"errors", "record"},
     "record": set(),
@@ -71,6 +72,8 @@ ARROWS = {
     "testing": {*BASE, *VALUES, "levers"},
     "app": {*BASE, *VALUES, *WINGS, "levers", "tune", "report", "export"},
     "cli": {*BASE, *VALUES, *WINGS, "levers", "tune", "report", "export", "app"},
+    # The guest comes into the caller's own process, for as long as a cell runs.
+    "notebook": {*BASE, *VALUES, *WINGS, "report", "app", "guest"},
     "__main__": {"cli"},
 }
 USES_TORCH = {"guest", "inject", "counting"}
@@ -84,6 +87,7 @@ EXTRAS = {
         "report/html/html_roofline.py",
     },
     "numpy": {"report/html/html_canvas.py"},
+    "IPython": {"notebook/magics.py"},
 }
 
 # Functions of their arguments: no clock, no disk, no process, no chance.
@@ -581,7 +585,7 @@ def test_no_path_of_somebodys_machine_is_written_down():
 # --- the record -----------------------------------------------------------------------
 
 # What lines and rows of the record hold under names that are the format's alone.
-RECORD_KEYS = {"k", "rows", "row", "rw", "rc", "sites", "breaks", "recompiles"}
+RECORD_KEYS = {"k", "rows", "row", "rw", "rc", "rd", "sites", "breaks", "recompiles"}
 RECORD_FILES = re.compile(r"^(?:rank|worker|quality|processes|host|stalls|count)\S*\.jsonl$")
 # They speak a format of their own: the machine's child with its parent, a contained child too.
 OTHER_LINES = ("machine/", "isolate/")
@@ -638,7 +642,8 @@ def test_lines_are_named_by_the_words_of_the_record():
 
 def test_a_file_of_lines_has_one_reader():
     documents = {  # one JSON document each, and no line of the record
-        *("app/run_index.py", "core/codec.py", "core/store.py", "desync/recorded_calls.py"),
+        *("app/beside_process.py", "app/run_index.py", "core/codec.py", "core/store.py"),
+        "desync/recorded_calls.py",
         *("guest/trial/trial_plan.py", "measure/run_records.py", "measure/source/scan.py"),
         *("report/words/compare_words.py", "testing/levers.py", "tune/study/study_folder.py"),
         *(

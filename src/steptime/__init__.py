@@ -1,7 +1,8 @@
 """Steptime: make training faster, and prove it.
 
 From Python: `observe` a command, `load` a run that was made before, `compare` runs, `tune` a
-command; `count` the work of a model. Whatever goes wrong is a `SteptimeError`.
+command; `ask` a run while it trains; `count` the work of a model. Whatever goes wrong is a
+`SteptimeError`.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from types import ModuleType
 from typing import Any
 
 if typing.TYPE_CHECKING:
+    from steptime.app.ask import ask
     from steptime.app.compare import RunComparison, compare
     from steptime.app.load import load
     from steptime.app.observe import observe
     from steptime.app.observed_run import ObservedRun
+    from steptime.app.run_answer import RunAnswer
     from steptime.app.tune import TunedCommand, tune
     from steptime.counting.count_model import count
     from steptime.errors import SteptimeError
@@ -24,10 +27,12 @@ if typing.TYPE_CHECKING:
 
 __all__ = [
     "ObservedRun",
+    "RunAnswer",
     "RunComparison",
     "SteptimeError",
     "TunedCommand",
     "__version__",
+    "ask",
     "compare",
     "count",
     "load",
@@ -38,14 +43,18 @@ __all__ = [
 # Each is imported when somebody asks for it: `import steptime` stays light.
 _PLACES = {
     "ObservedRun": "app.observed_run",
+    "RunAnswer": "app.run_answer",
     "RunComparison": "app.compare",
     "SteptimeError": "errors",
     "TunedCommand": "app.tune",
+    "ask": "app.ask",
     "compare": "app.compare",
     "count": "counting.count_model",
     "load": "app.load",
+    "load_ipython_extension": "notebook.magics",  # IPython asks for it: `%load_ext steptime`
     "observe": "app.observe",
     "tune": "app.tune",
+    "unload_ipython_extension": "notebook.magics",
 }
 
 

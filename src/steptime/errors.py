@@ -9,6 +9,7 @@ SteptimeError              exit code 1
 ├── DamagedRunError        1    a run folder is damaged, foreign or of another schema
 ├── MissingExtraError      2    what was asked for needs packages that are not installed
 ├── ContainmentError       1    a child cannot be kept from doing harm here
+├── NotAnsweredError       1    no process of a run that goes on answered a question
 └── InterruptedByUserError 130  Ctrl-C, before there was anything to report
 """
 
@@ -76,6 +77,12 @@ class ContainmentError(SteptimeError):
     """The user's command cannot be run again here without risk to their files."""
 
     code = "containment"
+
+
+class NotAnsweredError(SteptimeError):
+    """No process of a run that goes on answered a question."""
+
+    code = "not_answered"
 
 
 class InterruptedByUserError(SteptimeError):

@@ -33,11 +33,18 @@ class Put:
     settings: Mapping[str, Any]
     preserves: str = "NUMERIC"
     roundoff: float = 2.0**-24
+    reorders: bool = False
 
 
 def shipped(name: str, *, roundoff: float = 2.0**-24, **settings: Any) -> Put:
     """One of Steptime's own levers."""
-    return Put(name=name, file=LEVERS / f"{name}.py", settings=settings, roundoff=roundoff)
+    return Put(
+        name=name,
+        file=LEVERS / f"{name}.py",
+        settings=settings,
+        roundoff=roundoff,
+        reorders=levers.load(name).reorders,
+    )
 
 
 def wrong(name: str) -> Put:
@@ -153,11 +160,13 @@ class Baselines:
         """A candidate with these levers, judged as its class demands."""
         roundoff = max((one.roundoff for one in put), default=2.0**-24)
         preserves = preserves or (put[0].preserves if put else "EXACT")
+        reorders = any(one.reorders for one in put)
         requests = plan_runs(
             preserves,
             roundoff=roundoff,
             num_updates=self.num_updates,
             num_repeats=self.num_repeats,
+            reorders=reorders,
         )
         self.num_candidates += 1
         candidate, verdict = None, None
@@ -168,7 +177,12 @@ class Baselines:
                 self.recordings[request.name] = self._record(request.name, request, ())
             if not request.is_candidate and request is not requests[-1]:
                 continue  # a study would ask after each run; here all of them are quick
-            reference = gather(self.recordings, roundoff=roundoff, num_repeats=self.num_repeats)
+            reference = gather(
+                self.recordings,
+                roundoff=roundoff,
+                num_repeats=self.num_repeats,
+                reorders=reorders,
+            )
             if candidate is not None and reference is not None:
                 verdict = judge(reference, candidate, preserves=preserves)
                 if stop_early and verdict.outcome.value == "FAIL":

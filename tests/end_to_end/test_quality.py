@@ -111,6 +111,37 @@ def test_a_recorded_run_prints_what_it_prints_without(tmp_path: Path) -> None:
     assert recording.num_updates == 12
 
 
+# -- padding
+
+
+def padded(tmp_path: Path, *args: str) -> Baselines:
+    script = Script(name="padded_texts", args=("--steps", "21", *args))
+    return Baselines(tmp_path, script, num_repeats=1, is_forked=True)
+
+
+TRIM = shipped("trim_padding", multiple_of=1)
+GROUP = shipped("length_grouping", window=16, trims=True)
+
+
+def test_trimming_of_masked_padding_passes_one_step_and_lockstep(tmp_path: Path) -> None:
+    verdict = padded(tmp_path).judge(TRIM)
+
+    assert (verdict.outcome, verdict.level) == (Outcome.PASS, "L2"), failed(verdict)
+
+
+def test_trimming_of_padding_that_the_model_counts_is_refused(tmp_path: Path) -> None:
+    verdict = padded(tmp_path, "--unmasked").judge(TRIM)
+
+    assert "one_step" in failed(verdict)
+
+
+@pytest.mark.parametrize("put", [TRIM, GROUP], ids=lambda put: put.name)
+def test_with_dropout_shorter_batches_are_judged_as_other_draws(tmp_path: Path, put: Put) -> None:
+    verdict = padded(tmp_path, "--dropout", "0.1").judge(put, preserves="STATISTICAL")
+
+    assert verdict.outcome is Outcome.PASS, failed(verdict)
+
+
 @pytest.fixture(scope="session")
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Baselines:
     return Baselines(tmp_path_factory.mktemp("ranks"), TWO_RANKS, num_repeats=1, is_forked=True)

@@ -10,12 +10,14 @@ import os
 import signal
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
 import pytest
 
 from end_to_end.conftest import RunSpecimen, SpecimenRun
+from end_to_end.harness import SPECIMENS, run_both_forked
 from specimens.neighbor_starts import start_neighbors
 from steptime.measure.values.measurement import PHASES
 
@@ -59,6 +61,10 @@ CASES = {
     "accumulation": Case("accumulation", steps=24, updates=24, backwards=80, period=3),
     "GAN": Case("gan", steps=25, updates=50, backwards=75),
     "actor-critic": Case("actor_critic", steps=25, updates=50, backwards=25),
+    "PPO": plain("ppo", steps=32),
+    "DQN": plain("dqn", steps=32),
+    "GRPO": plain("grpo", steps=24),
+    "fed by a process": plain("fed", steps=24),
     "scaler with SGD": plain("scaler", "--optimizer", "sgd", steps=40, skipped=4),
     "scaler with fused AdamW": plain("scaler", "--optimizer", "fused_adamw", steps=40, skipped=4),
     "pieces": plain("pieces", steps=25),
@@ -87,7 +93,8 @@ PLANTED = [
     ("several loaders", "fetch", 0.018),
     ("accumulation", "gradient_processing", 0.010),
     ("GAN", "forward", 0.015),
-    ("actor-critic", "other", 0.020),
+    ("actor-critic", "rollout", 0.020),
+    ("DQN", "rollout", 0.014),
     ("scaler with SGD", "gradient_processing", 0.010),
     ("scaler with fused AdamW", "gradient_processing", 0.010),
     ("pieces", "forward", 0.020),
@@ -115,6 +122,9 @@ PLANTED_ELSEWHERE = {
     "slow fetch in workers": {"input_wait"},
     "slow rank": {"forward", "communication"},
     "two ranks": {"communication"},
+    "PPO": {"rollout"},
+    "GRPO": {"rollout", "forward"},
+    "fed by a process": {"process_wait"},
 }
 
 
@@ -258,6 +268,76 @@ def test_rollouts_without_gradients_are_no_evaluation(run_specimen: RunSpecimen)
     run = CASES["actor-critic"].run(run_specimen)
 
     assert run.data["spans"]["evaluation"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "every", "planted_s"), [("PPO", 4, 0.036), ("DQN", 1, 0.014), ("GRPO", 2, 0.018)]
+)
+def test_a_rollout_is_a_phase_of_the_update_that_follows_it(
+    run_specimen: RunSpecimen, name: str, every: int, planted_s: float
+) -> None:
+    steps = CASES[name].run(run_specimen).steps()[1:]  # before the first, nothing has trained
+
+    with_one = [step for step in steps if step.wall_s["rollout"] > 0]
+    assert [step.index % every for step in with_one] == [0] * len(with_one)
+    assert len(with_one) == len(steps[every - 1 :: every])
+    assert all(step.wall_s["rollout"] >= planted_s for step in with_one)
+
+
+@pytest.mark.parametrize("name", ["PPO", "DQN", "GRPO", "actor-critic"])
+def test_at_most_a_tenth_of_a_loop_with_rollouts_is_unattributed(
+    run_specimen: RunSpecimen, name: str
+) -> None:
+    run = CASES[name].run(run_specimen)
+
+    assert run.fraction("other") <= 0.10
+    assert run.data["spans"]["evaluation"] is None
+    found = [one["cause"] for one in run.data["diagnosis"]["findings"]]
+    assert "rollout" in found
+    assert "unattributed_time" not in found
+
+
+@pytest.mark.parametrize("name", ["PPO", "DQN"])
+def test_a_rollout_is_where_environments_are_stepped(run_specimen: RunSpecimen, name: str) -> None:
+    run, script = CASES[name].run(run_specimen), SPECIMENS / f"{CASES[name].name}.py"
+    lines = script.read_text().splitlines()
+    line = next(
+        n for n, text in enumerate(lines, start=1) if "= environment" in text and ".step(" in text
+    )
+    (found,) = (one for one in run.findings() if one["cause"] == "rollout")
+
+    assert found["where"].endswith(f"{script.name}:{line}")
+
+
+def test_the_target_and_the_reference_stay_in_the_forward(run_specimen: RunSpecimen) -> None:
+    steps = CASES["GRPO"].run(run_specimen).steps()[1:]
+
+    # A model's call sleeps: the update's own, the reference's and the old policy's.
+    assert all(step.wall_s["forward"] >= 0.001 for step in steps)
+    assert median(step.wall_s["forward"] for step in steps[1::2]) >= 0.002
+
+
+def test_a_step_that_is_fed_by_another_process_waits_for_it(run_specimen: RunSpecimen) -> None:
+    run = CASES["fed by a process"].run(run_specimen)
+    (awaited,) = run.data["ranks"][0]["awaited"]
+    (found,) = (one for one in run.findings() if one["cause"] == "process_wait")
+
+    assert run.fraction("process_wait") >= 0.5
+    assert run.fraction("other") <= 0.10
+    assert awaited["name"] == "feeder"
+    assert awaited["total_s"] >= 0.3
+    assert f"process {awaited['pid']} feeder" in found["names"]["process"]
+
+
+@pytest.mark.parametrize("name", ["PPO", "DQN", "GRPO", "fed by a process"])
+def test_loops_that_make_their_own_data_print_the_same_with_and_without_us(
+    tmp_path: Path, name: str
+) -> None:
+    script = SPECIMENS / f"{CASES[name].name}.py"
+    bare, observed = run_both_forked(tmp_path, "python", script)
+
+    assert (bare.exit_code, bare.stdout) == (observed.exit_code, observed.stdout)
+    assert bare.stdout.count(b"loss")
 
 
 def test_the_skipped_steps_are_those_that_overflowed(run_specimen: RunSpecimen) -> None:

@@ -37,6 +37,8 @@ BUCKETS = (
     "optimizer",
     "sync",
     "forward_and_loss",
+    "rollout",
+    "process_wait",
     "evaluation",
     "checkpoint",
     "epoch_start",

@@ -120,6 +120,22 @@ class Loop:
         self.spend(wall)
         self.timeline.leave_evaluation()
 
+    def act(self, wall: int = 0) -> None:
+        """A call without gradients that seems to act or to generate."""
+        self.timeline.rollout.enter_call(self.timeline)
+        self.spend(wall)
+        self.timeline.rollout.leave_call(self.timeline)
+
+    def environment(self, wall: int = 0) -> None:
+        self.timeline.rollout.enter_step(self.timeline)
+        self.spend(wall)
+        self.timeline.rollout.leave_certain(self.timeline)
+
+    def generate(self, wall: int = 0) -> None:
+        self.timeline.rollout.enter_generation(self.timeline)
+        self.spend(wall)
+        self.timeline.rollout.leave_certain(self.timeline)
+
     def step(self, wall: int = 0, *, optimizer: Any = "optimizer") -> None:
         with self.inside_step(optimizer=optimizer):
             self.spend(wall)

@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from steptime.guest.quality.apart_from_padding import ApartFromPadding  # noqa: E402
 from steptime.guest.quality.checksums import crc_of, leaves, sample, sum_of_samples, width_for  # noqa: E402
 from steptime.guest.quality.quality_batches import Batches, sums_of_index  # noqa: E402
 from steptime.guest.quality.variants import DoublePrecision, Perturbation, own_seed  # noqa: E402
@@ -75,7 +76,7 @@ def test_a_loader_is_known_by_batches_numbers_and_the_end_of_its_pass():
     class Iterator:
         _dataset = object()
 
-    batches, iterator = Batches(), Iterator()
+    batches, iterator = Batches(ApartFromPadding(torch)), Iterator()
     for index in ([0, 1], [2, 3]):
         batches.take_index(iterator, index)
     for number in (0, 1):
@@ -83,9 +84,46 @@ def test_a_loader_is_known_by_batches_numbers_and_the_end_of_its_pass():
     batches.end_epoch(iterator)
 
     assert [row[3] for row in batches.fed] == [sums_of_index(i)[0] for i in ([0, 1], [2, 3])]
-    assert [row[-1] for row in batches.fed] == [2, 2]
+    assert [row[5] for row in batches.fed] == [2, 2]
     (epoch,) = batches.epochs
     assert (epoch[1], epoch[4]) == (2, 4)
+
+
+# -- apart from padding
+
+
+def make_batch(lengths: list[int], width: int) -> dict[str, Any]:
+    mask = (torch.arange(width) < torch.tensor(lengths)[:, None]).long()
+    return {"input_ids": torch.arange(2, width + 2) * mask, "attention_mask": mask}
+
+
+def fed(batch: Any, *calls: Any) -> list[int]:
+    """The checksums of a batch, and of calls that are made with it, apart from padding."""
+    apart = ApartFromPadding(torch)
+    return [crc_of(apart.cut(batch)), *map(apart.crc_of_call, calls)]
+
+
+def test_a_batch_and_calls_are_the_same_however_wide_they_are_padded():
+    def with_calls(width: int) -> list[int]:
+        batch = make_batch([2, 5], width)
+        ids, mask = batch.values()
+        return fed(
+            batch,
+            ((), batch),
+            ((ids,), {}),
+            ((ids[:, :-1],), {"mask": mask[:, None, None, :]}),
+            ((torch.arange(width),), {"features": torch.ones(2, 3)}),
+        )
+
+    assert with_calls(64) == with_calls(5) == with_calls(8)
+
+
+def test_a_batch_that_lacks_a_token_is_another_one():
+    batch = make_batch([2, 5], 64)
+    short = {name: tensor[:, :4] for name, tensor in batch.items()}
+
+    assert fed(batch) != fed(short)
+    assert fed(batch) != fed({**batch, "input_ids": batch["input_ids"] + 1})
 
 
 # -- variants

@@ -238,6 +238,19 @@ def test_a_new_process_has_compiled_nothing(watcher: CompileWatcher, books: Book
     assert told(watcher)["graphs"] == 1
 
 
+def test_what_was_compiled_before_a_late_run_is_left_out(
+    watcher: CompileWatcher, books: Books
+) -> None:
+    books.compile("0/0")
+    books.compile("0/1", recompile_reason="0/0: n == 0")
+    books.break_graph("call to print", (MODEL, 3))
+    watcher.skip_past()
+    assert told(watcher) is None
+    books.compile("1/0")
+    line = told(watcher)
+    assert (line["graphs"], line["breaks"], line["recompiles"]) == (1, [], [])
+
+
 def test_reasons_are_short() -> None:
     long = (
         "Failed to trace builtin operator\n  Explanation: Dynamo does not know `print`\n"

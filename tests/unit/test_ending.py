@@ -12,6 +12,7 @@ import pytest
 
 from steptime.guest.watchers.ending import (
     TracebackEntry,
+    find_error,
     find_phase,
     read_request,
     shorten,
@@ -53,7 +54,7 @@ def end_by(monkeypatch: pytest.MonkeyPatch):
             raise error from cause
         except BaseException as raised:
             monkeypatch.setattr(sys, "last_value", raised, raising=False)
-        return tell_error(TORCH).get("error")
+        return tell_error(TORCH, find_error()).get("error")
 
     return end
 
@@ -72,7 +73,7 @@ def test_an_exception_is_told_with_its_place(end_by) -> None:
 
 def test_a_process_that_ends_in_order_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "last_value", None, raising=False)
-    assert tell_error(TORCH) == {}
+    assert tell_error(TORCH, find_error()) == {}
 
 
 def test_an_exit_by_plan_is_no_error(end_by) -> None:
@@ -93,7 +94,7 @@ def test_what_a_child_of_multiprocessing_dies_of_is_on_its_way(
         try:
             raise ValueError("in a child")
         finally:
-            found = tell_error(TORCH)
+            found = tell_error(TORCH, find_error())
     except ValueError:
         pass
     assert found["error"]["text"] == "in a child"
@@ -109,7 +110,7 @@ def test_what_its_starter_caught_shows_behind_the_exit(monkeypatch: pytest.Monke
             try:
                 sys.exit(1)
             finally:
-                found = tell_error(TORCH)
+                found = tell_error(TORCH, find_error())
     except SystemExit:
         pass
     assert found["error"]["text"] == "in a child"
@@ -124,7 +125,7 @@ def test_an_exit_with_success_inside_a_handler_is_no_error(monkeypatch: pytest.M
         try:
             sys.exit(0)
         except SystemExit:
-            found = tell_error(TORCH)
+            found = tell_error(TORCH, find_error())
     assert found == {}
 
 
@@ -139,7 +140,7 @@ def test_no_reference_to_the_exception_is_kept(monkeypatch: pytest.MonkeyPatch) 
     def end() -> weakref.ref[TracedError]:
         error = TracedError("gone")
         monkeypatch.setattr(sys, "last_value", error, raising=False)
-        tell_error(TORCH)
+        tell_error(TORCH, find_error())
         monkeypatch.setattr(sys, "last_value", None)
         return weakref.ref(error)
 

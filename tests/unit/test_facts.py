@@ -113,9 +113,9 @@ def begin(book: FactsBook, size: int) -> tuple[Any, Any]:
 
 def test_a_loader_counts_once_it_feeds_training(book: FactsBook) -> None:
     train, held_out = begin(book, 8), begin(book, 4)
-    book.see_batch(held_out[1])
+    book.see_batch(held_out[1], None)
     book.drop_batch()
-    book.see_batch(train[1])
+    book.see_batch(train[1], None)
     book.see_training()
 
     assert [loader["num_samples"] for loader in book.doings()["loaders"]] == [8]
@@ -123,7 +123,7 @@ def test_a_loader_counts_once_it_feeds_training(book: FactsBook) -> None:
 
 def test_samples_are_read_only_where_that_is_asked(book: FactsBook) -> None:
     loader, iterator = begin(book, 8)
-    book.see_batch(iterator)
+    book.see_batch(iterator, None)
     book.see_training()
     (found,) = book.doings()["loaders"]
     assert "is_deterministic" not in found
@@ -137,7 +137,7 @@ def test_samples_are_read_only_where_that_is_asked(book: FactsBook) -> None:
 def test_a_loader_that_is_gone_keeps_its_facts(book: FactsBook) -> None:
     loader, iterator = begin(book, 8)
     book.is_probing = True
-    book.see_batch(iterator)
+    book.see_batch(iterator, None)
     book.see_training()
     del loader
     (found,) = book.doings()["loaders"]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from steptime.guest.timeline.journal import (
+from steptime.guest.sites.site_windows import SiteWindows
+from steptime.guest.timeline.acts import (
     ENTER_BACKWARD,
     ENTER_EVALUATION,
     ENTER_FORWARD,
@@ -19,8 +21,8 @@ from steptime.guest.timeline.journal import (
     LEAVE_FORWARD,
     LEAVE_INPUT,
     LEAVE_LOSS,
-    Journal,
 )
+from steptime.guest.timeline.journal import Journal
 from steptime.guest.timeline.recorder import FLUSH_NS, MAX_PENDING, Recorder
 from steptime.guest.timeline.thread_timeline import SAMPLED_AT_FIRST
 from steptime.record.buckets import (
@@ -299,3 +301,36 @@ def test_notes_do_not_pile_up_where_nothing_ever_steps(script: Script) -> None:
 
     assert len(script.journal.log) < 1000
     assert not script.path.exists()
+
+
+def test_a_profiler_hears_of_updates_on_a_device_too(tmp_path: Path) -> None:
+    class Profile:
+        """What a window asks of a profiler."""
+
+        is_over = False
+        optimizers: list[int] = []  # noqa: RUF012
+
+        def end_update(self, journal: Journal, optimizer: int, *, may_begin: bool) -> None:
+            self.optimizers.append(optimizer)
+
+    script = Script(tmp_path)
+    script.step()
+    script.journal.be_direct()
+    frames: Any = SimpleNamespace(stack=lambda _: ())
+    profile: Any = Profile()
+    script.journal.windows = SiteWindows(frames, clock=lambda: 0, profile=profile)
+    script.step()
+    script.step()
+
+    assert profile.optimizers == [0, 0]
+    assert script.recorder.failures == {}
+
+
+def test_the_largest_call_with_gradients_is_known_although_an_update_had_none(
+    script: Script,
+) -> None:
+    script.journal.shapes += [(4, 8), 12]
+    script.step()
+    script.step()  # of a second optimizer
+
+    assert script.journal.acting.trained == 32

@@ -128,6 +128,7 @@ def test_a_loader_is_described_without_reading():
         "is_iterable": False,
         "has_own_sampler": False,
         "num_samples": 40,
+        "is_shuffled": True,
     }
 
 

@@ -67,6 +67,7 @@ class Journal:
         self.probe: OperatorProbe | None = None
         self.plan: CountPlan | None = None
         self.windows: SiteWindows | None = None
+        self.asked: Any = None
         self.num_disturbed = self.num_at_rest = 0
         self.last_optimizer = -1
         self.sizes = [0] * 7
@@ -389,3 +390,65 @@ def test_a_training_that_ends_early_says_so() -> None:
     loop.run(5)
 
     assert [line["missing"] for line in loop.told(is_last=True)] == ["too_few_updates"] * 2
+
+
+# -- when somebody asks
+
+
+def test_an_asker_gets_the_next_update_after_one_that_is_scouted() -> None:
+    loop = Loop()
+    loop.run(30)
+    told: list[dict[str, Any]] = []
+    loop.counted.clear()
+    loop.scouted.clear()
+
+    assert loop.plan.ask(loop.journal, told.append)  # type: ignore[arg-type]
+    loop.run(5)
+
+    assert (loop.scouted, loop.counted) == ([32], [33])
+    (line,) = told
+    assert (line["k"], line["n"], line["forward"]) == ("count", 33, 7)
+    assert not loop.plan.is_asked
+    assert line in loop.told()  # it is in the record as well
+
+
+def test_an_asker_gets_an_update_of_each_optimizer() -> None:
+    loop = Loop(Journal(num_optimizers=2))
+    for number in range(40):
+        loop.run(1, optimizer=number % 2)
+    told: list[dict[str, Any]] = []
+    loop.plan.ask(loop.journal, told.append)  # type: ignore[arg-type]
+    for number in range(8):
+        loop.run(1, optimizer=number % 2)
+
+    assert sorted(line["optimizer"] for line in told) == [0, 1]
+
+
+def test_an_asker_waits_while_updates_are_counted_anyway() -> None:
+    loop = Loop()
+    loop.run(5)
+    assert not loop.plan.ask(loop.journal, lambda line: None)  # type: ignore[arg-type]
+    loop.run(30)
+    assert loop.plan.ask(loop.journal, lambda line: None)  # type: ignore[arg-type]
+
+
+def test_an_asker_hears_why_nothing_may_be_counted() -> None:
+    loop = Loop()
+    loop.run(30)
+    loop.missing = "compiled"
+    told: list[dict[str, Any]] = []
+    loop.plan.ask(loop.journal, told.append)  # type: ignore[arg-type]
+    loop.run(5)
+
+    assert [line["missing"] for line in told] == ["compiled"]
+    assert not loop.plan.is_asked
+
+
+def test_a_run_that_counts_no_more_counts_for_an_asker() -> None:
+    loop = Loop()
+    loop.run(2500)
+    told: list[dict[str, Any]] = []
+    loop.plan.ask(loop.journal, told.append)  # type: ignore[arg-type]
+    loop.run(5)
+
+    assert len(told) == 1

@@ -83,6 +83,15 @@ def test_a_lever_that_knows_better_than_its_phases_says_so():
     ]  # fmt: skip
 
 
+def test_a_lever_cannot_save_more_than_its_phases_take():
+    greedy = replace(make_lever("greedy", phases=("optimizer",)), saves=lambda facts: 0.9)
+    small = make_lever("small", phases=("optimizer",))
+
+    offers, _ = offered(greedy, small)
+
+    assert offers[0].headroom == offers[1].headroom
+
+
 def test_an_unknown_headroom_neither_comes_first_nor_lets_others_come_first():
     live, turns = (
         make_lever("live"),

@@ -41,7 +41,7 @@ def test_a_run_that_is_the_same_passes_all_counts():
         ("statistics", {"stats": 0}, "buffers stood still that moved (update 3)"),
         ("moves", {"moved": 0}, "the update changed no weight (update 3)"),
         ("optimizers", {"hyper": 2}, "other settings of the optimizer (update 3)"),
-        ("inputs", {"inputs": (1,)}, "other inputs of the model (update 3)"),
+        ("inputs", {"contents": (1,)}, "other inputs of the model (update 3)"),
         ("batches", {"inputs": ()}, "0 calls of models instead of 1 (update 3)"),
         ("batches", {"fed": ()}, "0 batches from loaders instead of 1 (update 3)"),
     ],
@@ -163,8 +163,10 @@ def epoch(samples: int, indices: int, size: int = 320) -> tuple[tuple[int, ...],
 
 
 def shuffled(update: RecordedUpdate, **changes: Any) -> RecordedUpdate:
-    fed = ((0, 1, 2, 3, 4, 8),)
-    return replace(update, inputs=(1,), fed=fed, **(changes if update.n == 39 else {}))
+    fed = ((0, 1, 2, 3, 4, 8, 6),)
+    return replace(
+        update, inputs=(1,), contents=(1,), fed=fed, **(changes if update.n == 39 else {})
+    )
 
 
 def test_an_epoch_of_the_same_samples_in_another_order_passes():
@@ -210,11 +212,15 @@ def test_another_order_within_an_epoch_is_left_open():
     assert undecided(checks) == {"batches": words}
 
 
+def calls(update: RecordedUpdate, *inputs: int) -> RecordedUpdate:
+    return replace(update, inputs=inputs, contents=inputs)
+
+
 def test_inputs_that_a_model_made_may_differ_where_a_perturbed_run_differs_too():
     def gan(fake: int) -> Recording:
-        return make_recording(change=lambda u: replace(u, inputs=(1000 + u.n, fake)))
+        return make_recording(change=lambda u: calls(u, 1000 + u.n, fake))
 
-    shifted = make_recording(change=lambda u: replace(u, inputs=(1, 9)))
+    shifted = make_recording(change=lambda u: calls(u, 1, 9))
 
     def outcomes(candidate: Recording, perturbed: list[Recording] | None) -> dict[str, Outcome]:
         checks = check_counts(gan(7), candidate, preserves="NUMERIC", perturbed=perturbed)
@@ -224,6 +230,59 @@ def test_inputs_that_a_model_made_may_differ_where_a_perturbed_run_differs_too()
     assert outcomes(gan(8), None)["inputs"] is Outcome.INCONCLUSIVE
     assert outcomes(gan(8), [gan(7)])["inputs"] is Outcome.FAIL
     assert outcomes(shifted, [gan(9)])["inputs"] is Outcome.FAIL
+
+
+# -- padding
+
+
+def padded(width: int) -> Recording:
+    """A run whose batches and calls differ in their padding from those of another width."""
+
+    def change(update: RecordedUpdate) -> RecordedUpdate:
+        row = update.fed[0]
+        return replace(update, inputs=(width,), fed=((row[0], width, *row[2:]),))
+
+    return make_recording(change=change)
+
+
+def test_padding_may_be_missing_where_the_bits_need_not_be_the_same():
+    assert failed(padded(20), padded(64), preserves="NUMERIC") == {}
+    assert set(failed(padded(20), padded(64), preserves="EXACT")) == {"batches", "inputs"}
+
+
+def test_a_batch_that_lacks_more_than_padding_fails():
+    candidate = make_recording(
+        change=lambda u: replace(u, fed=((*u.fed[0][:-1], 1),)) if u.n == 5 else u
+    )
+
+    assert failed(candidate) == {"batches": "another batch from a loader (update 5)"}
+
+
+# -- windows
+
+
+def windows(size: int, *, num_updates: int = 40, skipped_from: int = 1000) -> Recording:
+    """A run in which the batches of a window come in the opposite order."""
+
+    def change(update: RecordedUpdate) -> RecordedUpdate:
+        begin = update.n // size * size
+        n = 2 * begin + size - 1 - update.n
+        number = 5000 + n if n < skipped_from else 1
+        return replace(update, fed=((0, n, n, n, number, 8, n),))
+
+    return make_recording(change=change, num_updates=num_updates)
+
+
+def test_samples_that_are_mixed_within_windows_are_the_same_before_an_epoch_ends():
+    assert failed(windows(8), preserves="STATISTICAL") == {}
+    checks = check_counts(make_recording(), windows(16), preserves="STATISTICAL")
+    assert undecided(checks) == {}  # two windows of 16, and a half
+
+
+def test_samples_that_are_others_after_some_windows_are_left_open():
+    checks = check_counts(make_recording(), windows(8, skipped_from=24), preserves="STATISTICAL")
+
+    assert "batches" in undecided(checks)
 
 
 def test_a_closure_may_make_other_calls():

@@ -439,6 +439,7 @@ def test_a_run_is_asked_for_what_its_name_says():
         "num_updates": 60,
         "seed": SEED,
         "redraw": None,
+        "reorder": None,
         "is_double": False,
         "perturb": None,
         "perturb_seed": 0,
@@ -451,6 +452,20 @@ def test_a_run_is_asked_for_what_its_name_says():
     assert runs["double"].quality == plain | {"num_updates": 4, "is_double": True}
     assert len({runs[f"perturbed-8-{i}"].quality["perturb_seed"] for i in (1, 2, 3)}) == 3
     assert len({runs[f"redrawn-{i}"].quality["redraw"] for i in (1, 2, 3)} - {SEED}) == 3
+
+
+def test_a_lever_that_reorders_is_judged_beside_runs_in_other_orders():
+    requests = plan_runs("STATISTICAL", roundoff=BF16, num_updates=60, reorders=True)
+    runs = {request.name: request.quality for request in requests}
+    recordings = {name: make_recording() for name in (*runs, "redrawn-1")}
+
+    reference = gather(recordings, roundoff=BF16, reorders=True)
+
+    assert list(runs)[3:] == ["reordered-1", "reordered-2", "reordered-3"]
+    assert len({runs[f"reordered-{i}"]["reorder"] for i in (1, 2, 3)}) == 3
+    assert runs["candidate"]["reorder"] is None
+    assert reference is not None
+    assert len(reference.redrawn) == 3
 
 
 def test_the_baselines_runs_are_shared_by_candidates_of_one_precision():

@@ -56,6 +56,15 @@ def test_a_block_has_its_sums_and_the_times_of_its_rounds() -> None:
     )
 
 
+def test_a_block_names_the_rounds_that_do_not_count() -> None:
+    row = [20_000, 0, 2, 4, 1, 1000, 9000, 10, 20, 30, 7, 8, 1, 11, 21, 31]
+
+    assert LAYOUT.block(read(block_line(row, [500, 600], [400, 450], [1]))).disturbed == (1,)
+    assert LAYOUT.block(read(block_line(row, [500, 600], [400, 450]))).disturbed == ()
+    with pytest.raises(rows.MisshapenError):
+        LAYOUT.block(read(block_line(row, [500, 600], [400, 450], [2])))
+
+
 def test_device_times_and_markers_name_their_update() -> None:
     assert LAYOUT.device_times(read(device_line(3, [1, 2, 3]))) == (3, (1, 2, 3))
     assert rows.markers(read(markers_line(4, [0, 1, 50, 2]))) == (4, (0, 1, 50, 2))

@@ -582,6 +582,13 @@ def test_the_list_of_runs_has_a_row_a_run_and_ends_in_a_command() -> None:
     assert lines[-1].strip() == f"steptime show {RUN_ID}"
 
 
+def test_the_list_names_what_the_report_opens_with() -> None:
+    rows = [make_row(opens_with=word) for word in ("non_finite", "of_another_version")]
+    first, second = show_runs(*rows).splitlines()[1:3]
+    assert first.split()[:4] == [RUN_ID, "finished", "not", "finite"]
+    assert second.split()[:3] == [RUN_ID, "finished", "compute-bound"]
+
+
 def test_a_long_command_is_whole_in_a_pipe_and_cut_on_a_terminal() -> None:
     row = make_row(command=("python", "train.py", "x" * 200))
     assert show_runs(row).splitlines()[1].endswith("x" * 200)

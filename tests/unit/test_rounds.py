@@ -238,3 +238,21 @@ def test_a_kill_in_the_middle_of_a_block_loses_no_step_but_its_phases(tmp_path: 
     assert (rank.num_steps, rank.num_updates, rank.num_backwards) == (6, 12, 12)
     assert [block.has_phases for block in rank.blocks] == [True, False]
     assert rank.blocks[-1].times_s[0] == pytest.approx(rank.blocks[0].times_s[-1], abs=1e-5)
+
+
+def test_a_block_names_its_rounds_that_were_disturbed() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        recorder = Recorder(folder, make_head)
+        recorder.zero_ns, recorder.full_updates = FIRST_TIME, 5
+        loop = Loop(recorder)
+        for number in range(20):
+            loop.batch(1_000_000)
+            if number in (2, 7, 11):
+                loop.timeline.disturb()
+            loop.step(1_000_000, optimizer=0)
+        recorder.close()
+        stream = read_stream(Path(folder) / "rank-0.jsonl", Torn())
+
+    assert stream is not None
+    (block,) = stream.blocks
+    assert [block.first_number + place for place in block.disturbed] == [7, 11]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from steptime.core.process_end import ProcessEnd, RunState
+from steptime.diagnose.ailments.experience import find_process_wait, find_rollout
 from steptime.diagnose.ailments.host import (
     find_gc,
     find_launches,
@@ -39,6 +40,7 @@ from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
 from steptime.measure.values.measurement import HostLoad, Measurement, RankSummary, Span
 from steptime.measure.values.observations import (
+    AwaitedProcess,
     Compilation,
     CompileEvent,
     GcPauses,
@@ -239,6 +241,50 @@ def test_without_device_times_a_sync_is_worth_knowing_at_most() -> None:
     assert found is not None
     assert found.severity is Severity.INFO
     assert "device_time" in found.missing
+
+
+def test_what_is_made_to_train_on_makes_the_step_wait_for_its_input() -> None:
+    phases = make_phases({"forward": 0.4, "rollout": 0.6})
+    found = find_rollout(make_measurement(phases=phases))
+
+    assert found is not None
+    assert (found.kind, found.cause) == (Kind.INPUT_BOUND, "rollout")
+    assert found.severity is Severity.CRITICAL
+    assert found.headroom_speedup == pytest.approx(2.5)
+    assert diagnose(make_measurement(phases=phases)).kind is Kind.INPUT_BOUND
+
+
+def test_a_short_rollout_is_no_finding() -> None:
+    phases = make_phases({"forward": 0.95, "rollout": 0.05})
+
+    assert find_rollout(make_measurement(phases=phases)) is None
+    unseen = make_phases({"forward": 1.0}, missing={"rollout": "no_rollout_seen"})
+    assert find_rollout(make_measurement(phases=unseen)) is None
+
+
+@pytest.mark.parametrize(
+    ("awaited", "words"),
+    [
+        ((), "another process"),
+        (
+            (AwaitedProcess(pid=7, command="python a.py", name="actor"),),
+            "process 7 actor (python a.py)",
+        ),
+        ((AwaitedProcess(address="10.0.0.1:80"),), "10.0.0.1:80"),
+        ((AwaitedProcess(name="Ray"),), "Ray"),
+        ((AwaitedProcess(pid=7), AwaitedProcess(pid=8)), "process 7 or 1 more"),
+    ],
+)
+def test_a_wait_for_a_process_says_for_which(
+    awaited: tuple[AwaitedProcess, ...], words: str
+) -> None:
+    phases = make_phases({"forward": 0.4, "process_wait": 0.6})
+    ranks = (with_rank(awaited=awaited),)
+    found = find_process_wait(make_measurement(phases=phases, ranks=ranks))
+
+    assert found is not None
+    assert (found.kind, found.cause) == (Kind.INPUT_BOUND, "process_wait")
+    assert found.names == {"process": words}
 
 
 def gc_rank(rank: int, fraction: float, world_size: int = 1) -> RankSummary:

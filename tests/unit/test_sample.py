@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -382,6 +383,11 @@ def test_the_job_is_the_root_with_all_below_it() -> None:
     machine = {1: make_process(0), ROOT: make_process(1), 101: make_process(ROOT)}
     machine |= {102: make_process(101), 200: make_process(1)}
     assert set(select_job(machine, ROOT, {})) == {ROOT, 101, 102}
+
+
+def test_what_samples_is_not_in_the_job_though_the_root_started_it() -> None:
+    machine = {ROOT: make_process(1), 101: make_process(ROOT), os.getpid(): make_process(ROOT)}
+    assert set(select_job(machine, ROOT, {})) == {ROOT, 101}
 
 
 def test_an_orphan_and_its_children_stay_in_the_job() -> None:

@@ -159,8 +159,8 @@ def test_spans_are_events_at_the_step_they_precede(tmp_path: Path) -> None:
 
 
 def test_a_span_after_the_last_step_is_told(tmp_path: Path) -> None:
-    tail = [0] * 17
-    tail[13] = 2000 * MS
+    tail = [0] * len(BUCKETS)
+    tail[BUCKETS.index("evaluation")] = 2000 * MS
     found = series_of(tmp_path, make_update(0), make_end(1, tail=tail))
     (event,) = found.events
     assert (event.what, event.seconds, event.step) == ("evaluation", 2.0, 0)

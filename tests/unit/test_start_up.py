@@ -68,6 +68,15 @@ def test_what_comes_between_two_layers_is_the_model(seen):
     assert parts(seen.start_up.stop()) == [("model", 10, 45)]
 
 
+def test_a_thousand_small_layers_are_one_stretch(seen):
+    torch.nn.Linear(2, 2)
+    for _ in range(1000):
+        seen.clock.spend(0.01)
+        torch.nn.ReLU()
+
+    assert parts(seen.start_up.stop()) == [("model", 0, 10)]
+
+
 def test_the_line_is_that_which_builds_the_model(seen):
     Net(seen.clock)
     line = sys._getframe().f_lineno - 1

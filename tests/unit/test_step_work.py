@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +33,7 @@ from unit.builders import (
 
 HEAD = make_head(counts=[*COUNTS, *SIZES])
 NUM = 40
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def sizes(rows: int = 8, *, nodes: int = 5, plain: int = 0, trained: int = 10) -> list[int]:
@@ -347,3 +350,11 @@ def test_where_no_extra_run_would_help_none_is_offered() -> None:
     found = measured(lambda n: sizes(), {"k": "count", "n": 13, "missing": "too_few_updates"})
 
     assert "--count" not in text_of(found)
+
+
+def test_jagged_tensors_are_refused_in_the_report_and_in_the_docs() -> None:
+    told = text_of(replace(measured(lambda n: sizes()), count=None, count_missing="child_subclass"))
+    assert "of the jagged layout" in " ".join(told.split())
+    assert "--count" not in told, "it refused them already"
+    page = (DOCS / "how-to" / "count-the-work.md").read_text()
+    assert "Nested tensors of the jagged layout are refused there, too" in page

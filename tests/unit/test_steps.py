@@ -276,6 +276,18 @@ def test_a_window_may_begin_inside_the_blocks() -> None:
     assert measurement.host is not None
 
 
+def test_steps_of_a_block_that_a_probe_made_longer_do_not_count() -> None:
+    probed = {**make_block(110, 100), "rw": [10_000] * 98 + [90_000] * 2, "rd": [98, 99]}
+    blocks = [make_block(10, 100), probed, make_block(210, 100)]
+
+    measurement = measure_lines(*updates_of(*[0] * 10), *blocks)
+
+    assert measurement.steady is not None
+    assert measurement.steady.num_steps == 307
+    assert measurement.steady.step_time_s is not None
+    assert measurement.steady.mean_s == pytest.approx(0.01)
+
+
 # -- phases
 
 
@@ -322,7 +334,7 @@ def test_spans_are_kept_apart_from_the_step() -> None:
 
 @given(
     st.lists(
-        st.lists(st.integers(0, 9), min_size=13, max_size=13).filter(any), min_size=2, max_size=30
+        st.lists(st.integers(0, 9), min_size=15, max_size=15).filter(any), min_size=2, max_size=30
     ),
     st.sampled_from(["cpu", "cuda"]),
     st.integers(0, 1),
@@ -364,6 +376,8 @@ def test_what_a_cpu_cannot_show_is_not_applicable() -> None:
         "loss": "inside_forward",
         "forward_and_loss": "not_compiled_together",
         "communication": "single_rank",
+        "rollout": "no_rollout_seen",
+        "process_wait": "no_process_wait_seen",
         "fetch": "not_split",
         "collate": "not_split",
     }

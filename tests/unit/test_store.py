@@ -15,12 +15,14 @@ import pytest
 
 from steptime.app import run_index, run_listing
 from steptime.app.run_end import read_end
-from steptime.app.run_listing import find_run, list_runs
+from steptime.app.run_listing import find_run, list_runs, reindex
 from steptime.core import store
 from steptime.core.fallback_store import fallback_folder, find_fallback, make_fallback
 from steptime.core.machine_identity import MachineIdentity
 from steptime.core.process_end import RunState
+from steptime.core.schema import SCHEMA
 from steptime.core.store import Run, create_run
+from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity
 from steptime.errors import DamagedRunError, NotFoundError, StoreError
 from steptime.launch.values import CommandRecord
 from steptime.measure.values.run_summary import RunSummary
@@ -433,6 +435,22 @@ def test_the_second_list_comes_from_the_index_and_is_the_same(
     before = list_runs(run.store)
     monkeypatch.setattr(run_listing, "summarize", lambda run: pytest.fail("read the folder again"))
     assert list_runs(run.store) == before
+
+
+def test_a_run_whose_report_opens_with_no_bottleneck_is_listed_with_that(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    bad = Finding(kind=None, cause="non_finite", severity=Severity.CRITICAL, evidence=())
+    slow = Finding(
+        kind=BottleneckKind.INPUT_BOUND, cause="fetch", severity=Severity.WARNING, evidence=()
+    )
+    for findings, opens_with in (((bad, slow), "non_finite"), ((slow, bad), None)):
+        diagnosis = Diagnosis(
+            schema=SCHEMA, run_id=run.run_id, kind=BottleneckKind.INPUT_BOUND, findings=findings
+        )
+        store.write_value(run, "diagnosis.json", diagnosis)
+        (row,) = reindex(run.store)
+        assert (row.kind, row.opens_with) == ("INPUT_BOUND", opens_with)
+        assert list_runs(run.store) == (row,), "the index has it"
 
 
 def test_a_run_without_a_measurement_is_not_settled_in_the_index(tmp_path: Path) -> None:

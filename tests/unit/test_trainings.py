@@ -212,7 +212,7 @@ def test_trainings_at_the_same_time_say_so(tmp_path: Path) -> None:
     )
     observed = fold(run_at(folder), FINISHED)
     notes = {note.code: note.facts for note in observed.measurement.notes}
-    assert notes["trainings_beside"] == {"count": 1, "numbers": "1"}
+    assert notes["trainings_beside"] == {"count": 1, "numbers": (1,)}
     assert observed.measurement.num_ranks == 1
 
 

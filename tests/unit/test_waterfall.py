@@ -242,6 +242,8 @@ def test_what_checkpointing_did_again_is_a_part() -> None:
     ("phase", "part"),
     [
         ("input_wait", "input"),
+        ("rollout", "rollout"),
+        ("process_wait", "process_wait"),
         ("h2d", "copies"),
         ("communication", "communication"),
         ("sync", "sync"),
@@ -257,6 +259,7 @@ def test_a_delay_grows_its_part_alone(phase: str, part: str) -> None:
     times_s = {
         **dict.fromkeys(("input_wait", "h2d", "communication", "sync", "loss"), 0.01),
         **dict.fromkeys(("gradient_processing", "optimizer", "other"), 0.01),
+        **dict.fromkeys(("rollout", "process_wait"), 0.01),
         "forward": 0.08,
         "backward": 0.08,
     }

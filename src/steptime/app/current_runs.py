@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from steptime.app.run_listing import is_settled, list_runs, reindex
+from steptime.app.run_listing import is_settled, list_runs, opening_of, reindex
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.store import Run
 from steptime.errors import SteptimeError
@@ -51,4 +51,5 @@ def _bring_up_to_date(row: RunSummary, store: Path) -> RunSummary:
         num_steps=measured.num_steps,
         step_time_s=None if time is None else time.estimate,
         kind=observed.diagnosis.kind.value,
+        opens_with=opening_of(observed.diagnosis),
     )

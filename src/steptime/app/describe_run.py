@@ -9,6 +9,7 @@ from __future__ import annotations
 from steptime.diagnose.utilization import hardware_utilization, model_utilization
 from steptime.diagnose.values.finding import Diagnosis
 from steptime.diagnose.values.reach_values import Picture
+from steptime.diagnose.values.utilization_values import Utilization
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.wall_time import USEFUL, WallTime
 from steptime.plan.memory_fit import fit_memory
@@ -35,17 +36,12 @@ def describe_run(
         picture: how close it comes to the machine's ceilings.
         trainings: all trainings of the command, if there are several.
     """
-    m, count = measurement, measurement.count
-    sums = None
-    if count is not None:
-        sums = WorkSums(
-            total=count.total, model_flops=count.model_flops, is_complete=count.is_complete
-        )
+    m = measurement
     mfu = model_utilization(m)
     return RunDocument(
         measurement=m,
         diagnosis=diagnosis,
-        work=sums,
+        work=sum_work(m, mfu),
         mfu=mfu,
         hfu=hardware_utilization(m),
         model_work=relate_work(m, mfu),
@@ -55,6 +51,43 @@ def describe_run(
         run=None if m.wall_time is None else _sum_up(m.wall_time, m.price_per_h),
         trainings=trainings,
     )
+
+
+def sum_work(m: Measurement, mfu: Utilization) -> WorkSums | None:
+    """Return the work of a step and its useful part; None where neither is known.
+
+    Args:
+        m: the measurement.
+        mfu: the model FLOP utilization of the same run.
+    """
+    count, padding = m.count, m.padding
+    if count is None and padding is None:
+        return None
+    useful = None if padding is None else padding.useful_fraction
+    work = None if padding is None else padding.useful_work
+    tokens_per_s = _tokens_per_s(m)
+    return WorkSums(
+        total=None if count is None else count.total,
+        model_flops=None if count is None else count.model_flops,
+        is_complete=None if count is None else count.is_complete,
+        useful_fraction=useful,
+        useful_work_fraction=work,
+        useful_mfu=None if mfu.fraction is None or work is None else mfu.fraction * work,
+        tokens_per_s=tokens_per_s,
+        useful_tokens_per_s=None
+        if tokens_per_s is None or useful is None
+        else tokens_per_s * useful,
+    )
+
+
+def _tokens_per_s(m: Measurement) -> float | None:
+    """Return the tokens of all ranks in a second of steps; None where one rank has none."""
+    tokens = [rank.tokens_per_step for rank in m.ranks]
+    known = [one for one in tokens if one is not None]
+    mean_s = None if m.steady is None else m.steady.mean_s
+    if not known or len(known) < len(tokens) or not mean_s:
+        return None
+    return sum(known) / mean_s
 
 
 def _sum_up(wall: WallTime, price_per_h: float | None) -> RunSums:

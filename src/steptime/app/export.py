@@ -7,10 +7,11 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from steptime.core.store import Run
+from steptime.core.store import Run, store_to_name
 from steptime.errors import StoreError, UsageError
 from steptime.export.chrome_trace import chrome_trace
 from steptime.measure.series.run_series import read_series, read_slices
+from steptime.report.words.show_words import show_command
 
 _MAX_STEPS = 100_000
 """Above this, neighboring steps are drawn as their mean: a trace of 40 MB is slow to open."""
@@ -39,10 +40,11 @@ def write_trace(run: Run, path: Path, *, training: int | None = None) -> TraceFi
     """
     series = read_series(run.folder, None, max_steps=_MAX_STEPS, training=training)
     if not (series.steps or series.host):
+        show = show_command(run.run_id, store=store_to_name(run.store))
         raise UsageError(
             f"there is nothing to draw for run {run.run_id}: neither a step nor the load of the "
             "machine was recorded.",
-            hint=f"See what is known about it: steptime show {run.run_id}",
+            hint=f"See what is known about it: {show}",
         )
     document = chrome_trace(series, read_slices(run.folder, training), run_id=run.run_id)
     data = json.dumps(document, allow_nan=False, separators=(",", ":")).encode()

@@ -107,7 +107,14 @@ class ObservedRun:
         from steptime.report.words.outliving_words import describe_outliving, describe_return
 
         found = describe_outliving(self.measurement.outliving)
-        return f"{found}; {describe_return(self.run_id)}"
+        return f"{found}; {describe_return(self.run_id, store=self.store_to_name)}"
+
+    @property
+    def store_to_name(self) -> str | None:
+        """What `--store` must name for this run; None where its store is that of this folder."""
+        from steptime.core.store import store_to_name
+
+        return store_to_name(self.run.store)
 
     @property
     def is_empty(self) -> bool:
@@ -137,13 +144,14 @@ class ObservedRun:
             return
         from steptime.report.text.run_text import render
 
-        render(self.document, console=console)
+        render(self.document, console=console, store=self.store_to_name)
 
     def describe_empty(self) -> str:
         """Return one paragraph for a run that `is_empty`."""
         from steptime.report.text.empty_text import describe_empty
 
-        return f"steptime: {describe_empty(self.measurement, self.diagnosis)}"
+        found = describe_empty(self.measurement, self.diagnosis, store=self.store_to_name)
+        return f"steptime: {found}"
 
     def __str__(self) -> str:
         return self.text().rstrip("\n")

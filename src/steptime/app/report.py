@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from steptime.app.observed_run import ObservedRun, numbered_name
-from steptime.core.store import Run, read_value, write_text
+from steptime.core.store import Run, read_value, store_to_name, write_text
 from steptime.core.version import installed_version
 from steptime.diagnose.ailments.stalled import relevant_stalls
 from steptime.errors import DamagedRunError, MissingExtraError, StoreError
@@ -29,7 +29,7 @@ def write_page(observed: ObservedRun, target: Path | None = None) -> Path:
         StoreError: the file cannot be written.
     """
     plotting = _plotting()
-    facts = _gather(observed)
+    facts = gather_facts(observed)
     roofline = observed.picture.roofline
     plots = plotting.draw(observed.measurement, facts.series, facts.stalls, facts.shifts, roofline)
     page, path = render_page(facts, plots), target or observed.folder / _page_name(observed)
@@ -65,7 +65,8 @@ def _plotting() -> ModuleType:
     return html_plots
 
 
-def _gather(observed: ObservedRun) -> PageFacts:
+def gather_facts(observed: ObservedRun) -> PageFacts:
+    """Return what the page of a run shows."""
     return PageFacts(
         document=observed.document,
         record=_read_record(observed.run),
@@ -73,6 +74,7 @@ def _gather(observed: ObservedRun) -> PageFacts:
         stalls=relevant_stalls(observed.measurement),
         shifts=observed.diagnosis.shifts,
         version=installed_version(),
+        store=store_to_name(observed.run.store),
     )
 
 

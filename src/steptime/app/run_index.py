@@ -16,11 +16,12 @@ from typing import TypeVar
 from steptime.core.process_end import RunState
 from steptime.measure.values.run_summary import RunSummary
 
-_VERSION = 2  # of the table; an index of another version is rebuilt
+_VERSION = 3  # of the table; an index of another version is rebuilt
 _BUSY_S = 2.0  # another run writes one row; if it takes longer, the folders are read instead
 _TABLE = """CREATE TABLE IF NOT EXISTS runs (run_id TEXT PRIMARY KEY, started_unix_s REAL,
     command TEXT, state TEXT, exit_code INTEGER, signal INTEGER, num_steps INTEGER,
-    step_time_s REAL, kind TEXT, num_trainings INTEGER) WITHOUT ROWID"""
+    step_time_s REAL, kind TEXT, opens_with TEXT,
+    num_trainings INTEGER) WITHOUT ROWID"""
 
 T = TypeVar("T")
 
@@ -39,7 +40,7 @@ def write_rows(path: Path, rows: Iterable[RunSummary]) -> bool:
     """Insert or replace the rows; return whether it could be done."""
 
     def write(connection: sqlite3.Connection) -> bool:
-        sql = "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        sql = "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         connection.executemany(sql, [_columns(row) for row in rows])
         return True
 
@@ -95,13 +96,14 @@ def _columns(row: RunSummary) -> tuple[str | float | int | None, ...]:
         row.num_steps,
         row.step_time_s,
         row.kind,
+        row.opens_with,
         row.num_trainings,
     )
 
 
 def _summary(row: tuple[object, ...]) -> RunSummary:
     run_id, started, command, state, exit_code, number, num_steps, step_time_s, *rest = row
-    kind, num_trainings = rest
+    kind, opens_with, num_trainings = rest
     return RunSummary(
         run_id=str(run_id),
         started_unix_s=_number(started),
@@ -111,13 +113,18 @@ def _summary(row: tuple[object, ...]) -> RunSummary:
         signal=_whole(number),
         num_steps=_whole(num_steps),
         step_time_s=_number(step_time_s),
-        kind=None if kind is None else str(kind),
+        kind=_text(kind),
+        opens_with=_text(opens_with),
         num_trainings=_whole(num_trainings),
     )
 
 
 def _number(value: object) -> float | None:
     return float(value) if isinstance(value, (int, float)) else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _whole(value: object) -> int | None:

@@ -11,6 +11,7 @@ import re
 import time
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import TypeVar
@@ -19,9 +20,11 @@ from steptime.app import run_index
 from steptime.app.run_end import read_end
 from steptime.core.process_end import ProcessEnd
 from steptime.core.ranges import range_of
-from steptime.core.store import Run, read_document
-from steptime.errors import NotFoundError, StoreError
+from steptime.core.store import Run, read_document, read_value
+from steptime.diagnose.values.finding import Diagnosis
+from steptime.errors import DamagedRunError, NotFoundError, StoreError
 from steptime.measure.values.run_summary import RunSummary
+from steptime.report.words.advice import choose_headline
 
 _RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 _LAST = re.compile(r"last(?:~(\d{1,6}))?")
@@ -157,8 +160,22 @@ def summarize(run: Run) -> RunSummary:
         num_steps=_field(measurement, "num_steps", int),
         step_time_s=_field(_field(steady, "step_time_s", dict) or {}, "estimate", float),
         kind=_field(read_document(run.folder / "diagnosis.json"), "kind", str),
+        opens_with=_find_opening(run),
         num_trainings=_field(training, "num_trainings", int),
     )
+
+
+def _find_opening(run: Run) -> str | None:
+    """Return what the report of a run opens with, where that is no bottleneck."""
+    with suppress(OSError, DamagedRunError):
+        return opening_of(read_value(run, "diagnosis.json", Diagnosis))
+    return None
+
+
+def opening_of(diagnosis: Diagnosis) -> str | None:
+    """Return the cause of the finding that a report opens with, where that is no bottleneck."""
+    first = choose_headline(diagnosis)
+    return first.cause if first is not None and first.kind is None else None
 
 
 def is_settled(row: RunSummary) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from steptime.app.run_end import read_end
 from steptime.core.process_end import RunState
-from steptime.core.store import Run
+from steptime.core.store import Run, store_to_name
 from steptime.errors import NotFoundError
 from steptime.measure.run_records import no_such_training, read_records
 from steptime.measure.trainings import trainings_in
@@ -15,6 +15,7 @@ from steptime.measure.values.desync import Desync
 from steptime.measure.values.stall import Stall, StalledRank
 from steptime.record.lines import Torn
 from steptime.report.words.run_words import describe_end
+from steptime.report.words.show_words import show_command
 from steptime.watch import rank_stacks
 from steptime.watch.stall_file import read_stalls
 
@@ -67,7 +68,7 @@ def take_stacks(run: Run, *, training: int | None = None) -> RankStacks:
     raise NotFoundError(
         f"run {run.run_id} has ended ({describe_end(end)}) and was never stalled, so there are no "
         "stacks.",
-        hint=f"See its report: steptime show {run.run_id}",
+        hint=f"See its report: {show_command(run.run_id, store=store_to_name(run.store))}",
     )
 
 

@@ -93,7 +93,9 @@ def execute(options: argparse.Namespace) -> int:
     runs = _find(options, [*a, *b])
     found = compare_runs(runs[: len(a)], runs[len(a) :], limit=limit)
     code = exit_code_of(found, is_forced=bool(options.anyway))
-    asked = ComparisonRequest(price=price, is_forced=bool(options.anyway))
+    asked = ComparisonRequest(
+        price=price, is_forced=bool(options.anyway), stores=_other_stores(runs)
+    )
     if options.json is not None:
         write_json(options.json, comparison_envelope(found, asked=asked, exit_code=code))
     if options.json != STDOUT:
@@ -123,6 +125,14 @@ def _find(options: argparse.Namespace, names: list[str]) -> list[NamedRun]:
     folder = store_folder(options)
     store = Path(folder or ".") if all(map(is_path, names)) else open_store(folder)
     return [NamedRun(run=run, training=options.training) for run in find_all(names, store=store)]
+
+
+def _other_stores(runs: list[NamedRun]) -> dict[str, str]:
+    """Return what `--store` must name for the runs that are not in the store of this folder."""
+    from steptime.core.store import store_to_name
+
+    found = {named.run.run_id: store_to_name(named.run.store) for named in runs}
+    return {run_id: store for run_id, store in found.items() if store is not None}
 
 
 def _sides(options: argparse.Namespace) -> tuple[list[str], list[str]]:

@@ -24,6 +24,7 @@ COMMANDS = (
     "runs",
     "show",
     "stacks",
+    "ask",
     "report",
     "compare",
     "export",

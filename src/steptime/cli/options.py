@@ -172,7 +172,7 @@ def parse_price(text: str, *, flag: str) -> float:
     return float(found[1])
 
 
-def parse_time(text: str) -> float:
+def parse_time(text: str, *, flag: str = "--budget") -> float:
     """Return the seconds in `30s`, `10m`, `1h`.
 
     Raises:
@@ -181,7 +181,7 @@ def parse_time(text: str) -> float:
     found = _TIME.fullmatch(text)
     value_s = float(found[1]) * _UNITS_S[found[2]] if found else 0.0
     if value_s <= 0:
-        raise UsageError(f"--budget must be a time such as 30s, 10m or 1h, got `{text}`.")
+        raise UsageError(f"{flag} must be a time such as 30s, 10m or 1h, got `{text}`.")
     return value_s
 
 

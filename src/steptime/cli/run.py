@@ -35,8 +35,7 @@ background is followed: `steptime show` has the steps that it made since.
 examples:
   steptime run -- python train.py --lr 3e-4
   steptime run --json result.json -- torchrun --nproc-per-node 2 train.py
-  steptime run --count -- python train_compiled.py
-  steptime run --peak bf16=312 --peak tf32=156 -- python train.py
+  steptime run --count --peak bf16=312 -- python train_compiled.py
   steptime run --price 2.49/h --profile -- python train.py
   steptime run --health --live -- python train.py > train.log 2>&1
   steptime run -- sh -c 'nohup python train.py > train.log 2>&1 &'
@@ -78,9 +77,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_profile_options(parser)
     output = parser.add_argument_group("output")
     output.add_argument(
-        "--report",
-        metavar="FILE",
-        help="write the report to FILE as plain text, not to stderr",
+        "--report", metavar="FILE", help="write the report to FILE as plain text, not to stderr"
     )
     output.add_argument(
         "--json", metavar="FILE", help="write the result to FILE as one JSON document"
@@ -114,8 +111,14 @@ def execute(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         if not ends:
             raise
-        tell("the report was interrupted. To print it: steptime show last")
+        show = "steptime show last" + _with_store(options.store)
+        tell(f"the report was interrupted. To print it: {show}")
     return shell_exit_code(ends[0])
+
+
+def _with_store(store: str | None) -> str:
+    """Return the option that names another store than that of this folder."""
+    return "" if store is None else f" --store {shlex.quote(store)}"
 
 
 def _run(asked: RunOptions, *, is_live: bool, on_end: Callable[[ProcessEnd], None]) -> EndedRun:
@@ -227,7 +230,7 @@ def _offer_page(observed: ObservedRun, told: Sequence[str]) -> None:
     from steptime.app.attempt import attempt
     from steptime.app.report import INSTALL, write_page
 
-    again = f"steptime report {observed.run_id}"
+    again = f"steptime report {observed.run_id}" + _with_store(observed.store_to_name)
     if find_spec("bokeh") is None:
         tell(f"to get the page of this run: {INSTALL}, then: {again}")
         return

@@ -44,16 +44,17 @@ def execute(options: argparse.Namespace) -> int:
     store = open_store(store_folder(options))
     rows = list_current_runs(store, is_fresh=options.reindex)
     if options.json is None:
-        _print_table(rows)
+        _print_table(rows, store)
     else:
         _write_document(options.json, store, rows)
     return 0
 
 
-def _print_table(rows: tuple[RunSummary, ...]) -> None:
+def _print_table(rows: tuple[RunSummary, ...], store: Path) -> None:
+    from steptime.core.store import store_to_name
     from steptime.report.text.tables import runs_table
 
-    runs_table(rows, console=console_for(sys.stdout))
+    runs_table(rows, console=console_for(sys.stdout), store=store_to_name(store))
 
 
 def _write_document(target: str, store: Path, rows: tuple[RunSummary, ...]) -> None:

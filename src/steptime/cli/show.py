@@ -62,6 +62,7 @@ def execute(options: argparse.Namespace) -> int:
         )
     from steptime.app.load import load_run
     from steptime.app.run_listing import find_run
+    from steptime.core.store import store_to_name
     from steptime.report.document.run_document import run_envelope
     from steptime.report.text.run_text import render, render_picture
 
@@ -73,7 +74,7 @@ def execute(options: argparse.Namespace) -> int:
     elif options.waterfall:
         render_picture(document, console=console)
     else:
-        render(document, console=console)
+        render(document, console=console, store=store_to_name(run.store))
     if options.json is None:
         write_counters(document.measurement, console, kernel=options.ncu, perf=options.perf)
     return 0

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 Fact = str | int | float | bool
 """A number or a name behind a sentence, as plain data: whoever shows it adds the unit."""
 
+Numbers = tuple[int, ...]
+"""Several things that have numbers, in order: trainings, for example."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
@@ -19,4 +22,4 @@ class Note:
     """
 
     code: str
-    facts: Mapping[str, Fact] | None = None
+    facts: Mapping[str, Fact | Numbers] | None = None

@@ -164,6 +164,14 @@ def find_store(folder: Path | None = None, *, kind: str = "runs") -> Path:
     raise NotFoundError(_describe_lack(Path(), kind), hint=_hint(wanted, kind))
 
 
+def store_to_name(store: Path) -> str | None:
+    """Return the folder that `--store` must name for this store; None where it is found without."""
+    with suppress(NotFoundError):
+        if os.path.realpath(find_store()) == os.path.realpath(store):
+            return None
+    return str(store.parent if store.name == NAME else store)
+
+
 def why_unwritable(store: Path, *, kind: str = "runs") -> str | None:
     """Return why nothing can be written to a store, or None; nothing is written to find out."""
     places = (store / kind, store, store.parent)

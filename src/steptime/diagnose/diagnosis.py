@@ -17,6 +17,7 @@ from steptime.diagnose.ailments.ailment import Asked, Rule
 from steptime.diagnose.ailments.all_ailments import rules_asked
 from steptime.diagnose.ailments.arithmetic import add_roofs, is_usable
 from steptime.diagnose.ailments.shifted import find_shift
+from steptime.diagnose.ailments.wasted_work import explain_exchange
 from steptime.diagnose.shifts.lasting_shifts import find_shifts
 from steptime.diagnose.values.finding import (
     BottleneckKind,
@@ -38,6 +39,8 @@ WITH_HEADROOM = (
     BottleneckKind.MEMORY_CAPACITY_BOUND,
     BottleneckKind.COMMUNICATION_BOUND,
     BottleneckKind.STRAGGLER,
+    BottleneckKind.IMBALANCE,
+    BottleneckKind.PADDING,
 )
 """Kinds that have a headroom; the one with the largest becomes primary."""
 
@@ -78,6 +81,7 @@ def _diagnose(
     if too_few is not None:
         return _conclude(measurement, [*findings, too_few], death or too_few)
     findings += _ask(rules_asked(Asked.ENOUGH_STEPS), measurement)
+    findings = explain_exchange(findings)
     if waterfall is not None and is_usable(waterfall):
         findings = add_roofs(findings, measurement, waterfall)
     if contended.is_contended(measurement):

@@ -6,32 +6,31 @@ import atexit
 import multiprocessing.util
 import os
 from collections.abc import Callable
-from json import dumps
 from time import thread_time_ns
-from time import time as unix_time
 from typing import Any
 
 from ..record import kinds
 from ..record.buckets import BACKWARDS, FORWARDS
-from ..record.files import PROCESSES
 from ..record.process_identity import describe_own_process
 from .health.loss_watch import LossWatcher
 from .hooks import (
     checkpoint_hooks,
     distributed,
+    environments,
     loader_hooks,
     model_calls,
     tensor_hooks,
     training_hooks,
+    wait_hooks,
 )
 from .hooks.context import Context
 from .memory.dissect import dissect_death, make_anatomy
 from .sites.file_owners import FileOwners
 from .sites.frames import Frames
 from .timeline.device_clock import DeviceClock
-from .timeline.recorder import Recorder, append
+from .timeline.recorder import Recorder, announce
 from .watchers.compile_books import CompileWatcher
-from .watchers.ending import tell_error
+from .watchers.ending import find_error, tell_error
 from .watchers.inputs import find_versions
 from .watchers.kinship import describe_kinship, whole_number
 from .watchers.logging_calls import hook_loggers
@@ -61,7 +60,7 @@ def start(
     targets: dict[str, Callable[[Any], None]],
     imports: ImportTimes | None = None,
 ) -> Context | None:
-    """Install all hooks into this process.
+    """Install all hooks into this process, and what the environment asks for.
 
     Args:
         torch: the module that has just been executed.
@@ -69,19 +68,43 @@ def start(
         targets: for each module name, what is called once that module has been executed.
         imports: the imports so far, and those to come.
     """
+    context = enter(torch, run, targets, imports)
+    if context is None:
+        return None
+    if plan := os.environ.get("STEPTIME_PLAN"):
+        context.guarded("install:plan", install_plan, context, plan, targets)
+    if wish := os.environ.get("STEPTIME_PROFILE"):
+        context.guarded("install:profile", install_profile, context, wish)
+    if os.environ.get("STEPTIME_HEALTH"):
+        context.guarded("install:health", install_health, context)
+    context.guarded("install:questions", install_questions, context)
+    return context
+
+
+def enter(
+    torch: Any,
+    run: str,
+    targets: dict[str, Callable[[Any], None]],
+    imports: ImportTimes | None = None,
+    *,
+    is_late: bool = False,
+) -> Context | None:
+    """Install all hooks; `is_late` says that the script has used torch before."""
     version = str(torch.__version__)
     facts: dict[str, Any] = {"version": version} | describe_own_process()
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_TORCH:
         announce(run, kinds.TORCH, facts | {"too_old": True})
         return None
     recorder = Recorder(run, lambda: make_head(torch, recorder))
-    context = Context(torch, recorder)
+    context = Context(torch, recorder, is_late=is_late)
     recorder.meet_first = lambda optimizer: context.guarded(
         "kinship", note_kinship, torch, recorder, optimizer
     )
     for install in INSTALLERS:
         context.guarded(f"install:{install.__name__}", install, context)
     targets["torch._dynamo.callback"] = lambda module: training_hooks.hook_compile(context, module)
+    context.guarded("install:environments", environments.hook_libraries, context, targets)
+    context.guarded("install:waits", wait_hooks.hook_waits, context, targets)
     context.guarded("install:libraries", checkpoint_hooks.hook_libraries, context, targets)
     context.guarded("install:loggers", hook_loggers, context, targets)
     context.guarded("install:watchers", install_watchers, context)
@@ -89,12 +112,6 @@ def start(
     context.guarded("install:end", install_ends, context)
     context.guarded("install:anatomy", install_anatomy, context)
     announce(run, kinds.TORCH, facts | recorder.failed())
-    if plan := os.environ.get("STEPTIME_PLAN"):
-        context.guarded("install:plan", install_plan, context, plan, targets)
-    if wish := os.environ.get("STEPTIME_PROFILE"):
-        context.guarded("install:profile", install_profile, context, wish)
-    if os.environ.get("STEPTIME_HEALTH"):
-        context.guarded("install:health", install_health, context)
     return context
 
 
@@ -136,10 +153,20 @@ def install_plan(context: Context, path: str, targets: dict[str, Callable[[Any],
     if trial.plan.is_live:
         context.anatomy = None  # each step is timed against others
         context.leave_weights()
+        context.padding.stop()
     if trial.plan.quality is not None:
         from .quality.quality_setup import install
 
         install(context, trial.plan.quality, targets)  # last: outside the levers' hooks
+
+
+def install_questions(context: Context) -> None:
+    """Answer questions to a run; nobody asks a trial, or a process that only counts."""
+    if context.is_counting or (context.trial is not None and not context.trial.plan.is_recipe):
+        return
+    from .asked.make_inquiry import watch_for_questions
+
+    watch_for_questions(context)
 
 
 def install_anatomy(context: Context) -> None:
@@ -151,11 +178,13 @@ def install_watchers(context: Context) -> None:
     """Add the watchers, which the recorder polls at each write; Python reports collections."""
     recorder = context.recorder
     recorder.pauses.watch(context.torch)
+    context.undo.append(recorder.pauses.unwatch)
     recorder.watchers += [
         MemoryWatcher(context.torch, recorder),
         CompileWatcher(context.torch, recorder),
         PauseWatcher(recorder),
         LossWatcher(recorder),
+        context.padding,
         context.switches,
         context.inputs,
     ]
@@ -175,8 +204,9 @@ def install_ends(context: Context) -> None:
     """Write the last lines at the exit, and start again from nothing in a forked child."""
     recorder = context.recorder
     atexit.register(finish, context)
+    context.undo.append(lambda: atexit.unregister(finish))
 
-    def after_fork() -> None:
+    def begin_again() -> None:
         recorder.reset()
         context.journal.reset()
         context.num_batches = 0
@@ -186,7 +216,7 @@ def install_ends(context: Context) -> None:
             context.autopsy.reset()
             context.anatomy = context.autopsy
 
-    os.register_at_fork(after_in_child=after_fork)
+    call_after_fork(context, begin_again)
     # A child of multiprocessing leaves through os._exit, which runs multiprocessing's finalizers
     # but not those of atexit; a forked child forgets the finalizers of its parent.
     finish_at_end(context)
@@ -200,6 +230,28 @@ def install_ends(context: Context) -> None:
     recorder._open = open_and_prepare  # type: ignore[method-assign]
 
 
+AFTER_FORK: list[Callable[[], None]] = []
+"""What is called in a forked child: what Python is given itself, it keeps until the end."""
+
+is_registered = False
+
+
+def call_after_fork(context: Context, act: Callable[[], None]) -> None:
+    """Let forked children call `act`, until that is undone."""
+    global is_registered
+    if not is_registered:
+        is_registered = True
+        os.register_at_fork(after_in_child=after_fork)
+    AFTER_FORK.append(act)
+    context.undo.append(lambda: AFTER_FORK.remove(act))
+
+
+def after_fork() -> None:
+    """Do what was asked for in a forked child; nothing once all of it was undone."""
+    for act in AFTER_FORK:
+        act()
+
+
 def finish_at_end(context: Context) -> None:
     """Write the last lines when multiprocessing ends this process, if it stepped at all."""
 
@@ -207,7 +259,8 @@ def finish_at_end(context: Context) -> None:
         if context.recorder.journals:
             finish(context)
 
-    multiprocessing.util.Finalize(None, finish_if_stepped, exitpriority=0)
+    at_end = multiprocessing.util.Finalize(None, finish_if_stepped, exitpriority=0)
+    context.undo.append(at_end.cancel)
 
 
 def prepare(context: Context) -> None:
@@ -244,12 +297,13 @@ def measure_nested_call(context: Context) -> int:
     return max(0, clock() - middle - (middle - began)) // rounds
 
 
-def finish(context: Context) -> None:
-    """Write what is left: the process ends in order."""
+def finish(context: Context, find: Callable[[], BaseException | None] = find_error) -> None:
+    """Write what is left: the process ends in order, or by the error that is found."""
     recorder = context.recorder
     if recorder.is_closed or context.is_worker or recorder.pid != os.getpid():
         return
     recorder.is_closed = True
+    context.guarded("finish", context.cells.tell_new)
     context.guarded("finish", context.journal.replay)
     context.guarded("finish", recorder.close)
     left = context.journal.timeline.wall
@@ -261,18 +315,13 @@ def finish(context: Context) -> None:
     } | recorder.failed()
     facts |= describe_own_process()
     try:
-        facts |= tell_error(context.torch)
+        error = find()
+        facts |= tell_error(context.torch, error)
         if facts.get("error", {}).get("is_memory"):
-            dissect_death(context)
+            dissect_death(context, error)
     except Exception:
         recorder.fail("error")  # counted with those in `facts`, which holds the same tables
     context.guarded("finish", announce, recorder.run, kinds.EXIT, facts)
-
-
-def announce(run: str, kind: str, facts: dict[str, Any]) -> None:
-    """Add a line about this process to processes.jsonl."""
-    line = {"k": kind, "pid": os.getpid(), "t": unix_time()} | facts
-    append(os.path.join(run, PROCESSES), dumps(line) + "\n")
 
 
 def make_head(torch: Any, recorder: Recorder) -> dict[str, Any]:
@@ -286,6 +335,7 @@ def make_head(torch: Any, recorder: Recorder) -> dict[str, Any]:
         **(describe_device(torch) if has_device else {"device_name": None}),
         "num_threads": torch.get_num_threads(),
         "versions": find_versions(),
+        "answers": list(recorder.answers),
     }
 
 

@@ -32,13 +32,14 @@ if __name__ == "__main__":
 from steptime.isolate import inside, kernel
 from steptime.isolate.broker import Broker, BrokerPlaces
 from steptime.isolate.layers import Layer, Layers, build_root
-from steptime.isolate.left_behind import children, descendants, list_left
+from steptime.isolate.left_behind import list_left
 from steptime.isolate.namespaces import enter_namespaces
 from steptime.isolate.surroundings import SHADOW, Surroundings, make_surroundings
 from steptime.isolate.tails import Tail
 from steptime.isolate.tiers import Tier
 from steptime.isolate.waiting_call import open_proc
 from steptime.isolate.writes import has_socket, list_layers, list_log, write_list
+from steptime.record.process_identity import children, descendants
 
 _WRITE_S = 0.5  # how often output is written to the disk
 _STATUS_BYTES = 4096  # a write of as much to a pipe arrives as a whole

@@ -34,36 +34,3 @@ def list_left(pids: Iterable[int]) -> list[tuple[int, str]]:
 def others_in_namespace(*known: int) -> list[int]:
     """Return the processes of this namespace other than those that are known."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) not in known]
-
-
-def children(pid: int) -> list[int]:
-    """Return what the threads of a process have started and what became its own, from /proc."""
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")
-        return [
-            int(word)
-            for thread in threads
-            for word in Path(f"/proc/{pid}/task/{thread}/children").read_text().split()
-        ]
-    except OSError:  # a kernel without these lists, or a process that has ended
-        return _children_of_all().get(pid, [])
-
-
-def descendants(pid: int) -> list[int]:
-    """Return the processes below a process. None is missed for another that has just ended."""
-    of = _children_of_all()
-    found = list(of.get(pid, ()))
-    for here in found:  # it grows as they are found
-        found += of.get(here, ())
-    return found
-
-
-def _children_of_all() -> dict[int, list[int]]:
-    """Return the children of each process that has any."""
-    of: dict[int, list[int]] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            with contextlib.suppress(OSError, IndexError, ValueError):
-                text = Path(f"/proc/{entry}/stat").read_text(errors="replace")
-                of.setdefault(int(text.rpartition(")")[2].split()[1]), []).append(int(entry))
-    return of

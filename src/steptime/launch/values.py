@@ -11,6 +11,9 @@ from steptime.core.schema import SCHEMA
 from steptime.measure.values.observations import RecipeUse
 from steptime.measure.values.profiled import ProfileWish
 
+CELL = "%%steptime"
+"""The first word of the command of a run that was one cell of a notebook."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:

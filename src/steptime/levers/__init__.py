@@ -27,6 +27,8 @@ NAMES: tuple[str, ...] = (
     "dataloader",
     "whole_batch_fetch",
     "dataset_cache",
+    "trim_padding",
+    "length_grouping",
 )
 """Module names, in the order in which they are listed."""
 

@@ -59,6 +59,26 @@ class OptimizerFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PaddingFacts:
+    """The padding in the batches that one loader gave; fractions are of all their positions.
+
+    Where no mask told what is padding, `side` is None, and the fractions mean nothing.
+    `grouped_fraction` is what remains if the same rows are put into batches by length, each cut to
+    its longest row.
+    """
+
+    num_batches: int
+    side: str | None = None
+    """`right`: it stands behind the rows; `left`: in front of some of them."""
+    useful_fraction: float = 1.0
+    longest_fraction: float = 1.0
+    """What remains if each batch is cut to its longest row."""
+    grouped_fraction: float = 1.0
+    is_fixed: bool = False
+    """All batches have one length, whatever their rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderFacts:
     """One DataLoader that fed training; `dataset` is the class of its data set."""
 
@@ -79,6 +99,11 @@ class LoaderFacts:
     has_own_sampler: bool = False
     """A sampler or batch sampler that is not torch's own: it may draw in the middle of an epoch."""
     sample_bytes: int | None = None
+    is_shuffled: bool | None = None
+    """torch's own batches of torch's own random sampler; None where a sampler is the script's."""
+    lengths_from: str | None = None
+    """Where the lengths of all rows can be had cheaply: `column`, `mask` or `rows`."""
+    padding: PaddingFacts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +117,8 @@ class Facts:
     for a device. `libraries` maps `jemalloc` and `tcmalloc` to the files found here, and `glibc` to
     its version (`tune.trials.libraries`). Cores and memory are what a container allows
     (`tune.trials.resources`). `environment_names` are the variables that the user set.
+    `has_sequence_convolution`: in one dimension, over more than one position. `draws_in_calls`:
+    calls of models moved torch's random state, as dropout does.
     """
 
     torch_version: str
@@ -111,6 +138,8 @@ class Facts:
     has_convolution: bool | None = None
     is_channels_last: bool | None = None
     has_batch_statistics: bool | None = None
+    has_sequence_convolution: bool | None = None
+    draws_in_calls: bool | None = None
     num_parameters: int | None = None
     parameter_dtypes: tuple[str, ...] | None = None
     optimizers: tuple[OptimizerFacts, ...] | None = None
@@ -176,6 +205,7 @@ class Lever:
         relieves: the bottleneck kinds that it helps, in the words of `BottleneckKind`.
         phases: the phases and spans whose time it can shorten, for the headroom.
         preserves: the weakest class that it has anywhere.
+        reorders: samples come in another order; it is then judged beside runs with other orders.
         class_here: the class for these facts and settings if it differs, else None.
         roundoff: the unit roundoff of its arithmetic, for `NUMERIC`.
         when: when it applies, one sentence.
@@ -183,7 +213,7 @@ class Lever:
         space: returns the settings to try here, smallest first; one empty mapping for a switch.
         moment: when it acts.
         saves: returns the fraction of time that it can shorten at most, by the facts, and None
-            where they are not known; without it, its phases say so.
+            where they are not known; without it, and at most, its phases say so.
         judged_by_cpu_time: it changes no threads and no overlap, so CPU time may judge it. One
             that may save waiting too (`fetch`) can then be proven, and not be denied.
         judged_beside_others: busy neighbors can only hide what it gives, so that wall time may
@@ -208,6 +238,7 @@ class Lever:
     edit: Callable[[Settings], str]
     costs: str
     source: str
+    reorders: bool = False
     class_here: Callable[[Facts, Settings], Preserves | None] = never_differs
     roundoff: Callable[[Settings], float] = lambda settings: FLOAT32_ROUNDOFF
     saves: Callable[[Facts], float | None] | None = None

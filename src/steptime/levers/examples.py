@@ -6,7 +6,9 @@ each lever about all of them.
 
 from __future__ import annotations
 
-from steptime.levers.base import Facts, LoaderFacts, OptimizerFacts
+import dataclasses
+
+from steptime.levers.base import Facts, LoaderFacts, OptimizerFacts, PaddingFacts
 
 LOADER = LoaderFacts(dataset="ImageFolder", batch_size=32, num_samples=50_000)
 ROWS = LoaderFacts(
@@ -25,6 +27,25 @@ FILES = LoaderFacts(
     sample_bytes=200_000,
     is_deterministic=True,
     is_collate_deterministic=True,
+)
+
+TEXTS = LoaderFacts(
+    dataset="Texts",
+    batch_size=32,
+    num_samples=20_000,
+    sample_bytes=2048,
+    is_deterministic=True,
+    is_collate_deterministic=True,
+    is_shuffled=True,
+    lengths_from="rows",
+    padding=PaddingFacts(
+        num_batches=16,
+        side="right",
+        useful_fraction=0.3,
+        longest_fraction=0.7,
+        grouped_fraction=0.35,
+        is_fixed=True,
+    ),
 )
 
 CPU = Facts(
@@ -66,10 +87,25 @@ GPU = Facts(
 UNSEEN = Facts(torch_version="2.9.0", num_cores=8, libraries=CPU.libraries)
 """A CPU on which nothing was observed besides what the machine says of itself."""
 
+TEXT = Facts(
+    torch_version="2.9.0",
+    num_cores=8,
+    parameter_dtypes=("float32",),
+    has_convolution=False,
+    has_batch_statistics=False,
+    has_sequence_convolution=False,
+    draws_in_calls=False,
+    uses_compile=False,
+    loaders=(TEXTS,),
+)
+"""A language model on texts that are padded to one length."""
+
 WORLDS: tuple[Facts, ...] = (
     CPU,
     GPU,
     UNSEEN,
+    TEXT,
+    dataclasses.replace(TEXT, device="cuda", capabilities=("sm_90",), draws_in_calls=True),
     Facts(torch_version="2.4.0"),
     Facts(
         torch_version="2.4.0",

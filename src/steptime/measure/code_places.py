@@ -12,6 +12,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from steptime.core.stats import median
+from steptime.measure.source.pad_calls import TO_LENGTH
 from steptime.measure.values.measurement import SPANS, Span
 from steptime.measure.values.observations import (
     Compilation,
@@ -21,6 +22,8 @@ from steptime.measure.values.observations import (
     Site,
     Suspicion,
     Switch,
+    cell_name,
+    place_text,
 )
 from steptime.record.places import NS
 
@@ -43,16 +46,24 @@ class CodePlaces:
     source: Source
 
     def name(self, file: str) -> str:
-        """Return the file's name, relative if it lies below the folder."""
+        """Return the file's name, relative if it lies below the folder; `cell 3` for a cell."""
+        number = self.source.cells.get(file)
+        if number is not None:
+            return cell_name(number)
         path = PurePath(file)
         is_below = self.cwd is not None and path.is_relative_to(self.cwd)
         return str(path.relative_to(self.cwd)) if is_below and self.cwd else file
 
     def where(self, file: str | None, line: int | None) -> str | None:
-        """Return `file:line`, as far as it is known."""
+        """Return `file:line`, as far as it is known; `cell 3, line 5` in a cell."""
         if file is None:
             return None
-        return self.name(file) if line is None else f"{self.name(file)}:{line}"
+        return self.name(file) if line is None else place_text(self.name(file), line)
+
+    def padding_places(self) -> list[str]:
+        """Return the lines that pad, as `file:line`; those that pad to a length come first."""
+        marks = sorted(self.source.padding, key=lambda one: one.code != TO_LENGTH)
+        return [f"{self.name(one.file)}:{one.line}" for one in marks]
 
 
 def places_of(records: RunRecords) -> CodePlaces:
@@ -66,7 +77,8 @@ def places_of(records: RunRecords) -> CodePlaces:
 def find_sites(rank: RankSteps, places: CodePlaces) -> tuple[Site, ...]:
     """Return where the time of steps and spans goes, with the longest of the run first.
 
-    Sites that are only counted follow, by number. Those of a span have sums over the run.
+    Sites that are only counted follow, by number. Those of a span have sums over the run. Rollouts
+    are known over the run, too, for steps in which frames were walked may hold none.
     """
     # A step without an optimizer is one row of the guest, like an update.
     num_rows = max(rank.num_steps, rank.total("num_updates"))
@@ -75,6 +87,11 @@ def find_sites(rank: RankSteps, places: CodePlaces) -> tuple[Site, ...]:
         per_step = num_rows / rank.num_steps / rank.signals.sites.num_updates
         inside = [seen for seen in rank.signals.sites.sites if seen.what not in SPANS]
         found += [(rank.num_steps, _site(seen, places, per_step)) for seen in _merge(inside)]
+    known = {site.what for _, site in found}
+    others = [seen for seen in rank.signals.spans if seen.what not in (*SPANS, *known)]
+    found += [
+        (rank.num_steps, _site(seen, places, 1 / max(1, rank.num_steps))) for seen in _merge(others)
+    ]
     spans = [seen for seen in rank.signals.spans if seen.what in SPANS]
     found += [(1, _site(seen, places, 1.0)) for seen in _merge(spans)]
     timed = [(num * site.s_per_step, site) for num, site in found if site.s_per_step is not None]
@@ -181,7 +198,7 @@ def find_suspicions(rank: RankSteps, places: CodePlaces) -> tuple[Suspicion, ...
     return tuple(
         Suspicion(
             code=seen.code,
-            where=f"{places.name(seen.file)}:{seen.line}",
+            where=place_text(places.name(seen.file), seen.line),
             text=seen.text or "",
         )
         for seen in places.source.suspicions

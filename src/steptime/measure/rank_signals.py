@@ -1,7 +1,7 @@
 """Reads a rank's lines other than updates: memory, places, operators, compiling, switches.
 
-In: the lines m, s, a, ops, count, c, q, i, x, gc, ce, su, cp, lg, v, nf, br, hc, lw, ln, ga, wt and
-ev of docs/reference/run-folder.md, and lever of a plan. Out: `Signals`. Any of them may be absent.
+In: lines m, s, a, ops, count, c, q, i, pw, x, gc, ce, su, cp, lg, v, nf, br, hc, lw, ln, ga, wt,
+ev and l of docs/reference/run-folder.md, and lever of a plan. Out: `Signals`. Any may be absent.
 `measure.memory.memory_use` and `measure.code_places` relate them to the steps.
 """
 
@@ -15,18 +15,28 @@ from steptime.measure.health.layer_curves import LayerSamples
 from steptime.measure.health.layer_lines import BracketSeen, LookCost
 from steptime.measure.health.loss_series import BadPlace
 from steptime.measure.health.weight_lines import read_graphs, read_weights
+from steptime.measure.seen_lines import (
+    AskedSeen,
+    CompileSeen,
+    CountSeen,
+    MemorySample,
+    OperatorCounts,
+    PeakSeen,
+    SitesSeen,
+    WindowSeen,
+)
 from steptime.measure.trial_lines import LeverLine
-from steptime.measure.values.observations import LoaderUse
+from steptime.measure.values.observations import AwaitedProcess, LoaderUse
 from steptime.measure.values.training_health import KeptGraphs, WeightUse
 from steptime.measure.values.work import Count
-from steptime.record import health_rows, kinds, rows
+from steptime.record import batch_rows, health_rows, kinds, rows
+from steptime.record.batch_rows import BatchRow
 from steptime.record.buckets import SIZES
 from steptime.record.health_rows import EvaluationRow
 from steptime.record.lines import Line
 from steptime.record.rows import (
     CheckpointRow,
     CompilingRow,
-    EventRow,
     LoggingRow,
     LossRow,
     PauseRow,
@@ -34,98 +44,8 @@ from steptime.record.rows import (
     StartUpRow,
 )
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemorySample:
-    """Memory of the process at `t` [ns on the head's clock]; counters count from its start.
-
-    `peak` and `rss_peak` are the most so far, given out on the device and resident.
-    """
-
-    t: int
-    bucket: int
-    rss: int | None = None
-    rss_peak: int | None = None
-    minflt: int | None = None
-    majflt: int | None = None
-    stime_ns: int | None = None
-    allocated: int | None = None
-    reserved: int | None = None
-    peak: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SitesSeen:
-    """The places of the updates in which frames were walked."""
-
-    num_updates: int
-    sites: tuple[SiteRow, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorCounts:
-    """Operators of one update, or why none were counted."""
-
-    num: int = 0
-    num_tiny: int = 0
-    tiny_ns: int = 0
-    large_ns: int = 0
-    missing: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeakSeen:
-    """The most that the storages of an update held at once."""
-
-    bytes: int
-    phase: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CountSeen:
-    """The work of an update, or of one of each optimizer; or why it is not known.
-
-    `sizes` are the numbers of `record.buckets.SIZES`; an older guest had none. `is_double`:
-    gradients of gradients were asked for. `has_guests`: another thread made a part of the graph, or
-    an earlier update did. `is_whole`: everything in the update was counted. `peak`: None where its
-    storages were not followed.
-    """
-
-    count: Count | None = None
-    num_updates: int = 1
-    missing: str | None = None
-    optimizer: int | None = None
-    sizes: tuple[int, ...] = ()
-    is_double: bool = False
-    has_guests: bool = False
-    is_whole: bool = False
-    peak: PeakSeen | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompileSeen:
-    """What torch.compile did so far."""
-
-    num_graphs: int
-    breaks: tuple[EventRow, ...]
-    recompiles: tuple[EventRow, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowSeen:
-    """A window under a profiler, with begin and end [ns on the head's clock], or why it is missing.
-
-    `n` is the number of steps at its end, by the guest's own count.
-    """
-
-    n: int
-    missing: str | None = None
-    file: str | None = None
-    steps: int = 0
-    is_cut: bool = False
-    is_mixed: bool = False
-    t: tuple[int, ...] = ()
-    end_ns: int = 0
+MAX_ASKED = 1000
+"""Questions of a rank that are read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +63,7 @@ class Signals:
     pauses: tuple[PauseRow, ...] = ()
     compilings: tuple[CompilingRow, ...] = ()
     loaders: tuple[LoaderUse, ...] = ()
+    awaited: tuple[AwaitedProcess, ...] = ()
     input_shapes: tuple[str, ...] = ()
     has_tokens: bool = False
     window: WindowSeen | None = None
@@ -154,9 +75,11 @@ class Signals:
     kept_graphs: KeptGraphs | None = None
     weight_use: WeightUse | None = None
     evaluations: tuple[EvaluationRow, ...] = ()
+    batches: tuple[BatchRow, ...] = ()
     start_up: tuple[StartUpRow, ...] = ()
     checkpoints: tuple[CheckpointRow, ...] = ()
     logging: tuple[LoggingRow, ...] = ()
+    asked: tuple[AskedSeen, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +90,11 @@ class _Switches:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Loaders:
     loaders: tuple[LoaderUse, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Awaited:
+    processes: tuple[AwaitedProcess, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,17 +130,20 @@ class SignalLines:
         self.pauses: list[PauseRow] = []
         self.compilings: list[CompilingRow] = []
         self.loaders: tuple[LoaderUse, ...] = ()
+        self.awaited: tuple[AwaitedProcess, ...] = ()
         self.input_shapes: tuple[str, ...] = ()
         self.has_tokens = False
         self.window: WindowSeen | None = None
         self.losses: list[LossRow] = []
         self.bad_places: list[BadPlace] = []
+        self.asked: list[AskedSeen] = []
         self.brackets: list[BracketSeen] = []
         self.look_cost: LookCost | None = None
         self.layers = LayerSamples()
         self.kept_graphs: KeptGraphs | None = None
         self.weight_use: WeightUse | None = None
         self.evaluations: list[EvaluationRow] = []
+        self.batches: list[BatchRow] = []
         self.start_up: tuple[StartUpRow, ...] = ()
         self.checkpoints: list[CheckpointRow] = []
         self.logging: tuple[LoggingRow, ...] = ()
@@ -228,6 +159,14 @@ class SignalLines:
     def set_start_up(self, line: Line) -> None:
         """Set the stretches before the first step; there is one such line."""
         self.start_up = tuple(rows.start_up(line))
+
+    def add_asked(self, line: Line) -> None:
+        """Add a question that was answered, if it took time of the training."""
+        found = from_json(AskedSeen, line)
+        if len(found.t) not in (0, 2):
+            raise ValueError(f"`t` must be two numbers, got {found.t}")
+        if found.t and len(self.asked) < MAX_ASKED:
+            self.asked.append(found)
 
     def add_losses(self, line: Line) -> None:
         """Add the losses of updates, one per row."""
@@ -264,6 +203,10 @@ class SignalLines:
     def set_weight_use(self, line: Line) -> None:
         """Set which weights learned nothing so far."""
         self.weight_use = read_weights(line)
+
+    def add_batches(self, line: Line) -> None:
+        """Add the batches that were looked at, one per row."""
+        self.batches += batch_rows.batches(line)
 
     def set_window(self, line: Line) -> None:
         """Set the window under a profiler; there is at most one."""
@@ -313,6 +256,11 @@ class SignalLines:
         """Set all loaders that the training read from so far."""
         self.loaders = from_json(_Loaders, line).loaders
 
+    def set_awaited(self, line: Line) -> None:
+        """Set the processes that were waited for so far."""
+        found = from_json(_Awaited, line).processes
+        self.awaited = tuple(sorted(found, key=lambda one: -one.total_s))
+
     def set_shapes(self, line: Line) -> None:
         """Set the shapes of the models' inputs, and whether they are of tokens."""
         found = from_json(_Shapes, line)
@@ -346,6 +294,7 @@ class SignalLines:
             pauses=tuple(self.pauses),
             compilings=tuple(self.compilings),
             loaders=self.loaders,
+            awaited=self.awaited,
             input_shapes=self.input_shapes,
             has_tokens=self.has_tokens,
             window=self.window,
@@ -357,9 +306,11 @@ class SignalLines:
             kept_graphs=self.kept_graphs,
             weight_use=self.weight_use,
             evaluations=tuple(self.evaluations),
+            batches=tuple(self.batches),
             start_up=self.start_up,
             checkpoints=tuple(self.checkpoints),
             logging=self.logging,
+            asked=tuple(self.asked),
         )
 
 
@@ -372,6 +323,7 @@ TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Line], None]] = {
     kinds.COMPILED: SignalLines.set_compiled,
     kinds.SWITCHES: SignalLines.add_switches,
     kinds.LOADERS: SignalLines.set_loaders,
+    kinds.AWAITED: SignalLines.set_awaited,
     kinds.SHAPES: SignalLines.set_shapes,
     kinds.LEVER: SignalLines.add_lever,
     kinds.PAUSES: SignalLines.add_pauses,
@@ -386,9 +338,11 @@ TAKE_SIGNAL: Mapping[str, Callable[[SignalLines, Line], None]] = {
     kinds.GRAPHS_KEPT: SignalLines.set_kept_graphs,
     kinds.WEIGHTS: SignalLines.set_weight_use,
     kinds.EVALUATIONS: SignalLines.add_evaluations,
+    kinds.BATCHES: SignalLines.add_batches,
     kinds.START_UP: SignalLines.set_start_up,
     kinds.CHECKPOINTS: SignalLines.add_checkpoints,
     kinds.LOGGING: SignalLines.set_logging,
+    kinds.ASKED: SignalLines.add_asked,
 }
 """The method that takes a line, by its `k`."""
 

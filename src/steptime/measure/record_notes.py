@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from steptime.core.note import Fact, Note
+from steptime.core.note import Fact, Note, Numbers
 from steptime.measure.host_load import observed_part
 from steptime.measure.recipe_use import find_recipe, unseen_levers
 from steptime.record.places import NUMBER
@@ -174,8 +174,10 @@ def trainings_beside(seen: NoteFacts) -> Note | None:
     training = seen.records.training
     if training is None or not training.beside:
         return None
-    numbers = ", ".join(map(str, training.beside))
-    facts: dict[str, Fact] = {"count": len(training.beside), "numbers": numbers}
+    facts: dict[str, Fact | Numbers] = {
+        "count": len(training.beside),
+        "numbers": training.beside,
+    }
     return Note(code="trainings_beside", facts=facts)
 
 

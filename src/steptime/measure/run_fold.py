@@ -13,6 +13,7 @@ from functools import partial
 from itertools import chain
 
 from steptime.core.process_end import ProcessEnd
+from steptime.measure.asked_steps import steps_asked
 from steptime.measure.bare_measurement import measure_bare, worker_bytes_of
 from steptime.measure.code_places import (
     find_compilation,
@@ -23,9 +24,12 @@ from steptime.measure.code_places import (
 )
 from steptime.measure.health.find_health import find_health
 from steptime.measure.host_load import load_in_window
+from steptime.measure.length_work import LengthWork, find_length_work
 from steptime.measure.memory.memory_anatomy import find_anatomy
 from steptime.measure.memory.memory_use import device_memory, gc_pauses, host_memory, place_samples
 from steptime.measure.memory.run_peak import add_peaks
+from steptime.measure.padding import find_padding, useful_fraction
+from steptime.measure.rank_balance import find_balance
 from steptime.measure.rank_fold import Folded, fold_ranks
 from steptime.measure.run_records import RunRecords
 from steptime.measure.stalled_steps import count_steps
@@ -45,6 +49,7 @@ from steptime.measure.steps.step_fold import RankSteps, fold_nothing
 from steptime.measure.time_of_run import find_wall_time
 from steptime.measure.tokens import tokens_per_step
 from steptime.measure.values.measurement import Measurement, Overhead, RankSummary
+from steptime.measure.values.work import Count
 from steptime.record.places import NS
 
 
@@ -81,6 +86,7 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
     missing = find_missing(ranks, has_workers=bool(records.workers))
     spans, places = summarize_spans(busiest), places_of(records)
     work = find_count(folded, records.counted)
+    by_length = _length_work(folded, work.count)
     memory = find_anatomy(records.memory, ranks, worker_bytes=worker_bytes_of(records))
     health = find_health(ranks, busiest, places)
     return replace(
@@ -110,6 +116,10 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
         suspicions=find_suspicions(busiest, places),
         stalls=count_steps(records.stalls, ranks),
         memory=add_peaks(memory, folded.ranks),
+        padding=find_padding(
+            [rank.signals.batches for rank in ranks], by_length, places.padding_places()
+        ),
+        balance=find_balance(folded.ranks, by_length),
         health=health,
         wall_time=find_wall_time(
             folded.busiest,
@@ -118,7 +128,16 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
             health=health,
             places=places,
         ),
+        asked=steps_asked(busiest),
     )
+
+
+def _length_work(folded: Folded, count: Count | None) -> LengthWork:
+    """Return how work grows with the length of rows; only of tokens, elements are positions."""
+    seen = folded.busiest.steps.signals
+    if not seen.has_tokens:
+        return LengthWork()
+    return find_length_work(count, seen.counts or folded.records.counted)
 
 
 def _summarize(rank: RankSteps, window: StepWindow, records: RunRecords) -> RankSummary:
@@ -136,6 +155,7 @@ def _summarize(rank: RankSteps, window: StepWindow, records: RunRecords) -> Rank
         versions=rank.head.versions,
         input_shapes=rank.signals.input_shapes,
         loaders=rank.signals.loaders,
+        awaited=rank.signals.awaited,
         num_threads=rank.head.num_threads,
         num_steps=rank.num_steps,
         num_optimizer_updates=rank.num_updates,
@@ -148,6 +168,7 @@ def _summarize(rank: RankSteps, window: StepWindow, records: RunRecords) -> Rank
         device_memory=device_memory(rank, placed),
         gc=gc_pauses(rank, window),
         tokens_per_step=tokens_per_step(rank, window),
+        useful_fraction=useful_fraction(rank.signals.batches),
         device_name=rank.head.device_name,
         device_bytes=rank.head.device_bytes,
         num_multiprocessors=rank.head.num_multiprocessors,

@@ -26,7 +26,7 @@ from steptime.record.regular_file import read_regular
 
 if TYPE_CHECKING:
     from steptime.measure.memory.memory_anatomy import MemorySeen
-    from steptime.measure.rank_signals import CountSeen
+    from steptime.measure.seen_lines import CountSeen
     from steptime.measure.stream import RankStream
     from steptime.measure.trainings import FoundTraining
     from steptime.measure.values.stall import Stall

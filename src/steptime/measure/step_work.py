@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from steptime.measure.mean_count import mean_count, with_ranks
 from steptime.measure.rank_fold import Folded, FoldedRank
-from steptime.measure.rank_signals import CountSeen
+from steptime.measure.seen_lines import CountSeen
 from steptime.measure.size_groups import Size, Steps, group_sizes
 from steptime.measure.steps.steady_window import StepWindow
 from steptime.measure.steps.step_fold import StepBlock

@@ -1,7 +1,7 @@
 """Finds how many tokens a step trains on, from the sizes of the models' inputs.
 
 In: a rank's steps and its window. Out: tokens of the mean step. Only the guest knows whether inputs
-are tokens; padding counts, because no value was read.
+are tokens; padding counts, and `padding` has its share.
 """
 
 from __future__ import annotations

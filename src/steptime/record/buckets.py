@@ -19,6 +19,8 @@ BUCKETS = (
     "optimizer",
     "sync",
     "forward_and_loss",
+    "rollout",
+    "process_wait",
     "evaluation",
     "checkpoint",
     "epoch_start",
@@ -38,6 +40,8 @@ BUCKETS = (
     OPTIMIZER,
     SYNC,
     FORWARD_AND_LOSS,
+    ROLLOUT,
+    PROCESS_WAIT,
     EVALUATION,
     CHECKPOINT,
     EPOCH_START,
@@ -84,8 +88,8 @@ COUNTS = (
 SIZES = COUNTS[INPUT_ROWS - len(BUCKETS) :]
 """What work and memory of an update go by (`guest/count/sizes.py`): these counts, in this order."""
 
-PENDING = ("after_forward", "after_backward", "closure_head", "closure_tail")
-AFTER_FORWARD, AFTER_BACKWARD, CLOSURE_HEAD, CLOSURE_TAIL = range(
+PENDING = ("after_forward", "after_backward", "closure_head", "closure_tail", "acting")
+AFTER_FORWARD, AFTER_BACKWARD, CLOSURE_HEAD, CLOSURE_TAIL, ACTING = range(
     len(BUCKETS) + len(COUNTS), len(BUCKETS) + len(COUNTS) + len(PENDING)
 )
 

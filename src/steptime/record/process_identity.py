@@ -1,7 +1,8 @@
 """Identifies a process for good: its id is used again, but not in the same tick of the same boot.
 
 The guest writes these fields about its own process, and whoever reads a record compares them with
-what the kernel says. Everything is None where there is no /proc.
+what the kernel says. Everything is None where there is no /proc. What a process has started is read
+here, too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ from typing import Any
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _NAMESPACE = "/proc/self/ns/pid"
 _ENDED = (b"Z", b"X", b"x")  # a zombie has ended; whether somebody waits for it does not matter
-_STATE, _STARTED = 0, 19  # behind the name in brackets; proc(5) counts from the name's place
+_STATE, _PARENT, _STARTED = (
+    0,
+    1,
+    19,
+)  # behind the name in brackets; proc(5) counts from the name's place
 
 
 def read_boot() -> str | None:
@@ -53,6 +58,54 @@ def describe_own_process() -> dict[str, Any]:
         "host": read_host(),
         "pid_space": read_namespace(),
     }
+
+
+def children(pid: int) -> list[int]:
+    """Return what the threads of a process have started and what became its own, from /proc.
+
+    It is quick however many processes there are. While one of them ends, the kernel may leave out
+    another: whoever must have all asks again, or asks for the `descendants`.
+    """
+    folder = f"/proc/{pid}/task"
+    try:
+        texts = [_read_whole(f"{folder}/{thread}/children") for thread in os.listdir(folder)]
+    except OSError:  # a kernel without these lists, or a process that has ended
+        return _children_of_all().get(pid, [])
+    return [int(word) for text in texts for word in text.split()]
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the processes below a process, its children first; none where there is no /proc.
+
+    Each process names its parent, so none is missed for another that has just ended.
+    """
+    of = _children_of_all()
+    found = list(of.get(pid, ()))
+    for here in found:  # it grows as they are found
+        found += of.get(here, ())
+    return found
+
+
+def _children_of_all() -> dict[int, list[int]]:
+    """Return the children of each process that has any."""
+    of: dict[int, list[int]] = {}
+    for pid in _list_processes():
+        fields = (_read(f"/proc/{pid}/stat") or b"").rpartition(b")")[2].split()
+        if len(fields) > _PARENT:
+            of.setdefault(int(fields[_PARENT]), []).append(pid)
+    return of
+
+
+def _list_processes() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+    except OSError:
+        return []
+
+
+def _read_whole(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def _read(path: str) -> bytes | None:

@@ -56,6 +56,7 @@ class BlockRow(NamedTuple):
     cpu_ns: tuple[int, ...]
     round_wall_us: tuple[int, ...]
     round_cpu_us: tuple[int, ...]
+    disturbed: tuple[int, ...] = ()
 
 
 class ProgressRow(NamedTuple):
@@ -230,7 +231,9 @@ class Layout:
         wall_ns, counts = row[NUM_LEADING : self.counts_at], row[self.counts_at : self.cpu_at]
         num_detailed, *cpu_ns = row[self.cpu_at :]
         times = (_ints(_get(line, name), num_rounds) for name in ("rw", "rc"))
-        return BlockRow._make((*leading, wall_ns, counts, num_detailed, tuple(cpu_ns), *times))
+        disturbed = _places(line.get("rd", []), num_rounds)
+        sums = (wall_ns, counts, num_detailed, tuple(cpu_ns))
+        return BlockRow._make((*leading, *sums, *times, disturbed))
 
     def device_times(self, line: Line) -> tuple[int, tuple[int, ...]]:
         """Return the number of an update, and its device times by bucket [ns]."""
@@ -350,6 +353,14 @@ def _ints(values: Any, size: int) -> tuple[int, ...]:
         _check_range(min(values))
         _check_range(max(values))
     return tuple(values)
+
+
+def _places(values: Any, size: int) -> tuple[int, ...]:
+    """Return places in a list of this size."""
+    found = _ints(values, _length(values))
+    if any(not 0 <= place < size for place in found):
+        raise MisshapenError(f"places below {size} are wanted, got {values!r:.60}")
+    return found
 
 
 def _typed(values: Iterable[Any], *kinds: type | tuple[type, ...]) -> list[Any]:

@@ -31,9 +31,16 @@ def device_line(number: int, times_ns: list[int]) -> str:
     return f'{{"k":"{DEVICE_TIMES}","n":{number},"d":{compact(times_ns)}}}\n'
 
 
-def block_line(row: list[int], wall_us: list[int], cpu_us: list[int]) -> str:
-    """Return a line with a block of rounds, and the times of each round."""
+def block_line(
+    row: list[int], wall_us: list[int], cpu_us: list[int], disturbed: Sequence[int] = ()
+) -> str:
+    """Return a line with a block of rounds, the times of each round, and those that do not count.
+
+    `disturbed` are places in the block, from 0; where there are none, the line does not have them.
+    """
     sums = f'"row":{compact(row)},"rw":{compact(wall_us)},"rc":{compact(cpu_us)}'
+    if disturbed:
+        sums += f',"rd":{compact(list(disturbed))}'
     return f'{{"k":"{BLOCK}",{sums}}}\n'
 
 

@@ -38,7 +38,8 @@ class Reference:
         again: a second run of the same command.
         double: its first updates in float64; without ranks where it cannot run in float64.
         perturbed: runs with the last bits of the weights changed, at the levers' roundoff.
-        redrawn: runs with other random draws after the same initial weights.
+        redrawn: runs with other random draws after the same initial weights, and in another order
+            of samples where the levers change it.
         roundoff: the largest unit roundoff of the levers.
         num_repeats: how many perturbed or redrawn runs there will be.
     """

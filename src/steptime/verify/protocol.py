@@ -20,7 +20,7 @@ VARIABLES: Mapping[str, str] = {"PYTHONHASHSEED": "0", "CUBLAS_WORKSPACE_CONFIG"
 """The environment of each of these runs: sets keep their order, and cuBLAS its workspace."""
 
 NUM_REPEATS = 3
-"""Number of perturbed, or redrawn, runs of the baseline: the largest makes the envelope."""
+"""Number of perturbed, redrawn or reordered runs: the largest distance makes the envelope."""
 
 DOUBLE_UPDATES = 4
 """At most so many optimizers can be compared with float64: each needs its first update."""
@@ -46,7 +46,12 @@ class RunRequest:
 
 
 def plan_runs(
-    preserves: str, *, roundoff: float, num_updates: int, num_repeats: int = NUM_REPEATS
+    preserves: str,
+    *,
+    roundoff: float,
+    num_updates: int,
+    num_repeats: int = NUM_REPEATS,
+    reorders: bool = False,
 ) -> tuple[RunRequest, ...]:
     """Return the runs for a candidate, those that can end the judgement first.
 
@@ -54,7 +59,8 @@ def plan_runs(
         preserves: the weakest class of its levers.
         roundoff: the largest unit roundoff of its levers.
         num_updates: how many updates each run records, 20 to 200.
-        num_repeats: how many perturbed or redrawn runs there are.
+        num_repeats: how many perturbed, redrawn or reordered runs there are.
+        reorders: a lever gives samples in another order.
     """
     if preserves not in (EXACT, NUMERIC, STATISTICAL):
         return ()
@@ -71,19 +77,23 @@ def plan_runs(
         ]
     if preserves == STATISTICAL:
         requests += [
-            _request(name, num_updates, redraw=SEED + i)
-            for i, name in enumerate(_redrawn(num_repeats), start=1)
+            _request(name, num_updates, redraw=SEED + i, reorder=SEED + i if reorders else None)
+            for i, name in enumerate(_redrawn(num_repeats, reorders=reorders), start=1)
         ]
     return tuple(requests)
 
 
 def gather(
-    recordings: Mapping[str, Recording], *, roundoff: float, num_repeats: int = NUM_REPEATS
+    recordings: Mapping[str, Recording],
+    *,
+    roundoff: float,
+    num_repeats: int = NUM_REPEATS,
+    reorders: bool = False,
 ) -> Reference | None:
     """Return the baseline's runs so far, by their requests' names; None without the first.
 
-    A failed run, such as the one in float64, is a recording without ranks. `roundoff` and
-    `num_repeats` are the values with which the runs were planned.
+    A failed run, such as the one in float64, is a recording without ranks. `roundoff`,
+    `num_repeats` and `reorders` are the values with which the runs were planned.
     """
     if BASELINE not in recordings:
         return None
@@ -92,7 +102,7 @@ def gather(
         again=recordings.get(AGAIN),
         double=recordings.get(DOUBLE),
         perturbed=_found(recordings, _perturbed(roundoff, num_repeats)),
-        redrawn=_found(recordings, _redrawn(num_repeats)),
+        redrawn=_found(recordings, _redrawn(num_repeats, reorders=reorders)),
         roundoff=roundoff,
         num_repeats=num_repeats,
     )
@@ -111,8 +121,9 @@ def _perturbation(roundoff: float) -> float:
     return max(roundoff, FINEST_PERTURBATION)
 
 
-def _redrawn(num: int) -> tuple[str, ...]:
-    return tuple(f"redrawn-{i + 1}" for i in range(num))
+def _redrawn(num: int, *, reorders: bool) -> tuple[str, ...]:
+    name = "reordered" if reorders else "redrawn"
+    return tuple(f"{name}-{i + 1}" for i in range(num))
 
 
 def _request(name: str, num_updates: int, **settings: float | bool | None) -> RunRequest:
@@ -120,6 +131,7 @@ def _request(name: str, num_updates: int, **settings: float | bool | None) -> Ru
         "num_updates": num_updates,
         "seed": SEED,
         "redraw": None,
+        "reorder": None,
         "is_double": False,
         "perturb": None,
         "perturb_seed": 0,

@@ -39,9 +39,11 @@ class RecordedUpdate:
         n: the update's number, from 0.
         opt: the number of its optimizer.
         losses: losses of the backward calls, as `float.hex`.
-        inputs: a checksum for each outermost call.
+        inputs: a checksum for each outermost call; `contents`: the same apart from padding behind
+            the rows.
         fed: a row for each batch of a loader: data set, checksum, sum of the samples' checksums,
-            checksum of the samples' numbers, sum of the checksums of each, samples.
+            checksum of the samples' numbers, sum of the checksums of each, samples, and the
+            checksum of the batch apart from padding.
         epochs: a row for each iterator of a loader that reached its end: data set, batches, sum
             of the samples' checksums, sum of the numbers' checksums, samples.
         evals: evaluation calls so far; `evaluated` holds the sizes of their results since the last
@@ -81,6 +83,7 @@ class RecordedUpdate:
     compiles: int = 0
     closure: int = 0
     evaluated: tuple[str, ...] = ()
+    contents: tuple[int, ...] = ()
 
     @property
     def loss(self) -> float | None:

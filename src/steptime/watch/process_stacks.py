@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from steptime.measure.values.stall import StackFrame, ThreadStack
+from steptime.record.process_identity import descendants
 
 LIMIT_S = 10.0
 """For one process; py-spy takes about 30 ms, or a second where no core is free."""
@@ -257,21 +258,6 @@ def _read_work(pid: int) -> tuple[float, int]:
             if name in ("rchar", "wchar"):
                 io_bytes += int(value)
     return cpu_s, io_bytes
-
-
-def descendants(pid: int) -> tuple[int, ...]:
-    """Return the processes below this one: what its threads have started, and so on."""
-    found: list[int] = []
-    pending = [pid]
-    while pending:
-        here = pending.pop()
-        with suppress(OSError):
-            for thread in os.listdir(_PROC / str(here) / "task"):
-                text = _read_text(_PROC / str(here) / "task" / thread / "children") or ""
-                new = [int(word) for word in text.split()]
-                found += new
-                pending += new
-    return tuple(found)
 
 
 def _read_text(path: Path) -> str | None:

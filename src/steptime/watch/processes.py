@@ -53,15 +53,20 @@ Jobs = Mapping[int, ProcessTimes]
 
 
 def select_job(processes: Jobs, root_pid: int, known: Jobs) -> dict[int, ProcessTimes]:
-    """Return the command's processes: those below its first one, and known orphans."""
+    """Return the command's processes: those below its first one, and known orphans.
+
+    This process is none of them, even where the first one started it: a notebook's kernel.
+    """
     job = {pid for pid, then in known.items() if is_same(processes.get(pid), then)}
     job |= {root_pid} & processes.keys()
+    us = os.getpid()
     children: dict[int, list[int]] = {}
     for pid, process in processes.items():
         children.setdefault(process.parent, []).append(pid)
     pending = list(job)
     while pending:
-        new = [pid for pid in children.get(pending.pop(), []) if pid not in job]
+        below = children.get(pending.pop(), [])
+        new = [pid for pid in below if pid not in job and pid != us]
         job.update(new)
         pending.extend(new)
     return {pid: processes[pid] for pid in job}

@@ -17,8 +17,9 @@ from steptime.measure.group_kin import group_kin
 from steptime.measure.values.desync import Desync
 from steptime.measure.values.stall import Stall, StalledRank
 from steptime.record.files import RANKS
+from steptime.record.process_identity import descendants
 from steptime.watch.call_files import explain_ranks, read_calls
-from steptime.watch.process_stacks import ProcessProbe, descendants, probe_process
+from steptime.watch.process_stacks import ProcessProbe, probe_process
 from steptime.watch.rank_progress import RankProgress, open_rank
 from steptime.watch.stack_summary import StackSummary, find_culprits, summarize_stack
 from steptime.watch.stall_file import StallFile
@@ -65,7 +66,7 @@ class WatchReaders:
     cost_s: Callable[[], float] = time.process_time
     unix_s: Callable[[], float] = time.time
     probe: Callable[[int], ProcessProbe] = probe_process
-    children: Callable[[int], tuple[int, ...]] = descendants
+    children: Callable[[int], Sequence[int]] = descendants
     calls: Callable[[Path, str | None], Sequence[RankCalls]] = _read_calls
 
 

@@ -47,6 +47,8 @@ def run(script: str):
     seed()
     torch.autograd.set_detect_anomaly(False)  # a specimen may have left it on
     sys.argv = [script]
+    if (folder := os.path.dirname(script)) not in sys.path:
+        sys.path.append(folder)  # what a specimen imports stands beside it
     said, failure = io.StringIO(), None
     with contextlib.redirect_stdout(said):
         try:

@@ -7,6 +7,7 @@ from steptime.diagnose.ailments import (
     beside_steps,
     contention,
     desynced,
+    experience,
     host,
     idle_weights,
     memory_limits,
@@ -18,17 +19,20 @@ from steptime.diagnose.ailments import (
     stalled,
     verdicts,
     waiting,
+    wasted_work,
 )
 from steptime.diagnose.ailments.ailment import Ailment, Asked, Rule
 from steptime.diagnose.values.finding import BottleneckKind, Finding
 
 AILMENTS: tuple[Ailment, ...] = (
     *waiting.AILMENTS,
+    *experience.AILMENTS,
     *host.AILMENTS,
     *ranks.AILMENTS,
     *memory_limits.AILMENTS,
     *contention.AILMENTS,
     *arithmetic.AILMENTS,
+    *wasted_work.AILMENTS,
     *numerical_health.AILMENTS,
     *idle_weights.AILMENTS,
     *overfitting.AILMENTS,
@@ -53,4 +57,9 @@ def ailment_of(finding: Finding) -> Ailment | None:
     """Return the row of a finding; None for one that another version of Steptime made."""
     # A straggler's cause is the phase in which it loses its time.
     is_late = finding.kind is BottleneckKind.STRAGGLER
-    return _BY_WORD.get((finding.kind, None if is_late else finding.cause))
+    return ailment_named(finding.kind, None if is_late else finding.cause)
+
+
+def ailment_named(kind: BottleneckKind | None, cause: str | None) -> Ailment | None:
+    """Return the row with this kind and cause; None if there is none."""
+    return _BY_WORD.get((kind, cause))

@@ -62,7 +62,10 @@ PAGE_FAULT_S = Threshold(
 _PROBED = ("forward", "loss", "forward_and_loss", "backward")
 """Phases whose operators the guest counts on the sampled step."""
 
-_NOT_LAUNCHING = ("input_wait", "h2d", "sync", "communication", "other")
+_NOT_LAUNCHING = (
+    *("input_wait", "process_wait", "rollout"),
+    *("h2d", "sync", "communication", "other"),
+)
 """Causes that alone explain an idle device."""
 
 

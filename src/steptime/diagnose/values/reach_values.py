@@ -27,6 +27,8 @@ PARTS = (
     "launch",
     "loss",
     "input",
+    "process_wait",
+    "rollout",
     "preprocessing",
     "copies",
     "communication",

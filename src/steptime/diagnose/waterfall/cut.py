@@ -32,6 +32,8 @@ ROUNDING = 1e-9
 
 BY_PHASE = {
     "input": "input_wait",
+    "process_wait": "process_wait",
+    "rollout": "rollout",
     "copies": "h2d",
     "communication": "communication",
     "sync": "sync",

@@ -67,7 +67,16 @@ that is foretold."""
 
 _PHASES = frozenset(
     (
-        *("loss", "input", "preprocessing", "copies", "communication", "sync"),
+        *(
+            "loss",
+            "input",
+            "process_wait",
+            "rollout",
+            "preprocessing",
+            "copies",
+            "communication",
+            "sync",
+        ),
         *("gradient_processing", "optimizer", "script"),
     )
 )

@@ -311,7 +311,7 @@ def _idle_parts(cut: Cut, idle_s: float, model: _Model) -> list[WaterfallPart]:
     """Return what the host did while the device was idle; the unexplained rest is launching."""
     parts, left_s = [], idle_s
     idle = Term(name="idle", value=idle_s, unit="s")
-    waits = ("input", "copies", "communication", "script", "sync")
+    waits = ("input", "process_wait", "rollout", "copies", "communication", "script", "sync")
     for name in waits:
         spent_s = cut.phase_s(BY_PHASE.get(name, "other"))
         time_s = min(left_s, spent_s)

@@ -123,6 +123,34 @@ class CountPlan:
         self.waiting: list[tuple[int, Tally, dict[str, Any]]] = []
         self.idle: list[dict[str, Any]] = []  # updates without an operator
         self.num_granted = 0  # updates that need no thought, if they are like the last one
+        self.asker: Callable[[dict[str, Any]], None] | None = None  # takes the lines, too
+
+    def ask(self, journal: Journal, asker: Callable[[dict[str, Any]], None]) -> bool:
+        """Count an update of each optimizer because somebody asks; return False if it must wait.
+
+        `is_asked` holds until `asker` has got the last line.
+        """
+        if self.is_first or self.schedule or self.waiting:
+            return False
+        self._catch_up(journal)
+        number = self.num_ended + 1
+        num = max(1, min(self.recorder.num_optimizers, MAX_ROUND))
+        if journal.windows is not None and not journal.windows.is_still(number, number + 2 * num):
+            return False
+        self.schedule = {number + after: after < num for after in range(2 * num)}
+        self.probe = self.new_probe()
+        self.probe.is_like_others = True  # its storages are not followed
+        self.asker = asker
+        return True
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether an asker waits for lines."""
+        return self.asker is not None
+
+    def forget_asker(self) -> None:
+        """Go on without the asker: the record takes the lines."""
+        self.asker = None
 
     def end_update(self, journal: Journal, optimizer: int, sizes: list[int]) -> None:
         """Take the end of an update: count it if it was probed, and decide about the next one."""
@@ -146,10 +174,14 @@ class CountPlan:
                 self._plan_next(journal, number, (optimizer, *sizes[:LARGEST]))
             self._lay_out(journal, number)
             self._rest(journal, number, (optimizer, *sizes[:LARGEST]))
+            if self.asker is not None and not (self.schedule or self.waiting):
+                self.asker = None
         except Exception:
             self.recorder.fail("count")
             self.is_over, self.is_first, self.is_counting = True, False, False
             journal.probe = None
+            self._tell({"k": kinds.COUNT, "n": self.num_ended, "missing": "failed"})
+            self.asker = None
 
     def _rest(self, journal: Journal, number: int, key: tuple[int, ...]) -> None:
         """Grant updates like this one a rest: our code runs between kernels, with cold caches."""
@@ -249,6 +281,8 @@ class CountPlan:
         windows = journal.windows
         if windows is not None and not windows.is_free(number, max(schedule) + 1):
             return False
+        if journal.asked is not None:
+            return False  # another probe may be at work
         self.schedule = schedule
         self.probe = self.new_probe()
         self.num_probes += 1
@@ -302,7 +336,7 @@ class CountPlan:
         facts: dict[str, Any] = {"k": kinds.COUNT, "n": number, "updates": 1}
         tally, missing = probe.take()
         if missing is not None:
-            self.lines.append(dumps(facts | {"missing": missing}) + "\n")
+            self._tell(facts | {"missing": missing})
             return
         facts |= {"optimizer": optimizer, "sizes": sizes, "has_guests": probe.has_guests}
         if probe.storages is not None:
@@ -337,8 +371,14 @@ class CountPlan:
                 continue
             if number > counted_at and not is_last:
                 journal.disturb()
-            self.lines.append(dumps(facts | self.probe.table_of(tally)) + "\n")
+            self._tell(facts | self.probe.table_of(tally))
         self.waiting = left
+
+    def _tell(self, line: dict[str, Any]) -> None:
+        """Write a line, and hand it to whoever asks."""
+        self.lines.append(dumps(line) + "\n")
+        if self.asker is not None:
+            self.asker(line)
 
     def pop_lines(self) -> list[str]:
         """Return the lines made since the last call."""

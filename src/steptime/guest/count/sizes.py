@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ..padding.batch_watch import BatchWatch
 from ..timeline.call_sizes import MAX_SHAPES, MAX_SIZE, sums_of
 from ..timeline.journal import Journal
 from ..watchers.inputs import plain_tensors
@@ -18,8 +19,13 @@ MAX_DEPTH = 3
 """How deep containers are searched: a tuple of a dict of a list is deep already."""
 
 
-def shape_reader(torch: Any, fail: Callable[[str], None]) -> Callable[..., None]:
-    """Return what notes the shape of a call's input in a journal; it calls `fail` if it fails."""
+def shape_reader(
+    torch: Any, fail: Callable[[str], None], padding: BatchWatch
+) -> Callable[..., None]:
+    """Return what notes the shape of a call's input in a journal; it calls `fail` if it fails.
+
+    Where `padding` is due, it gets the arguments of a call with gradients as well.
+    """
     tensor_class, num_modes = torch.Tensor, torch._C._len_torch_function_stack
     tracing = torch._C._get_tracing_state
 
@@ -27,6 +33,8 @@ def shape_reader(torch: Any, fail: Callable[[str], None]) -> Callable[..., None]
         try:
             if num_modes() or tracing() is not None:
                 return  # what we read would reach the script's own mode, or stand in its trace
+            if journal.num_updates >= padding.due and not is_plain:
+                padding.see_call(args, kwargs, journal.num_updates)
             tensor: Any = args[0] if args else None
             if type(tensor) is not tensor_class or tensor.is_nested:
                 tensor = _find(tensor_class, (*args, *kwargs.values()))

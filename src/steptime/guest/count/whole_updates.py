@@ -17,7 +17,16 @@ from time import monotonic, perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from ...record import kinds
-from ...record.buckets import BACKWARD, COMMUNICATION, FORWARD, FORWARD_AND_LOSS, LOSS, OTHER, SYNC
+from ...record.buckets import (
+    BACKWARD,
+    COMMUNICATION,
+    FORWARD,
+    FORWARD_AND_LOSS,
+    LOSS,
+    OTHER,
+    ROLLOUT,
+    SYNC,
+)
 from ...record.places import BY_HAND
 from ..timeline.call_sizes import PLAIN
 from ..timeline.recorder import Recorder
@@ -45,7 +54,7 @@ FOREIGN = "child_subclass"
 """Tensors took part that run their operators themselves; a line with this word makes the others
 void."""
 
-STEP = frozenset((OTHER, FORWARD, LOSS, BACKWARD, FORWARD_AND_LOSS, SYNC, COMMUNICATION))
+STEP = frozenset((OTHER, FORWARD, LOSS, BACKWARD, FORWARD_AND_LOSS, ROLLOUT, SYNC, COMMUNICATION))
 """What belongs to a step and is counted: the optimizers' own arithmetic is not, as in a run."""
 
 

@@ -39,7 +39,7 @@ MAX_MARKS = 48
 """Nodes of a graph that are marked, evenly spaced in the order of the walk."""
 
 
-class Mark:
+class GraphMark:
     """A pre-hook that does nothing; only its life is of interest."""
 
     __slots__ = ("__weakref__",)
@@ -89,7 +89,7 @@ class GraphMarks:
         every = max(1, -(-len(nodes) // MAX_MARKS))
         marks = []
         for node in nodes[::every]:
-            mark = Mark()
+            mark = GraphMark()
             node.register_prehook(mark)
             marks.append(weakref.ref(mark))
         self.marks[number] = marks

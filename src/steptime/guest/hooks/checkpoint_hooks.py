@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ...record.buckets import CHECKPOINT
-from ..timeline.journal import LEAVE_SPAN
+from ..timeline.acts import LEAVE_SPAN
 from ..watchers.checkpoints import COPY, GATHER, SERIALIZE, WRITE, CheckpointWatcher
 from .context import Context
-from .patching import drop_frame, replace
+from .patching import drop_frame, put, replace
 
 TORCH, SAFETENSORS, DISTRIBUTED, STAGING = "torch", "safetensors", "distributed", "staging"
 
@@ -29,7 +29,7 @@ def hook_checkpoints(context: Context) -> None:
     torch, saver = context.torch, context.torch.serialization
     context.recorder.watchers.append(context.checkpoints)
     replace(saver, "save", _saving(context, saver.save, TORCH, WRITE))
-    torch.save = saver.save
+    put(torch, "save", saver.save)
     if hasattr(saver, "_save"):
         replace(saver, "_save", _serializing(context, saver._save))
 
@@ -56,7 +56,7 @@ def _hook_distributed(context: Context, module: Any) -> None:
         wrapper = _saving(context, original, kind, part)
         replace(module, name, wrapper)
         if getattr(package, name, None) is original:  # it was imported before us
-            setattr(package, name, wrapper)
+            put(package, name, wrapper)
 
 
 def _hook_files(context: Context, module: Any) -> None:
@@ -69,7 +69,7 @@ def _hook_files(context: Context, module: Any) -> None:
 def _hook_safetensors(context: Context, module: Any) -> None:
     replace(module, "save_file", _saving(context, module.save_file, SAFETENSORS, COPY))
     original = module.serialize_file  # in Rust: without a name that `replace` could take over
-    module.serialize_file = _turning(context, original, SAFETENSORS, WRITE)
+    put(module, "serialize_file", _turning(context, original, SAFETENSORS, WRITE))
 
 
 def _saving(context: Context, original: Any, kind: str, part: int) -> Any:
@@ -83,9 +83,9 @@ def _saving(context: Context, original: Any, kind: str, part: int) -> Any:
         try:
             journal = local.journal
             outer = journal.top
+            is_begun = _begin(context, book, kind, part)
             if outer != CHECKPOINT:
                 guarded("checkpoint", journal.note_with_cpu, CHECKPOINT, CHECKPOINT)
-            is_begun = _begin(context, book, kind, part)
             try:
                 return original(*args, **kwargs)
             finally:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from ...record import kinds
 from ...record.buckets import EVALUATION
 from ..count.count_plan import CountPlan, CountWatcher
 from ..count.operator_probe import OperatorProbe
@@ -21,12 +22,15 @@ from ..health.weight_check import WeightCheck
 from ..memory.holdings import tensors_within
 from ..memory.memory_probe import MemoryProbe
 from ..memory.storages import frame_next_step
+from ..padding.batch_watch import BatchWatch
+from ..sites.cells import CellTeller
 from ..sites.file_owners import FileOwners
 from ..sites.frames import Frames
 from ..sites.site_book import SpanSites
 from ..sites.site_windows import SiteWatcher, SiteWindows
-from ..timeline.journal import LEAVE, LEAVE_SPAN, Journal
-from ..timeline.recorder import Recorder
+from ..timeline.acts import LEAVE, LEAVE_SPAN
+from ..timeline.journal import Journal
+from ..timeline.recorder import Recorder, announce
 from ..timeline.thread_journals import Journals, inside_backward
 from ..timeline.thread_timeline import ThreadTimeline
 from ..watchers.call_record import make_call_record
@@ -47,8 +51,9 @@ DISTURBING_NS = 100_000
 class Context:
     """What all hooks share: torch, the recorder, a journal for each thread, and what is known."""
 
-    def __init__(self, torch: Any, recorder: Recorder) -> None:
+    def __init__(self, torch: Any, recorder: Recorder, *, is_late: bool = False) -> None:
         self.torch = torch
+        self.is_late = is_late  # the script has used torch before: `guest/late.py`
         self.is_grad_enabled = torch.is_grad_enabled
         self.loss_class = torch.nn.modules.loss._Loss
         self.graph_class = torch.fx.GraphModule
@@ -64,6 +69,7 @@ class Context:
         self.ddp_models: weakref.WeakSet[Any] = weakref.WeakSet()
         self.step_code: Any = None  # code of torch's frame around an optimizer's step and its hooks
         self.optimizer_hooks: tuple[Any, ...] = ()
+        self.undo: list[Callable[[], Any]] = []  # takes away what was registered somewhere
         self.trial: Any = None  # set where there is a plan: `guest/trial/trial_guest.py`
         self.counting: WholeUpdates | None = None
         self.is_counting = False  # the process exists only to count operators and their work
@@ -74,22 +80,25 @@ class Context:
         self.checkpoints = CheckpointWatcher(recorder)
         self.num_nodes: Callable[[], int] = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
         self.lent_probe: OperatorProbe | None = None  # for threads that only call models
-        self.see_shape = shape_reader(torch, recorder.fail)
+        self.padding = BatchWatch(torch, recorder)
+        self.see_shape = shape_reader(torch, recorder.fail, self.padding)
         self.graphs = GraphMarks(torch, recorder)
         self.weights = WeightCheck(torch, self.find_models)
         self.evaluations = EvaluationLosses(torch, recorder)
         self.layers: LayerLook | None = None  # while layers are looked at
         self.look: LayerLook | None = None  # the same, also while it is off
         self.frames = Frames(FileOwners(torch))
+        self.cells = CellTeller(self.frames.places, self._tell_cells)
         self.calls = make_call_record(torch, recorder.run, self.frames.places)
 
-        recorder.watchers += [SiteWatcher(recorder), CountWatcher(recorder)]
+        recorder.watchers += [SiteWatcher(recorder), CountWatcher(recorder), self.cells]
         recorder.watchers += [self.graphs, self.weights, self.evaluations]
         self.is_inside_backward = inside_backward(torch._C)
-        self.local = self._make_local(self.frames)
+        self.journals = self._make_journals(self.frames)
+        self.local = Local(self.journals)
 
-    def _make_local(self, frames: Frames) -> threading.local:
-        """Return what holds each thread's journal."""
+    def _make_journals(self, frames: Frames) -> Journals:
+        """Return what gives each thread its journal."""
         torch, recorder = self.torch, self.recorder
         new_journal = functools.partial(
             Journal,
@@ -99,13 +108,7 @@ class Context:
             new_plan=self.new_plan,
             new_losses=lambda: LossWatch(torch, recorder, frames),
         )
-        journals = Journals(new_journal, self.is_inside_backward)
-
-        class Local(threading.local):
-            def __init__(self) -> None:
-                self.journal = journals.take()
-
-        return Local()
+        return Journals(new_journal, self.is_inside_backward)
 
     def new_windows(self) -> SiteWindows | None:
         """Return what walks frames in the thread that steps first, if anything may."""
@@ -126,8 +129,10 @@ class Context:
     @property
     def journal(self) -> Journal:
         """The calling thread's journal."""
-        journal: Journal = self.local.journal
-        return journal
+        return self.local.journal
+
+    def _tell_cells(self, cells: list[list[Any]]) -> None:
+        announce(self.recorder.run, kinds.CELLS, {"cells": cells})
 
     def find_models(self) -> list[Any]:
         """Return the models that were called with gradients and are still there."""
@@ -171,15 +176,18 @@ class Context:
         """Let threads that only call models use the probe of the thread that steps."""
         self.lent_probe = probe
 
-    def choose_probe(self, journal: Journal, *, is_plain: bool) -> OperatorProbe | None:
-        """Return the probe that an outermost call runs through, the thread's own or one lent."""
-        probe = journal.probe
-        if probe is not None:
-            if is_plain:
-                self.guarded("sizes", probe.pass_plain)
-            return probe
+    def choose_probe(self, journal: Journal) -> OperatorProbe | None:
+        """Return the probe that a call with gradients runs through: its thread's, or one lent."""
+        if journal.probe is not None:
+            return journal.probe
         steps = journal.num_updates or journal.in_backward or journal.has_backward
-        return None if is_plain or steps else self.lent_probe
+        return None if steps else self.lent_probe
+
+    def see_plain_call(self, journal: Journal, args: Any, kwargs: Any) -> None:
+        """Note the shape of a call without gradients, and that the thread's probe has passed it."""
+        self.see_shape(journal, args, kwargs, is_plain=True)
+        if journal.probe is not None:
+            self.guarded("sizes", journal.probe.pass_plain)
 
     def dissect(self, what: str, *args: Any) -> None:
         """Let the memory probe do `what`; the update takes longer because of it."""
@@ -228,6 +236,13 @@ class Context:
             act(*args)
         except Exception:
             self.recorder.fail(place)
+
+
+class Local(threading.local):
+    """What each thread has of its own."""
+
+    def __init__(self, journals: Journals) -> None:
+        self.journal = journals.take()
 
 
 def marked(

@@ -10,11 +10,12 @@ from typing import Any
 
 from ...record.buckets import BACKWARD, COMMUNICATION
 from ...record.call_ring import OPERATIONS
-from ..timeline.journal import LEAVE, Journal
+from ..timeline.acts import LEAVE
+from ..timeline.journal import Journal
 from ..timeline.thread_timeline import ThreadTimeline
 from ..watchers.call_record import find_arguments
 from .context import Context, marked
-from .patching import drop_frame, replace
+from .patching import drop_frame, put, replace
 
 COLLECTIVES: tuple[str, ...] = OPERATIONS[1:]
 
@@ -31,7 +32,7 @@ def hook_distributed(context: Context) -> None:
             wrapper = recorded(context, original, name)
             replace(distributed.distributed_c10d, name, wrapper)
             if getattr(distributed, name, None) is original:
-                setattr(distributed, name, wrapper)
+                put(distributed, name, wrapper)
     work = distributed.Work
     replace(work, "wait", marked(context, work.wait, COMMUNICATION))
     hook_ddp(context)

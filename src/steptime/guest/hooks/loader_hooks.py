@@ -16,10 +16,10 @@ from typing import Any
 from ...record import kinds
 from ...record.buckets import COLLATE, EPOCH_START, FETCH, INPUT_WAIT, NUM_BUCKETS
 from ...record.files import SCHEMA, worker_file
-from ..timeline.journal import ENTER_EPOCH, ENTER_INPUT, LEAVE, LEAVE_INPUT, LEAVE_SPAN
+from ..timeline.acts import ENTER_EPOCH, ENTER_INPUT, LEAVE, LEAVE_INPUT, LEAVE_SPAN
 from ..timeline.recorder import FLUSH_NS, append
 from .context import Context
-from .patching import drop_frame, replace
+from .patching import drop_frame, put, replace
 
 
 def hook_loaders(context: Context) -> None:
@@ -64,6 +64,8 @@ def hook_next(context: Context, iterator_class: Any) -> None:
                     context.guarded("layers", context.layers.see_batch, self, batch)
                 if context.trial is not None:
                     context.trial.take_batch(self, batch)
+                if journal.num_updates >= context.padding.due:
+                    context.padding.see_batch(batch)
                 return batch
             finally:
                 try:
@@ -116,7 +118,7 @@ def hook_fetchers(context: Context, kind_class: Any) -> None:
         return fetcher
 
     replace(kind_class, "create_fetcher", create_fetcher)
-    kind_class.create_fetcher = staticmethod(kind_class.create_fetcher)
+    put(kind_class, "create_fetcher", staticmethod(kind_class.create_fetcher))
 
 
 def loosely_bound_fetch(fetcher: Any) -> Any:

@@ -10,24 +10,27 @@ import weakref
 from typing import Any
 
 from ...record.buckets import BATCHES, EVALUATION, FORWARD, LOSS, OTHER
-from ..timeline.journal import (
+from ..padding.batch_watch import TAKE_TENSORS
+from ..timeline.acts import (
+    ENTER_ACTING,
     ENTER_EVALUATION,
     ENTER_FORWARD,
     LEAVE,
+    LEAVE_ACTING,
     LEAVE_EVALUATION,
     LEAVE_FORWARD,
     LEAVE_FORWARD_WITH_LOSS,
     LEAVE_LOSS,
-    Journal,
 )
+from ..timeline.journal import Journal
 from .context import Context
 from .outputs import has_scalar, wants_gradient
-from .patching import drop_frame, replace
+from .patching import drop_frame, pass_as_torchs, put, replace
 
 MAX_KNOWN_MODULES = 10_000
 """Beyond this, the known kinds of modules are dropped: some scripts make modules in each step."""
 
-EVALUATES, IS_LOSS, IS_FORWARD, IS_PLAIN, IS_QUIET = range(5)
+EVALUATES, IS_LOSS, IS_FORWARD, IS_PLAIN, IS_QUIET, ACTS = range(6)
 
 
 def hook_calls(context: Context) -> None:
@@ -43,6 +46,7 @@ def hook_calls(context: Context) -> None:
         raise RuntimeError(f"unknown Module.__call__: {original.__code__.co_names}")
     is_compiling = context.torch.compiler.is_dynamo_compiling
     local = context.local  # `top` is 0 (`OTHER`) where no marker of ours is open
+    pass_as_torchs(context.torch, *TAKE_TENSORS)
 
     # fmt: off
     def _wrapped_call_impl(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -58,7 +62,7 @@ def hook_calls(context: Context) -> None:
     # fmt: on
 
     replace(module_class, "__call__", _wrapped_call_impl)
-    module_class._wrapped_call_impl = _wrapped_call_impl  # pickle finds it under its own name
+    put(module_class, "_wrapped_call_impl", _wrapped_call_impl)  # where pickle finds it
 
 
 def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
@@ -77,18 +81,17 @@ def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs
         elif kind == IS_LOSS:
             journal.note(LOSS, LOSS)
         elif kind != IS_QUIET:
-            begin_call(context, journal, kind)
+            kind = begin_call(context, journal, module, kind, args, kwargs)
     except Exception:
         context.recorder.fail("call")
         kind = IS_QUIET
     trial, anatomy, probe = context.trial, context.anatomy, journal.probe
     is_forward = kind == IS_FORWARD
     num_nodes = 0
-    if is_forward or kind == IS_PLAIN:
-        context.see_shape(journal, args, kwargs, is_plain=not is_forward)
-        if probe is not None or context.lent_probe is not None:
-            probe = context.choose_probe(journal, is_plain=not is_forward)
     if is_forward:
+        context.see_shape(journal, args, kwargs, is_plain=False)
+        if probe is not None or context.lent_probe is not None:
+            probe = context.choose_probe(journal)
         num_nodes = context.num_nodes()
         if anatomy is not None and anatomy.awaits_call:
             context.dissect("see_call", module)
@@ -134,15 +137,39 @@ def find_kind(context: Context, module: Any, known: int | None) -> int:
     return EVALUATES
 
 
-def begin_call(context: Context, journal: Journal, kind: int) -> None:
-    """Open the marker of a call without gradients."""
+def begin_call(
+    context: Context, journal: Journal, module: Any, kind: int, args: Any, kwargs: Any
+) -> int:
+    """Open the marker of a call without gradients; return what it is for."""
     if context.trial is not None:
         context.trial.see_call_without_gradients(is_evaluation=kind == EVALUATES)
     if kind == EVALUATES:
+        journal.acting.begin(journal.num_updates)
+        journal.acting.mode = False
         journal.replay()  # what was counted so far belongs to the evaluation
         journal.note_with_cpu(ENTER_EVALUATION, EVALUATION)
+    elif acts(context, journal, module, args, kwargs):
+        journal.note(ENTER_ACTING, FORWARD)
+        return ACTS
     else:
         journal.note(FORWARD, FORWARD)
+    return kind
+
+
+def acts(context: Context, journal: Journal, module: Any, args: Any, kwargs: Any) -> bool:
+    """Note the size of a call without gradients; return whether it seems to act or to generate."""
+    shapes, acting = journal.shapes, journal.acting
+    num = len(shapes)
+    context.see_plain_call(journal, args, kwargs)
+    elements = 0
+    if len(shapes) != num:  # where there are fewer, they have become sums
+        elements = shapes[-1] if len(shapes) > num else acting.last
+    acting.begin(journal.num_updates)
+    return acting.is_acting(
+        elements,
+        is_trained=not context.trained or id(module) in context.trained,
+        in_training=getattr(module, "training", True),
+    )
 
 
 def guess(context: Context, module: Any) -> int:
@@ -159,11 +186,14 @@ def is_evaluation(context: Context, module: Any) -> bool:
 
     It is one if the module also trains, if nothing has trained yet, or if its batch came from a
     data set that never fed training. A target network or a teacher (never trained here, fed by the
-    training loader) stays in the step's forward.
+    training loader) stays in the step's forward. Where the script acts in environments in eval mode
+    alone, such a call acts.
     """
+    journal = context.journal
+    if journal.acting.acts_only_in_eval:
+        return False
     if not context.trained or id(module) in context.trained:
         return True
-    journal = context.journal
     journal.replay()
     timeline = journal.timeline
     has_batch = timeline.wall[BATCHES] > timeline.mark[BATCHES]
@@ -189,6 +219,8 @@ def end_call(context: Context, journal: Journal, module: Any, kind: int, result:
         journal.note(LEAVE, OTHER)
         if evaluations.number == journal.num_updates and isinstance(module, context.loss_class):
             context.guarded("evaluations", evaluations.see_loss, result, journal.num_updates)
+    elif kind == ACTS:
+        journal.note(LEAVE_ACTING, OTHER)
 
 
 def learn(context: Context, module: Any, result: Any, *, loss_inside: bool) -> None:

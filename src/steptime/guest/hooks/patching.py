@@ -7,10 +7,17 @@ through.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+NOT_OURS = "<frozen importlib._bootstrap>"
+"""A file whose frames `warnings` passes over as it looks for who is to be named, and dynamo too:
+with ours between them, a script and what it calls would be told other lines."""
 
 PATCHES: list[tuple[Any, str, Any, Any]] = []
-"""What was replaced: owner, name, what its namespace held before (None: inherited), ours."""
+"""What was replaced: owner, name, what its namespace held before (None: nothing), ours."""
 
 
 def replace(owner: Any, name: str, wrapper: Any, *, file_of: Any = None) -> None:
@@ -26,8 +33,44 @@ def replace(owner: Any, name: str, wrapper: Any, *, file_of: Any = None) -> None
         wrapper.__code__ = wrapper.__code__.replace(
             co_filename=code.co_filename, co_firstlineno=code.co_firstlineno
         )
-    PATCHES.append((owner, name, owner.__dict__.get(name), wrapper))
-    setattr(owner, name, wrapper)
+    put(owner, name, wrapper)
+
+
+def put(owner: Any, name: str, ours: Any) -> None:
+    """Give a class or a module something of ours under a name, and remember what it had."""
+    PATCHES.append((owner, name, owner.__dict__.get(name), ours))
+    setattr(owner, name, ours)
+
+
+def put_back() -> None:
+    """Take everything of ours away again, the latest first.
+
+    Where the script has put something over ours, that stays: it calls ours, which then only calls
+    what was there before.
+    """
+    while PATCHES:
+        owner, name, before, ours = PATCHES.pop()
+        if owner.__dict__.get(name) is not ours:
+            continue
+        if before is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
+
+
+def hidden(function: Function) -> Function:
+    """Give a function of ours a file whose frames are nobody's."""
+    code = function.__code__.replace(co_filename=NOT_OURS)
+    function.__code__ = code
+    return function
+
+
+def drop_hidden(error: BaseException) -> None:
+    """Take the hidden frames at its beginning out of the traceback of an exception."""
+    link = error.__traceback__
+    while link is not None and link.tb_frame.f_code.co_filename == NOT_OURS:
+        link = link.tb_next
+    error.__traceback__ = link
 
 
 def pass_as_torchs(torch: Any, *functions: Any) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...record.buckets import H2D, OPTIMIZER, SYNC
-from ..timeline.journal import LEAVE, LEAVE_UNMOVED, Journal
+from ..timeline.acts import LEAVE, LEAVE_UNMOVED
+from ..timeline.journal import Journal
 from .context import Context, marked
 from .patching import drop_frame, pass_as_torchs, replace
 
@@ -36,7 +37,8 @@ def hook_method(context: Context, tensor_class: Any, name: str, bucket: int) -> 
     """Count the outermost call; with a device, time it too.
 
     A tensor subclass or mode that handles torch functions must receive the public method as `func`,
-    because its tables have `torch.Tensor.<name>` as keys: that is our method now.
+    because its tables have `torch.Tensor.<name>` as keys: that is our method now. Where we came
+    late, its tables were made before, with torch's own as keys.
     """
     original = getattr(tensor_class, name)
     is_compiling = context.torch.compiler.is_dynamo_compiling
@@ -51,7 +53,7 @@ def hook_method(context: Context, tensor_class: Any, name: str, bucket: int) -> 
             return original(self, *args, **kwargs)
         try:
             if has_torch_function(self):
-                return handle(method, (self,), self, *args, **kwargs)
+                return handle(public, (self,), self, *args, **kwargs)
             journal = local.journal
             if journal.in_tensor_call or journal.top == OPTIMIZER:
                 return original(self, *args, **kwargs)
@@ -74,6 +76,7 @@ def hook_method(context: Context, tensor_class: Any, name: str, bucket: int) -> 
             drop_frame(error)
             raise
 
+    public = original if context.is_late else method
     replace(tensor_class, name, method, file_of=tensor_class.__format__)
 
 

@@ -22,16 +22,10 @@ from ..health.evaluation_losses import TAKE_TENSORS as EVALUATION_TENSORS
 from ..health.graph_marks import TAKE_TENSORS as MARK_TENSORS
 from ..health.loss_watch import TAKE_TENSORS
 from ..health.weight_check import TAKE_TENSORS as CHECK_TENSORS
-from ..timeline.journal import (
-    ENTER_BACKWARD,
-    ENTER_GRAD,
-    LEAVE,
-    LEAVE_BACKWARD,
-    LEAVE_SPAN,
-    Journal,
-)
+from ..timeline.acts import ENTER_BACKWARD, ENTER_GRAD, LEAVE, LEAVE_BACKWARD, LEAVE_SPAN
+from ..timeline.journal import Journal
 from .context import Context, marked
-from .patching import drop_frame, pass_as_torchs, replace
+from .patching import drop_frame, pass_as_torchs, put, replace
 
 # -- backward
 
@@ -223,8 +217,10 @@ def hook_optimizers(context: Context) -> None:
     hook: Any
     for hook in context.optimizer_hooks:
         hook._torchdynamo_disable = True  # compiler.disable would import dynamo
-    register_optimizer_step_pre_hook(before)
-    register_optimizer_step_post_hook(after)
+    context.undo += [
+        register_optimizer_step_pre_hook(before).remove,
+        register_optimizer_step_post_hook(after).remove,
+    ]
 
 
 def are_running(context: Context, frame: Any) -> bool:
@@ -302,7 +298,7 @@ def hook_clipping(context: Context) -> None:
         see = see_norm if name == "clip_grad_norm_" else None
         wrapper = marked(context, getattr(utils.clip_grad, name), GRADIENT_PROCESSING, see)
         replace(utils.clip_grad, name, wrapper)
-        setattr(utils, name, wrapper)
+        put(utils, name, wrapper)
 
 
 def hook_compile(context: Context, callback_module: Any) -> None:
@@ -330,5 +326,10 @@ def hook_compile(context: Context, callback_module: Any) -> None:
         cleared(self)
         context.guarded("compile", register)  # `torch._dynamo.reset()` forgets all callbacks
 
+    def forget() -> None:
+        for known, ours in ((handler.start_callbacks, started), (handler.end_callbacks, ended)):
+            known[:] = [one for one in known if one is not ours]
+
     replace(type(handler), "clear", clear)
     register()
+    context.undo.append(forget)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
-from ..watchers.ending import find_cause, find_error, to_bytes
+from ..watchers.ending import find_cause, to_bytes
 from ..watchers.process_memory import device_memory, load_resource, make_reader
 from .memory_probe import MemoryProbe
 
@@ -31,8 +31,19 @@ def read_failure(text: str) -> dict[str, int]:
     return found
 
 
+P = TypeVar("P", bound=MemoryProbe)
+
+
 def make_anatomy(context: Any, announce: Callable[[str, str, dict[str, Any]], None]) -> MemoryProbe:
     """Return the memory probe of this process, which writes to processes.jsonl."""
+    run = context.recorder.run
+    return make_probe(context, lambda kind, facts: announce(run, kind, facts), MemoryProbe)
+
+
+def make_probe(
+    context: Any, write: Callable[[str, dict[str, Any]], None], probe_class: type[P]
+) -> P:
+    """Return a memory probe that knows the models and optimizers of this process."""
     recorder = context.recorder
     read_rss = make_reader(load_resource())
 
@@ -44,9 +55,9 @@ def make_anatomy(context: Any, announce: Callable[[str, str, dict[str, Any]], No
         numbered = sorted(recorder.optimizers.values(), key=lambda item: item[0])
         return [one for _, ref in numbered if (one := ref()) is not None]
 
-    return MemoryProbe(
+    return probe_class(
         context.torch,
-        lambda kind, facts: announce(recorder.run, kind, facts),
+        write,
         find_models=find_models,
         find_optimizers=find_optimizers,
         find_ddp=lambda: list(context.ddp_models),
@@ -54,8 +65,7 @@ def make_anatomy(context: Any, announce: Callable[[str, str, dict[str, Any]], No
     )
 
 
-def dissect_death(context: Any) -> None:
+def dissect_death(context: Any, error: BaseException | None) -> None:
     """Write who held the memory of a process that ran out of it."""
-    error = find_error()
     if context.autopsy is not None and error is not None:
         context.autopsy.at_death(read_failure(str(find_cause(error))))

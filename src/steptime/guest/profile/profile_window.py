@@ -38,10 +38,12 @@ WAITING, WARMING, ACTIVE, OVER = range(4)
 class Wish:
     """What the parent asks for: a tool, the first step it may record, and whether with stacks."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, num_steps: int = NUM_STEPS, suffix: str = "") -> None:
         self.tool, first, stacks = text.split(",")
         self.first_step = int(first)
         self.with_stacks = stacks == "stacks"
+        self.num_steps = num_steps
+        self.suffix = suffix  # of the file's name, behind that of the rank
 
 
 class TorchProfiler:
@@ -169,13 +171,18 @@ class ProfileWindow:
         self.is_mixed = False  # contains an evaluation, say, or a compilation
         self.began_ns = 0
         self.missing: str | None = None
-        self.line: str | None = None
+        self.facts: dict[str, Any] | None = None
         self.is_busy = False
 
     @property
     def is_over(self) -> bool:
         """Whether the window has done its work."""
         return self.state == OVER
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether the profiler records, or gets ready for it."""
+        return self.state in (WARMING, ACTIVE)
 
     def end_update(self, journal: Journal, optimizer: int, *, may_begin: bool) -> None:
         """Take the end of an update: begin, continue or end the window."""
@@ -187,14 +194,14 @@ class ProfileWindow:
         except Exception:
             self.recorder.fail("profile")
             self.give_up("failed")
-        if self.state in (WARMING, ACTIVE):
+        if self.is_recording:
             journal.disturb()
         self.switches.is_profiled = self.state == ACTIVE
 
     def pop_line(self) -> str | None:
         """Return the line with the result, once."""
-        line, self.line = self.line, None
-        return line
+        facts, self.facts = self.facts, None
+        return None if facts is None else dumps(facts) + "\n"
 
     def finish(self) -> None:
         """Keep what an open window has seen: the process ends."""
@@ -214,6 +221,7 @@ class ProfileWindow:
         if self.state == OVER:
             return
         self.state = OVER
+        self.switches.is_profiled = False
         self._tell({"missing": missing})
         try:
             self.tool.drop()
@@ -265,7 +273,7 @@ class ProfileWindow:
             self.num_tries += 1
             self.tool.end(None)
             self.state = WAITING
-        elif self.num_done < NUM_STEPS:
+        elif self.num_done < self.wish.num_steps:
             self.tool.begin_step(self.num_seen)
             return
         else:
@@ -275,7 +283,8 @@ class ProfileWindow:
     def _keep(self) -> None:
         ended_ns, zero_ns = perf_counter_ns(), self.recorder.zero_ns
         stem = os.path.splitext(os.path.basename(self.recorder.path or rank_file(0)))[0]
-        file = self.tool.end(os.path.join(self.recorder.run, "profile", stem))
+        path = os.path.join(self.recorder.run, "profile", stem + self.wish.suffix)
+        file = self.tool.end(path)
         self.state = OVER
         if file is None and self.tool.can_repeat:
             self._tell({"missing": "not_written"})
@@ -286,7 +295,7 @@ class ProfileWindow:
                 "file": file,
                 "steps": self.num_done,
                 "tries": self.num_tries,
-                "is_cut": self.num_done < NUM_STEPS,
+                "is_cut": self.num_done < self.wish.num_steps,
                 "is_mixed": self.is_mixed,
                 "t": [self.began_ns - zero_ns, ended_ns - zero_ns],
                 "end_ns": perf_counter_ns() - ended_ns,
@@ -295,7 +304,7 @@ class ProfileWindow:
 
     def _tell(self, facts: dict[str, Any]) -> None:
         head = {"k": kinds.WINDOW, "tool": self.wish.tool, "n": self.num_seen}
-        self.line = dumps(head | facts) + "\n"
+        self.facts = head | facts
 
 
 def make_profile_windows(
@@ -314,8 +323,7 @@ def make_profile_windows(
             window.give_up("own_profiler")
 
     if wish.tool == "torch":
-        for owner in (torch.profiler._KinetoProfile, torch.autograd.profiler.profile):
-            _tell_before(owner, yield_to_script, recorder)
+        watch_for_profilers(torch, yield_to_script, recorder)
 
     def make() -> ProfileWindow:
         window = ProfileWindow(torch, recorder, wish, switches)
@@ -327,8 +335,22 @@ def make_profile_windows(
     return make
 
 
-def _tell_before(owner: Any, act: Callable[[], None], recorder: Recorder) -> None:
-    """Call `act` before each object of a class is made."""
+def watch_for_profilers(
+    torch: Any, act: Callable[[], None], recorder: Recorder
+) -> Callable[[], None]:
+    """Call `act` before the script makes a profiler of torch's; return what ends that."""
+    owners = (torch.profiler._KinetoProfile, torch.autograd.profiler.profile)
+    undone = [_tell_before(owner, act, recorder) for owner in owners]
+
+    def undo() -> None:
+        for one in undone:
+            one()
+
+    return undo
+
+
+def _tell_before(owner: Any, act: Callable[[], None], recorder: Recorder) -> Callable[[], None]:
+    """Call `act` before each object of a class is made; return what puts back what was there."""
     original = owner.__init__
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -339,3 +361,9 @@ def _tell_before(owner: Any, act: Callable[[], None], recorder: Recorder) -> Non
         original(self, *args, **kwargs)
 
     replace(owner, "__init__", __init__)
+
+    def undo() -> None:
+        if owner.__dict__.get("__init__") is __init__:
+            owner.__init__ = original
+
+    return undo

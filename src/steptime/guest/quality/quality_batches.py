@@ -6,6 +6,7 @@ import weakref
 from typing import Any
 from zlib import crc32
 
+from .apart_from_padding import ApartFromPadding
 from .checksums import crc_of, sum_of_samples
 
 
@@ -15,7 +16,8 @@ class Batches:
     Nothing is attached to an iterator: what is known about it is kept in a table beside it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, apart: ApartFromPadding) -> None:
+        self.apart = apart
         self.passes: weakref.WeakKeyDictionary[Any, Pass] = weakref.WeakKeyDictionary()
         self.datasets: dict[int, int] = {}
         self.begin_update()
@@ -30,11 +32,15 @@ class Batches:
         self._pass_of(iterator).indices.append(index)
 
     def take_batch(self, iterator: Any, batch: Any) -> None:
-        """Note a batch: its CRC, the sum over its samples, and the same for their indices."""
+        """Note a batch: its CRC, the sum over its samples, the same for their indices, how many.
+
+        The last of the row is its CRC apart from padding, which is not in the sum either.
+        """
         one = self._pass_of(iterator)
         index = one.indices.pop(0) if one.indices else None
-        total, size = sum_of_samples(batch)
-        row = [one.number, crc_of(batch), total, *sums_of_index(index), size]
+        cut = self.apart.cut(batch)
+        total, size = sum_of_samples(cut)
+        row = [one.number, crc_of(batch), total, *sums_of_index(index), size, crc_of(cut)]
         one.totals = [a + b for a, b in zip(one.totals, (1, total, row[4], max(0, size)))]
         self.fed.append(row)
 

@@ -6,11 +6,13 @@ In: the plan's `quality`. Out: nothing; from here on the hooks tell the watcher 
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..hooks.context import Context
+from ..trial.trial_plan import FOLDER, load_file
 from .quality_hooks import (
     hook_backward,
     hook_calls,
@@ -24,6 +26,9 @@ from .variants import own_seed, seed_numpy, set_determinism, set_seeds
 
 HOOKS = (hook_calls, hook_backward, hook_optimizers, hook_scaler, hook_loaders, hook_compile)
 
+REORDERED_BATCHES = 16
+"""Batches among which samples change places at random, as with `length_grouping`."""
+
 
 def install(
     context: Context, plan: Mapping[str, Any], targets: dict[str, Callable[[Any], None]]
@@ -35,6 +40,9 @@ def install(
         set_seeds(torch, seed)
         if "numpy" not in sys.modules:
             targets["numpy"] = lambda numpy: seed_numpy(numpy, seed)
+    if settings.reorder is not None:
+        own = load_file(os.path.join(FOLDER, "_grouping.py"))
+        own.reorder_rows(torch, REORDERED_BATCHES, seed=settings.reorder)
     if settings.is_deterministic:
         set_determinism(torch)
     watcher = QualityWatcher(context, settings)

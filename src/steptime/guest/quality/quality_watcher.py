@@ -16,6 +16,7 @@ from zlib import crc32
 
 from ...record import kinds
 from ..hooks.context import Context
+from .apart_from_padding import ApartFromPadding
 from .checksums import as_bytes, crc_of, leaves, sample, width_for
 from .quality_batches import Batches
 from .quality_lines import QualityFiles, count_graphs, describe_groups, norms, plain
@@ -39,6 +40,7 @@ class Settings:
         self.num_updates = int(plan["num_updates"])
         self.seed: int | None = plan.get("seed")
         self.redraw: int | None = plan.get("redraw")
+        self.reorder: int | None = plan.get("reorder")
         self.is_double = bool(plan.get("is_double"))
         self.perturb: float | None = plan.get("perturb")
         self.perturb_seed = int(plan.get("perturb_seed") or 0)
@@ -76,7 +78,8 @@ class QualityWatcher:
         self.initial = 0
         self.buffers_before: dict[str, Any] = {}
         self.buffers_crc = 0
-        self.batches = Batches()
+        self.apart = ApartFromPadding(torch)
+        self.batches = Batches(self.apart)
         self.scaled: tuple[Any, Any] | None = None
         self.pending: Pending | None = None
         self.seen: set[int] = set()
@@ -89,6 +92,7 @@ class QualityWatcher:
     def _begin_update(self) -> None:
         self.losses: list[str] = []
         self.inputs: list[int] = []
+        self.contents: list[int] = []
         self.batches.begin_update()
         self.evaluated: list[str] = []
         self.backwards = 0
@@ -140,6 +144,7 @@ class QualityWatcher:
         if not any(known() is module for _, known in self.models):
             self._learn(module)
         self.inputs.append(crc_of((args, kwargs)))
+        self.contents.append(self.apart.crc_of_call((args, kwargs)))
         sizes = (leaf.shape[0] for leaf in leaves((args, kwargs)) if getattr(leaf, "ndim", 0))
         self.samples += int(next(sizes, 0))
         if self.perturbation is not None:
@@ -241,6 +246,7 @@ class QualityWatcher:
             "opt": pending.optimizer,
             "losses": self.losses,
             "inputs": self.inputs,
+            "contents": self.contents,
             "fed": self.batches.fed,
             "epochs": self.batches.epochs,
             "backwards": self.backwards,

@@ -13,6 +13,9 @@ from typing import Any
 USERS, LIBRARYS, NOBODYS = range(3)
 """The user's own code; an installed package's; torch's, Python's, ours, or not from a file."""
 
+TYPED = "<ipython-input-"
+"""How the file name of a cell begins that was typed at IPython's prompt."""
+
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
@@ -30,8 +33,8 @@ class FileOwners:
 
     def owner(self, file: str) -> int:
         """Return whose code this is. Code made at run time (`<string>`) is nobody's."""
-        if file.startswith("<"):
-            return NOBODYS  # torch.fx numbers its own, so they must not be remembered
+        if file.startswith("<"):  # torch.fx numbers its own, so they must not be remembered
+            return USERS if file.startswith(TYPED) else NOBODYS
         known = self.known.get(file)
         if known is None:
             known = self.known[file] = self._find_owner(file)

@@ -56,7 +56,8 @@ class Frames:
             owner = self.places.owner(code.co_filename)
             if owner == USERS or (owner == LIBRARYS and not users):
                 line = frame.f_lineno or code.co_firstlineno
-                file = os.path.abspath(code.co_filename)
+                file = code.co_filename
+                file = file if file.startswith("<") else os.path.abspath(file)
                 spot = Spot(id(frame), code, frame.f_lasti, line, file)
                 (users if owner == USERS else others).append(spot)
             frame = frame.f_back

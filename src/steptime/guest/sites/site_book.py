@@ -19,6 +19,7 @@ from ...record.buckets import (
     EVALUATION,
     NUM_WRITTEN,
     OTHER,
+    ROLLOUT,
     SPANS_KEPT,
 )
 from ..timeline.thread_timeline import ThreadTimeline
@@ -111,9 +112,13 @@ class SiteBook:
             self.open.append(opened)
         self.before = now.stack
 
-    def rename(self, source: int, target: int, *, since: int = 0) -> None:
-        """Give `target` what was marked as `source`."""
-        for piece in self.pieces[since:]:
+    def here(self) -> int:
+        """Return the place of the next piece."""
+        return len(self.pieces)
+
+    def rename(self, source: int, target: int, *, since: int = 0, until: int | None = None) -> None:
+        """Give `target` what was marked as `source`, or what lies between two places."""
+        for piece in self.pieces[since:until]:
             if piece.bucket == source:
                 piece.bucket = target
 
@@ -151,11 +156,14 @@ class SiteBook:
 
 
 class SpanSites:
-    """The places of one thread's spans: calls and time, by kind and place."""
+    """The places of one thread's spans: calls and time, by kind and place.
+
+    Steps of environments and generations are kept as well: a window of a few updates may hold none.
+    """
 
     def __init__(self, frames: Frames) -> None:
         self.frames = frames
-        self.left = dict.fromkeys((EVALUATION, CHECKPOINT, EPOCH_START), WALKED_SPANS)
+        self.left = dict.fromkeys((EVALUATION, CHECKPOINT, EPOCH_START, ROLLOUT), WALKED_SPANS)
         self.found: dict[int, deque[Place | None]] = {kind: deque() for kind in self.left}
         self.current: dict[int, Place | None] = {}
         self.before: dict[int, int] = {}

@@ -113,14 +113,22 @@ class SiteWindows:
             last = number + WINDOW_STEPS * min(journal.recorder.num_optimizers, MAX_ROUND)
             # A profiler would get in the way of counting operators.
             is_clear = journal.plan is None or journal.plan.is_clear(number, last)
-            self.profile.end_update(journal, journal.ends[-1][0], may_begin=is_clear)
+            self.profile.end_update(journal, journal.last_optimizer, may_begin=is_clear)
             self.is_over &= self.profile.is_over
 
     def is_free(self, first: int, last: int) -> bool:
         """Return whether none of these updates is walked or profiled."""
-        is_profiling = self.profile is not None and not self.profile.is_over
-        is_walked = any(first <= end and begin <= last for begin, end in WINDOWS)
-        return not (is_profiling or is_walked)
+        return not (self.awaits_profile or is_walked(first, last))
+
+    def is_still(self, first: int, last: int) -> bool:
+        """Return whether none of these updates is walked, and no profiler records now."""
+        is_recording = self.profile is not None and self.profile.is_recording
+        return not (is_recording or is_walked(first, last))
+
+    @property
+    def awaits_profile(self) -> bool:
+        """Whether the user asked for a profile that is still to come."""
+        return self.profile is not None and not self.profile.is_over
 
     def _begin(self) -> None:
         self.stack = self.frames.stack(sys._getframe(1))
@@ -164,6 +172,11 @@ class SiteWindows:
             "sites": book.sites(),
         }
         return [dumps(line) + "\n"]
+
+
+def is_walked(first: int, last: int) -> bool:
+    """Return whether the frames of one of these updates are walked."""
+    return any(first <= end and begin <= last for begin, end in WINDOWS)
 
 
 class SiteWatcher:

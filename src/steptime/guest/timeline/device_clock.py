@@ -56,9 +56,13 @@ class DeviceClock:
         """Remember this point: an evaluation that follows takes everything since."""
         self.anchor_at = len(self.marks)
 
-    def rename(self, source: int, target: int, *, since: int = 0) -> None:
-        """Give `target` what was marked as `source` in this update."""
-        for i, (bucket, event) in enumerate(self.marks[since:], start=since):
+    def here(self) -> int:
+        """Return the place of the next mark in this update."""
+        return len(self.marks)
+
+    def rename(self, source: int, target: int, *, since: int = 0, until: int | None = None) -> None:
+        """Give `target` what was marked as `source` in this update, or between two places of it."""
+        for i, (bucket, event) in enumerate(self.marks[since:until], start=since):
             if bucket == source:
                 self.marks[i] = (target, event)
 

@@ -31,6 +31,7 @@ class Pauses:
 
     def __init__(self, *, clock: Callable[[], int] = perf_counter_ns) -> None:
         self.clock = clock
+        self.callback: Any = None
         self.reset()
 
     def reset(self) -> None:
@@ -62,6 +63,11 @@ class Pauses:
         callback = partial(max, key=listener.send)
         callback.__module__ = __name__  # who looks at the list sees whose it is
         gc.callbacks.append(callback)
+        self.callback = callback
+
+    def unwatch(self) -> None:
+        """Hear of no collection any more."""
+        gc.callbacks[:] = [one for one in gc.callbacks if one is not self.callback]
 
     def hear(self) -> Generator[int, Any, None]:
         """Note each collection; called at shutdown as well, and so it reads no global name."""

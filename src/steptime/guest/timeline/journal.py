@@ -15,106 +15,41 @@ from typing import TYPE_CHECKING, Any
 
 from ...record.buckets import (
     BATCHES,
-    CHECKPOINT,
     COPIES,
-    EPOCH_START,
-    EVALUATION,
     GC_NS,
     GC_PAUSES,
     INPUT_ROWS,
-    INPUT_WAIT,
-    NUM_BUCKETS,
     OPTIMIZER,
     OTHER,
     SIZES,
     SYNCS,
 )
 from ...record.places import BY_HAND
-from .call_sizes import NODES, TRAINED, sums_of
+from .acts import (
+    ACTS,
+    DISTURB,
+    DROP_OPTIMIZERS,
+    END_BY_HAND,
+    ENDS,
+    ENTER_OPTIMIZER,
+    ENTER_OPTIMIZER_WITH_CLOSURE,
+    LEAVE_EMPTY_STEP,
+    LEAVE_INNER_OPTIMIZER,
+    LEAVE_OPTIMIZER,
+    SKIP_UPDATE,
+    SPANS,
+)
+from .call_sizes import LARGEST, NODES, TRAINED, sums_of
 from .gc_pauses import NONE
-from .kept_beside import CountedUpdates, SeenLosses, SpanPlaces, WalkedWindows
+from .kept_beside import AskedUpdates, CountedUpdates, SeenLosses, SpanPlaces, WalkedWindows
 from .recorder import FLUSH_NS, MAX_PENDING, Recorder
+from .rollout_time import ActingCalls
 from .thread_timeline import NEVER, ThreadTimeline, is_sampled_at
 
 if TYPE_CHECKING:
     from ..count.operator_probe import OperatorProbe
 
-Act = Callable[[ThreadTimeline], None]
-
 INPUT_SIZES_END = INPUT_ROWS + len(SIZES)
-
-
-def _entering(bucket: int) -> Act:
-    """The act that opens a marker; a span's CPU time is always taken."""
-    if bucket >= EVALUATION:
-        return lambda timeline: timeline.enter_span(bucket)
-    return lambda timeline: timeline.enter(bucket)
-
-
-# What may be noted. To enter a bucket, its own number is noted.
-_NAMED: tuple[Act, ...] = (
-    ThreadTimeline.leave,
-    ThreadTimeline.leave_span,
-    ThreadTimeline.leave_unmoved,
-    lambda timeline: timeline.enter_input(INPUT_WAIT),
-    lambda timeline: timeline.enter_input(EPOCH_START),
-    ThreadTimeline.leave_input,
-    ThreadTimeline.enter_forward,
-    lambda timeline: timeline.leave_forward(loss_inside=False),
-    lambda timeline: timeline.leave_forward(loss_inside=True),
-    ThreadTimeline.leave_loss,
-    ThreadTimeline.enter_backward,
-    ThreadTimeline.leave_backward,
-    ThreadTimeline.enter_evaluation,
-    ThreadTimeline.leave_evaluation,
-    lambda timeline: timeline.enter_optimizer(has_closure=False),
-    lambda timeline: timeline.enter_optimizer(has_closure=True),
-    ThreadTimeline.leave_inner_optimizer,
-    ThreadTimeline.leave_empty_step,
-    ThreadTimeline.drop_optimizers,
-    ThreadTimeline.enter_grad,
-    ThreadTimeline.disturb,
-)
-(
-    LEAVE,
-    LEAVE_SPAN,
-    LEAVE_UNMOVED,
-    ENTER_INPUT,
-    ENTER_EPOCH,
-    LEAVE_INPUT,
-    ENTER_FORWARD,
-    LEAVE_FORWARD,
-    LEAVE_FORWARD_WITH_LOSS,
-    LEAVE_LOSS,
-    ENTER_BACKWARD,
-    LEAVE_BACKWARD,
-    ENTER_EVALUATION,
-    LEAVE_EVALUATION,
-    ENTER_OPTIMIZER,
-    ENTER_OPTIMIZER_WITH_CLOSURE,
-    LEAVE_INNER_OPTIMIZER,
-    LEAVE_EMPTY_STEP,
-    DROP_OPTIMIZERS,
-    ENTER_GRAD,
-    DISTURB,
-) = range(NUM_BUCKETS, NUM_BUCKETS + len(_NAMED))
-_ACTS: tuple[Act, ...] = (*(_entering(bucket) for bucket in range(NUM_BUCKETS)), *_NAMED)
-LEAVE_OPTIMIZER = len(_ACTS)
-SKIP_UPDATE = LEAVE_OPTIMIZER + 1
-END_BY_HAND = LEAVE_OPTIMIZER + 2
-_ENDS: dict[int, Act] = {
-    LEAVE_OPTIMIZER: lambda timeline: timeline.leave_optimizer(0, 0),
-    SKIP_UPDATE: lambda timeline: timeline.skip_update(0),
-    END_BY_HAND: ThreadTimeline.end_by_hand,
-}
-_SPANS = {
-    EVALUATION: EVALUATION,
-    CHECKPOINT: CHECKPOINT,
-    EPOCH_START: EPOCH_START,
-    ENTER_EVALUATION: EVALUATION,
-    ENTER_EPOCH: EPOCH_START,
-}
-"""The spans that are kept by their place in the code over the whole run."""
 
 INTERRUPTED_NS = 50_000
 """Noting a marker takes a few microseconds; where it seems to take longer, the thread had lost its
@@ -131,6 +66,8 @@ class Journal:
 
     __slots__ = (
         "__weakref__",
+        "acting",
+        "asked",
         "batches",
         "clock",
         "copies",
@@ -216,6 +153,7 @@ class Journal:
         self.windows: WalkedWindows | None = None
         self.probe: OperatorProbe | None = None
         self.plan: CountedUpdates | None = None
+        self.asked: AskedUpdates | None = None
         self.losses = None if self.new_losses is None else self.new_losses()
         self.shapes: list[Any] = []  # of the update's calls (`call_sizes.py`)
         self.num_nodes = 0  # that the update's calls added to autograd's graph
@@ -223,8 +161,17 @@ class Journal:
         self.last_optimizer = BY_HAND
         self.num_at_rest = 0  # updates that the plan need not see, if they are like the last one
         self.sizes = [0] * len(SIZES)  # of the last update; alike ones share a list
+        self.acting = ActingCalls()
         self.spans = None if self.new_spans is None else self.new_spans()
         self.timeline.spans = self.spans
+
+    def mute(self) -> None:
+        """Note nothing any more: the guest has left, and somebody holds a wrapper of ours."""
+        self.reset()
+        self.has_stepped = True  # so that no backward call ends an update
+        self.is_sampled = False
+        self.losses = self.new_windows = self.new_plan = None
+        self.due_ns = 0  # what is noted is dropped with the next note
 
     # -- noting
 
@@ -251,15 +198,15 @@ class Journal:
         now = self.clock()
         self.num_spans += 1
         self.log += (act, now, self.cpu_clock())
-        if self.spans is not None and act in _SPANS:
-            self.spans.walk(_SPANS[act], sys._getframe(1))
+        if self.spans is not None and act in SPANS:
+            self.spans.walk(SPANS[act], sys._getframe(1))
         if self.is_attentive:
             self._attend(act, now)
 
     def _attend(self, act: int, now: int) -> None:
         """Do what is due at a marker inside a window of walked frames, or where we are direct."""
         if self.windows is not None:
-            self.windows.mark(_ACTS[act] if act < LEAVE_OPTIMIZER else _ENDS[act], now)
+            self.windows.mark(ACTS[act] if act < LEAVE_OPTIMIZER else ENDS[act], now)
         if self.is_direct:
             self.replay()
 
@@ -304,6 +251,8 @@ class Journal:
 
     def skip_update(self, optimizer: Any) -> None:
         """Note an update that a gradient scaler skipped because it found infinities."""
+        if self.recorder.is_closed:
+            return
         self.has_stepped = True
         self._end_update(SKIP_UPDATE, self.top, self.recorder.index_of(optimizer), 1)
 
@@ -331,16 +280,17 @@ class Journal:
         is_alike = optimizer == self.last_optimizer
         if shapes != self.last_shapes or self.num_nodes != sizes[NODES]:
             sizes = self.sizes = sums_of(shapes, self.num_nodes, sizes[TRAINED])
+            self.acting.trained = sizes[LARGEST] or self.acting.trained
             is_alike = False
         seen = self.batches, self.copies, self.syncs
-        self.ends.append((optimizer, skipped, seen, sizes, taken, tag))
         self.batches = self.copies = self.syncs = self.num_nodes = 0
         self.last_shapes, self.shapes, self.last_optimizer = shapes, [], optimizer
         self.num_sampled += self.is_sampled
         self.num_updates += 1
         self.top = top
-        now = self.clock()
-        self.log += (act, now, self.cpu_clock())
+        now, cpu = self.clock(), self.cpu_clock()
+        self.log += (act, now, cpu)  # without a call between them, no interrupt separates these two
+        self.ends += ((optimizer, skipped, seen, sizes, taken, tag),)
         if self.is_attentive:
             self._attend(act, now)
         self.is_sampled = is_sampled_at(self.num_updates)
@@ -352,6 +302,8 @@ class Journal:
             self.plan.end_update(self, optimizer, sizes)
         if self.losses is not None:
             self.losses.end_update(optimizer, skipped)
+        if self.asked is not None:
+            self.asked.end_update(self, optimizer)
         if self.due_ns == NEVER:
             self.due_ns = self.clock() + FLUSH_NS
         elif len(self.ends) >= MAX_PENDING:
@@ -386,7 +338,7 @@ class Journal:
             numbers = iter(log)
             for act, timeline.now, timeline.cpu_now in zip(numbers, numbers, numbers, strict=True):
                 if act < LEAVE_OPTIMIZER:
-                    _ACTS[act](timeline)
+                    ACTS[act](timeline)
                     continue
                 optimizer, skipped, seen, sizes, pauses, tag = next(following)
                 self._count(*seen)
@@ -416,6 +368,9 @@ class Journal:
 
     def flush(self) -> None:
         """Replay, and let the recorder write the result."""
+        if self.recorder.is_closed:
+            self.log.clear()
+            return
         if not self.num_updates:  # a long time without an update: the notes must not pile up
             self.due_ns = self.clock() + FLUSH_NS
             self.replay()

@@ -75,6 +75,9 @@ class WalkedWindows(Protocol):
     def is_free(self, first: int, last: int) -> bool:
         """Return whether none of these updates is walked or profiled."""
 
+    def is_still(self, first: int, last: int) -> bool:
+        """Return whether none of these updates is walked, and no profiler records now."""
+
 
 class CountedUpdates(Protocol):
     """Decides which updates are counted; `count/count_plan.py` has it."""
@@ -90,3 +93,10 @@ class CountedUpdates(Protocol):
 
     def pop_last_lines(self, journal: Any) -> list[str]:
         """Return the last lines: the process ends."""
+
+
+class AskedUpdates(Protocol):
+    """Answers a question that somebody asks meanwhile; `asked/question_watcher.py` has it."""
+
+    def end_update(self, journal: Any, optimizer: int) -> None:
+        """Take the end of an update: begin, continue or answer."""

@@ -28,7 +28,7 @@ from ...record.buckets import (
     OTHER,
     PENDING,
 )
-from ...record.files import MAX_RANKS, SCHEMA, rank_file
+from ...record.files import MAX_RANKS, PROCESSES, SCHEMA, rank_file
 from ...record.places import BY_HAND
 from ...record.process_identity import describe_own_process
 from ...record.writing import markers_line, rows_line
@@ -66,6 +66,12 @@ def append(path: str, text: str) -> bool:
         os.close(fd)
 
 
+def announce(run: str, kind: str, facts: dict[str, Any]) -> None:
+    """Add a line about this process to processes.jsonl."""
+    line = {"k": kind, "pid": os.getpid(), "t": unix_time()} | facts
+    append(os.path.join(run, PROCESSES), dumps(line) + "\n")
+
+
 class WriteWatcher(Protocol):
     """Something that the recorder polls at each write; `place` names its failures."""
 
@@ -91,6 +97,7 @@ class Recorder:
         self.watchers: list[WriteWatcher] = []
         self.meet_first: Callable[[Any], None] | None = None  # called with the first optimizer
         self.trial: Any = None  # where there is a plan: `guest/trial/trial_guest.py`
+        self.answers: tuple[str, ...] = ()  # what `steptime ask` may ask this process
         self.layers: Any = None  # while layers are looked at: `guest/health/layer_look.py`
         self.full_updates = FULL_UPDATES
         self.reset()

@@ -18,6 +18,7 @@ from ...record.buckets import (
 from ...record.places import (
     BY_HAND,
     DETAIL,
+    DISTURBED,
     END_NS,
     NUM_LEADING,
     NUMBER,
@@ -59,6 +60,7 @@ class Rounds:
         self.step_cpus: list[int] = []
         self.start = self.end = 0
         self.fresh: list[list[int]] = []  # updates of this block that are not on disk yet
+        self.disturbed: list[int] = []  # rounds of this block that a probe of ours made longer
 
     def begins_with(self, optimizer: int) -> bool:
         """Return whether this update begins a round; must be asked once for each update."""
@@ -88,7 +90,9 @@ class Rounds:
         self.round_rows += 1
         self.round_updates += row[OPTIMIZER] != BY_HAND
         self.round_skipped += skipped == 1
-        self.round_sampled += row[DETAIL]
+        self.round_sampled += row[DETAIL] > 0
+        if row[DETAIL] == DISTURBED and self.rounds not in self.disturbed[-1:]:
+            self.disturbed.append(self.rounds)
         self.end = end
         sums = row[NUM_LEADING:]
         times = [_step_us(sums), _step_us(sums[NUM_WRITTEN:])]
@@ -132,4 +136,4 @@ class Rounds:
             self.sampled_rounds,
             *sampled,
         ]
-        return block_line(row, self.step_walls, self.step_cpus)
+        return block_line(row, self.step_walls, self.step_cpus, self.disturbed)

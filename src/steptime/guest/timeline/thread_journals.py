@@ -39,6 +39,20 @@ class Journals:
         self.known = [*alive, weakref.ref(journal)]
         return journal
 
+    def mute(self) -> None:
+        """Let all journals, and those of new threads, note nothing any more."""
+        make = self.make
+
+        def make_muted() -> Journal:
+            journal = make()
+            journal.mute()
+            return journal
+
+        self.make = make_muted
+        for reference in self.known:
+            if (journal := reference()) is not None:
+                journal.mute()
+
 
 def inside_backward(torch_c: object) -> Callable[[], bool]:
     """Return a function that asks torch whether this thread runs a part of a backward call.

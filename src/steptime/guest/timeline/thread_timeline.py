@@ -36,6 +36,7 @@ from ...record.buckets import (
     ZEROS,
 )
 from ...record.places import BY_HAND
+from .rollout_time import RolloutTime
 
 SAMPLED_AT_FIRST = 256
 SAMPLE_BLOCK = 16
@@ -87,6 +88,7 @@ class ThreadTimeline:
         "num_updates",
         "optimizer_depth",
         "prepares",
+        "rollout",
         "sink",
         "spans",
         "stack",
@@ -117,6 +119,7 @@ class ThreadTimeline:
         self.optimizer_depth = 0
         self.closure_depth = 0
         self.prepares = False  # a batch has arrived, and no model has been called with it
+        self.rollout = RolloutTime()
         self.events: list[int] | None = None
         self.tag: tuple[int, ...] | None = None  # what a trial says about the update that ends
         self.top = OTHER
@@ -246,6 +249,8 @@ class ThreadTimeline:
             self.enter(bucket)
         else:
             self.enter_span(bucket, goes_on=True)
+        if self.rollout.first is not None:
+            self.rollout.drop_uncertain(self)
         if begins:
             self.stack[-1] = OTHER
             self.move(AFTER_BACKWARD, OTHER)
@@ -275,6 +280,7 @@ class ThreadTimeline:
         wall = self.wall
         if wall[AFTER_FORWARD] or wall[AFTER_BACKWARD] or wall[CLOSURE_HEAD]:
             self.settle()
+        self.rollout.see_forward(self)
         wall[FORWARDS] += 1
 
     def leave_forward(self, *, loss_inside: bool) -> None:
@@ -293,6 +299,8 @@ class ThreadTimeline:
         self.enter(BACKWARD)
         self.prepares = False  # no model was seen
         wall = self.wall
+        if self.rollout.is_open:
+            self.rollout.close(self)
         if not wall[FORWARDS]:
             self.settle()
             self._take_other()
@@ -341,6 +349,8 @@ class ThreadTimeline:
         if self.top == AFTER_BACKWARD:
             self.anchor()
         self.enter_span(EVALUATION)
+        if self.rollout.is_open:
+            self.rollout.end_before_evaluation(self)
         self.prepares = False
         wall, cpu, mark, mark_cpu = self.wall, self.cpu, self.mark, self.mark_cpu
         for i in EVALUATED:
@@ -413,6 +423,8 @@ class ThreadTimeline:
         if wall[AFTER_FORWARD] or wall[AFTER_BACKWARD] or wall[CLOSURE_HEAD] or wall[CLOSURE_TAIL]:
             self.settle()
             self.move(CLOSURE_TAIL, OTHER)
+        if self.rollout.is_open:
+            self.rollout.close(self)
         if not self.stack:  # else we are inside a backward or a call that continues
             self.top = OTHER
         if not self.is_sampled:

@@ -14,7 +14,8 @@ from typing import Any
 
 from ..hooks.patching import drop_frame, replace
 from .lever_stack import LeverStack
-from .loader_probe import describe_loader, probe_loader
+from .loader_probe import describe_loader, probe_lengths, probe_loader
+from .row_padding import PaddingBook
 
 MAX_CALLS = 200
 """Calls of models that are examined: whatever a script does to its models, it does early."""
@@ -28,6 +29,9 @@ CPU_INFO = "/proc/cpuinfo"
 MAX_LOADERS = 20
 """Some scripts make a loader for each epoch; the first ones are enough."""
 
+MAX_WATCHED = 4
+"""Calls of models around which torch's random state is compared."""
+
 
 class Loader:
     """What is known about a loader, which may be gone by now."""
@@ -36,6 +40,7 @@ class Loader:
         self.reference = weakref.ref(loader)
         self.facts: dict[str, Any] = describe_loader(torch, loader)
         self.is_probed = False
+        self.padding = PaddingBook()
 
 
 class FactsBook:
@@ -63,6 +68,8 @@ class FactsBook:
         self.sets_threads = self.uses_autocast = self.uses_scaler = self.uses_compile = False
         self.is_channels_last = False
         self.num_calls = 0
+        self.num_watched = 0
+        self.draws_in_calls: bool | None = None
         self.begun: dict[int, Loader] = {}  # by data set
         self.waiting: dict[int, Loader] = {}
         self.loaders: dict[int, Loader] = {}
@@ -132,16 +139,43 @@ class FactsBook:
         if tensor is not None and is_channels_last(self.torch, tensor):
             self.is_channels_last = True
 
+    def watch_draws(self) -> Callable[[], None] | None:
+        """Keep the random states for one of the first calls; return what compares them after it."""
+        if not (self.is_probing and self.num_watched < MAX_WATCHED and self.is_open):
+            return None
+        self.num_watched += 1
+        before = random_states(self.torch)
+
+        def compare() -> None:
+            try:
+                pairs = zip(before, random_states(self.torch))
+                moved = any(not self.torch.equal(old, new) for old, new in pairs)
+                self.draws_in_calls = bool(self.draws_in_calls) or moved
+            except Exception:
+                self.fail("facts")
+
+        return compare
+
     def see_scaler(self, scaler: Any) -> None:
         """Note that a gradient scaler lets an optimizer step."""
         if getattr(scaler, "_enabled", False) and self.is_open:
             self.uses_scaler = True
 
-    def see_batch(self, iterator: Any) -> None:
+    def see_batch(self, iterator: Any, batch: Any) -> None:
         """Note a loader's batch, whose purpose is not known yet."""
         key = id(iterator._dataset)
-        if key not in self.loaders and key in self.begun and len(self.loaders) < MAX_LOADERS:
-            self.waiting[key] = self.begun[key]
+        one = self.begun.get(key)
+        if one is None:
+            return
+        if key not in self.loaders and len(self.loaders) < MAX_LOADERS:
+            self.waiting[key] = one
+        if self.is_probing and self.is_open:
+            one.padding.see(self.torch, batch)
+
+    @property
+    def has_padding(self) -> bool:
+        """Whether batches that were trained on told what of them is padding."""
+        return any(one.padding.rows for one in self.loaders.values())
 
     def see_training(self) -> None:
         """Note that what was fetched is trained on."""
@@ -176,6 +210,7 @@ class FactsBook:
             "uses_autocast": self.uses_autocast,
             "uses_scaler": self.uses_scaler,
             "uses_compile": self.uses_compile,
+            "draws_in_calls": self.draws_in_calls,
         }
         if self.is_channels_last:
             found["is_channels_last"] = True
@@ -202,9 +237,10 @@ class FactsBook:
                 one.is_probed = True
                 try:
                     one.facts.update(probe_loader(self.torch, loader))
+                    one.facts.update(probe_lengths(self.torch, loader))
                 except Exception:
                     self.fail("probe")
-            found.append(one.facts)
+            found.append(one.facts | {"padding": one.padding.describe()})
         return found
 
 
@@ -223,6 +259,14 @@ def count_graphs() -> tuple[int, int]:
             if "recompile limit" in words or "cache size limit" in words:
                 fallbacks += times
     return int(graphs), int(fallbacks)
+
+
+def random_states(torch: Any) -> list[Any]:
+    """Return the states of torch's generators: of the CPU, and of devices that are in use."""
+    states = [torch.get_rng_state()]
+    if torch.cuda.is_initialized():
+        states += torch.cuda.get_rng_state_all()
+    return states
 
 
 def world_size(torch: Any) -> int:
@@ -286,11 +330,14 @@ def describe_models(torch: Any, models: list[Any]) -> dict[str, Any]:
     modules = {id(m): m for model in models for m in model.modules()}.values()
     parameters = {id(p): p for model in models for p in model.parameters()}.values()
     nn = torch.nn.modules
-    convolutions = [m for m in modules if isinstance(m, nn.conv._ConvNd) and m.weight.dim() == 4]
+    layers = [m for m in modules if isinstance(m, nn.conv._ConvNd)]
+    convolutions = [layer for layer in layers if layer.weight.dim() == 4]
+    along_rows = [layer for layer in layers if layer.weight.dim() == 3]
     return {
         "has_convolution": bool(convolutions),
         "is_channels_last": any(is_channels_last(torch, m.weight) for m in convolutions),
         "has_batch_statistics": any(isinstance(m, nn.batchnorm._BatchNorm) for m in modules),
+        "has_sequence_convolution": any(max(one.kernel_size) > 1 for one in along_rows),
         "num_parameters": sum(p.numel() for p in parameters),
         "parameter_dtypes": sorted({str(p.dtype).removeprefix("torch.") for p in parameters}),
     }

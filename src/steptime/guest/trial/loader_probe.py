@@ -24,6 +24,9 @@ MIN_SAMPLES = 2
 LIMIT_S = 0.25
 """For one pass of two or three: a trial lasts seconds."""
 
+FRACTION = 0.5
+"""Of the time in which a lever may read all rows: others may take longer than those read here."""
+
 
 def describe_loader(torch: Any, loader: Any) -> dict[str, Any]:
     """Return the fields of `LoaderFacts` that are known without reading a sample."""
@@ -46,7 +49,8 @@ def describe_loader(torch: Any, loader: Any) -> dict[str, Any]:
         exact = ("is_tensor_dataset", "is_deterministic", "is_collate_deterministic")
         sizes = [part.nbytes // max(1, len(part)) for part in rows.parts]
         facts |= dict.fromkeys(exact, True) | {"sample_bytes": sum(sizes)}
-    return facts | {"num_samples": len(dataset)}
+    shuffled = tools("_grouping").is_shuffled(torch, loader)
+    return facts | {"num_samples": len(dataset), "is_shuffled": shuffled}
 
 
 def probe_loader(torch: Any, loader: Any, *, clock: Callable[[], float] = perf_counter) -> Any:
@@ -99,6 +103,32 @@ def read_twice(torch: Any, loader: Any, clock: Callable[[], float]) -> dict[str,
     return facts | {"is_collate_deterministic": is_same}
 
 
+def probe_lengths(
+    torch: Any, loader: Any, *, clock: Callable[[], float] = perf_counter
+) -> dict[str, Any]:
+    """Return where the lengths of all rows can be had cheaply; empty where nowhere."""
+    dataset, own = loader.dataset, tools("_lengths")
+    if isinstance(dataset, torch.utils.data.IterableDataset) or not len(dataset):
+        return {}
+    found = own.known_lengths(torch, dataset)
+    if found is not None:
+        return {"lengths_from": found[0]}
+    if loader.num_workers:
+        return {}
+    put_back, states = keep_random_states(torch), tools().random_states
+    num_wanted, before, began = min(NUM_SAMPLES, len(dataset)), states(torch), clock()
+    try:
+        indices = [place * len(dataset) // num_wanted for place in range(num_wanted)]
+        lengths = [own.length_of(torch, dataset[index]) for index in indices]
+        all_s = (clock() - began) * len(dataset) / num_wanted
+        is_cheap = states(torch) == before and all_s <= FRACTION * own.LIMIT_S
+        return {"lengths_from": own.ROWS} if is_cheap and None not in lengths else {}
+    except Exception:
+        return {}  # keys of another kind
+    finally:
+        put_back()
+
+
 def keep_random_states(torch: Any) -> Callable[[], None]:
     """Save the states of the generators that everybody shares; return what restores them."""
     numpy = sys.modules.get("numpy")
@@ -131,6 +161,6 @@ def find_rows(torch: Any, loader: Any) -> Any:
     return lever.find_whole(torch, loader.dataset) if loader.batch_sampler is not None else None
 
 
-def tools() -> Any:
-    """Return the module that the loader's levers use too."""
-    return load_file(os.path.join(FOLDER, "_datasets.py"))
+def tools(name: str = "_datasets") -> Any:
+    """Return a module that the loader's levers use too."""
+    return load_file(os.path.join(FOLDER, f"{name}.py"))

@@ -1,12 +1,14 @@
 """How many samples an update was made from, according to sizes.
 
 It is the leading size of the loader's batch, or else of the outermost model's first tensor. A
-two-dimensional tensor of integers holds tokens, and all its elements count.
+two-dimensional tensor of integers holds tokens. Those that an attention mask calls padding do not
+count: how many there are is no work of the training, and levers remove them. Without a mask all
+elements count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 MAX_DEPTH = 4
@@ -32,12 +34,14 @@ def find_tensor(tensor_class: Any, value: Any, depth: int = MAX_DEPTH) -> Any:
 class SampleCounter:
     """Counts from update to update; what was fetched but never trained on does not count.
 
-    `unit` is `samples` or `tokens` once something was counted.
+    `unit` is `samples` or `tokens` once something was counted. `count_tokens` returns how many
+    tokens of a batch are no padding, or None where the batch does not say it.
     """
 
-    def __init__(self, torch: Any) -> None:
+    def __init__(self, torch: Any, count_tokens: Callable[[Any], int | None] | None = None) -> None:
         self.tensor_class = torch.Tensor
         self.boolean = torch.bool
+        self.count_tokens = count_tokens
         self.unit: str | None = None
         self.reset()
 
@@ -50,7 +54,7 @@ class SampleCounter:
 
     def take_batch(self, batch: Any) -> None:
         """Note a loader's batch."""
-        self.waiting += self._size_of(find_tensor(self.tensor_class, batch))
+        self.waiting += self._size_of(batch)
 
     def drop_batch(self) -> None:
         """Forget the batch: it was for an evaluation."""
@@ -63,7 +67,7 @@ class SampleCounter:
             self.waiting = 0
             self.has_batches = True
         elif inputs and not (self.has_batches or self.is_counted):
-            self.count += self._size_of(find_tensor(self.tensor_class, inputs))
+            self.count += self._size_of(inputs)
             self.is_counted = True
 
     def end_backward(self) -> None:
@@ -76,7 +80,8 @@ class SampleCounter:
         self.is_counted = False
         return count or -1
 
-    def _size_of(self, tensor: Any) -> int:
+    def _size_of(self, batch: Any) -> int:
+        tensor = find_tensor(self.tensor_class, batch)
         if tensor is None or not tensor.dim():
             return 0
         has_tokens = tensor.dim() == 2 and not (
@@ -86,4 +91,7 @@ class SampleCounter:
             self.unit = "tokens" if has_tokens else "samples"
         if self.unit == "samples":
             return int(tensor.shape[0])
-        return int(tensor.numel()) if has_tokens else 0
+        if not has_tokens:
+            return 0
+        count = None if self.count_tokens is None else self.count_tokens(batch)
+        return int(tensor.numel()) if count is None else count

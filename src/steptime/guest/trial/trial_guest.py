@@ -21,6 +21,7 @@ from .lever_facts import FactsBook, count_graphs, world_size
 from .lever_session import Owner, Registry
 from .lever_stack import LeverStack, NotUndoneError
 from .live_blocks import NO_EXPERIMENT, Experiment, Live, Place
+from .row_padding import TokenCounter
 from .samples import SampleCounter, find_tensor
 from .trial_plan import TrialPlan, Wanted, read_plan
 
@@ -36,6 +37,9 @@ FULL_UPDATES = 200_000
 FACTS_AT = 4
 """Updates after which facts are written; the first ones still find new models and loaders."""
 
+PADDING_AT = 20
+"""Updates after which they are written again where batches are padded: more of them were seen."""
+
 
 class TrialGuest:
     """What the hooks call in a trial: levers, samples, and decisions between two steps."""
@@ -49,7 +53,8 @@ class TrialGuest:
         self.recorder = context.recorder
         self.registry = Registry(context.torch, self.give_up, is_lenient=plan.is_recipe)
         self.stack = LeverStack(self.registry)
-        self.samples = SampleCounter(context.torch)
+        tokens = None if plan.is_recipe else TokenCounter(context.torch).count
+        self.samples = SampleCounter(context.torch, tokens)
         self.facts = FactsBook(
             context.torch, self.stack, self.recorder.fail, is_probing=plan.is_probing
         )
@@ -146,13 +151,18 @@ class TrialGuest:
             is_model = False  # a module whose own method failed
         if not is_model:
             return call(model, *args, **kwargs)
+        compare_draws = None
         try:
             self.samples.begin_work(args, kwargs)
             self.facts.see_training()
             self.facts.see_call(model, find_tensor(self.context.torch.Tensor, (args, kwargs)))
+            compare_draws = self.facts.watch_draws()
         except Exception:
             self.recorder.fail("trial")
-        return self.registry.run_call(call, model, args, kwargs)
+        result = self.registry.run_call(call, model, args, kwargs)
+        if compare_draws is not None:
+            compare_draws()
+        return result
 
     def run_backward(
         self, journal: Journal, original: Callable[..., Any], args: Any, kwargs: Any
@@ -193,7 +203,7 @@ class TrialGuest:
         """Take a batch that a loader of the script's gave to this thread."""
         try:
             self.samples.take_batch(batch)
-            self.facts.see_batch(iterator)
+            self.facts.see_batch(iterator, batch)
         except Exception:
             self.recorder.fail("trial")
 
@@ -229,7 +239,7 @@ class TrialGuest:
             return  # one thread decides
         self.num_updates = journal.num_updates
         try:
-            if self.num_updates == FACTS_AT and not self.plan.is_recipe:
+            if self.is_due and not self.plan.is_recipe:
                 journal.disturb()
                 self.tell_facts()
             if self.live is not None:
@@ -238,6 +248,13 @@ class TrialGuest:
             self.fail(error.wanted, error.__cause__ or error)
         except Exception:
             self.recorder.fail("live")
+
+    @property
+    def is_due(self) -> bool:
+        """Whether facts are to be written after this update."""
+        return self.num_updates == FACTS_AT or (
+            self.num_updates == PADDING_AT and self.facts.has_padding
+        )
 
     def has_others(self) -> bool:
         """Return whether other ranks train with this one; once true, it stays true."""

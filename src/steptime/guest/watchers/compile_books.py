@@ -15,6 +15,7 @@ from time import time as unix_time
 from typing import Any
 
 from ...record import kinds
+from ...record.buckets import OTHER
 from ..sites.file_owners import FileOwners
 from ..timeline.recorder import Recorder
 
@@ -78,6 +79,14 @@ class CompileWatcher:
         self.breaks, self.recompiles = Events(self.places), Events(self.places)
         self.rows: list[list[Any]] = []
         self.num_rows = 0
+
+    def skip_past(self) -> None:
+        """Leave out what was compiled so far: the process is older than the run."""
+        self.poll(OTHER, is_last=False)
+        self.graphs_before = -self.graphs_last
+        self.graphs = self.num_rows = 0
+        self.breaks, self.recompiles = Events(self.places), Events(self.places)
+        self.rows = []
 
     def poll(self, bucket: int, *, is_last: bool) -> str:
         """Return a line if anything was compiled since the last one."""

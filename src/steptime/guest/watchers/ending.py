@@ -55,9 +55,8 @@ class TracebackEntry(NamedTuple):
     name: str
 
 
-def tell_error(torch: Any) -> dict[str, Any]:
+def tell_error(torch: Any, error: BaseException | None) -> dict[str, Any]:
     """Return the `error` of the exit line; nothing where no exception ended the process."""
-    error = find_error()
     if error is None:
         return {}
     error = find_cause(error)

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from ...record import kinds
-from ..hooks.patching import drop_frame, replace
+from ..hooks.patching import drop_frame, put, replace
 from ..sites.frames import Frames
 from ..timeline.recorder import Recorder
 
@@ -28,7 +28,7 @@ IMPORTS, DATA_SET, MODEL, LOADING, SETUP = "imports", "data_set", "model", "load
 MIN_NS = 100_000
 """Shorter stretches are set-up, for nobody looks for a tenth of a millisecond."""
 
-MAX_ROWS = 300
+MAX_ROWS = 1_000
 """A script that builds and loads in turn, a thousand times, has what is left as set-up."""
 
 LAYERS = ("Linear", "Bilinear", "Embedding", "EmbeddingBag", "RNNBase", "LayerNorm")
@@ -90,10 +90,10 @@ class StartUp:
     def _book(self, named: str, following: str, frame: FrameType | None) -> None:
         began, now = self.last, self.clock()
         self.last, self.last_part = now, following
-        if named == SETUP or now - began < MIN_NS:
+        if named == SETUP:
             return
         if self.rows and self.rows[-1][0] == named and self.rows[-1][2] == began:
-            self.rows[-1][2] = now
+            self.rows[-1][2] = now  # a thousand small layers are one stretch
         elif len(self.rows) < MAX_ROWS:
             self.rows.append([named, began, now, "", *self._place(frame)])
 
@@ -106,7 +106,7 @@ class StartUp:
     def stop(self) -> list[Row]:
         """Take no more; return the stretches in order of time."""
         self.is_over = True
-        found = list(self.rows)
+        found = [row for row in self.rows if row[2] - row[1] >= MIN_NS]
         if self.imports is not None:
             self.imports.stop()
             found += [
@@ -163,7 +163,7 @@ def hook_start(torch: Any, recorder: Recorder, start_up: StartUp) -> None:
     for name in ("apply", "_apply", "load_state_dict"):
         watch(nn.Module, name, _timed, MODEL)
     watch(torch.serialization, "load", _timed, LOADING)
-    torch.load = torch.serialization.load
+    put(torch, "load", torch.serialization.load)
     watch(torch.distributed, "init_process_group", _timed, SETUP)
 
 

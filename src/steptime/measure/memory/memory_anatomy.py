@@ -111,6 +111,11 @@ def find_anatomy(
     return max(found, key=lambda one: (one.death is not None, one.states_bytes), default=None)
 
 
+def anatomy_of(line: MemorySeen) -> Anatomy:
+    """Return the anatomy that one line shows."""
+    return _anatomy([line], None, None)
+
+
 def _anatomy(
     told: Sequence[MemorySeen], rank: RankSteps | None, worker_bytes: int | None
 ) -> Anatomy:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from steptime.measure.rank_fold import FoldedRank
-from steptime.measure.rank_signals import CountSeen, MemorySample
+from steptime.measure.seen_lines import CountSeen, MemorySample
 from steptime.measure.values.anatomy import Anatomy, HighWater, RunPeak
 from steptime.measure.work_fit import (
     ELEMENTS,

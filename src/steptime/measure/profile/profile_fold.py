@@ -13,13 +13,14 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from steptime.launch.values import CommandRecord
 from steptime.measure.profile.profile_device import fold_devices
 from steptime.measure.profile.profile_host import IsUsers, fold_host
 from steptime.measure.profile.profile_trace import TooLargeError, Trace, collect
 from steptime.measure.profile.trace_file import DamagedTraceError, compress, read_events
 from steptime.measure.rank_fold import Folded
-from steptime.measure.rank_signals import WindowSeen
 from steptime.measure.run_records import RunRecords
+from steptime.measure.seen_lines import WindowSeen
 from steptime.measure.steps.step_fold import RankSteps
 from steptime.measure.values.profiled import FOLDER, NSYS, Profile, RankProfile
 from steptime.record.places import NS
@@ -71,7 +72,7 @@ def _read_rank(folder: Path, records: RunRecords, rank: RankSteps) -> RankProfil
     path = folder / FOLDER / Path(seen.file).name
     packed = path.with_name(f"{path.name}.gz")
     path = packed if packed.is_file() else path
-    return _fold(bare, path, is_users=_users_files(records))
+    return fold_trace(bare, path, records.command)
 
 
 def _describe(seen: WindowSeen, records: RunRecords, rank: RankSteps) -> RankProfile:
@@ -91,7 +92,14 @@ def _describe(seen: WindowSeen, records: RunRecords, rank: RankSteps) -> RankPro
     )
 
 
-def _fold(bare: RankProfile, path: Path, *, is_users: IsUsers) -> RankProfile:
+def fold_trace(bare: RankProfile, path: Path, command: CommandRecord) -> RankProfile:
+    """Return the profile of a rank with what its trace shows.
+
+    Args:
+        bare: what the rank itself reported.
+        path: the trace, in the folder of the run's profiles.
+        command: the run's, which says where the user's files are.
+    """
     missing: str | None = None
     trace: Trace | None = None
     try:
@@ -103,13 +111,12 @@ def _fold(bare: RankProfile, path: Path, *, is_users: IsUsers) -> RankProfile:
     file = f"{FOLDER}/{path.name}" if path.is_file() else None
     if trace is None:
         return replace(bare, file=file, missing=missing or "no_step_in_trace")
-    host, launchers = fold_host(trace, is_users=is_users)
+    host, launchers = fold_host(trace, is_users=_users_files(command))
     return replace(bare, file=file, host=host, devices=fold_devices(trace, launchers))
 
 
-def _users_files(records: RunRecords) -> IsUsers:
+def _users_files(command: CommandRecord) -> IsUsers:
     """Return a test for the user's files; traces name files relative to folders of `sys.path`."""
-    command = records.command
     cwd = Path(command.cwd or ".")
     scripts = [cwd / word for word in command.argv if word.endswith(".py")]
     folders = {cwd, *(script.parent for script in scripts)}

@@ -1,8 +1,9 @@
 """Opens the user's source: lines that findings point to, and what looks wrong around them.
 
 In: a run folder whose command has ended. This module reads and parses the files that its places,
-errors and main scripts name; it never imports or executes them. Out: `source.json`, and what is
-read back from it. `accumulation` and `source_switches` decide what looks wrong.
+errors and main scripts name; it never imports or executes them. Cells of a notebook are in no file:
+the guest wrote their text down. Out: `source.json`, and what is read back from it. `accumulation`
+and `source_switches` decide what looks wrong.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from steptime.core.schema import SCHEMA
 from steptime.core.store import read_document, write_text
@@ -33,7 +34,7 @@ _MAX_TEXT = 80
 # Most suspicions of a file, and of those without a place.
 _MANY = (
     *(kinds.UPDATES, kinds.MARKERS, kinds.BLOCK, kinds.PROGRESS, kinds.DEVICE_TIMES, kinds.MEMORY),
-    *(kinds.TAGS, kinds.COST, kinds.PAUSES, kinds.LOSSES),
+    *(kinds.TAGS, kinds.COST, kinds.PAUSES, kinds.LOSSES, kinds.BATCHES),
 )
 # Lines of other people's code are shown, but nothing in them is suspected.
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
@@ -53,11 +54,16 @@ class SourceMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What `source.json` says; `texts` are lines by absolute file and number."""
+    """What `source.json` says; `texts` are lines by absolute file and number.
+
+    `cells` has the number of a notebook's cell by the file name that its code was compiled under.
+    """
 
     texts: Mapping[Place, str] = field(default_factory=dict)
+    cells: Mapping[str, int] = field(default_factory=dict)
     suspicions: tuple[SourceMark, ...] = ()
     switches: tuple[SourceMark, ...] = ()
+    padding: tuple[SourceMark, ...] = ()
 
 
 def write_source(run_folder: Path, *, cwd: str | None) -> None:
@@ -70,26 +76,34 @@ def write_source(run_folder: Path, *, cwd: str | None) -> None:
     Raises:
         OSError: the run folder cannot be read or written.
     """
-    places, scripts = _named(run_folder, cwd or "")
+    cells = read_cells(run_folder)
+    places, scripts = _named(run_folder, cwd or "", cells)
     named = sorted({*scripts, *(file for file, _ in places)})[:_MAX_FILES]
-    data = {file: found for file in named if (found := _read(file)) is not None}
-    if not data:
+    found = {file: _content(file, cells) for file in named}
+    data = {file: content for file, content in found.items() if content is not None}
+    numbers = [[file, cells[file].number] for file in named if file in cells]
+    if not (data or numbers):
         return
     from steptime.measure.source.accumulation import find_suspicions
+    from steptime.measure.source.pad_calls import find_padding_lines
     from steptime.measure.source.source_switches import find_switches
 
     lines = {file: _lines(content) for file, content in data.items()}
     suspicions: list[list[object]] = []
     switches: list[list[object]] = []
+    padding: list[list[object]] = []
     for file, content in data.items():
         tree = None if any(part in file for part in _INSTALLED) else _parse(content)
         if tree is not None:
             for code, line in find_suspicions(tree):
                 suspicions.append([code, file, line, _text(lines[file], line)])
             switches += [[code, file, line] for code, line in find_switches(tree)]
+            padding += [[code, file, line] for code, line in find_padding_lines(tree)]
     texts = [[file, n, _text(lines[file], n)] for file, n in sorted(places) if file in lines]
     texts = [row for row in texts if row[2] is not None][:_MAX_LINES]
-    document = {"schema": SCHEMA, "lines": texts, "suspicions": suspicions, "switches": switches}
+    marks = {"suspicions": suspicions, "switches": switches, "padding": padding}
+    document = {"schema": SCHEMA, "lines": texts, **marks}
+    document |= {"cells": numbers} if numbers else {}
     write_text(run_folder / NAME, json.dumps(document) + "\n")
 
 
@@ -99,10 +113,13 @@ def read_source(run_folder: Path) -> Source:
     texts = {(row[0], row[1]): row[2] for row in _rows(document, "lines", (str, int, str))}
     suspicions = _rows(document, "suspicions", (str, str, int, str))
     switches = _rows(document, "switches", (str, str, int))
+    padding = _rows(document, "padding", (str, str, int))
     return Source(
         texts=texts,
+        cells=dict(_rows(document, "cells", (str, int))),
         suspicions=tuple(SourceMark(code=c, file=f, line=n, text=t) for c, f, n, t in suspicions),
         switches=tuple(SourceMark(code=c, file=f, line=n) for c, f, n in switches),
+        padding=tuple(SourceMark(code=c, file=f, line=n) for c, f, n in padding),
     )
 
 
@@ -119,7 +136,7 @@ def _rows(document: Mapping[str, Any], name: str, types: tuple[type, ...]) -> li
 # -- the places that the record names
 
 
-def _named(run_folder: Path, cwd: str) -> tuple[set[Place], set[str]]:
+def _named(run_folder: Path, cwd: str, cells: Mapping[str, Cell]) -> tuple[set[Place], set[str]]:
     """Return the places that the record names, and the main scripts of processes that stepped."""
     places: set[Place] = set()
     scripts: set[str] = set()
@@ -134,6 +151,7 @@ def _named(run_folder: Path, cwd: str) -> tuple[set[Place], set[str]]:
         error = line.get("error")
         if isinstance(error, dict):
             places |= set(_place(error.get("file"), error.get("line")))
+    places = {place for place in places if os.path.isabs(place[0]) or place[0] in cells}
     return places, {script for script in scripts if os.path.isabs(script)}
 
 
@@ -150,11 +168,48 @@ def _places_of(line: Line) -> Iterator[Place]:
 
 
 def _place(file: object, line: object) -> Iterator[Place]:
-    if isinstance(file, str) and os.path.isabs(file) and isinstance(line, int):
+    if isinstance(file, str) and isinstance(line, int):
         yield file, line
 
 
+# -- the cells of a notebook
+
+
+class Cell(NamedTuple):
+    """A cell: the number in the brackets of `In [3]`, and its text where the guest wrote it."""
+
+    number: int
+    text: str | None
+
+
+def read_cells(run_folder: Path) -> dict[str, Cell]:
+    """Return the cells that the guest told of, by the file names of their code."""
+    cells: dict[str, Cell] = {}
+    for line in read_lines(run_folder / files.PROCESSES):
+        if not _is_about_cells(line):
+            continue
+        for name, number, text in _rows(line, "cells", (str, int, str)):
+            cells[name] = Cell(number, text)
+        for name, number, _ in _rows(line, "cells", (str, int, type(None))):
+            cells[name] = Cell(number, cells[name].text if name in cells else None)
+    return cells
+
+
+def _is_about_cells(line: Line) -> bool:
+    with suppress(LookupError, TypeError, ValueError):
+        return kind_of(line) == kinds.CELLS
+    return False
+
+
 # -- what is in the source there
+
+
+def _content(file: str, cells: Mapping[str, Cell]) -> bytes | None:
+    """Return the text of a cell or a file; None if it is not known."""
+    if file not in cells:
+        return _read(file)
+    text = cells[file].text
+    return None if text is None else text.encode("utf-8", "replace")
 
 
 def _read(file: str) -> bytes | None:

@@ -28,6 +28,7 @@ _UNNAMED = {
     "after_backward": _OTHER,
     "closure_head": "optimizer",
     "closure_tail": "optimizer",
+    "acting": "forward",
 }
 
 

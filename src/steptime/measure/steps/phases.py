@@ -37,6 +37,9 @@ def find_missing(ranks: Sequence[RankSteps], *, has_workers: bool) -> dict[str, 
     if not any(rank.has_updates for rank in ranks):
         unseen = {"gradient_processing", "optimizer"} - seen
         missing |= dict.fromkeys(sorted(unseen), "no_optimizer_seen")
+    for name, reason in (("rollout", "no_rollout_seen"), ("process_wait", "no_process_wait_seen")):
+        if name not in seen:
+            missing[name] = reason
     if "communication" not in seen and all(rank.head.world_size == 1 for rank in ranks):
         missing["communication"] = "single_rank"
     return missing
@@ -56,7 +59,8 @@ def _missing_model_phases(seen: set[str]) -> dict[str, str]:
     else:
         missing["forward_and_loss"] = "not_compiled_together"
         inside = "inside_forward" if "forward" in seen else "no_module_seen"
-        reasons = {"forward": "no_module_seen", "loss": inside}
+        unseen = "inside_rollout" if "rollout" in seen else "no_module_seen"
+        reasons = {"forward": unseen, "loss": inside}
     reasons["backward"] = "no_backward_seen"
     return missing | {name: reason for name, reason in reasons.items() if name not in seen}
 

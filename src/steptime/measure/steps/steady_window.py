@@ -109,6 +109,7 @@ def series_of(rank: RankSteps) -> StepTimes:
     for block in rank.blocks:
         if block.spans_s["compile"] > 0:
             restarts.update(range(block.first_index, block.first_index + block.num_steps))
+        probed.update(block.first_index + place for place in block.disturbed)
     blocks = rank.blocks
     return StepTimes(
         times_s=array("d", chain(steps.times_s, *(block.times_s for block in blocks))),

@@ -52,7 +52,8 @@ class StepBlock:
     """Consecutive steps whose times are known one by one, but whose phases only as sums.
 
     After the first 20,000 updates, the guest writes no row for each update. `cpu_s`, and fetch and
-    collate in `wall_s`, are sums over `num_detailed` of the steps.
+    collate in `wall_s`, are sums over `num_detailed` of the steps. `disturbed` are the places of
+    the steps that a probe of ours made longer.
     """
 
     first_index: int
@@ -75,6 +76,7 @@ class StepBlock:
     prepare_s: float = 0.0
     has_phases: bool = True
     sizes: Sequence[int] = ()
+    disturbed: tuple[int, ...] = ()
 
     @property
     def num_steps(self) -> int:
@@ -404,6 +406,7 @@ def _block(first_index: int, block: BlockRow, head: StreamHead) -> StepBlock:
         gc_s=counts.get("gc_ns", 0) * NS,
         prepare_s=counts.get("prepare_ns", 0) * NS,
         sizes=tuple(counts[name] for name in SIZES) if SIZES[0] in counts else (),
+        disturbed=block.disturbed,
     )
 
 

@@ -13,9 +13,11 @@ from steptime.core.interval import Interval
 from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd
 from steptime.measure.values.anatomy import Anatomy
+from steptime.measure.values.answer import AskedSteps
 from steptime.measure.values.desync import Desync
 from steptime.measure.values.health import Health
 from steptime.measure.values.observations import (
+    AwaitedProcess,
     Compilation,
     GcPauses,
     LoaderUse,
@@ -31,11 +33,14 @@ from steptime.measure.values.outliving import OutlivingProcess
 from steptime.measure.values.profiled import Profile
 from steptime.measure.values.stall import Stall
 from steptime.measure.values.training_values import CommandTraining
+from steptime.measure.values.useful_work import Padding, RankBalance
 from steptime.measure.values.wall_time import WallTime
 from steptime.measure.values.work import Count
 
 PHASES = (
     "input_wait",
+    "process_wait",
+    "rollout",
     "h2d",
     "forward",
     "loss",
@@ -105,9 +110,10 @@ class Phase:
     """One phase over the steady window; None where it was not observed.
 
     Attributes:
-        name: `input_wait`, `h2d`, `forward`, `loss`, `forward_and_loss` (compiled together),
-            `backward`, `gradient_processing`, `communication`, `optimizer`, `sync` or `other`,
-            whose fractions sum to 1; or a part of `input_wait`, `fetch` or `collate`.
+        name: `input_wait`, `process_wait` (waiting for another process), `rollout` (acting in
+            environments, or generating), `h2d`, `forward`, `loss`, `forward_and_loss` (compiled
+            together), `backward`, `gradient_processing`, `communication`, `optimizer`, `sync` or
+            `other`, whose fractions sum to 1; or a part of `input_wait`, `fetch` or `collate`.
         median_s: median wall time per step [s].
         fraction: the phase's total over the total of the steady window.
         cpu_median_s: median process CPU time per step [s].
@@ -200,8 +206,12 @@ class RankSummary:
         input_shapes: shapes and types of the models' first tensors, such as `64x3x224x224
             float32`, where two early steps agree in them.
         loaders: the loaders that training reads from.
+        awaited: the processes that it waited for, the longest first; empty where it waited for
+            none.
         tokens_per_step: tokens of the models' inputs in a mean step of the window, including
             padding; null where the inputs are no tokens.
+        useful_fraction: share of the positions of its batches that are no padding; null where
+            nothing told of it.
     """
 
     rank: int
@@ -227,7 +237,9 @@ class RankSummary:
     versions: Mapping[str, str] | None = None
     input_shapes: tuple[str, ...] = ()
     loaders: tuple[LoaderUse, ...] = ()
+    awaited: tuple[AwaitedProcess, ...] = ()
     tokens_per_step: float | None = None
+    useful_fraction: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,6 +354,10 @@ class Measurement:
         outliving: the processes that may go on training although the command has returned.
         health: the losses of the training, numbers that are not finite, and weights that learned
             nothing; None where nothing of it was seen.
+        asked: steps that were examined because somebody asked while the run trained, in order.
+        padding: how much of the batches is padding; None where nothing told of it.
+        balance: how even the work of the ranks is; None with one rank, or where inputs tell no
+            lengths.
         desync: calls of the ranks that differed when the run failed; those of a stall are in
             `stalls`; None where nothing shows any.
         price_per_h: what an hour of the machine costs, in the user's currency; None without
@@ -388,6 +404,9 @@ class Measurement:
     given_peaks: Mapping[str, float] = field(default_factory=dict)
     outliving: tuple[OutlivingProcess, ...] = ()
     health: Health | None = None
+    asked: tuple[AskedSteps, ...] = ()
+    padding: Padding | None = None
+    balance: RankBalance | None = None
     desync: Desync | None = None
     price_per_h: float | None = None
     wall_time: WallTime | None = None

@@ -6,6 +6,7 @@ chain itself.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -59,13 +60,31 @@ class GcPauses:
     fraction: float
 
 
+_CELL = re.compile(r"cell \d+")
+
+
+def cell_name(number: int) -> str:
+    """Return what stands in the place of a file for the cell of a notebook."""
+    return f"cell {number}"
+
+
+def place_text(file: str, line: int, end_line: int = 0) -> str:
+    """Return `train.py:31`, `train.py:22-27` or, of a notebook, `cell 3, line 5`."""
+    is_one = end_line <= line
+    lines = str(line) if is_one else f"{line}-{end_line}"
+    if _CELL.fullmatch(file):
+        return f"{file}, {'line' if is_one else 'lines'} {lines}"
+    return f"{file}:{lines}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
     """A place in the user's code, over the few steps in which frames were walked.
 
     Attributes:
         what: the phase or span that was entered there; `other` for the code between two markers.
-        file: the file, relative to the command's folder where it lies below that folder.
+        file: the file, relative to the command's folder where it lies below that folder; `cell 3`
+            for the cell of a notebook that was run as In [3].
         line: the line; where `end_line` is larger, the first of the lines between two markers.
         end_line: the last line; larger than `line` for the code between two markers.
         calls_per_step: how often it ran in a step; for a span, how often in the run.
@@ -85,8 +104,7 @@ class Site:
     @property
     def place(self) -> str:
         """`train.py:31`, or `train.py:22-27` for the code between two markers."""
-        lines = str(self.line) if self.end_line <= self.line else f"{self.line}-{self.end_line}"
-        return f"{self.file}:{lines}"
+        return place_text(self.file, self.line, self.end_line)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +179,27 @@ class LoaderUse:
     pin_memory: bool = False
     persistent_workers: bool = False
     prefetch_factor: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitedProcess:
+    """A process that a rank waited for, or one of several that it may have waited for.
+
+    Attributes:
+        pid: its id; null where only an address is known.
+        command: its command line, cut to 200 characters; null where it could not be read.
+        name: its name in multiprocessing; null without one.
+        address: host and port, where it runs on another machine, or cannot be seen.
+        num: how often the rank waited for it.
+        total_s: wall time of these waits [s].
+    """
+
+    pid: int | None = None
+    command: str | None = None
+    name: str | None = None
+    address: str | None = None
+    num: int = 0
+    total_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

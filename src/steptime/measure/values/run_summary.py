@@ -21,6 +21,8 @@ class RunSummary:
         num_steps: number of optimizer steps.
         step_time_s: median wall time of a step [s].
         kind: kind of the primary bottleneck.
+        opens_with: cause of the finding that the report opens with, where that is no bottleneck:
+            `non_finite`, for example; None where the report opens with `kind`.
         num_trainings: number of trainings; the numbers above are those of the longest.
     """
 
@@ -33,4 +35,5 @@ class RunSummary:
     num_steps: int | None = None
     step_time_s: float | None = None
     kind: str | None = None
+    opens_with: str | None = None
     num_trainings: int | None = None

@@ -18,6 +18,7 @@ from steptime.report.document.check_document import CheckDocument
 from steptime.report.document.comparison_document import ComparisonDocument
 from steptime.report.document.envelope import Envelope
 from steptime.report.document.listings import (
+    AskDocument,
     ExportDocument,
     LeversDocument,
     PageDocument,
@@ -39,6 +40,7 @@ DOCUMENTS: Mapping[str, Any] = {
     "check": Envelope[CheckDocument],
     "levers": Envelope[LeversDocument],
     "stacks": Envelope[StacksDocument],
+    "ask": Envelope[AskDocument],
     "report": Envelope[PageDocument],
     "export": Envelope[ExportDocument],
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from steptime.core.interval import Interval
+from steptime.measure.values.answer import RankAnswer
 from steptime.measure.values.desync import Desync
 from steptime.measure.values.run_summary import RunSummary
 from steptime.measure.values.stall import StalledRank
@@ -92,6 +93,30 @@ class StacksDocument:
     run_id: str
     taken_unix_s: float
     ranks: tuple[StalledRank, ...]
+    culprits: tuple[int, ...]
+    desync: Desync | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskDocument:
+    """What the processes of a run answered while they trained.
+
+    Attributes:
+        run_id: name of the run's folder.
+        what: what was asked: `memory`, `count`, `profile` or `stacks`.
+        asked_unix_s: when it was asked.
+        ranks: what each rank answered, or why it did not; empty for `stacks`.
+        stacks: where the ranks are: all of them for `stacks`, else those that did not answer in
+            time, as far as they are on this machine.
+        culprits: the ranks that the others wait for; empty where that is not known.
+        desync: how the ranks lost each other; None where nothing shows it.
+    """
+
+    run_id: str
+    what: str
+    asked_unix_s: float
+    ranks: tuple[RankAnswer, ...]
+    stacks: tuple[StalledRank, ...]
     culprits: tuple[int, ...]
     desync: Desync | None = None
 

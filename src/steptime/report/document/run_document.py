@@ -20,18 +20,31 @@ from steptime.report.words.outliving_words import describe_outliving
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkSums:
-    """Sums over the counted work of a step [FLOP].
+    """The work of a step, and how much of it is useful.
 
     Attributes:
-        total: forward, backward and recomputed work.
-        model_flops: forward and backward work, which is what MFU counts.
+        total: forward, backward and recomputed work; null where it was not counted [FLOP].
+        model_flops: forward and backward work, which is what MFU counts; null likewise [FLOP].
         is_complete: whether the count is proven to be whole; where it is false, these sums are
             lower bounds; null where nothing is known of it.
+        useful_fraction: share of the positions of the batches that are no padding; null where
+            nothing told of it.
+        useful_work_fraction: share of the work that is done for these positions, by the rule in
+            docs/explanation/padding.md; null likewise.
+        useful_mfu: MFU without the work on padding; null where either is not known.
+        tokens_per_s: tokens of the models' inputs in a second, with padding, over all ranks; null
+            where inputs are no tokens [1/s].
+        useful_tokens_per_s: the same without padding [1/s].
     """
 
-    total: int
-    model_flops: int
+    total: int | None
+    model_flops: int | None
     is_complete: bool | None = None
+    useful_fraction: float | None = None
+    useful_work_fraction: float | None = None
+    useful_mfu: float | None = None
+    tokens_per_s: float | None = None
+    useful_tokens_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +95,8 @@ class RunDocument:
     Attributes:
         measurement: what was seen.
         diagnosis: what holds the run back; null where it has no steps to judge.
+        work: sums over `measurement.count`, and the useful part; null where the work was not
+            counted and nothing told of padding.
         run: sums over the whole time of the run; null where no step was seen.
         work: sums over `measurement.count`; null where the work was not counted.
         mfu: model FLOP utilization: forward and backward over the peak of the device.

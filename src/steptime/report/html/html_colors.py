@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 PHASE_COLORS: Mapping[str, str] = {
     "input_wait": "#e69f00",
+    "process_wait": "#a86a2d",
+    "rollout": "#b8a000",
     "fetch": "#f0bf55",
     "collate": "#f5d48c",
     "h2d": "#c98a4b",
@@ -52,6 +54,8 @@ PART_COLORS: Mapping[str, str] = {
     "unexplained": "#9aa0a6",
     "loss": PHASE_COLORS["loss"],
     "input": PHASE_COLORS["input_wait"],
+    "rollout": PHASE_COLORS["rollout"],
+    "process_wait": PHASE_COLORS["process_wait"],
     "preprocessing": PHASE_COLORS["fetch"],
     "copies": PHASE_COLORS["h2d"],
     "communication": PHASE_COLORS["communication"],

@@ -23,6 +23,7 @@ from steptime.report.html import html_sections as sections
 from steptime.report.html.html_colors import rules
 from steptime.report.html.html_layers import layers_part
 from steptime.report.html.html_memory import anatomy_part
+from steptime.report.html.html_padding import lengths_part
 from steptime.report.html.html_profile import profile_part
 from steptime.report.html.html_roofs import roofline_part, waterfall_part
 from steptime.report.html.html_sites import sites_part
@@ -31,6 +32,7 @@ from steptime.report.html.html_trainings import trainings_part
 from steptime.report.html.html_wall import wall_part
 from steptime.report.html.html_watch import shifts_part, stalls_part
 from steptime.report.html.html_work import sizes_part
+from steptime.report.text.padding_lines import padding_lines
 from steptime.report.text.work_lines import work_lines
 
 if TYPE_CHECKING:
@@ -39,7 +41,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageFacts:
-    """What is known of one run; `version` is the version of Steptime."""
+    """What is known of one run; `version` is the version of Steptime.
+
+    `store` is the folder that holds the store of the run, if that is not the store of this folder.
+    """
 
     document: RunDocument
     record: CommandRecord | None
@@ -47,11 +52,15 @@ class PageFacts:
     stalls: tuple[Stall, ...] = ()
     shifts: tuple[Shift, ...] = ()
     version: str = ""
+    store: str | None = None
 
 
-def render_page(facts: PageFacts, plots: Plots) -> str:
-    """Return the whole page."""
-    scripts = [_script_text(text) for text in plots.scripts]
+def render_page(facts: PageFacts, plots: Plots | None) -> str:
+    """Return the whole page; without plots, it is enclosed in a notebook, which others read.
+
+    That one has no script, and does not list the environment.
+    """
+    scripts = [] if plots is None else [_script_text(text) for text in plots.scripts]
     if scripts:
         scripts.append(_script_text(_asset("page.js")))
     title = f"steptime {facts.document.measurement.run_id}"
@@ -67,7 +76,7 @@ def render_page(facts: PageFacts, plots: Plots) -> str:
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en').text}\n"
 
 
-def _body(facts: PageFacts, plots: Plots) -> list[Html]:
+def _body(facts: PageFacts, plots: Plots | None) -> list[Html]:
     run, drawn = facts.document, _Drawn(plots)
     m = run.measurement
     shifts = shifts_part(facts.shifts)
@@ -86,20 +95,28 @@ def _body(facts: PageFacts, plots: Plots) -> list[Html]:
         _section("Under the profiler", profile_part(m)),
         _section("Ranks", sections.ranks_part(m), drawn.of("ranks")),
         _section("Work of a step", sections.told_part(run, (work_lines,)), sizes_part(m.count)),
+        _section(
+            "Lengths and padding",
+            sections.told_part(run, (padding_lines,)),
+            lengths_part(m.padding),
+        ),
         _section("Memory", anatomy_part(m.memory, run.memory_fit), sections.memory_part(run)),
         _section("The machine over time", drawn.of("machine", is_grid=True)),
         _section("Devices over time", _devices(facts.series), drawn.of("devices", is_grid=True)),
-        _section(
-            "Environment",
-            sections.environment_part(m, facts.record, version=facts.version),
-        ),
+        None if plots is None else _environment(facts),
     ]
     return [
         sections.header(m),
-        sections.verdict(m, run.diagnosis),
+        sections.verdict(m, run.diagnosis, store=facts.store),
         sections.tiles(m, energy_j=facts.series.energy_per_step_j()),
         *(part for part in parts if part is not None),
     ]
+
+
+def _environment(facts: PageFacts) -> Html | None:
+    m = facts.document.measurement
+    part = sections.environment_part(m, facts.record, version=facts.version)
+    return _section("Environment", part)
 
 
 _HINT = "Drag along a stretch of time to see it closer in all plots; ↺ beside a plot goes back."
@@ -113,8 +130,8 @@ def _section(title: str, *parts: Html | None) -> Html | None:
 class _Drawn:
     """The plots by the section they belong to."""
 
-    def __init__(self, plots: Plots) -> None:
-        self._plots = plots.plots
+    def __init__(self, plots: Plots | None) -> None:
+        self._plots = () if plots is None else plots.plots
 
     def of(self, part: str, *, is_grid: bool = False, hint: str | None = None) -> Html | None:
         found = [_figure(plot) for plot in self._plots if plot.part == part]

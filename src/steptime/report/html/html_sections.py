@@ -76,10 +76,10 @@ def _end(m: Measurement) -> str:
     return f"{end} {link} {format_seconds(m.duration_s)}"
 
 
-def verdict(m: Measurement, diagnosis: Diagnosis | None) -> Html:
+def verdict(m: Measurement, diagnosis: Diagnosis | None, *, store: str | None = None) -> Html:
     """Say what holds the run back, and what to do next."""
     finding = None if diagnosis is None else choose_headline(diagnosis)
-    act = next_act(m, diagnosis)
+    act = next_act(m, diagnosis, store=store)
     parts: list[Html | None] = []
     if m.errors and m.end.state is not RunState.FINISHED:
         parts.append(tag("p", run_words.describe_error(m.errors[0]), class_="bad"))

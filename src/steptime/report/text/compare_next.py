@@ -6,14 +6,17 @@ In: a Comparison. Out: sentences, and a command. `compare_text` does the layout.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 
 from steptime.compare.values import CompareOutcome, Comparison, Estimate, Obstacle
 from steptime.core.units import format_percent
 from steptime.report.words.compare_words import wanted_of
+from steptime.report.words.show_words import is_cell, show_command
 
 USUAL_RUNS = 3
 """With this many runs on each side, no stored runs are needed beside them."""
 
+_HERE: Mapping[str, str] = {}
 _CLAIMS = (CompareOutcome.SLOWER, CompareOutcome.FASTER)
 
 
@@ -37,30 +40,36 @@ def _is_within(change: Estimate, limit: float) -> bool:
     return all(end is not None and abs(end) <= limit for end in ends)
 
 
-def next_step(found: Comparison, *, is_judged: bool) -> tuple[str, str | None] | None:
-    """Return a sentence and a command, or None if nothing is left to do."""
+def next_step(
+    found: Comparison, *, is_judged: bool, stores: Mapping[str, str] = _HERE
+) -> tuple[str, str | None] | None:
+    """Return a sentence and a command, or None if nothing is left to do.
+
+    `stores` has the folder that holds the store of a run, by its id, if that is another one.
+    """
     if found.obstacles and not is_judged:
         failed = [obstacle for obstacle in found.obstacles if obstacle.code == "failed"]
-        return _past((*failed, *found.obstacles)[0])
+        return _past((*failed, *found.obstacles)[0], stores)
     change = None if found.step is None else found.step.change
     if found.outcome in _CLAIMS:
         if found.gate is not None and found.gate.outcome.value == "undecided":
             return _more_runs(found)
         last = found.b[-1]
-        which = "" if last.training is None else f" --training {last.training}"
-        return "Look at a run of B:", f"steptime show {last.run_id}{which}"
+        store = stores.get(last.run_id)
+        return "Look at a run of B:", show_command(last.run_id, training=last.training, store=store)
     if change is not None and _is_within(change, wanted_of(found)):
         return None
     return _more_runs(found)
 
 
-def _past(obstacle: Obstacle) -> tuple[str, str | None]:
+def _past(obstacle: Obstacle, stores: Mapping[str, str]) -> tuple[str, str | None]:
     """Say what to do about an obstacle."""
-    run = obstacle.facts.get("run", "")
+    run = str(obstacle.facts.get("run", ""))
+    show = show_command(run, store=stores.get(run))
     if obstacle.code == "failed":
-        return "See why it failed:", f"steptime show {run}"
+        return "See why it failed:", show
     if obstacle.code == "too_few_steps":
-        return "Let each run train longer, or see what was measured:", f"steptime show {run}"
+        return "Let each run train longer, or see what was measured:", show
     if obstacle.code == "named_twice":
         return (
             "Name each run once, those of A before the `--`, those of B after it. This lists them:",
@@ -71,7 +80,8 @@ def _past(obstacle: Obstacle) -> tuple[str, str | None]:
 
 def _more_runs(found: Comparison) -> tuple[str, str | None]:
     """Ask for more runs: how many, and on which machine."""
-    command = shlex.join(["steptime", "run", "--", *found.b[-1].command])
+    words = found.b[-1].command
+    command = shlex.join(words if is_cell(words) else ["steptime", "run", "--", *words])
     num = max(len(found.a), len(found.b))
     needed = found.needed_runs
     if found.outcome is CompareOutcome.TOO_NOISY and num < USUAL_RUNS:

@@ -6,8 +6,8 @@ In: a Comparison. Out: lines on a console. The sections are a visible list; word
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from rich.console import Console
 from rich.text import Text
@@ -33,6 +33,7 @@ from steptime.report.text.page import (
 )
 from steptime.report.words import compare_words as words
 from steptime.report.words.run_words import describe_phase, describe_span
+from steptime.report.words.show_words import SHOW
 
 MAX_CHANGES = 12
 """People change few things on purpose; more changes mean another environment, and are only counted.
@@ -50,10 +51,14 @@ _COLORS = {CompareOutcome.SLOWER: "red", CompareOutcome.FASTER: "green"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonRequest:
-    """What the user asked for beside the runs; `price` is the price of an hour."""
+    """What the user asked for beside the runs; `price` is the price of an hour.
+
+    `stores` has the folder that `--store` must name, by the id of a run in another store.
+    """
 
     price: float | None = None
     is_forced: bool = False
+    stores: Mapping[str, str] = field(default_factory=dict)
 
 
 def render_comparison(found: Comparison, *, asked: ComparisonRequest, console: Console) -> None:
@@ -212,12 +217,14 @@ def _remarks(found: Comparison, page: Page) -> list[Text]:
 
 def _next(found: Comparison, asked: ComparisonRequest, page: Page) -> list[Text]:
     """Say what to do: look at what is slower, make more runs, or remove what stands in the way."""
-    act = next_step(found, is_judged=_is_judged(found, asked))
+    act = next_step(found, is_judged=_is_judged(found, asked), stores=asked.stores)
     if act is None:
         return []
     sentence, command = act
     lines = [Text(), *page.block("next", printable(sentence))]
     if command is not None:
         room = page.width - LABEL_WIDTH
-        lines.append(Text(" " * LABEL_WIDTH + shortened(command, room), style="bold"))
+        if not command.startswith(SHOW):  # ours is short, but for the path of a store
+            command = shortened(command, room)
+        lines.append(Text(" " * LABEL_WIDTH + command, style="bold"))
     return lines

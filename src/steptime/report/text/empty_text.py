@@ -25,10 +25,10 @@ def ran_out(m: Measurement) -> bool:
     return num_kills > 0 or any(error.is_memory for error in m.errors)
 
 
-def describe_empty(m: Measurement, diagnosis: Diagnosis) -> str:
+def describe_empty(m: Measurement, diagnosis: Diagnosis, *, store: str | None = None) -> str:
     """Say how the command ended, which run it is, what was found nevertheless, and the notes."""
     if m.outliving:
-        return f"{describe_outliving(m.outliving)}; {describe_return(m.run_id)}"
+        return f"{describe_outliving(m.outliving)}; {describe_return(m.run_id, store=store)}"
     findings = [f for f in diagnosis.findings if f.cause != "no_steps"]
     parts = [
         f"the command {_ending(m)}; nothing to measure. Run {m.run_id}.",

@@ -162,14 +162,14 @@ def _describe_holders(found: Anatomy) -> str:
     timeline = found.timeline
     if found.death is not None:
         total = sum(found.death.by_part.values())
-        return f"{format_bytes(total)} was held at the end: {_list(found.death.by_part)}"
+        return f"{format_bytes(total)} was held at the end: {list_parts(found.death.by_part)}"
     if timeline is not None:
         place = f" of {timeline.module}" if timeline.module else ""
         which = _describe_step(found.run_peak)
         head = f"{format_bytes(timeline.peak.total)} at the peak of {which}{timeline.peak.phase}"
-        return f"{head}{place}: {_list(timeline.peak.by_part)}"
+        return f"{head}{place}: {list_parts(timeline.peak.by_part)}"
     sizes = {part.name: part.bytes for part in found.parts if part.bytes}
-    text = f"{format_bytes(sum(sizes.values()))} seen: {_list(sizes)}"
+    text = f"{format_bytes(sum(sizes.values()))} seen: {list_parts(sizes)}"
     if found.moment != "update":
         text += f" (looked at before the {_NEXT.get(found.moment, 'first update')})"
     return text
@@ -187,7 +187,7 @@ def _describe_step(peak: RunPeak | None) -> str:
 _NEXT = {"call": "first forward", "backward": "first backward"}
 
 
-def _list(sizes: Mapping[str, int]) -> str:
+def list_parts(sizes: Mapping[str, int]) -> str:
     """List the parts with their sizes, the largest first and the small ones together."""
     total = sum(sizes.values())
     ordered = sorted(sizes.items(), key=lambda item: -item[1])

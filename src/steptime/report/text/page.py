@@ -59,6 +59,12 @@ class Page:
             lines.append(Text.assemble((head, "dim"), row))
         return lines
 
+    def with_command(self, label: str, text: Text, command: str) -> list[Text]:
+        """Put a command behind a text; a long one stands below it, unfolded."""
+        if LABEL_WIDTH + len(command) <= self.width:
+            return self.block(label, Text.assemble(text, (joined([command]), text.style)))
+        return [*self.block(label, text), Text(" " * LABEL_WIDTH + command)]
+
     def bar(self, fraction: float, width: int) -> str:
         """Return a bar of `width` columns for a fraction of 0 to 1, in eighths if the page can."""
         eighths = round(max(0.0, min(1.0, fraction)) * width * 8)

@@ -56,6 +56,28 @@ def profile_lines(m: Measurement, page: Page) -> list[Text]:
         return page.block("profile", f"not measured: {describe_reason(profile, m)}", style="yellow")
     first = seen[0]
     lines = page.block("profile", describe_window(profile, first, len(seen)))
+    lines += _what_ran(first, page)
+    return lines + page.block("trace", describe_file(profile, first, m))
+
+
+def rank_profile_lines(rank: RankProfile, page: Page) -> list[Text]:
+    """Return the lines on one rank that was profiled because somebody asked."""
+    text = f"{rank.num_steps} steps under torch.profiler"
+    if rank.host is not None and rank.num_steps:
+        text += f", {format_seconds(rank.host.window_s / rank.num_steps)} each"
+    lines = page.block("profile", text + _describe_faults(rank))
+    lines += _what_ran(rank, page)
+    return lines if rank.file is None else lines + page.block("trace", describe_trace(rank.file))
+
+
+def describe_trace(file: str) -> str:
+    """Say where a trace is, and what opens it."""
+    return f"{printable(file)} in the folder of the run; open it at https://ui.perfetto.dev"
+
+
+def _what_ran(first: RankProfile, page: Page) -> list[Text]:
+    """Return what a window's trace shows: devices and host, and the busiest operators."""
+    lines: list[Text] = []
     if first.host is not None and first.devices:
         for device in first.devices:
             lines += page.block(f"device {device.device}", _describe_device(device))
@@ -64,7 +86,7 @@ def profile_lines(m: Measurement, page: Page) -> list[Text]:
     elif first.host is not None:
         lines += page.block("", _describe_host(first.host))
         lines += _busiest(first.host.operators, first.num_steps, page)
-    return lines + page.block("trace", describe_file(profile, first, m))
+    return lines
 
 
 def describe_reason(profile: Profile, m: Measurement) -> str:
@@ -82,9 +104,12 @@ def describe_window(profile: Profile, rank: RankProfile, num_ranks: int) -> str:
         text += f", {format_seconds(rank.host.window_s / rank.num_steps)} each"
     if len(profile.ranks) > 1:
         text += f", of rank {rank.rank} ({num_ranks} of {len(profile.ranks)} ranks profiled)"
-    text += "; slower for it, and in no other figure"
-    if rank.is_cut:
-        text += ". The script ended meanwhile"
+    return text + "; slower for it, and in no other figure" + _describe_faults(rank)
+
+
+def _describe_faults(rank: RankProfile) -> str:
+    """Return what else fell into the window, or that it was cut short."""
+    text = ". The script ended meanwhile" if rank.is_cut else ""
     if rank.is_mixed:
         text += ". Something else fell into them: an evaluation, a checkpoint or a compilation"
     return text

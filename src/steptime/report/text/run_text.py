@@ -24,6 +24,7 @@ from steptime.measure.values.measurement import Measurement
 from steptime.report.document.run_document import RunDocument
 from steptime.report.text.health_lines import health_lines
 from steptime.report.text.memory_lines import fit_lines, memory_lines
+from steptime.report.text.padding_lines import padding_lines
 from steptime.report.text.page import LABEL_WIDTH, Page, joined, page_of, shortened
 from steptime.report.text.profile_text import profile_lines
 from steptime.report.text.stall_text import describe_stall
@@ -34,6 +35,7 @@ from steptime.report.text.waterfall_text import picture_lines, roof_lines
 from steptime.report.text.work_lines import work_lines
 from steptime.report.words import run_words
 from steptime.report.words.advice import choose_headline, next_act
+from steptime.report.words.answer_words import describe_asked
 from steptime.report.words.outliving_words import describe_outliving
 from steptime.report.words.study_words import describe_lever
 
@@ -76,12 +78,15 @@ _DETAILS = (
 _COLORS = {Severity.INFO: "green", Severity.WARNING: "yellow", Severity.CRITICAL: "red"}
 
 
-def render(document: RunDocument, *, console: Console) -> None:
-    """Print the report of one run, at most `MAX_LINES` lines and those of a profile."""
+def render(document: RunDocument, *, console: Console, store: str | None = None) -> None:
+    """Print the report of one run, at most `MAX_LINES` lines and those of a profile.
+
+    `store` is the folder that holds the store of the run, if that is not the store of this folder.
+    """
     page = page_of(console)
     profile = profile_lines(document.measurement, page)
     for detail in _DETAILS:
-        lines = _report(document, page=page, detail=detail, profile=profile)
+        lines = _report(document, page=page, detail=detail, profile=profile, store=store)
         if len(lines) - len(profile) <= MAX_LINES:
             break
     page.write(lines)
@@ -96,7 +101,7 @@ def render_picture(document: RunDocument, *, console: Console) -> None:
 
 
 def _report(
-    document: RunDocument, *, page: Page, detail: _Detail, profile: list[Text]
+    document: RunDocument, *, page: Page, detail: _Detail, profile: list[Text], store: str | None
 ) -> list[Text]:
     gap = [Text()]
     m, diagnosis = document.measurement, document.diagnosis
@@ -104,7 +109,7 @@ def _report(
     table = phase_lines(m.phases, page=page, small_fraction=detail.small_fraction)
     return [
         *_header(m, page),
-        *training_lines(document, page, limit=detail.num_trainings),
+        *training_lines(document, page, limit=detail.num_trainings, store=store),
         *recipe_lines(m, page),
         *outliving_lines(m, page),
         *_error(m, page),
@@ -119,12 +124,16 @@ def _report(
         *_lines_of_code(m, page, small_fraction=detail.small_fraction),
         *_unseen(m, page),
         *wall_lines(document, page),
+        *_asked(m, page),
         *(rank_lines(m.ranks, page=page, limit=detail.num_ranks) if m.num_ranks > 1 else []),
         *gap,
         *_others(m, others, page, limit=detail.num_findings),
         *worker_lines(m, page),
         *work_lines(document, page),
-        *roof_lines(document.waterfall, page, run_id=m.run_id, is_brief=detail.is_brief),
+        *padding_lines(document, page),
+        *roof_lines(
+            document.waterfall, page, run_id=m.run_id, is_brief=detail.is_brief, store=store
+        ),
         *memory_lines(document, page, is_brief=detail.is_brief),
         *fit_lines(document, page),
         *_machine(m, diagnosis, primary, page),
@@ -132,7 +141,7 @@ def _report(
         *_notes(m, page, limit=detail.num_notes),
         *(gap + profile if profile else []),
         *gap,
-        *_next(m, diagnosis, page),
+        *_next(m, diagnosis, page, store),
     ]
 
 
@@ -294,6 +303,18 @@ def _unseen(m: Measurement, page: Page) -> list[Text]:
     return page.block("not seen", "; ".join(parts), style="dim")
 
 
+def _asked(m: Measurement, page: Page) -> list[Text]:
+    """Name the steps that do not count because somebody asked meanwhile."""
+    parts = list(map(describe_asked, m.asked[:_MAX_ASKED]))
+    if len(m.asked) > len(parts):
+        parts.append(f"and {len(m.asked) - len(parts):,} more")
+    text = f"{', '.join(parts)}; these steps are in no figure"
+    return page.block("asked", text) if parts else []
+
+
+_MAX_ASKED = 3
+
+
 def _others(m: Measurement, findings: list[Finding], page: Page, *, limit: int) -> list[Text]:
     lines: list[Text] = []
     for finding in findings[:limit]:
@@ -357,6 +378,6 @@ def _notes(m: Measurement, page: Page, *, limit: int) -> list[Text]:
     return lines + _left_out("notes", len(m.notes) - limit, page)
 
 
-def _next(m: Measurement, diagnosis: Diagnosis | None, page: Page) -> list[Text]:
-    act = next_act(m, diagnosis)
+def _next(m: Measurement, diagnosis: Diagnosis | None, page: Page, store: str | None) -> list[Text]:
+    act = next_act(m, diagnosis, store=store)
     return [*page.block("next", act.sentence), Text(" " * LABEL_WIDTH + act.command, style="bold")]

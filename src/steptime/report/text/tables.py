@@ -18,11 +18,12 @@ from steptime.measure.values.measurement import INNER_PHASES, PHASES, Phase, Ran
 from steptime.measure.values.run_summary import RunSummary
 from steptime.report.text.page import Page, columns, joined, page_of, shortened
 from steptime.report.words import run_words
+from steptime.report.words.show_words import show_command
 
 COMPUTE = ("forward", "loss", "forward_and_loss", "backward", "gradient_processing", "optimizer")
 """The phases in which the model's arithmetic is done."""
 
-_WAITS = ("input_wait", *INNER_PHASES, "h2d", "communication", "sync")
+_WAITS = ("input_wait", *INNER_PHASES, "process_wait", "h2d", "communication", "sync")
 _ORDER = ("input_wait", *INNER_PHASES, *(name for name in PHASES if name != "input_wait"))
 MAX_RUNS = 1000
 """More rows take more than a second to lay out, and nobody reads as many."""
@@ -122,10 +123,11 @@ def unseen_phases(phases: Sequence[Phase]) -> dict[str, list[str]]:
     return groups
 
 
-def runs_table(rows: Sequence[RunSummary], *, console: Console) -> None:
+def runs_table(rows: Sequence[RunSummary], *, console: Console, store: str | None = None) -> None:
     """Print the list of runs as given, and the next command; of very many, only the first ones.
 
-    On a terminal a long command is cut; in a pipe it is whole.
+    On a terminal a long command is cut; in a pipe it is whole. `store` is the folder that holds the
+    store, if that is not the one of this folder.
     """
     page = page_of(console)
     if not rows:
@@ -143,7 +145,8 @@ def runs_table(rows: Sequence[RunSummary], *, console: Console) -> None:
     if num_older:
         left_out = f"older runs that are not shown: {num_older:,}; `steptime runs --json` has all"
         lines.append(Text(left_out, style="dim"))
-    page.write([*lines, Text(), Text(f"  steptime show {rows[0].run_id}", style="bold")])
+    show = show_command(rows[0].run_id, store=store)
+    page.write([*lines, Text(), Text(f"  {show}", style="bold")])
 
 
 def _steps_of(row: RunSummary) -> str:
@@ -159,7 +162,7 @@ def _run_cells(row: RunSummary) -> list[str]:
         run_words.describe_short_end(
             ProcessEnd(state=row.state, exit_code=row.exit_code, signal=row.signal)
         ),
-        _ABSENT if row.kind is None else run_words.describe_title(row.kind),
+        run_words.describe_opening(row.kind, row.opens_with) or _ABSENT,
         _steps_of(row),
         _seconds(row.step_time_s),
     ]

@@ -14,9 +14,10 @@ from rich.text import Text
 
 from steptime.core.units import format_count, format_seconds
 from steptime.report.document.run_document import RunDocument, TrainingDocument
-from steptime.report.text.page import LABEL_WIDTH, Page, columns, joined, shortened
+from steptime.report.text.page import LABEL_WIDTH, Page, columns, shortened
 from steptime.report.words import run_words
 from steptime.report.words.advice import choose_headline
+from steptime.report.words.show_words import show_command
 
 _MAX_NAMED, _MAX_WORDS = 8, 50
 """Trainings that a message names, and the columns of their words."""
@@ -25,7 +26,9 @@ _LEAST_WORDS = 20
 """Columns for the words of a training, however narrow the page is."""
 
 
-def training_lines(document: RunDocument, page: Page, *, limit: int) -> list[Text]:
+def training_lines(
+    document: RunDocument, page: Page, *, limit: int, store: str | None = None
+) -> list[Text]:
     """Return one line for each training, and one that says which of them the report is about."""
     own, parts = document.measurement.training, document.trainings
     if own is None or not parts:
@@ -50,7 +53,7 @@ def training_lines(document: RunDocument, page: Page, *, limit: int) -> list[Tex
         Text.assemble((f"{label:<{LABEL_WIDTH}}", "dim"), line)
         for label, line in zip(labels, lines, strict=True)
     ]
-    return [*listed, *page.block("shown", _which(document))]
+    return [*listed, *page.with_command("shown", Text(_which(document)), _other(document, store))]
 
 
 def words_of(part: TrainingDocument) -> str:
@@ -105,12 +108,17 @@ def _chosen(
 
 
 def _which(document: RunDocument) -> str:
-    """Say which training the report is about, and how to see another."""
+    """Say which training the report is about."""
     own, parts = document.measurement.training, document.trainings
     assert own is not None
     known = [part.measurement.training for part in parts]
     lasts = max(one.lasted_s for one in known if one is not None)
     why = ", which lasted longest" if own.lasted_s >= lasts else ""
-    other = next(part.number for part in parts if part.number != own.number)
-    show = f"steptime show {document.measurement.run_id} --training {other}"
-    return f"training {own.number}{why}. Another: {joined([show])}"
+    return f"training {own.number}{why}. Another: "
+
+
+def _other(document: RunDocument, store: str | None) -> str:
+    """Return the command that shows another training."""
+    own = document.measurement.training
+    other = next(p.number for p in document.trainings if own is None or p.number != own.number)
+    return show_command(document.measurement.run_id, training=other, store=store)

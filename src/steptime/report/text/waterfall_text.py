@@ -32,6 +32,7 @@ from steptime.report.text.page import LABEL_WIDTH, Page, columns, joined
 from steptime.report.text.work_lines import REASONS
 from steptime.report.words.machine_words import AGAIN, describe_doubts
 from steptime.report.words.run_words import describe_phase
+from steptime.report.words.show_words import show_command
 
 PARTS: Mapping[str, str] = {
     "arithmetic": "arithmetic",
@@ -46,6 +47,8 @@ PARTS: Mapping[str, str] = {
     "launch": "launching, Python",
     "loss": "loss",
     "input": "input wait",
+    "process_wait": "process wait",
+    "rollout": "rollout",
     "preprocessing": "preparing batches",
     "copies": "copies to device",
     "communication": "communication",
@@ -196,7 +199,12 @@ def describe_start(waterfall: Waterfall) -> str:
 
 
 def roof_lines(
-    waterfall: Waterfall | None, page: Page, *, run_id: str, is_brief: bool = False
+    waterfall: Waterfall | None,
+    page: Page,
+    *,
+    run_id: str,
+    is_brief: bool = False,
+    store: str | None = None,
 ) -> list[Text]:
     """Return the one line of an ordinary report: the largest parts, or how to get the picture.
 
@@ -204,10 +212,10 @@ def roof_lines(
     """
     if waterfall is None:
         return []
-    how = f"steptime show {run_id} --waterfall"
+    how = show_command(run_id, option="--waterfall", store=store)
     if waterfall.missing in ("no_ceilings", "no_ceilings_of_device") and not is_brief:
-        text = f"not known: `steptime machine` measures what this machine reaches; then {how}"
-        return page.block("roof", text, style="dim")
+        text = "not known: `steptime machine` measures what this machine reaches; then "
+        return page.with_command("roof", Text(text, style="dim"), how)
     if waterfall.missing is not None or not waterfall.step_time_s:
         return []
     large = sorted(waterfall.parts, key=lambda part: -part.time_s)
@@ -221,7 +229,7 @@ def roof_lines(
         head = f"INCONCLUSIVE, ceilings are provisional ({', '.join(waterfall.provisional)}): "
     if waterfall.clock == "cpu":
         head += "of CPU time, "
-    return page.block("roof", Text(printable(head) + joined([*named[:5], how])))
+    return page.with_command("roof", Text(printable(head) + joined([*named[:5], ""])), how)
 
 
 def picture_lines(waterfall: Waterfall, roofline: Roofline, page: Page) -> list[Text]:

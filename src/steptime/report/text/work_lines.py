@@ -26,6 +26,7 @@ from steptime.measure.values.work import (
 from steptime.report.document.run_document import RunDocument
 from steptime.report.text.model_lines import model_lines
 from steptime.report.text.page import Page
+from steptime.report.words.show_words import words_again
 
 # Why the work, or its share of a peak, is not known.
 REASONS: Mapping[str, str] = {
@@ -83,7 +84,7 @@ def work_lines(document: RunDocument, page: Page) -> list[Text]:
         if m.count_missing is None:
             return []
         return page.block("work", _describe_missing(m), style="dim")
-    text = _describe_count(m.count, m.num_ranks)
+    text = describe_count(m.count, m.num_ranks)
     basis = m.count.basis
     if basis is not None and basis.how == "range" and not basis.is_apart:
         text += f" · count more of them in a contained extra run: {_command(m)}"
@@ -102,14 +103,14 @@ def _describe_missing(m: Measurement) -> str:
 
 
 def _command(m: Measurement) -> str:
-    return shlex.join(["steptime", "run", "--count", "--", *m.command])
+    return shlex.join(["steptime", "run", "--count", "--", *words_again(m.command)])
 
 
 def _reason(word: str | None) -> str:
     return REASONS.get(word or "", word or "")
 
 
-def _describe_count(count: Count, num_ranks: int) -> str:
+def describe_count(count: Count, num_ranks: int = 1) -> str:
     """Return `2.10 TFLOP a step (forward 0.70, backward 1.40) · matmul 90 %, attention 10 %`."""
     passes = [f"forward {format_flops(count.forward)}", f"backward {format_flops(count.backward)}"]
     if count.recomputed:

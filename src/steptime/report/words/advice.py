@@ -15,6 +15,7 @@ from steptime.diagnose.ailments.all_ailments import ailment_of
 from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding, Severity
 from steptime.measure.values.measurement import Measurement
 from steptime.report.words.run_words import fill_in
+from steptime.report.words.show_words import is_cell, show_command, words_again
 
 MAX_COMMAND = 400
 """A longer command is not repeated, because nobody copies it from a report."""
@@ -37,9 +38,14 @@ _OF_THREADS = ("num_threads", "wait_policy")
 """Levers that need several threads computing on the CPU."""
 
 
-def next_act(measurement: Measurement, diagnosis: Diagnosis | None) -> Act:
-    """Return the act that makes most sense now, or else how to see this report again."""
-    show = _show(measurement)
+def next_act(
+    measurement: Measurement, diagnosis: Diagnosis | None, *, store: str | None = None
+) -> Act:
+    """Return the act that makes most sense now, or else how to see this report again.
+
+    `store` is the folder that holds the store of the run, if that is not the store of this folder.
+    """
+    show = _show(measurement, store)
     if measurement.end.state in (RunState.RUNNING, RunState.STILL_TRAINING):
         return Act(sentence="The run goes on. See it again later:", command=show)
     has_failed = measurement.end.state is RunState.FAILED
@@ -47,11 +53,11 @@ def next_act(measurement: Measurement, diagnosis: Diagnosis | None) -> Act:
         sentence = f"Mend what the script itself reports. {AGAIN}"
         return Act(sentence=sentence, command=_same_command(measurement))
     finding = None if diagnosis is None else choose_headline(diagnosis)
-    act = None if finding is None else _relieve(finding, measurement)
+    act = None if finding is None else _relieve(finding, measurement, show)
     return act or Act(sentence="This report again:", command=show)
 
 
-def _relieve(finding: Finding, measurement: Measurement) -> Act | None:
+def _relieve(finding: Finding, measurement: Measurement, show: str) -> Act | None:
     """Return what remedies a finding: its levers, or an act by hand; None if there is nothing."""
     row = ailment_of(finding)
     remedy = fill_in(row.remedy, finding) if row else None
@@ -67,9 +73,11 @@ def _relieve(finding: Finding, measurement: Measurement) -> Act | None:
     known = [name for name in levers if name in in_use]
     if len(known) == len(levers):
         sentence = f"The recipe already uses what relieves this ({', '.join(known)})."
-        return Act(sentence=f"{sentence} This report again:", command=_show(measurement))
+        return Act(sentence=f"{sentence} This report again:", command=show)
     these = "this lever" if len(levers) == 1 else "these levers"
     sentence = f"{remedy} Or let Steptime try {these} and prove the result:"
+    if is_cell(measurement.command):
+        sentence = f"{remedy} Or put the training into a file, and let Steptime try {these} there:"
     if known:
         sentence = f"The recipe already uses {' and '.join(known)}. Let Steptime try other levers "
         sentence += "beside it and prove the result:"
@@ -107,16 +115,21 @@ def _tune(levers: Sequence[str], measurement: Measurement) -> str:
     )
 
 
-def _show(measurement: Measurement) -> str:
+def _show(measurement: Measurement, store: str | None) -> str:
     """Return the command that shows this report again."""
-    return f"steptime show {measurement.run_id}{_which(measurement)}"
+    return show_command(measurement.run_id, training=_number(measurement), store=store)
 
 
 def _which(measurement: Measurement) -> str:
     """Return the option that names the training, if the command has several."""
+    number = _number(measurement)
+    return "" if number is None else f" --training {number}"
+
+
+def _number(measurement: Measurement) -> int | None:
+    """Return the number of the training, if the command has several."""
     training = measurement.training
-    is_alone = training is None or training.is_alone
-    return "" if training is None or is_alone else f" --training {training.number}"
+    return None if training is None or training.is_alone else training.number
 
 
 def choose_headline(diagnosis: Diagnosis) -> Finding | None:
@@ -141,11 +154,13 @@ def _died_of_memory(diagnosis: Diagnosis | None) -> bool:
 
 def _same_command(measurement: Measurement) -> str:
     """Return the command that measures again."""
+    if is_cell(measurement.command):
+        return shlex.join(measurement.command)
     return _command("steptime run --", measurement)
 
 
 def _command(verb: str, measurement: Measurement) -> str:
     """Return the script's command behind our verb, or dots if it cannot be copied."""
-    command = f"{verb} {shlex.join(measurement.command)}"
+    command = f"{verb} {shlex.join(words_again(measurement.command))}"
     can_copy = command.isprintable() and len(command) <= MAX_COMMAND
     return command if can_copy else f"{verb} ..."

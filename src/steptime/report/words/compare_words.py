@@ -19,7 +19,7 @@ from steptime.compare.values import (
     Spread,
     TraitChange,
 )
-from steptime.core.note import Fact, Note
+from steptime.core.note import Fact, Note, Numbers
 from steptime.core.units import format_count, format_percent, format_seconds
 from steptime.report.words.fact_words import describe_facts, fill, listed
 from steptime.report.words.run_words import describe_phase
@@ -219,7 +219,7 @@ def describe_remark(remark: Note) -> str:
     return _fill(REMARKS, remark.code, remark.facts or {})
 
 
-def _fill(table: Mapping[str, str], code: str, facts: Mapping[str, Fact]) -> str:
+def _fill(table: Mapping[str, str], code: str, facts: Mapping[str, Fact | Numbers]) -> str:
     told = describe_facts(facts)
     return fill(table.get(code), told) or f"{code} {listed(told)}".rstrip()
 

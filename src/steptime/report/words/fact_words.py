@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
-from steptime.core.note import Fact
+from steptime.core.note import Fact, Numbers
 from steptime.core.units import format_count, format_rate, format_value
 
 _RATES = {"_bytes_per_s": "bytes_per_s", "_bits_per_s": "bits_per_s"}
@@ -21,10 +21,12 @@ _AS_IT_IS = ("_mhz", "_w", "_c", "exit_code", "signal")
 """Endings of numbers whose unit is in the sentence, or that count nothing."""
 
 
-def describe_fact(name: str, value: Fact) -> str:
+def describe_fact(name: str, value: Fact | Numbers) -> str:
     """Return one fact as people read it."""
     if isinstance(value, str):
         return value
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
     if isinstance(value, bool):
         return "yes" if value else "no"
     if name.endswith(_AS_IT_IS):
@@ -37,7 +39,7 @@ def describe_fact(name: str, value: Fact) -> str:
     return format_count(value) if unit is None else format_value(value, unit)
 
 
-def describe_facts(facts: Mapping[str, Fact]) -> dict[str, str]:
+def describe_facts(facts: Mapping[str, Fact | Numbers]) -> dict[str, str]:
     """Return all facts as people read them."""
     return {name: describe_fact(name, value) for name, value in facts.items()}
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from steptime.core.printable import printable
 from steptime.core.units import format_count
 from steptime.measure.values.outliving import OutlivingProcess, ProcessState
+from steptime.report.words.show_words import show_command
 
 _MAX_NAMED = 4
 """More process ids than these are counted."""
@@ -27,9 +28,9 @@ def describe_outliving(processes: Sequence[OutlivingProcess]) -> str:
     return "; ".join(parts)
 
 
-def describe_return(run_id: str) -> str:
+def describe_return(run_id: str, *, store: str | None = None) -> str:
     """Say how to see the run later."""
-    return f"look again with: steptime show {run_id}"
+    return f"look again with: {show_command(run_id, store=store)}"
 
 
 def _listed(processes: Sequence[OutlivingProcess]) -> str:

@@ -14,7 +14,7 @@ from steptime.core.note import Note
 from steptime.core.process_end import ProcessEnd, RunState
 from steptime.core.units import format_count, format_seconds, format_speedup, format_value
 from steptime.diagnose.ailments.ailment import Removal
-from steptime.diagnose.ailments.all_ailments import ailment_of
+from steptime.diagnose.ailments.all_ailments import ailment_named, ailment_of
 from steptime.diagnose.values.finding import BottleneckKind, Finding, Severity
 from steptime.measure.values.measurement import SteadyWindow
 from steptime.measure.values.observations import ScriptError
@@ -22,6 +22,8 @@ from steptime.report.words.fact_words import describe_facts, fill, listed
 
 PHASES: Mapping[str, str] = {
     "input_wait": "input wait",
+    "process_wait": "process wait",
+    "rollout": "rollout",
     "fetch": "fetch",
     "collate": "collate",
     "h2d": "copy to device",
@@ -86,6 +88,9 @@ MISSING: Mapping[str, str] = {
     "not_sampled": "no counted step was sampled",
     "no_module_seen": "no call of a module was seen",
     "inside_forward": "it is part of the model's forward",
+    "inside_rollout": "it is part of the rollout",
+    "no_rollout_seen": "nothing acted in an environment or generated",
+    "no_process_wait_seen": "nothing was received from another process",
     "inside_forward_and_loss": "compiled together",
     "not_compiled_together": "not compiled together",
     "no_backward_seen": "no backward pass was seen",
@@ -126,7 +131,10 @@ WORDS: Mapping[str, str] = {
 _SAME_SHARE = 0.01
 """Shares of a step that differ by less are the same to a reader."""
 
-OBVIOUS = ("inside_forward_and_loss", "not_compiled_together", "single_rank", "no_steady_steps")
+OBVIOUS = (
+    *("inside_forward_and_loss", "not_compiled_together", "single_rank", "no_steady_steps"),
+    *("no_rollout_seen", "no_process_wait_seen"),
+)
 """Reasons for an absent phase that other lines of the report make plain."""
 
 # Sentences by the code of the note; `{facts}` stands for all its facts.
@@ -222,6 +230,14 @@ def describe_heading(finding: Finding) -> str:
         return describe_title(finding.kind)
     row = ailment_of(finding)
     return (row.title if row else None) or finding.severity.value
+
+
+def describe_opening(kind: str | None, opens_with: str | None) -> str | None:
+    """Return the heading of a report that is known by machine words; None if nothing is known."""
+    row = ailment_named(None, opens_with) if opens_with is not None else None
+    if row is not None and row.title is not None:
+        return row.title
+    return None if kind is None else describe_title(kind)
 
 
 def describe_counted(steady: SteadyWindow) -> str:

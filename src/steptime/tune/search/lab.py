@@ -19,18 +19,13 @@ from steptime.tune.search.bench import (
     Baseline,
     Bench,
     ComparisonResult,
-    LiveRequest,
     ProcessRequest,
 )
 from steptime.tune.search.budget import BudgetLedger
 from steptime.tune.search.comparison_series import ComparisonSeries, Confirmation
 from steptime.tune.search.known_comparisons import KnownComparisons
-from steptime.tune.search.live_groups import (
-    COMPILE,
-    MAX_COMPILED_STATES,
-    live_groups,
-    max_states,
-)
+from steptime.tune.search.live_groups import live_groups
+from steptime.tune.search.live_process import LiveProcess
 from steptime.tune.search.order import Offer
 from steptime.tune.search.pairs import MIN_PAIRS, Worth, interval, to_speedup
 from steptime.tune.search.quality import Quality
@@ -96,8 +91,7 @@ class Lab:
         self.bold: set[Key] = set()
         self.known = KnownComparisons()
         self.quality = Quality(bench, self.ledger, self._levers)
-        self._running: Key | None = None
-        self._compiled: set[Key] = set()
+        self._process = LiveProcess(bench, self.ledger)
 
     # -- what is known
 
@@ -193,7 +187,8 @@ class Lab:
         """Compare with the command as written in a process of its own, remembered nowhere."""
         series = ComparisonSeries(state=state, reference=())
         states = (self.fixed_of(state), self.live_of(state))
-        result = self._request_live((), states, num_rounds, is_fresh=True, most_s=most_s)
+        result = self._process.compare((), states, num_rounds, is_fresh=True, most_s=most_s)
+        self._note_end(result.ending)
         self._take(series, result, result.arms[0] if result.arms else None, num_rounds)
         return series
 
@@ -226,7 +221,7 @@ class Lab:
             num_pairs=num_pairs,
             most_s=number(most_s),
         )
-        self._running = None
+        self._process.forget()
         result = self._bench.compare_processes(request)
         spent_s = self.ledger.spend(self._bench.time_left_s())
         num_got = max((len(arm.log_ratios) for arm in result.arms), default=0)
@@ -241,7 +236,7 @@ class Lab:
     def judge(self, state: State) -> Verdict:
         """Whether runs with the state train as well; asked once a state."""
         if not self.quality.is_judged(state):
-            self._running = None
+            self._process.forget()
             verdict = self.quality.judge(state, self.facts)
             self.notes.try_out("quality", state, quality=verdict)
             self.report()
@@ -269,7 +264,8 @@ class Lab:
         pending, is_retry = list(chunk), False
         while pending and num_rounds > 0 and not self.is_interrupted:
             most_s = self.ledger.left_s - end_s
-            cost_s = 0.0 if is_bounded else self._cost(pending, num_rounds)
+            fixed = self.fixed_of(pending[0].reference)
+            cost_s = 0.0 if is_bounded else self._process.cost_s(pending, fixed, num_rounds)
             if self.ledger.is_closed or most_s <= 0 or cost_s > most_s:
                 return False
             result = self._compare(pending, num_rounds, most_s=most_s)
@@ -290,26 +286,17 @@ class Lab:
             num_rounds -= num_got
         return not self.is_interrupted
 
-    def _cost(self, pending: Sequence[ComparisonSeries], num_rounds: int) -> float:
-        """Predicted cost of a group [s]."""
-        new = [one for one in pending if any(a.name == COMPILE for a in one.state)]
-        is_started = self._running == key_of(self.fixed_of(pending[0].reference))
-        return self.ledger.blocks(
-            num_rounds * (len(pending) + 1),
-            num_starts=0 if is_started else 1,
-            num_compiles=sum(one.asked == 0 for one in new),
-        )
-
     def _compare(
         self, pending: Sequence[ComparisonSeries], num_rounds: int, *, most_s: float
     ) -> ComparisonResult:
         """One request for a group, taken in and written down."""
         reference = pending[0].reference
         states = (self.live_of(reference), *(self.live_of(one.state) for one in pending))
-        is_fresh = self._is_full(states)
-        result = self._request_live(
+        is_fresh = self._process.needs_another(self.facts, states)
+        result = self._process.compare(
             self.fixed_of(reference), states, num_rounds, is_fresh=is_fresh, most_s=most_s
         )
+        self._note_end(result.ending)
         arms = [*result.arms, *[None] * (len(pending) - len(result.arms))]
         for series, arm in zip(pending, arms, strict=True):
             self._take(series, result, arm, num_rounds)
@@ -317,47 +304,6 @@ class Lab:
                 self.yardstick.take_live(series)
             self.write_down("live", series)
         self.report()
-        return result
-
-    def _is_full(self, states: Sequence[State]) -> bool:
-        """Whether the process that runs has compiled so many states that these need another."""
-        if max_states(self.facts, states) > MAX_COMPILED_STATES:
-            return False
-        new = {key_of(state) for state in states}
-        is_full = len(self._compiled | new) > MAX_COMPILED_STATES
-        self._compiled = new if is_full else self._compiled | new
-        return is_full
-
-    def _request_live(
-        self,
-        fixed: State,
-        states: tuple[State, ...],
-        num_rounds: int,
-        *,
-        is_fresh: bool = False,
-        most_s: float,
-    ) -> ComparisonResult:
-        """Ask, and learn what it cost."""
-        running = key_of(fixed)
-        num_starts = 1 if is_fresh or self._running != running else 0
-        request = LiveRequest(
-            fixed=fixed,
-            states=states,
-            num_rounds=num_rounds,
-            is_fresh=is_fresh,
-            most_s=number(most_s),
-        )
-        result = self._bench.compare_live(request)
-        compiled_s = math.fsum(arm.compile_s for arm in result.arms)
-        spent_s = self.ledger.spend(self._bench.time_left_s()) - compiled_s
-        num_got = max((len(arm.log_ratios) for arm in result.arms), default=0)
-        if result.ending.is_well:
-            num_blocks = (num_got or num_rounds) * len(states)
-            self.ledger.learn_blocks(spent_s, num_blocks, num_starts=num_starts)
-        if compiled_s > 0:
-            self.ledger.learn_compilation(max(arm.compile_s for arm in result.arms))
-        self._running = running if result.ending.is_well else None
-        self._note_end(result.ending)
         return result
 
     def _take(

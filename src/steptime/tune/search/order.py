@@ -95,11 +95,14 @@ def _allowed(lever: Lever, facts: Facts) -> tuple[Applied, ...]:
 
 
 def _headroom_of(lever: Lever, baseline: Baseline) -> float | None:
-    """What the lever itself says of the facts, else the time of its phases."""
+    """The time of its phases; at most what the lever itself says of the facts, if it does."""
+    of_phases = headroom(lever.phases, baseline.measurement)
     if lever.saves is None:
-        return headroom(lever.phases, baseline.measurement)
+        return of_phases
     share = lever.saves(baseline.facts)
-    return None if share is None else min(MAX_HEADROOM_FRACTION, share)
+    if share is None:
+        return None
+    return min(share, MAX_HEADROOM_FRACTION if of_phases is None else of_phases)
 
 
 def expected_headroom(offer: Offer) -> float:

@@ -31,10 +31,11 @@ class Claim:
 
     preserves: Preserves
     roundoff: float
+    reorders: bool = False
 
 
 def claim_of(state: State, levers: Mapping[str, Lever], facts: Facts) -> Claim:
-    """The weakest class and the largest roundoff of a state's levers."""
+    """The weakest class and the largest roundoff of a state's levers, and whether one reorders."""
     classes, roundoffs = [Preserves.EXACT], [FLOAT32_ROUNDOFF]
     for applied in state:
         lever = levers[applied.name]
@@ -43,7 +44,11 @@ def claim_of(state: State, levers: Mapping[str, Lever], facts: Facts) -> Claim:
         classes.append(here)
         if here is Preserves.NUMERIC:
             roundoffs.append(lever.roundoff(applied.settings))
-    return Claim(preserves=max(classes, key=_ORDER.index), roundoff=max(roundoffs))
+    return Claim(
+        preserves=max(classes, key=_ORDER.index),
+        roundoff=max(roundoffs),
+        reorders=any(levers[applied.name].reorders for applied in state),
+    )
 
 
 def judge_state(claim: Claim, run: Run, folder: Path, *, updates: int) -> Verdict:
@@ -55,7 +60,12 @@ def judge_state(claim: Claim, run: Run, folder: Path, *, updates: int) -> Verdic
         folder: of the runs of the command as written.
         updates: recorded in each run.
     """
-    requests = plan_runs(claim.preserves.value, roundoff=claim.roundoff, num_updates=updates)
+    requests = plan_runs(
+        claim.preserves.value,
+        roundoff=claim.roundoff,
+        num_updates=updates,
+        reorders=claim.reorders,
+    )
     found: dict[str, Recording] = {}
     candidate: Recording | None = None
     for request in requests:
@@ -66,12 +76,12 @@ def judge_state(claim: Claim, run: Run, folder: Path, *, updates: int) -> Verdic
             candidate = read_recording(path)
         else:
             found[request.name] = _reference(request, run, folder, updates)
-        reference = gather(found, roundoff=claim.roundoff)
+        reference = gather(found, roundoff=claim.roundoff, reorders=claim.reorders)
         if reference is not None and candidate is not None:
             verdict = judge(reference, candidate, preserves=claim.preserves.value)
             if verdict.outcome is Outcome.FAIL:
                 return verdict
-    reference = gather(found, roundoff=claim.roundoff)
+    reference = gather(found, roundoff=claim.roundoff, reorders=claim.reorders)
     if reference is None or candidate is None:  # a class that no run can speak for
         return judge_nothing(claim)
     return judge(reference, candidate, preserves=claim.preserves.value)

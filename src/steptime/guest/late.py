@@ -1,0 +1,179 @@
+"""Lets the guest into a process that has been running for a while, and takes it out again.
+
+It is for the cells of a notebook (`steptime.notebook`): torch may have been imported long ago, or
+the cell imports it. Everything that was put in is taken out at the end, hooks, callbacks and
+wrappers, whatever the cell did. What a name of the user's still holds by then, such as a
+`clip_grad_norm_` that the cell imported, calls torch's own function and notes nothing.
+
+Two things remain: our modules, and one function that Python calls in forked children, which then
+does nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from _thread import get_ident
+from collections.abc import Callable
+from typing import Any
+
+from ..record import kinds
+from ..record.files import PROCESSES
+from .bootstrap import enter, finish, install_profile
+from .hooks.context import Context
+from .hooks.patching import put_back
+from .timeline.recorder import announce
+from .watchers.compile_books import CompileWatcher
+
+_MAX_WORDS = 20
+
+
+class LateFinder:
+    """Calls back after a module has been executed; finds nothing by itself.
+
+    As in `inject/site/sitecustomize.py`, which another Python must be able to read: libraries look
+    for a module with `find_spec` long before they import it, so it stays until it is taken out.
+    """
+
+    def __init__(self) -> None:
+        self.targets: dict[str, Callable[[Any], None]] = {}
+        self.looking: set[tuple[str, int]] = set()
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """Return what the other finders find, with a loader that calls back."""
+        key = (name, get_ident())
+        if name not in self.targets or key in self.looking:
+            return None
+        self.looking.add(key)
+        try:
+            spec = self._ask_others(name, path, target)
+        finally:
+            self.looking.discard(key)
+        if spec is not None and spec.loader is not None:
+            self._call_after(name, spec.loader)
+        return spec
+
+    def _ask_others(self, name: str, path: Any, target: Any) -> Any:
+        for finder in list(sys.meta_path):
+            find = getattr(finder, "find_spec", None)
+            if finder is not self and find is not None:
+                spec = find(name, path, target)
+                if spec is not None:
+                    return spec
+        return None
+
+    def _call_after(self, name: str, loader: Any) -> None:
+        execute = loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            try:
+                execute(module)
+            except BaseException as error:
+                if error.__traceback__ is not None:
+                    error.__traceback__ = error.__traceback__.tb_next  # less this frame
+                raise
+            del loader.exec_module
+            self.call(name, module)
+
+        try:
+            loader.exec_module = exec_module
+        except AttributeError:
+            pass  # an unusual loader: this module is not observed
+
+    def call(self, name: str, module: Any) -> None:
+        """Tell whoever waits for a module that it is there."""
+        tell = self.targets.pop(name, None)
+        if tell is not None:
+            tell(module)
+
+
+class Visit:
+    """One stay of the guest in this process.
+
+    Args:
+        run: the run's folder, which is there.
+        profile: what the profiler is asked for, as in STEPTIME_PROFILE; None for no profile.
+    """
+
+    def __init__(self, run: str, *, profile: str | None = None) -> None:
+        self.run = run
+        self.profile = profile
+        self.finder = LateFinder()
+        self.context: Context | None = None
+
+    def begin(self) -> None:
+        """Enter now, or when the cell has imported torch."""
+        _announce_start(self.run)
+        self.finder.targets["torch"] = self._enter
+        sys.meta_path.insert(0, self.finder)
+        self._call_for_known()
+
+    def _enter(self, torch: Any) -> None:
+        try:
+            self.context = context = enter(torch, self.run, self.finder.targets, is_late=True)
+            if context is None:
+                return
+            for watcher in context.recorder.watchers:
+                if isinstance(watcher, CompileWatcher):
+                    context.guarded("compiled", watcher.skip_past)
+            if context.calls is not None:
+                context.calls.switch_off()  # nobody is there to remove what it leaves
+            if self.profile is not None:
+                context.guarded("install:profile", install_profile, context, self.profile)
+            self._call_for_known()
+        except Exception as error:  # ours must not become the cell's
+            announce(self.run, kinds.TORCH, {"failed": repr(error)[:200]})
+
+    def _call_for_known(self) -> None:
+        """Tell whoever waits for a module that was imported before."""
+        for name in list(self.finder.targets):
+            module = sys.modules.get(name)
+            if module is not None and not _is_being_imported(module):
+                self.finder.call(name, module)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Write the last lines and take everything out; `error` is what ended the cell.
+
+        A second interrupt, from somebody who cannot wait, comes through when all is out.
+        """
+        try:
+            self._end(error)
+        except BaseException:
+            self._end(error)
+            raise
+
+    def _end(self, error: BaseException | None) -> None:
+        sys.meta_path[:] = [one for one in sys.meta_path if one is not self.finder]
+        self.finder.targets.clear()
+        put_back()
+        context = self.context
+        if context is None:
+            return
+        while context.undo:
+            context.guarded("undo", context.undo[-1])
+            context.undo.pop()
+        finish(context, lambda: error)
+        mute(context)
+        self.context = None
+
+
+def mute(context: Context) -> None:
+    """Let wrappers that somebody still holds call the original and note nothing."""
+    context.anatomy = context.autopsy = context.trial = context.lent_probe = None
+    context.kinds.clear()
+    for watcher in context.recorder.watchers:
+        context.guarded(watcher.place, watcher.reset)
+    context.journals.mute()
+
+
+def _is_being_imported(module: Any) -> bool:
+    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
+
+
+def _announce_start(run: str) -> None:
+    """Write the line with which a process begins, into a file that may be new."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    os.close(os.open(os.path.join(run, PROCESSES), flags, 0o644))
+    words = getattr(sys, "orig_argv", [])[:_MAX_WORDS]
+    version = "{}.{}.{}".format(*sys.version_info[:3])
+    announce(run, kinds.START, {"ppid": os.getppid(), "python": version, "argv": words})
