@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from end_to_end.harness import SCRIPTS, fork_bare, needs_linux, needs_torch, rows, updates
+from end_to_end.harness import (
+    SCRIPTS,
+    fork_bare,
+    needs_linux,
+    needs_torch,
+    rows,
+    updates,
+)
 
 pytestmark = [needs_torch, needs_linux]
 

@@ -162,6 +162,24 @@ def test_it_can_be_unloaded_and_loaded_again(cells: Mapping[str, Any]) -> None:
     assert "LateFinder" not in cells["hooks"]
 
 
+def test_a_cell_may_await(cells: Mapping[str, Any]) -> None:
+    assert cells["15"]["error"] is None
+    assert cells["names"]["awaited"] == 1
+    assert "without a step" in shown(cells["15"])["text/plain"]
+
+
+def test_a_profiler_runs_around_a_few_steps_of_a_cell(
+    folder: Path, cells: Mapping[str, Any]
+) -> None:
+    assert cells["16"]["error"] is None
+    text = shown(cells["16"])["text/plain"]
+    run = re.search(r"\d{8}-\d{6}-[0-9a-f]{4}", text)
+    assert run is not None
+    (rank,) = show(folder, run[0])["profile"]["ranks"]
+    assert (rank["missing"], rank["num_steps"]) == (None, 3)
+    assert (folder / ".steptime/runs" / run[0] / "profile/rank-0.pt.trace.json.gz").is_file()
+
+
 # -- a whole notebook under `steptime run`
 
 

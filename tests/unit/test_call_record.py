@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from steptime.desync.recorded_calls import RankCalls, decode_calls
+from steptime.desync.recorded_calls import RankCalls, RankGroup, decode_calls
 from steptime.guest.sites.file_owners import FileOwners
 from steptime.guest.watchers import call_record
 from steptime.guest.watchers.call_record import Arguments, CallRecord, find_arguments
@@ -294,6 +294,17 @@ def test_a_rank_that_left_is_why_the_other_failed(exits: dict[int, ProcessExit])
 
     assert found is not None
     assert (found.what, found.culprits) == ("left", (1,))
+
+
+def test_a_rank_that_was_ended_inside_of_a_call_has_not_left() -> None:
+    group = RankGroup(name="1", ranks=(0, 1))
+    calls = with_pids(
+        make_rank(0, 2, [*usual(2), call("all_reduce", 77, FIRST, world(2))]),
+        make_rank(1, 2, [*usual(2), call("all_reduce", 77, FIRST, group)]),
+    )
+    failed = {101: make_exit(101, file="/p/train.py", line=10, phase="communication")}
+
+    assert explain_end(calls, failed, cwd="/p") is None
 
 
 def test_an_exception_outside_of_a_collective_speaks_for_itself() -> None:

@@ -247,6 +247,13 @@ def test_the_report_says_how_many_devices_the_peak_is_of() -> None:
     assert "of 1.98 PFLOPS (2 x H100 SXM 80GB, bf16 dense, datasheet)" in text
 
 
+def test_a_peak_is_asked_for_where_it_can_be_given() -> None:
+    run = make_run(make_count(), device_name="Unheard Of")
+    assert "give it: steptime run --peak bf16=TFLOPS" in text_of(run)
+    cell = replace(run, command=("%%steptime",))
+    assert "give it: %%steptime --peak bf16=TFLOPS" in text_of(cell)
+
+
 def test_no_reason_is_left_without_words() -> None:
     words = {"compiled", "mode_active", "subclass", "captured", "inexact", "failed"}
     words |= {"too_few_updates", "several_optimizers", "steps_differ", "without_gradients"}

@@ -12,6 +12,7 @@ from steptime.core.codec import to_json
 from steptime.measure.run_fold import measure
 from steptime.measure.values.stall import Stall, StalledRank
 from steptime.measure.values.wall_time import FIRST_MINUTE, WALL_PARTS, WallPart, WallTime
+from steptime.record.buckets import EVALUATION, NUM_BUCKETS
 from steptime.report.html.html_wall import wall_part
 from steptime.report.text.page import page_of
 from steptime.report.text.wall_lines import wall_lines
@@ -85,8 +86,8 @@ def test_spans_and_the_first_batch_are_no_steps():
 
 
 def test_what_the_script_does_after_its_last_step_is_told_apart():
-    tail = [0] * 17
-    tail[13] = 400 * MS  # an evaluation
+    tail = [0] * NUM_BUCKETS
+    tail[EVALUATION] = 400 * MS  # an evaluation
     wall = wall_of(*updates(100), make_end(100, tail=tail, t=3000 * MS))
 
     times = {part.name: part.total_s for part in wall.parts}
@@ -339,7 +340,7 @@ def test_what_is_loaded_after_a_first_evaluation_is_the_start_too():
     slow = [make_row(n) for n in range(100)]
     slow[0][3] -= 500 * MS  # the evaluation, then other time of the script's own
     slow[0][7] += 300 * MS
-    slow[0][7 + 13] += 200 * MS
+    slow[0][7 + EVALUATION] += 200 * MS
     late = [["loading", -250 * MS, -50 * MS, "", None, None]]
     wall = wall_of({"k": "su", "rows": late}, {"k": "u", "rows": slow}, make_end(100))
 

@@ -36,6 +36,8 @@ _NOT_FOR_A_CELL = {
     "--json": "the document of a run is printed by: steptime show last --json",
     "--recipe": "a recipe is for a command: steptime run --recipe tuned.toml -- python train.py",
     "--live": "a notebook has no terminal",
+    "--health": "its looks at each layer are for a command: steptime run --health -- python "
+    "train.py; that a loss is not finite is in each report",
     "--report": "the report is shown below the cell; to write a page: steptime report last",
 }
 

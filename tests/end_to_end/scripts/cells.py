@@ -54,6 +54,8 @@ CELLS = (
     "%%steptime\nnever = 2",
     "get_ipython().run_cell('%reload_ext steptime')",
     "get_ipython().run_cell_magic('steptime', '', 'programmatic = 1')",
+    "%%steptime\nimport asyncio\nawait asyncio.sleep(0)\nawaited = 1",
+    TRAIN.replace("--peak fp32=0.5", "--profile 20"),
 )
 
 
@@ -72,7 +74,9 @@ def main(target):
             "error": None if error is None else [type(error).__name__, str(error)],
         }
     names = [
-        name for name in ("never", "with_time", "below", "programmatic") if name in shell.user_ns
+        name
+        for name in ("never", "with_time", "below", "programmatic", "awaited")
+        if name in shell.user_ns
     ]
     found["names"] = {name: shell.user_ns[name] for name in names}
     found["hooks"] = [type(one).__name__ for one in sys.meta_path]

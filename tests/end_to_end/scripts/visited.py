@@ -1,8 +1,9 @@
-"""Trains before, during and after a visit of the guest: `visited.py bare|visited OUT`.
+"""Trains before, during and after a visit of the guest: `visited.py WAY OUT`.
 
 What it finds goes to OUT: the bits of all losses and weights, and what the visit left behind.
 """
 
+import functools
 import gc
 import hashlib
 import json
@@ -76,12 +77,12 @@ def namespaces():
     """Each function and class in torch's modules and classes, by where it is."""
     found = {}
     for name, module in list(sys.modules.items()):
-        if name.split(".")[0] != "torch":
+        if name.split(".")[0] not in ("torch", "socket", "subprocess", "multiprocessing"):
             continue
         for key, value in list(vars(module).items()):
             if is_code(value):
                 found[f"{name}.{key}"] = value
-            if isinstance(value, type) and str(value.__module__).startswith("torch"):
+            if isinstance(value, type):
                 inner = {k: v for k, v in vars(value).items() if is_code(v)}
                 found |= {f"{name}.{key}.{k}": v for k, v in inner.items()}
     return found
@@ -154,13 +155,49 @@ def bare(folder, found):
     found["losses"] += train()
 
 
+def compiled(folder, found, *, is_visited):
+    """Compile before a visit and in one, and use both in it and after it."""
+    from steptime.guest.late import Visit
+
+    visit = Visit(str(folder / "first"))
+    x, graphs = torch.ones(4, 8), []
+
+    def use(*functions):
+        for function in functions:
+            for _ in range(3):
+                optimizer.zero_grad()
+                loss = function(x).square().mean()
+                loss.backward()
+                optimizer.step()
+                found["losses"].append(loss.item().hex())
+        graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+
+    early = torch.compile(model, backend="eager")
+    use(early)
+    if is_visited:
+        visit.begin()
+    late = torch.compile(Model(), backend="eager")
+    use(early, late)
+    if is_visited:
+        visit.end()
+    use(early, late)
+    found["graphs"] = graphs
+
+
+WAYS = {
+    "visited": visited,
+    "bare": bare,
+    "compiled": functools.partial(compiled, is_visited=True),
+    "compiled_bare": functools.partial(compiled, is_visited=False),
+}
+
 if __name__ == "__main__":
     folder = Path(sys.argv[2])
     for name in ("first", "second"):
         (folder / name).mkdir(parents=True)
     found = {"losses": train() + train(1, num_workers=1)}
     torch.save(model.state_dict(), folder / "before.pt")
-    (visited if sys.argv[1] == "visited" else bare)(folder, found)
+    WAYS[sys.argv[1]](folder, found)
     found["losses"] += train(1)
     found |= {"bits": bits(), "seen": SEEN}
     (folder / "found.json").write_text(json.dumps(found))

@@ -162,7 +162,7 @@ PADDED = Ailment(
     remedy='Pad each batch to its own longest row in the collator (padding="longest" instead of '
     '"max_length"), and draw rows of similar length together; or pack rows one after the other, '
     "with an attention that keeps them apart (cu_seqlens).",
-    levers=(),
+    levers=("trim_padding", "length_grouping"),
     when_contended=_COUNTED,
 )
 UNEVEN = Ailment(

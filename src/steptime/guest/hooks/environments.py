@@ -18,7 +18,7 @@ from ...record.buckets import NUM_BUCKETS, ROLLOUT
 from ..timeline.acts import ENTER_GENERATION, ENTER_ROLLOUT, LEAVE_ROLLOUT
 from ..timeline.journal import Journal
 from .context import Context
-from .patching import NOT_OURS, drop_frame, hidden
+from .patching import NOT_OURS, drop_frame, hidden, put
 
 ENVIRONMENTS = {
     "gymnasium.core": ("Env",),
@@ -44,6 +44,7 @@ _context: list[Context] = []  # the one that observes this process
 def hook_libraries(context: Context, targets: dict[str, Callable[[Any], None]]) -> None:
     """Hook the libraries that are here, and the others once they are imported."""
     _context[:] = [context]
+    context.undo.append(_context.clear)
     for table, hook in (ENVIRONMENTS, hook_environments), (GENERATORS, hook_generator):
         for name, classes in table.items():
             act = functools.partial(context.guarded, "environments", _hook_all, hook, classes)
@@ -83,7 +84,7 @@ def hook_environments(base: Any) -> None:
             context.guarded("environments", time_steps, cls)
 
     as_method: Any = classmethod
-    base.__init_subclass__ = as_method(__init_subclass__)
+    _set(base, "__init_subclass__", as_method(__init_subclass__))
 
 
 def time_steps(owner: Any) -> None:
@@ -91,14 +92,22 @@ def time_steps(owner: Any) -> None:
     for name in STEPS:
         method = owner.__dict__.get(name)
         if type(method) is FunctionType and method.__code__.co_filename != NOT_OURS:
-            setattr(owner, name, passing_to("run_step", method))
+            _set(owner, name, passing_to("run_step", method))
 
 
 def hook_generator(owner: Any) -> None:
     """Time a class's `generate`."""
     method = owner.__dict__.get("generate")
     if type(method) is FunctionType:
-        owner.generate = passing_to("run_generate", method)
+        _set(owner, "generate", passing_to("run_generate", method))
+
+
+def _set(owner: Any, name: str, ours: Any) -> None:
+    """Replace a method; only a guest that leaves again remembers the class, which may be many."""
+    if _context and _context[0].is_late:
+        put(owner, name, ours)
+    else:
+        setattr(owner, name, ours)
 
 
 def passing_to(function: str, original: Any, *, module: str = __name__) -> Any:
@@ -128,6 +137,8 @@ def passing_to(function: str, original: Any, *, module: str = __name__) -> Any:
 @hidden
 def run_step(original: Any, args: Any, kwargs: Any) -> Any:
     """Run a step of an environment; only the outermost of several counts."""
+    if not _context:
+        return original(*args, **kwargs)  # the guest has left
     context = _context[0]
     journal = context.journal
     if 0 < journal.top < NUM_BUCKETS or context.torch.compiler.is_dynamo_compiling():
@@ -140,6 +151,8 @@ def run_step(original: Any, args: Any, kwargs: Any) -> Any:
 @hidden
 def run_generate(original: Any, args: Any, kwargs: Any) -> Any:
     """Run a generation; one by a model in eval mode is left to the hook of calls."""
+    if not _context:
+        return original(*args, **kwargs)  # the guest has left
     context = _context[0]
     journal = context.journal
     is_evaluating = not (args and getattr(args[0], "training", True))

@@ -21,7 +21,7 @@ from ...record.buckets import NUM_BUCKETS, PROCESS_WAIT
 from ..timeline.acts import LEAVE
 from ..watchers.awaited_processes import AwaitedProcesses, Facts, describe, peers_of
 from .context import Context
-from .patching import drop_hidden, hidden
+from .patching import drop_hidden, hidden, put
 
 RAY = ("get", "wait")
 Awaited = Callable[[Any, Any], tuple[object, Callable[[], list[Facts]]] | None]
@@ -43,13 +43,13 @@ def hook_waits(context: Context, targets: dict[str, Callable[[Any], None]]) -> N
     for owner, names, awaited in calls:
         for name in names:
             if owner is not None and callable(getattr(owner, name, None)):
-                setattr(owner, name, waiting(context, book, getattr(owner, name), awaited))
+                put(owner, name, waiting(context, book, getattr(owner, name), awaited))
 
     def hook_ray(ray: Any) -> None:
         for name in RAY:
             original = getattr(ray, name, None)
             if callable(original):
-                setattr(ray, name, waiting(context, book, original, of_ray))
+                put(ray, name, waiting(context, book, original, of_ray))
 
     module = sys.modules.get("ray")
     if module is None:

@@ -7,7 +7,7 @@ divided by; if something was not counted, the line says why.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.text import Text
 
@@ -15,6 +15,7 @@ from steptime.core.given_peaks import PEAK_TYPES
 from steptime.core.printable import printable
 from steptime.core.units import format_flops, format_percent
 from steptime.diagnose.values.utilization_values import Utilization
+from steptime.launch.values import CELL
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.work import (
     COUNTED_APART,
@@ -26,7 +27,7 @@ from steptime.measure.values.work import (
 from steptime.report.document.run_document import RunDocument
 from steptime.report.text.model_lines import model_lines
 from steptime.report.text.page import Page
-from steptime.report.words.show_words import words_again
+from steptime.report.words.show_words import is_cell, words_again
 
 # Why the work, or its share of a peak, is not known.
 REASONS: Mapping[str, str] = {
@@ -90,7 +91,7 @@ def work_lines(document: RunDocument, page: Page) -> list[Text]:
         text += f" · count more of them in a contained extra run: {_command(m)}"
     lines = page.block("work", printable(text))
     if m.steady is not None and m.steady.step_time_s is not None:
-        lines += page.block("rate", _describe_rate(document.mfu, document.hfu))
+        lines += page.block("rate", _describe_rate(document))
     return lines + model_lines(document, page)
 
 
@@ -227,11 +228,13 @@ def _describe_unmet(one: UnmetMatrix) -> str:
     return f"{one.name} ({why})"
 
 
-def _describe_rate(mfu: Utilization, hfu: Utilization) -> str:
+def _describe_rate(document: RunDocument) -> str:
+    mfu, hfu = document.mfu, document.hfu
     least = "at least " if mfu.is_at_least else ""
     rate = "" if mfu.flops_per_s is None else f"{least}{format_flops(mfu.flops_per_s)}S"
     if mfu.fraction is None:
-        return _listed([rate, f"MFU and HFU not measured: {_reason(mfu.missing)}", _how(mfu)])
+        how = _how(mfu, document.measurement.command)
+        return _listed([rate, f"MFU and HFU not measured: {_reason(mfu.missing)}", how])
     parts = [rate, f"MFU {least}{format_percent(mfu.fraction)} of {_describe_peak(mfu)}"]
     if mfu.fraction > 1:
         parts.append("more than all of it: this peak is too low")
@@ -244,11 +247,12 @@ def _describe_rate(mfu: Utilization, hfu: Utilization) -> str:
     return _listed(parts)
 
 
-def _how(mfu: Utilization) -> str:
+def _how(mfu: Utilization, command: Sequence[str]) -> str:
     """Say how the user can give a peak that no table has."""
     if mfu.missing not in ("unknown_device", "no_peak_for_type") or mfu.dtype not in PEAK_TYPES:
         return ""
-    return f"give it: steptime run --peak {mfu.dtype}=TFLOPS"
+    verb = CELL if is_cell(command) else "steptime run"
+    return f"give it: {verb} --peak {mfu.dtype}=TFLOPS"
 
 
 def _listed(parts: list[str]) -> str:
