@@ -55,9 +55,15 @@ def _write(folder: Path, cwd: str | None) -> None:
     calls = read_calls(folder, cwd=cwd)
     exits = take_all(ProcessExit, read_lines(folder / files.PROCESSES), (kinds.EXIT,), Torn())
     found = explain_end(calls, {one.pid: one for one in exits}, cwd=cwd)
-    if found is not None:
+    if found is not None and not (told and _is_same(found, told[-1])):
         pids = tuple(one.pid for one in calls)
         StallFile(folder).add_desync(EndedDesync(pids=pids, desync=found))
+
+
+def _is_same(found: Desync, told: Desync) -> bool:
+    """Return whether a rank is gone from where a stall found it: somebody ended the command."""
+    is_there = (found.culprits, found.last) == (told.culprits, told.last)
+    return found.what == "left" and is_there
 
 
 def explain_end(

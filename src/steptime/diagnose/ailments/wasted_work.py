@@ -180,7 +180,7 @@ UNEVEN = Ailment(
     removal=without("the wait for longer batches"),
     remedy="Give all ranks rows of similar length in the same step: sort by length within groups "
     "before the rows are dealt to the ranks, or fill batches up to a number of tokens.",
-    levers=(),
+    levers=("length_grouping",),
     when_contended=_COUNTED,
 )
 AILMENTS = (PADDED, UNEVEN)
