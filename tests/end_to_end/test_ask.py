@@ -70,7 +70,8 @@ def ask_all(folder: Path, job: Fork | Job, *whats: str) -> Asked:
     answers = {}
     try:
         for what in whats:
-            answers[what] = steptime.ask(run_folder(folder), what, timeout_s=LIMIT_S)
+            steps = 20 if what == "health" else None
+            answers[what] = steptime.ask(run_folder(folder), what, steps=steps, timeout_s=LIMIT_S)
     finally:
         (folder / "stop").touch()
         done = job.finish()
@@ -82,7 +83,8 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
     """A training of one process that was asked everything that it answers itself."""
     folder = tmp_path_factory.mktemp("asked")
     command = ("python", SCRIPTS / "asked.py", "plain", "stop", "found.json")
-    return ask_all(folder, fork_observed(folder, *command), "memory", "count", "profile")
+    job = fork_observed(folder, *command)
+    return ask_all(folder, job, "memory", "count", "profile", "health")
 
 
 def test_the_memory_is_that_of_the_model(asked: Asked) -> None:
@@ -117,6 +119,17 @@ def test_the_profile_has_the_steps_and_leaves_its_trace(asked: Asked) -> None:
     assert (run_folder(asked.folder) / profile.file).is_file()
 
 
+def test_the_layers_are_probed_for_so_many_steps(asked: Asked) -> None:
+    rank, layers = asked.rank("health"), asked.answers["health"].layers
+
+    assert layers is not None
+    assert (rank.num_updates, layers.num_updates) == (20, 20)
+    assert layers.since == (rank.first_update or 0) + 1
+    assert {one.kind for one in layers.curves} == {"Linear"}
+    assert all(one.gradient_norm for one in layers.curves)
+    assert "probed" in str(asked.answers["health"])
+
+
 def test_what_was_asked_is_gone_from_the_folder(asked: Asked) -> None:
     names = {path.name for path in run_folder(asked.folder).iterdir()}
 
@@ -139,7 +152,7 @@ def test_the_training_computed_what_it_computes_when_nobody_asks(
 def test_the_report_names_the_steps_and_leaves_them_out(asked: Asked) -> None:
     data = asked.done.data
 
-    assert [one["what"] for one in data["asked"]] == ["memory", "count", "profile"]
+    assert [one["what"] for one in data["asked"]] == ["memory", "count", "profile", "health"]
     marks = [row[6] for row in updates(asked.stream)]
     for one in data["asked"]:
         examined = marks[one["first_step"] : one["last_step"] + 1]
@@ -177,11 +190,11 @@ def test_two_ranks_examine_the_same_steps_and_compute_the_same(tmp_path: Path) -
     command = ("torchrun", "--standalone", "--nproc-per-node", "2", SCRIPTS / "asked.py", "ranks")
     folder = tmp_path / "asked"
     job = start_observed(folder, *command, "stop", "found.json")
-    asked = ask_all(folder, job, "memory", "count", "profile", "stacks")
+    asked = ask_all(folder, job, "memory", "count", "profile", "health", "stacks")
 
     assert {one.rank for one in asked.answers["stacks"].stacks} == {0, 1}
     assert asked.done.exit_code == 0, asked.done.stderr.decode()
-    for what in ("count", "profile"):
+    for what in ("count", "profile", "health"):
         first = [asked.rank(what, number).first_update for number in range(2)]
         assert first[0] == first[1]
     num_steps = len(asked.left()["losses"])

@@ -28,6 +28,7 @@ Compare = Callable[..., tuple[Path, Done, Done]]
 
 NOT_COMPARED = {
     "busy_neighbor",
+    "desync",
     "file_moves",
     "gpu_copies",
     "gpu_sync",
@@ -39,7 +40,8 @@ NOT_COMPARED = {
     "writes",
 }
 """As many steps as time allows; a GPU; a death; a main module of its own for the children; one
-that never ends; and one that trains nothing."""
+that never ends; and one that trains nothing. test_desync.py compares `desync`, which starts its
+ranks itself."""
 
 BY_HAND = {"by_hand", "own_backward"}
 """No optimizer holds their weights: what they print tells of them."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from end_to_end.harness import (
     needs_linux,
     needs_torch,
     run_both_forked,
+    run_folder,
     run_forked,
 )
 from steptime.record import call_ring
@@ -45,8 +45,9 @@ def find_desync(done: Done) -> Mapping[str, Any]:
     return next(found for found in findings if found["cause"] == "desync")
 
 
-def left_in_memory() -> list[str]:
-    return [name for name in os.listdir(call_ring.FOLDER) if re.match(r"steptime-\w{16}-", name)]
+def left_in_memory(folder: Path) -> list[str]:
+    start = call_ring.calls_file_start(str(run_folder(folder)))
+    return [name for name in os.listdir(call_ring.FOLDER) if name.startswith(start)]
 
 
 def test_ranks_that_agree_compute_the_same_bits_and_leave_no_record(tmp_path: Path) -> None:
@@ -61,7 +62,7 @@ def test_ranks_that_agree_compute_the_same_bits_and_leave_no_record(tmp_path: Pa
     assert observed.data["num_ranks"] == 2
     assert "guest_failures" not in observed.notes
     assert "desync" not in [one["cause"] for one in observed.data["diagnosis"]["findings"]]
-    assert left_in_memory() == []
+    assert left_in_memory(tmp_path / "observed") == []
 
 
 def test_ranks_that_gloo_ends_over_a_size_say_what_both_called(tmp_path: Path) -> None:
@@ -76,7 +77,7 @@ def test_ranks_that_gloo_ends_over_a_size_say_what_both_called(tmp_path: Path) -
     assert (desync["called"]["elements"], desync["expected"]["elements"]) == (5000, 77)
     assert desync["expected"]["where"] == place_of("first")
     assert "rank 1 called all_reduce #" in " ".join(done.stderr.decode().split())
-    assert left_in_memory() == []
+    assert left_in_memory(tmp_path) == []
 
 
 @pytest.mark.skipif(find_py_spy() is None, reason="py-spy is not installed")

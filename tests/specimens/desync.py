@@ -39,7 +39,7 @@ def train(rank, args, store):
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=args.ranks)
     torch.manual_seed(0)
     beside = dist.new_group(list(range(args.ranks)))
-    model = nn.Linear(11, 7, bias=False)
+    model = nn.Linear(11, 6, bias=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     numbers, extra = torch.ones(77), torch.ones(50)
     for step in range(AT + 20):

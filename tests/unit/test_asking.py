@@ -34,7 +34,7 @@ Capture = pytest.CaptureFixture[str]
 RUN_ID = "20261120-101500-3fa2"
 ME = {"pid": os.getpid(), **describe_own_process()}
 GONE = {**ME, "started": 1}
-ALL = ["memory", "count", "profile"]
+ALL = ["memory", "count", "profile", "health"]
 
 MEMORY_FACTS: dict[str, Any] = {
     "memory": {
@@ -220,7 +220,7 @@ def test_slow_steps_are_not_waited_for_longer_than_needed() -> None:
 
 
 def make_question_to(ranks: Sequence[AskedProcess], what: str) -> Question:
-    return asking.make_question(ranks, what, num_steps=3, timeout_s=60.0)
+    return asking.make_question(ranks, what, num_steps=1, timeout_s=60.0)
 
 
 def test_the_processes_that_step_are_found(tmp_path: Path) -> None:
@@ -263,6 +263,7 @@ def test_a_run_that_cannot_be_asked_says_why(
         ("weights", {}, "can be asked for"),
         ("profile", {"num_steps": 0}, "1 to 50 steps"),
         ("profile", {"num_steps": 51}, "1 to 50 steps"),
+        ("health", {"num_steps": 1001}, "1 to 1000 steps"),
         ("memory", {"timeout_s": 0.0}, "above zero"),
         ("memory", {"timeout_s": float("nan")}, "above zero"),
     ],
@@ -459,6 +460,7 @@ def test_the_document_of_a_refusal_is_partial(tmp_path: Path, capsys: Capture) -
         (["--memory", "--count"], "not allowed with"),
         (["--memory", "--timeout", "soon"], "--timeout must be a time"),
         (["--profile", "0"], "1 to 50 steps"),
+        (["--health", "0"], "1 to 1000 steps"),
         (["--profile", "many"], "invalid int value"),
     ],
 )

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from steptime.desync.recorded_calls import RankCalls, decode_calls
+from report_cases import desynced
+from steptime.desync.recorded_calls import RankCalls, RankGroup, decode_calls
 from steptime.guest.sites.file_owners import FileOwners
 from steptime.guest.watchers import call_record
 from steptime.guest.watchers.call_record import Arguments, CallRecord, find_arguments
 from steptime.measure.run_records import ErrorSeen, ProcessExit
+from steptime.measure.values.desync import Desync
 from steptime.record import call_ring
 from steptime.record.call_ring import CALLS_AT, NUM_CALLS, OPERATIONS, SIZE, calls_file
-from steptime.watch import call_files
+from steptime.watch import call_files, ended_calls
 from steptime.watch.call_files import read_calls
 from steptime.watch.ended_calls import conclude_calls, explain_end
-from steptime.watch.stall_file import read_ended_desync
+from steptime.watch.stall_file import StallFile, read_ended_desync
 from unit.test_desync import FIRST, ODD, call, make_rank, usual, world
 
 HERE = str(Path(__file__).parent)
@@ -296,6 +300,17 @@ def test_a_rank_that_left_is_why_the_other_failed(exits: dict[int, ProcessExit])
     assert (found.what, found.culprits) == ("left", (1,))
 
 
+def test_a_rank_that_was_ended_inside_of_a_call_has_not_left() -> None:
+    group = RankGroup(name="1", ranks=(0, 1))
+    calls = with_pids(
+        make_rank(0, 2, [*usual(2), call("all_reduce", 77, FIRST, world(2))]),
+        make_rank(1, 2, [*usual(2), call("all_reduce", 77, FIRST, group)]),
+    )
+    failed = {101: make_exit(101, file="/p/train.py", line=10, phase="communication")}
+
+    assert explain_end(calls, failed, cwd="/p") is None
+
+
 def test_an_exception_outside_of_a_collective_speaks_for_itself() -> None:
     calls = with_pids(
         make_rank(0, 2, [*usual(2), call("all_reduce", 77, FIRST, world(2))]),
@@ -321,6 +336,32 @@ def test_the_records_of_a_command_that_has_ended_are_removed(
 
     assert list(shared.iterdir()) == []
     assert read_ended_desync(run.folder) is None
+
+
+@pytest.mark.parametrize(("last", "is_told"), [(24, False), (21, True)])
+def test_a_rank_that_is_gone_from_where_a_stall_found_it_was_ended(
+    run: Run, monkeypatch: pytest.MonkeyPatch, last: int, *, is_told: bool
+) -> None:
+    calls = with_pids(
+        make_rank(0, 2, [*usual(2), call("all_reduce", 77, FIRST, world(2))]),
+        make_rank(1, 2, usual(2), is_open=False),
+    )
+    run.folder.mkdir()
+    run.begin(BARRIER, NOTHING)  # so that there is a file
+    seen = Desync(
+        what="data", culprits=(1,), others=(0,), last=calls[1].calls[last - 1].told(2), where=ODD
+    )
+    StallFile(run.folder).add(replace(desynced().stalls[0], desync=seen))
+    error = {"type": "RuntimeError", "text": "", "file": "a.py", "line": 1}
+    exit_line = {"k": "exit", "pid": 100, "updates": 1, "backwards": 1, "forwards": 1, "batches": 1}
+    exit_line |= {"failures": {}, "error": error | {"phase": "communication"}}
+    (run.folder / "processes.jsonl").write_text(json.dumps(exit_line) + "\n")
+    monkeypatch.setattr(ended_calls, "read_calls", lambda *_, **__: tuple(calls))
+
+    conclude_calls(run.folder, cwd=None, has_failed=True)
+
+    found = read_ended_desync(run.folder)
+    assert (found is not None and found.desync.what == "left") == is_told
 
 
 def test_the_record_of_a_process_that_goes_on_is_kept(run: Run, shared: Path) -> None:

@@ -34,6 +34,8 @@ class Script:
             journal=self.journal,
             guarded=self.guarded,
             trial=None,
+            undo=[],
+            is_late=False,
             see_plain_call=lambda journal, args, kwargs: self.sizes.append(True),
         )
         self.targets: dict[str, Callable[[Any], None]] = {}

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from steptime.guest.asked import memory_inquiry
+from steptime.guest.asked import health_inquiry, memory_inquiry
 from steptime.guest.asked.count_inquiry import CountInquiry
+from steptime.guest.asked.health_inquiry import HealthInquiry
 from steptime.guest.asked.memory_inquiry import OWN_UPDATES, AskedProbe, MemoryInquiry
 from steptime.guest.asked.profile_inquiry import ProfileInquiry
 from steptime.guest.asked.question_watcher import RefusedError
@@ -208,6 +209,89 @@ def test_a_thread_without_a_plan_refuses() -> None:
         CountInquiry().begin(Journal())  # type: ignore[arg-type]
 
 
+# -- layers
+
+
+class Look:
+    """A probe of the layers that counts its updates by hand."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.lines: list[str] = []
+        self.device = SimpleNamespace(fetch=SimpleNamespace(waiting=[]))
+        self.wanted: int | None = None
+
+    def start(self, num_updates: int | None = None) -> None:
+        self.is_on, self.wanted = True, num_updates
+
+    def stop(self) -> None:
+        self.is_on = False
+        self.lines.append("cost")
+
+
+class Probed:
+    """A training whose layers are to be probed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, num_optimizers: int = 1) -> None:
+        self.look, self.journal = Look(), Journal(100)
+        monkeypatch.setattr(health_inquiry, "layer_look", lambda context: self.look)
+        monkeypatch.setattr(health_inquiry, "is_compiling_at_all", lambda: self.compiles)
+        self.compiles = False
+        recorder = SimpleNamespace(journals=[self.journal], num_optimizers=num_optimizers)
+        self.recorder = recorder
+        question = make_question(what="health", num_steps=20)
+        self.inquiry = HealthInquiry(SimpleNamespace(recorder=recorder), question)  # type: ignore[arg-type]
+
+    def begin(self) -> bool:
+        return self.inquiry.begin(self.journal)  # type: ignore[arg-type]
+
+    def update(self) -> None:
+        self.inquiry.end_update(self.journal, 0)  # type: ignore[arg-type]
+
+
+def test_layers_are_probed_until_the_lines_are_on_the_disk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    training = Probed(monkeypatch, num_optimizers=2)
+    assert training.begin()
+    assert training.look.wanted == 40
+    assert training.inquiry.is_recording
+    training.update()
+    training.look.stop()
+    training.update()
+    assert not training.inquiry.is_over
+    training.look.lines.clear()  # the recorder has written them
+    training.update()
+
+    assert training.inquiry.is_over
+    assert training.inquiry.result() == {"num_updates": 2}
+    assert training.journal.num_disturbed == 2
+
+
+@pytest.mark.parametrize("reason", ["compiled", "run_health", "other_thread"])
+def test_layers_are_not_probed_where_that_would_change_something(
+    monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    training = Probed(monkeypatch)
+    training.compiles = reason == "compiled"
+    training.look.is_on = reason == "run_health"
+    if reason == "other_thread":
+        training.recorder.journals = [Journal()]
+
+    with pytest.raises(RefusedError, match=reason):
+        training.begin()
+    training.inquiry.give_up()
+    assert training.look.lines == []  # a probe of the run's own goes on
+
+
+def test_a_probe_that_nobody_waits_for_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    training = Probed(monkeypatch)
+    training.begin()
+    training.inquiry.give_up()
+
+    assert not training.look.is_on
+
+
 # -- a profile
 
 
@@ -232,7 +316,7 @@ class Script:
         self.switches = SimpleNamespace(is_profiled=False)
         context = SimpleNamespace(torch=torch, recorder=FakeRecorder(), switches=self.switches)
         self.journal = Journal(100)
-        self.inquiry = ProfileInquiry(context, make_question(num_steps=2))  # type: ignore[arg-type]
+        self.inquiry = ProfileInquiry(context, make_question(what="profile", num_steps=2))  # type: ignore[arg-type]
         self.tool = FakeTool()
         self.inquiry.window.tool = self.tool  # type: ignore[assignment]
 

@@ -31,7 +31,7 @@ def make_question(**fields: Any) -> Question:
     usual: dict[str, Any] = {
         "id": ID,
         "what": "memory",
-        "num_steps": 3,
+        "num_steps": 1,
         "begin_at": 0,
         "until_unix_s": FAR,
         "streams": ("rank-0",),
@@ -69,7 +69,7 @@ class FakeInquiry:
 
     def __init__(self) -> None:
         self.is_over = self.is_recording = False
-        self.must_wait = False
+        self.must_wait = self.begins_late = False
         self.seen: list[int] = []
         self.num_given_up = 0
         self.fails_at: str | None = None
@@ -83,13 +83,14 @@ class FakeInquiry:
 
     def begin(self, journal: FakeJournal) -> bool:
         self._pass("begin")
-        self.is_recording = not self.must_wait
+        self.is_recording = not (self.must_wait or self.begins_late)
         return not self.must_wait
 
     def end_update(self, journal: FakeJournal, optimizer: int) -> None:
         self._pass("end_update")
         self.seen.append(journal.num_updates)
-        self.is_over = len(self.seen) == 2
+        self.is_over = len(self.seen) == 2 + self.begins_late
+        self.is_recording = not self.is_over
 
     def result(self) -> dict[str, Any]:
         self._pass("result")
@@ -162,6 +163,7 @@ def test_a_question_survives_being_written() -> None:
         {"what": "weights"},
         {"num_steps": 0},
         {"num_steps": 10_000},
+        {"what": "profile", "num_steps": 51},
         {"begin_at": 1.5},
         {"until_unix_s": "soon"},
         {"streams": [1]},
@@ -243,20 +245,14 @@ def test_a_second_question_is_another_one(process: Process) -> None:
 
 
 def test_the_time_before_something_is_examined_is_not_told(process: Process) -> None:
+    process.prepare = lambda inquiry: setattr(inquiry, "begins_late", True)
     process.ask()
     process.write()
-    process.update(1)
-    inquiry = process.inquiries[0]
-    inquiry.is_recording = False  # it waits for a step that suits it
-    asked = process.journal.asked
-    asked.began_ns = None
-    process.update(1)
-    inquiry.is_recording = True
-    process.update(1)
+    process.update(6)
 
     answer = process.answer()
     assert answer is not None
-    assert (answer["first"], answer["num_updates"]) == (3, 0)
+    assert (answer["first"], answer["num_updates"]) == (2, 2)
 
 
 def test_only_those_who_are_named_answer(process: Process) -> None:

@@ -114,9 +114,9 @@ def test_a_stall_survives_the_way_through_json() -> None:
 # -- ranks that lost each other
 
 
-def with_desync(*, duration_s: float | None = None, **fields: Any) -> Measurement:
-    """Two ranks in different collectives; `fields` are of the desync."""
-    desync = Desync(what="operation", culprits=(1,), others=(0,), where="sub/train.py:11", **fields)
+def with_desync(*, duration_s: float | None = None, what: str = "operation") -> Measurement:
+    """Two ranks that lost each other."""
+    desync = Desync(what=what, culprits=(1,), others=(0,), where="sub/train.py:11")
     stall = make_stall(make_rank(0, "collective", 10), make_rank(1, "collective", 11))
     stall = replace(stall, desync=desync, culprits=(1,), duration_s=duration_s)
     return measurement_with(stall, end=KILLED)
@@ -133,11 +133,16 @@ def test_what_a_rank_called_is_a_finding_beside_the_stall() -> None:
     assert (second.site.file, second.site.line) == ("sub/train.py", 11)
 
 
-def test_ranks_that_met_again_are_worth_a_word_only() -> None:
-    found = find_desync(with_desync(duration_s=12.0))
+@pytest.mark.parametrize(
+    ("what", "severity"), [("python", Severity.INFO), ("operation", Severity.CRITICAL)]
+)
+def test_a_rank_comes_back_from_python_but_not_from_another_call(
+    what: str, severity: Severity
+) -> None:
+    found = find_desync(with_desync(duration_s=12.0, what=what))
 
     assert found is not None
-    assert found.severity is Severity.INFO
+    assert found.severity is severity
 
 
 def test_a_run_that_failed_because_of_it_has_the_finding_without_a_stall() -> None:

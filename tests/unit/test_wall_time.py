@@ -9,7 +9,10 @@ from report_cases import healthy
 from steptime.app.describe_run import describe_run
 from steptime.app.plain_text import plain_text
 from steptime.core.codec import to_json
+from steptime.measure.code_places import places_of
+from steptime.measure.rank_fold import fold_ranks
 from steptime.measure.run_fold import measure
+from steptime.measure.time_of_run import find_wall_time
 from steptime.measure.values.stall import Stall, StalledRank
 from steptime.measure.values.wall_time import FIRST_MINUTE, WALL_PARTS, WallPart, WallTime
 from steptime.report.html.html_wall import wall_part
@@ -17,6 +20,7 @@ from steptime.report.text.page import page_of
 from steptime.report.text.wall_lines import wall_lines
 from steptime.report.words.run_words import describe_wall_part
 from unit.builders import (
+    BUCKETS,
     MS,
     make_block,
     make_end,
@@ -85,8 +89,8 @@ def test_spans_and_the_first_batch_are_no_steps():
 
 
 def test_what_the_script_does_after_its_last_step_is_told_apart():
-    tail = [0] * 17
-    tail[13] = 400 * MS  # an evaluation
+    tail = [0] * len(BUCKETS)
+    tail[BUCKETS.index("evaluation")] = 400 * MS
     wall = wall_of(*updates(100), make_end(100, tail=tail, t=3000 * MS))
 
     times = {part.name: part.total_s for part in wall.parts}
@@ -98,13 +102,35 @@ def test_what_the_script_does_after_its_last_step_is_told_apart():
 def test_warmup_is_what_early_steps_took_beyond_usual_ones():
     slow = [make_row(n, {"forward": 10}) for n in range(100)]
     slow[0][3] -= 490 * MS  # it began earlier, and took half a second
-    slow[0][7 + 5] += 490 * MS
+    slow[0][7 + BUCKETS.index("forward")] += 490 * MS
     wall = wall_of({"k": "u", "rows": slow}, make_end(100))
 
     times = {part.name: part.total_s for part in wall.parts}
     assert times["warmup"] == pytest.approx(0.49)
     assert times["steps"] == pytest.approx(1.0)
     assert times["setup"] == pytest.approx(3.0 - 0.49)
+
+
+def test_steps_beside_a_busy_neighbor_trained_all_the_same():
+    slow = [make_row(n) for n in range(100)]
+    for n in range(40):  # they take 20 ms
+        slow[n][3] -= (40 - n) * 10 * MS
+        slow[n][4] -= (39 - n) * 10 * MS
+        slow[n][7 + BUCKETS.index("forward")] += 10 * MS
+    lines = [make_head(t_unix_s=1005.0), {"k": "u", "rows": slow}, make_end(100)]
+    records = read({"rank-0.jsonl": lines, "processes.jsonl": (START, TORCH, EXIT)})
+    folded = fold_ranks(records).busiest
+    steady = replace(folded.window.steady, first_step=40, mean_s=0.01)
+    folded = replace(folded, window=replace(folded.window, steady=steady))
+    series = replace(folded.series, beside_neighbor=frozenset(range(1, 40)))
+
+    def warmup_of(one):
+        wall = find_wall_time(one, records, duration_s=60.0, health=None, places=places_of(records))
+        assert sum(part.total_s for part in wall.parts) == pytest.approx(60.0)
+        return wall.of("warmup")
+
+    assert warmup_of(folded) == pytest.approx(0.4)
+    assert warmup_of(replace(folded, series=series)) == pytest.approx(0.01)
 
 
 def losses(values):
@@ -135,7 +161,7 @@ def test_a_stall_is_not_useful():
     rows = [make_row(n) for n in range(50)]
     rows += [make_row(n) for n in range(150, 200)]
     rows[50][3] -= 1000 * MS
-    rows[50][7 + 5] += 1000 * MS
+    rows[50][7 + BUCKETS.index("forward")] += 1000 * MS
     stall = Stall(
         began_unix_s=1005.5,
         seen_unix_s=1006.0,
@@ -317,7 +343,7 @@ def test_what_the_guest_saw_divides_the_time_before_the_first_step():
 def test_what_the_first_step_imports_is_no_warmup():
     slow = [make_row(n) for n in range(100)]
     slow[0][3] -= 500 * MS
-    slow[0][7 + 5] += 500 * MS
+    slow[0][7 + BUCKETS.index("forward")] += 500 * MS
     late = [["imports", -400 * MS, -100 * MS, "torch._dynamo", None, None]]
     wall = wall_of({"k": "su", "rows": late}, {"k": "u", "rows": slow}, make_end(100))
 
@@ -339,7 +365,7 @@ def test_what_is_loaded_after_a_first_evaluation_is_the_start_too():
     slow = [make_row(n) for n in range(100)]
     slow[0][3] -= 500 * MS  # the evaluation, then other time of the script's own
     slow[0][7] += 300 * MS
-    slow[0][7 + 13] += 200 * MS
+    slow[0][7 + BUCKETS.index("evaluation")] += 200 * MS
     late = [["loading", -250 * MS, -50 * MS, "", None, None]]
     wall = wall_of({"k": "su", "rows": late}, {"k": "u", "rows": slow}, make_end(100))
 

@@ -186,6 +186,15 @@ def test_when_steps_come_again_the_stall_has_a_duration_and_the_next_one_is_new(
     assert second.duration_s is None
 
 
+def test_steps_that_a_rank_writes_as_it_is_ended_do_not_end_the_stall(run: FakeRun) -> None:
+    run.step(100)
+    run.wait(20)
+    run.write(0, {"k": "u", "rows": [make_row(100 + i) for i in range(20)]}, make_end(120))
+    run.wait(5)
+
+    assert [stall.duration_s for stall in run.stalls] == [None]
+
+
 def test_the_time_before_the_first_step_has_no_limit(run: FakeRun) -> None:
     run.wait(3 * UNKNOWN_S)
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from steptime.app.conversation import Conversation, Heard, Waiting
-from steptime.app.load import find
+from steptime.app.load import find, fold_now
 from steptime.app.run_answer import RunAnswer
 from steptime.app.run_end import COMMAND, read_end
 from steptime.app.stacks import take_stacks
@@ -23,7 +23,7 @@ from steptime.launch.values import CommandRecord
 from steptime.measure.rank_answers import count_of, memory_of, profile_of
 from steptime.measure.run_records import no_such_training
 from steptime.measure.values.answer import RankAnswer
-from steptime.record.questions import ANSWERED, COUNT, MAX_STEPS, MEMORY
+from steptime.record.questions import ANSWERED, COUNT, HEALTH, MAX_STEPS, MEMORY, PROFILE
 from steptime.report.words.run_words import describe_end
 from steptime.watch import asking
 from steptime.watch.asking import AskedProcess
@@ -33,7 +33,8 @@ WHATS = (*ANSWERED, STACKS)
 """What can be asked."""
 
 TIMEOUT_S = 60.0
-NUM_STEPS = 3
+NUM_STEPS: Mapping[str, int] = {PROFILE: 3, HEALTH: 50}
+"""Steps that are examined if nobody says how many."""
 
 _TRAINS = (RunState.RUNNING, RunState.STILL_TRAINING)
 
@@ -42,7 +43,7 @@ def ask(
     which: str | os.PathLike[str] = "last",
     what: str = MEMORY,
     *,
-    steps: int = NUM_STEPS,
+    steps: int | None = None,
     timeout_s: float | None = None,
     training: int | None = None,
     store: str | os.PathLike[str] = ".",
@@ -51,8 +52,8 @@ def ask(
 
     Args:
         which: its id or the beginning of it, `last`, or the path of its folder.
-        what: `memory`, `count`, `profile`, or `stacks`.
-        steps: how many steps the profiler records, for `profile`.
+        what: `memory`, `count`, `profile`, `health`, or `stacks`.
+        steps: how many steps are examined; None for 3 for `profile`, and 50 for `health`.
         timeout_s: how long to wait for the answers [s]; None for a minute, or longer where steps
             take long.
         training: the number of the training that is asked; None for all that go on.
@@ -75,12 +76,13 @@ def ask_run(
     run: Run,
     what: str,
     *,
-    num_steps: int = NUM_STEPS,
+    num_steps: int | None = None,
     timeout_s: float | None = None,
     training: int | None = None,
     show: Callable[[Waiting], None] = lambda _: None,
 ) -> RunAnswer:
     """Ask a run, and say now and then how far it is; see `ask`."""
+    num_steps = NUM_STEPS.get(what, 1) if num_steps is None else num_steps
     _check(what, num_steps, timeout_s)
     asked = RunAnswer(run=run, what=what, asked_unix_s=time.time())
     if what == STACKS:
@@ -99,16 +101,20 @@ def ask_run(
         _fold(run, process, one, is_one=is_one)
         for process, one in zip(processes, heard, strict=True)
     )
-    return _with_stacks_of_silent(replace(asked, ranks=ranks), training)
+    asked = replace(asked, ranks=ranks)
+    if what == HEALTH and any(one.missing is None for one in ranks):
+        health = fold_now(run, training=training).measurement.health
+        asked = replace(asked, layers=None if health is None else health.layers)
+    return _with_stacks_of_silent(asked, training)
 
 
 def _check(what: str, num_steps: int, timeout_s: float | None) -> None:
     if what not in WHATS:
         raise UsageError(f"a run can be asked for {', '.join(WHATS)}, not for `{what}`.")
-    if not 1 <= num_steps <= MAX_STEPS:
+    if not 1 <= num_steps <= MAX_STEPS.get(what, 1):
         raise UsageError(
-            f"a profile has 1 to {MAX_STEPS} steps, got {num_steps}.",
-            hint="Few steps show as much as many, and a long trace opens slowly.",
+            f"--{what} takes 1 to {MAX_STEPS.get(what, 1)} steps, got {num_steps}.",
+            hint=f"Without a number it takes {NUM_STEPS.get(what, 1)}.",
         )
     if timeout_s is not None and not timeout_s > 0:
         raise UsageError(f"the time to wait must be above zero, got {timeout_s:g} s.")
@@ -182,6 +188,8 @@ def _fold(run: Run, process: AskedProcess, heard: Heard, *, is_one: bool) -> Ran
             return replace(found, memory=memory)
         if answer.what == COUNT:
             return replace(found, count=count_of(answer.facts, update_s=process.usual_s))
+        if answer.what == HEALTH:
+            return found  # what was seen is in the record
         command = read_value(run, COMMAND, CommandRecord)
         profile = profile_of(answer.facts, rank=process.rank, folder=run.folder, command=command)
         return replace(found, profile=profile, missing=profile.missing)

@@ -9,6 +9,7 @@ from steptime.app.plain_text import WIDTH, as_html, plain_text
 from steptime.core.store import Run
 from steptime.measure.values.answer import RankAnswer
 from steptime.measure.values.desync import Desync
+from steptime.measure.values.layer_health import LayerHealth
 from steptime.measure.values.stall import StalledRank
 
 if TYPE_CHECKING:
@@ -23,11 +24,12 @@ class RunAnswer:
 
     Attributes:
         run: its id and its folder.
-        what: what was asked: `memory`, `count`, `profile` or `stacks`.
+        what: what was asked: `memory`, `count`, `profile`, `health` or `stacks`.
         asked_unix_s: when it was asked.
         ranks: what each rank answered; empty for `stacks`.
         stacks: where the ranks are: all of them for `stacks`, else those that did not answer.
         culprits: the ranks that the others wait for, where that is known.
+        layers: what the probe of the layers saw in the rank with most updates, for `health`.
         desync: how the ranks lost each other, where the stacks were taken and something shows it.
     """
 
@@ -37,6 +39,7 @@ class RunAnswer:
     ranks: tuple[RankAnswer, ...] = ()
     stacks: tuple[StalledRank, ...] = ()
     culprits: tuple[int, ...] = ()
+    layers: LayerHealth | None = None
     desync: Desync | None = None
 
     @property
@@ -56,6 +59,7 @@ class RunAnswer:
             ranks=self.ranks,
             stacks=self.stacks,
             culprits=self.culprits,
+            layers=self.layers,
             desync=self.desync,
         )
 

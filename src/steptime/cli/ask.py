@@ -31,7 +31,7 @@ Ask a training while it runs. Its processes examine one step or a few of them,
 and go on; nothing is stopped, and not a bit of what they compute changes. The
 steps that were examined count in no figure of the run's report.
 """
-USAGE = "steptime ask ID (--memory | --count | --profile | --stacks) [options]"
+USAGE = "steptime ask ID QUESTION [options]"
 EXAMPLES = """\
 Ctrl-C takes the question back. A run answers one question at a time.
 
@@ -39,10 +39,9 @@ examples:
   steptime ask last --memory
   steptime ask last --count --timeout 5m
   steptime ask last --profile 5 --json
+  steptime ask last --health 200
   steptime ask last --stacks
 """
-
-_NUM_STEPS = 3  # that of `app.ask`, which the help does not import
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -65,9 +64,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="STEPS",
         nargs="?",
         type=int,
-        const=_NUM_STEPS,
+        const=3,
         help="record STEPS steps with torch.profiler (default: 3): these are slower, torch may "
         "print, and a trace is left",
+    )
+    questions.add_argument(
+        "--health",
+        metavar="STEPS",
+        nargs="?",
+        type=int,
+        const=50,
+        help="probe the layers for STEPS steps (default: 50): the first one whose numbers are not "
+        "finite, and norms of gradients and updates",
     )
     questions.add_argument(
         "--stacks",
@@ -98,7 +106,7 @@ def execute(options: argparse.Namespace) -> int:
         answer = ask_run(
             run,
             _what(options),
-            num_steps=_NUM_STEPS if options.profile is None else options.profile,
+            num_steps=options.health if options.profile is None else options.profile,
             timeout_s=timeout_s,
             training=options.training,
             show=show,
@@ -115,8 +123,9 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _what(options: argparse.Namespace) -> str:
-    if options.profile is not None:
-        return "profile"
+    for what in ("profile", "health"):
+        if getattr(options, what) is not None:
+            return what
     return next(what for what in ("memory", "count", "stacks") if getattr(options, what))
 
 

@@ -85,8 +85,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--live",
         action="store_true",
-        help="show progress in the terminal (the command's output must go to a file), and at once "
-        "a loss that is not finite, and ranks that hang in different calls",
+        help="show progress in the terminal (the command's output must go to a file), and warn at "
+        "once of a NaN loss or a hang",
     )
     add_store(output)
     parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)

@@ -115,7 +115,7 @@ def edit(settings: Settings) -> str:
 LEVER = Lever(
     name="length_grouping",
     title="Put rows of similar length into the same batch, so that there is less padding.",
-    relieves=("COMPUTE_BOUND", "MEMORY_BANDWIDTH_BOUND", "MEMORY_CAPACITY_BOUND"),
+    relieves=("PADDING", "IMBALANCE"),
     phases=("h2d", "forward", "loss", "forward_and_loss", "backward"),
     preserves=Preserves.STATISTICAL,
     reorders=True,

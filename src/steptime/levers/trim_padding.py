@@ -124,7 +124,7 @@ def trim_fetched(torch: Any, multiple_of: int) -> Undo:
 LEVER = Lever(
     name="trim_padding",
     title="Cut each batch to its longest row, where a mask says what is padding.",
-    relieves=("COMPUTE_BOUND", "MEMORY_BANDWIDTH_BOUND", "MEMORY_CAPACITY_BOUND"),
+    relieves=("PADDING",),
     phases=("h2d", "forward", "loss", "forward_and_loss", "backward"),
     preserves=Preserves.STATISTICAL,
     when=(

@@ -7,7 +7,7 @@ whose parts sum to the whole. What the record does not tell apart stays with the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -188,11 +188,15 @@ def _length_s(since_s: float, until_s: float, *rows: StartUpRow) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Loop:
-    """The times of all steps, without spans [s], and the time of a usual one."""
+    """The times of all steps, without spans [s], and the time of a usual one.
+
+    `beside_neighbor` are steps that other programs made longer: they trained all the same.
+    """
 
     times_s: Sequence[float]
     usual_s: float | None
     first: int
+    beside_neighbor: Collection[int]
 
     @property
     def total_s(self) -> float:
@@ -210,6 +214,7 @@ def _in_loop(
         times_s=[*rank.steps.times_s, *blocks],
         usual_s=steady.mean_s if steady.num_steps else None,
         first=steady.first_step,
+        beside_neighbor=folded.series.beside_neighbor,
     )
     waited_s, started_s = _first_batch(rank)
     late = _late_start(rank, waited_s)
@@ -266,7 +271,11 @@ def _warmup_s(loop: _Loop, waited_s: float) -> float:
     """Return what the steps before the steady window took beyond as many usual ones [s]."""
     if loop.usual_s is None:
         return 0.0
-    early = loop.times_s[: loop.first]
+    early = [
+        time_s
+        for place, time_s in enumerate(loop.times_s[: loop.first])
+        if place not in loop.beside_neighbor
+    ]
     return max(0.0, math.fsum(early) - waited_s - len(early) * loop.usual_s)
 
 

@@ -19,12 +19,13 @@ QUESTION = "question.json"
 ANSWERS = "answers"
 """The folder with a folder for each question, and in it a file for each process that answers."""
 
-MEMORY, COUNT, PROFILE = "memory", "count", "profile"
-ANSWERED = (MEMORY, COUNT, PROFILE)
+MEMORY, COUNT, PROFILE, HEALTH = "memory", "count", "profile", "health"
+ANSWERED = (MEMORY, COUNT, PROFILE, HEALTH)
 """What a process can be asked."""
 
-MAX_STEPS = 50
-"""Steps that a profiler records at most: a trace of more of them takes minutes to read."""
+MAX_STEPS: Mapping[str, int] = {PROFILE: 50, HEALTH: 1000}
+"""Steps that are examined at most: a trace of more of them takes minutes to read, and to probe
+every layer for longer is what `run --health` is for."""
 
 MAX_QUESTION_BYTES = 64 << 10
 """It names a process in some ten bytes."""
@@ -79,7 +80,7 @@ def parse_question(text: bytes) -> Question | None:
     is_sound = (
         _ID.fullmatch(found["id"]) is not None
         and found["what"] in ANSWERED
-        and 1 <= found["num_steps"] <= MAX_STEPS
+        and 1 <= found["num_steps"] <= MAX_STEPS.get(found["what"], 1)
         and all(type(name) is str for name in streams)
     )
     return Question(**(values | {"streams": tuple(streams)})) if is_sound else None

@@ -19,7 +19,7 @@ from steptime.desync.find_desync import (
 from steptime.desync.recorded_calls import RankCalls, short_name
 from steptime.measure.jsonl import take_all
 from steptime.measure.run_records import ProcessExit
-from steptime.measure.values.desync import Desync
+from steptime.measure.values.desync import PASSING, Desync
 from steptime.record import files, kinds
 from steptime.record.lines import Torn, read_lines
 from steptime.watch.call_files import files_of, read_calls, remove_forgotten
@@ -33,7 +33,7 @@ _LOST = "onnection"
 def conclude_calls(folder: Path, *, cwd: str | None, has_failed: bool) -> None:
     """Write how the ranks of a run that failed had lost each other; remove their records.
 
-    A stall that never ended has said so already. The records of processes that go on are kept.
+    A stall may have said so already. The records of processes that go on are kept.
 
     Raises:
         OSError: it cannot be written.
@@ -49,15 +49,21 @@ def conclude_calls(folder: Path, *, cwd: str | None, has_failed: bool) -> None:
 
 
 def _write(folder: Path, cwd: str | None) -> None:
-    stalls = read_stalls(folder, Torn())
-    if any(stall.duration_s is None and stall.desync is not None for stall in stalls):
+    told = [stall.desync for stall in read_stalls(folder, Torn()) if stall.desync is not None]
+    if told and told[-1].what not in PASSING:
         return
     calls = read_calls(folder, cwd=cwd)
     exits = take_all(ProcessExit, read_lines(folder / files.PROCESSES), (kinds.EXIT,), Torn())
     found = explain_end(calls, {one.pid: one for one in exits}, cwd=cwd)
-    if found is not None:
+    if found is not None and not (told and _is_same(found, told[-1])):
         pids = tuple(one.pid for one in calls)
         StallFile(folder).add_desync(EndedDesync(pids=pids, desync=found))
+
+
+def _is_same(found: Desync, told: Desync) -> bool:
+    """Return whether a rank is gone from where a stall found it: somebody ended the command."""
+    is_there = (found.culprits, found.last) == (told.culprits, told.last)
+    return found.what == "left" and is_there
 
 
 def explain_end(
@@ -81,7 +87,7 @@ def explain_end(
     left = [
         RankPlace(rank=one.rank, is_gone=True)
         for one in calls
-        if (end := exits.get(one.pid)) is None or end.error is None
+        if one.open_call is None and ((end := exits.get(one.pid)) is None or end.error is None)
     ]
     return find_desync(calls, [*waited, *left]) if waited and left else None
 

@@ -18,7 +18,7 @@ from steptime.core.store import read_document
 from steptime.desync.recorded_calls import RankCalls
 from steptime.errors import DamagedRunError
 from steptime.measure.trainings import FoundTraining, trainings_in
-from steptime.measure.values.desync import Desync
+from steptime.measure.values.desync import PASSING, Desync
 from steptime.measure.values.stall import StalledRank
 from steptime.record import files, kinds
 from steptime.record.lines import Line, kind_of, read_lines
@@ -29,9 +29,6 @@ from steptime.watch.stack_summary import find_culprits, summarize_stack
 
 BETWEEN_S = 0.5
 """Long enough to distinguish a process that computes from one that waits."""
-
-_USUAL = ("data", "python")
-"""A rank may be there, and the others wait for it, while all is well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +90,8 @@ def probe_ranks(
         return ProbedRanks(ranks=tuple(found))
     usual_s = min((rank.usual_s or 0.0 for rank in ranks), default=0.0)
     desync = explain_ranks(calls, found, gone=()) if calls == calls_before else None
-    if desync is not None and desync.what in _USUAL:
-        desync = None
+    if desync is not None and desync.what in PASSING:
+        desync = None  # a rank may be there, and the others wait for it, while all is well
     culprits = find_culprits(found, gone=(), usual_s=usual_s)
     return ProbedRanks(
         ranks=tuple(found),

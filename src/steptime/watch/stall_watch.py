@@ -185,7 +185,9 @@ class StallWatch:
         """Close the stall once one of its ranks has stepped again."""
         for path, num_updates in told.num_updates.items():
             rank = self._ranks[path]
-            if rank.num_updates > num_updates:
+            # A rank that ends writes the last steps before the stall, which were not on disk.
+            is_later = rank.last_unix_s - told.began_unix_s > FLOOR_S / 2
+            if rank.num_updates > num_updates and is_later:
                 state.told = state.last_probes = None
                 if told.number is not None:
                     duration_s = max(0.0, rank.last_unix_s - told.began_unix_s)

@@ -13,7 +13,7 @@ from steptime.diagnose.ailments.ailment import Ailment, Asked, by_facts
 from steptime.diagnose.ailments.signals import count, make_finding
 from steptime.diagnose.ailments.stalled import relevant_stalls
 from steptime.diagnose.values.finding import Finding, Severity
-from steptime.measure.values.desync import CollectiveCall, Desync
+from steptime.measure.values.desync import PASSING, CollectiveCall, Desync
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.observations import Site
 from steptime.measure.values.stall import Stall
@@ -35,7 +35,7 @@ def find_desync(measurement: Measurement) -> Finding | None:
         return None
     finding = make_finding(
         DESYNC,
-        severity=Severity.CRITICAL if stall is None or stall.duration_s is None else Severity.INFO,
+        severity=_severity(found, stall),
         evidence=(
             *(count("culprit_rank", rank) for rank in found.culprits[:1]),
             count("num_culprits", len(found.culprits)),
@@ -50,13 +50,19 @@ def find_desync(measurement: Measurement) -> Finding | None:
     return replace(finding, names=names, where=found.where, site=_site(found.where))
 
 
+def _severity(found: Desync, stall: Stall | None) -> Severity:
+    """Return info for a stall that is over; what a rank writes as it ends is no step of its own."""
+    is_over = stall is not None and stall.duration_s is not None and found.what in PASSING
+    return Severity.INFO if is_over else Severity.CRITICAL
+
+
 def _worst(measurement: Measurement) -> tuple[Desync | None, Stall | None]:
-    """Return the desync that ended the run, else that of a stall, one that lasts before others."""
+    """Return the desync that ended the run, else that of the last stall that has one."""
     if measurement.desync is not None:
         return measurement.desync, None
     stalls = [stall for stall in relevant_stalls(measurement) if stall.desync is not None]
-    lasting = [stall for stall in stalls if stall.duration_s is None]
-    chosen = next(iter((*lasting, *stalls)), None)
+    # The last one is why the run ended, and what passed came before it.
+    chosen = stalls[-1] if stalls else None
     return (None, None) if chosen is None else (chosen.desync, chosen)
 
 

@@ -162,7 +162,7 @@ PADDED = Ailment(
     remedy='Pad each batch to its own longest row in the collator (padding="longest" instead of '
     '"max_length"), and draw rows of similar length together; or pack rows one after the other, '
     "with an attention that keeps them apart (cu_seqlens).",
-    levers=(),
+    levers=("trim_padding", "length_grouping"),
     when_contended=_COUNTED,
 )
 UNEVEN = Ailment(
@@ -180,7 +180,7 @@ UNEVEN = Ailment(
     removal=without("the wait for longer batches"),
     remedy="Give all ranks rows of similar length in the same step: sort by length within groups "
     "before the rows are dealt to the ranks, or fill batches up to a number of tokens.",
-    levers=(),
+    levers=("length_grouping",),
     when_contended=_COUNTED,
 )
 AILMENTS = (PADDED, UNEVEN)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...record.questions import ANSWERED, COUNT, PROFILE, Question
+from ...record.questions import ANSWERED, COUNT, HEALTH, PROFILE, Question
 from .count_inquiry import CountInquiry
 from .memory_inquiry import MemoryInquiry
 from .question_watcher import Inquiry, QuestionWatcher
@@ -30,4 +30,8 @@ def make_inquiry(context: Context, question: Question) -> Inquiry:
         from .profile_inquiry import ProfileInquiry  # few runs are asked for one
 
         return ProfileInquiry(context, question)
+    if question.what == HEALTH:
+        from .health_inquiry import HealthInquiry
+
+        return HealthInquiry(context, question)
     return MemoryInquiry(context)

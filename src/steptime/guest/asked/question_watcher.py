@@ -84,6 +84,8 @@ class OpenQuestion:
         self.is_taken_back = False
         self.began_ns: int | None = None  # when the first update that is examined began,
         self.first = 0  # and its number
+        self.ended_ns: int | None = None  # when the last one ended,
+        self.after = 0  # and the number of the one behind it
 
     def end_update(self, journal: Journal, optimizer: int) -> None:
         """Take the end of an update: begin, continue or answer."""
@@ -94,9 +96,7 @@ class OpenQuestion:
                 self.inquiry.end_update(journal, optimizer)
             elif journal.num_updates >= self.question.begin_at:
                 self._begin(journal)
-            if self.began_ns is None and self.inquiry.is_recording:
-                self.began_ns = perf_counter_ns()
-                self.first = journal.num_updates - self._num_claimed(journal)
+            self._note_time(journal)
             if not self.is_over and self.has_begun and self.inquiry.is_over:
                 self._answer(journal, self.inquiry.result(), None)
         except RefusedError as refused:
@@ -106,6 +106,16 @@ class OpenQuestion:
             self.end("failed")
         if self.is_over:
             journal.asked = None
+
+    def _note_time(self, journal: Journal) -> None:
+        """Note when updates began to be examined, and when that ended."""
+        number = journal.num_updates - self._num_claimed(journal)
+        if self.inquiry.is_recording:
+            if self.began_ns is None:
+                self.began_ns, self.first = perf_counter_ns(), number
+            self.ended_ns = None
+        elif self.began_ns is not None and self.ended_ns is None:
+            self.ended_ns, self.after = perf_counter_ns(), number
 
     def end(self, missing: str | None) -> None:
         """End it early, with a reason; None: the question was taken back."""
@@ -127,18 +137,13 @@ class OpenQuestion:
         """Return how many rows of backward calls belong to the optimizer's first update."""
         return self.recorder.num_by_hand if journal.has_stepped else 0
 
-    def _num_examined(self, journal: Journal | None) -> int:
-        if journal is None or self.began_ns is None:
-            return 0
-        return journal.num_updates - self._num_claimed(journal) - self.first
-
     def _answer(
         self, journal: Journal | None, facts: dict[str, Any] | None, missing: str | None
     ) -> None:
         """Write the answer, and say in the record which time it took."""
         self.is_over = True
         recorder, question = self.recorder, self.question
-        ended_ns = perf_counter_ns()
+        ended_ns = perf_counter_ns() if self.ended_ns is None else self.ended_ns
         line: dict[str, Any] = {
             "k": kinds.ASKED,
             "what": question.what,
@@ -157,7 +162,7 @@ class OpenQuestion:
             "what": question.what,
             "pid": recorder.pid,
             "first": self.first,
-            "num_updates": self._num_examined(journal),
+            "num_updates": 0 if self.ended_ns is None else self.after - self.first,
             "missing": missing,
             "facts": facts,
         }

@@ -68,7 +68,7 @@ class AskedSteps:
     """Steps that were examined because somebody asked while the run trained; they do not count.
 
     Attributes:
-        what: what was asked: `memory`, `count` or `profile`.
+        what: what was asked: `memory`, `count`, `profile` or `health`.
         first_step: the first of these steps, from 0.
         last_step: the last one, in which the answer was written.
     """

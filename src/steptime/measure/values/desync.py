@@ -28,6 +28,10 @@ class CollectiveCall:
     where: str | None = None
 
 
+PASSING = ("data", "python")
+"""A rank comes back from there; the others of `Desync.what` stay as they are."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desync:
     """What kept the ranks from meeting in a collective.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from steptime.core.interval import Interval
 from steptime.measure.values.answer import RankAnswer
 from steptime.measure.values.desync import Desync
+from steptime.measure.values.layer_health import LayerHealth
 from steptime.measure.values.run_summary import RunSummary
 from steptime.measure.values.stall import StalledRank
 from steptime.report.text.lever_text import LeverCard
@@ -103,12 +104,14 @@ class AskDocument:
 
     Attributes:
         run_id: name of the run's folder.
-        what: what was asked: `memory`, `count`, `profile` or `stacks`.
+        what: what was asked: `memory`, `count`, `profile`, `health` or `stacks`.
         asked_unix_s: when it was asked.
         ranks: what each rank answered, or why it did not; empty for `stacks`.
         stacks: where the ranks are: all of them for `stacks`, else those that did not answer in
             time, as far as they are on this machine.
         culprits: the ranks that the others wait for; empty where that is not known.
+        layers: what the probe of the layers saw in the rank with most updates, and in earlier
+            probes of the run; None unless `health` was asked.
         desync: how the ranks lost each other; None where nothing shows it.
     """
 
@@ -118,6 +121,7 @@ class AskDocument:
     ranks: tuple[RankAnswer, ...]
     stacks: tuple[StalledRank, ...]
     culprits: tuple[int, ...]
+    layers: LayerHealth | None = None
     desync: Desync | None = None
 
 

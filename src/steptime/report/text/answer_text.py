@@ -15,6 +15,7 @@ from steptime.core.units import format_bytes, format_flops, format_seconds
 from steptime.diagnose.ailments.desynced import describe_desync
 from steptime.measure.values.anatomy import Allocator
 from steptime.measure.values.answer import CountedStep, HeldMemory, RankAnswer
+from steptime.measure.values.layer_health import LayerHealth
 from steptime.report.document.listings import AskDocument
 from steptime.report.text.memory_lines import list_parts
 from steptime.report.text.page import Page, joined, page_of
@@ -24,6 +25,12 @@ from steptime.report.text.stall_text import describe_ranks, format_ranks, stack_
 from steptime.report.text.work_lines import REASONS as COUNT_REASONS
 from steptime.report.text.work_lines import describe_count
 from steptime.report.words.answer_words import ASKED_REASONS, describe_missing
+from steptime.report.words.health_words import (
+    describe_bracket,
+    describe_layers,
+    describe_probe,
+    describe_samples,
+)
 
 _STACKS = "stacks"
 
@@ -43,6 +50,8 @@ def render_answer(document: AskDocument, *, console: Console) -> None:
     if len(answered) > MAX_RANKS:
         text = f"more ranks in the document of --json: {len(answered) - MAX_RANKS}"
         page.write(page.block("", text, style="dim"))
+    if document.layers is not None:
+        page.write(_layer_lines(document.layers, page))
     page.write(_missing_lines(document, page))
     sentences = [] if document.desync is None else [describe_desync(document.desync)]
     if document.stacks:
@@ -96,6 +105,20 @@ def describe_place(one: RankAnswer) -> str:
 
 
 _REASONS: Mapping[str, str] = {**COUNT_REASONS, **PROFILE_REASONS, **ASKED_REASONS}
+
+
+# -- layers
+
+
+def _layer_lines(layers: LayerHealth, page: Page) -> list[Text]:
+    lines: list[Text] = []
+    if layers.bracket is not None:
+        lines += page.block("layer", printable(describe_bracket(layers.bracket)))
+        lines += page.block("samples", describe_samples(layers.bracket))
+    moved = describe_layers(layers)
+    if moved is not None:
+        lines += page.block("layers", printable(moved))
+    return lines + page.block("probed", describe_probe(layers, None))
 
 
 # -- memory

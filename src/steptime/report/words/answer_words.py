@@ -11,6 +11,7 @@ WHATS: Mapping[str, str] = {
     "memory": "who holds the memory",
     "count": "the work of a step",
     "profile": "a profile of its steps",
+    "health": "the numbers of its layers",
     "stacks": "the line where it is",
 }
 """What is asked of a run."""
@@ -28,6 +29,7 @@ MISSING: Mapping[str, str] = {
 
 ASKED_REASONS: Mapping[str, str] = {
     "other_thread": "another thread than the first one steps now, and only the first is counted",
+    "run_health": "its layers are probed already; see: steptime show",
     "run_profile": "the run was started with --profile, and its own profile is still to come",
     "own_profiler": "the script uses a profiler of its own, and torch allows one alone",
 }
