@@ -134,8 +134,10 @@ def test_an_end_within_a_spell_leaves_what_was_seen(run: Seen) -> None:
 def test_the_updates_of_a_spell_are_marked_and_no_others(run: Seen) -> None:
     folder, _ = run("sites.py", "48", "evaluate")
     steps = [row for row in updates(run_folder(folder) / "rank-0.jsonl") if row[2] >= 0]
-    assert [i for i, row in enumerate(steps) if row[6] == 2][-4:] == [24, 25, 26, 27]
-    assert [row[6] for row in steps[4:11] + steps[28:]] == [1] * (7 + 20)
+    # Where weights and graphs are sampled, an update is marked if that took long.
+    marked = [i for i, row in enumerate(steps) if row[6] == 2 and i not in (7, 15, 23, 31)]
+    assert marked[-4:] == [24, 25, 26, 27]
+    assert not {*range(4, 11), *range(28, 48)} & {*marked}
 
 
 def test_functions_called_anew_are_not_taken_for_one_that_goes_on(run: Seen) -> None:
