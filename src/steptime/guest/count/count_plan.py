@@ -79,6 +79,7 @@ class CountPlan:
         lend: offers the probe to threads that only call models, or takes it back.
         is_once: count one update only: steps are compared with others.
         new_probe: makes a probe.
+        shield: returns a function that dynamo leaves alone, with all that it calls.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class CountPlan:
         *,
         is_once: bool = False,
         new_probe: Callable[[], OperatorProbe] | None = None,
+        shield: Callable[[Callable[..., None]], Callable[..., None]] = lambda act: act,
     ) -> None:
         self.torch = torch
         self.recorder = recorder
@@ -122,6 +124,7 @@ class CountPlan:
         self.counted_graphs: set[int] = set()
         self.waiting: list[tuple[int, Tally, dict[str, Any]]] = []
         self.idle: list[dict[str, Any]] = []  # updates without an operator
+        self.decide = shield(self._decide)
         self.num_granted = 0  # updates that need no thought, if they are like the last one
         self.asker: Callable[[dict[str, Any]], None] | None = None  # takes the lines, too
 
@@ -154,6 +157,9 @@ class CountPlan:
 
     def end_update(self, journal: Journal, optimizer: int, sizes: list[int]) -> None:
         """Take the end of an update: count it if it was probed, and decide about the next one."""
+        self.decide(journal, optimizer, sizes)
+
+    def _decide(self, journal: Journal, optimizer: int, sizes: list[int]) -> None:
         try:
             self._catch_up(journal)
             if optimizer != BY_HAND and not self.has_stepped:

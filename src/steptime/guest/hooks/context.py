@@ -37,7 +37,7 @@ from ..watchers.call_record import make_call_record
 from ..watchers.checkpoints import CheckpointWatcher
 from ..watchers.debug_switches import SwitchWatcher
 from ..watchers.inputs import LoaderBook
-from .patching import drop_frame
+from .patching import drop_frame, without_dynamo
 
 if TYPE_CHECKING:
     from ..health.layer_look import LayerLook
@@ -94,6 +94,9 @@ class Context:
         recorder.watchers += [SiteWatcher(recorder), CountWatcher(recorder), self.cells]
         recorder.watchers += [self.graphs, self.weights, self.evaluations]
         self.is_inside_backward = inside_backward(torch._C)
+        self.see_graph = without_dynamo(torch, self._see_graph)
+        self.check_weights = without_dynamo(torch, self._check_weights)
+        self.dissect = without_dynamo(torch, self._dissect)
         self.journals = self._make_journals(self.frames)
         self.local = Local(self.journals)
 
@@ -124,7 +127,13 @@ class Context:
             return self.counting
         if self.trial is not None and self.trial.plan.is_live:
             return None
-        return CountPlan(self.torch, self.recorder, self.lend, is_once=self.trial is not None)
+        return CountPlan(
+            self.torch,
+            self.recorder,
+            self.lend,
+            is_once=self.trial is not None,
+            shield=functools.partial(without_dynamo, self.torch),
+        )
 
     @property
     def journal(self) -> Journal:
@@ -139,14 +148,14 @@ class Context:
         known = [known[0]() for known in list(self.kinds.values())]
         return [m for m in known if m is not None and next(iter(m.parameters()), None) is not None]
 
-    def see_graph(self, journal: Journal, args: Any) -> None:
+    def _see_graph(self, journal: Journal, args: Any) -> None:
         """Mark the graph of a backward call that begins, or see which marks are alive."""
         if journal is self.first_journal:
             began = perf_counter_ns()
             self.graphs.see(args, journal.num_updates)
             self._disturb_since(journal, began)
 
-    def check_weights(self, journal: Journal, optimizer: Any) -> None:
+    def _check_weights(self, journal: Journal, optimizer: Any) -> None:
         """Sample the weights as an optimizer's outermost step begins."""
         if journal is not self.first_journal or len(journal.optimizers) != 1:
             return
@@ -189,7 +198,7 @@ class Context:
         if journal.probe is not None:
             self.guarded("sizes", journal.probe.pass_plain)
 
-    def dissect(self, what: str, *args: Any) -> None:
+    def _dissect(self, what: str, *args: Any) -> None:
         """Let the memory probe do `what`; the update takes longer because of it."""
         anatomy = self.anatomy
         if anatomy is None or self.is_worker:

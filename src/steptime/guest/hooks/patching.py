@@ -73,6 +73,27 @@ def drop_hidden(error: BaseException) -> None:
     error.__traceback__ = link
 
 
+def without_dynamo(torch: Any, act: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that does `act` while dynamo compiles no frame.
+
+    Where a compiled function breaks off, dynamo looks at every frame that Python runs, ours too.
+    """
+    try:
+        switch = torch._C._dynamo.eval_frame.set_eval_frame
+    except AttributeError:
+        return act
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        callback = switch(None)
+        try:
+            return act(*args, **kwargs)
+        finally:
+            switch(callback)
+
+    pass_as_torchs(torch, wrapper)
+    return wrapper
+
+
 def pass_as_torchs(torch: Any, *functions: Any) -> None:
     """Give functions of ours that take tensors torch's file name, so that dynamo passes over them.
 
