@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -179,7 +180,8 @@ def test_another_thread_is_not_noted(seen):
 def test_torchs_functions_keep_their_names(seen):
     assert pickle.loads(pickle.dumps(torch.load)) is torch.load
     assert torch.nn.Module.apply.__qualname__ == "Module.apply"
-    assert torch.nn.Module.__init__.__code__.co_filename == torch.nn.modules.module.__file__
+    file = torch.nn.Module.__init__.__code__.co_filename  # dynamo puts its own there
+    assert Path(file).is_relative_to(Path(torch.__file__).parent)
 
 
 def test_imports_are_rows_in_order_of_time(seen):
