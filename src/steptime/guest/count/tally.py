@@ -11,7 +11,9 @@ Nothing is attached to an object of the user's.
 from __future__ import annotations
 
 import sys
+import weakref
 from bisect import bisect_right
+from itertools import count
 from threading import Lock, get_ident
 from typing import Any
 
@@ -86,13 +88,14 @@ class Tally:
         self._number_of_node = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
         self._node_now = torch._C._current_autograd_node
         self._checkpoint_codes = find_checkpoint_codes()
-        self._kept: list[Any] = []  # modules, because Python reuses the id of one that is gone
+        self._numbers: dict[int, tuple[Any, int]] = {}
+        self._next_number = count()
 
     # -- modules
 
     def name_modules(self, root: Any) -> None:
         """Learn the names of a model's modules before it is called."""
-        if id(root) in self.names:
+        if self._number_of(root) in self.names:
             return
         first = type(root).__name__
         taken = {name for name, _ in self.names.values()}
@@ -102,12 +105,19 @@ class Tally:
         recurrent = (self.torch.nn.RNNBase, self.torch.nn.RNNCellBase)
         for name, module in root.named_modules():
             path = f"{first}.{name}" if name else first
-            self.names.setdefault(id(module), (path, type(module).__name__))
+            number_of_it = self._number_of(module)
+            self.names.setdefault(number_of_it, (path, type(module).__name__))
             if self.completeness is not None:
                 self.completeness.name(path, module)
-            self._kept.append(module)
             if isinstance(module, recurrent):
-                self.recurrent.add(id(module))
+                self.recurrent.add(number_of_it)
+
+    def _number_of(self, module: Any) -> int:
+        """Return a module's own number: Python reuses the id of one that is gone."""
+        known = self._numbers.get(id(module))
+        if known is None or known[0]() is not module:
+            known = self._numbers[id(module)] = (weakref.ref(module), next(self._next_number))
+        return known[1]
 
     def follow_modules(self) -> None:
         """Note every call of a module until `unfollow_modules`, within one call frame.
@@ -154,7 +164,9 @@ class Tally:
         stack = self.stacks.setdefault(get_ident(), [])
         if not stack:
             self.name_modules(module)
-        call = ModuleCall(id(module), stack[-1] if stack else None, self._number_of_node())
+        call = ModuleCall(
+            self._number_of(module), stack[-1] if stack else None, self._number_of_node()
+        )
         stack.append(call)
         if get_ident() == self.home:
             self.calls.append(call)

@@ -341,8 +341,9 @@ class LayerLook:
         losses = None if self.journal is None else self.journal.losses
         if is_last and self.is_on and losses is not None:
             self._add(self.first_bad.end_open(losses))
-        self._add(self.device.pop())
-        self.lines += self.norms.pop()
+        with self.torch._C.DisableTorchFunction():  # the script's own mode may be on meanwhile
+            self._add(self.device.pop())
+            self.lines += self.norms.pop()
         now = self.clock()
         if self.is_on and self.first is not None and (is_last or now > self.due_ns):
             self.due_ns = now + COST_EVERY_NS
