@@ -99,18 +99,18 @@ class Tally:
             return
         first = type(root).__name__
         taken = {name for name, _ in self.names.values()}
-        number = 2
+        nth = 2
         while first in taken:
-            first, number = f"{type(root).__name__}#{number}", number + 1
+            first, nth = f"{type(root).__name__}#{nth}", nth + 1
         recurrent = (self.torch.nn.RNNBase, self.torch.nn.RNNCellBase)
         for name, module in root.named_modules():
             path = f"{first}.{name}" if name else first
-            number_of_it = self._number_of(module)
-            self.names.setdefault(number_of_it, (path, type(module).__name__))
+            number = self._number_of(module)
+            self.names.setdefault(number, (path, type(module).__name__))
             if self.completeness is not None:
                 self.completeness.name(path, module)
             if isinstance(module, recurrent):
-                self.recurrent.add(number_of_it)
+                self.recurrent.add(number)
 
     def _number_of(self, module: Any) -> int:
         """Return a module's own number: Python reuses the id of one that is gone."""
