@@ -49,9 +49,9 @@ torch.manual_seed(0)
 X, Y = torch.randn(32, 8), torch.randn(32)
 
 
-def train(call, model, optimizer, step=None):
+def train(call, model, optimizer, step=None, num=3):
     losses = []
-    for _ in range(3):
+    for _ in range(num):
         optimizer.zero_grad()
         loss = functional.mse_loss(call(X).squeeze(), Y)
         loss.backward()
@@ -149,7 +149,8 @@ def a_function_that_steps():
     def step():
         optimizer.step()
 
-    return train(model, model, optimizer, step)
+    # Until all that is looked at once in a while has been looked at within the function.
+    return train(model, model, optimizer, step, num=60)
 
 
 def scalar_reads():

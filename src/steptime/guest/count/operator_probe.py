@@ -388,3 +388,7 @@ def is_compiled(module: Any) -> bool:
     """Return whether `torch.compile` returned it; dynamo is not imported to find out."""
     dynamo = sys.modules.get("torch._dynamo")
     return dynamo is not None and issubclass(type(module), dynamo.OptimizedModule)
+
+
+TAKE_TENSORS = (OperatorProbe.run, OperatorProbe._enter)
+"""Functions whose frames hold tensors (`hooks/patching.py` says why that matters)."""

@@ -136,5 +136,5 @@ def nodes_of(root: Any) -> list[Any]:
     return found
 
 
-TAKE_TENSORS = (nodes_of, GraphMarks.see, GraphMarks._mark)
-"""Functions whose frames hold tensors (`hooks/patching.py` says why that matters)."""
+TAKE_TENSORS = (GraphMark.__call__,)
+"""Functions that autograd calls with tensors (`hooks/patching.py` says why that matters)."""

@@ -191,10 +191,3 @@ def living_optimizers(torch: Any) -> list[Any]:
     """Return all optimizers of the process: one may step only once in a thousand updates."""
     kind = torch.optim.Optimizer
     return [one for one in gc.get_objects() if issubclass(type(one), kind)]
-
-
-TAKE_TENSORS = (
-    *(one for one in vars(WeightCheck).values() if callable(one) and hasattr(one, "__code__")),
-    weights_of,
-)
-"""Functions whose frames hold tensors (`hooks/patching.py` says why that matters)."""

@@ -18,10 +18,10 @@ from ...record.buckets import (
     OPTIMIZER,
     OTHER,
 )
+from ..count.operator_probe import TAKE_TENSORS as PROBE_TENSORS
 from ..health.evaluation_losses import TAKE_TENSORS as EVALUATION_TENSORS
 from ..health.graph_marks import TAKE_TENSORS as MARK_TENSORS
 from ..health.loss_watch import TAKE_TENSORS
-from ..health.weight_check import TAKE_TENSORS as CHECK_TENSORS
 from ..timeline.acts import ENTER_BACKWARD, ENTER_GRAD, LEAVE, LEAVE_BACKWARD, LEAVE_SPAN
 from ..timeline.journal import Journal
 from .context import Context, marked
@@ -33,7 +33,7 @@ from .patching import drop_frame, pass_as_torchs, put, replace
 def hook_backward(context: Context) -> None:
     """Time `Tensor.backward` and `autograd.backward`; `autograd.grad` is timed, not counted."""
     torch = context.torch
-    pass_as_torchs(torch, *TAKE_TENSORS, *MARK_TENSORS, *CHECK_TENSORS, *EVALUATION_TENSORS)
+    pass_as_torchs(torch, *TAKE_TENSORS, *MARK_TENSORS, *EVALUATION_TENSORS, *PROBE_TENSORS)
     for owner in (torch.Tensor, torch.autograd):
         wrapper = make_backward(context, owner.backward)
         replace(owner, "backward", wrapper)
