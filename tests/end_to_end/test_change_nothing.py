@@ -170,7 +170,8 @@ def test_dynamo_makes_the_same_graphs(compare: Compare, case: str) -> None:
 @pytest.mark.slow("every case is compiled, bare and observed")
 def test_the_compiled_trainings_were_seen(compare: Compare) -> None:
     _, _, observed = compare("compiled.py")
-    assert observed.data["num_optimizer_updates"] == 3 * 12
+    # The function that steps runs for sixty updates, eleven other trainings for three each.
+    assert observed.data["num_optimizer_updates"] == 60 + 3 * 11
     assert observed.data["spans"]["compile"]["total_s"] > 0
 
 

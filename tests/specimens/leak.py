@@ -14,7 +14,7 @@ class Net(nn.Linear):
 
 
 torch.manual_seed(0)
-data = TensorDataset(torch.randn(720, 16), torch.randint(4, (720,)))
+data = TensorDataset(torch.randn(1040, 16), torch.randint(4, (1040,)))
 loader = DataLoader(data, batch_size=8, shuffle=True)
 model = Net(16, 65_536)
 criterion = nn.CrossEntropyLoss()
