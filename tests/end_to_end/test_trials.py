@@ -335,6 +335,9 @@ def test_two_ranks_are_in_the_same_state_in_every_update(tmp_path: Path) -> None
     blocks = join_ranks([rank.blocks(0) for rank in read_trial(run_folder(tmp_path))])
     assert [(block.round, block.state) for block in blocks] == expected_order(2)
     assert "ranks_differ" not in {block.void for block in blocks}
+    (exchange,) = lines(tmp_path, "facts")[0]["facts"]["exchanges"]
+    assert (exchange["backend"], exchange["exchanges_per_update"]) == ("gloo", 1)
+    assert exchange["gradient_bytes"] == 4 * (8 * 16 + 16 + 16 + 1)
 
 
 def test_graphs_are_counted_in_a_compiled_script(tmp_path: Path) -> None:

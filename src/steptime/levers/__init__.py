@@ -29,6 +29,10 @@ NAMES: tuple[str, ...] = (
     "dataset_cache",
     "trim_padding",
     "length_grouping",
+    "ddp_options",
+    "ddp_no_sync",
+    "ddp_bf16",
+    "nccl_settings",
 )
 """Module names, in the order in which they are listed."""
 

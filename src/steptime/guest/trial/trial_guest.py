@@ -186,6 +186,7 @@ class TrialGuest:
         try:
             self.samples.begin_work()
             self.facts.see_training()
+            self.facts.exchanges.see_backward()
             if self.live is not None and self.live.running is not None:
                 loss = find_tensor(self.context.torch.Tensor, (args, kwargs))
                 self.last_loss = None if loss is None else loss.detach()
@@ -239,6 +240,7 @@ class TrialGuest:
             return  # one thread decides
         self.num_updates = journal.num_updates
         try:
+            self.facts.exchanges.end_update(is_open=self.facts.is_open)
             if self.is_due and not self.plan.is_recipe:
                 journal.disturb()
                 self.tell_facts()
