@@ -142,7 +142,8 @@ class Facts:
     its version (`tune.trials.libraries`). Cores and memory are what a container allows
     (`tune.trials.resources`). `environment_names` are the variables that the user set.
     `has_sequence_convolution`: in one dimension, over more than one position. `draws_in_calls`:
-    calls of models moved torch's random state, as dropout does.
+    calls of models moved torch's random state, as dropout does. `memory_fraction`: of the memory
+    that the training may have, the part that it held at its peak.
     """
 
     torch_version: str
@@ -152,6 +153,7 @@ class Facts:
     num_cores: int = 1
     num_physical_cores: int | None = None
     available_bytes: int | None = None
+    memory_fraction: float | None = None
     num_threads: int | None = None
     sets_threads: bool | None = None
     world_size: int = 1

@@ -96,6 +96,7 @@ TEXT = Facts(
     has_sequence_convolution=False,
     draws_in_calls=False,
     uses_compile=False,
+    memory_fraction=0.9,
     loaders=(TEXTS,),
 )
 """A language model on texts that are padded to one length."""
