@@ -34,6 +34,8 @@ NAMES: tuple[str, ...] = (
     "ddp_no_sync",
     "ddp_bf16",
     "nccl_settings",
+    "pinned_copies",
+    "prefetch_to_device",
 )
 """Module names, in the order in which they are listed."""
 
