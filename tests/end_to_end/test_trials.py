@@ -178,7 +178,7 @@ def test_the_outermost_call_is_the_wrappers(tried: Tried, way: str, wrapper: str
 
 @pytest.mark.parametrize(
     ("way", "num_samples"),
-    [("plain", 16), ("workers", 16), ("accumulation", 48), ("no_loader", 5), ("tokens", 28)],
+    [("plain", 16), ("workers", 16), ("accumulation", 80), ("no_loader", 5), ("tokens", 28)],
 )
 def test_an_update_says_how_many_samples_it_was_made_from(
     tried: Tried, way: str, num_samples: int
@@ -190,6 +190,15 @@ def test_an_update_says_how_many_samples_it_was_made_from(
     assert len(stepped) == NUM_STEPS
     for number in stepped[1:]:
         assert found[number][1:] == [-1, 0, 0, 1, num_samples]
+
+
+def test_a_long_accumulation_has_its_optimizer_among_the_facts(tmp_path: Path) -> None:
+    """Before the first update each backward counts, and there is no optimizer yet."""
+    run_tried(tmp_path, plan(), "accumulation", NUM_STEPS)
+
+    found = lines(tmp_path, "facts")
+    assert [one["name"] for one in found[0]["facts"]["optimizers"]] == []
+    assert [one["name"] for one in found[1]["facts"]["optimizers"]] == ["AdamW"]
 
 
 def test_without_a_plan_nothing_is_said(tmp_path: Path) -> None:
