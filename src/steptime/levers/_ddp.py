@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .base import ExchangeFacts, Facts, Session, Undo
@@ -57,5 +57,23 @@ def make_with(session: Session, options: Mapping[str, Any]) -> Undo:
     def undo() -> None:
         if ddp_class.__init__ is make:
             ddp_class.__init__ = original
+
+    return undo
+
+
+def act_before(owner: Any, name: str, act: Callable[[], None]) -> Undo:
+    """Replace `owner.name` by a function that acts first."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def acting(*args: Any, **kwargs: Any) -> Any:
+        act()
+        return original(*args, **kwargs)
+
+    setattr(owner, name, acting)
+
+    def undo() -> None:
+        if getattr(owner, name) is acting:
+            setattr(owner, name, original)
 
     return undo

@@ -10,12 +10,11 @@ Source: torch.nn.parallel.DistributedDataParallel.no_sync; Li et al., PyTorch Di
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ._ddp import all_exchanges, find_ddp, why_no_exchange
+from ._ddp import act_before, all_exchanges, find_ddp, why_no_exchange
 from .base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
 
 READERS = ("clip_grad_norm_", "clip_grad_value_", "get_total_norm")
@@ -106,24 +105,6 @@ def apply(settings: Settings, session: Session) -> Undo:
         deferred.exchange()
         for take_back in reversed(undos):
             take_back()
-
-    return undo
-
-
-def act_before(owner: Any, name: str, act: Callable[[], None]) -> Undo:
-    """Replace `owner.name` by a function that acts first."""
-    original = getattr(owner, name)
-
-    @functools.wraps(original)
-    def acting(*args: Any, **kwargs: Any) -> Any:
-        act()
-        return original(*args, **kwargs)
-
-    setattr(owner, name, acting)
-
-    def undo() -> None:
-        if getattr(owner, name) is acting:
-            setattr(owner, name, original)
 
     return undo
 

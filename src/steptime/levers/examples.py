@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from steptime.levers.base import ExchangeFacts, Facts, LoaderFacts, OptimizerFacts, PaddingFacts
+from steptime.levers._rank_examples import DEVICES, RANKS
+from steptime.levers.base import Facts, LoaderFacts, OptimizerFacts, PaddingFacts
 
 LOADER = LoaderFacts(dataset="ImageFolder", batch_size=32, num_samples=50_000)
 ROWS = LoaderFacts(
@@ -100,35 +101,6 @@ TEXT = Facts(
     loaders=(TEXTS,),
 )
 """A language model on texts that are padded to one length."""
-
-RANKS = Facts(
-    torch_version="2.9.0",
-    num_cores=8,
-    world_size=4,
-    parameter_dtypes=("float32",),
-    exchanges=(
-        ExchangeFacts(
-            gradient_bytes=400 << 20,
-            gradient_dtypes=("float32",),
-            backend="gloo",
-            finds_unused=True,
-            can_be_static=True,
-            exchanges_per_update=4,
-        ),
-    ),
-)
-"""Four ranks on a CPU that exchange gradients in each of four backward passes of an update."""
-
-DEVICES = dataclasses.replace(
-    RANKS,
-    device="cuda",
-    capabilities=("sm_90",),
-    num_nodes=2,
-    has_infiniband=True,
-    exchanges=tuple(dataclasses.replace(one, backend="nccl") for one in RANKS.exchanges or ()),
-    loaders=(dataclasses.replace(LOADER, num_workers=4),),
-)
-"""The same on the devices of two machines."""
 
 WORLDS: tuple[Facts, ...] = (
     CPU,

@@ -13,19 +13,18 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from itertools import pairwise
+from operator import methodcaller
 from typing import Any
 
 from ._memory import is_memory_short
+from ._rows import batch_size, is_close, join, tensors_in
 from ._tensors import map_tensors
 from .base import Facts, Lever, Moment, Preserves, Session, Settings, Undo
 
 PARTS = (2, 4, 8)
-TOLERANCE = 1e-3
-"""How far outputs in parts may be from those of the whole batch, of their largest: rounding is a
-thousand times smaller, and a model that mixes the rows of a batch is further off."""
-
 MAX_CHECKS = 8
 """Shapes that are compared; if they all gave the same, other shapes are trusted."""
 
@@ -49,38 +48,6 @@ def space(facts: Facts) -> tuple[Settings, ...]:
     if is_memory_short(facts):
         rows += [{"parts": parts, "recompute": True} for parts in PARTS]
     return tuple(rows)
-
-
-def batch_size(torch: Any, value: Any) -> int | None:
-    """Return the length that all tensors in a call's arguments have in common, if they have."""
-    sizes = {one.shape[0] if one.dim() else None for one in tensors_in(torch, value)}
-    return sizes.pop() if len(sizes) == 1 else None
-
-
-def tensors_in(torch: Any, value: Any) -> list[Any]:
-    """Return the tensors in a value, in a fixed order."""
-    found: list[Any] = []
-
-    def note(tensor: Any) -> Any:
-        found.append(tensor)
-        return tensor
-
-    map_tensors(torch, value, note)
-    return found
-
-
-def join(torch: Any, results: list[Any], sizes: list[int]) -> Any:
-    """Return the results of parts as one result.
-
-    Raises:
-        ValueError: a tensor in them does not have a row for each row of its part.
-    """
-    columns = [tensors_in(torch, result) for result in results]
-    for column, size in zip(columns, sizes, strict=True):
-        if any(not one.dim() or one.shape[0] != size for one in column):
-            raise ValueError("an output has no row for each row of the batch")
-    joined = iter([torch.cat(list(row)) for row in zip(*columns, strict=True)])
-    return map_tensors(torch, results[0], lambda _: next(joined))
 
 
 class Splitter:
@@ -127,15 +94,12 @@ class Splitter:
     def split(self, call: Callable[..., Any], model: Any, args: Any, kwargs: Any, size: int) -> Any:
         """Return the result of a call in parts."""
         ends = [size * number // self.num_parts for number in range(self.num_parts + 1)]
+        sizes = [end - start for start, end in pairwise(ends)]
         results = []
-        for start, end in pairwise(ends):
-
-            def cut(tensor: Any, start: int = start, end: int = end) -> Any:
-                return tensor[start:end]
-
+        for start, size in zip(ends, sizes, strict=False):
+            cut = methodcaller("narrow", 0, start, size)
             own_args = map_tensors(self.torch, args, cut)
             results.append(call(model, *own_args, **map_tensors(self.torch, kwargs, cut)))
-        sizes = [end - start for start, end in pairwise(ends)]
         return join(self.torch, results, sizes)
 
     def part_of(self, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -145,36 +109,21 @@ class Splitter:
         checkpoint = import_module("torch.utils.checkpoint").checkpoint
 
         def run(model: Any, *args: Any, **kwargs: Any) -> Any:
-            calls = iter([call])  # once through the levers, and then the model itself
-            plain = type(model).__call__
-            return checkpoint(
-                lambda *args, **kwargs: next(calls, plain)(model, *args, **kwargs),
-                *args,
-                use_reentrant=False,
-                **kwargs,
-            )
+            calls = iter([partial(call, model)])  # once through the levers, then the model itself
+            again = partial(type(model).__call__, model)
+
+            def compute(*args: Any, **kwargs: Any) -> Any:
+                return next(calls, again)(*args, **kwargs)
+
+            return checkpoint(compute, *args, use_reentrant=False, **kwargs)
 
         return run
 
 
-def is_close(found: Any, whole: Any) -> bool:
-    """Return whether a result in parts is that of the whole batch, up to rounding."""
-    if found.shape != whole.shape or found.dtype != whole.dtype:
-        return False
-    if not whole.is_floating_point():
-        return bool((found == whole).all())
-    allowed = TOLERANCE * max(1e-12, float(whole.detach().abs().max()))
-    return bool((found - whole.detach()).abs().max() <= allowed)
-
-
 def apply(settings: Settings, session: Session) -> Undo:
     """Put the parts around each outermost call."""
-    splitter = Splitter(
-        session.torch,
-        int(settings["parts"]),
-        is_recomputed=bool(settings.get("recompute", False)),
-    )
-    return session.wrap_calls(splitter.run)
+    again, parts = bool(settings.get("recompute", False)), int(settings["parts"])
+    return session.wrap_calls(Splitter(session.torch, parts, is_recomputed=again).run)
 
 
 LEVER = Lever(

@@ -93,12 +93,17 @@ class Ahead:
 
     def fetch(self) -> None:
         """Fetch a batch and begin to copy it."""
-        if self.error is not None:
-            return
-        try:
-            self.waiting.append(self.copier.start(next(self.inner)))
-        except Exception as error:
-            self.error = error
+        if self.error is None:
+            with self:
+                self.waiting.append(self.copier.start(next(self.inner)))
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
+        """Keep an error, or the end, for the call to which it belongs."""
+        self.error = error if isinstance(error, Exception) else None
+        return self.error is not None
 
 
 def apply(settings: Settings, session: Session) -> Undo:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ...record.numbers_told import whole_number_in
+
 INFINIBAND = "/sys/class/infiniband"
 
 MAX_UPDATES = 200
@@ -67,10 +69,10 @@ class ExchangeBook:
 
 def count_nodes() -> int | None:
     """Return on how many machines the ranks are, if the launcher says it."""
-    try:
-        return int(os.environ["WORLD_SIZE"]) // int(os.environ["LOCAL_WORLD_SIZE"])
-    except (KeyError, ValueError, ZeroDivisionError):
-        return None
+    all_ranks, ranks_here = map(
+        whole_number_in, (os.environ.get("WORLD_SIZE"), os.environ.get("LOCAL_WORLD_SIZE"))
+    )
+    return all_ranks // ranks_here if all_ranks and ranks_here else None
 
 
 def find_ddp(ddp_class: type, model: Any) -> Any:
