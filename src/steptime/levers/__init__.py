@@ -29,6 +29,7 @@ NAMES: tuple[str, ...] = (
     "dataset_cache",
     "trim_padding",
     "length_grouping",
+    "module_precision",
     "activation_checkpointing",
     "micro_batches",
     "ddp_options",
