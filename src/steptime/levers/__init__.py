@@ -29,6 +29,15 @@ NAMES: tuple[str, ...] = (
     "dataset_cache",
     "trim_padding",
     "length_grouping",
+    "gc_control",
+    "set_to_none",
+    "flush_denormal",
+    "process_binding",
+    "no_anomaly_mode",
+    "no_profiler",
+    "no_deterministic",
+    "no_pin_memory",
+    "no_checkpointing",
 )
 """Module names, in the order in which they are listed."""
 

@@ -311,7 +311,7 @@ GC = Ailment(
     explanation="Python searches all objects for cycles, whatever the phase.",
     removal=without("the collections"),
     remedy="Freeze what lives long (gc.freeze() before the loop).",
-    levers=(),
+    levers=("gc_control",),
     when_contended=by_same_load(
         "A collection is CPU time of the thread that also runs the step: both take longer alike."
     ),
