@@ -29,6 +29,7 @@ NAMES: tuple[str, ...] = (
     "dataset_cache",
     "trim_padding",
     "length_grouping",
+    "deferred_reads",
     "gc_control",
     "set_to_none",
     "flush_denormal",
