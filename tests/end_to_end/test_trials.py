@@ -389,6 +389,9 @@ def test_facts_say_what_the_script_does_itself(tmp_path: Path) -> None:
     assert facts["sample_unit"] == "samples"
     for name in ("uses_autocast", "uses_compile", "uses_scaler", "has_convolution"):
         assert facts[name] is False, name
+    assert (facts["zeroes_gradients"], facts["checkpoint_ways"]) == (False, [])
+    assert facts["denormal_fraction"] == 0.0
+    assert isinstance(facts["has_accelerator"], bool)
     assert facts["num_parameters"] == 8 * 16 + 16 + 16 + 1
     assert facts["parameter_dtypes"] == ["float32"]
     (optimizer,) = facts["optimizers"]

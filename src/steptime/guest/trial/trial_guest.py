@@ -277,12 +277,12 @@ class TrialGuest:
 
     def tell_facts(self) -> None:
         """Write what is known about script and machine."""
+        models, optimizers = self.registry.models.alive(), self.registry.optimizers.alive()
         if self.described is None:  # later they may be gone, or changed by levers
-            registry = self.registry
-            self.described = self.facts.describe(
-                registry.models.alive(), registry.optimizers.alive()
-            )
-        facts = self.described | self.facts.doings() | {"sample_unit": self.samples.unit}
+            self.described = self.facts.describe(models, optimizers)
+        self.facts.see_numbers(models, optimizers)
+        doings = self.facts.doings(self.num_updates)
+        facts = self.described | doings | {"sample_unit": self.samples.unit}
         line = {"k": kinds.FACTS, "n": self.num_updates, "facts": facts}
         self.recorder.lines.append(dumps(line) + "\n")
 
@@ -347,5 +347,6 @@ def install_trial(context: Context, path: str, finish: Callable[[], None]) -> Tr
         trial.facts.hook_threads()
         trial.facts.hook_autocast()
         trial.facts.hook_loaders()
+        trial.facts.habits.hook()
     trial.put_on()
     return trial
