@@ -15,7 +15,7 @@ from steptime.tune.search.apart import split
 from steptime.tune.search.comparison_series import ComparisonSeries
 from steptime.tune.search.lab import Lab
 from steptime.tune.search.live_groups import COMPILE
-from steptime.tune.search.mechanism import MAY_SLOW_DOWN
+from steptime.tune.search.mechanism import SHARES_CORES
 from steptime.tune.search.order import Offer
 from steptime.tune.search.pairs import MIN_PAIRS, Worth, chain, to_speedup
 from steptime.tune.search.search_notes import label, names_of, number, numbers_of
@@ -130,7 +130,7 @@ def _live_beside(
     """
     best, gain = lab.best, lab.best_gain
     reference = _uncompiled(best)
-    wanted = [one for one in live if one.name in MAY_SLOW_DOWN]
+    wanted = [one for one in live if one.name in SHARES_CORES]
     states = [
         (*members, *(it for it in reference if it.name != setting.name), setting)
         for one in wanted
