@@ -158,15 +158,16 @@ class RealBench:
             pairs.append((sides[0], sides[1]) if number % 2 == 0 else (sides[1], sides[0]))
         return compare_sides(request.candidate, pairs)
 
-    def _planned_s(self, baseline: Baseline) -> float:
+    def _planned_s(self, baseline: Baseline | None) -> float:
         """The time that windows follow from: less than the budget where steps are short."""
+        if baseline is None:
+            return self._subject.budget_s
         return planned_budget(
             self._subject.budget_s, startup_s=baseline.startup_s, step_s=step_s_of(baseline)
         )
 
     def _run_side(self, state: State) -> Side:
         trial = self.start(state)
-        assert self.baseline is not None
         ended = self._run(trial, process_window(self._planned_s(self.baseline)))
         return read_side(trial.folder, ended, trial.watch)
 
