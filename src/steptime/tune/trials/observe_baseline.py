@@ -30,6 +30,7 @@ from steptime.tune.search.bench import Baseline
 from steptime.tune.trials.kernel_use import KernelUse, kernel_use
 from steptime.tune.trials.process_pairs import number_of, pids_of, samples_per_step
 from steptime.tune.trials.resources import count_cores, count_physical_cores, read_available_bytes
+from steptime.tune.trials.source_sites import read_sites
 from steptime.tune.trials.trial_process import TrialEnded
 from steptime.tune.trials.trial_watch import Process, TrialWatch
 from steptime.tune.values.study_values import Ending, TrainingScope, TrialEnd
@@ -92,6 +93,9 @@ def make_baseline(
         sample_unit=watch.facts.get("sample_unit"),
         samples_per_step=_samples_per_step(folder, measurement, pids_of(watch)),
         training=scope,
+        sites=read_sites(
+            watch.facts.get("edit_sites"), measurement.command, folder=surroundings.cwd
+        ),
     )
 
 
