@@ -146,9 +146,11 @@ def test_a_cell_of_a_notebook_is_one(notes: SiteNotes) -> None:
         (torch.zeros(2), "float"),
         (torch.zeros(2, dtype=torch.int64), "other"),
         ((torch.zeros(2), None), "float,other"),
+        ((torch.zeros(2), (torch.zeros(2), torch.zeros(2))), "float,floats"),
         ({"loss": torch.zeros(())}, "mapping"),
         ({"logits": torch.zeros(())}, "nested"),
         ((torch.zeros(2), [torch.zeros(2)]), "nested"),
+        ((torch.zeros(2),), "nested"),
         (None, "other"),
     ],
 )

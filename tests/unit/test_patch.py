@@ -167,6 +167,11 @@ def test_a_returned_call_is_taken_out(tmp_path: Path) -> None:
         ("_, loss = model(x, y)", "float,float", ["+loss = loss.float()"]),
         ("out = model(**batch)", "mapping", ["+    out = model(**batch)"]),
         ("self.out = model(x)", "float", ["+self.out = self.out.float()"]),
+        (
+            "out, state = model(x, state)",
+            "float,floats",
+            ["+out, state = out.float(), tuple(part.float() for part in state)"],
+        ),
     ],
 )
 def test_outputs_of_several_parts(tmp_path: Path, line: str, outputs: str, last: list[str]) -> None:

@@ -211,12 +211,23 @@ def find_images(torch: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
 
 
 def describe_output(torch: Any, result: Any) -> str:
-    """Return in a word what a model returns: `float`, `mapping`, `float,other`, `nested`, …."""
+    """Return in a word what a model returns: `float`, `mapping`, `float,floats`, `nested`, ….
+
+    A word for each part of a tuple; `floats` is a tuple of float tensors in it.
+    """
     if isinstance(result, torch.Tensor):
         return "float" if result.is_floating_point() else "other"
     if isinstance(result, Mapping):
         return "mapping" if isinstance(result.get("loss"), torch.Tensor) else "nested"
-    if type(result) is tuple:
-        parts = [describe_output(torch, part) for part in result]
+    if type(result) is tuple and len(result) > 1:
+        parts = [describe_part(torch, part) for part in result]
         return "nested" if {"nested", "mapping"} & set(parts) else ",".join(parts)
     return "other" if result is None or isinstance(result, (bool, int, float, str)) else "nested"
+
+
+def describe_part(torch: Any, part: Any) -> str:
+    """Return the word of a part of a tuple."""
+    if type(part) is not tuple:
+        return describe_output(torch, part)
+    words = {describe_output(torch, one) for one in part}
+    return "floats" if words == {"float"} else "nested"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import libcst as cst
 
@@ -13,7 +13,8 @@ from steptime.patch.ground import FoundSite, Ground
 from steptime.patch.source_file import SourceFile
 from steptime.patch.values import CannotPlaceError
 
-_FLOAT, _MAPPING = "float", "mapping"
+_FLOAT, _FLOATS, _MAPPING = "float", "floats", "mapping"
+_WIDENED = {_FLOAT: "{}.float()", _FLOATS: "tuple(part.float() for part in {})"}
 
 
 def compute_in_bf16(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
@@ -68,34 +69,39 @@ def _outputs(spot: FoundSite) -> list[str]:
 
 def _plain_targets(
     spot: FoundSite, statement: cst.SimpleStatementLine, outputs: list[str]
-) -> list[str] | None:
-    """The names to turn to float32 where a statement only assigns the outputs; None elsewhere."""
+) -> dict[str, str] | None:
+    """The names to turn to float32, with what they are, where a statement only assigns the outputs.
+
+    None elsewhere.
+    """
     part = statement.body[0]
     if not isinstance(part, cst.Assign) or part.value is not spot.call or len(part.targets) != 1:
         return None
     target = part.targets[0].target
     if outputs == [_MAPPING]:
-        return []  # the model's own loss is float32; the rest of it is rarely used
+        return {}  # the model's own loss is float32; the rest of it is rarely used
     if len(outputs) == 1:
         is_plain = isinstance(target, (cst.Name, cst.Attribute))
-        return ([spot.source.code(target)] if outputs == [_FLOAT] else []) if is_plain else None
+        kinds = {spot.source.code(target): _FLOAT} if outputs == [_FLOAT] else {}
+        return kinds if is_plain and outputs != [_FLOATS] else None
     if not isinstance(target, cst.Tuple) or len(target.elements) != len(outputs):
         return None
     names = [element.value for element in target.elements]
     if not all(isinstance(name, (cst.Name, cst.Attribute)) for name in names):
         return None
     texts = [spot.source.code(name) for name in names]
-    return [
-        text
+    return {
+        text: kind
         for text, kind in zip(texts, outputs, strict=True)
-        if kind == _FLOAT and text.strip("_")
-    ]
+        if kind in _WIDENED and text.strip("_")
+    }
 
 
-def _widen(names: list[str]) -> tuple[str, ...]:
-    if not names:
+def _widen(kinds: Mapping[str, str]) -> tuple[str, ...]:
+    if not kinds:
         return ()
-    return (f"{', '.join(names)} = {', '.join(f'{name}.float()' for name in names)}",)
+    values = [_WIDENED[kind].format(name) for name, kind in kinds.items()]
+    return (f"{', '.join(kinds)} = {', '.join(values)}",)
 
 
 def _check_first(spot: FoundSite, statement: cst.SimpleStatementLine) -> None:
