@@ -29,6 +29,13 @@ NAMES: tuple[str, ...] = (
     "dataset_cache",
     "trim_padding",
     "length_grouping",
+    "micro_batches",
+    "ddp_options",
+    "ddp_no_sync",
+    "ddp_bf16",
+    "nccl_settings",
+    "pinned_copies",
+    "prefetch_to_device",
 )
 """Module names, in the order in which they are listed."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from steptime.levers._rank_examples import DEVICES, RANKS
 from steptime.levers.base import Facts, LoaderFacts, OptimizerFacts, PaddingFacts
 
 LOADER = LoaderFacts(dataset="ImageFolder", batch_size=32, num_samples=50_000)
@@ -96,6 +97,7 @@ TEXT = Facts(
     has_sequence_convolution=False,
     draws_in_calls=False,
     uses_compile=False,
+    memory_fraction=0.9,
     loaders=(TEXTS,),
 )
 """A language model on texts that are padded to one length."""
@@ -105,6 +107,9 @@ WORLDS: tuple[Facts, ...] = (
     GPU,
     UNSEEN,
     TEXT,
+    RANKS,
+    DEVICES,
+    dataclasses.replace(DEVICES, num_nodes=1, has_infiniband=False, exchanges=()),
     dataclasses.replace(TEXT, device="cuda", capabilities=("sm_90",), draws_in_calls=True),
     Facts(torch_version="2.4.0"),
     Facts(

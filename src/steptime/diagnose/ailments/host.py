@@ -348,8 +348,9 @@ PAGE_FAULTS = Ailment(
     "take {page_faults} of its CPU time.",
     explanation="The allocator gives memory back and asks for it again.",
     removal=without("the page faults"),
-    remedy="Try another allocator (jemalloc, tcmalloc).",
-    levers=("allocator",),
+    remedy="Try another allocator (jemalloc, tcmalloc), or send each batch through the model in "
+    "parts.",
+    levers=("allocator", "micro_batches"),
     when_contended=by_facts(
         "Page faults are counted, at a fixed time each; a step that others make longer lowers the "
         "share."

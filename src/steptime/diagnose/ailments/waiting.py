@@ -323,7 +323,7 @@ COPIES = Ailment(
     explanation="Copies from pinned memory with non_blocking=True run beside the arithmetic.",
     removal=without("those copies"),
     remedy="Pin the batches (DataLoader: pin_memory=True) and copy them with non_blocking=True.",
-    levers=("dataloader",),
+    levers=("pinned_copies", "prefetch_to_device", "dataloader"),
     when_contended=by_cpu_time(
         "What others may have taken of the copies is taken away; a copy that waits for the device "
         "spins, and keeps its share.",

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..hooks.patching import drop_frame, replace
+from .exchange_book import ExchangeBook
 from .lever_stack import LeverStack
 from .loader_probe import describe_loader, probe_lengths, probe_loader
 from .row_padding import PaddingBook
@@ -65,6 +66,7 @@ class FactsBook:
         self.stack = stack
         self.fail = fail
         self.is_probing = is_probing
+        self.exchanges = ExchangeBook(torch)
         self.sets_threads = self.uses_autocast = self.uses_scaler = self.uses_compile = False
         self.is_channels_last = False
         self.num_calls = 0
@@ -131,6 +133,7 @@ class FactsBook:
 
     def see_call(self, model: Any, tensor: Any) -> None:
         """Note an outermost call of a model with gradients, and its first tensor."""
+        self.exchanges.see_call(model)
         if self.num_calls >= MAX_CALLS or not self.is_open:
             return
         self.num_calls += 1
@@ -198,6 +201,7 @@ class FactsBook:
             lambda: describe_device(torch, models),
             lambda: {"matmul_precision": torch.get_float32_matmul_precision()},
             lambda: describe_models(torch, models),
+            lambda: self.exchanges.describe(models),
             lambda: {"optimizers": [describe_optimizer(torch, one) for one in optimizers]},
         )
         return found

@@ -192,6 +192,7 @@ def _make_facts(
         available_bytes=read_available_bytes(),
         libraries=dict(surroundings.libraries),
         environment_names=surroundings.environment_names,
+        memory_fraction=_memory_fraction(measurement),
         minor_faults_per_step=_minor_faults(measurement, use),
         system_cpu_fraction=_system_fraction(measurement, use),
     )
@@ -238,6 +239,13 @@ def _kernel_use(
         minor_faults=None if use.minor_faults is None else use.minor_faults * updates_a_step,
         system_s=None if use.system_s is None else use.system_s * updates_a_step,
     )
+
+
+def _memory_fraction(measurement: Measurement) -> float | None:
+    """What the fullest rank held at its peak, of the memory of its device or process."""
+    uses = [rank.device_memory or rank.host_memory for rank in measurement.ranks]
+    found = [use.peak_bytes / use.limit_bytes for use in uses if use and use.limit_bytes]
+    return max(found, default=None)
 
 
 def _minor_faults(measurement: Measurement, use: KernelUse | None) -> float | None:
