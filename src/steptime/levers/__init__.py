@@ -38,6 +38,16 @@ NAMES: tuple[str, ...] = (
     "nccl_settings",
     "pinned_copies",
     "prefetch_to_device",
+    "deferred_reads",
+    "gc_control",
+    "set_to_none",
+    "flush_denormal",
+    "process_binding",
+    "no_anomaly_mode",
+    "no_profiler",
+    "no_deterministic",
+    "no_pin_memory",
+    "no_checkpointing",
 )
 """Module names, in the order in which they are listed."""
 

@@ -144,6 +144,15 @@ class Facts:
     `has_sequence_convolution`: in one dimension, over more than one position. `draws_in_calls`:
     calls of models moved torch's random state, as dropout does. `memory_fraction`: of the memory
     that the training may have, the part that it held at its peak.
+
+    `switches_on` are the debug switches that were mostly on, in the words of their findings;
+    `gc_fraction` is the share of a step in Python's garbage collections. `zeroes_gradients`: the
+    script fills gradients with zeros instead of dropping them. `denormal_fraction` is the share of
+    the numbers in weights, gradients and states that are too small for a normal float.
+    `checkpoint_ways` says how activation checkpointing was called (`reentrant`, `not_reentrant`,
+    `unpreserved`: without keeping random states), and `checkpointed_bytes` what one update's
+    activations would take without it. `num_numa_nodes` counts the NUMA nodes of the allowed cores.
+    `has_accelerator`: torch found one, whether or not the training uses it.
     """
 
     torch_version: str
@@ -178,6 +187,16 @@ class Facts:
     environment_names: tuple[str, ...] = ()
     minor_faults_per_step: float | None = None
     system_cpu_fraction: float | None = None
+    switches_on: tuple[str, ...] | None = None
+    gc_fraction: float | None = None
+    zeroes_gradients: bool | None = None
+    denormal_fraction: float | None = None
+    checkpoint_ways: tuple[str, ...] | None = None
+    checkpointed_bytes: int | None = None
+    free_device_bytes: int | None = None
+    num_numa_nodes: int | None = None
+    has_accelerator: bool | None = None
+    syncs_per_step: float | None = None
 
 
 class Session(Protocol):

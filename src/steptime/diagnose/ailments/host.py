@@ -290,7 +290,7 @@ SYNC = Ailment(
     explanation=None,
     removal=without("that wait"),
     remedy="Read values from the device less often (every tenth step, say).",
-    levers=(),
+    levers=("deferred_reads",),
     when_contended=by_cpu_time(
         "What others may have taken of the waits is taken away; a wait that spins uses a core, and "
         "keeps its share.",
@@ -311,7 +311,7 @@ GC = Ailment(
     explanation="Python searches all objects for cycles, whatever the phase.",
     removal=without("the collections"),
     remedy="Freeze what lives long (gc.freeze() before the loop).",
-    levers=(),
+    levers=("gc_control",),
     when_contended=by_same_load(
         "A collection is CPU time of the thread that also runs the step: both take longer alike."
     ),

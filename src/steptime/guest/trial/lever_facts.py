@@ -17,6 +17,7 @@ from .exchange_book import ExchangeBook
 from .lever_stack import LeverStack
 from .loader_probe import describe_loader, probe_lengths, probe_loader
 from .row_padding import PaddingBook
+from .script_habits import ScriptHabits, has_accelerator
 from .trial_plan import FOLDER, load_file
 
 MAX_CALLS = 200
@@ -76,6 +77,7 @@ class FactsBook:
         self.begun: dict[int, Loader] = {}  # by data set
         self.waiting: dict[int, Loader] = {}
         self.loaders: dict[int, Loader] = {}
+        self.habits = ScriptHabits(torch, lambda: self.is_open)
 
     @property
     def is_open(self) -> bool:
@@ -200,6 +202,7 @@ class FactsBook:
             found,
             lambda: {"num_threads": torch.get_num_threads(), "world_size": world_size(torch)},
             lambda: describe_device(torch, models),
+            lambda: {"has_accelerator": has_accelerator(torch)},
             lambda: {"matmul_precision": torch.get_float32_matmul_precision()},
             lambda: describe_models(torch, models),
             lambda: self.exchanges.describe(models),
@@ -208,8 +211,8 @@ class FactsBook:
         )
         return found
 
-    def doings(self) -> dict[str, Any]:
-        """Return what the script was seen to do so far."""
+    def doings(self, num_updates: int = 0) -> dict[str, Any]:
+        """Return what the script was seen to do so far, in so many updates."""
         self._see_graphs()
         found: dict[str, Any] = {
             "sets_threads": self.sets_threads,
@@ -220,8 +223,20 @@ class FactsBook:
         }
         if self.is_channels_last:
             found["is_channels_last"] = True
-        self._add(found, lambda: {"loaders": self._describe_loaders()})
+        self._add(
+            found,
+            lambda: {"loaders": self._describe_loaders()},
+            lambda: self.habits.describe(num_updates),
+        )
         return found
+
+    def see_numbers(self, models: list[Any], optimizers: list[Any]) -> None:
+        """Read some of the numbers in weights, gradients and states."""
+        if self.is_open:
+            try:
+                self.habits.see_numbers(models, optimizers)
+            except Exception:
+                self.fail("facts")
 
     def _add(self, found: dict[str, Any], *parts: Callable[[], dict[str, Any]]) -> None:
         """Add what each part returns; one that fails is left out and counted."""
@@ -234,6 +249,11 @@ class FactsBook:
     def _see_graphs(self) -> None:
         if self.is_open and not self.stack.was_used and count_graphs()[0]:
             self.uses_compile = True
+
+    def trained_loaders(self) -> list[tuple[Any, dict[str, Any]]]:
+        """Return the loaders that fed training and still exist, with what is known of each."""
+        found = [(one.reference(), one.facts) for one in self.loaders.values()]
+        return [(loader, facts) for loader, facts in found if loader is not None]
 
     def _describe_loaders(self) -> list[dict[str, Any]]:
         found = []
@@ -297,8 +317,12 @@ def describe_device(torch: Any, models: list[Any]) -> dict[str, Any]:
     kind = others[0] if others else "cpu"
     if kind == "cuda":  # untested on a device
         major, minor = torch.cuda.get_device_capability()
-        name = torch.cuda.get_device_name()
-        return {"device": kind, "device_name": name, "capabilities": [f"sm_{major}{minor}"]}
+        return {
+            "device": kind,
+            "device_name": torch.cuda.get_device_name(),
+            "capabilities": [f"sm_{major}{minor}"],
+            "free_device_bytes": torch.cuda.mem_get_info()[0],
+        }
     return {"device": kind, "device_name": None, "capabilities": cpu_capabilities(torch)}
 
 

@@ -29,7 +29,13 @@ from steptime.record.begun import number_alike, read_begun
 from steptime.tune.search.bench import Baseline
 from steptime.tune.trials.kernel_use import KernelUse, kernel_use
 from steptime.tune.trials.process_pairs import number_of, pids_of, samples_per_step
-from steptime.tune.trials.resources import count_cores, count_physical_cores, read_available_bytes
+from steptime.tune.trials.resources import (
+    count_cores,
+    count_nodes,
+    count_physical_cores,
+    read_available_bytes,
+)
+from steptime.tune.trials.source_sites import read_sites
 from steptime.tune.trials.trial_process import TrialEnded
 from steptime.tune.trials.trial_watch import Process, TrialWatch
 from steptime.tune.values.study_values import Ending, TrainingScope, TrialEnd
@@ -92,6 +98,9 @@ def make_baseline(
         sample_unit=watch.facts.get("sample_unit"),
         samples_per_step=_samples_per_step(folder, measurement, pids_of(watch)),
         training=scope,
+        sites=read_sites(
+            watch.facts.get("edit_sites"), measurement.command, folder=surroundings.cwd
+        ),
     )
 
 
@@ -195,7 +204,17 @@ def _make_facts(
         memory_fraction=_memory_fraction(measurement),
         minor_faults_per_step=_minor_faults(measurement, use),
         system_cpu_fraction=_system_fraction(measurement, use),
+        switches_on=tuple(sorted(switch.name for switch in measurement.switches)),
+        gc_fraction=_gc_fraction(measurement),
+        num_numa_nodes=count_nodes(),
+        syncs_per_step=measurement.syncs_per_step,
     )
+
+
+def _gc_fraction(measurement: Measurement) -> float | None:
+    """Share of a step in garbage collections, on the rank with most of it."""
+    shares = [rank.gc.fraction for rank in measurement.ranks if rank.gc is not None]
+    return max(shares, default=None)
 
 
 def _take_known(told: Mapping[str, Any]) -> dict[str, Any]:
