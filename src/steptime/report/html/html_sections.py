@@ -41,6 +41,7 @@ from steptime.report.text.run_text import outliving_lines, recipe_lines, worker_
 from steptime.report.text.tables import unseen_phases
 from steptime.report.words import run_words
 from steptime.report.words.advice import choose_headline, next_act
+from steptime.report.words.edit_words import describe_edit
 
 T = TypeVar("T")
 
@@ -95,7 +96,10 @@ def verdict(m: Measurement, diagnosis: Diagnosis | None, *, store: str | None = 
 def _finding(m: Measurement, finding: Finding) -> Html:
     text = run_words.describe_finding(finding, _step_time_s(m))
     text = text[:1].upper() + text[1:]  # elsewhere it follows a colon
-    return joined_html([tag("h2", run_words.describe_heading(finding)), tag("p", text)])
+    parts = [tag("h2", run_words.describe_heading(finding)), tag("p", text)]
+    if finding.edit is not None:
+        parts += [tag("p", f"{describe_edit(finding.edit)}:"), tag("pre", finding.edit.diff)]
+    return joined_html(parts)
 
 
 def _step_time_s(m: Measurement) -> float | None:

@@ -22,6 +22,7 @@ from steptime.diagnose.values.finding import BottleneckKind, Diagnosis, Finding,
 from steptime.diagnose.values.reach_values import Roofline, Waterfall
 from steptime.measure.values.measurement import Measurement
 from steptime.report.document.run_document import RunDocument
+from steptime.report.text.edit_lines import edit_lines
 from steptime.report.text.health_lines import health_lines
 from steptime.report.text.memory_lines import fit_lines, memory_lines
 from steptime.report.text.padding_lines import padding_lines
@@ -117,6 +118,7 @@ def _report(
         *_steps(m, page),
         *_step_time(m, page),
         *_diagnosis(m, diagnosis, primary, page),
+        *edit_lines(primary, page),
         *health_lines(m, page),
         *_stalls(m, page),
         *(gap if table else []),
@@ -321,6 +323,7 @@ def _others(m: Measurement, findings: list[Finding], page: Page, *, limit: int) 
         title = (run_words.describe_heading(finding), f"bold {_COLORS[finding.severity]}")
         text = _finding_text(finding, m)
         lines += page.block("also", Text.assemble(title, f": {text}"))
+        lines += edit_lines(finding, page)
     return lines + _left_out("findings", len(findings) - limit, page)
 
 
