@@ -347,6 +347,8 @@ class RecipeUse:
         differences: what differs from the proof.
         device, torch_version: device and torch of the proof, for comparison with this run's.
         training: number of the only training of the command that it is for; None: all there are.
+        written_step_s: step of the command as written in the proof [s].
+        proven_step_s: step with the levers in the proof [s].
     """
 
     path: str
@@ -357,3 +359,5 @@ class RecipeUse:
     device: str | None = None
     torch_version: str | None = None
     training: int | None = None
+    written_step_s: float | None = None
+    proven_step_s: float | None = None
