@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from steptime.app.describe_run import describe_run
 from steptime.diagnose.ailments.own_python import AILMENTS, find_python_loop
 from steptime.diagnose.diagnosis import diagnose
 from steptime.diagnose.values.finding import BottleneckKind, Severity
@@ -16,6 +19,7 @@ from steptime.measure.source.scan import Source
 from steptime.measure.timed_loops import find_python_loops
 from steptime.measure.values.measurement import Measurement, WorkerSummary
 from steptime.measure.values.observations import PythonLoop, Site, SourceEdit
+from steptime.report.text.run_text import render
 from steptime.report.words.run_words import describe_finding
 from unit.builders import make_measurement
 
@@ -178,3 +182,18 @@ def test_a_loop_of_a_data_set_has_all_of_its_phase() -> None:
     (found,) = loops(mark(what="fetch", site=None, diff=None, keeps=None), sites=())
 
     assert (found.phase, found.share_of_phase, found.edit) == ("fetch", 1.0, None)
+
+
+def test_the_report_shows_the_edit() -> None:
+    diff = "--- a/train.py\n+++ b/train.py\n@@ -3,3 +3,3 @@\n a\n-    x = slow\n+    x = fast\n b\n"
+    measurement = with_loop(
+        replace(LOOP, edit=SourceEdit(diff=diff, keeps="other_random_numbers")), other_s=1.0
+    )
+    console = Console(file=io.StringIO(), width=100)
+
+    render(describe_run(measurement, diagnose(measurement)), console=console)
+
+    lines = [line.strip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+    assert "-    x = slow" in lines
+    assert "+    x = fast" in lines
+    assert "the random numbers are other ones:" in " ".join(lines)

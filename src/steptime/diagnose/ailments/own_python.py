@@ -87,8 +87,8 @@ def _row(code: str, *, what: str, sentence: str, remedy: str) -> Ailment:
 
 RANDOM = _row(
     "random_per_element",
-    what="random numbers are drawn one by one",
-    sentence="Python draws random numbers one by one.",
+    what="random numbers are drawn one by one, or a few at a time",
+    sentence="Python draws random numbers one by one, or a few at a time.",
     remedy="Draw them with one call: torch.rand, torch.randint, or NumPy with a size.",
 )
 SAMPLED = _row(

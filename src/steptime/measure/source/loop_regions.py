@@ -82,7 +82,7 @@ def region_between(program: Program, line: int, end_line: int) -> Region:
 
     The calls on the first and the last line made the markers, so they belong to other phases.
     """
-    body = _innermost_body(program.tree, line, end_line)
+    body = _innermost_body(program, line, end_line)
     edges = {line, end_line}
     around = _element_loop_with(body, min(line, end_line), max(line, end_line))
     if around is not None:
@@ -135,15 +135,17 @@ def collate_functions(program: Program) -> list[_Function]:
 # -- lines
 
 
-def _innermost_body(tree: ast.Module, line: int, end_line: int) -> list[ast.stmt]:
+def _innermost_body(program: Program, line: int, end_line: int) -> list[ast.stmt]:
     """Return the body of the innermost function that holds both lines."""
-    body, low, high = tree.body, min(line, end_line), max(line, end_line)
-    for node in ast.walk(tree):  # outer functions come first
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            continue
-        if node.lineno <= low and high <= _end(node):
-            body = node.body
-    return body
+    low, high = min(line, end_line), max(line, end_line)
+    around = [
+        node
+        for functions in program.functions.values()
+        for node in functions
+        if node.lineno <= low and high <= _end(node)
+    ]
+    inner = max(around, key=lambda node: node.lineno, default=None)
+    return program.tree.body if inner is None else inner.body
 
 
 def _loop_with(body: Sequence[ast.stmt], line: int, end_line: int) -> ast.stmt | None:

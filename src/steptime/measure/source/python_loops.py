@@ -31,6 +31,9 @@ DRAWS = frozenset(
         *("expovariate", "betavariate", "exponential", "poisson", "binomial"),
     )
 )
+_SIZED = frozenset(("rand", "randn", "random", "random_sample", "standard_normal"))
+"""Of these the first argument is a size."""
+
 _GENERATORS = ("random", "ra", "rng", "rnd", "rand", "np", "numpy", "torch", "gen", "generator")
 _OF_MODELS = ("param", "layer", "module", "group", "block", "optim", "head", "buffers", "hook")
 _TRAINS = frozenset(("backward", "zero_grad"))
@@ -328,14 +331,16 @@ def root_of(node: ast.expr) -> str | None:
 
 
 def is_draw(call: ast.Call) -> bool:
-    """Return whether a call draws a random number: one, for it is given no size."""
+    """Return whether a call draws one random number, or a few, as far as the source shows."""
     func = call.func
     name = last_name(func) or ""
     if not isinstance(func, ast.Attribute) or name not in DRAWS or call.keywords:
         return False
     root = root_of(func) or last_name(func.value) or ""
-    if root == "torch":
-        return False  # it makes a tensor: one call for all
+    sizes = [one.value for one in call.args if isinstance(one, ast.Constant)]
+    is_sized = name in _SIZED and any(isinstance(one, int) and one > FEW for one in sizes)
+    if root == "torch" or is_sized:
+        return False  # one call for all
     return root.strip("_").lower() in _GENERATORS or "rng" in root.lower()
 
 
