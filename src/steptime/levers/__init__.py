@@ -29,6 +29,7 @@ NAMES: tuple[str, ...] = (
     "dataset_cache",
     "trim_padding",
     "length_grouping",
+    "interpreter",
 )
 """Module names, in the order in which they are listed."""
 

@@ -106,6 +106,7 @@ WORLDS: tuple[Facts, ...] = (
     UNSEEN,
     TEXT,
     dataclasses.replace(TEXT, device="cuda", capabilities=("sm_90",), draws_in_calls=True),
+    Facts(torch_version="2.9.0", libraries={"python": "/opt/other/bin/python"}),
     Facts(torch_version="2.4.0"),
     Facts(
         torch_version="2.4.0",

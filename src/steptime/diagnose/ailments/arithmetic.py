@@ -197,7 +197,7 @@ COMPUTE = Ailment(
     remedy="Make the arithmetic cheaper (mixed precision, torch.compile).",
     levers=(
         *("autocast", "compile", "channels_last", "fused_optimizer", "num_threads"),
-        *("matmul_precision", "allocator", "wait_policy"),
+        *("matmul_precision", "allocator", "wait_policy", "interpreter"),
     ),
     when_contended=by_cpu_time(
         "The arithmetic must have nine tenths of the CPU time as well, and must have used a core "
