@@ -169,6 +169,9 @@ def test_a_planted_loop_is_found_by_its_pattern_and_line(name: str) -> None:
         "total = sum(v for v in values)",
         "names = [f'layer{k}' for k in range(n)]",
         "random.shuffle(order)",
+        "losses = [(x - y).square().mean().item() for x, y in pairs]",
+        "norm = torch.stack([p.grad.norm() for p in self.parameters()]).norm()",
+        "for case in cases: found[case] = case.score",
     ],
 )
 def test_healthy_lines_have_no_loop_over_elements(make: str) -> None:

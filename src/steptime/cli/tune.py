@@ -99,8 +99,7 @@ def _add_search(search: argparse._ArgumentGroup) -> None:
     search.add_argument(
         "--python",
         metavar="FILE",
-        help="try another interpreter, with its own torch, as one more arm; quality is judged as "
-        "of other rounding",
+        help="try another interpreter, with its own torch, too",
     )
     search.add_argument(
         "--run-steps",
@@ -112,7 +111,7 @@ def _add_search(search: argparse._ArgumentGroup) -> None:
     search.add_argument(
         "--fresh",
         action="store_true",
-        help="start from the beginning, even if an earlier study of this command could continue",
+        help="do not continue an earlier study of this command",
     )
     add_training(search, what="tune", default="needed where a command starts several")
 

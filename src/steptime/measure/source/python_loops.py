@@ -35,7 +35,18 @@ _SIZED = frozenset(("rand", "randn", "random", "random_sample", "standard_normal
 """Of these the first argument is a size."""
 
 _GENERATORS = ("random", "ra", "rng", "rnd", "rand", "np", "numpy", "torch", "gen", "generator")
-_OF_MODELS = ("param", "layer", "module", "group", "block", "optim", "head", "buffers", "hook")
+_OF_MODELS = (
+    "param",
+    "grad",
+    "layer",
+    "module",
+    "group",
+    "block",
+    "optim",
+    "head",
+    "buffers",
+    "hook",
+)
 _TRAINS = frozenset(("backward", "zero_grad"))
 _LOOPS = (ast.For, ast.ListComp, ast.GeneratorExp)
 Comprehension = ast.ListComp | ast.GeneratorExp
@@ -89,7 +100,7 @@ def _loop_at(node: ast.AST, body: Sequence[ast.stmt]) -> Loop | None:
     if isinstance(node, ast.For):
         code = None if _is_other(node) else _pattern_of_for(node, body)
         return None if code is None else Loop(code=code, node=node, depth=_depth(node))
-    if isinstance(node, (ast.ListComp, ast.GeneratorExp)) and not _are_few(node):
+    if isinstance(node, (ast.ListComp, ast.GeneratorExp)) and not _are_other(node):
         code = _pattern_of_element(node.elt, node)
         return None if code is None else Loop(code=code, node=node, depth=_depth(node))
     return None
@@ -115,7 +126,7 @@ def _is_method(call: ast.Call) -> bool:
 
 
 def _pattern_of_list(call: ast.Call, made: Comprehension) -> str | None:
-    if _are_few(made):
+    if _are_other(made):
         return None
     inner = _pattern_of_element(made.elt, made)
     if inner is not None:
@@ -165,11 +176,12 @@ def _pattern_of_element(elt: ast.expr, made: Comprehension) -> str | None:
 
 def _pattern_of_for(loop: ast.For, body: Sequence[ast.stmt]) -> str | None:
     names = {name for one in _inner_loops(loop) for name in _names_in(one.target)}
+    counters = {name for one in _inner_loops(loop) for name in _counters(one)}
     found = set()
     for node in (part for statement in loop.body for part in ast.walk(statement)):
         if isinstance(node, ast.Assign) and _grows(node):
             found.add(GROWING)
-        elif isinstance(node, (ast.Assign, ast.AugAssign)) and _writes_element(node, names):
+        elif isinstance(node, (ast.Assign, ast.AugAssign)) and _writes_element(node, counters):
             found.add(WRITES)
         if isinstance(node, ast.Call):
             if is_draw(node):
@@ -178,7 +190,7 @@ def _pattern_of_for(loop: ast.For, body: Sequence[ast.stmt]) -> str | None:
                 found.add(READS)
             if _appends_to_stacked(node, body):
                 found.add(STACK)
-        elif isinstance(node, ast.Compare) and _compares_elements(node, names):
+        elif isinstance(node, ast.Compare) and _compares_elements(node, counters):
             found.add(READS)
     if RANDOM in found and _draws_an_index(loop):
         found.add(SAMPLED)
@@ -187,6 +199,17 @@ def _pattern_of_for(loop: ast.For, body: Sequence[ast.stmt]) -> str | None:
 
 def _inner_loops(loop: ast.For) -> list[ast.For]:
     return [node for node in ast.walk(loop) if isinstance(node, ast.For)]
+
+
+def _counters(loop: ast.For) -> set[str]:
+    """Return what counts the rounds: `i` of `range(n)` and of `enumerate(x)`."""
+    iterated = loop.iter
+    name = last_name(iterated.func) if isinstance(iterated, ast.Call) else None
+    if name == "range":
+        return _names_in(loop.target)
+    if name == "enumerate" and isinstance(loop.target, ast.Tuple):
+        return _names_in(loop.target.elts[0])
+    return set()
 
 
 def _grows(node: ast.Assign) -> bool:
@@ -211,14 +234,17 @@ def _writes_element(node: ast.Assign | ast.AugAssign, names: set[str]) -> bool:
     if not isinstance(target, ast.Subscript):
         return False
     used = {n.id for n in ast.walk(target.slice) if isinstance(n, ast.Name)}
-    return bool(used & names) and not isinstance(target.slice, ast.JoinedStr)
+    return bool(used & names)
 
 
 def _is_read(call: ast.Call, names: set[str]) -> bool:
     """`x[i].item()`, `v.item()`, `float(x[i])`, `int(x[i, j])`, where a loop sets `i` or `v`."""
     func = call.func
     if isinstance(func, ast.Attribute) and func.attr == "item" and not call.args:
-        return bool({n.id for n in ast.walk(func.value) if isinstance(n, ast.Name)} & names)
+        parts = list(ast.walk(func.value))
+        if any(isinstance(part, ast.Call) for part in parts):
+            return False  # it reads what was computed of many elements
+        return bool({n.id for n in parts if isinstance(n, ast.Name)} & names)
     if not (isinstance(func, ast.Name) and func.id in ("int", "float", "bool")):
         return False
     if len(call.args) != 1 or not isinstance(call.args[0], ast.Subscript):
@@ -278,8 +304,17 @@ def _is_other(loop: ast.For) -> bool:
         isinstance(node, (ast.Yield, ast.YieldFrom)) for node in ast.walk(loop)
     ):
         return True
-    text = ast.unparse(loop.iter).lower()
-    return any(word in text for word in _OF_MODELS) or _are_few(loop)
+    return _goes_over_model(loop.iter) or _are_few(loop)
+
+
+def _are_other(made: Comprehension) -> bool:
+    """Return the same of a comprehension."""
+    return any(_goes_over_model(one.iter) for one in made.generators) or _are_few(made)
+
+
+def _goes_over_model(iterated: ast.expr) -> bool:
+    text = ast.unparse(iterated).lower()
+    return any(word in text for word in _OF_MODELS)
 
 
 def _are_few(loop: ast.For | Comprehension) -> bool:
