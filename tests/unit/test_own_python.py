@@ -99,14 +99,15 @@ def test_it_names_the_bottleneck_where_nothing_else_did() -> None:
     assert diagnosis.findings[0].cause == "random_per_element"
 
 
-def test_beside_others_it_keeps_the_share_that_its_phase_keeps() -> None:
-    cpu_s = {"forward": 0.15, "backward": 0.3, "optimizer": 0.05, "other": 0.5}
+def test_beside_others_its_share_of_the_cpu_time_bounds_it() -> None:
+    cpu_s = {"forward": 0.01, "backward": 0.02, "optimizer": 0.01, "other": 0.9}
     busy = with_loop(compute_s=0.5, other_s=0.5, cpu_s=cpu_s, others_cores=3.0)
 
     found = next(one for one in diagnose(busy).findings if one.cause == LOOP.code)
 
     assert found.held_by is not None
-    assert found.held_by.value == "cpu_time"
+    assert found.held_by.value == "same_load"
+    assert found.evidence[0].value == pytest.approx(0.9 * 0.8)
 
 
 @pytest.mark.parametrize("row", AILMENTS, ids=lambda row: row.cause)

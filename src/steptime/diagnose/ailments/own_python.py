@@ -10,11 +10,16 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from steptime.diagnose.ailments.ailment import Ailment, Asked, by_cpu_time, without
+from steptime.diagnose.ailments.ailment import Ailment, Asked, by_same_load, without
 from steptime.diagnose.ailments.contention import missing_beside_phases
-from steptime.diagnose.ailments.own_share import own_fraction
 from steptime.diagnose.ailments.scale import SCALE, severity_of
-from steptime.diagnose.ailments.signals import count, fraction_of, make_finding, share
+from steptime.diagnose.ailments.signals import (
+    count,
+    cpu_fraction_of,
+    fraction_of,
+    make_finding,
+    share,
+)
 from steptime.diagnose.values.finding import BottleneckKind, Finding
 from steptime.measure.values.measurement import Measurement
 from steptime.measure.values.observations import PythonLoop
@@ -48,19 +53,19 @@ def find_python_loop(measurement: Measurement, *, code: str) -> Finding | None:
 
 
 def _fraction(measurement: Measurement, loop: PythonLoop) -> float | None:
-    """Return the share of a step that the loop takes at most; None where it is not known."""
+    """Return the share of a step that the loop takes at most; None where it is not known.
+
+    It is of wall time or of CPU time, whichever is more: beside others, waits for a core stretch
+    the short phases most, and a loop keeps its share of the CPU time.
+    """
     of_phase = fraction_of(measurement, loop.phase)
+    of_cpu = cpu_fraction_of(measurement, loop.phase)
+    if of_phase is not None and of_cpu is not None:
+        of_phase = max(of_phase, min(1.0, of_cpu))
     if of_phase is None and measurement.workers is not None:
         # Workers fetch beside the step, which waits for them at most as long.
         of_phase = fraction_of(measurement, "input_wait")
     return None if of_phase is None else min(1.0, of_phase * loop.share_of_phase)
-
-
-def own_loop(measurement: Measurement, finding: Finding) -> float | None:
-    """Return the part of the phase's own share that the lines of the loop take."""
-    own = own_fraction(measurement, (finding.names or {}).get("phase", "other"))
-    part = next((e.value for e in finding.evidence if e.name == "share_of_phase"), None)
-    return None if own is None or part is None else own * part
 
 
 def _row(code: str, *, what: str, sentence: str, remedy: str) -> Ailment:
@@ -78,9 +83,8 @@ def _row(code: str, *, what: str, sentence: str, remedy: str) -> Ailment:
         removal=without("that loop"),
         remedy=remedy,
         levers=(),
-        when_contended=by_cpu_time(
-            "It is a part of its phase, and keeps as much of its share as that phase does.",
-            own_loop,
+        when_contended=by_same_load(
+            "A loop in Python is CPU time of the thread that runs the step: both take longer alike."
         ),
     )
 
