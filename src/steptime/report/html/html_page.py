@@ -83,7 +83,7 @@ def _body(facts: PageFacts, plots: Plots | None) -> list[Html]:
     stalls = stalls_part(facts.stalls, started_unix_s=m.started_unix_s)
     parts = [
         _section("Trainings of this command", trainings_part(run)),
-        _section("Also found", sections.findings_part(m, run.diagnosis)),
+        _section("Also found", sections.findings_part(run)),
         _section("The run stood still", stalls),
         _section("Steps over time", drawn.of("steps", hint=_HINT), shifts),
         _section("Layers", layers_part(m)),
@@ -106,7 +106,7 @@ def _body(facts: PageFacts, plots: Plots | None) -> list[Html]:
         None if plots is None else _environment(facts),
     ]
     return [
-        sections.header(m),
+        sections.header(run),
         sections.verdict(m, run.diagnosis, store=facts.store),
         sections.tiles(m, energy_j=facts.series.energy_per_step_j()),
         *(part for part in parts if part is not None),
