@@ -425,11 +425,13 @@ class Rows(torch.utils.data.Dataset):
 """
 
 
-def rows_of(*sites: tuple[str, str, int, int], data: str = DATA) -> tuple[LoopMark, ...]:
-    trees = {"/nowhere/train.py": ast.parse(SCRIPT)}
+def rows_of(
+    *sites: tuple[str, str, int, int], data: str = DATA, script: str = SCRIPT
+) -> tuple[LoopMark, ...]:
+    trees = {"/nowhere/train.py": ast.parse(script)}
     own = OwnCode(
         trees=trees,
-        lines={"/nowhere/train.py": SCRIPT.split("\n")},
+        lines={"/nowhere/train.py": script.split("\n")},
         scripts=["/nowhere/train.py"],
         read=lambda file: (
             (ast.parse(data), data.split("\n")) if file == "/nowhere/data.py" else None
@@ -455,6 +457,19 @@ def test_a_data_set_in_a_module_beside_the_script_is_read() -> None:
 
     assert (mark.code, mark.file, mark.line) == ("element_writes", "/nowhere/data.py", 5)
     assert (mark.what, mark.site, mark.diff) == ("fetch", None, None)
+
+
+def test_a_function_of_a_module_beside_the_script_is_read() -> None:
+    data = "import random, torch\ndef make(n):\n    y = 0\n    x = torch.tensor([random.random() "
+    data += "for _ in range(n)])\n    return x\n"
+    script = SCRIPT.replace("torch.tensor([random.random() for _ in range(n)])", "make(n)")
+
+    (mark,) = rows_of(("other", "/nowhere/train.py", 7, 5), data=data, script=script)
+
+    assert (mark.code, mark.file, mark.line) == ("random_per_element", "/nowhere/data.py", 4)
+    assert mark.site == ("/nowhere/train.py", 7, 5)
+    assert "+++ b/data.py\n" in (mark.diff or "")
+    assert "+    x = torch.rand(n)\n" in (mark.diff or "")
 
 
 def test_a_data_set_that_decodes_is_not_read_as_a_loop() -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeGuard
 
 from steptime.measure.source.accumulation import last_name
 from steptime.measure.source.python_loops import Loop, find_loops, root_of
@@ -58,11 +59,21 @@ class Region:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A parsed file with its functions by name; methods stand under their own name."""
+    """A parsed file with its functions by name; methods stand under their own name.
+
+    `imported` are the functions of the user's modules that it imports, each with its file.
+    """
 
     tree: ast.Module
     functions: Mapping[str, Sequence[_Function]] = field(default_factory=dict)
     classes: Mapping[str, ast.ClassDef] = field(default_factory=dict)
+    imported: Mapping[str, Sequence[tuple[_Function, str]]] = field(default_factory=dict)
+
+    def find(self, name: str) -> tuple[_Function, str] | None:
+        """Return the only function of a name with its file; None where there are several."""
+        own = [(one, "") for one in self.functions.get(name, ())]
+        found = own or list(self.imported.get(name, ()))
+        return found[0] if len(found) == 1 else None  # else nobody knows which one
 
 
 def make_program(tree: ast.Module) -> Program:
@@ -75,6 +86,15 @@ def make_program(tree: ast.Module) -> Program:
         elif isinstance(node, ast.ClassDef):
             classes[node.name] = node
     return Program(tree=tree, functions=functions, classes=classes)
+
+
+def with_imports(program: Program, modules: Mapping[str, Program]) -> Program:
+    """Return a file with the functions of modules that it imports, by their files."""
+    imported: dict[str, list[tuple[_Function, str]]] = {}
+    for file, module in modules.items():
+        for name, functions in module.functions.items():
+            imported.setdefault(name, []).extend((one, file) for one in functions)
+    return replace(program, imported=imported)
 
 
 def region_between(program: Program, line: int, end_line: int) -> Region:
@@ -228,30 +248,34 @@ class _RegionReader:
         self._is_plain = True
 
     def read(self, nodes: Sequence[ast.AST], body: Sequence[ast.stmt]) -> Region:
-        self._read(nodes, body, 0)
+        self._read(nodes, body, 0, "")
         return Region(loops=tuple(sorted(self._loops, key=_deepest)), is_plain=self._is_plain)
 
-    def _read(self, nodes: Sequence[ast.AST], body: Sequence[ast.stmt], depth: int) -> None:
-        self._loops += find_loops(nodes, body)
+    def _read(
+        self, nodes: Sequence[ast.AST], body: Sequence[ast.stmt], depth: int, file: str
+    ) -> None:
+        self._loops += [replace(loop, file=file) for loop in find_loops(nodes, body)]
         for node in nodes:
             is_edge = depth == 0 and self._is_at_edge(node)
             for call in _calls_made(node):
-                function = self._function_of(call)
-                if function is not None and depth < _MAX_DEPTH:
-                    self._follow(function, depth, is_edge=is_edge)
+                found = self._function_of(call)
+                if found is not None and depth < _MAX_DEPTH:
+                    function, place = found
+                    self._follow(function, depth, place or file, is_edge=is_edge)
                 elif not (is_edge or _is_known(call)):
                     self._is_plain = False
 
-    def _follow(self, function: _Function, depth: int, *, is_edge: bool) -> None:
+    def _follow(self, function: _Function, depth: int, file: str, *, is_edge: bool) -> None:
         """Read a function that is called; at the edge it may be the one that holds the marker."""
         if function in self._seen:
             return
         self._seen.add(function)
         if not is_edge:
-            self._read(function.body, function.body, depth + 1)
+            self._read(function.body, function.body, depth + 1, file)
             return
-        inner = _RegionReader(self._program, set()).read(function.body, function.body)
-        self._loops += inner.loops if inner.is_plain else ()
+        inner = _RegionReader(self._program, set())
+        inner._read(function.body, function.body, 0, file)
+        self._loops += inner._loops if inner._is_plain else []
 
     def _is_at_edge(self, node: ast.AST) -> bool:
         """Return whether a line of a marker lies in it, and it is no statement with others in it.
@@ -262,20 +286,22 @@ class _RegionReader:
         is_compound = isinstance(node, ast.stmt) and any(True for _ in _children(node))
         return not is_compound and any(first <= line <= last for line in self._edges)
 
-    def _function_of(self, call: ast.Call) -> _Function | None:
-        """Return the user's function that a call reaches, where its name says which."""
+    def _function_of(self, call: ast.Call) -> tuple[_Function, str] | None:
+        """Return the user's function that a call reaches, where its name says which, and its file.
+
+        The file is empty for the one that is searched.
+        """
         name = last_name(call.func) or ""
         if isinstance(call.func, ast.Name):
             made = self._program.classes.get(name)
             if made is not None:
-                return next((m for m in made.body if _is_init(m)), None)  # type: ignore[return-value]
+                return next(((m, "") for m in made.body if _is_init(m)), None)
         elif not isinstance(call.func, ast.Attribute) or root_of(call.func) in _KNOWN_ROOTS:
             return None
-        found = self._program.functions.get(name, ())
-        return found[0] if len(found) == 1 else None  # else nobody knows which one
+        return self._program.find(name)
 
 
-def _is_init(node: ast.stmt) -> bool:
+def _is_init(node: ast.stmt) -> TypeGuard[ast.FunctionDef]:
     return isinstance(node, ast.FunctionDef) and node.name == "__init__"
 
 

@@ -25,6 +25,7 @@ from steptime.measure.source.loop_regions import (
     methods,
     region_between,
     region_of_functions,
+    with_imports,
 )
 from steptime.measure.source.python_loops import Loop
 
@@ -58,29 +59,34 @@ class OwnCode:
 
 def loop_rows(own: OwnCode, sites: Iterable[tuple[str, str, int, int]]) -> list[dict[str, Any]]:
     """Return the rows of `source.json` on loops over elements."""
-    programs = {file: make_program(tree) for file, tree in own.trees.items()}
+    whole = _with_modules(own)
+    programs = {file: make_program(tree) for file, tree in whole.trees.items()}
     marks = []
     for what, file, line, end_line in sorted(sites):
         if what in _IN_LINES and file in programs:
-            region = region_between(programs[file], line, end_line)
-            marks += _marks(own, region, file, what, (file, line, end_line))
-    marks += _marks_of_data(own, programs)
+            others = {name: one for name, one in programs.items() if name != file}
+            region = region_between(with_imports(programs[file], others), line, end_line)
+            marks += _marks(whole, region, file, what, (file, line, end_line))
+    marks += _marks_of_data(whole, programs)
     return [write_loop_row(mark) for mark in marks]
 
 
-def _marks_of_data(own: OwnCode, programs: Mapping[str, Program]) -> Iterator[LoopMark]:
-    """Yield the loops in data sets and collate functions, also of modules that scripts import."""
+def _with_modules(own: OwnCode) -> OwnCode:
+    """Return the user's files with the modules beside the scripts that these import."""
     modules = dict(_modules(own))
     lines = {**own.lines, **{file: text for file, (_, text) in modules.items()}}
-    known = {**programs, **{file: make_program(tree) for file, (tree, _) in modules.items()}}
     trees = {**own.trees, **{file: tree for file, (tree, _) in modules.items()}}
-    whole = replace(own, trees=trees, lines=lines)
+    return replace(own, trees=trees, lines=lines)
+
+
+def _marks_of_data(own: OwnCode, known: Mapping[str, Program]) -> Iterator[LoopMark]:
+    """Yield the loops in data sets and collate functions."""
     for what, find in (("fetch", _item_methods), ("collate", collate_functions)):
         regions = {f: region_of_functions(p, found) for f, p in known.items() if (found := find(p))}
         # Which of several data sets a loader reads is not known, so all must be readable.
         if all(region.is_plain for region in regions.values()):
             for file, region in regions.items():
-                yield from _marks(whole, region, file, what, None)
+                yield from _marks(own, region, file, what, None)
 
 
 def _item_methods(program: Program) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -116,8 +122,10 @@ def _marks(
     """Return the deepest loop of a region, or none where something else may have taken the time."""
     if not region.loops or not region.is_plain:
         return []
-    loop, text = region.loops[0], own.lines[file]
-    edit = _edit(own, file, region.loops, text)
+    loop = region.loops[0]
+    file = loop.file or file
+    text = own.lines[file]
+    edit = _edit(own, file, [one for one in region.loops if (one.file or file) == file], text)
     number = loop.node.lineno
     return [
         LoopMark(

@@ -60,11 +60,13 @@ class Loop:
         code: the pattern.
         node: the outermost loop or, of a list that is made into a tensor, the call that makes it.
         depth: how many loops lie in each other.
+        file: the file that it is in; empty for the file that is searched.
     """
 
     code: str
     node: ast.stmt | ast.expr
     depth: int
+    file: str = ""
 
 
 def find_loops(nodes: Sequence[ast.AST], body: Sequence[ast.stmt]) -> list[Loop]:
