@@ -35,6 +35,13 @@ MAX_LEVERS = 4
 
 AGAIN = "Then measure again:"
 
+_SWITCHES = {
+    "no_anomaly_mode": "anomaly_mode",
+    "no_profiler": "profiler",
+    "no_deterministic": "deterministic",
+}
+"""Levers that turn off a switch of the script's, by the switch."""
+
 _OF_THREADS = ("num_threads", "wait_policy")
 """Levers that need several threads computing on the CPU."""
 
@@ -117,7 +124,13 @@ def trial_levers(finding: Finding, measurement: Measurement) -> LeverChoice:
 def _levers_of(finding: Finding, measurement: Measurement) -> list[str]:
     row = ailment_of(finding)
     names = () if row is None else row.levers
-    return [name for name in names if _may_help(name, measurement)][:MAX_LEVERS]
+    found = [name for name in names if _may_help(name, measurement)]
+    # What takes back something that was seen to be on is likelier than anything else.
+    return sorted(found, key=lambda name: not _takes_back(name))[:MAX_LEVERS]
+
+
+def _takes_back(lever: str) -> bool:
+    return lever in _SWITCHES or lever == "no_checkpointing"
 
 
 def _knows_layers(measurement: Measurement) -> bool:
@@ -132,6 +145,10 @@ def _may_help(lever: str, measurement: Measurement) -> bool:
         return False  # the user has to name one
     if lever == "compile" and compilation is not None and compilation.num_graphs:
         return lever in _in_use(measurement)  # otherwise the script compiles by itself
+    if lever in _SWITCHES:
+        return any(switch.name == _SWITCHES[lever] for switch in measurement.switches)
+    if lever == "no_checkpointing":
+        return count is not None and count.recomputed > 0
     if lever == "channels_last":
         return count is not None and any(one.name == "convolution" for one in count.classes)
     if lever in _OF_THREADS:
