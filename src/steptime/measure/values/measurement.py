@@ -23,6 +23,7 @@ from steptime.measure.values.observations import (
     LoaderUse,
     MemoryUse,
     Operators,
+    PythonLoop,
     RecipeUse,
     ScriptError,
     Site,
@@ -338,6 +339,8 @@ class Measurement:
         compilation: what torch.compile did; None where it was not used.
         switches: debug switches found on.
         suspicions: what looks wrong in the source.
+        python_loops: loops over elements in the user's own Python, in lines that were timed; those
+            in the longest lines first.
         errors: exceptions that ended processes of the command.
         recipe: the recipe that the run trained with, and whether its levers worked; None
             without `--recipe`.
@@ -393,6 +396,7 @@ class Measurement:
     compilation: Compilation | None = None
     switches: tuple[Switch, ...] = ()
     suspicions: tuple[Suspicion, ...] = ()
+    python_loops: tuple[PythonLoop, ...] = ()
     errors: tuple[ScriptError, ...] = ()
     recipe: RecipeUse | None = None
     stalls: tuple[Stall, ...] = ()
