@@ -19,7 +19,7 @@ class TestLevers(LeverContract):
 
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-WITH_EVIDENCE = ("fused_optimizer",)
+WITH_EVIDENCE = ("fused_attention", "fused_optimizer", "fused_rnn")
 """Levers whose gains have been looked up and measured; a new lever joins when it has some."""
 
 
