@@ -247,6 +247,21 @@ def test_weights_that_the_module_keeps_are_noticed_and_left_alone(put_on, calls)
     assert type(training.model.block.kept) is torch.Tensor
 
 
+def test_a_row_that_an_added_mask_hides_stays_nan(put_on, calls):
+    mask = torch.zeros(LENGTH, LENGTH)
+    mask[2] = -math.inf
+
+    def attend(self, q, k, v):
+        return F.softmax(q @ k.mT + mask, -1) @ v
+
+    training = Training(attend)
+    put_on()
+    results = [training.model(training.inputs) for _ in range(3)]
+
+    assert all(result[:, 2].isnan().all() for result in results)
+    assert calls == []
+
+
 def test_a_causal_mask_is_told_to_the_kernel(put_on, calls):
     put_on()
     Training(causal).steps(2)

@@ -115,8 +115,11 @@ class Fuser:
 
     def mask_of(self, chain: Chain) -> Any:
         """Return the mask in torch's form, None without one, or why it cannot be given."""
+        if chain.added is not None:
+            is_hidden = bool(chain.added.amax(-1).isneginf().any())
+            return "hidden_row" if is_hidden else chain.added
         if not chain.shown:
-            return chain.added
+            return None
         shown = chain.shown[0]
         for other in chain.shown[1:]:
             shown = shown & other
@@ -189,7 +192,7 @@ def sign(chain: Chain, plan: Plan) -> tuple[Any, ...]:
     kinds = tuple((function, place) for function, _, _, place in chain.steps)
     mask = None if plan.mask is None else (plan.mask.dtype, plan.mask.dim())
     sizes = (chain.queries.dtype, chain.queries.shape[-1], plan.values.shape[-1])
-    return kinds, mask, plan.is_causal, plan.scale, sizes, chain.state[1:]
+    return kinds, mask, plan.is_causal, plan.scale > 0, sizes, chain.state[1:]
 
 
 def cut(chain: Chain) -> Chain:
