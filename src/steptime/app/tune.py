@@ -6,12 +6,14 @@ In: a command and a budget. Out: a `TunedCommand`, a study with the place of its
 from __future__ import annotations
 
 import difflib
+import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from steptime.app.attempt import attempt
 from steptime.app.command_words import as_argv
 from steptime.app.load import load_run
 from steptime.app.observed_run import ObservedRun
@@ -20,6 +22,7 @@ from steptime.app.run_listing import list_runs
 from steptime.core.interval import Interval
 from steptime.core.store import Run, find_store, read_value
 from steptime.errors import DamagedRunError, NotFoundError, RecipeError, StoreError, UsageError
+from steptime.launch.user_command import user_environment
 from steptime.launch.values import CommandRecord
 from steptime.levers import load_all
 from steptime.levers.base import Lever
@@ -28,8 +31,14 @@ from steptime.tune.recipe.proof_scope import describe_machine, describe_script
 from steptime.tune.recipe.recipe_file import check_output, make_recipe, write_recipe
 from steptime.tune.run_study import run_study
 from steptime.tune.study_options import StudyOptions
+from steptime.tune.trials.other_python import OtherPython, check_other_python
 from steptime.tune.values.study_progress import StudyProgress
 from steptime.tune.values.study_values import Study, StudyOutcome
+
+_LOGGER = logging.getLogger(__name__)
+
+INTERPRETER = "interpreter"
+"""The lever that needs something from the user: another interpreter."""
 
 Tell = Callable[[str], None]
 Progress = Callable[[StudyProgress], None]
@@ -44,11 +53,13 @@ class TunedCommand:
         recipe_file: where the recipe was written; None if there is none, or it could not be
             written.
         failure: why it could not be written; None if it was, or there is none.
+        page: the page of the study, one HTML file; None if it could not be written.
     """
 
     study: Study
     recipe_file: Path | None = None
     failure: RecipeError | None = None
+    page: Path | None = None
 
     @property
     def outcome(self) -> StudyOutcome | None:
@@ -144,6 +155,15 @@ def tune(
     return tune_command(asked, progress=progress or _ignore)
 
 
+def other_python(given: str, command: tuple[str, ...]) -> OtherPython:
+    """Return the interpreter that a study tries as one more arm.
+
+    Raises:
+        UsageError: it cannot take the place of the command's.
+    """
+    return check_other_python(given, command, user_environment())
+
+
 def _words_of(command: str | Sequence[str | os.PathLike[str]] | ObservedRun) -> tuple[str, ...]:
     if isinstance(command, ObservedRun):
         return command.measurement.command
@@ -167,7 +187,13 @@ def tune_command(asked: StudyOptions, *, progress: Progress) -> TunedCommand:
     if asked.training is None:
         _check_is_alone(asked)
     study = run_study(asked, progress=progress)
-    if study.outcome is not StudyOutcome.FASTER or not study.recipe or asked.output is None:
+    tuned = _with_recipe(study, asked.output)
+    return replace(tuned, page=_write_page(tuned, store=asked.store))
+
+
+def _with_recipe(study: Study, output: Path | None) -> TunedCommand:
+    """Write the recipe where the user wants it, if one was proven."""
+    if study.outcome is not StudyOutcome.FASTER or not study.recipe or output is None:
         return TunedCommand(study=study)
     recipe = make_recipe(
         study,
@@ -175,10 +201,22 @@ def tune_command(asked: StudyOptions, *, progress: Progress) -> TunedCommand:
         machine=describe_machine(),
     )
     try:
-        write_recipe(asked.output, recipe)
+        write_recipe(output, recipe)
     except RecipeError as error:
         return TunedCommand(study=study, failure=error)
-    return TunedCommand(study=study, recipe_file=asked.output)
+    return TunedCommand(study=study, recipe_file=output)
+
+
+def _write_page(tuned: TunedCommand, *, store: Path) -> Path | None:
+    """Write the page beside the recipe in the study's folder; a failure costs the page alone."""
+    from steptime.app.study_page import folder_of, write_study_page
+
+    pages: list[Path] = []
+    with attempt(_LOGGER.warning):
+        folder = folder_of(tuned.study, store=store)
+        if folder is not None:
+            pages.append(write_study_page(tuned.study, folder, recipe=tuned.recipe_file))
+    return pages[0] if pages else None
 
 
 def _check_is_alone(asked: StudyOptions) -> None:
@@ -209,6 +247,7 @@ def choose_levers(
     *,
     names: tuple[str, str] = ("levers", "exclude"),
     tell: Tell = lambda _: None,
+    with_interpreter: bool = False,
 ) -> tuple[Lever, ...]:
     """Return the levers to hand to the search, which itself says which of them are left out.
 
@@ -217,6 +256,8 @@ def choose_levers(
         exclude: names of those to leave out.
         names: what the two are called in messages.
         tell: gets a sentence about a lever that cannot be loaded.
+        with_interpreter: the user named another interpreter, so that it is tried whatever `only`
+            names; without one, the lever is there only if it is named.
 
     Raises:
         UsageError: one of the names is not a lever.
@@ -229,7 +270,9 @@ def choose_levers(
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(known)}."
                 raise UsageError(f"{flag}: there is no lever `{name}`.", hint=hint)
-    return tuple(lever for lever in levers if only is None or lever.name in only)
+    wanted = {name for name in known if name != INTERPRETER} if only is None else set(only)
+    wanted |= {INTERPRETER} if with_interpreter else set()
+    return tuple(lever for lever in levers if lever.name in wanted)
 
 
 def _ignore(_: StudyProgress) -> None:
