@@ -50,6 +50,7 @@ NAMES: tuple[str, ...] = (
     "no_deterministic",
     "no_pin_memory",
     "no_checkpointing",
+    "interpreter",
 )
 """Module names, in the order in which they are listed."""
 

@@ -199,7 +199,7 @@ COMPUTE = Ailment(
         *("autocast", "compile", "fused_attention", "fused_rnn", "channels_last"),
         *("fused_optimizer", "num_threads"),
         *("matmul_precision", "module_precision", "allocator", "wait_policy"),
-        *("no_checkpointing", "no_deterministic", "flush_denormal"),
+        *("no_checkpointing", "no_deterministic", "flush_denormal", "interpreter"),
     ),
     when_contended=by_cpu_time(
         "The arithmetic must have nine tenths of the CPU time as well, and must have used a core "

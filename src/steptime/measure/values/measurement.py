@@ -24,6 +24,7 @@ from steptime.measure.values.observations import (
     LoaderUse,
     MemoryUse,
     Operators,
+    PythonLoop,
     RecipeUse,
     ScriptError,
     Site,
@@ -341,6 +342,8 @@ class Measurement:
         suspicions: what looks wrong in the source.
         attention: how one counted update computes attention, by line; empty where it computes
             none, None where no update was looked into (`count_missing` mostly says why).
+        python_loops: loops over elements in the user's own Python, in lines that were timed; those
+            in the longest lines first.
         errors: exceptions that ended processes of the command.
         recipe: the recipe that the run trained with, and whether its levers worked; None
             without `--recipe`.
@@ -396,6 +399,7 @@ class Measurement:
     compilation: Compilation | None = None
     switches: tuple[Switch, ...] = ()
     suspicions: tuple[Suspicion, ...] = ()
+    python_loops: tuple[PythonLoop, ...] = ()
     errors: tuple[ScriptError, ...] = ()
     recipe: RecipeUse | None = None
     stalls: tuple[Stall, ...] = ()
