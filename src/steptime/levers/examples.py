@@ -89,8 +89,8 @@ WORLDS: tuple[Facts, ...] = (
     DEVICES,
     dataclasses.replace(DEVICES, num_nodes=1, has_infiniband=False, exchanges=()),
     dataclasses.replace(TEXT, device="cuda", capabilities=("sm_90",), draws_in_calls=True),
-    dataclasses.replace(TEXT, plain_attention=(), kept_attention=("dropout",), draws_in_calls=True),
     Facts(torch_version="2.9.0", libraries={"python": "/opt/other/bin/python"}),
+    dataclasses.replace(TEXT, plain_attention=(), kept_attention=("dropout",), draws_in_calls=True),
     Facts(torch_version="2.4.0"),
     dataclasses.replace(
         CPU, loaders=(dataclasses.replace(ROWS, pin_memory=True),), has_accelerator=True

@@ -340,10 +340,10 @@ class Measurement:
         compilation: what torch.compile did; None where it was not used.
         switches: debug switches found on.
         suspicions: what looks wrong in the source.
-        attention: how one counted update computes attention, by line; empty where it computes
-            none, None where no update was looked into (`count_missing` mostly says why).
         python_loops: loops over elements in the user's own Python, in lines that were timed; those
             in the longest lines first.
+        attention: how one counted update computes attention, by line; empty where it computes
+            none, None where no update was looked into (`count_missing` mostly says why).
         errors: exceptions that ended processes of the command.
         recipe: the recipe that the run trained with, and whether its levers worked; None
             without `--recipe`.
