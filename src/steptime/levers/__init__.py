@@ -21,6 +21,7 @@ NAMES: tuple[str, ...] = (
     "fused_optimizer",
     "channels_last",
     "compile",
+    "cudnn_benchmark",
     "num_threads",
     "wait_policy",
     "allocator",

@@ -134,6 +134,7 @@ class Facts:
     uses_autocast: bool | None = None
     uses_scaler: bool | None = None
     uses_compile: bool | None = None
+    uses_cudnn_benchmark: bool | None = None
     matmul_precision: str | None = None
     has_convolution: bool | None = None
     is_channels_last: bool | None = None

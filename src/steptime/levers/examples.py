@@ -122,7 +122,9 @@ WORLDS: tuple[Facts, ...] = (
         capabilities=("sm_70",),
         world_size=2,
         parameter_dtypes=("bfloat16", "float32"),
+        has_convolution=True,
         uses_compile=True,
+        uses_cudnn_benchmark=True,
         uses_autocast=True,
     ),
     Facts(

@@ -196,8 +196,8 @@ COMPUTE = Ailment(
     ),
     remedy="Make the arithmetic cheaper (mixed precision, torch.compile).",
     levers=(
-        *("autocast", "compile", "channels_last", "fused_optimizer", "num_threads"),
-        *("matmul_precision", "allocator", "wait_policy"),
+        *("autocast", "compile", "channels_last", "cudnn_benchmark", "fused_optimizer"),
+        *("num_threads", "matmul_precision", "allocator", "wait_policy"),
     ),
     when_contended=by_cpu_time(
         "The arithmetic must have nine tenths of the CPU time as well, and must have used a core "

@@ -292,7 +292,12 @@ def describe_device(torch: Any, models: list[Any]) -> dict[str, Any]:
     if kind == "cuda":  # untested on a device
         major, minor = torch.cuda.get_device_capability()
         name = torch.cuda.get_device_name()
-        return {"device": kind, "device_name": name, "capabilities": [f"sm_{major}{minor}"]}
+        return {
+            "device": kind,
+            "device_name": name,
+            "capabilities": [f"sm_{major}{minor}"],
+            "uses_cudnn_benchmark": bool(torch.backends.cudnn.benchmark),
+        }
     return {"device": kind, "device_name": None, "capabilities": cpu_capabilities(torch)}
 
 

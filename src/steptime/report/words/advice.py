@@ -34,6 +34,8 @@ MAX_LEVERS = 4
 
 AGAIN = "Then measure again:"
 
+_OF_CONVOLUTIONS = ("channels_last", "cudnn_benchmark")
+
 _OF_THREADS = ("num_threads", "wait_policy")
 """Levers that need several threads computing on the CPU."""
 
@@ -94,8 +96,10 @@ def _may_help(lever: str, measurement: Measurement) -> bool:
     compilation, count = measurement.compilation, measurement.count
     if lever == "compile" and compilation is not None and compilation.num_graphs:
         return lever in _in_use(measurement)  # otherwise the script compiles by itself
-    if lever == "channels_last":
-        return count is not None and any(one.name == "convolution" for one in count.classes)
+    if lever in _OF_CONVOLUTIONS:
+        found = count is not None and any(one.name == "convolution" for one in count.classes)
+        is_cuda = any(rank.device == "cuda" for rank in measurement.ranks)
+        return found and (is_cuda or lever != "cudnn_benchmark")
     if lever in _OF_THREADS:
         ranks = measurement.ranks
         return all(rank.device == "cpu" and rank.num_threads != 1 for rank in ranks)
