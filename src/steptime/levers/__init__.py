@@ -21,6 +21,8 @@ NAMES: tuple[str, ...] = (
     "fused_optimizer",
     "channels_last",
     "compile",
+    "no_compile",
+    "dynamic_shapes",
     "cudnn_benchmark",
     "num_threads",
     "wait_policy",

@@ -118,7 +118,8 @@ class Facts:
     its version (`tune.trials.libraries`). Cores and memory are what a container allows
     (`tune.trials.resources`). `environment_names` are the variables that the user set.
     `has_sequence_convolution`: in one dimension, over more than one position. `draws_in_calls`:
-    calls of models moved torch's random state, as dropout does.
+    calls of models moved torch's random state, as dropout does. `num_recompiles`: of the script's
+    own torch.compile.
     """
 
     torch_version: str
@@ -134,6 +135,7 @@ class Facts:
     uses_autocast: bool | None = None
     uses_scaler: bool | None = None
     uses_compile: bool | None = None
+    num_recompiles: int | None = None
     uses_cudnn_benchmark: bool | None = None
     matmul_precision: str | None = None
     has_convolution: bool | None = None

@@ -330,7 +330,7 @@ RECOMPILE = Ailment(
     explanation="Sizes that vary, or values read from Python, make a graph invalid.",
     removal=run_without("the repeated compiling"),
     remedy="Mark what varies as dynamic (torch.compile(dynamic=True)), or pad to a few sizes.",
-    levers=(),
+    levers=("dynamic_shapes", "no_compile"),
     when_contended=by_facts(
         "Compilations are counted; compiling and the steps both take longer beside a neighbor."
     ),
