@@ -121,10 +121,11 @@ def test_a_compiled_model_drops_the_same_and_trains_as_without(
 @pytest.mark.parametrize(
     ("script", "wanted", "most_graphs"),
     [
+        (SCRIPTS / "repeated.py", ("compile", {"mode": "default", "scope": "blocks"}), 2),
         (SPECIMENS / "recompile.py", ("dynamic_shapes", {}), 1),
         (SPECIMENS / "recompile.py", ("no_compile", {}), 0),
     ],
-    ids=["dynamic shapes", "eager"],
+    ids=["blocks", "dynamic shapes", "eager"],
 )
 def test_with_few_graphs_the_script_prints_what_it_printed(
     tmp_path: Path, script: Path, wanted: Wanted, most_graphs: int

@@ -119,7 +119,7 @@ class Facts:
     (`tune.trials.resources`). `environment_names` are the variables that the user set.
     `has_sequence_convolution`: in one dimension, over more than one position. `draws_in_calls`:
     calls of models moved torch's random state, as dropout does. `num_recompiles`: of the script's
-    own torch.compile.
+    own torch.compile. `num_repeated_blocks`: layers that have others of their class and form.
     """
 
     torch_version: str
@@ -144,6 +144,7 @@ class Facts:
     has_sequence_convolution: bool | None = None
     draws_in_calls: bool | None = None
     num_parameters: int | None = None
+    num_repeated_blocks: int | None = None
     parameter_dtypes: tuple[str, ...] | None = None
     optimizers: tuple[OptimizerFacts, ...] | None = None
     loaders: tuple[LoaderFacts, ...] | None = None

@@ -96,6 +96,7 @@ TEXT = Facts(
     has_sequence_convolution=False,
     draws_in_calls=False,
     uses_compile=False,
+    num_repeated_blocks=12,
     loaders=(TEXTS,),
 )
 """A language model on texts that are padded to one length."""

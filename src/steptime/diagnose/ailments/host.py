@@ -269,7 +269,8 @@ LAUNCHES = Ailment(
     "host to launch the next operator.",
     explanation=None,
     removal=without("that wait"),
-    remedy="Let torch.compile fuse operators (mode reduce-overhead).",
+    remedy="Let torch.compile fuse operators, or record them as CUDA graphs (mode "
+    "reduce-overhead).",
     levers=("compile", "fused_optimizer"),
     when_contended=by_cpu_time(
         "A host that lost its core leaves a device idle, too; so the CPU time of the host must "
