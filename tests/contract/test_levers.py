@@ -1,8 +1,11 @@
 """Each lever of ours keeps the contract that other people's have to keep."""
 
+from pathlib import Path
+
 import pytest
 
 from steptime.levers import NAMES, load
+from steptime.levers.lever_evidence import EVIDENCE, evidence_of
 from steptime.testing.levers import LeverContract
 
 
@@ -13,3 +16,25 @@ def lever(request):
 
 class TestLevers(LeverContract):
     pass
+
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+WITH_EVIDENCE = ("fused_optimizer",)
+"""Levers whose gains have been looked up and measured; a new lever joins when it has some."""
+
+
+@pytest.mark.parametrize("name", WITH_EVIDENCE)
+def test_a_lever_says_what_it_gave(name):
+    assert evidence_of(load(name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_our_own_evidence_is_in_the_repository(name):
+    sources = {one.source for one in evidence_of(load(name))}
+
+    ours = [source for source in sources if not source.startswith("https://")]
+    assert [source for source in ours if not (ROOT / source.partition("#")[0]).is_file()] == []
+
+
+def test_there_is_no_evidence_of_a_lever_that_is_not_there():
+    assert set(EVIDENCE) <= set(NAMES)

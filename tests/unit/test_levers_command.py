@@ -10,6 +10,7 @@ from steptime import levers
 from steptime.cli.main import main
 from steptime.levers.base import Moment
 from steptime.levers.examples import WORLDS
+from steptime.report.text.lever_text import EvidenceRow, describe_gain
 
 OUTSIDE = """
 from steptime.levers.base import Lever, Moment, Preserves
@@ -79,6 +80,31 @@ def test_the_explanation_has_settings_and_the_edit_as_it_is_to_be_pasted(capsys)
     assert "dtype = bf16 | fp16" in out
     assert "  with torch.autocast(inputs.device.type, dtype=torch.bfloat16):\n" in out
     assert "      outputs = model(inputs)\n" in out
+
+
+def test_what_a_lever_gave_is_told_with_its_range_and_its_source(capsys):
+    main(["levers", "fused_optimizer"])
+
+    out = capsys.readouterr().out
+    (line,) = [line for line in out.splitlines() if "1.12x" in line]
+    assert line.split()[0] == "GPT,"
+    assert "1.12x (1.10-1.15)" in line
+    assert line.endswith("docs/explanation/tried.md#small-models-on-one-thread")
+
+
+@pytest.mark.parametrize(
+    ("speedup", "low", "high", "words"),
+    [
+        (1.5, None, None, "1.50x"),
+        (1.5, 1.2, 1.9, "1.50x (1.20-1.90)"),
+        (None, 1.01, 1.1, "1.01-1.10x"),
+        (None, None, None, "not in figures"),
+    ],
+)
+def test_a_gain_in_words(speedup, low, high, words):
+    row = EvidenceRow(training="A", speedup=speedup, low=low, high=high, remark="", source="docs/")
+
+    assert describe_gain(row) == words
 
 
 def test_a_switch_has_no_settings(capsys):

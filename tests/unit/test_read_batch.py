@@ -12,7 +12,13 @@ from typing import Any
 import pytest
 
 from steptime.guest.padding import batch_watch
-from steptime.guest.padding.batch_watch import EACH_UPDATE, MAX_COST_NS, MAX_UNSEEN, BatchWatch
+from steptime.guest.padding.batch_watch import (
+    EACH_UPDATE,
+    MAX_COST_NS,
+    MAX_HANDED,
+    MAX_UNSEEN,
+    BatchWatch,
+)
 from steptime.guest.padding.host_rows import MAX_BYTES, named_tensors
 from steptime.guest.padding.read_batch import (
     BOUNDS,
@@ -253,6 +259,15 @@ def test_labels_of_the_loader_complete_the_ids_of_the_call(watch: BatchWatch) ->
     watch.see_batch((ids, labels))
     watch.see_call((ids,), {}, 0)
     assert written(watch)[0][1] == LABELS
+
+
+def test_a_loader_whose_batches_no_model_is_called_with_is_left_alone(watch: BatchWatch) -> None:
+    ids, mask, _ = make()
+    for _ in range(MAX_HANDED):
+        watch.see_batch({"input_ids": ids, "attention_mask": mask})
+    assert watch.needs_handed
+    watch.see_batch({"input_ids": ids, "attention_mask": mask})
+    assert not watch.needs_handed
 
 
 def test_images_are_soon_left_alone(watch: BatchWatch) -> None:

@@ -194,6 +194,28 @@ class Session(Protocol):
         """Count something that a reader must know about, such as `skipped_update`."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeverEvidence:
+    """What a lever gave one training, as somebody measured it; a loss is as welcome as a gain.
+
+    Attributes:
+        training: what was trained, on what: a phrase without a full stop.
+        speedup: time without the lever / time with it; None where only a range is known.
+        low: the lower end of its range or interval, if one is known.
+        high: the upper end.
+        remark: what else one must know about it, sentences; empty if nothing.
+        source: where it was published, an address; or of ours, a page in docs/ or a file in
+            benchmarks/results/.
+    """
+
+    training: str
+    source: str
+    speedup: float | None = None
+    low: float | None = None
+    high: float | None = None
+    remark: str = ""
+
+
 def never_differs(facts: Facts, settings: Settings) -> Preserves | None:
     """Return None: the lever's own class holds wherever it is used."""
     return None
@@ -228,6 +250,8 @@ class Lever:
         edit: returns the source edit that makes it permanent, or else the launch line.
         costs: what it costs: memory, start-up time, what may break.
         source: the paper, release note or documentation page.
+        evidence: what it gave in trainings, published and measured by us. That of our own levers
+            stands in `lever_evidence.py`, because the guest loads a lever's file and needs none.
     """
 
     name: str
@@ -250,3 +274,4 @@ class Lever:
     judged_beside_others: bool = False
     variables: Callable[[Settings, Mapping[str, str]], Mapping[str, str]] | None = None
     apply: Callable[[Settings, Session], Undo | None] | None = None
+    evidence: tuple[LeverEvidence, ...] = ()

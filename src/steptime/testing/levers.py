@@ -28,6 +28,7 @@ from steptime.diagnose.values.finding import BottleneckKind
 from steptime.levers import file_of
 from steptime.levers.base import Facts, Lever, Moment, Preserves, Settings
 from steptime.levers.examples import CPU, UNSEEN, WORLDS
+from steptime.levers.lever_evidence import evidence_of
 from steptime.measure.values.measurement import INNER_PHASES, PHASES, SPANS
 from steptime.testing.lever_session_double import PlainSession
 from steptime.testing.training import Training
@@ -62,6 +63,17 @@ class LeverContract:
         module = sys.modules[lever.applies.__module__]
         assert lever.source.strip()
         assert "Source:" in (module.__doc__ or ""), "the docstring says whose idea it was"
+
+    def test_its_evidence_is_figures_with_a_source(self, lever: Lever) -> None:
+        for one in evidence_of(lever):
+            assert re.fullmatch(r".*[^\s.]", one.training), one
+            assert re.match(r"https://|docs/|benchmarks/results/", one.source), one
+            assert not one.remark or is_sentence(one.remark), one
+            assert (one.low is None) == (one.high is None), "a range has two ends"
+            known = [x for x in (one.low, one.speedup, one.high) if x is not None]
+            assert known or one.remark, "without a figure it says in words what it gave"
+            assert known == sorted(known), one
+            assert all(value > 0 for value in known), one
 
     def test_what_it_relieves_and_shortens_are_words_of_the_product(self, lever: Lever) -> None:
         assert lever.relieves

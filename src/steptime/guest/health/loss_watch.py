@@ -47,6 +47,7 @@ class LossWatch:
     """The numbers of one thread's updates; the first thread that steps writes them."""
 
     __slots__ = (
+        "address",
         "arriving",
         "float32",
         "found",
@@ -65,6 +66,7 @@ class LossWatch:
         "num_losses",
         "num_places",
         "num_weights_looks",
+        "number",
         "optimizer",
         "plain",
         "read_found",
@@ -96,7 +98,8 @@ class LossWatch:
         self.looked: list[tuple[Slot, bool]] = []
         self.arriving: list[tuple[int, int, Slot, bool]] = []
         self.last_read = -LOOK_EVERY - 1
-        self.optimizer = 0
+        self.optimizer = self.address = 0
+        self.number = c_float()
         # Of the update in progress:
         self.loss = 0.0
         self.num_losses = 0
@@ -124,7 +127,9 @@ class LossWatch:
             and root.dtype is self.float32
             and (address := root.data_ptr())
         ):
-            value = c_float.from_address(address).value
+            if address != self.address:  # the allocator mostly gives a loss the same place
+                self.address, self.number = address, c_float.from_address(address)
+            value = self.number.value
             self.loss += value
             self.num_losses += 1
             self.has_root = True

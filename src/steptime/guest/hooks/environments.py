@@ -144,7 +144,7 @@ def run_step(original: Any, args: Any, kwargs: Any) -> Any:
     if 0 < journal.top < NUM_BUCKETS or context.torch.compiler.is_dynamo_compiling():
         return original(*args, **kwargs)
     journal.acting.begin(journal.num_updates)
-    journal.acting.see_environment(has_graph=journal.num_nodes > 0)
+    journal.acting.see_environment(has_graph=any(type(one) is not int for one in journal.shapes))
     return _timed(context, journal, ENTER_ROLLOUT, original, args, kwargs)
 
 

@@ -87,12 +87,10 @@ def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs
         kind = IS_QUIET
     trial, anatomy, probe = context.trial, context.anatomy, journal.probe
     is_forward = kind == IS_FORWARD
-    num_nodes = 0
     if is_forward:
         context.see_shape(journal, args, kwargs, is_plain=False)
         if probe is not None or context.lent_probe is not None:
             probe = context.choose_probe(journal)
-        num_nodes = context.num_nodes()
         if anatomy is not None and anatomy.awaits_call:
             context.dissect("see_call", module)
     try:
@@ -110,10 +108,8 @@ def observe_call(context: Context, original: Any, module: Any, args: Any, kwargs
         context.guarded("call", end_call, context, journal, module, kind, None)
         drop_frame(error)
         raise
-    if is_forward:
-        journal.num_nodes += context.num_nodes() - num_nodes  # before ours: it may add nodes
-        if anatomy is not None and anatomy.awaits_backward:
-            context.dissect("see_result", result)
+    if is_forward and anatomy is not None and anatomy.awaits_backward:
+        context.dissect("see_result", result)
     try:
         if is_forward and known is not None and not journal.is_sampled:
             journal.note(LEAVE_FORWARD_WITH_LOSS if known[2] else LEAVE_FORWARD, OTHER)

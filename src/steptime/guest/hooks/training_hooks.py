@@ -44,7 +44,7 @@ def make_backward(context: Context, original: Any) -> Any:
     """Return a wrapper that times and counts the outermost backward call."""
     is_compiling = context.torch.compiler.is_dynamo_compiling
     local, fail, switches = context.local, context.recorder.fail, context.switches
-    graphs = context.graphs
+    graphs, num_nodes = context.graphs, context.num_nodes
 
     def backward(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():
@@ -60,6 +60,9 @@ def make_backward(context: Context, original: Any) -> Any:
                     journal.drop_optimizers()
                     outer = OTHER
                 journal.note(ENTER_BACKWARD, BACKWARD)
+                nodes = num_nodes()
+                journal.num_nodes += nodes - journal.nodes_before
+                journal.nodes_before = nodes
                 if (losses := journal.losses) is not None:
                     if kwargs or journal.optimizers or not args:
                         losses.see_other_loss(args, inside_step=bool(journal.optimizers))
@@ -134,8 +137,12 @@ def make_grad(context: Context, original: Any) -> Any:
             else:
                 enter, leave = ENTER_GRAD, LEAVE_BACKWARD
             guarded("grad", journal.note, enter, BACKWARD)
-            if enter == ENTER_GRAD and journal.losses is not None:
-                guarded("losses", journal.losses.see_grad, args)
+            if enter == ENTER_GRAD:
+                nodes = context.num_nodes()
+                journal.num_nodes += nodes - journal.nodes_before
+                journal.nodes_before = nodes
+                if journal.losses is not None:
+                    guarded("losses", journal.losses.see_grad, args)
             anatomy = context.anatomy
             if enter == ENTER_GRAD and anatomy is not None and anatomy.awaits_backward:
                 context.dissect("see_backward", args)

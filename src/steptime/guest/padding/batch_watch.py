@@ -36,6 +36,9 @@ MAX_UNSEEN = 6
 """After so many updates in which nothing tells of lengths, looks become rare."""
 
 RARE = 4096
+MAX_HANDED = 64
+"""After so many batches of a loader that no call of a model followed, loaders are left alone."""
+
 MAX_WAITS = 4
 """As many calls are tried for a loader's batch: some loaders are a batch ahead."""
 
@@ -56,7 +59,7 @@ class BatchWatch:
         self.rows: list[list[Any]] = []
         self.handed: list[BatchLook] = []
         self.needs_handed = True
-        self.num_unseen = self.num_waits = 0
+        self.num_unseen = self.num_waits = self.num_handed = 0
 
     def stop(self) -> None:
         """Look at nothing more: each step is timed against others."""
@@ -66,6 +69,9 @@ class BatchWatch:
         """Look at what a loader hands over, in an update that is due."""
         if not self.needs_handed or not self._may_look():
             return
+        self.num_handed += 1
+        if self.num_handed > MAX_HANDED:
+            self.needs_handed = False
         try:
             look = read_batch.read_batch(named_tensors(self.torch, (("", batch),)))
         except Exception:
@@ -78,6 +84,7 @@ class BatchWatch:
         """Look at what a model is called with, in an update that is due."""
         if not self._may_look():
             return
+        self.num_handed = 0
         try:
             tensors = named_tensors(self.torch, names_of(args, kwargs))
             own = read_batch.read_batch(tensors)

@@ -11,9 +11,10 @@ from typing import Any
 
 ROWS, ELEMENTS, SQUARES, NODES, PLAIN, TRAINED, LARGEST = range(7)
 """The places of `record.buckets.SIZES`: leading sizes, elements, and the squares of the elements of
-a row, summed over calls with gradients; nodes that these calls added to autograd's graph; elements
-in calls without gradients; the weights that need gradients, as they were last looked at; and the
-elements of the largest call with gradients, by which memory goes, and no work."""
+a row, summed over calls with gradients; nodes made in autograd's graph from the backward call of
+the update before to the last one of this; elements in calls without gradients; the weights that
+need gradients, as they were last looked at; and the elements of the largest call with gradients, by
+which memory goes, and no work."""
 
 MAX_SIZE = 1 << 50
 """Sums of a hundred updates of this size still fit into 64 bits."""

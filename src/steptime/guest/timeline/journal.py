@@ -91,6 +91,7 @@ class Journal:
         "new_plan",
         "new_spans",
         "new_windows",
+        "nodes_before",
         "num_at_rest",
         "num_empty",
         "num_nodes",
@@ -157,7 +158,8 @@ class Journal:
         self.asked: AskedUpdates | None = None
         self.losses = None if self.new_losses is None else self.new_losses()
         self.shapes: list[Any] = []  # of the update's calls (`call_sizes.py`)
-        self.num_nodes = 0  # that the update's calls added to autograd's graph
+        self.num_nodes = 0  # of autograd's graph, made since the last update's backward call
+        self.nodes_before = 0  # of this thread, as its last backward call began
         self.last_shapes: list[Any] | None = None
         self.last_optimizer = BY_HAND
         self.num_at_rest = 0  # updates that the plan need not see, if they are like the last one

@@ -34,6 +34,27 @@ _MIN_TITLE = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EvidenceRow:
+    """What a lever gave one training, as somebody measured it.
+
+    Attributes:
+        training: what was trained, and on what.
+        speedup: time without the lever / time with it, or null where only a range is known.
+        low: the lower end of its range or interval, if one is known.
+        high: the upper end.
+        remark: what else one must know about it.
+        source: an address, or a file of Steptime's repository where the figure is ours.
+    """
+
+    training: str
+    speedup: float | None
+    low: float | None
+    high: float | None
+    remark: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeverCard:
     """What a lever declares, as machine words and sentences.
 
@@ -50,6 +71,7 @@ class LeverCard:
         costs: what it costs.
         source: where the idea comes from.
         edit: the lines that make it permanent, with its first settings.
+        evidence: what it gave in trainings, published and measured by us.
     """
 
     name: str
@@ -63,6 +85,7 @@ class LeverCard:
     costs: str
     source: str
     edit: str
+    evidence: tuple[EvidenceRow, ...] = ()
 
 
 def levers_table(cards: Sequence[LeverCard], *, console: Console) -> None:
@@ -91,6 +114,7 @@ def render_lever(card: LeverCard, *, console: Console) -> None:
         lines += wrapped
     lines += [Text(), Text("to make it permanent", style="dim")]
     lines += [Text(f"  {printable(line)}") for line in card.edit.splitlines()]
+    lines += _evidence_lines(card)
     lines += [
         Text(),
         Text(f"  steptime tune --levers {card.name} -- python train.py", style="bold"),
@@ -122,13 +146,66 @@ def describe_settings(card: LeverCard) -> str:
     )
 
 
+def _evidence_lines(card: LeverCard) -> list[Text]:
+    """Return what the lever gave elsewhere, one line for each training."""
+    if not card.evidence:
+        return []
+    rows = [[printable(one.training), describe_gain(one)] for one in card.evidence]
+    lines = columns(rows, left=1)
+    for line, one in zip(lines, card.evidence, strict=True):
+        line.append(f"  {printable(one.remark)}".rstrip())
+        line.append(f"  {printable(one.source)}", style="dim")
+    return [Text(), Text("what it gave (speedup)", style="dim"), *(Text("  ") + li for li in lines)]
+
+
+def describe_gain(one: EvidenceRow) -> str:
+    """Return a speedup with its range: `1.12x (1.10-1.15)`, or `1.01-1.10x`."""
+    span = None if one.low is None or one.high is None else f"{one.low:.2f}-{one.high:.2f}"
+    if one.speedup is None:
+        return "not in figures" if span is None else f"{span}x"
+    return f"{one.speedup:.2f}x" + (f" ({span})" if span else "")
+
+
 def lever_markdown(card: LeverCard) -> str:
     """Return the section of one lever in the reference."""
     rows = [f"| {label} | {_plain(content)} |" for label, content in rows_of(card)]
     language = "bash" if card.moment == "ENVIRONMENT" else "python"
     lines = [f"## `{card.name}`", "", card.title, "", "| | |", "|---|---|", *rows, ""]
     lines += ["To make it permanent:", "", f"```{language}", *card.edit.splitlines(), "```", ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_evidence_table(card)])
+
+
+def _evidence_table(card: LeverCard) -> list[str]:
+    """Return what the lever gave as a table, best first; without figures, a sentence."""
+    if not card.evidence:
+        return ["No figures have been collected for it yet.", ""]
+    rows = [
+        f"| {_plain(one.training)} | {describe_gain(one)} | {_plain(one.remark)} | {_link(one)} |"
+        for one in sorted(card.evidence, key=_middle, reverse=True)
+    ]
+    return [
+        "What it gave:",
+        "",
+        "| training | speedup | | source |",
+        "|---|---|---|---|",
+        *rows,
+        "",
+    ]
+
+
+def _middle(one: EvidenceRow) -> float:
+    """Return the speedup, or the middle of its range; nothing known is last."""
+    if one.speedup is not None:
+        return one.speedup
+    return 0.0 if one.low is None or one.high is None else (one.low + one.high) / 2
+
+
+def _link(one: EvidenceRow) -> str:
+    """Return the source as a link: published ones by their site, ours from docs/reference/."""
+    if one.source.startswith("https://"):
+        return f"[{one.source.split('/')[2]}]({one.source})"
+    place = one.source.removeprefix("docs/")
+    return f"[ours]({'../' if place != one.source else '../../'}{place})"
 
 
 def _plain(text: str) -> str:
