@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from end_to_end.harness import has_gpu  # noqa: E402
 from steptime.levers import load  # noqa: E402
 from steptime.levers.base import Facts  # noqa: E402
 from steptime.testing.lever_session_double import PlainSession  # noqa: E402
@@ -118,6 +119,31 @@ def test_many_models_are_not_kept_for_ever(session, graphs):
         Net()(torch.ones(2, 4))
 
     assert len(table) <= 8
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not has_gpu(), reason="no CUDA device")
+@pytest.mark.parametrize("mode", ["default", "cudagraphs", "reduce-overhead", "max-autotune"])
+def test_on_a_device_each_mode_trains_as_without(session, mode):
+    x = torch.randn(8, 4, device="cuda")
+
+    def losses():
+        torch.manual_seed(0)
+        model = Net().cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        found = []
+        for _ in range(6):
+            optimizer.zero_grad()
+            loss = model(x).pow(2).sum()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        return found
+
+    expected = losses()
+    LEVER.apply({"mode": mode}, session)
+
+    assert losses() == pytest.approx(expected, rel=1e-3)
 
 
 # -- where it applies
