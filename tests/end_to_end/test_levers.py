@@ -96,6 +96,19 @@ def test_the_script_trains_as_without(
     assert found["evaluation"] == pytest.approx(without["evaluation"], rel=tolerance)
 
 
+def test_levers_that_find_nothing_to_undo_leave_every_bit(
+    tmp_path: Path, without: dict[str, Any]
+) -> None:
+    names = ("set_to_none", "no_anomaly_mode", "no_profiler", "no_checkpointing", "no_pin_memory")
+    others: list[Wanted] = [
+        ("gc_control", {"every_updates": 2}),
+        ("process_binding", {"to": "physical_cores"}),
+    ]
+    (found,) = train(tmp_path, *((name, {}) for name in names), *others)
+
+    assert found == without
+
+
 @pytest.mark.parametrize("wanted", [[AUTOCAST, LAST], [FUSED, HALF]], ids=["bf16", "fp16"])
 def test_a_checkpoint_needs_nothing_of_ours(tmp_path: Path, wanted: list[Wanted]) -> None:
     train(tmp_path, *wanted)

@@ -178,7 +178,7 @@ def test_the_outermost_call_is_the_wrappers(tried: Tried, way: str, wrapper: str
 
 @pytest.mark.parametrize(
     ("way", "num_samples"),
-    [("plain", 16), ("workers", 16), ("accumulation", 48), ("no_loader", 5), ("tokens", 28)],
+    [("plain", 16), ("workers", 16), ("accumulation", 80), ("no_loader", 5), ("tokens", 28)],
 )
 def test_an_update_says_how_many_samples_it_was_made_from(
     tried: Tried, way: str, num_samples: int
@@ -190,6 +190,15 @@ def test_an_update_says_how_many_samples_it_was_made_from(
     assert len(stepped) == NUM_STEPS
     for number in stepped[1:]:
         assert found[number][1:] == [-1, 0, 0, 1, num_samples]
+
+
+def test_a_long_accumulation_has_its_optimizer_among_the_facts(tmp_path: Path) -> None:
+    """Before the first update each backward counts, and there is no optimizer yet."""
+    run_tried(tmp_path, plan(), "accumulation", NUM_STEPS)
+
+    found = lines(tmp_path, "facts")
+    assert [one["name"] for one in found[0]["facts"]["optimizers"]] == []
+    assert [one["name"] for one in found[1]["facts"]["optimizers"]] == ["AdamW"]
 
 
 def test_without_a_plan_nothing_is_said(tmp_path: Path) -> None:
@@ -335,6 +344,9 @@ def test_two_ranks_are_in_the_same_state_in_every_update(tmp_path: Path) -> None
     blocks = join_ranks([rank.blocks(0) for rank in read_trial(run_folder(tmp_path))])
     assert [(block.round, block.state) for block in blocks] == expected_order(2)
     assert "ranks_differ" not in {block.void for block in blocks}
+    (exchange,) = lines(tmp_path, "facts")[0]["facts"]["exchanges"]
+    assert (exchange["backend"], exchange["exchanges_per_update"]) == ("gloo", 1)
+    assert exchange["gradient_bytes"] == 4 * (8 * 16 + 16 + 16 + 1)
 
 
 def test_graphs_are_counted_in_a_compiled_script(tmp_path: Path) -> None:
@@ -377,6 +389,9 @@ def test_facts_say_what_the_script_does_itself(tmp_path: Path) -> None:
     assert facts["sample_unit"] == "samples"
     for name in ("uses_autocast", "uses_compile", "uses_scaler", "has_convolution"):
         assert facts[name] is False, name
+    assert (facts["zeroes_gradients"], facts["checkpoint_ways"]) == (False, [])
+    assert facts["denormal_fraction"] == 0.0
+    assert isinstance(facts["has_accelerator"], bool)
     assert facts["num_parameters"] == 8 * 16 + 16 + 16 + 1
     assert facts["parameter_dtypes"] == ["float32"]
     (optimizer,) = facts["optimizers"]

@@ -46,10 +46,19 @@ def test_a_queue_of_unknown_size_is_not_made_deeper():
     assert counts(make_facts(make_loader(sample_bytes=None))) == [1, 2, 4]
 
 
-def test_where_there_are_workers_none_and_more_are_tried_but_not_fewer():
-    facts = make_facts(make_loader(num_workers=2, prefetch_factor=2, sample_bytes=None))
+@pytest.mark.parametrize(
+    ("now", "expected"), [(1, [0, 1, 2, 4]), (2, [0, 1, 2, 4]), (4, [0, 2, 4])]
+)
+def test_where_there_are_workers_none_and_half_of_them_are_tried_too(now, expected):
+    facts = make_facts(make_loader(num_workers=now, prefetch_factor=2, sample_bytes=None))
 
-    assert counts(facts) == [0, 2, 4]
+    assert counts(facts) == expected
+
+
+def test_half_of_the_workers_that_are_kept_are_tried():
+    kept = {"num_workers": 4, "persistent_workers": True, "prefetch_factor": 2}
+
+    assert counts(make_facts(make_loader(**kept, sample_bytes=None))) == [2]
 
 
 def test_more_workers_than_cores_may_become_fewer():
@@ -82,8 +91,9 @@ def test_memory_is_pinned_only_where_there_is_a_device():
         (
             make_facts(
                 make_loader(
-                    num_workers=4, persistent_workers=True, prefetch_factor=2, sample_bytes=None
-                )
+                    num_workers=1, persistent_workers=True, prefetch_factor=2, sample_bytes=None
+                ),
+                num_cores=1,
             ),
             "enough|a worker for each core",
         ),

@@ -385,8 +385,8 @@ def test_a_command_nobody_can_copy_is_not_repeated(words_: tuple[str, ...]) -> N
     assert act.command == "steptime tune --levers dataloader -- ..."
 
 
-def sync_bound() -> Diagnosis:
-    return diagnosis_of(finding(BottleneckKind.HOST_BOUND, "sync"))
+def bound_by_preprocessing() -> Diagnosis:
+    return diagnosis_of(finding(BottleneckKind.INPUT_BOUND, "preprocessing"))
 
 
 def test_the_next_command_names_the_levers_that_relieve_what_was_found() -> None:
@@ -398,9 +398,9 @@ def test_the_next_command_names_the_levers_that_relieve_what_was_found() -> None
 
 
 def test_where_no_lever_relieves_it_the_remedy_is_measured_by_hand() -> None:
-    act = next_act(healthy(), sync_bound())
+    act = next_act(healthy(), bound_by_preprocessing())
 
-    assert act.sentence.endswith("less often (every tenth step, say). Then measure again:")
+    assert act.sentence.endswith("(DataLoader: num_workers above 0). Then measure again:")
     assert act.command == "steptime run -- python train.py --lr 3e-4"
 
 

@@ -107,6 +107,30 @@ class LoaderFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeFacts:
+    """One DistributedDataParallel of the script, and how it exchanges gradients."""
+
+    gradient_bytes: int = 0
+    bucket_bytes: int = 25 << 20
+    """The size from which a bucket of gradients is sent."""
+    gradient_dtypes: tuple[str, ...] = ()
+    backend: str | None = None
+    has_bucket_view: bool = False
+    """Gradients lie in the buckets themselves."""
+    is_static: bool = False
+    finds_unused: bool = False
+    """It searches the graph of each step for parameters without a gradient."""
+    can_be_static: bool | None = None
+    """By torch's own record, the same parameters had a gradient in each step; None if not told."""
+    has_hook: bool = False
+    """The script exchanges gradients by a communication hook."""
+    is_uneven: bool = False
+    """Its `join` lets ranks have more batches than others."""
+    exchanges_per_update: int | None = None
+    """In each update, each exchange after one call and one backward; None where that differed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What is known about script and machine when levers are chosen; None was not observed.
 
@@ -118,8 +142,18 @@ class Facts:
     its version (`tune.trials.libraries`). Cores and memory are what a container allows
     (`tune.trials.resources`). `environment_names` are the variables that the user set.
     `has_sequence_convolution`: in one dimension, over more than one position. `draws_in_calls`:
-    calls of models moved torch's random state, as dropout does. `num_recompiles`: of the script's
+    calls of models moved torch's random state, as dropout does. `memory_fraction`: of the memory
+    that the training may have, the part that it held at its peak. `num_recompiles`: of the script's
     own torch.compile. `num_repeated_blocks`: layers that have others of their class and form.
+
+    `switches_on` are the debug switches that were mostly on, in the words of their findings;
+    `gc_fraction` is the share of a step in Python's garbage collections. `zeroes_gradients`: the
+    script fills gradients with zeros instead of dropping them. `denormal_fraction` is the share of
+    the numbers in weights, gradients and states that are too small for a normal float.
+    `checkpoint_ways` says how activation checkpointing was called (`reentrant`, `not_reentrant`,
+    `unpreserved`: without keeping random states), and `checkpointed_bytes` what one update's
+    activations would take without it. `num_numa_nodes` counts the NUMA nodes of the allowed cores.
+    `has_accelerator`: torch found one, whether or not the training uses it.
     """
 
     torch_version: str
@@ -129,9 +163,12 @@ class Facts:
     num_cores: int = 1
     num_physical_cores: int | None = None
     available_bytes: int | None = None
+    memory_fraction: float | None = None
     num_threads: int | None = None
     sets_threads: bool | None = None
     world_size: int = 1
+    num_nodes: int | None = None
+    has_infiniband: bool | None = None
     uses_autocast: bool | None = None
     uses_scaler: bool | None = None
     uses_compile: bool | None = None
@@ -148,10 +185,21 @@ class Facts:
     parameter_dtypes: tuple[str, ...] | None = None
     optimizers: tuple[OptimizerFacts, ...] | None = None
     loaders: tuple[LoaderFacts, ...] | None = None
+    exchanges: tuple[ExchangeFacts, ...] | None = None
     libraries: Mapping[str, str] = field(default_factory=dict)
     environment_names: tuple[str, ...] = ()
     minor_faults_per_step: float | None = None
     system_cpu_fraction: float | None = None
+    switches_on: tuple[str, ...] | None = None
+    gc_fraction: float | None = None
+    zeroes_gradients: bool | None = None
+    denormal_fraction: float | None = None
+    checkpoint_ways: tuple[str, ...] | None = None
+    checkpointed_bytes: int | None = None
+    free_device_bytes: int | None = None
+    num_numa_nodes: int | None = None
+    has_accelerator: bool | None = None
+    syncs_per_step: float | None = None
 
 
 class Session(Protocol):

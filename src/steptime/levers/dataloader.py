@@ -1,9 +1,10 @@
 """Another number of DataLoader workers, kept over epochs; pinned memory where there is a device.
 
-A loader is changed when it is first iterated with gradients on: what feeds only an evaluation stays
-as it is, as its time is not part of a step. The order of samples stays too. With persistent workers
-torch draws no base seed at an epoch's start, which would change all later draws, so it is drawn
-here. Source: https://docs.pytorch.org/docs/stable/data.html.
+Workers may also cost more than they give: half of them are tried, and none. A loader is changed
+when it is first iterated with gradients on: what feeds only an evaluation stays as it is, as its
+time is not part of a step. The order of samples stays too. With persistent workers torch draws no
+base seed at an epoch's start, which would change all later draws, so it is drawn here.
+Source: https://docs.pytorch.org/docs/stable/data.html.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def applies(facts: Facts) -> str | None:
 
 
 def space(facts: Facts) -> tuple[Settings, ...]:
-    """Return no workers if there are some, powers of two up to the cores, and a deeper queue."""
+    """Return none or half of the workers if there are some, more of them, and a deeper queue."""
     loaders = map_style(facts)
     if not loaders and facts.loaders is not None:
         return ()
@@ -48,7 +49,7 @@ def space(facts: Facts) -> tuple[Settings, ...]:
     is_kept = bool(loaders) and all(loader.persistent_workers for loader in loaders)
     rows = [pin | {"num_workers": 0}] if now and not is_kept else []
     for count in counts:
-        if count >= now or now > most:
+        if count >= now or now > most or 2 * count <= now < 4 * count:
             kept = {"num_workers": count, "persistent_workers": True}
             rows.append(pin | kept | {"prefetch_factor": PREFETCH})
     if fits_deep(loaders, most):

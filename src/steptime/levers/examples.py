@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from steptime.levers._rank_examples import DEVICES, RANKS
 from steptime.levers.base import Facts, LoaderFacts, OptimizerFacts, PaddingFacts
 
 LOADER = LoaderFacts(dataset="ImageFolder", batch_size=32, num_samples=50_000)
@@ -68,8 +69,16 @@ CPU = Facts(
     },
     minor_faults_per_step=20_000.0,
     system_cpu_fraction=0.12,
+    switches_on=("anomaly_mode", "deterministic", "profiler"),
+    gc_fraction=0.05,
+    zeroes_gradients=True,
+    denormal_fraction=0.2,
+    checkpoint_ways=("not_reentrant",),
+    checkpointed_bytes=1 << 30,
+    num_physical_cores=4,
+    num_numa_nodes=2,
 )
-"""A CPU with every capability, and a script that uses none of them."""
+"""A CPU with every capability, and a script that uses none of them and leaves all checks on."""
 
 GPU = Facts(
     torch_version="2.9.0",
@@ -97,7 +106,11 @@ TEXT = Facts(
     draws_in_calls=False,
     uses_compile=False,
     num_repeated_blocks=12,
+    memory_fraction=0.9,
     loaders=(TEXTS,),
+    available_bytes=16 << 30,
+    checkpoint_ways=("reentrant", "unpreserved"),
+    checkpointed_bytes=1 << 30,
 )
 """A language model on texts that are padded to one length."""
 
@@ -106,8 +119,14 @@ WORLDS: tuple[Facts, ...] = (
     GPU,
     UNSEEN,
     TEXT,
+    RANKS,
+    DEVICES,
+    dataclasses.replace(DEVICES, num_nodes=1, has_infiniband=False, exchanges=()),
     dataclasses.replace(TEXT, device="cuda", capabilities=("sm_90",), draws_in_calls=True),
     Facts(torch_version="2.4.0"),
+    dataclasses.replace(
+        CPU, loaders=(dataclasses.replace(ROWS, pin_memory=True),), has_accelerator=True
+    ),
     Facts(
         torch_version="2.4.0",
         capabilities=(),
@@ -115,6 +134,13 @@ WORLDS: tuple[Facts, ...] = (
         minor_faults_per_step=0.0,
         optimizers=(),
         loaders=(),
+        switches_on=(),
+        gc_fraction=0.0,
+        zeroes_gradients=False,
+        denormal_fraction=0.0,
+        checkpoint_ways=(),
+        num_numa_nodes=1,
+        has_accelerator=False,
     ),
     Facts(torch_version="2.4.0", device="mps", parameter_dtypes=("float32",), loaders=(LOADER,)),
     Facts(

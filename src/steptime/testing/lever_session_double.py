@@ -80,7 +80,8 @@ class PlainSession:
         torch = self.torch
 
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling() or self._depths["call"]:
+            is_inside = self._depths["call"] or self._depths["backward"]
+            if torch.compiler.is_compiling() or is_inside:
                 return original(module, *args, **kwargs)
             if not torch.is_grad_enabled() or next(module.parameters(), None) is None:
                 return original(module, *args, **kwargs)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import gc
 import json
 import math
 import re
@@ -264,4 +265,7 @@ def global_settings(torch: Any) -> dict[str, Any]:
         "default_dtype": torch.get_default_dtype(),
         "autocast": torch.is_autocast_enabled("cpu"),
         "gradients": torch.is_grad_enabled(),
+        "anomalies": torch.is_anomaly_enabled(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "collects": (gc.isenabled(), gc.get_freeze_count()),
     }

@@ -49,7 +49,7 @@ def workers(num_steps):
 
 
 def accumulation(num_steps):
-    return train(small(), endless(make_loader()), num_steps, accumulate=3)
+    return train(small(), endless(make_loader()), num_steps, accumulate=5)
 
 
 def no_loader(num_steps):

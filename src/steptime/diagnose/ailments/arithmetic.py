@@ -197,7 +197,8 @@ COMPUTE = Ailment(
     remedy="Make the arithmetic cheaper (mixed precision, torch.compile).",
     levers=(
         *("autocast", "compile", "channels_last", "cudnn_benchmark", "fused_optimizer"),
-        *("num_threads", "matmul_precision", "allocator", "wait_policy"),
+        *("num_threads", "matmul_precision", "module_precision", "allocator", "wait_policy"),
+        *("no_checkpointing", "no_deterministic", "flush_denormal"),
     ),
     when_contended=by_cpu_time(
         "The arithmetic must have nine tenths of the CPU time as well, and must have used a core "
@@ -220,7 +221,7 @@ BANDWIDTH = Ailment(
     removal=Removal(condition="If no operator had to wait for memory,", parts={}, is_of_run=False),
     remedy="Let torch.compile fuse operators, or use a shorter type, so that fewer bytes are "
     "moved.",
-    levers=("compile", "autocast"),
+    levers=("compile", "autocast", "set_to_none", "process_binding"),
     when_contended=by_cpu_time(
         "Operators are timed in the CPU time of their thread; time in which no thread ran is a "
         "part of its own in the waterfall, which lowers this share."
@@ -240,7 +241,10 @@ OVERHEAD = Ailment(
     explanation=None,
     removal=Removal(condition="If no time passed between operators,", parts={}, is_of_run=False),
     remedy="Let torch.compile fuse operators, or make the batch larger.",
-    levers=("compile", "fused_optimizer", "num_threads", "wait_policy"),
+    levers=(
+        *("compile", "fused_optimizer", "num_threads", "wait_policy"),
+        *("no_anomaly_mode", "no_profiler"),
+    ),
     when_contended=by_cpu_time(
         "Operators are timed in the CPU time of their thread; time in which no thread ran is a "
         "part of its own in the waterfall, which lowers this share."

@@ -291,7 +291,7 @@ SYNC = Ailment(
     explanation=None,
     removal=without("that wait"),
     remedy="Read values from the device less often (every tenth step, say).",
-    levers=(),
+    levers=("deferred_reads",),
     when_contended=by_cpu_time(
         "What others may have taken of the waits is taken away; a wait that spins uses a core, and "
         "keeps its share.",
@@ -312,7 +312,7 @@ GC = Ailment(
     explanation="Python searches all objects for cycles, whatever the phase.",
     removal=without("the collections"),
     remedy="Freeze what lives long (gc.freeze() before the loop).",
-    levers=(),
+    levers=("gc_control",),
     when_contended=by_same_load(
         "A collection is CPU time of the thread that also runs the step: both take longer alike."
     ),
@@ -349,8 +349,9 @@ PAGE_FAULTS = Ailment(
     "take {page_faults} of its CPU time.",
     explanation="The allocator gives memory back and asks for it again.",
     removal=without("the page faults"),
-    remedy="Try another allocator (jemalloc, tcmalloc).",
-    levers=("allocator",),
+    remedy="Try another allocator (jemalloc, tcmalloc), or send each batch through the model in "
+    "parts.",
+    levers=("allocator", "micro_batches"),
     when_contended=by_facts(
         "Page faults are counted, at a fixed time each; a step that others make longer lowers the "
         "share."

@@ -115,7 +115,7 @@ COLLECTIVES = Ailment(
     explanation="It is the exchange of gradients itself, not a wait for a late rank.",
     removal=without("the exchange"),
     remedy="Exchange less often (accumulate gradients under no_sync).",
-    levers=(),
+    levers=("ddp_no_sync", "ddp_options", "ddp_bf16", "nccl_settings"),
     when_contended=by_cpu_time(
         "A wait for a rank that lost its core uses no CPU time, and the exchange itself does; "
         "so its share of the CPU time of each rank counts.",

@@ -75,7 +75,9 @@ def _suspicion(code: str, *, what: str, sentence: str, remedy: str) -> Ailment:
     )
 
 
-def _switch(name: str, *, what: str, sentence: str, remedy: str | None) -> Ailment:
+def _switch(
+    name: str, *, what: str, sentence: str, remedy: str | None, levers: tuple[str, ...] = ()
+) -> Ailment:
     """Return a row on a switch that was on."""
     return Ailment(
         kind=None,
@@ -90,7 +92,7 @@ def _switch(name: str, *, what: str, sentence: str, remedy: str | None) -> Ailme
         explanation=None,
         removal=None,
         remedy=remedy,
-        levers=(),
+        levers=levers,
         when_contended=by_facts("The switch was on, whoever else was there."),
     )
 
@@ -114,6 +116,7 @@ ANOMALY_MODE = _switch(
     what="autograd's anomaly detection is on",
     sentence="autograd's anomaly detection is on: it traces and checks every operator.",
     remedy="Turn it off when you have found the error.",
+    levers=("no_anomaly_mode",),
 )
 LAUNCH_BLOCKING = _switch(
     "launch_blocking",
@@ -126,6 +129,7 @@ PROFILER = _switch(
     what="a profiler runs along",
     sentence="a profiler runs along with the training.",
     remedy="Take the profiler out.",
+    levers=("no_profiler",),
 )
 TRACING = _switch(
     "tracing",
@@ -144,6 +148,7 @@ DETERMINISTIC = _switch(
     what="deterministic algorithms are on",
     sentence="deterministic algorithms are on; some of them are slower.",
     remedy=None,
+    levers=("no_deterministic",),
 )
 DISTRIBUTED_DEBUG = _switch(
     "distributed_debug",

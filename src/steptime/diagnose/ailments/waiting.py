@@ -240,7 +240,7 @@ LOADER = _input_row(
     needs="`input_wait`, `fetch`, `collate`",
     explanation="The loader does its own work (sampler, pinning) in the training process.",
     remedy=_LOAD_IN_WORKERS,
-    levers=("dataloader", "whole_batch_fetch"),
+    levers=("dataloader", "whole_batch_fetch", "no_pin_memory"),
     when_contended=_IN_PROCESS,
 )
 WORKER_FETCH = _input_row(
@@ -323,7 +323,7 @@ COPIES = Ailment(
     explanation="Copies from pinned memory with non_blocking=True run beside the arithmetic.",
     removal=without("those copies"),
     remedy="Pin the batches (DataLoader: pin_memory=True) and copy them with non_blocking=True.",
-    levers=("dataloader",),
+    levers=("pinned_copies", "prefetch_to_device", "dataloader"),
     when_contended=by_cpu_time(
         "What others may have taken of the copies is taken away; a copy that waits for the device "
         "spins, and keeps its share.",

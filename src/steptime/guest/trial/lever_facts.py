@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..hooks.patching import drop_frame, replace
+from .exchange_book import ExchangeBook
 from .lever_stack import LeverStack
 from .loader_probe import describe_loader, probe_lengths, probe_loader
 from .row_padding import PaddingBook
+from .script_habits import ScriptHabits, has_accelerator
 from .trial_plan import FOLDER, load_file
 
 MAX_CALLS = 200
@@ -66,6 +68,7 @@ class FactsBook:
         self.stack = stack
         self.fail = fail
         self.is_probing = is_probing
+        self.exchanges = ExchangeBook(torch)
         self.sets_threads = self.uses_autocast = self.uses_scaler = self.uses_compile = False
         self.is_channels_last = False
         self.num_calls = 0
@@ -74,6 +77,7 @@ class FactsBook:
         self.begun: dict[int, Loader] = {}  # by data set
         self.waiting: dict[int, Loader] = {}
         self.loaders: dict[int, Loader] = {}
+        self.habits = ScriptHabits(torch, lambda: self.is_open)
 
     @property
     def is_open(self) -> bool:
@@ -132,6 +136,7 @@ class FactsBook:
 
     def see_call(self, model: Any, tensor: Any) -> None:
         """Note an outermost call of a model with gradients, and its first tensor."""
+        self.exchanges.see_call(model)
         if self.num_calls >= MAX_CALLS or not self.is_open:
             return
         self.num_calls += 1
@@ -197,15 +202,17 @@ class FactsBook:
             found,
             lambda: {"num_threads": torch.get_num_threads(), "world_size": world_size(torch)},
             lambda: describe_device(torch, models),
+            lambda: {"has_accelerator": has_accelerator(torch)},
             lambda: {"matmul_precision": torch.get_float32_matmul_precision()},
             lambda: describe_models(torch, models),
+            lambda: self.exchanges.describe(models),
             lambda: {"num_repeated_blocks": count_blocks(torch, models)},
             lambda: {"optimizers": [describe_optimizer(torch, one) for one in optimizers]},
         )
         return found
 
-    def doings(self) -> dict[str, Any]:
-        """Return what the script was seen to do so far."""
+    def doings(self, num_updates: int = 0) -> dict[str, Any]:
+        """Return what the script was seen to do so far, in so many updates."""
         self._see_graphs()
         found: dict[str, Any] = {
             "sets_threads": self.sets_threads,
@@ -216,8 +223,20 @@ class FactsBook:
         }
         if self.is_channels_last:
             found["is_channels_last"] = True
-        self._add(found, lambda: {"loaders": self._describe_loaders()})
+        self._add(
+            found,
+            lambda: {"loaders": self._describe_loaders()},
+            lambda: self.habits.describe(num_updates),
+        )
         return found
+
+    def see_numbers(self, models: list[Any], optimizers: list[Any]) -> None:
+        """Read some of the numbers in weights, gradients and states."""
+        if self.is_open:
+            try:
+                self.habits.see_numbers(models, optimizers)
+            except Exception:
+                self.fail("facts")
 
     def _add(self, found: dict[str, Any], *parts: Callable[[], dict[str, Any]]) -> None:
         """Add what each part returns; one that fails is left out and counted."""
@@ -293,11 +312,11 @@ def describe_device(torch: Any, models: list[Any]) -> dict[str, Any]:
     kind = others[0] if others else "cpu"
     if kind == "cuda":  # untested on a device
         major, minor = torch.cuda.get_device_capability()
-        name = torch.cuda.get_device_name()
         return {
             "device": kind,
-            "device_name": name,
+            "device_name": torch.cuda.get_device_name(),
             "capabilities": [f"sm_{major}{minor}"],
+            "free_device_bytes": torch.cuda.mem_get_info()[0],
             "uses_cudnn_benchmark": bool(torch.backends.cudnn.benchmark),
         }
     return {"device": kind, "device_name": None, "capabilities": cpu_capabilities(torch)}

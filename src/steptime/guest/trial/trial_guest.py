@@ -64,6 +64,8 @@ class TrialGuest:
         self.last_loss: Any = None
         self.told_counts: Counter[str] = Counter()
         self.num_updates = 0
+        self.num_stepped = 0  # of these, updates by an optimizer: before, each backward counts
+        self.steps_now = False
 
     # -- levers
 
@@ -186,6 +188,7 @@ class TrialGuest:
         try:
             self.samples.begin_work()
             self.facts.see_training()
+            self.facts.exchanges.see_backward()
             if self.live is not None and self.live.running is not None:
                 loss = find_tensor(self.context.torch.Tensor, (args, kwargs))
                 self.last_loss = None if loss is None else loss.detach()
@@ -213,6 +216,7 @@ class TrialGuest:
         """Prepare an optimizer's step; return the arguments to call it with instead, or None."""
         if journal.scaler is not None:
             self.facts.see_scaler(journal.scaler)
+        self.steps_now = True
         registry = self.registry
         registry.meet_optimizer(optimizer)
         if not registry.updates or len(journal.optimizers) > 1:
@@ -239,8 +243,13 @@ class TrialGuest:
             return  # one thread decides
         self.num_updates = journal.num_updates
         try:
+            if self.steps_now:
+                self.num_stepped += 1
+                self.facts.exchanges.end_update(is_open=self.facts.is_open)
             if self.is_due and not self.plan.is_recipe:
                 journal.disturb()
+                if self.num_stepped == FACTS_AT and self.facts.is_open:
+                    self.described = None
                 self.tell_facts()
             if self.live is not None:
                 self.live.end_update(self.num_updates, optimizer)
@@ -248,10 +257,13 @@ class TrialGuest:
             self.fail(error.wanted, error.__cause__ or error)
         except Exception:
             self.recorder.fail("live")
+        self.steps_now = False
 
     @property
     def is_due(self) -> bool:
         """Whether facts are to be written after this update."""
+        if self.steps_now and self.num_stepped == FACTS_AT and self.described is not None:
+            return not self.described.get("optimizers")  # until now, backward calls counted
         return self.num_updates == FACTS_AT or (
             self.num_updates == PADDING_AT and self.facts.has_padding
         )
@@ -265,12 +277,12 @@ class TrialGuest:
 
     def tell_facts(self) -> None:
         """Write what is known about script and machine."""
+        models, optimizers = self.registry.models.alive(), self.registry.optimizers.alive()
         if self.described is None:  # later they may be gone, or changed by levers
-            registry = self.registry
-            self.described = self.facts.describe(
-                registry.models.alive(), registry.optimizers.alive()
-            )
-        facts = self.described | self.facts.doings() | {"sample_unit": self.samples.unit}
+            self.described = self.facts.describe(models, optimizers)
+        self.facts.see_numbers(models, optimizers)
+        doings = self.facts.doings(self.num_updates)
+        facts = self.described | doings | {"sample_unit": self.samples.unit}
         line = {"k": kinds.FACTS, "n": self.num_updates, "facts": facts}
         self.recorder.lines.append(dumps(line) + "\n")
 
@@ -309,7 +321,7 @@ class TrialGuest:
     def reset(self) -> None:
         """Write in the file of a forked child that it has its parent's levers on."""
         self.samples.reset()
-        self.num_updates = 0
+        self.num_updates = self.num_stepped = 0
         self.described = None
         self.registry.counts.clear()
         self.told_counts.clear()
@@ -335,5 +347,6 @@ def install_trial(context: Context, path: str, finish: Callable[[], None]) -> Tr
         trial.facts.hook_threads()
         trial.facts.hook_autocast()
         trial.facts.hook_loaders()
+        trial.facts.habits.hook()
     trial.put_on()
     return trial

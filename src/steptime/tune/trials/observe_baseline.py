@@ -29,7 +29,12 @@ from steptime.record.begun import number_alike, read_begun
 from steptime.tune.search.bench import Baseline
 from steptime.tune.trials.kernel_use import KernelUse, kernel_use
 from steptime.tune.trials.process_pairs import number_of, pids_of, samples_per_step
-from steptime.tune.trials.resources import count_cores, count_physical_cores, read_available_bytes
+from steptime.tune.trials.resources import (
+    count_cores,
+    count_nodes,
+    count_physical_cores,
+    read_available_bytes,
+)
 from steptime.tune.trials.trial_process import TrialEnded
 from steptime.tune.trials.trial_watch import Process, TrialWatch
 from steptime.tune.values.study_values import Ending, TrainingScope, TrialEnd
@@ -193,9 +198,20 @@ def _make_facts(
         libraries=dict(surroundings.libraries),
         environment_names=surroundings.environment_names,
         num_recompiles=_num_recompiles(measurement),
+        memory_fraction=_memory_fraction(measurement),
         minor_faults_per_step=_minor_faults(measurement, use),
         system_cpu_fraction=_system_fraction(measurement, use),
+        switches_on=tuple(sorted(switch.name for switch in measurement.switches)),
+        gc_fraction=_gc_fraction(measurement),
+        num_numa_nodes=count_nodes(),
+        syncs_per_step=measurement.syncs_per_step,
     )
+
+
+def _gc_fraction(measurement: Measurement) -> float | None:
+    """Share of a step in garbage collections, on the rank with most of it."""
+    shares = [rank.gc.fraction for rank in measurement.ranks if rank.gc is not None]
+    return max(shares, default=None)
 
 
 def _take_known(told: Mapping[str, Any]) -> dict[str, Any]:
@@ -245,6 +261,13 @@ def _num_recompiles(measurement: Measurement) -> int | None:
     """How often the script's functions were compiled again; None if nothing was seen compiling."""
     found = measurement.compilation
     return None if found is None else sum(event.count for event in found.recompiles)
+
+
+def _memory_fraction(measurement: Measurement) -> float | None:
+    """What the fullest rank held at its peak, of the memory of its device or process."""
+    uses = [rank.device_memory or rank.host_memory for rank in measurement.ranks]
+    found = [use.peak_bytes / use.limit_bytes for use in uses if use and use.limit_bytes]
+    return max(found, default=None)
 
 
 def _minor_faults(measurement: Measurement, use: KernelUse | None) -> float | None:

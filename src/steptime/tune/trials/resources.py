@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 
 from steptime.core.control_groups import read_cpu_quota
+from steptime.levers._cores import nodes_of
 from steptime.watch.host_memory import memory_reader
 
 ROOT = Path("/")
@@ -39,6 +40,11 @@ def count_physical_cores(*, root: Path = ROOT) -> int | None:
             siblings.add(path.read_text().strip())
     physical = len(siblings) or psutil.cpu_count(logical=False)
     return None if physical is None else min(physical, count_cores(root=root))
+
+
+def count_nodes(*, root: Path = ROOT) -> int | None:
+    """NUMA nodes with one of those cores; None where the kernel does not say."""
+    return len(nodes_of(_allowed_cores(), str(root))) or None
 
 
 def read_available_bytes() -> int | None:

@@ -1,0 +1,79 @@
+"""DistributedDataParallel, as the levers on it find and change it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .base import ExchangeFacts, Facts, Session, Undo
+
+MAX_POSITIONAL = 7
+"""Arguments that a script may give by position so that an option can still be given by name."""
+
+
+def why_no_exchange(facts: Facts) -> str | None:
+    """Return why there is no DistributedDataParallel to change, as a sentence."""
+    if facts.exchanges is None:
+        if facts.world_size > 1:
+            return None
+        return "It was not observed that several ranks exchange gradients."
+    if not facts.exchanges:
+        return "The script does not use DistributedDataParallel."
+    if facts.world_size == 1:
+        return "There is one rank, so nothing is exchanged."
+    return None
+
+
+def all_exchanges(facts: Facts) -> tuple[ExchangeFacts, ...]:
+    """Return those that were seen."""
+    return facts.exchanges or ()
+
+
+def find_ddp(torch: Any, model: Any) -> Any:
+    """Return the DistributedDataParallel that a model is or directly wraps, else None."""
+    ddp_class = torch.nn.parallel.DistributedDataParallel
+    if isinstance(model, ddp_class):
+        return model
+    children = (child for child in model.children() if isinstance(child, ddp_class))
+    return next(children, None)
+
+
+def make_with(session: Session, options: Mapping[str, Any]) -> Undo:
+    """Give these options to each DistributedDataParallel that the script makes from now on."""
+    ddp_class = session.torch.nn.parallel.DistributedDataParallel
+    original = ddp_class.__init__
+
+    @functools.wraps(original)
+    def make(self: Any, *args: Any, **kwargs: Any) -> None:
+        if len(args) > MAX_POSITIONAL:
+            original(self, *args, **kwargs)
+        else:
+            session.count("changed")
+            original(self, *args, **{**kwargs, **options})
+
+    ddp_class.__init__ = make
+
+    def undo() -> None:
+        if ddp_class.__init__ is make:
+            ddp_class.__init__ = original
+
+    return undo
+
+
+def act_before(owner: Any, name: str, act: Callable[[], None]) -> Undo:
+    """Replace `owner.name` by a function that acts first."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def acting(*args: Any, **kwargs: Any) -> Any:
+        act()
+        return original(*args, **kwargs)
+
+    setattr(owner, name, acting)
+
+    def undo() -> None:
+        if getattr(owner, name) is acting:
+            setattr(owner, name, original)
+
+    return undo

@@ -1,0 +1,203 @@
+"""`micro_batches`: the whole batch's outputs and gradients from parts, or the call as it was."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from steptime.levers import load  # noqa: E402
+from steptime.levers.base import Facts  # noqa: E402
+from steptime.testing.lever_session_double import PlainSession  # noqa: E402
+
+LEVER = load("micro_batches")
+FOUR = {"parts": 4}
+AGAIN = {"parts": 4, "recompute": True}
+nn = torch.nn
+
+
+@pytest.fixture
+def session():
+    with PlainSession(torch) as session:
+        yield session
+
+
+class Probe(nn.Module):
+    """Notes the batches that reach it."""
+
+    def __init__(self):
+        super().__init__()
+        self.sizes = []
+        self.layers = nn.Sequential(nn.Linear(6, 32), nn.Tanh(), nn.Linear(32, 3))
+
+    def forward(self, x, mask=None):
+        self.sizes.append(len(x))
+        out = self.layers(x)
+        return out if mask is None else {"logits": out * mask[:, None], "rows": (x.sum(1),)}
+
+
+def gradients(model):
+    return torch.cat([p.grad.flatten() for p in model.parameters()])
+
+
+def step(model, *args, **kwargs):
+    """The gradients of a loss that is a mean over chosen rows, as a mean over tokens is."""
+    model.zero_grad()
+    outputs = model(*args, **kwargs)
+    logits = outputs["logits"] if isinstance(outputs, dict) else outputs
+    chosen = torch.arange(len(logits)) % 3 == 0
+    loss = nn.functional.cross_entropy(logits[chosen], torch.ones(int(chosen.sum())).long())
+    loss.backward()
+    return loss.item(), gradients(model).clone()
+
+
+@pytest.mark.parametrize("settings", [FOUR, AGAIN], ids=["parts", "computed again"])
+def test_loss_and_gradients_are_those_of_the_whole_batch(session, settings):
+    torch.manual_seed(0)
+    model, x, mask = Probe(), torch.randn(18, 6), torch.rand(18)
+    expected = step(model, x, mask=mask)
+    LEVER.apply(settings, session)
+    step(model, x, mask=mask)
+    model.sizes.clear()
+
+    loss, found = step(model, x, mask=mask)
+
+    assert sorted(model.sizes[:4]) == [4, 4, 5, 5]
+    assert len(model.sizes) == (8 if settings is AGAIN else 4)
+    assert loss == pytest.approx(expected[0], rel=1e-6)
+    torch.testing.assert_close(found, expected[1], rtol=1e-4, atol=1e-6)
+
+
+def test_in_parts_computed_again_less_is_kept(session):
+    model, x, sizes = Probe(), torch.randn(64, 6), []
+    LEVER.apply(AGAIN, session)
+    model(x)
+    hooks = torch.autograd.graph.saved_tensors_hooks
+    with hooks(lambda t: sizes.append(t.numel()) or t, lambda t: t):
+        model(x)
+
+    assert sum(sizes) == x.numel(), "the inputs of the parts and nothing else"
+
+
+def centered(x):
+    return x - x.mean(0)
+
+
+class Mixing(Probe):
+    def forward(self, x, mask=None):
+        return super().forward(centered(x), mask)
+
+
+class OwnLoss(Probe):
+    def forward(self, x, mask=None):
+        return super().forward(x).square().mean()
+
+
+class Dropping(Probe):
+    def forward(self, x, mask=None):
+        return nn.functional.dropout(super().forward(x), 0.5)
+
+
+class Recurrent(Probe):
+    """Time comes first, so that parts of a batch would be parts of sequences."""
+
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.RNN(6, 6)
+
+    def forward(self, x, mask=None):
+        return super().forward(self.rnn(x)[0])
+
+
+class Counting(Probe):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(1))
+
+    def forward(self, x, mask=None):
+        self.count += 1
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("cls", [Mixing, OwnLoss, Dropping, Recurrent, Counting])
+def test_a_model_that_does_not_treat_each_row_by_itself_is_left_alone(session, cls):
+    torch.manual_seed(0)
+    shape = (16, 2, 6) if cls is Recurrent else (16, 6)
+    model, x = cls(), torch.randn(shape)
+    LEVER.apply(FOUR, session)
+    model(x).sum().backward()
+    model.sizes.clear()
+    for _ in range(2):
+        model(x).sum().backward()
+
+    assert model.sizes == [16, 16]
+
+
+def test_the_first_call_moves_neither_random_numbers_nor_buffers(session):
+    model = Dropping()
+    torch.manual_seed(1)
+    model(torch.ones(16, 6))
+    expected = torch.rand(1)
+    LEVER.apply(FOUR, session)
+    torch.manual_seed(1)
+    model(torch.ones(16, 6))
+
+    assert torch.equal(torch.rand(1), expected)
+
+
+@pytest.mark.parametrize("rows", [5, 0])
+def test_arguments_of_other_lengths_and_small_batches_go_whole(session, rows):
+    model = Probe()
+    LEVER.apply(FOUR, session)
+    for _ in range(2):
+        model(torch.ones(16 if rows else 7, 6), *([torch.ones(rows, 1)[:1]] if rows else []))
+
+    assert set(model.sizes) == {16 if rows else 7}
+
+
+def test_evaluation_is_left_alone(session):
+    model = Probe().eval()
+    LEVER.apply(FOUR, session)
+    for _ in range(2):
+        model(torch.ones(16, 6))
+
+    assert model.sizes == [16, 16]
+
+
+def test_after_some_shapes_that_gave_the_same_others_are_trusted(session):
+    model = Probe()
+    LEVER.apply(FOUR, session)
+    for rows in range(8, 16):
+        model(torch.ones(rows, 6))
+    model.sizes.clear()
+    model(torch.ones(40, 6))
+
+    assert model.sizes == [10] * 4
+
+
+# -- where it applies
+
+PLAIN = Facts(torch_version="2.9", has_batch_statistics=False, draws_in_calls=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"has_batch_statistics": True}, "batch norms"),
+        ({"draws_in_calls": True}, "dropout"),
+        ({"world_size": 2}, "ranks"),
+        ({"uses_compile": True}, "compiles"),
+    ],
+)
+def test_it_says_why_it_is_not_offered(change, words):
+    assert LEVER.applies(PLAIN) is None
+    assert words in LEVER.applies(dataclasses.replace(PLAIN, **change))
+
+
+def test_parts_are_computed_again_where_memory_is_short():
+    short = dataclasses.replace(PLAIN, memory_fraction=0.95)
+
+    assert all("recompute" not in settings for settings in LEVER.space(PLAIN))
+    assert {"parts": 2, "recompute": True} in LEVER.space(short)
