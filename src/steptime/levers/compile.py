@@ -109,10 +109,14 @@ def quietly(torch: Any, ways: dict[str, Any]) -> dict[str, Any]:
     return {"options": {**ways["options"], **{k: v for k, v in QUIET.items() if k in known}}}
 
 
+def arguments(mode: str) -> str:
+    """Return what torch.compile is given, as it stands in a call."""
+    return ", ".join(f"{name}={value!r}" for name, value in WAYS[mode].items()).replace("'", '"')
+
+
 def edit(settings: Settings) -> str:
     """Return the lines that do it in the script."""
-    ways = WAYS[str(settings["mode"])]
-    words = ", ".join(f"{name}={value!r}" for name, value in ways.items()).replace("'", '"')
+    words = arguments(str(settings["mode"]))
     if settings.get("scope") == "blocks":
         return (
             "for block in model.layers:  # or whatever holds them; once, before training\n"
