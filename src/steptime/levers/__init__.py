@@ -20,6 +20,8 @@ NAMES: tuple[str, ...] = (
     "matmul_precision",
     "fused_optimizer",
     "channels_last",
+    "fused_attention",
+    "fused_rnn",
     "compile",
     "no_compile",
     "dynamic_shapes",
@@ -51,6 +53,7 @@ NAMES: tuple[str, ...] = (
     "no_deterministic",
     "no_pin_memory",
     "no_checkpointing",
+    "interpreter",
 )
 """Module names, in the order in which they are listed."""
 
