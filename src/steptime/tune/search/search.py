@@ -153,8 +153,8 @@ def _build_once(lab: Lab, offers: Sequence[Offer], refused: Refused) -> None:
             return
     try_in_turns(lab, late, live=cheap, banned=banned, states=states)
     compiling = [one for one in live if one.name == COMPILE]
-    if compiling and _fits_beside(lab, compiling[0]):
-        settings = [one for one in compiling[0].settings if one not in banned]
+    if compiling and (fitting := _that_fit_beside(lab, compiling[0])):
+        settings = [one for one in fitting if one not in banned]
         if take_what_helps(lab, [(*lab.best, one) for one in settings], banned=states):
             try_in_turns(lab, late, banned=banned, states=states)
 
@@ -171,27 +171,29 @@ def _only_setting(offers: Sequence[Offer]) -> State:
     return tuple(settings) if len(settings) == 1 else ()
 
 
-def _fits_beside(lab: Lab, lever: Offer) -> bool:
-    """Whether compiling fits into the time beside the others: to try it, and to prove it with them.
+def _that_fit_beside(lab: Lab, lever: Offer) -> State:
+    """As many settings that compile as fit into the time: to try them, and to prove one.
 
-    A state that was compiled once fits, for its answer is there.
+    They are ordered by what compiling takes. One that was compiled once fits, for its answer is
+    there.
     """
-    states = [(*lab.best, one) for one in lever.settings]
-    if any(lab.known.live(lab.best, state).asked for state in states):
-        return True
+    asked = [one for one in lever.settings if lab.known.live(lab.best, (*lab.best, one)).asked]
+    if asked:
+        return tuple(asked)
     compile_s = lab.ledger.compilation()
-    price_s = len(states) * compile_s + lab.ledger.blocks(
-        (len(states) + 1) * NOISE_ROUNDS, num_starts=1
-    )
     proof_s = max(lab.ledger.reserve_s, lab.judgement_s((*lab.best, lever.settings[0])))
     left_s = lab.ledger.left_s - proof_s - compile_s
-    if lab.ledger.affords(price_s) and price_s <= left_s:
-        return True
+    for number_of in range(len(lever.settings), 0, -1):
+        price_s = number_of * compile_s + lab.ledger.blocks(
+            (number_of + 1) * NOISE_ROUNDS, num_starts=1
+        )
+        if lab.ledger.affords(price_s) and price_s <= left_s:
+            return lever.settings[:number_of]
     if lab.ledger.held_s:
-        return False  # asked again with the rest of the budget
+        return ()  # asked again with the rest of the budget
     facts = {"price_s": number(price_s + compile_s), "left_s": number(max(0.0, left_s))}
     lab.notes.choose("too_expensive", lever.name, **facts)
-    return False
+    return ()
 
 
 def _that_come_first(live: Sequence[Offer], others: Sequence[Offer]) -> list[Offer]:
