@@ -290,7 +290,8 @@ class TrialGuest:
         doings = self.facts.doings(self.num_updates)
         facts = self.described | doings | {"sample_unit": self.samples.unit}
         if self.sites is not None:
-            facts["edit_sites"] = self.sites.describe(optimizers, self.facts.trained_loaders())
+            loaders = self.facts.trained_loaders()
+            facts["edit_sites"] = self.sites.describe(optimizers, loaders)
         line = {"k": kinds.FACTS, "n": self.num_updates, "facts": facts}
         self.recorder.lines.append(dumps(line) + "\n")
 
