@@ -20,6 +20,8 @@ NAMES: tuple[str, ...] = (
     "matmul_precision",
     "fused_optimizer",
     "channels_last",
+    "fused_attention",
+    "fused_rnn",
     "compile",
     "num_threads",
     "wait_policy",

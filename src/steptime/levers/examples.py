@@ -67,6 +67,9 @@ TEXT = Facts(
     has_batch_statistics=False,
     has_sequence_convolution=False,
     draws_in_calls=False,
+    has_lstm_cell=False,
+    plain_attention=("Attention",),
+    kept_attention=(),
     uses_compile=False,
     num_repeated_blocks=12,
     memory_fraction=0.9,
@@ -87,6 +90,7 @@ WORLDS: tuple[Facts, ...] = (
     dataclasses.replace(DEVICES, num_nodes=1, has_infiniband=False, exchanges=()),
     dataclasses.replace(TEXT, device="cuda", capabilities=("sm_90",), draws_in_calls=True),
     Facts(torch_version="2.9.0", libraries={"python": "/opt/other/bin/python"}),
+    dataclasses.replace(TEXT, plain_attention=(), kept_attention=("dropout",), draws_in_calls=True),
     Facts(torch_version="2.4.0"),
     dataclasses.replace(
         CPU, loaders=(dataclasses.replace(ROWS, pin_memory=True),), has_accelerator=True

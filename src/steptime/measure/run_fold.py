@@ -16,6 +16,7 @@ from steptime.core.process_end import ProcessEnd
 from steptime.measure.asked_steps import steps_asked
 from steptime.measure.bare_measurement import measure_bare, worker_bytes_of
 from steptime.measure.code_places import (
+    find_attention,
     find_compilation,
     find_operators,
     find_sites,
@@ -117,6 +118,7 @@ def _with_steps(bare: Measurement, folded: Folded) -> Measurement:
         count_missing=work.missing,
         compilation=find_compilation(busiest, spans, places),
         suspicions=find_suspicions(busiest, places),
+        attention=find_attention(busiest, places),
         stalls=count_steps(records.stalls, ranks),
         memory=add_peaks(memory, folded.ranks),
         padding=find_padding(

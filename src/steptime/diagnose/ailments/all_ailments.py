@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from steptime.diagnose.ailments import (
     arithmetic,
+    attention,
     beside_steps,
     contention,
     desynced,
@@ -34,6 +35,7 @@ AILMENTS: tuple[Ailment, ...] = (
     *memory_limits.AILMENTS,
     *contention.AILMENTS,
     *arithmetic.AILMENTS,
+    *attention.AILMENTS,
     *wasted_work.AILMENTS,
     *numerical_health.AILMENTS,
     *idle_weights.AILMENTS,

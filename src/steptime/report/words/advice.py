@@ -151,6 +151,10 @@ def _may_help(lever: str, measurement: Measurement) -> bool:
         return count is not None and count.recomputed > 0
     if lever == "channels_last":
         return count is not None and any(one.name == "convolution" for one in count.classes)
+    if lever == "fused_attention":
+        return any(one.way == "written" for one in measurement.attention or ())
+    if lever == "fused_rnn":
+        return count is not None and any(one.kind == "LSTMCell" for one in count.modules)
     if lever in _OF_THREADS:
         ranks = measurement.ranks
         return all(rank.device == "cpu" and rank.num_threads != 1 for rank in ranks)
