@@ -53,17 +53,16 @@ def trial(found: Finding, measurement: Measurement) -> LeverTrial:
 def with_everything() -> Measurement:
     """A run in which every lever may help.
 
-    It computes in two threads, with convolutions, cells, checkpoints and attention that is written
-    out, and all switches are on.
+    It computes in two threads, with convolutions, cells, checkpoints and written-out attention, and
+    all switches are on.
     """
     sums = {"forward": 10, "backward": 20, "recomputed": 10, "macs": 20}
     convolution = ClassCount(name="convolution", num=10, flops=40)
-    cell = ModuleCount(name="cell", kind="LSTMCell", forward=10)
-    written = AttentionCall(way="written", backend="none", dtype="float32", num=2, length=64)
+    cell = ModuleCount(name="cell", kind="LSTMCell")
     return replace(
         healthy(),
         count=Count(**sums, by_dtype={"fp32": 40}, classes=(convolution,), modules=(cell,)),
-        attention=(written,),
+        attention=(AttentionCall(way="written", backend="none", dtype="fp32", num=1, length=8),),
         switches=tuple(Switch(name=name, where=None) for name in SWITCHES),
     )
 
