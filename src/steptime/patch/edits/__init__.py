@@ -9,9 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from steptime.patch.edits.beginning import set_matmul_precision
+from steptime.patch.edits.beginning import flush_denormals, set_matmul_precision
 from steptime.patch.edits.calls_of_models import compute_in_bf16, lay_channels_last
-from steptime.patch.edits.loaders import cache_samples, fetch_whole_batches, set_workers
+from steptime.patch.edits.loaders import (
+    cache_samples,
+    fetch_whole_batches,
+    leave_unpinned,
+    set_workers,
+)
 from steptime.patch.edits.models import compile_models
 from steptime.patch.edits.optimizers import set_implementation
 from steptime.patch.edits.placing import Edit
@@ -22,8 +27,10 @@ EDITS: Mapping[str, Edit] = {
     "compile": compile_models,
     "dataloader": set_workers,
     "dataset_cache": cache_samples,
+    "flush_denormal": flush_denormals,
     "fused_optimizer": set_implementation,
     "matmul_precision": set_matmul_precision,
+    "no_pin_memory": leave_unpinned,
     "whole_batch_fetch": fetch_whole_batches,
 }
 """By the lever's name."""

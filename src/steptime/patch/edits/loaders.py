@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import libcst as cst
 
@@ -79,6 +79,26 @@ def set_workers(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlac
     take(settings, "num_workers", "persistent_workers", "prefetch_factor", "pin_memory")
     values = {name: repr(value) for name, value in settings.items()}
     dropped = () if settings["num_workers"] else _OF_WORKERS
+    sites = [site for site in ground.sites("loader") if "iterable" not in site.traits]
+    note = REORDERED if settings.get("persistent_workers") else None
+    return _set(ground, needed_sites(sites), values, dropped=dropped, note=note)
+
+
+def leave_unpinned(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
+    """`pin_memory=False` for the loaders that feed the training."""
+    take(settings)
+    return _set(ground, ground.sites("loader"), {"pin_memory": "False"})
+
+
+def _set(
+    ground: Ground,
+    sites: Sequence[EditSite],
+    values: Mapping[str, str],
+    *,
+    dropped: Sequence[str] = (),
+    note: str | None = None,
+) -> list[Placed | NotPlaced]:
+    """Set arguments of the loaders."""
 
     def act(call: cst.Call) -> cst.Call:
         return set_arguments(call, values, positions=POSITIONS, dropped=dropped)
@@ -88,9 +108,7 @@ def set_workers(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlac
         act(spot.call)
         return (CallChange(source=spot.source, call=spot.call, act=act),)
 
-    sites = [site for site in ground.sites("loader") if "iterable" not in site.traits]
-    note = REORDERED if settings.get("persistent_workers") else None
-    return at_each(ground, needed_sites(sites), place, note=note)
+    return at_each(ground, sites, place, note=note)
 
 
 def fetch_whole_batches(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
