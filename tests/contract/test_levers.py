@@ -23,6 +23,8 @@ WITH_EVIDENCE = (
     *("autocast", "matmul_precision", "fused_optimizer", "channels_last", "compile"),
     *("num_threads", "wait_policy", "allocator", "dataloader", "whole_batch_fetch"),
     *("dataset_cache", "trim_padding", "length_grouping", "fused_attention", "fused_rnn"),
+    *("module_precision", "activation_checkpointing", "micro_batches"),
+    *("ddp_options", "ddp_no_sync", "ddp_bf16", "pinned_copies"),
 )
 """Levers whose gains have been looked up and measured; a new lever joins when it has some."""
 
