@@ -24,7 +24,8 @@ WITH_EVIDENCE = (
     *("num_threads", "wait_policy", "allocator", "dataloader", "whole_batch_fetch"),
     *("dataset_cache", "trim_padding", "length_grouping", "fused_attention", "fused_rnn"),
     *("pinned_copies", "gc_control", "set_to_none", "process_binding", "no_pin_memory"),
-    *("activation_checkpointing", "no_checkpointing"),
+    *("activation_checkpointing", "no_checkpointing", "module_precision", "micro_batches"),
+    *("ddp_options", "ddp_no_sync", "ddp_bf16"),
 )
 """Levers whose gains have been looked up and measured; a new lever joins when it has some."""
 
