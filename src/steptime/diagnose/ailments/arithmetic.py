@@ -196,9 +196,9 @@ COMPUTE = Ailment(
     ),
     remedy="Make the arithmetic cheaper (mixed precision, torch.compile).",
     levers=(
+        *("no_checkpointing", "no_deterministic"),
         *("autocast", "compile", "channels_last", "fused_optimizer", "num_threads"),
-        *("matmul_precision", "allocator", "wait_policy"),
-        *("no_checkpointing", "no_deterministic", "flush_denormal"),
+        *("matmul_precision", "allocator", "wait_policy", "flush_denormal"),
     ),
     when_contended=by_cpu_time(
         "The arithmetic must have nine tenths of the CPU time as well, and must have used a core "
@@ -242,8 +242,8 @@ OVERHEAD = Ailment(
     removal=Removal(condition="If no time passed between operators,", parts={}, is_of_run=False),
     remedy="Let torch.compile fuse operators, or make the batch larger.",
     levers=(
-        *("compile", "fused_optimizer", "num_threads", "wait_policy"),
         *("no_anomaly_mode", "no_profiler"),
+        *("compile", "fused_optimizer", "num_threads", "wait_policy"),
     ),
     when_contended=by_cpu_time(
         "Operators are timed in the CPU time of their thread; time in which no thread ran is a "

@@ -37,6 +37,13 @@ AGAIN = "Then measure again:"
 _OF_THREADS = ("num_threads", "wait_policy")
 """Levers that need several threads computing on the CPU."""
 
+_OF_SWITCHES = {
+    "no_anomaly_mode": "anomaly_mode",
+    "no_profiler": "profiler",
+    "no_deterministic": "deterministic",
+}
+"""The debug switch that a lever turns off."""
+
 
 def next_act(
     measurement: Measurement, diagnosis: Diagnosis | None, *, store: str | None = None
@@ -94,6 +101,10 @@ def _may_help(lever: str, measurement: Measurement) -> bool:
     compilation, count = measurement.compilation, measurement.count
     if lever == "compile" and compilation is not None and compilation.num_graphs:
         return lever in _in_use(measurement)  # otherwise the script compiles by itself
+    if lever in _OF_SWITCHES:
+        return any(switch.name == _OF_SWITCHES[lever] for switch in measurement.switches)
+    if lever == "no_checkpointing":
+        return count is not None and count.recomputed > 0
     if lever == "channels_last":
         return count is not None and any(one.name == "convolution" for one in count.classes)
     if lever in _OF_THREADS:
