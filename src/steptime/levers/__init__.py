@@ -29,6 +29,8 @@ NAMES: tuple[str, ...] = (
     "dataset_cache",
     "trim_padding",
     "length_grouping",
+    "module_precision",
+    "activation_checkpointing",
     "micro_batches",
     "ddp_options",
     "ddp_no_sync",

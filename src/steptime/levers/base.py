@@ -178,6 +178,7 @@ class Facts:
     has_sequence_convolution: bool | None = None
     draws_in_calls: bool | None = None
     num_parameters: int | None = None
+    num_repeated_blocks: int | None = None
     parameter_dtypes: tuple[str, ...] | None = None
     optimizers: tuple[OptimizerFacts, ...] | None = None
     loaders: tuple[LoaderFacts, ...] | None = None

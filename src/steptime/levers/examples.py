@@ -105,6 +105,7 @@ TEXT = Facts(
     has_sequence_convolution=False,
     draws_in_calls=False,
     uses_compile=False,
+    num_repeated_blocks=12,
     memory_fraction=0.9,
     loaders=(TEXTS,),
     available_bytes=16 << 30,

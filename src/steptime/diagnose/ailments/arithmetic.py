@@ -198,7 +198,7 @@ COMPUTE = Ailment(
     levers=(
         *("no_checkpointing", "no_deterministic"),
         *("autocast", "compile", "channels_last", "fused_optimizer", "num_threads"),
-        *("matmul_precision", "allocator", "wait_policy", "flush_denormal"),
+        *("matmul_precision", "module_precision", "allocator", "wait_policy", "flush_denormal"),
     ),
     when_contended=by_cpu_time(
         "The arithmetic must have nine tenths of the CPU time as well, and must have used a core "

@@ -230,7 +230,7 @@ SWAPPING = Ailment(
     explanation=None,
     removal=without("the swapping"),
     remedy="Give the run less to hold, or the machine more memory.",
-    levers=("micro_batches", "autocast", "allocator"),
+    levers=("activation_checkpointing", "micro_batches", "autocast", "allocator"),
     when_contended=by_facts(
         "The page faults of the run itself are counted; a step that others make longer lowers the "
         "share."

@@ -18,6 +18,7 @@ from .lever_stack import LeverStack
 from .loader_probe import describe_loader, probe_lengths, probe_loader
 from .row_padding import PaddingBook
 from .script_habits import ScriptHabits, has_accelerator
+from .trial_plan import FOLDER, load_file
 
 MAX_CALLS = 200
 """Calls of models that are examined: whatever a script does to its models, it does early."""
@@ -205,6 +206,7 @@ class FactsBook:
             lambda: {"matmul_precision": torch.get_float32_matmul_precision()},
             lambda: describe_models(torch, models),
             lambda: self.exchanges.describe(models),
+            lambda: {"num_repeated_blocks": count_blocks(torch, models)},
             lambda: {"optimizers": [describe_optimizer(torch, one) for one in optimizers]},
         )
         return found
@@ -364,6 +366,12 @@ def describe_models(torch: Any, models: list[Any]) -> dict[str, Any]:
         "num_parameters": sum(p.numel() for p in parameters),
         "parameter_dtypes": sorted({str(p.dtype).removeprefix("torch.") for p in parameters}),
     }
+
+
+def count_blocks(torch: Any, models: list[Any]) -> int:
+    """Return how many blocks the models repeat, as the lever that compiles them counts."""
+    find_blocks = load_file(os.path.join(FOLDER, "_blocks.py")).find_blocks
+    return sum(len(blocks) for model in models for blocks in find_blocks(torch, model))
 
 
 def describe_optimizer(torch: Any, optimizer: Any) -> dict[str, Any]:
