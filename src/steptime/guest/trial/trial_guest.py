@@ -282,6 +282,7 @@ class TrialGuest:
             self.described = self.facts.describe(models, optimizers)
         self.facts.see_numbers(models, optimizers)
         doings = self.facts.doings(self.num_updates)
+        doings["switches_on"] = sorted(self.context.switches.mostly_on())
         facts = self.described | doings | {"sample_unit": self.samples.unit}
         line = {"k": kinds.FACTS, "n": self.num_updates, "facts": facts}
         self.recorder.lines.append(dumps(line) + "\n")
