@@ -105,6 +105,8 @@ def run_once(kind: str, *, ranks: int, culprit: int) -> dict[str, Any]:
                 check=False,
             )
             data = json.loads((folder / "out.json").read_text())["data"]
+            if data["diagnosis"] is None:
+                raise ValueError("the run ended without a diagnosis")
         except (OSError, ValueError, subprocess.TimeoutExpired) as error:
             return {"failed": f"{type(error).__name__}: {error}"}
         return judge(data, plant, culprit) | {
@@ -219,8 +221,11 @@ def main() -> None:
         found = run_once(kind, ranks=ranks, culprit=culprit)
         return found | {"kind_planted": kind, "ranks": ranks, "culprit": culprit}
 
+    results = []
     with ThreadPoolExecutor(options.at_once) as pool:
-        results = list(pool.map(run, tasks))
+        for number, one in enumerate(pool.map(run, tasks), start=1):
+            results.append(one)
+            print(f"{number} of {len(tasks)}", end="\r", file=sys.stderr, flush=True)
     show(results)
     if options.only == [*PLANTS]:
         OUT.write_text(json.dumps({"conditions": conditions(), "runs": results}, indent=1) + "\n")

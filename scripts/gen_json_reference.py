@@ -28,6 +28,7 @@ TITLES = {
     "ask": "`ask`",
     "report": "`report`",
     "export": "`export`",
+    "patch": "`patch`",
 }
 Schema = Mapping[str, Any]
 

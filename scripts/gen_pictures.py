@@ -1,14 +1,14 @@
 """Makes the pictures of the README from real runs of the example GPT.
 
 `docs/pictures/terminal.svg` is a moving picture of a terminal: `steptime run`, `steptime tune`.
-`docs/pictures/page.png` and `changed.png` are the tops of pages that `steptime report` writes: of
-that run, and of one whose steps take longer from the middle on. What the terminal showed is kept in
-`docs/pictures/terminal.cast` (asciicast), and the moving picture is drawn from that file alone, so
-that it can be drawn again without a run.
+`docs/pictures/page.png`, `changed.png` and `study.png` are the tops of pages that `steptime report`
+writes: of that run, of one whose steps take longer from the middle on, and of that study. What the
+terminal showed is kept in `docs/pictures/terminal.cast` (asciicast), and the moving picture is
+drawn from that file alone, so that it can be drawn again without a run.
 
     pip install pyte                       # a terminal emulator; nothing else needs it
     python scripts/gen_pictures.py         # record, then draw: six minutes on a quiet machine
-    python scripts/gen_pictures.py run     # one scene alone: run (with its page), tune, changed
+    python scripts/gen_pictures.py run     # one scene alone: run, tune (with their pages), changed
     python scripts/gen_pictures.py --draw  # draw the recording that is there
 
 Steptime with its extra `report` and torch must be installed here. The page needs Chromium
@@ -343,15 +343,17 @@ def _svg_row(row: Row) -> str:
 # --- the page -------------------------------------------------------------------------
 
 
-def take_page(folder: Path, picture: Path) -> None:
-    """The top of the page of the newest run in the folder, as Chromium shows it."""
+def take_page(folder: Path, picture: Path, *options: str) -> None:
+    """The top of the page of the newest run (or study) in the folder, as Chromium shows it."""
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
     if browser is None:
         raise SystemExit("error: pictures of pages need Chromium: apt-get install chromium")
     page = folder / "page.html"
     steptime = [sys.executable, "-m", "steptime"]
     subprocess.run(
-        [*steptime, "report", "last", "-o", str(page), "--open-never"], cwd=folder, check=True
+        [*steptime, "report", "last", *options, "-o", str(page), "--open-never"],
+        cwd=folder,
+        check=True,
     )
     subprocess.run(
         [
@@ -378,6 +380,8 @@ def take_pictures(wanted: set[str]) -> None:
         write_recording([scenes[prefix + TRAINING] for _, prefix, _ in SCENES])
         if "run" in wanted:
             take_page(folder, PICTURES / "page.png")
+        if "tune" in wanted:
+            take_page(folder, PICTURES / "study.png", "--study")
         if "changed" in wanted:
             slowed = Path(temporary) / "slowed"
             slowed.mkdir()

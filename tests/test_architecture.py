@@ -26,6 +26,7 @@ VALUES = {
     "compare.values": {*BASE, "measure.values", "diagnose.values"},
     "plan.values": BASE,
     "tune.values": {*BASE, "measure.values", "verify.values"},
+    "patch.values": {*BASE, "verify.values"},
 }
 # Rooms whose rows hold rules and words together, so that whoever renders reads them too.
 ROWS = {
@@ -71,8 +72,9 @@ ARROWS = {
     "report": {*BASE, *VALUES, *ROWS},
     "export": {*BASE, *VALUES},
     "tune": {*BASE, *VALUES, *WINGS, "levers"},
+    "patch": {*BASE, *VALUES, *WINGS, "levers", "tune"},
     "testing": {*BASE, *VALUES, "levers"},
-    "app": {*BASE, *VALUES, *WINGS, "levers", "tune", "report", "export"},
+    "app": {*BASE, *VALUES, *WINGS, "levers", "tune", "patch", "report", "export"},
     "cli": {*BASE, *VALUES, *WINGS, "levers", "tune", "report", "export", "app"},
     # The guest comes into the caller's own process, for as long as a cell runs.
     "notebook": {*BASE, *VALUES, *WINGS, "report", "app", "guest"},
@@ -87,6 +89,11 @@ EXTRAS = {
         "report/html/html_canvas.py",
         "report/html/html_plots.py",
         "report/html/html_roofline.py",
+    },
+    "libcst": {
+        *(f"patch/{name}.py" for name in ("arguments", "bindings", "changes", "ground")),
+        *(f"patch/edits/{name}.py" for name in ("calls_of_models", "loaders", "optimizers")),
+        "patch/source_file.py",
     },
     "numpy": {"report/html/html_canvas.py"},
     "IPython": {"notebook/magics.py"},
@@ -106,7 +113,7 @@ PURE = (
     ),
     *("core/codec", "core/evidence", "core/hardware", "core/note", "core/process_end"),
     *("core/interval", "core/machine_identity", "core/schema", "core/stats", "core/units"),
-    *(f"{wing}/values" for wing in ("launch", "measure", "machine", "tune", "verify")),
+    *(f"{wing}/values" for wing in ("launch", "measure", "machine", "patch", "tune", "verify")),
     *("compare/", "desync/", "diagnose/", "plan/", "report/", "tune/search/"),
 )
 IMPURE_MODULES = {

@@ -19,7 +19,11 @@ class TestLevers(LeverContract):
 
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-WITH_EVIDENCE = ("fused_optimizer",)
+WITH_EVIDENCE = (
+    *("autocast", "matmul_precision", "fused_optimizer", "channels_last", "compile"),
+    *("num_threads", "wait_policy", "allocator", "dataloader", "whole_batch_fetch"),
+    *("dataset_cache", "trim_padding", "length_grouping"),
+)
 """Levers whose gains have been looked up and measured; a new lever joins when it has some."""
 
 

@@ -16,6 +16,8 @@ from page_cases import HOSTILE, PAGES, gpt, hostile, make_devices, two_ranks
 from steptime.measure.values.over_time import Event, RunSeries
 from steptime.report.html.html_page import PageFacts, render_page
 from steptime.report.html.html_plots import draw
+from steptime.report.html.html_study import render_study_page
+from study_page_cases import STUDIES
 
 pytestmark = needs_chromium
 
@@ -57,6 +59,22 @@ def test_all_plots_are_drawn_without_a_complaint_or_a_request(
     assert browser.complaints() == []
     assert browser.requests() == [path.as_uri()]
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1400, "light"), (420, "dark")])
+@pytest.mark.parametrize("name", ["refused", "failed", "hostile"])
+def test_the_page_of_a_study_fits_and_is_quiet(
+    browser: Browser, tmp_path: Path, name: str, width: int, theme: str
+) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(render_study_page(STUDIES[name]()), encoding="utf-8")
+
+    browser.open(path, width=width, is_dark=theme == "dark")
+
+    assert browser.complaints() == []
+    assert browser.requests() == [path.as_uri()]
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    assert browser.evaluate("document.title").startswith("steptime ")
 
 
 def test_the_same_names_that_harm_nothing_in_text_harm_nothing_in_plots(

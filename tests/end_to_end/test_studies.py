@@ -61,6 +61,8 @@ def test_the_lever_that_helps_is_found_among_those_that_do_harm(tmp_path: Path) 
     assert found.speedup.low > 1.5
     assert found.quality is not None
     assert found.quality.level == "L0"
+    assert found.sites is not None
+    assert {site.what for site in found.sites.sites} == {"optimizer", "model_call"}
     assert ends(found)["crash"] is TrialEnd.FAILED
     assert ends(found)["not_finite"] is TrialEnd.DIVERGED
     assert told[0].phase == "probe"

@@ -412,3 +412,24 @@ def test_facts_say_what_the_script_does_itself(tmp_path: Path) -> None:
     (loader,) = facts["loaders"]
     assert (loader["dataset"], loader["batch_size"]) == ("TensorDataset", 16)
     assert (loader["num_samples"], loader["is_tensor_dataset"]) == (64, True)
+
+
+def test_a_probing_trial_says_where_things_are_made_and_called(tmp_path: Path) -> None:
+    run_tried(tmp_path, plan(probe=True), "plain", 6)
+
+    *_, line = lines(tmp_path, "facts")
+    source = SCRIPT.read_text().splitlines()
+    sites = {row["what"]: row for row in line["facts"]["edit_sites"]}
+    assert set(sites) == {"optimizer", "loader", "model_call"}
+    for what, text in (
+        ("optimizer", "AdamW("),
+        ("loader", "DataLoader("),
+        ("model_call", "model("),
+    ):
+        file, first, *_ = sites[what]["place"]
+        assert Path(file) == SCRIPT
+        assert text in source[first - 1]
+    assert "output:float" in sites["model_call"]["traits"]
+    assert "tensor_dataset" in sites["loader"]["traits"]
+    callers = [place for place in sites["model_call"]["callers"] if place[0] == str(SCRIPT)]
+    assert "(int(sys.argv[2]))" in source[callers[-1][1] - 1]

@@ -51,6 +51,8 @@ def test_a_script_that_fails_as_written_ends_with_3_and_its_own_code_is_told(
     assert "exit code 1: RuntimeError: the disk of this script is full" in error["message"]
     assert b"the command fails as written" in done.stdout
     assert done.stdout.splitlines()[-1].strip().startswith(b"steptime run -- ")
+    page = Path(done.document["data"]["page"]).read_text()
+    assert "RuntimeError: the disk of this script is full" in page
     assert b"trials are " in done.stderr.splitlines()[0]
 
 
@@ -86,6 +88,8 @@ def test_ctrl_c_ends_with_what_was_found_and_the_same_command_goes_on(tmp_path: 
     assert done.data["is_interrupted"]
     assert done.data["trials"]
     assert b"interrupted: " in done.stdout
+    assert done.document is not None
+    assert "Interrupted" in Path(done.document["data"]["page"]).read_text()
 
     again = start(tmp_path, "--sleep", "0.002")
     wait_until(lambda: any(not s["is_interrupted"] for s in studies(tmp_path) if "trials" in s))

@@ -85,7 +85,8 @@ def test_the_document_names_the_page(tmp_path: Path, capsys: Capture) -> None:
     assert main.main(["report", "last", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["command"] == "report"
-    assert document["data"] == {"run_id": run.run_id, "page": str(run.folder / "report.html")}
+    page = str(run.folder / "report.html")
+    assert document["data"] == {"run_id": run.run_id, "study_id": None, "page": page}
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path, capsys: Capture) -> None:

@@ -11,13 +11,15 @@ from documents import check_document
 from steptime.errors import RecipeError
 from steptime.report.document.envelope import enclose, error_envelope
 from steptime.report.document.listings import StudiesDocument, summarize
-from steptime.report.document.study_document import study_envelope
+from steptime.report.document.study_document import StudyDocument, study_envelope
 from steptime.tune.values.study_values import Study, TrialEnd
 from study_cases import CASES, faster, nothing_helps, too_noisy
 
 
 def document(study: Study, **given: Any) -> dict[str, Any]:
-    envelope = study_envelope(study, command="tune", exit_code=0, **given)
+    recipe_file = given.pop("recipe_file", None)
+    shown = StudyDocument(study=study, recipe_file=recipe_file)
+    envelope = study_envelope(shown, command="tune", exit_code=0, **given)
     return check_document(envelope, "tune")
 
 

@@ -19,6 +19,7 @@ from steptime.tune.values.study_values import Study
 
 FILE = "study.json"
 RECIPE = "tuned.toml"
+PAGE = "report.html"
 
 
 def list_studies(store: Path) -> tuple[Study, ...]:
@@ -54,7 +55,16 @@ def find_study(store: Path, wanted: str) -> Study:
 
 def recipe_of(store: Path, study: Study) -> Path | None:
     """Return the recipe that is in a study's folder."""
-    path = store / "studies" / study.study_id / RECIPE
+    return _file_of(store, study, RECIPE)
+
+
+def page_of(store: Path, study: Study) -> Path | None:
+    """Return the page that is in a study's folder."""
+    return _file_of(store, study, PAGE)
+
+
+def _file_of(store: Path, study: Study, name: str) -> Path | None:
+    path = store / "studies" / study.study_id / name
     return path if os.path.isfile(path) else None
 
 

@@ -6,12 +6,14 @@ In: a command and a budget. Out: a `TunedCommand`, a study with the place of its
 from __future__ import annotations
 
 import difflib
+import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from steptime.app.attempt import attempt
 from steptime.app.command_words import as_argv
 from steptime.app.load import load_run
 from steptime.app.observed_run import ObservedRun
@@ -31,6 +33,8 @@ from steptime.tune.study_options import StudyOptions
 from steptime.tune.values.study_progress import StudyProgress
 from steptime.tune.values.study_values import Study, StudyOutcome
 
+_LOGGER = logging.getLogger(__name__)
+
 Tell = Callable[[str], None]
 Progress = Callable[[StudyProgress], None]
 
@@ -44,11 +48,13 @@ class TunedCommand:
         recipe_file: where the recipe was written; None if there is none, or it could not be
             written.
         failure: why it could not be written; None if it was, or there is none.
+        page: the page of the study, one HTML file; None if it could not be written.
     """
 
     study: Study
     recipe_file: Path | None = None
     failure: RecipeError | None = None
+    page: Path | None = None
 
     @property
     def outcome(self) -> StudyOutcome | None:
@@ -167,7 +173,13 @@ def tune_command(asked: StudyOptions, *, progress: Progress) -> TunedCommand:
     if asked.training is None:
         _check_is_alone(asked)
     study = run_study(asked, progress=progress)
-    if study.outcome is not StudyOutcome.FASTER or not study.recipe or asked.output is None:
+    tuned = _with_recipe(study, asked.output)
+    return replace(tuned, page=_write_page(tuned, store=asked.store))
+
+
+def _with_recipe(study: Study, output: Path | None) -> TunedCommand:
+    """Write the recipe where the user wants it, if one was proven."""
+    if study.outcome is not StudyOutcome.FASTER or not study.recipe or output is None:
         return TunedCommand(study=study)
     recipe = make_recipe(
         study,
@@ -175,10 +187,22 @@ def tune_command(asked: StudyOptions, *, progress: Progress) -> TunedCommand:
         machine=describe_machine(),
     )
     try:
-        write_recipe(asked.output, recipe)
+        write_recipe(output, recipe)
     except RecipeError as error:
         return TunedCommand(study=study, failure=error)
-    return TunedCommand(study=study, recipe_file=asked.output)
+    return TunedCommand(study=study, recipe_file=output)
+
+
+def _write_page(tuned: TunedCommand, *, store: Path) -> Path | None:
+    """Write the page beside the recipe in the study's folder; a failure costs the page alone."""
+    from steptime.app.study_page import folder_of, write_study_page
+
+    pages: list[Path] = []
+    with attempt(_LOGGER.warning):
+        folder = folder_of(tuned.study, store=store)
+        if folder is not None:
+            pages.append(write_study_page(tuned.study, folder, recipe=tuned.recipe_file))
+    return pages[0] if pages else None
 
 
 def _check_is_alone(asked: StudyOptions) -> None:

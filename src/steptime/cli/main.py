@@ -21,6 +21,7 @@ from steptime.errors import InterruptedByUserError, SteptimeError, StoreError, U
 COMMANDS = (
     "run",
     "tune",
+    "patch",
     "runs",
     "show",
     "stacks",

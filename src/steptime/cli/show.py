@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from steptime.cli.options import (
     add_json,
@@ -15,7 +17,10 @@ from steptime.cli.options import (
 )
 from steptime.cli.output import console_for, open_store, write_json
 from steptime.cli.profilers import add_counter_options, write_counters
-from steptime.errors import UsageError
+from steptime.errors import NotFoundError, SteptimeError, UsageError
+
+if TYPE_CHECKING:
+    from steptime.core.store import Run
 
 SUMMARY = "print the report of a run again"
 DESCRIPTION = """\
@@ -61,12 +66,11 @@ def execute(options: argparse.Namespace) -> int:
             hint="Leave --waterfall out.",
         )
     from steptime.app.load import load_run
-    from steptime.app.run_listing import find_run
     from steptime.core.store import store_to_name
     from steptime.report.document.run_document import run_envelope
     from steptime.report.text.run_text import render, render_picture
 
-    run = find_run(open_store(store_folder(options)), options.run)
+    run = _find(open_store(store_folder(options)), options)
     document = load_run(run, training=options.training).document
     console = console_for(sys.stdout)
     if options.json is not None:
@@ -78,3 +82,23 @@ def execute(options: argparse.Namespace) -> int:
     if options.json is None:
         write_counters(document.measurement, console, kernel=options.ncu, perf=options.perf)
     return 0
+
+
+def _find(store: Path, options: argparse.Namespace) -> Run:
+    """Return the run.
+
+    Raises:
+        NotFoundError: there is none; of the id of a study, it names the command that shows it.
+    """
+    from steptime.app.run_listing import find_run
+    from steptime.app.study_listing import find_study
+
+    try:
+        return find_run(store, options.run)
+    except NotFoundError as error:
+        try:
+            study = find_study(store, options.run)
+        except SteptimeError:
+            raise error from None
+        hint = f"It is a study: steptime study show {study.study_id}"
+        raise NotFoundError(str(error), hint=hint) from error

@@ -73,8 +73,8 @@ def _list(options: argparse.Namespace, store: Path) -> int:
 
 
 def _show(options: argparse.Namespace, store: Path) -> int:
-    from steptime.app.study_listing import find_study, recipe_of
-    from steptime.report.document.study_document import study_envelope
+    from steptime.app.study_listing import find_study, page_of, recipe_of
+    from steptime.report.document.study_document import StudyDocument, study_envelope
     from steptime.report.text.study_story import render_story
 
     study = find_study(store, options.study or "last")
@@ -83,6 +83,9 @@ def _show(options: argparse.Namespace, store: Path) -> int:
     if options.json is None:
         render_story(study, console=console_for(sys.stdout), recipe=recipe)
     else:
-        document = study_envelope(study, command="study", exit_code=0, recipe_file=recipe)
-        write_json(options.json, document)
+        page = page_of(store, study)
+        shown = StudyDocument(
+            study=study, recipe_file=recipe, page=None if page is None else str(page)
+        )
+        write_json(options.json, study_envelope(shown, command="study", exit_code=0))
     return 0

@@ -155,8 +155,9 @@ def _study_options(options: argparse.Namespace, command: tuple[str, ...]) -> Stu
 
 def _report(options: argparse.Namespace, tuned: TunedCommand, *, budget_s: float) -> int:
     """Say what was found, where the options say; return the exit code."""
+    from steptime.core.printable import printable
     from steptime.report.document.envelope import ErrorItem
-    from steptime.report.document.study_document import study_envelope
+    from steptime.report.document.study_document import StudyDocument, study_envelope
     from steptime.report.text.study_text import StudyRequest, render_study
     from steptime.report.words.study_words import describe_outcome
 
@@ -181,9 +182,15 @@ def _report(options: argparse.Namespace, tuned: TunedCommand, *, budget_s: float
         render_study(study, console=console_for(sys.stdout), asked=asked)
     if options.report is not None or options.json == STDOUT:
         tell(describe_outcome(study))
+    if tuned.page is not None:
+        say(f"steptime: the page of this study: {printable(str(tuned.page))}")
     if options.json is not None:
+        page = None if tuned.page is None else str(tuned.page)
         document = study_envelope(
-            study, command="tune", exit_code=code, recipe_file=written, errors=tuple(errors)
+            StudyDocument(study=study, recipe_file=written, page=page),
+            command="tune",
+            exit_code=code,
+            errors=tuple(errors),
         )
         write_json(options.json, document)
     return code

@@ -242,6 +242,7 @@ class _Run:
             unproven=found.unproven,
             budget_s=self._granted_s,
             training=None if baseline is None else baseline.training,
+            sites=None if baseline is None else baseline.sites,
         )
 
     def _tried_writes(self) -> tuple[str, ...]:

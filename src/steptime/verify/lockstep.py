@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from steptime.verify.recordings import RecordedUpdate, Recording
 from steptime.verify.values import Outcome, QualityCheck
@@ -70,12 +70,10 @@ def check_lockstep(
     if n < (LEAST_HORIZON if is_whole else MIN_UPDATES):
         found = f"{n} updates in all runs, at least {MIN_UPDATES} are needed"
         return (QualityCheck(name="lockstep", outcome=Outcome.INCONCLUSIVE, n=n, detail=found),)
-    lanes = [_losses(one, n) for one in runs]
-    places = [i for i in range(n) if all(lane[i] is not None for lane in lanes)]
-    if not places:
+    lanes = lanes_of(baseline, candidate, others)
+    if lanes is None:
         return (_cannot_tell("lockstep", "no backward call from a loss was seen"),)
-    optimizers = [baseline.ranks[0].updates[i].opt for i in places]
-    ours, *theirs = _differences([[lane[i] or 0.0 for i in places] for lane in lanes], optimizers)
+    ours, *theirs = lanes.differences
     if not all(math.isfinite(_rms(one)) for one in (ours, *theirs)):
         return (_cannot_tell("lockstep", "not all losses of the baseline are finite"),)
     late = slice(len(ours) * 3 // 4, None)
@@ -96,6 +94,44 @@ def check_lockstep(
             return (_cannot_tell("lockstep", found), *checks[1:])
         return (*_check_to_horizon(ours, theirs, horizon, found), *checks[3:])
     return checks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lanes:
+    """The losses of several runs beside each other, where every run has one.
+
+    Attributes:
+        updates: numbers of the updates (num_updates,).
+        optimizers: the number of the optimizer of each update (num_updates,).
+        losses: of each run (num_runs, num_updates): the baseline, the candidate, the others.
+        differences: from the baseline, of each run but that (num_runs - 1, num_updates).
+    """
+
+    updates: Sequence[int]
+    optimizers: Sequence[int]
+    losses: Sequence[Sequence[float]]
+    differences: Sequence[Sequence[float]]
+
+
+def lanes_of(
+    baseline: Recording, candidate: Recording, others: Sequence[Recording]
+) -> Lanes | None:
+    """Return the losses of runs beside each other; None where no update has one in all runs."""
+    runs = (baseline, candidate, *others)
+    n = min((one.num_updates for one in runs), default=0)
+    found = [_losses(one, n) for one in runs]
+    places = [i for i in range(n) if all(lane[i] is not None for lane in found)]
+    if not places:
+        return None
+    first = baseline.ranks[0].updates
+    optimizers = [first[i].opt for i in places]
+    losses = [[lane[i] or 0.0 for i in places] for lane in found]
+    return Lanes(
+        updates=[first[i].n for i in places],
+        optimizers=optimizers,
+        losses=losses,
+        differences=list(_differences(losses, optimizers)),
+    )
 
 
 def _horizon(theirs: Sequence[Sequence[float]]) -> int:

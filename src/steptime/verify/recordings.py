@@ -25,6 +25,9 @@ _CONTENTS = (
 )
 """The kinds of lines that do not say whether a recording is complete."""
 
+_OF_TENSORS = (kinds.QUALITY_TABLE, kinds.QUALITY_NORMS, kinds.QUALITY_FIRST)
+"""The kinds of lines with a part for each tensor."""
+
 _MAX_VALUES_BYTES = 512 << 20
 """Of the elements of all tensors at an even stride."""
 
@@ -189,13 +192,18 @@ class Recording:
         return min((len(rank.updates) for rank in self.ranks), default=0)
 
 
-def read_recording(folder: Path) -> Recording:
+def read_recording(folder: Path, *, has_tensors: bool = True) -> Recording:
     """Return the recording in a trial's folder.
+
+    Args:
+        folder: of the trial.
+        has_tensors: read the values, norms and names of tensors too; without them it is small.
 
     Raises:
         DamagedRunError: another version of Steptime wrote it.
     """
-    found = [_read_rank(path) for path in sorted(folder.glob(files.QUALITY))]
+    without = () if has_tensors else _OF_TENSORS
+    found = [_read_rank(path, without) for path in sorted(folder.glob(files.QUALITY))]
     ranks = [rank for rank in found if rank is not None]
     return Recording(ranks=tuple(sorted(ranks, key=lambda rank: rank.head.rank)))
 
@@ -237,16 +245,16 @@ def is_complete(folder: Path) -> bool:
     return RecordingWatch(folder).is_complete()
 
 
-def _read_rank(path: Path) -> RankRecording | None:
+def _read_rank(path: Path, without: tuple[str, ...]) -> RankRecording | None:
     lines: dict[str, list[Line]] = {}
-    for line in read_lines(path):
+    for line in LineReader(path, without=without).read() if without else read_lines(path):
         lines.setdefault(kind_of(line), []).append(line)
     if kinds.HEAD not in lines:
         return None
     (told, *_) = lines[kinds.HEAD]
     check_schema(told, where=str(path))
     head = from_json(Head, told, where=str(path))
-    values = _read_values(path.with_suffix(".bin"))
+    values = array("d") if without else _read_values(path.with_suffix(".bin"))
     first = [from_json(_FirstLine, line) for line in lines.get(kinds.QUALITY_FIRST, ())]
     ends = [from_json(End, line) for line in lines.get(kinds.END, ())[:1]]
     return RankRecording(

@@ -250,6 +250,11 @@ class FactsBook:
         if self.is_open and not self.stack.was_used and count_graphs()[0]:
             self.uses_compile = True
 
+    def trained_loaders(self) -> list[tuple[Any, dict[str, Any]]]:
+        """Return the loaders that fed training and still exist, with what is known of each."""
+        found = [(one.reference(), one.facts) for one in self.loaders.values()]
+        return [(loader, facts) for loader, facts in found if loader is not None]
+
     def _describe_loaders(self) -> list[dict[str, Any]]:
         found = []
         for one in self.loaders.values():

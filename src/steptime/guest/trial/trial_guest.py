@@ -17,6 +17,7 @@ from typing import Any
 from ...record import kinds
 from ..hooks.context import Context
 from ..timeline.journal import Journal
+from .edit_sites import SiteNotes
 from .lever_facts import FactsBook, count_graphs, world_size
 from .lever_session import Owner, Registry
 from .lever_stack import LeverStack, NotUndoneError
@@ -58,6 +59,7 @@ class TrialGuest:
         self.facts = FactsBook(
             context.torch, self.stack, self.recorder.fail, is_probing=plan.is_probing
         )
+        self.sites = SiteNotes(context.torch, self.recorder.fail) if plan.is_probing else None
         self.live: Live | None = None
         self.described: dict[str, Any] | None = None
         self.is_joint = False
@@ -153,8 +155,10 @@ class TrialGuest:
             is_model = False  # a module whose own method failed
         if not is_model:
             return call(model, *args, **kwargs)
-        compare_draws = None
+        compare_draws = take_result = None
         try:
+            if self.sites is not None:
+                take_result = self.sites.see_call(model, args, kwargs)
             self.samples.begin_work(args, kwargs)
             self.facts.see_training()
             self.facts.see_call(model, find_tensor(self.context.torch.Tensor, (args, kwargs)))
@@ -164,6 +168,8 @@ class TrialGuest:
         result = self.registry.run_call(call, model, args, kwargs)
         if compare_draws is not None:
             compare_draws()
+        if take_result is not None:
+            take_result(result)
         return result
 
     def run_backward(
@@ -284,6 +290,9 @@ class TrialGuest:
         doings = self.facts.doings(self.num_updates)
         doings["switches_on"] = sorted(self.context.switches.mostly_on())
         facts = self.described | doings | {"sample_unit": self.samples.unit}
+        if self.sites is not None:
+            loaders = self.facts.trained_loaders()
+            facts["edit_sites"] = self.sites.describe(optimizers, loaders)
         line = {"k": kinds.FACTS, "n": self.num_updates, "facts": facts}
         self.recorder.lines.append(dumps(line) + "\n")
 
@@ -349,5 +358,7 @@ def install_trial(context: Context, path: str, finish: Callable[[], None]) -> Tr
         trial.facts.hook_autocast()
         trial.facts.hook_loaders()
         trial.facts.habits.hook()
+    if trial.sites is not None:
+        trial.sites.hook()
     trial.put_on()
     return trial

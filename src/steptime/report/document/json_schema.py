@@ -17,6 +17,7 @@ from steptime.core.schema import SCHEMA
 from steptime.report.document.check_document import CheckDocument
 from steptime.report.document.comparison_document import ComparisonDocument
 from steptime.report.document.envelope import Envelope
+from steptime.report.document.handover_document import HandoverDocument
 from steptime.report.document.listings import (
     AskDocument,
     ExportDocument,
@@ -43,6 +44,7 @@ DOCUMENTS: Mapping[str, Any] = {
     "ask": Envelope[AskDocument],
     "report": Envelope[PageDocument],
     "export": Envelope[ExportDocument],
+    "patch": Envelope[HandoverDocument],
 }
 """Maps the name of a document to its class. `run` is for `steptime run` and `show`, `tune` for
 `tune` and `study show`, `studies` for `study list`, `check` for `machine --check`.

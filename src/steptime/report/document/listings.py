@@ -149,12 +149,14 @@ class PageDocument:
     """The page that was written.
 
     Attributes:
-        run_id: name of the run's folder.
+        run_id: name of the run's folder; null for the page of a study.
         page: path of the file.
+        study_id: name of the study's folder; null for the page of a run.
     """
 
-    run_id: str
+    run_id: str | None
     page: str
+    study_id: str | None = None
 
 
 def summarize(study: Study) -> StudySummary:

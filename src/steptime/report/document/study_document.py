@@ -21,23 +21,23 @@ class StudyDocument:
     Attributes:
         study: all that was tried, and the results.
         recipe_file: path of the recipe; null where none was written.
+        page: path of the study's page, an HTML file; null where there is none.
     """
 
     study: Study
     recipe_file: str | None
+    page: str | None = None
 
 
 def study_envelope(
-    study: Study,
+    document: StudyDocument,
     *,
     command: str,
     exit_code: int,
-    recipe_file: str | None = None,
     errors: tuple[ErrorItem, ...] = (),
 ) -> Envelope[StudyDocument]:
     """Return the envelope of a study; trials that broke, or an early end, make it partial."""
-    document = StudyDocument(study=study, recipe_file=recipe_file)
-    every = (*_study_errors(study), *errors)
+    every = (*_study_errors(document.study), *errors)
     return enclose(command, document, exit_code=exit_code, errors=every)
 
 

@@ -1,17 +1,12 @@
 """Writes the page of one run: a single file that needs no network.
 
 In: `PageFacts` and the plots drawn from them. Out: the text of the file. Sections are a visible
-list. Nothing from the user becomes markup: each text goes through `html_tags`, and the page's own
-policy lets only those scripts run whose hashes it lists.
+list; `html_frame` makes the file of them.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from typing import TYPE_CHECKING
 
 from steptime.diagnose.values.finding import Shift
@@ -20,7 +15,7 @@ from steptime.measure.values.over_time import RunSeries
 from steptime.measure.values.stall import Stall
 from steptime.report.document.run_document import RunDocument
 from steptime.report.html import html_sections as sections
-from steptime.report.html.html_colors import rules
+from steptime.report.html.html_frame import asset, frame, script_text, section
 from steptime.report.html.html_layers import layers_part
 from steptime.report.html.html_memory import anatomy_part
 from steptime.report.html.html_padding import lengths_part
@@ -60,20 +55,11 @@ def render_page(facts: PageFacts, plots: Plots | None) -> str:
 
     That one has no script, and does not list the environment.
     """
-    scripts = [] if plots is None else [_script_text(text) for text in plots.scripts]
+    scripts = [] if plots is None else [script_text(text) for text in plots.scripts]
     if scripts:
-        scripts.append(_script_text(_asset("page.js")))
+        scripts.append(script_text(asset("page.js")))
     title = f"steptime {facts.document.measurement.run_id}"
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=_policy(scripts)),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("title", title),
-        tag("style", Html(_asset("page.css") + rules())),
-    )
-    body = tag("body", *_body(facts, plots), *(tag("script", Html(s)) for s in scripts))
-    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en').text}\n"
+    return frame(title, _body(facts, plots), scripts=scripts)
 
 
 def _body(facts: PageFacts, plots: Plots | None) -> list[Html]:
@@ -82,27 +68,27 @@ def _body(facts: PageFacts, plots: Plots | None) -> list[Html]:
     shifts = shifts_part(facts.shifts)
     stalls = stalls_part(facts.stalls, started_unix_s=m.started_unix_s)
     parts = [
-        _section("Trainings of this command", trainings_part(run)),
-        _section("Also found", sections.findings_part(m, run.diagnosis)),
-        _section("The run stood still", stalls),
-        _section("Steps over time", drawn.of("steps", hint=_HINT), shifts),
-        _section("Layers", layers_part(m)),
-        _section("Time of the run", wall_part(run)),
-        _section("Where a step's time goes", sections.phases_part(m), drawn.of("phases")),
-        _section("Where did my MFU go", waterfall_part(run.waterfall)),
-        _section("Operators under the roofs", drawn.of("roofline"), roofline_part(run.roofline)),
-        _section("Lines of the script", sites_part(m)),
-        _section("Under the profiler", profile_part(m)),
-        _section("Ranks", sections.ranks_part(m), drawn.of("ranks")),
-        _section("Work of a step", sections.told_part(run, (work_lines,)), sizes_part(m.count)),
-        _section(
+        section("Trainings of this command", trainings_part(run)),
+        section("Also found", sections.findings_part(m, run.diagnosis)),
+        section("The run stood still", stalls),
+        section("Steps over time", drawn.of("steps", hint=_HINT), shifts),
+        section("Layers", layers_part(m)),
+        section("Time of the run", wall_part(run)),
+        section("Where a step's time goes", sections.phases_part(m), drawn.of("phases")),
+        section("Where did my MFU go", waterfall_part(run.waterfall)),
+        section("Operators under the roofs", drawn.of("roofline"), roofline_part(run.roofline)),
+        section("Lines of the script", sites_part(m)),
+        section("Under the profiler", profile_part(m)),
+        section("Ranks", sections.ranks_part(m), drawn.of("ranks")),
+        section("Work of a step", sections.told_part(run, (work_lines,)), sizes_part(m.count)),
+        section(
             "Lengths and padding",
             sections.told_part(run, (padding_lines,)),
             lengths_part(m.padding),
         ),
-        _section("Memory", anatomy_part(m.memory, run.memory_fit), sections.memory_part(run)),
-        _section("The machine over time", drawn.of("machine", is_grid=True)),
-        _section("Devices over time", _devices(facts.series), drawn.of("devices", is_grid=True)),
+        section("Memory", anatomy_part(m.memory, run.memory_fit), sections.memory_part(run)),
+        section("The machine over time", drawn.of("machine", is_grid=True)),
+        section("Devices over time", _devices(facts.series), drawn.of("devices", is_grid=True)),
         None if plots is None else _environment(facts),
     ]
     return [
@@ -116,15 +102,10 @@ def _body(facts: PageFacts, plots: Plots | None) -> list[Html]:
 def _environment(facts: PageFacts) -> Html | None:
     m = facts.document.measurement
     part = sections.environment_part(m, facts.record, version=facts.version)
-    return _section("Environment", part)
+    return section("Environment", part)
 
 
 _HINT = "Drag along a stretch of time to see it closer in all plots; ↺ beside a plot goes back."
-
-
-def _section(title: str, *parts: Html | None) -> Html | None:
-    seen = [part for part in parts if part is not None]
-    return tag("section", tag("h2", title), *seen) if seen else None
 
 
 class _Drawn:
@@ -156,20 +137,3 @@ def _devices(series: RunSeries) -> Html | None:
         return None
     listed = ", ".join(f"device {i}: {name}" for i, name in enumerate(names))
     return tag("p", listed, class_="dim")
-
-
-def _asset(name: str) -> str:
-    return (resources.files("steptime.report") / "assets" / name).read_text(encoding="utf-8")
-
-
-def _script_text(text: str) -> str:
-    """Return the script with its text escaped, so that none of it can end the element."""
-    return text.replace("\r\n", "\n").replace("</", "<\\/").replace("<!--", "<\\!--")
-
-
-def _policy(scripts: Sequence[str]) -> str:
-    """Return the policy: no address may be reached, only these scripts run, styles are inline."""
-    sums = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in scripts]
-    allowed = " ".join(f"'sha256-{digest}'" for digest in sums) or "'none'"
-    rest = "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
-    return f"default-src 'none'; script-src {allowed}; {rest}"

@@ -54,6 +54,17 @@ def escaped(text: str) -> str:
     return html.escape(printable(text))
 
 
+def breakable(text: str) -> Html:
+    """Return the text, which a browser may fold behind each underscore."""
+    first, *others = text.split("_")
+    return joined_html([first, *(part for one in others for part in ("_", tag("wbr"), one))])
+
+
+def preformatted(text: str) -> Html:
+    """Return text that keeps its lines; each of them is escaped."""
+    return tag("pre", joined_html(text.rstrip("\n").split("\n"), between="\n"))
+
+
 def table(
     heading: Iterable[Child], rows: Iterable[Iterable[Child]], *, left: int = 1, name: str = ""
 ) -> Html:

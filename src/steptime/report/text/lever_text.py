@@ -147,15 +147,22 @@ def describe_settings(card: LeverCard) -> str:
 
 
 def _evidence_lines(card: LeverCard) -> list[Text]:
-    """Return what the lever gave elsewhere, one line for each training."""
+    """Return what the lever gave elsewhere, best first, then the numbered sources."""
     if not card.evidence:
         return []
-    rows = [[printable(one.training), describe_gain(one)] for one in card.evidence]
-    lines = columns(rows, left=1)
-    for line, one in zip(lines, card.evidence, strict=True):
-        line.append(f"  {printable(one.remark)}".rstrip())
-        line.append(f"  {printable(one.source)}", style="dim")
-    return [Text(), Text("what it gave (speedup)", style="dim"), *(Text("  ") + li for li in lines)]
+    rows = sorted(card.evidence, key=_middle, reverse=True)
+    sources = list(dict.fromkeys(one.source for one in rows))
+    lines = columns([[describe_gain(one)] for one in rows], left=1)
+    for line, one in zip(lines, rows, strict=True):
+        told = f"{printable(one.training)}. {printable(one.remark)}".rstrip()
+        line.append(f"  {told} ").append(f"[{sources.index(one.source) + 1}]", style="dim")
+    listed = [f"  [{i}] {printable(source)}" for i, source in enumerate(sources, start=1)]
+    return [
+        Text(),
+        Text("what it gave: the speedup, with its range", style="dim"),
+        *(Text("  ") + line for line in lines),
+        *(Text(line, style="dim") for line in listed),
+    ]
 
 
 def describe_gain(one: EvidenceRow) -> str:
@@ -203,9 +210,11 @@ def _middle(one: EvidenceRow) -> float:
 def _link(one: EvidenceRow) -> str:
     """Return the source as a link: published ones by their site, ours from docs/reference/."""
     if one.source.startswith("https://"):
-        return f"[{one.source.split('/')[2]}]({one.source})"
-    place = one.source.removeprefix("docs/")
-    return f"[ours]({'../' if place != one.source else '../../'}{place})"
+        site, *place = one.source.removeprefix("https://").split("/")
+        shown = "/".join(place[:2]) if site == "github.com" else site
+        return f"[{shown}]({one.source})"
+    inside = one.source.removeprefix("docs/")
+    return f"[ours]({'../' if inside != one.source else '../../'}{inside})"
 
 
 def _plain(text: str) -> str:

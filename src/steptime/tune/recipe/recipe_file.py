@@ -23,7 +23,9 @@ from steptime.core.version import installed_version
 from steptime.errors import RecipeError
 from steptime.measure.values.observations import Difference
 from steptime.record.regular_file import read_regular
+from steptime.tune.recipe.recipe_sites import read_site_tables, site_tables
 from steptime.tune.values.recipe_values import Proof, Recipe, Script
+from steptime.tune.values.site_values import EditSites
 from steptime.tune.values.study_values import (
     Applied,
     State,
@@ -80,6 +82,7 @@ def make_recipe(study: Study, *, script: Script, machine: MachineIdentity) -> Re
             loop_speedup=study.loop_speedup,
         ),
         training=study.training,
+        sites=study.sites,
     )
 
 
@@ -162,6 +165,7 @@ def render_recipe(recipe: Recipe, *, name: str) -> str:
                 "torch_version": proof.torch_version,
             },
         ),
+        *site_tables(recipe.sites),
     ]
     parts = [_HEAD.format(name=name), *(_table(title, rows) for title, rows in tables)]
     return "\n".join(parts)
@@ -274,6 +278,7 @@ def parse_recipe(text: str, *, where: str) -> Recipe:
         levers=reader.levers(),
         proof=_read_proof(reader),
         training=_read_training(reader),
+        sites=_read_sites(reader, document),
     )
 
 
@@ -348,6 +353,13 @@ def _read_training(reader: _Reader) -> TrainingScope | None:
         words=reader.texts("training", "words"),
         numbers=tuple(numbers),
     )
+
+
+def _read_sites(reader: _Reader, document: Mapping[str, Any]) -> EditSites | None:
+    try:
+        return read_site_tables(document)
+    except ValueError as error:
+        raise reader.wrong(str(error)) from None
 
 
 def _read_proof(reader: _Reader) -> Proof:

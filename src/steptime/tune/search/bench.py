@@ -13,6 +13,7 @@ from typing import Protocol
 from steptime.diagnose.values.finding import Diagnosis
 from steptime.levers.base import Facts
 from steptime.measure.values.measurement import Measurement
+from steptime.tune.values.site_values import EditSites
 from steptime.tune.values.study_values import Ending, State, TrainingScope
 from steptime.verify.values import Verdict
 
@@ -90,6 +91,7 @@ class Baseline:
         longest_gap_s: between two updates, whatever happened in it.
         process_s: what one process of a comparison is expected to take, its start included.
         training: which training of the command it is, if one was named.
+        sites: where in the source stands what levers change; None where the guest told nothing.
     """
 
     ending: Ending
@@ -102,6 +104,7 @@ class Baseline:
     longest_gap_s: float = 0.0
     process_s: float | None = None
     training: TrainingScope | None = None
+    sites: EditSites | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,7 @@ from steptime.tune.trials.resources import (
     count_physical_cores,
     read_available_bytes,
 )
+from steptime.tune.trials.source_sites import read_sites
 from steptime.tune.trials.trial_process import TrialEnded
 from steptime.tune.trials.trial_watch import Process, TrialWatch
 from steptime.tune.values.study_values import Ending, TrainingScope, TrialEnd
@@ -97,6 +98,9 @@ def make_baseline(
         sample_unit=watch.facts.get("sample_unit"),
         samples_per_step=_samples_per_step(folder, measurement, pids_of(watch)),
         training=scope,
+        sites=read_sites(
+            watch.facts.get("edit_sites"), measurement.command, folder=surroundings.cwd
+        ),
     )
 
 

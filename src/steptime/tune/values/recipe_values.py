@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from steptime.core.interval import Interval
 from steptime.core.machine_identity import MachineIdentity
 from steptime.core.schema import SCHEMA
+from steptime.tune.values.site_values import EditSites
 from steptime.tune.values.study_values import State, TrainingScope
 from steptime.verify.values import Outcome
 
@@ -60,6 +61,7 @@ class Recipe:
         levers: what is on, in the order in which it was added.
         proof: the evidence.
         training: the only training of the command that the levers are for; None: all there are.
+        sites: where in the source stands what levers change; recipes of older versions have none.
     """
 
     version: str
@@ -69,4 +71,5 @@ class Recipe:
     levers: State
     proof: Proof
     training: TrainingScope | None = None
+    sites: EditSites | None = None
     schema: int = SCHEMA

@@ -14,6 +14,7 @@ from steptime.core.evidence import Evidence
 from steptime.core.interval import Interval
 from steptime.core.note import Fact
 from steptime.core.schema import SCHEMA
+from steptime.tune.values.site_values import EditSites
 from steptime.verify.values import Verdict
 
 
@@ -233,6 +234,7 @@ class Study:
         unproven: where nothing was proven, the most promising state that was seen.
         budget_s: all the time that calls of this study granted [s].
         training: the training of the command that was tuned, if one was named.
+        sites: where in the source stands what levers change.
         schema: version of the record.
     """
 
@@ -267,4 +269,5 @@ class Study:
     budget_s: float | None = None
     training: TrainingScope | None = None
     loop_speedup: Interval | None = None
+    sites: EditSites | None = None
     schema: int = SCHEMA

@@ -1,0 +1,150 @@
+"""What our levers gave where we tried them, losses too; docs/explanation/tried.md says how.
+
+Of the small models, a speedup from 0.90x to 1.10x means that no effect was seen, unless its range
+is tight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from steptime.levers.base import LeverEvidence
+
+GPT = "GPT, 6 layers of 384, batches of 2 x 256"
+RESNET = "ResNet-18 at half width, batches of 32 x 32 x 32"
+MLP = "MLP, 100-512-512-512-2, batches of 512"
+LSTM = "LSTM, 2 layers of 128, batches of 32 x 64"
+_SLOW_STEPS = "benchmarks/busy_scripts/slow_steps.py, two cores beside a busy neighbor"
+_ROWS = "benchmarks/busy_scripts/rows.py, two cores beside a busy neighbor"
+_CLICKS = "benchmarks/busy_scripts/clicks.py, two cores beside a busy neighbor"
+_PICTURES = "benchmarks/busy_scripts/pictures.py, two cores beside a busy neighbor"
+_BUSY = "benchmarks/results/busy_studies.json"
+_ARMS = "benchmarks/results/compare_arms.json"
+_PADDING = "benchmarks/results/padding_levers.json"
+_TRIED = "docs/explanation/tried.md"
+
+
+def _small(
+    training: str,
+    speedup: float,
+    low: float | None = None,
+    high: float | None = None,
+    *,
+    remark: str = "",
+) -> LeverEvidence:
+    """Return a figure of a small model: CPU time of one thread, with the range of its rounds."""
+    return _ours(training, f"{_TRIED}#small-models-on-one-thread", speedup, low, high, remark)
+
+
+def _ours(
+    training: str,
+    source: str,
+    speedup: float,
+    low: float | None = None,
+    high: float | None = None,
+    remark: str = "",
+) -> LeverEvidence:
+    return LeverEvidence(
+        training=training, speedup=speedup, low=low, high=high, remark=remark, source=source
+    )
+
+
+def _threads(
+    training: str, kind: str, speedup: float, low: float | None = None, high: float | None = None
+) -> LeverEvidence:
+    """Return a figure of one thread in place of two; wall time."""
+    source, remark = f"{_TRIED}#threads-on-a-{kind}-machine", "One thread in place of two."
+    return _ours(training, source, speedup, low, high, remark)
+
+
+MEASURED: Mapping[str, tuple[LeverEvidence, ...]] = {
+    "autocast": (
+        _ours(_SLOW_STEPS, _BUSY, 2.33, 2.29, 2.38, "By tune; bf16."),
+        _ours("timm, ResNet-18 at 128 x 128, two cores", _ARMS, 1.48, 1.39, 1.60, "By hand; bf16."),
+        _small(MLP, 2.20, 2.05, 2.37, remark="In bf16."),
+        _small(RESNET, 1.96, 1.77, 2.03, remark="In bf16; 2.45x with channels_last."),
+        _small(GPT, 1.72, 1.66, 1.86, remark="In bf16."),
+        _small(LSTM, 1.63, 1.62, 1.69, remark="In bf16."),
+    ),
+    "matmul_precision": (
+        _ours(_CLICKS, _BUSY, 1.07, 1.06, 1.10, "By tune; medium."),
+        _small(MLP, 2.08, 1.80, 2.20, remark="Medium."),
+        _small(GPT, 1.44, 1.41, 1.49, remark="Medium."),
+        _small(LSTM, 1.22, 1.14, 1.23, remark="Medium."),
+        _small(RESNET, 0.96, remark="Medium: it rounds products, and no convolution."),
+        _small(MLP, 0.99, remark="High does nothing on this CPU."),
+        _small(LSTM, 0.97, remark="High does nothing on this CPU."),
+    ),
+    "fused_optimizer": (
+        _ours("PyTorch-GAN, gan.py, two cores", _ARMS, 1.32, 0.93, 1.41, "By hand; fused."),
+        _small(GPT, 1.12, 1.10, 1.15, remark="Fused."),
+        _small(MLP, 1.11, 1.09, 1.12, remark="Fused."),
+        _small(LSTM, 1.03, remark="Fused."),
+        _small(RESNET, 1.00, remark="Fused."),
+        _small(MLP, 1.00, remark="Foreach."),
+        _small(GPT, 0.98, remark="Foreach."),
+        _small(LSTM, 0.96, remark="Foreach."),
+    ),
+    "channels_last": (_small(RESNET, 1.12, 1.11, 1.15),),
+    "compile": (
+        _small(RESNET, 1.13, 1.11, 1.18, remark="Mode default."),
+        _small(MLP, 1.04, remark="Mode default."),
+        _small(GPT, 1.01, remark="Mode default."),
+        _small(LSTM, 0.99, remark="Mode default."),
+    ),
+    "num_threads": (
+        _threads("MLP, two cores that other programs use too", "busy", 5.2, 3.2, 8.0),
+        _threads("MLP, two cores", "quiet", 0.59),
+        _threads("LSTM, two cores", "quiet", 0.57),
+        _threads("ResNet, two cores", "quiet", 0.57),
+        _threads("GPT, batches of 4 x 256, two cores", "quiet", 0.55),
+    ),
+    "wait_policy": (
+        _ours(
+            "MLP, two threads on two cores that other programs use too",
+            f"{_TRIED}#threads-on-a-busy-machine",
+            4.6,
+            2.9,
+            6.8,
+            "Wall time.",
+        ),
+    ),
+    "allocator": (
+        _ours("GCN on Cora, two cores", _ARMS, 1.18, 1.07, 1.19, "By hand; glibc tuned."),
+        _ours("GCN on Cora, two cores", _ARMS, 1.17, 1.08, 1.20, "By hand; tcmalloc."),
+        _small(RESNET, 1.16, remark="With tcmalloc; from 20,000 page faults a step to 79."),
+        _small(RESNET, 1.12, remark="With glibc tuned."),
+        _small(MLP, 1.06, remark="With tcmalloc."),
+        _small(LSTM, 1.05, remark="With tcmalloc."),
+        _small(LSTM, 1.01, remark="With glibc tuned."),
+        _small(MLP, 0.96, remark="With glibc tuned."),
+        _small(LSTM, 0.72, remark="With jemalloc as it comes: 21,000 page faults a step."),
+    ),
+    "dataloader": (
+        _ours(
+            "4 ms of waiting an image, batches of 32, no core to spare",
+            f"{_TRIED}#workers-without-a-core-to-spare",
+            2.93,
+            remark="4 workers that stay; 1.48x where they begin again each 6 steps.",
+        ),
+        _ours(
+            "2.75 ms of decoding an image, batches of 32, no core to spare",
+            f"{_TRIED}#workers-without-a-core-to-spare",
+            0.72,
+            remark="4 workers that begin again each 6 steps; 1.11x where they stay.",
+        ),
+    ),
+    "whole_batch_fetch": (_ours(_ROWS, _BUSY, 2.59, 2.51, 2.66, "By tune."),),
+    "dataset_cache": (
+        _ours(_PICTURES, _BUSY, 5.68, 5.35, 6.04, "By tune; with matmul_precision medium."),
+    ),
+    "trim_padding": (
+        _ours("Layers on each position, one thread", _PADDING, 3.84, 3.26, 4.12),
+        _ours("Attention, one thread", _PADDING, 8.94, 8.75, 9.50),
+    ),
+    "length_grouping": (
+        _ours("Layers on each position, one thread", _PADDING, 5.06, 4.06, 6.31, "Trimmed too."),
+        _ours("Attention, one thread", _PADDING, 10.56, 9.54, 10.95, "Trimmed too."),
+    ),
+}
+"""Our figures by the name of the lever."""

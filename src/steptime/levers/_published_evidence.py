@@ -1,0 +1,109 @@
+"""What others have published of our levers, with the address where it can be read.
+
+The figures are the sources' own; where a source gives a time, the ratio is made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from steptime.levers.base import LeverEvidence
+
+_BOOK = "https://github.com/stas00/ml-engineering/blob/master/training/performance/README.md"
+_CHANNELS = "https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html"
+_MIXED = (
+    "https://pytorch.org/blog/"
+    "accelerating-training-on-nvidia-gpus-with-pytorch-automatic-mixed-precision/"
+)
+_TORCHTITAN = "https://github.com/pytorch/torchtitan/pull/881"
+_DYNAMIC_PADDING = (
+    "https://ai.lefebvre-sarrut.eu/2020/05/20/divide-hugging-face-transformers-training-time-by-2"
+    "-or-more-with-dynamic-padding-and-uniform-length-batching/"
+)
+_AMPERE = "https://www.nvidia.com/en-us/data-center/a100/"
+
+_SMALL = "Language model of 1 billion parameters, 1 x 512 tokens, B200, whole step"
+_LARGE = "Language model of 8 billion parameters, 1 x 8192 tokens, B200, whole step"
+_LOADING = "Made-up loader, 5 ms of work an item, batches of 100 items of 1 MiB"
+_CAMEMBERT = "CamemBERT on XNLI, up to 493 tokens, one GPU"
+
+
+def _published(
+    training: str,
+    source: str,
+    speedup: float | None = None,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    remark: str = "",
+) -> LeverEvidence:
+    return LeverEvidence(
+        training=training, speedup=speedup, low=low, high=high, remark=remark, source=source
+    )
+
+
+PUBLISHED: Mapping[str, tuple[LeverEvidence, ...]] = {
+    "autocast": (_published("Several networks in fp16, 8 x V100", _MIXED, low=1.5, high=5.5),),
+    "matmul_precision": (
+        _published(
+            "Products of matrices, A100",
+            _AMPERE,
+            8.0,
+            remark="TF32 beside float32 by the datasheet; a training has other work, too.",
+        ),
+    ),
+    "fused_optimizer": (
+        _published(
+            "Llama of 8 billion parameters, FSDP, eager, AdamW",
+            _TORCHTITAN,
+            1.022,
+            remark="Fused beside foreach.",
+        ),
+        _published(
+            "Llama of 8 billion parameters, six ways to share it among GPUs, AdamW",
+            _TORCHTITAN,
+            low=1.016,
+            high=1.036,
+            remark="Fused beside foreach.",
+        ),
+    ),
+    "channels_last": (
+        _published("ResNet-50 in fp16 with apex, one NVIDIA GPU", _CHANNELS, 1.22),
+        _published("Twenty models of torchvision, Volta", _CHANNELS, low=1.08, high=1.35),
+    ),
+    "compile": (
+        _published(_SMALL, _BOOK, 3.34, remark="Mode reduce-overhead."),
+        _published(_SMALL, _BOOK, 3.14, remark="Mode default; the first step takes 22 s."),
+        _published(_LARGE, _BOOK, 0.95, remark="Mode default; the first step takes 47 s."),
+        _published(_LARGE, _BOOK, 0.95, remark="Mode reduce-overhead."),
+    ),
+    "dataloader": (
+        _published(_LOADING, _BOOK, 6.42, remark="3 workers; the time of loading alone."),
+        _published(_LOADING, _BOOK, 6.16, remark="4 workers; the time of loading alone."),
+        _published(_LOADING, _BOOK, 4.04, remark="2 workers; the time of loading alone."),
+        _published(_LOADING, _BOOK, 1.38, remark="1 worker; the time of loading alone."),
+        _published(
+            "Made-up loader with 5 workers, A100 on PCIe",
+            _BOOK,
+            1.24,
+            remark="Pinned memory; with non-blocking copies too it is 1.41x.",
+        ),
+    ),
+    "trim_padding": (
+        _published(
+            _CAMEMBERT,
+            _DYNAMIC_PADDING,
+            4.56,
+            remark="With batches of uniform length and mixed precision.",
+        ),
+    ),
+    "length_grouping": (
+        _published(
+            _CAMEMBERT,
+            _DYNAMIC_PADDING,
+            4.56,
+            remark="With batches cut to their longest row, and mixed precision.",
+        ),
+    ),
+}
+"""Published figures by the name of the lever."""

@@ -1,0 +1,305 @@
+"""Proves a patched script against its recipe, in contained trials of both.
+
+In: a recipe, its levers, and the Handover. Out: a `PatchCheck`. Losses and weights of whole runs
+are compared first, as a study compares a candidate with the command as written; then the times of
+processes in turns. The patched files are written inside a trial's layer only.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from steptime.core.executable import NotStarted
+from steptime.core.interval import Interval
+from steptime.core.stats import median_interval
+from steptime.errors import ContainmentError, NotFoundError
+from steptime.isolate.child import start_contained
+from steptime.isolate.tiers import Containment, Tier
+from steptime.levers.base import FLOAT32_ROUNDOFF, Lever, Preserves
+from steptime.patch.values import Handover, PatchCheck
+from steptime.tune.search.budget import judged_updates
+from steptime.tune.trials.bounds import first_limits, is_full, process_window
+from steptime.tune.trials.judging import Claim, judge_state
+from steptime.tune.trials.process_pairs import Side, compare_sides, read_side
+from steptime.tune.trials.real_bench import COMPILER_CACHE
+from steptime.tune.trials.trial_process import (
+    COMPILED,
+    ContainedProcess,
+    TrialEnded,
+    TrialProcess,
+    TrialStart,
+    start_trial,
+)
+from steptime.tune.trials.trial_setting import add_variables, make_plan, variables_of
+from steptime.tune.trials.trial_watch import TrialWatch
+from steptime.tune.values.recipe_values import Recipe
+from steptime.verify.protocol import VARIABLES, RunRequest
+from steptime.verify.recordings import RecordingWatch
+from steptime.verify.values import Outcome, Verdict
+
+SLOWER = 0.97
+"""The patched script may have this much of the recipe's speed: a study's noise is 1 to 3 %."""
+
+WIDEST = 1.25
+"""An interval whose ends are further apart than by this factor says nothing."""
+
+_START = Path(__file__).with_name("patched_start.py")
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckSubject:
+    """What is checked.
+
+    Attributes:
+        recipe: what was proven.
+        levers: those of the recipe, by name.
+        handover: its edit.
+        cwd: the folder of the command; absolute.
+        environment: the user's.
+        libraries: `Facts.libraries` of this machine.
+        scratch: an empty folder for the trials; absolute.
+        budget_s: what a study of this size would have; windows and limits follow from it.
+        num_pairs: pairs of processes for the speed.
+    """
+
+    recipe: Recipe
+    levers: Mapping[str, Lever]
+    handover: Handover
+    cwd: Path
+    environment: Mapping[str, str]
+    libraries: Mapping[str, str]
+    scratch: Path
+    budget_s: float = 120.0
+    num_pairs: int = 6
+
+
+def check_patch(subject: CheckSubject, containment: Containment, *, tell: Tell) -> PatchCheck:
+    """Compare the losses, and then the speed.
+
+    Args:
+        subject: what is checked.
+        containment: how trials are kept from harm; it must be isolated, because the patched files
+            are written in a layer.
+        tell: gets a sentence for each part.
+
+    Raises:
+        ContainmentError: it is not isolated.
+        NotFoundError: the command cannot be started.
+    """
+    if containment.tier is not Tier.ISOLATED:
+        raise ContainmentError(
+            "the patched script cannot be tried here without a change of your files: "
+            f"{'; '.join(containment.reasons) or 'trials are not isolated'}.",
+            hint="Apply the patch to a copy, and compare by hand: steptime compare",
+        )
+    trials = _Trials(subject, containment)
+    tell("comparing the losses of the patched script with the recipe's")
+    losses, is_exact = _judge(subject, trials)
+    if losses.outcome is not Outcome.PASS:
+        return PatchCheck(
+            outcome=losses.outcome,
+            losses=losses,
+            is_exact=is_exact,
+            reason=_why(losses),
+        )
+    tell("comparing the speed of both")
+    return _time(subject, trials, losses, is_exact=is_exact)
+
+
+# -- losses
+
+
+def _judge(subject: CheckSubject, trials: _Trials) -> tuple[Verdict, bool]:
+    """Bit for bit where that holds, else as close as the recipe's own rounding."""
+    folder = subject.scratch / "quality"
+    updates = judged_updates(subject.recipe.proof.tuned_step_s or 1.0, subject.budget_s)
+    exact = Claim(preserves=Preserves.EXACT, roundoff=FLOAT32_ROUNDOFF)
+    verdict = judge_state(exact, trials.run_quality, folder, updates=updates)
+    claim = claim_of_recipe(subject.recipe, subject.levers)
+    if verdict.outcome is not Outcome.FAIL or claim.preserves is Preserves.EXACT:
+        return verdict, True
+    return judge_state(claim, trials.run_quality, folder, updates=updates), False
+
+
+def claim_of_recipe(recipe: Recipe, levers: Mapping[str, Lever]) -> Claim:
+    """The weakest class and the largest roundoff of a recipe's levers, wherever they are used."""
+    order = tuple(Preserves)
+    used = [(levers[one.name], one.settings) for one in recipe.levers]
+    classes = [Preserves(lever.preserves) for lever, _ in used]
+    return Claim(
+        preserves=max(classes, key=order.index, default=Preserves.EXACT),
+        roundoff=max((lever.roundoff(each) for lever, each in used), default=FLOAT32_ROUNDOFF),
+        reorders=any(lever.reorders for lever, _ in used),
+    )
+
+
+def _why(verdict: Verdict) -> str:
+    bad = next((one for one in verdict.checks if one.outcome is verdict.outcome), None)
+    detail = "" if bad is None else f": {bad.name}" + (f" ({bad.detail})" if bad.detail else "")
+    return f"The losses do not prove to be those of the recipe{detail}."
+
+
+# -- speed
+
+
+def _time(subject: CheckSubject, trials: _Trials, losses: Verdict, *, is_exact: bool) -> PatchCheck:
+    pairs: list[tuple[Side, Side]] = []
+    for number in range(subject.num_pairs):
+        order = (False, True) if number % 2 == 0 else (True, False)
+        sides = {is_patched: trials.run_side(is_patched=is_patched) for is_patched in order}
+        reason = _why_ended(sides)
+        if reason is not None:
+            return PatchCheck(
+                outcome=Outcome.INCONCLUSIVE, losses=losses, is_exact=is_exact, reason=reason
+            )
+        pairs.append((sides[False], sides[True]))
+    arm = compare_sides((), pairs).arms[0]
+    by_cpu = all(subject.levers[one.name].judged_by_cpu_time for one in subject.recipe.levers)
+    has_cpu = by_cpu and len(arm.cpu_log_ratios) == len(pairs)
+    speed = speed_of(arm.cpu_log_ratios if has_cpu else arm.log_ratios)
+    outcome, reason = judge_speed(speed)
+    return PatchCheck(
+        outcome=outcome,
+        losses=losses,
+        is_exact=is_exact,
+        speed=speed,
+        judged_by="cpu" if has_cpu else "wall",
+        reason=reason,
+    )
+
+
+def _why_ended(sides: Mapping[bool, Side]) -> str | None:
+    """What ended a timed run before it had shown enough; None where nothing did."""
+    for is_patched, side in sides.items():
+        if not side.ending.is_well:
+            who = "the patched script" if is_patched else "the recipe"
+            last = (side.ending.facts or {}).get("last_line", side.ending.word)
+            return f"A timed run of {who} ended early: {last}."
+    return None
+
+
+def speed_of(log_ratios: tuple[float, ...]) -> Interval | None:
+    """The speed of the patched script over the recipe's, from log ratios of their times."""
+    if not log_ratios:
+        return None
+    found = median_interval(log_ratios)
+    return Interval(
+        estimate=math.exp(found.estimate),
+        low=math.exp(found.low),
+        high=math.exp(found.high),
+        n=found.n,
+    )
+
+
+def judge_speed(speed: Interval | None) -> tuple[Outcome, str | None]:
+    """Whether the speed is the recipe's within noise, and why it is not."""
+    if speed is None:
+        return Outcome.INCONCLUSIVE, "No step was timed in both."
+    if speed.high < SLOWER:
+        return Outcome.FAIL, "The patched script is slower than the recipe's run."
+    if speed.high / speed.low > WIDEST:
+        return Outcome.INCONCLUSIVE, "The times scatter too much to tell whether the speed is kept."
+    return Outcome.PASS, None
+
+
+# -- trials
+
+
+class _Trials:
+    """Starts trials of the recipe and of the patched script."""
+
+    def __init__(self, subject: CheckSubject, containment: Containment) -> None:
+        self._subject = subject
+        self._containment = containment
+        self._compiled: Path | None = None
+        self._written: list[str] = []
+        for number, (name, data) in enumerate(subject.handover.files.items()):
+            new = subject.scratch / f"patched-{number}"
+            new.write_bytes(data)
+            self._written += [str(new), str(subject.cwd / name)]
+
+    def run_quality(self, request: RunRequest, path: Path | None) -> tuple[Path, TrialEnded]:
+        """A whole run that records its losses; the candidate is the patched script."""
+        trial = self._start(is_patched=request.is_candidate, quality=request.quality, folder=path)
+        watch = RecordingWatch(trial.folder)
+        return trial.folder, self._finish(trial, lambda _: watch.is_complete())
+
+    def run_side(self, *, is_patched: bool) -> Side:
+        """A process that shows a window of steps."""
+        size = process_window(self._subject.budget_s)
+        trial = self._start(is_patched=is_patched)
+        ended = self._finish(trial, lambda watch: is_full(watch, size))
+        return read_side(trial.folder, ended, trial.watch)
+
+    def _finish(self, trial: TrialProcess, is_done: Callable[[TrialWatch], bool]) -> TrialEnded:
+        try:
+            trial.wait(is_done)
+        finally:
+            ended = trial.close()
+        if (trial.folder / COMPILED).is_dir():
+            self._compiled = trial.folder / COMPILED
+        return ended
+
+    def _start(
+        self,
+        *,
+        is_patched: bool,
+        quality: Mapping[str, Any] | None = None,
+        folder: Path | None = None,
+    ) -> TrialProcess:
+        subject, recipe = self._subject, self._subject.recipe
+        state = () if is_patched else recipe.levers
+        variables: Mapping[str, str] = subject.handover.variables
+        if not is_patched:
+            variables = variables_of(state, subject.levers, subject.libraries)
+        environment = add_variables(subject.environment, variables)
+        folder = folder or self._next_folder()
+        if COMPILER_CACHE not in subject.environment:
+            environment[COMPILER_CACHE] = str(folder / COMPILED)
+        start = TrialStart(
+            folder=folder,
+            argv=recipe.script.command,
+            environment=environment if quality is None else {**environment, **VARIABLES},
+            plan=make_plan(state, subject.levers, quality=quality, training=recipe.training),
+            compiled=self._compiled if COMPILER_CACHE not in subject.environment else None,
+            training=None if recipe.training is None else recipe.training.number,
+            levers=tuple(one.name for one in state),
+        )
+        self._compiled = None
+        trial = start_trial(
+            self._door(is_patched=is_patched), start, first_limits(subject.budget_s)
+        )
+        if isinstance(trial, NotStarted):
+            raise NotFoundError(f"the command `{recipe.script.command[0]}` {trial.reason}.")
+        return trial
+
+    def _next_folder(self) -> Path:
+        numbers = [int(one.name) for one in self._subject.scratch.iterdir() if one.name.isdigit()]
+        return self._subject.scratch / f"{max(numbers, default=0) + 1:03d}"
+
+    def _door(self, *, is_patched: bool) -> Any:
+        command = self._subject.recipe.script.command
+        # -I and -S: what is injected is for the command alone.
+        num_files = str(len(self._written) // 2)
+        before = (sys.executable, "-I", "-S", str(_START), num_files, *self._written)
+
+        def start(
+            environment: Mapping[str, str], *, folder: Path, stdin: Path | None
+        ) -> ContainedProcess | NotStarted:
+            return start_contained(
+                (*before, *command) if is_patched else command,
+                environment,
+                cwd=self._subject.cwd,
+                folder=folder,
+                containment=self._containment,
+                stdin=stdin,
+            )
+
+        return start

@@ -1,0 +1,29 @@
+"""Edits that are one statement at the beginning of the script."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from steptime.patch.changes import Beginning, need_torch
+from steptime.patch.edits.placing import NotPlaced, Placed, Settings, take
+from steptime.patch.ground import Ground
+
+
+def set_matmul_precision(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
+    """`torch.set_float32_matmul_precision("medium")` behind the imports."""
+    take(settings, "precision")
+    return _begin(ground, f'set_float32_matmul_precision("{settings["precision"]}")')
+
+
+def flush_denormals(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
+    """`torch.set_flush_denormal(True)` behind the imports."""
+    take(settings)
+    return _begin(ground, "set_flush_denormal(True)")
+
+
+def _begin(ground: Ground, call: str) -> list[Placed | NotPlaced]:
+    """A call of torch behind the imports."""
+    source = ground.main_source()
+    torch, needed = need_torch(source)
+    beginning = Beginning(source=source, text=f"{torch}.{call}")
+    return [Placed(source.name, (*needed, beginning))]

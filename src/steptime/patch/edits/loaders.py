@@ -1,0 +1,210 @@
+"""Edits of the calls that make DataLoaders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import libcst as cst
+
+from steptime.patch.arguments import find_argument, set_arguments
+from steptime.patch.changes import Beginning, CallChange, Change, need_torch
+from steptime.patch.edits.placing import NotPlaced, Placed, Settings, at_each, take
+from steptime.patch.ground import FoundSite, Ground, words_of
+from steptime.patch.source_file import SourceFile
+from steptime.patch.values import CannotPlaceError
+from steptime.tune.values.site_values import EditSite
+
+POSITIONS = (
+    *("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers"),
+    *("collate_fn", "pin_memory", "drop_last", "timeout", "worker_init_fn"),
+    *("multiprocessing_context", "generator"),
+)
+"""What DataLoader takes by position, in order."""
+
+IN_MEMORY = ("list", "tuple", "dict", "TensorDataset")
+"""As in the lever `dataset_cache`."""
+
+REORDERED = "From the second epoch on, a shuffled loader gives its samples in another random order."
+UNLIMITED = "It keeps all samples in memory; the recipe kept a quarter of the free memory at most."
+
+_OF_WORKERS = ("persistent_workers", "prefetch_factor", "timeout")
+
+_WHOLE = '''\
+class {name}({torch}.utils.data.Dataset):
+    """Takes each batch out of a TensorDataset, or a Subset of one, at once."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, index):
+        return self.data[index]
+
+    def __getitems__(self, indices):
+        data = self.data
+        while isinstance(data, {torch}.utils.data.Subset):
+            indices, data = [data.indices[index] for index in indices], data.dataset
+        index = {torch}.tensor(indices)
+        return [part.index_select(0, index.to(part.device)) for part in data.tensors]
+'''
+
+_AS_IT_IS = '''\
+def {name}(batch):
+    """Return a batch that is collated already."""
+    return batch
+'''
+
+_CACHED = '''\
+class {name}({torch}.utils.data.Dataset):
+    """Keeps the samples of a data set once they were read."""
+
+    def __init__(self, data):
+        self.data = data
+        self.samples = {{}}
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, index):
+        if index not in self.samples:
+            self.samples[index] = self.data[index]
+        return self.samples[index]
+'''
+
+
+def set_workers(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
+    """The arguments of the loaders that feed the training."""
+    take(settings, "num_workers", "persistent_workers", "prefetch_factor", "pin_memory")
+    values = {name: repr(value) for name, value in settings.items()}
+    dropped = () if settings["num_workers"] else _OF_WORKERS
+    sites = [site for site in ground.sites("loader") if "iterable" not in site.traits]
+    note = REORDERED if settings.get("persistent_workers") else None
+    return _set(ground, needed_sites(sites), values, dropped=dropped, note=note)
+
+
+def leave_unpinned(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
+    """`pin_memory=False` for the loaders that feed the training."""
+    take(settings)
+    return _set(ground, ground.sites("loader"), {"pin_memory": "False"})
+
+
+def _set(
+    ground: Ground,
+    sites: Sequence[EditSite],
+    values: Mapping[str, str],
+    *,
+    dropped: Sequence[str] = (),
+    note: str | None = None,
+) -> list[Placed | NotPlaced]:
+    """Set arguments of the loaders."""
+
+    def act(call: cst.Call) -> cst.Call:
+        return set_arguments(call, values, positions=POSITIONS, dropped=dropped)
+
+    def place(spot: FoundSite) -> tuple[Change, ...]:
+        check_alone(spot.site)
+        act(spot.call)
+        return (CallChange(source=spot.source, call=spot.call, act=act),)
+
+    return at_each(ground, sites, place, note=note)
+
+
+def fetch_whole_batches(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
+    """A data set around the one of the loader that gives whole batches."""
+    take(settings)
+
+    def place(spot: FoundSite) -> tuple[Change, ...]:
+        check_alone(spot.site)
+        source = spot.source
+        torch, needed = need_torch(source)
+        whole, as_it_is = source.fresh_name("WholeBatches"), source.fresh_name("as_it_is")
+        return (
+            *needed,
+            Beginning(source=source, text=_WHOLE.format(name=whole, torch=torch), num_blank=2),
+            Beginning(source=source, text=_AS_IT_IS.format(name=as_it_is), num_blank=2),
+            wrap_dataset(spot, whole, {"collate_fn": as_it_is}),
+        )
+
+    sites = [
+        site
+        for site in ground.sites("loader")
+        if "tensor_dataset" in site.traits and "own_collate" not in site.traits
+    ]
+    return at_each(ground, needed_sites(sites), place)
+
+
+def cache_samples(settings: Settings, ground: Ground) -> Sequence[Placed | NotPlaced]:
+    """A data set around the one of the loader that keeps its samples."""
+    take(settings, "limit_bytes")
+
+    def place(spot: FoundSite) -> tuple[Change, ...]:
+        check_alone(spot.site)
+        if "own_collate" in spot.site.traits:
+            raise CannotPlaceError("The loader's own collate function might change kept samples.")
+        source = spot.source
+        torch, needed = need_torch(source)
+        cached = source.fresh_name("CachedSamples")
+        text = _CACHED.format(name=cached, torch=torch)
+        beginning = Beginning(source=source, text=text, num_blank=2)
+        return (*needed, beginning, wrap_dataset(spot, cached, {}))
+
+    sites = [
+        site
+        for site in ground.sites("loader")
+        if not ({"tensor_dataset", "iterable"} & set(site.traits) or words_of(site, "workers"))
+        and not set(words_of(site, "dataset")) & set(IN_MEMORY)
+    ]
+    return at_each(ground, needed_sites(sites), place, note=UNLIMITED)
+
+
+def check_alone(site: EditSite) -> None:
+    """Refuse a call that also makes loaders which the lever left alone.
+
+    Raises:
+        CannotPlaceError: it does.
+    """
+    if "shared" in site.traits:
+        raise CannotPlaceError("The same call makes a loader too for which nothing was proven.")
+
+
+def needed_sites(sites: list[EditSite]) -> list[EditSite]:
+    """The sites, of which there must be one.
+
+    Raises:
+        CannotPlaceError: there is none.
+    """
+    if not sites:
+        raise CannotPlaceError("No call was seen that makes a loader which this lever changes.")
+    return sites
+
+
+def wrap_dataset(spot: FoundSite, name: str, values: dict[str, str]) -> CallChange:
+    """Put `name(...)` around the loader's data set, and set more arguments.
+
+    Raises:
+        CannotPlaceError: the data set is not written in the call.
+    """
+    _find_dataset(spot.source, spot.call)
+
+    def act(call: cst.Call) -> cst.Call:
+        given = find_argument(call, "dataset", position=0)
+        arguments = [
+            arg.with_changes(value=cst.Call(cst.Name(name), [cst.Arg(arg.value)]))
+            if arg is given
+            else arg
+            for arg in call.args
+        ]
+        changed = call.with_changes(args=arguments)
+        return set_arguments(changed, values, positions=POSITIONS)
+
+    act(spot.call)
+    return CallChange(source=spot.source, call=spot.call, act=act)
+
+
+def _find_dataset(source: SourceFile, call: cst.Call) -> cst.Arg:
+    found = find_argument(call, "dataset", position=0)
+    if found is None:
+        raise CannotPlaceError(f"The call {source.code(call)[:60]} does not name its data set.")
+    return found

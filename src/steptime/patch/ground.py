@@ -1,0 +1,152 @@
+"""What an edit stands on: the recipe's places, and the files behind them, read once.
+
+In: a Recipe and the folder of its command. Out: sites with their files and calls.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import libcst as cst
+
+from steptime.launch.script_files import named_files
+from steptime.patch.source_file import SourceFile, open_source
+from steptime.patch.values import CannotPlaceError
+from steptime.tune.values.recipe_values import Recipe
+from steptime.tune.values.site_values import EditSite, SourcePlace
+
+UNKNOWN_PLACES = (
+    "The recipe does not say where in the source it acts: an older Steptime made it, or its trials "
+    "did not tell."
+)
+_NO_FILES = {
+    "library": "{name} is called inside an installed package ({file}), which is not yours to edit.",
+    "generated": "{name} is called in code that is made at run time ({file}).",
+    "notebook": "{name} is called in a cell of a notebook: write the lines into that cell.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSite:
+    """One site, with its file and its call."""
+
+    site: EditSite
+    source: SourceFile
+    call: cst.Call
+
+    def words(self, kind: str) -> list[str]:
+        """What follows `kind:` in the site's traits."""
+        return words_of(self.site, kind)
+
+    @property
+    def where(self) -> str:
+        """Such as `train.py:30`."""
+        return f"{self.source.name}:{self.source.line_of(self.call)}"
+
+
+def words_of(site: EditSite, kind: str) -> list[str]:
+    """What follows `kind:` in a site's traits."""
+    return [word.partition(":")[2] for word in site.traits if word.startswith(f"{kind}:")]
+
+
+class Ground:
+    """The places of one recipe."""
+
+    def __init__(self, recipe: Recipe, *, folder: Path) -> None:
+        self._recipe = recipe
+        self._folder = folder
+        self._sources: dict[str, SourceFile | CannotPlaceError] = {}
+
+    @property
+    def device(self) -> str:
+        """The kind of device of the proof, as `torch.autocast` wants it."""
+        return (self._recipe.proof.device or "cpu").partition(":")[0]
+
+    def sites(self, what: str) -> tuple[EditSite, ...]:
+        """All places of a kind.
+
+        Raises:
+            CannotPlaceError: the recipe has none.
+        """
+        if self._recipe.sites is None:
+            raise CannotPlaceError(UNKNOWN_PLACES)
+        found = tuple(site for site in self._recipe.sites.sites if site.what == what)
+        if not found:
+            raise CannotPlaceError(_NOT_SEEN[what])
+        return found
+
+    def source(self, name: str) -> SourceFile:
+        """A file that may be edited.
+
+        Raises:
+            CannotPlaceError: it may not.
+        """
+        if name not in self._sources:
+            files = self._recipe.sites.files if self._recipe.sites is not None else {}
+            try:
+                found = open_source(name, folder=self._folder, proven=files.get(name))
+            except CannotPlaceError as error:
+                self._sources[name] = error
+            else:
+                self._sources[name] = found
+        known = self._sources[name]
+        if isinstance(known, CannotPlaceError):
+            raise known
+        return known
+
+    def spot(self, site: EditSite) -> FoundSite:
+        """A site with its file and its call.
+
+        Raises:
+            CannotPlaceError: there is no such call, or the file may not be edited.
+        """
+        for word, text in _NO_FILES.items():
+            if word in site.traits:
+                raise CannotPlaceError(text.format(name=site.name, file=site.place.file))
+        source = self.source(site.place.file)
+        name = "" if site.what == "model_call" else site.name
+        return FoundSite(site, source, source.find_call(site.place, name=name))
+
+    def call_at(self, place: SourcePlace) -> tuple[SourceFile, cst.Call]:
+        """The call at a place, with its file.
+
+        Raises:
+            CannotPlaceError: there is no such call, or the file may not be edited.
+        """
+        source = self.source(place.file)
+        return source, source.find_call(place, name="")
+
+    def main_source(self) -> SourceFile:
+        """The file with which the command's Python starts.
+
+        Raises:
+            CannotPlaceError: it is not known, or may not be edited.
+        """
+        reason = CannotPlaceError("The command names no Python file of yours.")
+        for name in self._main_names():
+            try:
+                return self.source(name)
+            except CannotPlaceError as error:
+                reason = error
+        raise reason
+
+    def _main_names(self) -> Iterator[str]:
+        for word in named_files(self._recipe.script.command):
+            if word.endswith(".py") and not word.startswith("-"):
+                path = self._folder / word
+                if path.is_file():
+                    yield Path(os.path.relpath(path, self._folder)).as_posix()
+        if self._recipe.sites is not None:  # a shell script starts it: whoever called first
+            for site in self._recipe.sites.sites:
+                if site.callers:
+                    yield site.callers[-1].file
+
+
+_NOT_SEEN = {
+    "optimizer": "No call was seen that makes an optimizer.",
+    "loader": "No call was seen that makes a DataLoader which feeds the training.",
+    "model_call": "No call of a model was seen.",
+}

@@ -1,0 +1,199 @@
+"""Draws what each lever of the recipe gave: from the command as written down to the recipe.
+
+In: a Study. Out: a table with a bar in each row, as in the waterfall of a step. Each step of it is
+the trial that timed the lever beside those above it. The last row is the proof, which has repeats
+of its own: what the steps do not explain of it is a row, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from steptime.core.interval import Interval
+from steptime.core.units import format_count, format_percent, format_seconds, format_speedup
+from steptime.report.html.html_tags import Html, breakable, joined_html, table, tag
+from steptime.report.words import study_words as words
+from steptime.tune.values.study_values import Applied, State, Study, Trial
+
+_UNTIMED = ("observe", "quality")
+_LEAST = 0.005
+"""A rest below half a percent of the baseline's time is not worth a row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeverStep:
+    """One step of the way: `added` came on, and the time went from `before` to `after`.
+
+    Times are fractions of the baseline's. `speedup` is None for what nobody timed by itself.
+    """
+
+    added: State
+    before: float
+    after: float
+    speedup: Interval | None
+
+
+def gains_of(study: Study) -> tuple[LeverStep, ...]:
+    """Return what each lever gave where a trial timed it, in the order of the recipe.
+
+    Levers that came on together are one step. Those that no trial told from the others, and the
+    difference between the trials and the proof, are in the last one, which ends at the proof.
+    """
+    if study.speedup is None or not study.recipe:
+        return ()
+    time, gains = 1.0, list[LeverStep]()
+    left: list[Applied] = []
+    for added, speedup in _timed(study):
+        if speedup is None:
+            left += added
+            continue
+        gains.append(
+            LeverStep(added=added, before=time, after=time / speedup.estimate, speedup=speedup)
+        )
+        time = gains[-1].after
+    end = 1 / study.speedup.estimate
+    if left or abs(end - time) >= _LEAST:
+        gains.append(LeverStep(added=tuple(left), before=time, after=end, speedup=None))
+    return tuple(gains)
+
+
+def _timed(study: Study) -> Iterator[tuple[State, Interval | None]]:
+    """Yield parts of the recipe, each with its speedup over the parts before, or without one.
+
+    A lever that was not timed on top of those before it may have been taken out of the whole.
+    """
+    begun = 0
+    while begun < len(study.recipe):
+        end, found = _next_part(study, begun)
+        yield study.recipe[begun:end], found
+        begun = end
+
+
+def _next_part(study: Study, begun: int) -> tuple[int, Interval | None]:
+    """Return where the next part of the recipe ends, and its speedup: of as few as possible."""
+    recipe = study.recipe
+    alone = _speedup_of(study.trials, recipe[: begun + 1], recipe[:begun])
+    if alone is None:
+        alone = _taken_out(study, recipe[begun])
+    if alone is not None:
+        return begun + 1, alone
+    for end in range(begun + 2, len(recipe) + 1):
+        found = _speedup_of(study.trials, recipe[:end], recipe[:begun])
+        if found is not None:
+            return end, found
+    return begun + 1, None
+
+
+def _speedup_of(trials: Sequence[Trial], state: State, reference: State) -> Interval | None:
+    """Return the speedup of a state over another; of several trials that of the most pairs."""
+    found = [
+        trial.speedup
+        for trial in trials
+        if trial.kind not in _UNTIMED
+        and trial.speedup is not None
+        and is_same(trial.state, state)
+        and is_same(trial.reference, reference)
+    ]
+    return max(found, key=lambda one: one.n, default=None)
+
+
+def _taken_out(study: Study, applied: Applied) -> Interval | None:
+    """Return what is lost where this lever alone is taken out of the recipe."""
+    rest = tuple(one for one in study.recipe if one != applied)
+    if (found := _speedup_of(study.trials, study.recipe, rest)) is not None:
+        return found
+    lost = _speedup_of(study.trials, rest, study.recipe)
+    if lost is None or lost.low <= 0:
+        return None
+    return Interval(estimate=1 / lost.estimate, low=1 / lost.high, high=1 / lost.low, n=lost.n)
+
+
+def is_same(one: State, other: State) -> bool:
+    """Return whether the same levers are on with the same settings, in any order."""
+    return len(one) == len(other) and all(applied in other for applied in one)
+
+
+def gains_part(study: Study) -> Html | None:
+    """Show the way from the command as written to the recipe; None without a recipe."""
+    gains = gains_of(study)
+    if not gains or study.speedup is None:
+        return None
+    longest = max(1.0, *(gain.after for gain in gains), *map(_slowest, gains))
+    proven = study.speedup
+    rows: list[list[Html | str]] = [
+        ["as written", _bar("whole", 0, 1 / longest), _time(1.0, study), *_told(None)],
+        *(_row(gain, longest, study) for gain in gains),
+        [
+            tag("b", "the recipe, proven in new repeats"),
+            _bar(
+                "whole",
+                0,
+                1 / proven.estimate / longest,
+                reach=(1 / proven.high / longest, 1 / proven.low / longest),
+            ),
+            _time(1 / proven.estimate, study),
+            *_told(proven),
+        ],
+    ]
+    heading = ["", "time of a step", "", "speedup", "95 % interval", "n"]
+    shown = table(heading, rows, left=2, name="Waterfall of levers")
+    said = "Each bar begins where the one above it ended; the thin line is its 95 % interval."
+    return joined_html([tag("div", shown, class_="gains"), tag("p", said, class_="dim")])
+
+
+def _row(gain: LeverStep, longest: float, study: Study) -> list[Html | str]:
+    low, high = sorted((gain.before, gain.after))
+    reach = None
+    if gain.speedup is not None:
+        reach = (gain.before / gain.speedup.high / longest, _slowest(gain) / longest)
+    kind = "gain" if gain.after <= gain.before else "loss"
+    kind = kind if gain.speedup is not None else f"{kind} untold"
+    drawn = _bar(kind, low / longest, high / longest, reach=reach)
+    told = _told(gain.speedup)
+    if gain.speedup is None:
+        told[0] = format_speedup(gain.before / gain.after)
+    return [_name(gain), drawn, _time(gain.after, study), *told]
+
+
+def _told(speedup: Interval | None) -> list[str]:
+    """Return the cells of a speedup; all are empty where there is none."""
+    if speedup is None:
+        return ["", "", ""]
+    low, high = format_speedup(speedup.low)[:-1], format_speedup(speedup.high)[:-1]
+    return [format_speedup(speedup.estimate), f"{low} to {high}", format_count(speedup.n)]
+
+
+def _slowest(gain: LeverStep) -> float:
+    """Return the longest time that the interval of a step allows."""
+    if gain.speedup is None or gain.speedup.low <= 0:
+        return gain.after
+    return gain.before / gain.speedup.low
+
+
+def _name(gain: LeverStep) -> Html:
+    if gain.speedup is not None:
+        return tag("b", breakable(words.describe_state(gain.added)))
+    if not gain.added:
+        return tag("span", "difference between these trials and the proof", class_="dim")
+    rest = tag("span", "not timed by itself", class_="arithmetic dim")
+    return joined_html([tag("b", breakable(words.describe_state(gain.added))), rest])
+
+
+def _time(fraction: float, study: Study) -> str:
+    """Return the time of a step; without the baseline's, its fraction of that."""
+    if study.baseline_step_s is None:
+        return format_percent(fraction)
+    return format_seconds(study.baseline_step_s * fraction)
+
+
+def _bar(kind: str, low: float, high: float, *, reach: tuple[float, float] | None = None) -> Html:
+    marks = [_part(kind, low, high)]
+    if reach is not None:
+        marks.append(_part("reach", *reach))
+    return tag("span", *marks, class_="step-bar", aria_hidden="true")
+
+
+def _part(kind: str, low: float, high: float) -> Html:
+    left, width = 100 * min(low, 0.995), max(0.3, 100 * (min(high, 1.0) - low))
+    return tag("i", class_=kind, style=f"left:{left:.2f}%;width:{width:.2f}%")

@@ -1,0 +1,75 @@
+"""Prints what `steptime patch` did: what stands in the diff, the launch line, what is left to do.
+
+In: a Handover, and the check of it where there was one. Out: lines of plain text.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from steptime.core.printable import printable
+from steptime.patch.values import ByHand, Handover, PatchCheck, PlacedLever
+from steptime.verify.values import Outcome
+
+_JUDGED_BY = {"cpu": "CPU time", "wall": "wall time"}
+
+
+def handover_lines(handover: Handover, *, diff_file: str | None) -> list[str]:
+    """The summary of an edit.
+
+    Args:
+        handover: the edit.
+        diff_file: where the diff was written; None where it went to stdout.
+    """
+    lines = []
+    for placed in handover.placed:
+        lines += [_placed(placed), *(f"  {note}" for note in placed.notes)]
+    for one in handover.by_hand:
+        lines += ["", *_by_hand(one)]
+    if handover.launch_line is not None:
+        lines += ["", "Start it with:", f"  {printable(handover.launch_line)}"]
+    if not handover.diff:
+        lines += ["", "No file changes."]
+    elif diff_file is not None:
+        lines += ["", f"Apply it: git apply {shlex.quote(diff_file)}"]
+    return lines
+
+
+def _placed(one: PlacedLever) -> str:
+    where = ", ".join(map(printable, one.places)) or "in the launch line"
+    return f"{one.name}: {where}"
+
+
+def _by_hand(one: ByHand) -> Iterator[str]:
+    where = "" if one.place is None else f" ({printable(one.place)})"
+    yield f"{one.lever}{where}: by hand. {printable(one.reason)} Write:"
+    for line in one.lines.splitlines():
+        yield f"  {line}" if line else ""
+
+
+def check_lines(found: PatchCheck) -> list[str]:
+    """What the trials of a patched script said."""
+    equal = "equal bit for bit" if found.is_exact else "equal but for rounding"
+    lines = []
+    if found.losses.outcome is Outcome.PASS:
+        n = next((one.n for one in found.losses.checks if one.n), None)
+        over = "" if n is None else f" over {n} updates"
+        lines.append(f"Losses: {equal} to the recipe's{over}.")
+    if found.speed is not None:
+        speed = found.speed
+        lines.append(
+            f"Speed: {speed.estimate:.2f}x the recipe's ({speed.low:.2f} to {speed.high:.2f}, "
+            f"{speed.n} pairs, {_JUDGED_BY[found.judged_by]})."
+        )
+    if found.reason is not None:
+        lines.append(printable(found.reason))
+    lines.append(_OUTCOMES[found.outcome])
+    return lines
+
+
+_OUTCOMES = {
+    Outcome.PASS: "Checked: the patched script trains as the recipe does.",
+    Outcome.FAIL: "Not passed: the patched script does not do what the recipe did.",
+    Outcome.INCONCLUSIVE: "Cannot tell whether the patched script does what the recipe did.",
+}

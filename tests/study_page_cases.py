@@ -1,0 +1,171 @@
+"""Studies as their page shows them: ends of all kinds, very long ones, hostile names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from page_cases import HOSTILE
+from steptime.diagnose.values.reach_values import Waterfall, WaterfallPart
+from steptime.report.html.html_study import HandEdit, JudgedLosses, StudyPageFacts
+from steptime.tune.values.study_values import NotTried, StudyOutcome, TrainingScope
+from steptime.verify.values import LossComparison, LossOverlay
+from study_cases import (
+    BF16,
+    FUSED,
+    failed_baseline,
+    faster,
+    interrupted,
+    make_study,
+    many_settings,
+    mixed,
+    nothing_helps,
+    on,
+    speedup,
+    too_noisy,
+    trial,
+)
+
+RECIPE = """\
+[steptime]
+version = "1.0"
+command = ["python", "train.py"]
+
+[levers.autocast]
+dtype = "bf16"
+"""
+
+
+def falling(num: int, *, shift: float = 0.0) -> tuple[float, ...]:
+    """Losses of a training, with the noise of its batches."""
+    return tuple(
+        1.2 + 3 * math.exp(-3 * i / num) + 0.15 * math.sin(7.3 * i) + shift * i / num
+        for i in range(num)
+    )
+
+
+def compared(num: int = 60, *, shift: float = 0.004, has_limit: bool = True) -> LossComparison:
+    base = falling(num)
+    overlay = LossOverlay(
+        updates=tuple(range(num)),
+        baseline=base,
+        candidate=falling(num, shift=shift),
+        low=tuple(value - 0.05 for value in base),
+        high=tuple(value + 0.05 for value in base),
+    )
+    return LossComparison(
+        curves=(overlay,),
+        num_updates=num,
+        updates=overlay.updates,
+        distance=tuple(1e-4 + abs(shift) * i / num for i in range(num)),
+        limit=tuple(2e-3 + 0.02 * i / num for i in range(num)) if has_limit else (),
+        num_runs=3,
+    )
+
+
+def part(name: str, time_s: float) -> WaterfallPart:
+    return WaterfallPart(name=name, time_s=time_s, formula="")
+
+
+WATERFALL = Waterfall(
+    step_time_s=0.1,
+    is_conclusive=True,
+    parts=(
+        part("arithmetic", 0.03),
+        part("shape", 0.02),
+        part("bandwidth", 0.025),
+        part("launch", 0.02),
+        part("copies", 0.0005),
+        part("unexplained", 0.0045),
+    ),
+)
+
+
+def tuned() -> StudyPageFacts:
+    return StudyPageFacts(
+        waterfall=WATERFALL,
+        waterfall_run="20261120-0900",
+        study=faster(),
+        losses=(JudgedLosses(state=(BF16, FUSED), comparison=compared()),),
+        recipe_file="tuned.toml",
+        recipe=RECIPE,
+        edits=(
+            HandEdit(lever="autocast bf16", lines="with torch.autocast(device):\n    f()"),
+            HandEdit(lever="fused_optimizer fused", lines="AdamW(..., fused=True)"),
+        ),
+        version="1.0",
+    )
+
+
+def refused() -> StudyPageFacts:
+    """One of everything: the losses of what was refused leave the envelope."""
+    study = mixed()
+    wrong = JudgedLosses(state=(*study.recipe, FUSED), comparison=compared(shift=0.9))
+    right = JudgedLosses(state=study.recipe, comparison=compared())
+    return StudyPageFacts(study=study, losses=(right, wrong), recipe=RECIPE)
+
+
+def endless() -> StudyPageFacts:
+    """Thousands of trials, each of thousands of blocks."""
+    trials = [
+        trial(
+            i + 1,
+            on("num_threads", count=i + 1),
+            speedup=speedup(0.9 + i % 40 / 50, 0.8 + i % 40 / 60, 1.1 + i % 40 / 40, n=12_345),
+            reason="no_gain" if i % 3 else None,
+        )
+        for i in range(3000)
+    ]
+    study = make_study(
+        outcome=StudyOutcome.NOTHING_HELPS,
+        trials=(faster().trials[0], *trials),
+        not_tried=tuple(NotTried(name=f"lever_{i}", reason="no_time") for i in range(300)),
+    )
+    losses = (JudgedLosses(state=(BF16,), comparison=compared(300, has_limit=False)),)
+    return StudyPageFacts(study=study, losses=losses)
+
+
+def hostile_study(text: str) -> StudyPageFacts:
+    """Every text that somebody else can choose."""
+    applied = on(text, mode=text)
+    study = replace(
+        faster(),
+        command=("python", text),
+        device=text,
+        torch_version=text,
+        recipe=(applied,),
+        training=TrainingScope(number=2, words=(text,), numbers=(0,)),
+        tier_reasons=(text,),
+        tried_writes=(text,),
+        tried_connections=(text,),
+        sample_unit=text,
+        not_tried=(NotTried(name=text, reason="does_not_apply", text=text),),
+        choices=(),
+        trials=(
+            *faster().trials,
+            trial(9, applied, reason="exit_code", facts={"exit_code": 1, "last_line": text}),
+            trial(10, applied, reference=(applied,), reason=text, facts={text: text}),
+        ),
+    )
+    return StudyPageFacts(
+        study=study,
+        losses=(JudgedLosses(state=(applied,), comparison=compared()),),
+        recipe_file=text,
+        recipe=text,
+        edits=(HandEdit(lever=text, lines=text),),
+        version=text,
+    )
+
+
+STUDIES: Mapping[str, Callable[[], StudyPageFacts]] = {
+    "tuned": tuned,
+    "refused": refused,
+    "endless": endless,
+    "nothing_helps": lambda: StudyPageFacts(study=nothing_helps()),
+    "too_noisy": lambda: StudyPageFacts(study=too_noisy()),
+    "interrupted": lambda: StudyPageFacts(study=interrupted()),
+    "failed": lambda: StudyPageFacts(study=failed_baseline()),
+    "many_settings": lambda: StudyPageFacts(study=many_settings()),
+    "hostile": lambda: hostile_study("".join(HOSTILE)),
+}
